@@ -9,6 +9,7 @@ from orchestrator.core import (
     fabric_actions,
     gpu_cards,
     host_actions,
+    instance_vgpus,
     nic_actions,
     placed_vgpus,
     settle_ledger,
@@ -18,7 +19,8 @@ from orchestrator.core import (
 from orchestrator.core.host_actions import HostAction, MakesDevice, RemovesDevice
 
 _HOMES: Final = (
-    host_actions, fabric_actions, gpu_cards, nic_actions, placed_vgpus, settle_ledger, vgpu_settings, volume_actions,
+    host_actions, fabric_actions, gpu_cards, instance_vgpus, nic_actions, placed_vgpus, settle_ledger, vgpu_settings,
+    volume_actions,
 )  # fmt: skip
 _KINDS: Final = (HostAction, MakesDevice, RemovesDevice)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything we ever change on a host, as values. The agent performs them; tests and --dry-run print them. Those on
 data volumes are in core/volume_actions.py, on how a vGPU behaves in core/vgpu_settings.py, where it lies in
-core/placed_vgpus.py, on a lost ledger in core/settle_ledger.py, which cards are ours in
+core/placed_vgpus.py and core/instance_vgpus.py, on a lost ledger in core/settle_ledger.py, which cards are ours in
 core/gpu_cards.py, all of them by name in core/action_names.py.
 
 Each is idempotent: "already there and ours" and "already gone" are success, "there and not ours" is an error. Each has
@@ -57,6 +57,10 @@ class MakesDevice(HostAction, ABC):
     @abstractmethod
     def function(self) -> str:
         """PCI function that it is made on."""
+
+    @abstractmethod
+    def inverse(self) -> HostAction:
+        """The action that takes it back."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,29 +199,6 @@ class SetVgpuType(MakesDevice):
     @property
     def function(self) -> str:
         return self.vf
-
-    def inverse(self) -> HostAction:
-        return ClearVgpuType(vm=self.vm, vf=self.vf)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SetInstanceType(MakesDevice):
-    """The same on a GPU in MIG mode: the vGPU comes to lie in the VM's GPU instance at ``start``, and in no other."""
-
-    since = 3
-    vf: str
-    type_name: str
-    gpu: str
-    start: int
-
-    @property
-    def function(self) -> str:
-        return self.vf
-
-    @property
-    def typed(self) -> SetVgpuType:
-        """Without where it comes to lie."""
-        return SetVgpuType(vm=self.vm, vf=self.vf, type_name=self.type_name)
 
     def inverse(self) -> HostAction:
         return ClearVgpuType(vm=self.vm, vf=self.vf)

@@ -88,7 +88,7 @@ class VgpuParent:
     in_use: bool | None
     """Whether a process holds the VFIO device open; None: could not tell (counts as in use)."""
     gpu_instance: int | None = None
-    """Id of the GPU instance that its vGPU lies in; None: time-sliced, or no vGPU."""
+    """Id of the GPU instance that its vGPU lies in; None: time-sliced, no vGPU, or the driver does not tell."""
     placement_id: int | None = None
     """Where its vGPU lies, as with :class:`Mdev`."""
 
@@ -137,7 +137,7 @@ class GpuSnapshot:
     @property
     def backs_vgpus_with_mig(self) -> bool:
         """Whether vGPUs can be made in GPU instances of it, and its mode switched for them."""
-        return self.framework == "vendor_vfio" and self.mig_enabled is not None
+        return self.framework in {"mdev", "vendor_vfio"} and self.mig_enabled is not None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,7 +42,7 @@ def fleet_of(fleet_file: Path, catalogue: Catalogue) -> SimulatedFleet:
 def _kind(group: HostGroup, catalogue: Catalogue) -> GpuKind:
     """The model with the vGPU types that the group allows. Where GPUs may be in MIG mode they may be out of it too: a
     driver that lists time-sliced types makes them, and no mode is the operator's to forbid."""
-    kind = gpu_kind(catalogue, group.gpu_model)
+    kind = replace(gpu_kind(catalogue, group.gpu_model), mediated=group.mediated)
     allowed = {KINDS[mode] for mode in group.modes_allowed}
     if "mig" in allowed:
         return kind

@@ -29,6 +29,8 @@ class GpuKind:
     memory_mib: int
     total_vfs: int
     """0: vGPUs are mediated devices on the GPU itself."""
+    mediated: bool = False
+    """Those on virtual functions are mediated devices, as older kernels have them."""
     types: tuple[HostVgpuType, ...]
     """Of both modes."""
     profiles: tuple[MigRow, ...] = ()

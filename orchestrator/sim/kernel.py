@@ -103,7 +103,7 @@ class Kernel:
     typed: dict[str, str] = field(default_factory=dict)
     """Virtual function → type."""
     inside: dict[str, int] = field(default_factory=dict)
-    """Virtual function → id of the GPU instance that its vGPU lies in."""
+    """mdev UUID or virtual function → id of the GPU instance that its vGPU lies in."""
     parameters: dict[str, str] = field(default_factory=dict)
     """mdev UUID or virtual function → what its ``vgpu_params`` holds."""
     places: dict[str, range] = field(default_factory=dict)
@@ -128,6 +128,11 @@ class Kernel:
         """What a domain can name as its hostdev: UUIDs, typed functions, and what vfio-pci has."""
         return {*self.mdevs, *self.typed, *self.nic_vfio, *(gpu.address for gpu in self.gpus if gpu.driver == VFIO)}
 
+    def vgpu_on(self, function: str) -> str | None:
+        """mdev UUID or virtual function: the name of the vGPU that is on a virtual function."""
+        mdevs = (uuid for uuid, (parent, _) in self.mdevs.items() if parent == function)
+        return function if function in self.typed else next(mdevs, None)
+
     def types_on(self, gpu: SimulatedGpu) -> Iterator[str]:
         yield from (name for parent, name in self.mdevs.values() if gpu.has(parent))
         yield from (name for function, name in self.typed.items() if gpu.has(function))
@@ -149,11 +154,14 @@ class Kernel:
         return min(free, default=None, key=lambda place: place.start)
 
     def _is_free(self, gpu: SimulatedGpu, place: range, but: str = "") -> bool:
-        others = (taken for name, taken in self.places.items() if name != but and gpu.has(self._function_of(name)))
+        others = (taken for name, taken in self.places.items() if name != but and gpu.has(self.function_of(name)))
         return all(taken.stop <= place.start or place.stop <= taken.start for taken in others)
 
-    def _function_of(self, device: str) -> str:
+    def function_of(self, device: str) -> str:
         return self.mdevs[device][0] if device in self.mdevs else device
+
+    def _type_of(self, device: str) -> str:
+        return self.mdevs[device][1] if device in self.mdevs else self.typed[device]
 
     def mixed_sizes_of(self, gpu: SimulatedGpu) -> bool | None:
         """``nvidia-smi vgpu -q``; None where it answers that there is no such mode."""
@@ -177,13 +185,12 @@ class Kernel:
         :raises OSError: EOPNOTSUPP, EBUSY while it is open, EINVAL where it may not lie, or the errno that was planted
         """
         self._planted()
-        gpu = self.gpu_of(self._function_of(device))
+        gpu = self.gpu_of(self.function_of(device))
         if gpu is None or device not in self.places:
             raise OSError(errno.EOPNOTSUPP, "no place to choose")
         if device in self.opened:
             raise OSError(errno.EBUSY, "open")
-        type_name = self.mdevs[device][1] if device in self.mdevs else self.typed[device]
-        place = next((one for one in gpu.kind.places_of(type_name) if one.start == start), None)
+        place = next((one for one in gpu.kind.places_of(self._type_of(device)) if one.start == start), None)
         if place is None or not self._is_free(gpu, place, but=device):
             raise OSError(errno.EINVAL, "not there")
         self.places[device] = place
@@ -194,8 +201,8 @@ class Kernel:
         if profile is None or wanted is None:
             return None
         sizes: dict[int, list[int]] = {one: [] for one, (name, _) in gpu.instances.items() if name == profile}
-        for function, number in self.inside.items():
-            there = gpu.kind.type_named(self.typed[function]) if gpu.has(function) else None
+        for device, number in self.inside.items():
+            there = gpu.kind.type_named(self._type_of(device)) if gpu.has(self.function_of(device)) else None
             if there is not None and number in sizes:
                 sizes[number].append(there.framebuffer_mib)
         alike = (one for one, found in sizes.items() if set(found) <= {wanted.framebuffer_mib})
@@ -234,7 +241,7 @@ class Kernel:
     def destroy_instance(self, gpu: SimulatedGpu, number: int) -> None:
         """``nvidia-smi mig -dci -dgi``. :raises OSError: EBUSY while a vGPU is in it, or the errno that was planted"""
         self._planted()
-        if any(gpu.has(function) and inside == number for function, inside in self.inside.items()):
+        if any(gpu.has(self.function_of(device)) and inside == number for device, inside in self.inside.items()):
             raise OSError(errno.EBUSY, "in use by another client")
         del gpu.instances[number]
 
@@ -268,16 +275,15 @@ class Kernel:
         gpu = self.gpu_of(parent)
         if uuid in self.mdevs:
             raise OSError(errno.EEXIST, "exists")
-        if gpu is None or parent not in gpu.parents():
+        if gpu is None or parent not in gpu.parents() or not (gpu.kind.mediated or parent == gpu.address):
             raise OSError(errno.ENODEV, "no such parent")
         if gpu.kind.type_named(type_name) is None:
             raise OSError(errno.ENOENT, "no such type")
-        if all(one.name != type_name for one in self.creatable(gpu)):
+        used = parent != gpu.address and self.vgpu_on(parent) is not None
+        if used or all(one.name != type_name for one in self.creatable(gpu)):
             raise OSError(errno.ENOSPC, "full, or another size")
-        place = self._free_place(gpu, type_name) if gpu.mixes else None
+        self._lay(gpu, uuid, type_name)
         self.mdevs[uuid] = (parent, type_name)
-        if place is not None:
-            self.places[uuid] = place
 
     def remove_mdev(self, uuid: str) -> None:
         """:raises OSError: ENOENT, or the errno that was planted"""
@@ -295,7 +301,7 @@ class Kernel:
         """
         self._planted()
         gpu = self.gpu_of(function)
-        if gpu is None or function not in gpu.parents():
+        if gpu is None or function not in gpu.parents() or gpu.kind.mediated:
             raise OSError(errno.ENOENT, "no such function")
         if bool(type_id) == (function in self.typed):
             raise OSError(errno.EPERM, "typed already, or not typed")
@@ -309,13 +315,17 @@ class Kernel:
             raise OSError(errno.EINVAL, "no such type")
         if found not in self.creatable(gpu):
             raise OSError(errno.EIO, "full, or another size")
-        instance = self.chosen_instance(gpu, found.name) if gpu.mig else None
-        if instance is not None:
-            self.inside[function] = instance
-        place = self._free_place(gpu, found.name) if gpu.mixes else None
-        if place is not None:
-            self.places[function] = place
+        self._lay(gpu, function, found.name)
         self.typed[function] = found.name
+
+    def _lay(self, gpu: SimulatedGpu, device: str, type_name: str) -> None:
+        """Where the driver puts a new vGPU."""
+        instance = self.chosen_instance(gpu, type_name) if gpu.mig else None
+        if instance is not None:
+            self.inside[device] = instance
+        place = self._free_place(gpu, type_name) if gpu.mixes else None
+        if place is not None:
+            self.places[device] = place
 
     def _forget(self, device: str) -> None:
         self.inside.pop(device, None)
@@ -327,10 +337,11 @@ class Kernel:
         gpu.instances.clear()
         gpu.scheduler, gpu.mixes = BEST_EFFORT, False
         if not on:
-            for function in [one for one in self.typed if gpu.has(one)]:
-                self._not_open(function)
-                del self.typed[function]
-                self._forget(function)
+            for device in [one for one in (*self.typed, *self.mdevs) if gpu.has(self.function_of(one))]:
+                self._not_open(device)
+                self._forget(device)
+                self.typed.pop(device, None)
+                self.mdevs.pop(device, None)
         gpu.functions = gpu.kind.total_vfs if on else 0
 
     def bind(self, gpu: SimulatedGpu, driver: str) -> None:

@@ -11,19 +11,19 @@ from typing import Any
 from orchestrator.core.errors import Conflict, Fatal, Retryable, VgpuctlError
 from orchestrator.core.host_actions import (
     ActionResult,
-    ClearVgpuType,
     CreateGpuInstance,
     DestroyGpuInstance,
     HostAction,
-    SetInstanceType,
+    MakesDevice,
     SetMigMode,
-    SetVgpuType,
 )
+from orchestrator.core.instance_vgpus import INSTANCE_VGPUS, InstanceVgpu
 from orchestrator.core.mig_layout import KEEPER
 from orchestrator.sim.kernel import SimulatedGpu
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.upkeep import DONE, SO_ALREADY, may_die
-from orchestrator.sim.vgpu_actions import check_managed, check_no_vgpus, clear_type, drop, hold, holders, set_type
+from orchestrator.sim.vgpu_actions import HANDLERS as BARE
+from orchestrator.sim.vgpu_actions import check_managed, check_no_vgpus, drop, hold, holders, owner_of
 
 _MEANINGS: dict[int, tuple[type[VgpuctlError], str]] = {
     errno.EOPNOTSUPP: (Fatal, "gpu.no_mig"),
@@ -89,7 +89,7 @@ def destroy(machine: SimulatedMachine, action: DestroyGpuInstance) -> ActionResu
         return SO_ALREADY
     users = _users(machine, gpu, there)
     if (users or len(held) > 1) and gpu.kind.shares(gpu.instances[there][0]):
-        if action.vm not in {machine.owner(f"vf:{one}") for one in users}:
+        if action.vm not in {owner_of(machine, one) for one in users}:
             drop(machine, action.gpu, action.start, action.vm)
         return SO_ALREADY
     if users:
@@ -99,46 +99,60 @@ def destroy(machine: SimulatedMachine, action: DestroyGpuInstance) -> ActionResu
     return DONE
 
 
-def set_instance_type(machine: SimulatedMachine, action: SetInstanceType) -> ActionResult:
+def make(machine: SimulatedMachine, action: InstanceVgpu) -> ActionResult:
     """While the VM's instance is the only one of ours with room, as the driver chooses."""
-    result = set_type(machine, action.typed)
+    result = _do(machine, action.bare)
     gpu = _gpu(machine, action.gpu)
-    if machine.kernel.inside.get(action.vf) == _at(gpu, action.start):
+    if _lies_right(machine, gpu, action):
         return result
-    spare = [one for one in _spare(machine, gpu, action) if not _users(machine, gpu, one, but=action.vf)]
+    made = machine.kernel.vgpu_on(action.function) or ""
+    spare = [one for one in _spare(machine, gpu, action) if not _users(machine, gpu, one, but=made)]
     taken = [gpu.instances[one] for one in spare]
     _take_back(machine, action)
     for one in spare:
         _ask(partial(machine.kernel.destroy_instance, gpu, one))
-    fillers: list[SetVgpuType] = []
+    fillers: list[MakesDevice] = []
     try:
         _fill(machine, gpu, action, fillers)
-        set_type(machine, action.typed)
+        _do(machine, action.bare)
     finally:
         for filler in fillers:
-            clear_type(machine, ClearVgpuType(vm=filler.vm, vf=filler.vf))
+            _take_back(machine, filler)
         for profile, start in taken:
             _ask(partial(machine.kernel.create_instance, gpu, profile, start))
-    if machine.kernel.inside.get(action.vf) != _at(gpu, action.start):
+    if not _lies_right(machine, gpu, action):
         _take_back(machine, action)
         raise Conflict("gpu.instance_chosen", "the driver puts the vGPU into a GPU instance that is not the VM's")
     return DONE
 
 
+def _do(machine: SimulatedMachine, action: HostAction) -> ActionResult:
+    return BARE[type(action)](machine, action)
+
+
+def _take_back(machine: SimulatedMachine, action: MakesDevice) -> None:
+    _do(machine, action.inverse())
+
+
+def _lies_right(machine: SimulatedMachine, gpu: SimulatedGpu, action: InstanceVgpu) -> bool:
+    made = machine.kernel.vgpu_on(action.function)
+    return made is not None and machine.kernel.inside.get(made) == _at(gpu, action.start)
+
+
 def _fill(
-    machine: SimulatedMachine, gpu: SimulatedGpu, action: SetInstanceType, fillers: list[SetVgpuType]
+    machine: SimulatedMachine, gpu: SimulatedGpu, action: InstanceVgpu, fillers: list[MakesDevice]
 ) -> None:  # fmt: skip
     """vGPUs on free functions in the instances that the driver would choose before the VM's."""
     for function in gpu.parents():
         chosen = machine.kernel.chosen_instance(gpu, action.type_name)
         if chosen is None or gpu.instances[chosen][1] == action.start:
             return
-        if function != action.vf and function not in machine.kernel.typed:
-            fillers.append(SetVgpuType(vm=action.vm, vf=function, type_name=action.type_name))
-            set_type(machine, fillers[-1])
+        if function != action.function and machine.kernel.vgpu_on(function) is None:
+            fillers.append(action.beside(function))
+            _do(machine, fillers[-1])
 
 
-def _spare(machine: SimulatedMachine, gpu: SimulatedGpu, action: SetInstanceType) -> list[int]:
+def _spare(machine: SimulatedMachine, gpu: SimulatedGpu, action: InstanceVgpu) -> list[int]:
     profile = next((name for name, start in gpu.instances.values() if start == action.start), None)
     return [
         number
@@ -147,12 +161,10 @@ def _spare(machine: SimulatedMachine, gpu: SimulatedGpu, action: SetInstanceType
     ]
 
 
-def _take_back(machine: SimulatedMachine, action: SetInstanceType) -> None:
-    clear_type(machine, ClearVgpuType(vm=action.vm, vf=action.vf))
-
-
 def _users(machine: SimulatedMachine, gpu: SimulatedGpu, number: int, but: str = "") -> list[str]:
-    return [vf for vf, inside in machine.kernel.inside.items() if gpu.has(vf) and inside == number and vf != but]
+    kernel = machine.kernel
+    there = (name for name, inside in kernel.inside.items() if inside == number and name != but)
+    return [name for name in there if gpu.has(kernel.function_of(name))]
 
 
 def _at(gpu: SimulatedGpu, start: int) -> int | None:
@@ -180,5 +192,5 @@ HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]
     SetMigMode: set_mode,
     CreateGpuInstance: create,
     DestroyGpuInstance: destroy,
-    SetInstanceType: set_instance_type,
+    **dict.fromkeys(INSTANCE_VGPUS, make),
 }

@@ -111,7 +111,8 @@ def _domain(machine: SimulatedMachine, uuid: str, domain: Domain) -> DomainSnaps
 
 def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
     kind = gpu.kind
-    framework: Framework = "mdev" if not kind.total_vfs else "vendor_vfio" if gpu.functions else "none"
+    on: Framework = "mdev" if kind.mediated or not kind.total_vfs else "vendor_vfio"
+    framework = on if gpu.parents() else "none"
     if gpu.driver == VFIO:
         framework = "passthrough"
     creatable = _names(machine.kernel.creatable(gpu))
@@ -189,8 +190,8 @@ def _idle_function(address: str, creatable: tuple[str, ...]) -> VgpuParent:
 
 def _parent(machine: SimulatedMachine, gpu: SimulatedGpu, address: str, creatable: tuple[str, ...]) -> VgpuParent:
     kernel = machine.kernel
-    typed = kernel.typed.get(address)
-    if gpu.kind.total_vfs and typed is None:
+    typed, there = kernel.typed.get(address), kernel.vgpu_on(address)
+    if gpu.kind.total_vfs and there is None:
         return _idle_function(address, creatable)
     mdevs = tuple(
         Mdev(uuid=uuid, type_name=name, owner=machine.owner(f"mdev:{uuid}"), placement_id=_place(kernel, uuid))
@@ -205,7 +206,7 @@ def _parent(machine: SimulatedMachine, gpu: SimulatedGpu, address: str, creatabl
         mdevs=mdevs,
         owner=machine.owner(f"vf:{address}") if typed is not None else None,
         in_use=address in kernel.opened or any(one.uuid in kernel.opened for one in mdevs),
-        gpu_instance=kernel.inside.get(address),
+        gpu_instance=kernel.inside.get(there or ""),
         placement_id=_place(kernel, address),
     )
 

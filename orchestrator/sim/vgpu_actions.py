@@ -22,6 +22,7 @@ from orchestrator.core.host_actions import (
     RemoveMdev,
     SetVgpuType,
 )
+from orchestrator.core.names import is_uuid
 from orchestrator.sim.kernel import VFIO, Kernel
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.upkeep import DONE, SO_ALREADY, claim, may_die, release
@@ -29,7 +30,7 @@ from orchestrator.sim.upkeep import DONE, SO_ALREADY, claim, may_die, release
 
 def key_of(device: Device) -> str:
     """Its name in the ledger."""
-    return f"{'mdev' if device.kind == 'mdev' else 'vf'}:{device.name}"
+    return f"{'mdev' if is_uuid(device.name) else 'vf'}:{device.name}"
 
 
 def holders(machine: SimulatedMachine, gpu: str, start: int) -> dict[str, str]:
@@ -53,7 +54,7 @@ def drop(machine: SimulatedMachine, gpu: str, start: int, vm: str) -> None:
 
 def is_as_made(kernel: Kernel, device: Device) -> bool:
     """Whether the kernel has it, with that type and in that place."""
-    if device.kind == "mdev":
+    if is_uuid(device.name):
         return kernel.mdevs.get(device.name) == (device.parent, device.type_name)
     return kernel.typed.get(device.parent) == device.type_name
 
@@ -68,9 +69,10 @@ def create_mdev(machine: SimulatedMachine, action: CreateMdev) -> ActionResult:
             raise Conflict("vgpu.differs", "the vGPU exists with another type or parent")
         return SO_ALREADY
     gpu = kernel.gpu_of(action.parent)
-    if gpu is None or gpu.kind.type_named(action.type_name) is None:
+    if gpu is None or action.parent not in gpu.parents() or gpu.kind.type_named(action.type_name) is None:
         raise Fatal("vgpu.type_unknown", f"{action.parent} does not offer {action.type_name}")
-    if all(one.name != action.type_name for one in kernel.creatable(gpu)):
+    used = action.parent != gpu.address and kernel.vgpu_on(action.parent) is not None
+    if used or all(one.name != action.type_name for one in kernel.creatable(gpu)):
         raise Fatal("vgpu.no_room", f"{action.parent} takes no {action.type_name} now")
     claim(machine, key, action.vm, until_reboot=True)
     try:
@@ -99,7 +101,7 @@ def set_type(machine: SimulatedMachine, action: SetVgpuType) -> ActionResult:
     check_managed(machine, action.vf)
     key, kernel = f"vf:{action.vf}", machine.kernel
     gpu = kernel.gpu_of(action.vf)
-    if gpu is None or action.vf not in gpu.parents():
+    if gpu is None or action.vf not in gpu.parents() or gpu.kind.mediated:
         raise Fatal("vgpu.function_gone", "the virtual function cannot be read")
     there = kernel.typed.get(action.vf)
     if there is not None:

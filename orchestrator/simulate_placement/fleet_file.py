@@ -51,6 +51,8 @@ class HostGroup(BaseModel):
     """Of the same: whether it has UEFI firmware for VMs."""
     nics_per_host: Annotated[int, Field(ge=0, le=16)] = 0
     """Of the same: network cards of seven virtual functions each; the first is under the first GPU's PCIe switch, …"""
+    mediated: bool = False
+    """Of the same: its kernel makes vGPUs on virtual functions as mediated devices."""
     modes_allowed: list[str] = Field(default_factory=lambda: sorted(ALL_KINDS), min_length=1)
 
     @property
@@ -120,7 +122,7 @@ def read_groups(path: Path, catalogue: Catalogue) -> tuple[HostGroup, ...]:
 
 _HINT = (
     "a group has count, gpu_model, gpus_per_host, vcpus, memory_gib and, if wanted, baseboard, modes_allowed, driver,"
-    " refuses_drivers, numa_nodes and hugepages_gib"
+    " refuses_drivers, numa_nodes, hugepages_gib and mediated"
 )
 
 

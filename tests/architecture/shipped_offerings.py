@@ -46,7 +46,7 @@ def _gives(host: Host, offering: Offering) -> bool:
     if offering.kind == "passthrough":
         return sum(gpu.switch == 0 for gpu in gpus) >= offering.gpu_count
     if offering.kind == "mig_backed":
-        return any(gpu.framework == "vendor_vfio" for gpu in gpus)
+        return bool(gpus)
     return len(gpus) >= offering.vgpu_count
 
 

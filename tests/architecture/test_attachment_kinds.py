@@ -26,6 +26,7 @@ HOMES: dict[str, str] = {
     "orchestrator/core/device.py": "the list of kinds",
     "orchestrator/core/host_actions.py": "the list of everything that is done to a host",
     "orchestrator/core/placed_vgpus.py": "those at chosen places",
+    "orchestrator/core/instance_vgpus.py": "those in GPU instances",
     "orchestrator/core/snapshot.py": "what an agent reports of a GPU's functions, as stored and sent",
     "orchestrator/core/snapshot_rules.py": "what may stand there",
     "orchestrator/core/gpu_model.py": "a column of the tables of GPU models",

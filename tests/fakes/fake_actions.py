@@ -31,7 +31,6 @@ from orchestrator.core.host_actions import (
     ReleaseDomain,
     RemoveMdev,
     RemoveNetwork,
-    SetInstanceType,
     SetMigMode,
     SetVgpuType,
     StartDomain,
@@ -39,6 +38,7 @@ from orchestrator.core.host_actions import (
     UndefineDomain,
     WriteSeed,
 )
+from orchestrator.core.instance_vgpus import INSTANCE_VGPUS, InstanceVgpu
 from orchestrator.core.placed_vgpus import CreatePlacedMdev, SetPlacedType
 from orchestrator.core.settle_ledger import SettleLedger
 from orchestrator.core.vgpu_scheduler import SchedulerState, is_so
@@ -69,7 +69,10 @@ def _create_mdev(machine: FakeMachine, action: CreateMdev) -> None:
         if there != (action.parent, action.type_name, action.vm):
             raise Conflict("vgpu.foreign", "that UUID is somebody else's")
         return
-    if not room(machine, gpu, action.type_name):
+    if gpu.functions and not gpu.enabled:
+        raise Fatal("vgpu.function_gone", "virtual functions are off")
+    taken = gpu.functions and any(parent == action.parent for parent, _, _ in machine.mdevs.values())
+    if taken or not room(machine, gpu, action.type_name):
         raise Fatal("vgpu.no_room", "the GPU takes no such vGPU now")
     machine.mdevs[action.uuid] = (action.parent, action.type_name, action.vm)
 
@@ -82,7 +85,10 @@ def _remove_mdev(machine: FakeMachine, action: RemoveMdev) -> None:
         raise Conflict("vgpu.foreign", "that vGPU is somebody else's")
     if machine.domains.get(action.vm, ("", False))[1]:
         raise Conflict("vgpu.in_use", "the VM still runs")
-    gpu_of(machine, machine.mdevs.pop(action.uuid)[0]).places.pop(action.uuid, None)
+    parent, _, _ = machine.mdevs.pop(action.uuid)
+    gpu = gpu_of(machine, parent)
+    gpu.inside.pop(parent, None)
+    gpu.places.pop(action.uuid, None)
     machine.parameters.pop(action.uuid, None)
 
 
@@ -125,13 +131,13 @@ def _destroy_instance(machine: FakeMachine, action: DestroyGpuInstance) -> None:
         del gpu.instances[action.start]
 
 
-def _set_instance_type(machine: FakeMachine, action: SetInstanceType) -> None:
+def _make_in_instance(machine: FakeMachine, action: InstanceVgpu) -> None:
     """Here the driver puts it where it shall be."""
     gpu = gpu_of(machine, action.gpu)
     if action.start not in gpu.instances:
         raise Fatal("vgpu.no_room", "there is no such GPU instance")
-    _set_type(machine, action.typed)
-    gpu.inside[action.vf] = action.start
+    HANDLERS[type(action.bare)](machine, action.bare)
+    gpu.inside[action.function] = action.start
 
 
 def _set_type(machine: FakeMachine, action: SetVgpuType) -> None:
@@ -367,7 +373,7 @@ HANDLERS: dict[type[HostAction], Callable[..., None]] = {
     SetMigMode: _set_mig_mode,
     CreateGpuInstance: _create_instance,
     DestroyGpuInstance: _destroy_instance,
-    SetInstanceType: _set_instance_type,
+    **dict.fromkeys(INSTANCE_VGPUS, _make_in_instance),
     SetVgpuType: _set_type,
     ClearVgpuType: _clear_type,
     SetPlacedType: placed(_set_type),

@@ -43,7 +43,7 @@ SHARED = {"1g.24gb+gfx": 3}
 class FakeGpu:
     address: str
     framework: str
-    """``mdev`` on the GPU itself, or ``vendor_vfio`` on virtual functions."""
+    """``mdev`` on the GPU itself or on virtual functions, where it has some, or ``vendor_vfio`` on those."""
     types: tuple[HostVgpuType, ...]
     functions: int = 0
     enabled: bool = False
@@ -73,7 +73,7 @@ class FakeGpu:
         return self.card or f"GPU-{self.address}"
 
     def function_addresses(self) -> list[str]:
-        if self.framework == "mdev":
+        if not self.functions:
             return [self.address]
         head = self.address[:-4]
         return [f"{head}{slot:02x}.{number}" for slot in range(1, 9) for number in range(8)][: self.functions]
@@ -280,7 +280,7 @@ def _domain(machine: FakeMachine, uuid: str) -> DomainSnapshot:
 def _gpu_snapshot(machine: FakeMachine, gpu: FakeGpu) -> GpuSnapshot:
     if gpu.passed_to is not None:
         return replace(_gpu_snapshot(machine, replace(gpu, passed_to=None)), **_passed(machine, gpu))
-    on, board = gpu.framework == "mdev" or gpu.enabled, _board(gpu)
+    on, board = gpu.enabled or not gpu.functions, _board(gpu)
     creatable = tuple(one.name for one in gpu.types if room(machine, gpu, one.name))
     parents = tuple(_parent(machine, gpu, address, creatable) for address in gpu.function_addresses()) if on else ()
     return GpuSnapshot(
@@ -295,7 +295,7 @@ def _gpu_snapshot(machine: FakeMachine, gpu: FakeGpu) -> GpuSnapshot:
         numa_node=0,
         memory_mib=board.memory_mib,
         driver="nvidia",
-        framework="mdev" if gpu.framework == "mdev" else "vendor_vfio" if gpu.enabled else "none",
+        framework=("mdev" if gpu.framework == "mdev" else "vendor_vfio") if on else "none",
         sriov_total_vfs=gpu.functions,
         sriov_enabled_vfs=gpu.functions if gpu.enabled else 0,
         mig_enabled=gpu.mig,
@@ -386,10 +386,10 @@ def l40s(address: str = "0000:81:00.0") -> FakeGpu:
     return FakeGpu(address=address, framework="vendor_vfio", types=types, functions=32)
 
 
-def a100(address: str = "0000:c1:00.0") -> FakeGpu:
+def a100(address: str = "0000:c1:00.0", framework: str = "vendor_vfio") -> FakeGpu:
     kinds = {"GRID A100D-1-10C": (10240, 7), "GRID A100D-1-20C": (20480, 4), "GRID A100D-20C": (20480, 4)}
     types = tuple(
         HostVgpuType(name=name, type_id=number, framebuffer_mib=mib, max_instances=most)
         for number, (name, (mib, most)) in enumerate(kinds.items(), start=696)
     )
-    return FakeGpu(address=address, framework="vendor_vfio", types=types, functions=16, mig=False)
+    return FakeGpu(address=address, framework=framework, types=types, functions=16, mig=False)

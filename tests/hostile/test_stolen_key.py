@@ -41,13 +41,13 @@ from orchestrator.core.host_actions import (
     RemoveMdev,
     RemoveNetwork,
     RestoreDriver,
-    SetInstanceType,
     SetMigMode,
     SetVgpuType,
     StartDomain,
     UndefineDomain,
     WriteSeed,
 )
+from orchestrator.core.instance_vgpus import CreateInstanceMdev, SetInstanceType
 from orchestrator.core.protocol import read_frame
 from orchestrator.core.wire import action_from_dict, action_to_dict
 from tests.hostile.families.family import EFFECTLESS
@@ -163,6 +163,7 @@ BASES: tuple[HostAction, ...] = (
     SetVgpuType(vm=MINE, vf=VF1, type_name="NVIDIA L40S-2Q"),
     ClearVgpuType(vm=MINE, vf=VF1),
     SetInstanceType(vm=MINE, vf=VF1, type_name="NVIDIA L40S-2Q", gpu=L40S, start=0),
+    CreateInstanceMdev(vm=MINE, uuid=MDEV, parent=T4, type_name="GRID T4-2Q", gpu=T4, start=0),
     CreateGpuInstance(vm=MINE, gpu=FOREIGN_GPU, profile="1g.5gb", start=0),
     DestroyGpuInstance(vm=MINE, gpu=FOREIGN_GPU, start=0),
     SetMigMode(gpu=FOREIGN_GPU, on=True),

@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.lab.conftest import LabHost, lab, of_scenario
@@ -33,6 +33,8 @@ class Kind:
     device_action: str
     gpus: int = 1
     """How many of the host's are given to us."""
+    first: int = 0
+    """Which of them is the first."""
     smallest: bool = False
     """Its guests take no address, so a VM that runs is enough: they boot in seconds."""
 
@@ -72,8 +74,10 @@ MIG_BACKED = Kind(
     instances=4,
     guest_pci_id="10de:20b5",
     device_action="CreateGpuInstance",
+    first=1,
     smallest=True,
 )
+MIG_MEDIATED = replace(MIG_BACKED, attachment="mig_backed, as mediated devices", first=0)
 SHARED_INSTANCES = Kind(
     attachment="mig_backed, several to a GPU instance",
     scenario="rtx-pro-6000",
@@ -241,7 +245,7 @@ def words_to_add(host: LabHost, gpus: Sequence[str] = ()) -> tuple[str, ...]:
 
 def add_host(product: Product, kind: Kind, host: LabHost) -> str:
     """``host add`` with the kind's number of GPUs, the first of which it is, and the guest image."""
-    gpus = _gpus(host)[: kind.gpus]
+    gpus = _gpus(host)[kind.first :][: kind.gpus]
     product.ok(*words_to_add(host, gpus))
     options = ("--smallest",) if kind.smallest else ()
     product.ok("image", "add", "guest", lab("guest-image", *options).strip())

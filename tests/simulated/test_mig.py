@@ -21,9 +21,19 @@ groups:
 """
 
 
+MEDIATED = FLEET.replace("memory_gib: 128", "memory_gib: 128, mediated: true")
+"""Its kernel makes vGPUs as mediated devices of virtual functions."""
+
+
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Client]:
     with serving_fleet(tmp_path, FLEET) as found:
+        yield found
+
+
+@pytest.fixture(params=[FLEET, MEDIATED], ids=["typed", "mediated"])
+def either(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Client]:
+    with serving_fleet(tmp_path, request.param) as found:
         yield found
 
 
@@ -58,7 +68,8 @@ def domains(state: Path) -> dict[str, tuple[bool, float, tuple[str, ...]]]:
     return {uuid: (one["running"], one["started_at"], tuple(one["devices"])) for uuid, one in kept.items()}
 
 
-def test_four_tenants_share_one_a100_and_two_smaller_ones_take_the_place_of_one(client: Client, tmp_path: Path) -> None:
+def test_four_tenants_share_one_a100_and_two_smaller_ones_take_the_place_of_one(either: Client, tmp_path: Path) -> None:
+    client = either
     tenants = ("ash", "birch", "cedar", "dogwood")
     for tenant in tenants:
         client.create_tenant(tenant)
@@ -85,7 +96,8 @@ def test_four_tenants_share_one_a100_and_two_smaller_ones_take_the_place_of_one(
     assert len(running.items() & domains(tmp_path).items()) == 3
 
 
-def test_an_empty_gpu_changes_between_mig_and_time_slicing_and_a_stopped_vm_keeps_its_place(client: Client) -> None:
+def test_an_empty_gpu_changes_between_mig_and_time_slicing_and_a_stopped_vm_keeps_its_place(either: Client) -> None:
+    client = either
     client.wait(client.create_vm(wish("mig", QUARTER)))
     client.wait(client.stop_vm("mig", "default"))
     wait_for_layout(client, {})

@@ -12,6 +12,7 @@ from orchestrator.agent.attachments.kind import Handlers, Observation
 from orchestrator.agent.attachments.placing import VgpuPlaces, placement_id
 from orchestrator.agent.nvml.reading import NvmlGpu
 from orchestrator.agent.sysfs import mdev, open_files
+from orchestrator.agent.sysfs.gpu_instance import FoundVgpu, gpu_instance
 from orchestrator.agent.sysfs.pci import PciGpu
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
@@ -110,8 +111,15 @@ class MdevDevices:
             self._files.check_owner(mdev_key(name), "", name)
 
     def names_on(self, functions: Iterable[str]) -> Iterator[str]:
+        return (one.name for one in self.vgpus_on(functions))
+
+    def vgpus_on(self, functions: Iterable[str]) -> Iterator[FoundVgpu]:
         there = frozenset(functions)
-        return (device.uuid for device in mdev.existing(self._paths, {}) if device.parent in there)
+        return (
+            FoundVgpu(name=one.uuid, function=one.parent, gpu_instance=gpu_instance(one.directory))
+            for one in mdev.existing(self._paths, {})
+            if one.parent in there
+        )
 
     def observe(self, shared: Observation) -> _ObservedMdevs:
         return _ObservedMdevs(self._files, shared)
@@ -172,6 +180,7 @@ class _ObservedMdevs:
             mdevs=tuple(self._mdev(device) for device in devices),
             owner=None,
             in_use=self._any_in_use(devices),
+            gpu_instance=next((gpu_instance(device.directory) for device in devices if is_vf), None),
         )
 
     def _mdev(self, device: mdev.MdevDevice) -> Mdev:

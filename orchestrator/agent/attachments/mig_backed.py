@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPU instances of VMs, and vGPUs in them. Instances are known by GPU and first memory slot; ids change.
+"""GPU instances of VMs, and vGPUs in them, whichever framework makes those. Instances are known by GPU and first memory
+slot; ids change.
 
-The driver alone chooses in which instance of a type's profile with room a vGPU comes to lie. So a type is written while
-the VM's instance is the only one of ours with room: empty ones are gone meanwhile, and in those that vGPUs share the
-room is taken. What came to lie elsewhere all the same is taken back.
+The driver alone chooses in which instance of a type's profile with room a vGPU comes to lie. So it is made while the
+VM's instance is the only one of ours with room: empty ones are gone meanwhile, and in those that vGPUs share the room
+is taken. What came to lie elsewhere all the same is taken back, and so is what the driver does not tell the place of.
 """
 
 from __future__ import annotations
@@ -16,30 +17,35 @@ from pathlib import Path
 from orchestrator.agent.attachments.device_files import DeviceFiles, check_ours, not_as_seen
 from orchestrator.agent.attachments.instance_holders import InstanceHolders
 from orchestrator.agent.attachments.kind import Handlers, Observation
+from orchestrator.agent.attachments.mdev import MdevDevices
 from orchestrator.agent.attachments.vendor_vfio import TypedFunctions
 from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.agent.nvml.mig import Mig
 from orchestrator.agent.nvml.reading import NvmlGpu
-from orchestrator.agent.sysfs import pci, vendor_vfio
+from orchestrator.agent.sysfs import pci
+from orchestrator.agent.sysfs.gpu_instance import FoundVgpu
 from orchestrator.agent.sysfs.pci import PciGpu
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown
 from orchestrator.core.host_actions import (
     ActionResult,
-    ClearVgpuType,
     CreateGpuInstance,
     DestroyGpuInstance,
-    SetInstanceType,
-    SetVgpuType,
+    HostAction,
+    MakesDevice,
 )
+from orchestrator.core.instance_vgpus import INSTANCE_VGPUS, InstanceVgpu
 from orchestrator.core.mig_layout import KEEPER
+from orchestrator.core.names import is_uuid
 from orchestrator.core.snapshot import HostVgpuType, VgpuParent
 
 
-class MigBackedFunctions:
-    def __init__(self, files: DeviceFiles, functions: TypedFunctions, mig: Mig) -> None:
+class MigBackedVgpus:
+    def __init__(self, files: DeviceFiles, functions: TypedFunctions, mdevs: MdevDevices, mig: Mig) -> None:
         self._paths, self._ledger = files.paths, files.ledger
-        self._functions, self._mig, self._holders = functions, mig, InstanceHolders(files.ledger)
+        self._functions, self._mdevs, self._mig = functions, mdevs, mig
+        self._holders = InstanceHolders(files.ledger)
+        self._bare = {**functions.handlers, **mdevs.handlers}
         self._locks: dict[str, threading.RLock] = {}
 
     @property
@@ -47,7 +53,7 @@ class MigBackedFunctions:
         return {
             CreateGpuInstance: self.create,
             DestroyGpuInstance: self.destroy,
-            SetInstanceType: self.set_type,
+            **dict.fromkeys(INSTANCE_VGPUS, self.make),
         }
 
     def create(self, action: CreateGpuInstance) -> ActionResult:
@@ -86,7 +92,7 @@ class MigBackedFunctions:
                 return ActionResult(changed=False)
             users = self._users(action.gpu, there)
             if (users or len(holders) > 1) and self._mig.shares(action.gpu, there.profile):
-                if action.vm not in map(self._functions.owner_of, users):
+                if action.vm not in map(self.owner_of, users):
                     self._holders.drop(action.gpu, action.start, action.vm)
                 return ActionResult(changed=False)
             if users:
@@ -102,25 +108,26 @@ class MigBackedFunctions:
             self._holders.drop(action.gpu, action.start, action.vm)
         return ActionResult(changed=True)
 
-    def set_type(self, action: SetInstanceType) -> ActionResult:
-        """As on a time-sliced function, and then where it lies is read back.
+    def make(self, action: InstanceVgpu) -> ActionResult:
+        """As on a time-sliced GPU, and then where it lies is read back.
 
         :raises Conflict: ``gpu.instance_chosen``: the driver insists on an instance that is not the VM's
+        :raises Fatal: ``gpu.instance_untold``
         """
         with self._alone(action.gpu):
-            result = self._functions.make(action.typed)
+            result = self._do(action.bare)
             if self._lies_right(action):
                 return result
             self._take_back(action)
             with self._no_other_room(action):
-                self._functions.make(action.typed)
+                self._do(action.bare)
             if not self._lies_right(action):
                 self._take_back(action)
                 raise Conflict(
                     "gpu.instance_chosen",
                     "the driver puts the vGPU into a GPU instance that is not the VM's",
                     hint="'vgpuctl mig show' lists the instances that others made and left free",
-                    details=f"{action.vf}, GPU instance at slot {action.start}",
+                    details=f"{action.function}, GPU instance at slot {action.start}",
                 )
         return ActionResult(changed=True)
 
@@ -136,24 +143,24 @@ class MigBackedFunctions:
                 wanted = CreateGpuInstance(vm=vm, gpu=device.gpu, profile=place.profile, start=place.start)
                 self._check_ours(there, wanted)
             if device.function is not None:
-                if device.parent not in self._users(device.gpu, there):
+                if device.name not in self._users(device.gpu, there):
                     raise not_as_seen(device.name)
-                self._functions.adopt(vm, device)
+                self._carrier(device.name).adopt(vm, device)
             self._holders.hold(device.gpu, place.start, vm, place.profile)
 
     def release(self, vm: str, device: Device) -> None:
-        self._functions.release(vm, device)
+        self._carrier(device.name).release(vm, device)
         if device.gi_start is not None:
             self._holders.drop(device.gpu, device.gi_start, vm)
 
     def owner_of(self, name: str) -> str | None:
-        return self._functions.owner_of(name)
+        return self._carrier(name).owner_of(name)
 
     def parameters_file(self, name: str) -> Path | None:
-        return self._functions.parameters_file(name)
+        return self._carrier(name).parameters_file(name)
 
     def check_may_make(self, name: str) -> None:
-        self._functions.check_may_make(name)
+        self._carrier(name).check_may_make(name)
 
     def names_on(self, functions: Iterable[str]) -> Iterator[str]:
         """GPU instances; vGPUs on functions are named by their own kind."""
@@ -195,25 +202,46 @@ class MigBackedFunctions:
         if there.profile != action.profile:
             raise Conflict("gpu.instance_differs", "the GPU instance there has another profile", details=shown)
 
-    def _users(self, gpu: str, instance: FoundInstance) -> list[str]:
-        """Functions whose vGPU lies in it, and those that do not tell where theirs lies."""
+    def _carrier(self, name: str) -> TypedFunctions | MdevDevices:
+        """Who makes the vGPU of that name."""
+        return self._mdevs if is_uuid(name) else self._functions
+
+    def _vgpus(self, gpu: str) -> list[FoundVgpu]:
         functions = pci.virtual_functions(self._paths, gpu)
-        typed = [address for address in functions if vendor_vfio.read(self._paths, address).current_id != 0]
-        return [address for address in typed if vendor_vfio.gpu_instance(self._paths, address) in {None, instance.id}]
+        return [*self._functions.vgpus_on(functions), *self._mdevs.vgpus_on(functions)]
 
-    def _lies_right(self, action: SetInstanceType, function: str = "") -> bool:
-        """``function``: another one than the VM's."""
+    def _users(self, gpu: str, instance: FoundInstance) -> list[str]:
+        """vGPUs that lie in it, and those that are not told to lie elsewhere."""
+        return [one.name for one in self._vgpus(gpu) if one.gpu_instance in {None, instance.id}]
+
+    def _lies_right(self, action: InstanceVgpu, function: str = "") -> bool:
+        """``function``: another one than the VM's.
+
+        :raises Fatal: ``gpu.instance_untold``; the VM's is taken back"""
         there = self._at(action.gpu, action.start)
-        return there is not None and vendor_vfio.gpu_instance(self._paths, function or action.vf) == there.id
+        at = function or action.function
+        lies = next((one.gpu_instance for one in self._vgpus(action.gpu) if one.function == at), None)
+        if lies is None:
+            self._take_back(action)
+            raise Fatal(
+                "gpu.instance_untold",
+                "the driver does not tell in which GPU instance the vGPU lies",
+                hint="drivers from 570 on are known to tell; time-sliced vGPUs need none to",
+                details=at,
+            )
+        return there is not None and lies == there.id
 
-    def _take_back(self, action: SetInstanceType) -> None:
-        self._functions.remove(ClearVgpuType(vm=action.vm, vf=action.vf))
+    def _do(self, action: HostAction) -> ActionResult:
+        return self._bare[type(action)](action)
+
+    def _take_back(self, action: MakesDevice) -> None:
+        self._do(action.inverse())
 
     @contextmanager
-    def _no_other_room(self, action: SetInstanceType) -> Iterator[None]:
+    def _no_other_room(self, action: InstanceVgpu) -> Iterator[None]:
         """While this is held, no other instance of ours has room for the type."""
         gone: list[FoundInstance] = []
-        fillers: list[str] = []
+        fillers: list[MakesDevice] = []
         try:
             for one in self._spare(action):
                 self._mig.destroy(action.gpu, one.id)
@@ -222,12 +250,12 @@ class MigBackedFunctions:
                 self._fill(action, fillers)
             yield
         finally:
-            for function in fillers:
-                self._functions.remove(ClearVgpuType(vm=action.vm, vf=function))
+            for filler in fillers:
+                self._take_back(filler)
             for one in gone:
                 self._mig.create(action.gpu, one.profile, one.start)
 
-    def _spare(self, action: SetInstanceType) -> list[FoundInstance]:
+    def _spare(self, action: InstanceVgpu) -> list[FoundInstance]:
         """Ours, of the same profile, with no vGPU in them."""
         profile = self._profile_at(action.gpu, action.start)
         return [
@@ -239,18 +267,20 @@ class MigBackedFunctions:
             and not self._users(action.gpu, one)
         ]
 
-    def _fill(self, action: SetInstanceType, fillers: list[str]) -> None:
+    def _fill(self, action: InstanceVgpu, fillers: list[MakesDevice]) -> None:
         """vGPUs of the type on free functions, until the next one would come to lie in the VM's instance."""
+        taken = {action.function, *(one.function for one in self._vgpus(action.gpu))}
         for function in pci.virtual_functions(self._paths, action.gpu):
-            if function == action.vf or vendor_vfio.read(self._paths, function).current_id != 0:
+            if function in taken:
                 continue
+            filler = action.beside(function)
             try:
-                self._functions.make(SetVgpuType(vm=action.vm, vf=function, type_name=action.type_name))
+                self._do(filler)
             except Fatal:
                 return  # there is no room at all, as its own vGPU will be told
-            fillers.append(function)
+            fillers.append(filler)
             if self._lies_right(action, function):
-                self._functions.remove(ClearVgpuType(vm=action.vm, vf=fillers.pop()))
+                self._take_back(fillers.pop())
                 return
 
     def _profile_at(self, gpu: str, start: int) -> str | None:
@@ -259,7 +289,7 @@ class MigBackedFunctions:
 
 
 class _NoFramework:
-    """In sysfs such vGPUs are typed functions, and instances are NVML's to tell."""
+    """In sysfs such vGPUs are as those of their carrier, and instances are NVML's to tell."""
 
     def offered_on(self, _gpu: PciGpu) -> bool:
         return False

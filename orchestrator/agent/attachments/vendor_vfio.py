@@ -19,6 +19,7 @@ from orchestrator.agent.attachments.placing import VgpuPlaces, placement_id
 from orchestrator.agent.ledger import Ownership
 from orchestrator.agent.nvml.reading import NvmlGpu
 from orchestrator.agent.sysfs import open_files, vendor_vfio
+from orchestrator.agent.sysfs.gpu_instance import FoundVgpu, gpu_instance
 from orchestrator.agent.sysfs.pci import PciGpu
 from orchestrator.agent.sysfs.write import is_being_written
 from orchestrator.core.device import Device
@@ -125,8 +126,11 @@ class TypedFunctions:
             self._files.check_managed(name)
 
     def names_on(self, functions: Iterable[str]) -> Iterator[str]:
+        return (one.name for one in self.vgpus_on(functions))
+
+    def vgpus_on(self, functions: Iterable[str]) -> Iterator[FoundVgpu]:
         return (
-            address
+            FoundVgpu(name=address, function=address, gpu_instance=gpu_instance(self._paths.pci(address)))
             for address in functions
             if vendor_vfio.is_vendor_vfio(self._paths, address)
             and vendor_vfio.read(self._paths, address).current_id != 0
@@ -185,7 +189,7 @@ class _ObservedFunctions:
             mdevs=(),
             owner=self._owner(function) if current else None,
             in_use=open_files.in_use(self._paths.pci(function.address), self._shared.opened),
-            gpu_instance=vendor_vfio.gpu_instance(self._paths, function.address) if current else None,
+            gpu_instance=gpu_instance(self._paths.pci(function.address)) if current else None,
             placement_id=placement_id(self._paths.pci(function.address)) if current else None,
         )
 

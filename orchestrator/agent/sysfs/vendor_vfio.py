@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import reading
 
-_NO_INSTANCE = 0xFFFFFFFF
-
 
 @dataclass(frozen=True)
 class VirtualFunction:
@@ -38,12 +36,6 @@ def parse_creatable(text: str) -> tuple[tuple[int, str], ...]:
         if colon and number.strip().isdecimal() and name.strip():
             found.append((int(number), name.strip()))
     return tuple(found)
-
-
-def gpu_instance(paths: Paths, address: str) -> int | None:
-    """Id of the GPU instance that the function's vGPU lies in; None: it has no vGPU, or is time-sliced."""
-    found = reading.number(paths.pci(address) / "nvidia" / "gpu_instance_id")
-    return None if found is None or found == _NO_INSTANCE else found
 
 
 def read(paths: Paths, address: str) -> VirtualFunction:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.device import Device
-from orchestrator.core.host_actions import HostAction
+from orchestrator.core.host_actions import HostAction, SetMigMode
 from orchestrator.core.pci import split_pci_address
 from orchestrator.core.snapshot import GpuSnapshot, VgpuParent
 from orchestrator.core.vgpu_settings import SetMixedSizes, SetVgpuParameters, SetVgpuScheduler
@@ -23,18 +23,19 @@ def first_free(parents: Sequence[VgpuParent], type_name: str, taken: frozenset[s
     return next((p for p in free if type_name in p.creatable), free[0] if free else None)
 
 
-def mixed(vm_id: str, device: Device) -> tuple[HostAction, ...]:
-    """What has the GPU take several sizes: before the vGPU is there, as with the scheduler."""
-    return () if device.placement_id is None else (SetMixedSizes(vm=vm_id, gpu=device.gpu),)
-
-
 def observed_place(gpu: GpuSnapshot, placement_id: int | None) -> int | None:
     """Drivers tell places on GPUs with vGPUs of one size as well, where nobody chose them and none matters."""
     return placement_id if gpu.heterogeneous else None
 
 
-def scheduled(vm_id: str, device: Device) -> tuple[HostAction, ...]:
-    """What sets the GPU's scheduler: before the vGPU is there, for afterwards the driver refuses."""
+def prepared(vm_id: str, device: Device) -> tuple[HostAction, ...]:
+    """What makes the GPU ready for a time-sliced vGPU: before it is there, for afterwards the driver refuses."""
+    left = (SetMigMode(gpu=device.gpu, on=False),) if device.leaves_mig else ()
+    mixed = () if device.placement_id is None else (SetMixedSizes(vm=vm_id, gpu=device.gpu),)
+    return (*left, *mixed, *_scheduled(vm_id, device))
+
+
+def _scheduled(vm_id: str, device: Device) -> tuple[HostAction, ...]:
     wanted = device.scheduler
     if wanted is None:
         return ()

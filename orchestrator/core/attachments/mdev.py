@@ -8,7 +8,12 @@ from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.attachments.attachment import Attachment
-from orchestrator.core.attachments.functions import first_free, mixed, observed_place, scheduled, with_parameters
+from orchestrator.core.attachments.functions import (
+    first_free,
+    observed_place,
+    prepared,
+    with_parameters,
+)
 from orchestrator.core.device import Device, ObservedDevice
 from orchestrator.core.host_actions import CreateMdev, HostAction
 from orchestrator.core.placed_vgpus import CreatePlacedMdev
@@ -20,14 +25,17 @@ def _draw(gpu: GpuSnapshot, type_name: str, taken: frozenset[str], new_uuid: str
     parent = own or first_free([p for p in gpu.parents if not p.mdevs], type_name, taken)
     if parent is None:
         return None
-    return Device(kind="mdev", gpu=gpu.address, parent=parent.address, type_name=type_name, name=new_uuid)
+    return Device(
+        kind="mdev", gpu=gpu.address, parent=parent.address, type_name=type_name, name=new_uuid,
+        leaves_mig=gpu.mig_enabled is True,
+    )  # fmt: skip
 
 
 def _make(vm_id: str, device: Device) -> tuple[HostAction, ...]:
     created = CreateMdev(vm=vm_id, uuid=device.name, parent=device.parent, type_name=device.type_name)
     if device.placement_id is not None:
         created = CreatePlacedMdev(**vars(created), placement_id=device.placement_id)
-    return (*mixed(vm_id, device), *scheduled(vm_id, device), created, *with_parameters(vm_id, device))
+    return (*prepared(vm_id, device), created, *with_parameters(vm_id, device))
 
 
 def _still_free(gpu: GpuSnapshot, device: Device, vm_id: str) -> bool:
@@ -38,7 +46,12 @@ def _still_free(gpu: GpuSnapshot, device: Device, vm_id: str) -> bool:
 
 
 def _observed(gpu: GpuSnapshot) -> Iterator[ObservedDevice]:
-    """One among several on a GPU: which of them a process holds, only the agent can tell when it removes it."""
+    return iter(()) if gpu.mig_enabled else mediated(gpu)
+
+
+def mediated(gpu: GpuSnapshot) -> Iterator[ObservedDevice]:
+    """Every mediated device, in any mode. One among several on a GPU: which of them a process holds, only the agent can
+    tell when it removes it."""
     for parent in gpu.parents:
         for one in parent.mdevs:
             device = Device(kind="mdev", gpu=gpu.address, parent=parent.address, type_name=one.type_name, name=one.uuid)

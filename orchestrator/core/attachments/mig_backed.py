@@ -1,29 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vGPUs in GPU instances of their own: MIG on, the instance at its place, then a type on a virtual function."""
+"""vGPUs in GPU instances of their own: MIG on, the instance at its place, then the vGPU, on a virtual function by the
+framework that the GPU's driver has for it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from xml.etree.ElementTree import Element
 
 from orchestrator.core.attachments.attachment import Attachment
 from orchestrator.core.attachments.functions import with_parameters
+from orchestrator.core.attachments.mdev import ATTACHMENT as AS_MDEV
+from orchestrator.core.attachments.mdev import mediated
 from orchestrator.core.attachments.vendor_vfio import ATTACHMENT as ON_FUNCTION
 from orchestrator.core.attachments.vendor_vfio import typed
 from orchestrator.core.device import Device, InstancePlace, ObservedDevice
-from orchestrator.core.host_actions import (
-    CreateGpuInstance,
-    EnableVirtualFunctions,
-    HostAction,
-    SetInstanceType,
-    SetMigMode,
-)
+from orchestrator.core.host_actions import CreateGpuInstance, EnableVirtualFunctions, HostAction, SetMigMode
+from orchestrator.core.instance_vgpus import CreateInstanceMdev, InstanceVgpu, SetInstanceType
+from orchestrator.core.names import is_uuid
 from orchestrator.core.snapshot import GpuInstance, GpuSnapshot
 
 
+def _carrier(device: Device) -> Attachment:
+    """How the vGPU itself reaches the VM."""
+    return AS_MDEV if is_uuid(device.name) else ON_FUNCTION
+
+
 def _draw(gpu: GpuSnapshot, type_name: str, taken: frozenset[str], new_uuid: str) -> Device | None:
-    """Without its instance, which placement knows. The driver makes such vGPUs on virtual functions only."""
-    device = ON_FUNCTION.draw(gpu, type_name, taken, new_uuid)
+    """Without its instance, which placement knows."""
+    carrier = AS_MDEV if gpu.framework == "mdev" else ON_FUNCTION
+    device = carrier.draw(gpu, type_name, taken, new_uuid)
     return None if device is None else replace(device, kind="mig_backed", leaves_mig=False)
 
 
@@ -31,16 +37,27 @@ def _make(vm_id: str, device: Device) -> tuple[HostAction, ...]:
     """Of an instance that holds no vGPU: the instance alone."""
     place = device.instance
     if place is None:
-        return ON_FUNCTION.make(vm_id, device)
+        return _carrier(device).make(vm_id, device)
     instance = CreateGpuInstance(vm=vm_id, gpu=device.gpu, profile=place.profile, start=place.start)
     # Switching virtual functions on later would destroy the instance.
     before = (SetMigMode(gpu=device.gpu, on=True), EnableVirtualFunctions(gpu=device.gpu))
     if device.function is None:
         return (*before, instance)
-    named = SetInstanceType(
-        vm=vm_id, vf=device.parent, type_name=device.type_name, gpu=device.gpu, start=place.start
+    return (*before, instance, _vgpu(vm_id, device, place.start), *with_parameters(vm_id, device))
+
+
+def _vgpu(vm_id: str, device: Device, start: int) -> InstanceVgpu:
+    if _carrier(device) is AS_MDEV:
+        return CreateInstanceMdev(
+            vm=vm_id, uuid=device.name, parent=device.parent, type_name=device.type_name, gpu=device.gpu, start=start
+        )
+    return SetInstanceType(
+        vm=vm_id, vf=device.parent, type_name=device.type_name, gpu=device.gpu, start=start
     )  # fmt: skip
-    return (*before, instance, named, *with_parameters(vm_id, device))
+
+
+def _still_free(gpu: GpuSnapshot, device: Device, vm_id: str) -> bool:
+    return _carrier(device).still_free(gpu, device, vm_id)
 
 
 def _observed(gpu: GpuSnapshot) -> Iterator[ObservedDevice]:
@@ -49,7 +66,7 @@ def _observed(gpu: GpuSnapshot) -> Iterator[ObservedDevice]:
         return
     there = {one.id: one for one in gpu.instances}
     inside = set()
-    for one in typed(gpu):
+    for one in (*typed(gpu), *mediated(gpu)):
         parent = next(parent for parent in gpu.parents if parent.address == one.device.parent)
         instance = there.get(-1 if parent.gpu_instance is None else parent.gpu_instance)
         inside.add(parent.gpu_instance)
@@ -70,11 +87,15 @@ def _place(instance: GpuInstance) -> InstancePlace:
     return InstancePlace(instance.profile, instance.start)
 
 
+def _hostdev(device: Device) -> Element:
+    return _carrier(device).hostdev(device)
+
+
 ATTACHMENT = Attachment(
     draw=_draw,
     make=_make,
-    still_free=ON_FUNCTION.still_free,
+    still_free=_still_free,
     observed=_observed,
-    hostdev=ON_FUNCTION.hostdev,
+    hostdev=_hostdev,
     changes_gpu=True,
 )

@@ -10,14 +10,13 @@ from xml.etree import ElementTree as ET
 from orchestrator.core.attachments.attachment import Attachment
 from orchestrator.core.attachments.functions import (
     first_free,
-    mixed,
     observed_place,
     pci_source,
-    scheduled,
+    prepared,
     with_parameters,
 )
 from orchestrator.core.device import Device, ObservedDevice
-from orchestrator.core.host_actions import HostAction, SetMigMode, SetVgpuType
+from orchestrator.core.host_actions import HostAction, SetVgpuType
 from orchestrator.core.placed_vgpus import SetPlacedType
 from orchestrator.core.snapshot import GpuSnapshot
 
@@ -38,8 +37,7 @@ def _make(vm_id: str, device: Device) -> tuple[HostAction, ...]:
     typed = SetVgpuType(vm=vm_id, vf=device.parent, type_name=device.type_name)
     if device.placement_id is not None:
         typed = SetPlacedType(**vars(typed), placement_id=device.placement_id)
-    left = (SetMigMode(gpu=device.gpu, on=False),) if device.leaves_mig else ()
-    return (*left, *mixed(vm_id, device), *scheduled(vm_id, device), typed, *with_parameters(vm_id, device))
+    return (*prepared(vm_id, device), typed, *with_parameters(vm_id, device))
 
 
 def _still_free(gpu: GpuSnapshot, device: Device, vm_id: str) -> bool:

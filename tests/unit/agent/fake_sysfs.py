@@ -138,10 +138,13 @@ class FakeSysfs:
             function = self.add_function(vf, device="26b9")
             (function / "physfn").symlink_to(directory)
             (directory / f"virtfn{number}").symlink_to(function)
-            self.text(function / "nvidia/current_vgpu_type", "0")
-            self.text(function / "nvidia/vgpu_params", "")
-            self.text(function / "nvidia/placement_id", "")
+            self._offer_on(function)
         self._refresh_functions(address)
+
+    def _offer_on(self, function: Path) -> None:
+        self.text(function / "nvidia/current_vgpu_type", "0")
+        self.text(function / "nvidia/vgpu_params", "")
+        self.text(function / "nvidia/placement_id", "")
 
     def hold_open(self, node: str, *, process: int = 4242) -> None:
         descriptors = self.paths.proc / str(process) / "fd"

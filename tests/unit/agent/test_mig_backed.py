@@ -17,7 +17,7 @@ from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.agent.nvml.reading import Nvml, NvmlGpu, NvmlReading
 from orchestrator.agent.observing_gpus import observe_gpus
 from orchestrator.core.attachments import make, observed_on, remove
-from orchestrator.core.device import Device, InstancePlace
+from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict, Fatal, Retryable
 from orchestrator.core.host_actions import (
     ActionResult,
@@ -37,13 +37,15 @@ NOTHING_SAID = NvmlGpu(
     heterogeneous=None, module_id=None, types=(), problems=(),
 )  # fmt: skip
 TYPE, PROFILE = "GRID A100D-1-20C", "1g.20gb"
+FRAMEWORKS = ("typed", "mediated")
+"""By which a virtual function comes to be a vGPU."""
 
 
 class Bench:
-    def __init__(self, root: Path, *, most: int = 1, functions: int = 4) -> None:
-        """``most``: vGPUs of one type that a GPU instance takes."""
+    def __init__(self, root: Path, *, most: int = 1, functions: int = 4, mediated: bool = False) -> None:
+        """``most``: vGPUs of one type that a GPU instance takes. ``mediated``: as its kernel makes them."""
         self.mig = FakeMig(mode={A100: True}, shared=frozenset({PROFILE} if most > 1 else ()))
-        self.host = A100Host(root, self.mig, most=most, enabled=functions)
+        self.host = A100Host(root, self.mig, most=most, enabled=functions, mediated=mediated)
         self.ledger = Ledger(self.host.paths.ledger, site="s", epoch=1, boot_id="boot-1")
         self.ledger.manage_gpus((A100,))
         files = DeviceFiles(self.host.paths, self.ledger, FakeTiming(), lambda: {1054: TYPE}, self.host.write)
@@ -55,18 +57,16 @@ class Bench:
             return ActionResult(changed=False)
         return self.handlers[type(action)](action)
 
+    def device(self, vf: int = 0, start: int = 0) -> Device:
+        return self.host.device(vf, start)
+
     def there(self) -> tuple[object, object]:
         return self.mig.instances(A100), dict(self.host.inside)
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
-
-
-def device(vf: int = 0, start: int = 0) -> Device:
-    bare = Device(kind="mig_backed", gpu=A100, parent=VFS[vf], type_name=TYPE, name=VFS[vf])
-    return bare.inside(InstancePlace(PROFILE, start))
+@pytest.fixture(params=FRAMEWORKS)
+def bench(tmp_path: Path, request: pytest.FixtureRequest) -> Bench:
+    return Bench(tmp_path, mediated=request.param == "mediated")
 
 
 def start_of(bench: Bench, vf: int) -> int:
@@ -77,11 +77,11 @@ def start_of(bench: Bench, vf: int) -> int:
 def test_a_vgpu_is_made_in_its_own_instance_and_both_are_taken_back(bench: Bench) -> None:
     before = bench.there()
     for _ in range(2):
-        results = [bench.do(action) for action in make("a", device(start=2))]
+        results = [bench.do(action) for action in make("a", bench.device(start=2))]
     assert [one.changed for one in results] == [False] * 4
     assert start_of(bench, 0) == 2
     for _ in range(2):
-        for action in remove("a", device(start=2)):
+        for action in remove("a", bench.device(start=2)):
             bench.do(action)
     assert bench.there() == before
     assert bench.ledger.owner(instance_key(A100, 2)) is None
@@ -91,25 +91,39 @@ def test_a_vgpu_is_made_in_its_own_instance_and_both_are_taken_back(bench: Bench
 def test_a_vgpu_never_lies_in_the_instance_of_another_vm(bench: Bench) -> None:
     """The driver takes the first free instance: that of b, whose vGPU is not made yet."""
     bench.do(CreateGpuInstance(vm="b", gpu=A100, profile=PROFILE, start=0))
-    for action in make("a", device(0, start=2)):
+    for action in make("a", bench.device(0, start=2)):
         bench.do(action)
     assert start_of(bench, 0) == 2
     assert [one.start for one in bench.mig.instances(A100)] == [2, 0]
-    for action in make("b", device(1, start=0)):
+    for action in make("b", bench.device(1, start=0)):
         bench.do(action)
     assert (start_of(bench, 0), start_of(bench, 1)) == (2, 0)
+
+
+def test_where_the_driver_does_not_tell_where_a_vgpu_lies_none_is_left_there(bench: Bench) -> None:
+    bench.host.tells, before = False, bench.there()
+    *first, last = make("a", bench.device(0, start=2))
+    for action in first:
+        bench.do(action)
+    with pytest.raises(Fatal) as raised:
+        bench.do(last)
+    assert (raised.value.code, raised.value.details) == ("gpu.instance_untold", VFS[0])
+    assert bench.host.inside == {}
+    for action in remove("a", bench.device(0, start=2)):
+        bench.do(action)
+    assert bench.there() == before
 
 
 def test_an_instance_that_somebody_left_free_is_not_filled_nor_touched(bench: Bench) -> None:
     by_hand = FoundInstance(id=9, profile=PROFILE, start=0, size=2, compute=(0,))
     bench.mig.put(A100, by_hand)
-    *first, last = make("a", device(0, start=2))
+    *first, last = make("a", bench.device(0, start=2))
     for action in first:
         bench.do(action)
     with pytest.raises(Conflict) as raised:
         bench.do(last)
     assert raised.value.code == "gpu.instance_chosen"
-    for action in remove("a", device(0, start=2)):
+    for action in remove("a", bench.device(0, start=2)):
         bench.do(action)
     assert bench.there() == ((by_hand,), {})
 
@@ -124,11 +138,11 @@ def test_an_instance_of_somebody_else_is_neither_taken_nor_destroyed(bench: Benc
 
 
 def test_an_instance_with_a_vgpu_in_it_stays(bench: Bench) -> None:
-    for action in make("a", device()):
+    for action in make("a", bench.device()):
         bench.do(action)
     with pytest.raises(Conflict) as raised:
         bench.do(DestroyGpuInstance(vm="a", gpu=A100, start=0))
-    assert (raised.value.code, raised.value.details) == ("gpu.instance_in_use", VFS[0])
+    assert (raised.value.code, raised.value.details) == ("gpu.instance_in_use", bench.device().name)
 
 
 def test_what_the_driver_refuses_is_nobodys(bench: Bench) -> None:
@@ -156,22 +170,22 @@ def test_no_instance_is_made_while_mig_is_off(bench: Bench) -> None:
 
 def test_an_adopted_vgpu_and_its_instance_are_released_as_they_are(bench: Bench) -> None:
     bench.mig.put(A100, FoundInstance(id=9, profile=PROFILE, start=0, size=2, compute=(0,)))
-    bench.host.set_type(VFS[0], 1054)
+    bench.host.by_hand(0, 1054)
     before = bench.there()
     kind = bench.kinds["mig_backed"]
     with pytest.raises(Conflict):
-        kind.adopt("a", device(1))
-    kind.adopt("a", device())
+        kind.adopt("a", bench.device(1))
+    kind.adopt("a", bench.device())
     owner = bench.ledger.owner(instance_key(A100, 0))
     assert owner is not None
     assert owner.vm == "a"
-    kind.release("a", device())
+    kind.release("a", bench.device())
     assert bench.ledger.owner(instance_key(A100, 0)) is None
     assert bench.there() == before
 
 
 def test_a_snapshot_tells_which_vgpu_lies_in_which_instance(bench: Bench) -> None:
-    for action in make("a", device()):
+    for action in make("a", bench.device()):
         bench.do(action)
     bench.mig.put(A100, FoundInstance(id=9, profile="1g.10gb", start=6, size=1, compute=()))
     kind = HostVgpuType(name=TYPE, type_id=1054, framebuffer_mib=20480, max_instances=4)

@@ -21,27 +21,33 @@ from tests.unit.agent.test_restore import Machine
 class MigMachine(Machine):
     """An A100 whose driver loses its MIG mode with the reboot, as Hopper's does."""
 
+    mediated = False
+    """As its kernel makes vGPUs."""
+
     def _new_host(self) -> None:
         self.boots += 1
         self.mig.mode, self.mig.there = {A100: False}, {}
-        self.host = A100Host(self.root / f"boot-{self.boots}", self.mig, enabled=0)
+        self.host = A100Host(self.root / f"boot-{self.boots}", self.mig, enabled=0, mediated=self.mediated)
+
+    def device(self, vf: int, start: int) -> Device:
+        assert isinstance(self.host, A100Host)
+        return self.host.device(vf, start)
 
     def run_in_instance(self, vm: str, vf: int, start: int) -> None:
-        device = device_of(vf, start)
+        device = self.device(vf, start)
         self.libvirt.devices[vm] = device.name
         for action in make(vm, device):
             self.do(action)
         self.do(StartDomain(vm=vm))
 
 
-def device_of(vf: int, start: int) -> Device:
-    bare = Device(kind="mig_backed", gpu=A100, parent=VFS[vf], type_name="GRID A100D-1-20C", name=VFS[vf])
-    return bare.inside(InstancePlace("1g.20gb", start))
+class MediatedMachine(MigMachine):
+    mediated = True
 
 
-@pytest.fixture
-def machine(tmp_path: Path) -> MigMachine:
-    made = MigMachine(tmp_path)
+@pytest.fixture(params=[MigMachine, MediatedMachine])
+def machine(tmp_path: Path, request: pytest.FixtureRequest) -> MigMachine:
+    made: MigMachine = request.param(tmp_path)
     made.ledger.manage_gpus((A100,))
     return made
 
@@ -70,7 +76,7 @@ def test_mode_instances_and_vgpus_come_back_at_their_places_before_the_vms(machi
 def test_the_instance_of_a_vm_that_was_stopped_does_not_come_back(machine: MigMachine) -> None:
     machine.run_in_instance("a", 0, start=4)
     machine.run_in_instance("b", 1, start=0)
-    machine.do(StopDomain(vm="a", grace_seconds=0), *remove("a", device_of(0, 4)))
+    machine.do(StopDomain(vm="a", grace_seconds=0), *remove("a", machine.device(0, 4)))
     machine.reboot()
     machine.restorer.run()
     assert places(machine) == {"b": 0}
@@ -125,7 +131,7 @@ def test_vgpus_that_share_an_instance_come_back_into_it_in_whatever_order(tmp_pa
     machine.ledger.manage_gpus((A100,))
     for vf, (vm, start) in enumerate({"a": 4, "b": 0, "c": 4, "d": 0}.items()):
         machine.run_in_instance(vm, vf, start=start)
-    machine.do(StopDomain(vm="b", grace_seconds=0), *remove("b", device_of(1, 0)))
+    machine.do(StopDomain(vm="b", grace_seconds=0), *remove("b", machine.device(1, 0)))
     for _ in range(2):
         machine.reboot()
         machine.restorer.run()

@@ -13,22 +13,22 @@ from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.host_actions import CreateGpuInstance, DestroyGpuInstance
 from orchestrator.core.mig_layout import KEEPER
 from tests.unit.agent.fake_a100 import A100, VFS
-from tests.unit.agent.test_mig_backed import PROFILE, Bench, device, start_of
+from tests.unit.agent.test_mig_backed import FRAMEWORKS, PROFILE, Bench, start_of
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
+@pytest.fixture(params=FRAMEWORKS)
+def bench(tmp_path: Path, request: pytest.FixtureRequest) -> Bench:
     """A driver that lets two vGPUs lie in one instance, and fills the first that it finds."""
-    return Bench(tmp_path, most=2, functions=7)
+    return Bench(tmp_path, most=2, functions=7, mediated=request.param == "mediated")
 
 
 def made(bench: Bench, vm: str, vf: int, start: int) -> None:
-    for action in make(vm, device(vf, start)):
+    for action in make(vm, bench.device(vf, start)):
         bench.do(action)
 
 
 def removed(bench: Bench, vm: str, vf: int, start: int) -> None:
-    for action in remove(vm, device(vf, start)):
+    for action in remove(vm, bench.device(vf, start)):
         bench.do(action)
 
 
@@ -62,7 +62,7 @@ def test_an_instance_is_made_for_the_first_kept_for_the_other_and_destroyed_with
 def test_who_comes_between_finds_it_and_who_was_first_does_not_take_it_along(bench: Bench) -> None:
     """b holds it and has no vGPU yet when a leaves."""
     made(bench, "a", 0, 2)
-    *first, last = make("b", device(1, 2))
+    *first, last = make("b", bench.device(1, 2))
     for action in first:
         bench.do(action)
     removed(bench, "a", 0, 2)
@@ -80,7 +80,8 @@ def test_a_vgpu_lies_in_its_own_instance_though_the_driver_would_fill_another_fi
     made(bench, "c", 1, 2)
     assert typed(bench) == {0: 0, 1: 2}
     assert sorted(one.start for one in bench.mig.instances(A100)) == [0, 2, 4]
-    assert set(bench.ledger.owned("vf:")) == {VFS[0], VFS[1]}
+    names = {bench.device(vf).name for vf in (0, 1)}
+    assert {*bench.ledger.owned("vf:"), *bench.ledger.owned("mdev:")} == names
     made(bench, "b", 2, 4)
     made(bench, "d", 3, 2)
     assert typed(bench) == {0: 0, 1: 2, 2: 4, 3: 2}
@@ -126,7 +127,7 @@ def test_a_full_instance_takes_no_third(bench: Bench) -> None:
 
 def test_one_in_which_somebody_else_has_a_vgpu_is_left_to_him(bench: Bench) -> None:
     made(bench, "a", 0, 2)
-    bench.host.set_type(VFS[1], 1054)
+    bench.host.by_hand(1, 1054)
     removed(bench, "a", 0, 2)
     assert typed(bench) == {1: 2}
     assert holders(bench, 2) == set()
@@ -148,11 +149,11 @@ def test_a_layouts_instance_and_one_of_a_driver_that_shares_none_is_one_holders_
 def test_two_adopted_vgpus_of_one_instance_are_each_their_vms_and_are_released_as_they_are(bench: Bench) -> None:
     bench.mig.create(A100, PROFILE, 2)
     for vf in (0, 1):
-        bench.host.set_type(VFS[vf], 1054)
+        bench.host.by_hand(vf, 1054)
     before, kind = bench.there(), bench.kinds["mig_backed"]
-    kind.adopt("a", device(0, 2))
-    kind.adopt("b", device(1, 2))
+    kind.adopt("a", bench.device(0, 2))
+    kind.adopt("b", bench.device(1, 2))
     assert holders(bench, 2) == {"a", "b"}
-    kind.release("a", device(0, 2))
+    kind.release("a", bench.device(0, 2))
     assert holders(bench, 2) == {"b"}
     assert bench.there() == before

@@ -49,13 +49,20 @@ DEVICES = {
     "vendor_vfio": Device(
         kind="vendor_vfio", gpu="0000:81:00.0", parent="0000:81:01.4", type_name="NVIDIA L40S-12Q", name="0000:81:01.4"
     ),
+    "mig_backed": Device(
+        kind="mig_backed",
+        gpu="0000:c1:00.0",
+        parent="0000:c1:00.4",
+        type_name="GRID A100D-1-20C",
+        name="3d1c5f10-20f4-4f6e-9a53-2d1a3c7b9e04",
+    ),
     "passthrough": Device(
         kind="passthrough", gpu="0000:81:00.0", parent="0000:81:00.0", type_name="NVIDIA L40S", name="0000:81:00.0"
     ),
 }
 
 
-IMAGES = {"mdev": f"{'5f' * 32}.qcow2", "vendor_vfio": f"{'a0' * 32}.raw", "passthrough": None}
+IMAGES = {"mdev": f"{'5f' * 32}.qcow2", "vendor_vfio": f"{'a0' * 32}.raw", "mig_backed": None, "passthrough": None}
 
 
 def text_of(vm: Vm, image: str | None = None) -> str:
@@ -195,7 +202,7 @@ def test_a_disk_lies_on_an_image_of_ours(image: str) -> None:
 def test_a_vm_takes_all_of_its_devices_in_their_order() -> None:
     both = replace(vm(DEVICES["mdev"]), devices=tuple(DEVICES.values()))
     hostdevs = ET.fromstring(text_of(both)).findall("devices/hostdev")
-    assert [hostdev.get("type") for hostdev in hostdevs] == ["mdev", "pci", "pci"]
+    assert [hostdev.get("type") for hostdev in hostdevs] == ["mdev", "pci", "mdev", "pci"]
 
 
 def test_a_virtual_function_is_never_rebound_by_libvirt() -> None:

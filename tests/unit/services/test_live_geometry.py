@@ -62,6 +62,7 @@ def test_an_empty_a100_has_as_many_places_as_planned_in_either_mode(type_name: s
     """It lists the types of both modes, and its mode is switched for the first VM."""
     row = next(row for row in shipped().vgpu_types if row.name == type_name)
     assert free(a100(mig=mig), type_name) == row.max_per_gpu
+    assert free(replace(a100(mig=mig), framework="mdev"), type_name) == row.max_per_gpu
 
 
 @pytest.mark.parametrize(
@@ -70,12 +71,6 @@ def test_an_empty_a100_has_as_many_places_as_planned_in_either_mode(type_name: s
 )
 def test_an_instance_that_somebody_else_made_is_used_and_keeps_the_gpu_in_its_mode(type_name: str, places: int) -> None:
     assert free(with_instance(a100(mig=True)), type_name) == places
-
-
-def test_a_gpu_whose_vgpus_are_mediated_devices_is_not_switched() -> None:
-    gpu = replace(a100(), framework="mdev")
-    assert (free(gpu, "GRID A100-5C"), free(gpu, "GRID A100-1-5C")) == (8, 0)
-    assert free(replace(gpu, mig_enabled=True), "GRID A100-5C") == 0
 
 
 def test_both_modes_of_a_live_gpu_are_cut_as_the_catalogue_plans_them() -> None:
