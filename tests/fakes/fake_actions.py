@@ -14,14 +14,12 @@ from orchestrator.core.host_actions import (
     ActionResult,
     AdoptDomain,
     ClearVgpuType,
-    CreateGpuInstance,
     CreateMdev,
     CreateVolume,
     DefineDomain,
     DeleteImage,
     DeleteSeed,
     DeleteVolume,
-    DestroyGpuInstance,
     DisableVirtualFunctions,
     EnableVirtualFunctions,
     EnsureBridgedNetwork,
@@ -31,14 +29,13 @@ from orchestrator.core.host_actions import (
     ReleaseDomain,
     RemoveMdev,
     RemoveNetwork,
-    SetMigMode,
     SetVgpuType,
     StartDomain,
     StopDomain,
     UndefineDomain,
     WriteSeed,
 )
-from orchestrator.core.instance_vgpus import INSTANCE_VGPUS, InstanceVgpu
+from orchestrator.core.instance_vgpus import CreateInstanceMdev, SetInstanceType
 from orchestrator.core.placed_vgpus import CreatePlacedMdev, SetPlacedType
 from orchestrator.core.settle_ledger import SettleLedger
 from orchestrator.core.vgpu_scheduler import SchedulerState, is_so
@@ -50,7 +47,8 @@ from orchestrator.core.vgpu_settings import (
 )
 from tests.fakes import fake_data_volumes
 from tests.fakes.fake_gpu_cards import accept, manage
-from tests.fakes.fake_machine import BEST_EFFORT, SHARED, SLOTS, FakeMachine, devices, gpu_of, on_gpu, room
+from tests.fakes.fake_instances import INSTANCES, inside
+from tests.fakes.fake_machine import BEST_EFFORT, FakeMachine, devices, gpu_of, on_gpu, room
 from tests.fakes.fake_mixed_sizes import MODES, placed
 from tests.fakes.fake_nics import NIC_FUNCTIONS
 from tests.fakes.fake_whole_gpus import WHOLE_GPUS
@@ -90,54 +88,6 @@ def _remove_mdev(machine: FakeMachine, action: RemoveMdev) -> None:
     gpu.inside.pop(parent, None)
     gpu.places.pop(action.uuid, None)
     machine.parameters.pop(action.uuid, None)
-
-
-def _set_mig_mode(machine: FakeMachine, action: SetMigMode) -> None:
-    gpu = gpu_of(machine, action.gpu, to_make=True)
-    if gpu.mig is None:
-        raise Fatal("gpu.no_mig", "that GPU has no MIG")
-    if gpu.mig == action.on:
-        return
-    if gpu.instances or on_gpu(machine, gpu):
-        raise Conflict("gpu.in_use", "something is on the GPU")
-    gpu.mig = action.on
-
-
-def _create_instance(machine: FakeMachine, action: CreateGpuInstance) -> None:
-    gpu = gpu_of(machine, action.gpu, to_make=True)
-    there = gpu.instances.get(action.start)
-    if not gpu.mig:
-        raise Fatal("gpu.mig_off", "the GPU is not in MIG mode")
-    if there is not None:
-        if there[0] != action.profile or (action.vm not in there[1] and action.profile not in SHARED):
-            raise Conflict("gpu.instance_foreign", "that GPU instance is somebody else's")
-        gpu.instances[action.start] = (action.profile, tuple(dict.fromkeys((*there[1], action.vm))))
-        return
-    taken = {start + slot for start, (profile, _) in gpu.instances.items() for slot in range(SLOTS[profile])}
-    if not taken.isdisjoint(range(action.start, action.start + SLOTS[action.profile])):
-        raise Fatal("gpu.instance_refused", "others lie there")
-    gpu.instances[action.start] = (action.profile, (action.vm,))
-
-
-def _destroy_instance(machine: FakeMachine, action: DestroyGpuInstance) -> None:
-    gpu = gpu_of(machine, action.gpu)
-    profile, held = gpu.instances.get(action.start, ("", ()))
-    left = tuple(vm for vm in held if vm != action.vm)
-    if left:
-        gpu.instances[action.start] = (profile, left)
-    elif held and not (profile in SHARED and action.start in gpu.inside.values()):
-        if action.start in gpu.inside.values():
-            raise Conflict("gpu.instance_in_use", "a vGPU still lies in it")
-        del gpu.instances[action.start]
-
-
-def _make_in_instance(machine: FakeMachine, action: InstanceVgpu) -> None:
-    """Here the driver puts it where it shall be."""
-    gpu = gpu_of(machine, action.gpu)
-    if action.start not in gpu.instances:
-        raise Fatal("vgpu.no_room", "there is no such GPU instance")
-    HANDLERS[type(action.bare)](machine, action.bare)
-    gpu.inside[action.function] = action.start
 
 
 def _set_type(machine: FakeMachine, action: SetVgpuType) -> None:
@@ -370,10 +320,9 @@ HANDLERS: dict[type[HostAction], Callable[..., None]] = {
     AcceptGpus: accept,
     CreateMdev: _create_mdev,
     RemoveMdev: _remove_mdev,
-    SetMigMode: _set_mig_mode,
-    CreateGpuInstance: _create_instance,
-    DestroyGpuInstance: _destroy_instance,
-    **dict.fromkeys(INSTANCE_VGPUS, _make_in_instance),
+    **INSTANCES,
+    SetInstanceType: inside(_set_type),
+    CreateInstanceMdev: inside(_create_mdev),
     SetVgpuType: _set_type,
     ClearVgpuType: _clear_type,
     SetPlacedType: placed(_set_type),

@@ -33,6 +33,14 @@ def client(tmp_path: Path) -> Iterator[Client]:
         yield found
 
 
+@pytest.fixture(params=["typed", "mediated"])
+def either(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Client]:
+    """By which a virtual function of the GPU comes to be a vGPU."""
+    fleet = FLEET if request.param == "typed" else f"{FLEET}    mediated: true\n"
+    with serving_fleet(tmp_path, fleet) as found:
+        yield found
+
+
 def made(client: Client, name: str, profile: str, tenant: str = "default") -> None:
     client.wait(client.create_vm(wish(name, profile, tenant=tenant)))
 
@@ -43,9 +51,11 @@ def cells(client: Client) -> dict[str, tuple[int, int]]:
     return {cell["vm"]: (cell["start"], cell["size"]) for cell in row["cells"] if cell["vm"]}
 
 
-def starts(client: Client) -> list[int]:
+def sharing(client: Client) -> dict[int, list[str]]:
+    """First slot of each GPU instance → names of the VMs that have vGPUs in it."""
     (gpu,) = client.gpus()
-    return [one["start"] for one in client.gpu(gpu["host"], gpu["address"])["gpu_instances"]]
+    shown = client.gpu(gpu["host"], gpu["address"])["gpu_instances"]
+    return {one["start"]: [vm.partition("/")[2] for vm in one["vms"]] for one in shown}
 
 
 def test_each_kind_of_place_is_counted_as_it_can_be_had(client: Client) -> None:
@@ -64,12 +74,14 @@ def test_each_kind_of_place_is_counted_as_it_can_be_had(client: Client) -> None:
     assert [fits(client, one) for one in (EIGHT, TWELVE, WHOLE)] == [2, 1, 0]
 
 
-def test_a_place_that_is_left_is_the_next_ones_and_with_the_last_vm_the_instance_is_free(client: Client) -> None:
+def test_a_place_that_is_left_is_the_next_ones_and_with_the_last_vm_the_instance_is_free(either: Client) -> None:
+    client = either
     for name in ("one", "two", "three", "four"):
         made(client, name, EIGHT)
     client.wait(client.delete_vm("two", "default"))
     made(client, "again", EIGHT)
     assert cells(client)["again"] == (8, 8)
+    assert sharing(client) == {0: ["again", "one", "three"], 3: ["four"]}
     client.wait(client.stop_vm("four", "default"))
     assert fits(client, WHOLE) == 2
     client.wait(client.start_vm("four", "default"))

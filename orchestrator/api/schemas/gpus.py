@@ -9,6 +9,7 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
+from orchestrator.core.attachments import observed_on
 from orchestrator.core.mig_layout import KEEPER
 from orchestrator.core.snapshot import Framework, GpuInstance, GpuSnapshot
 from orchestrator.core.vgpu_scheduler import ObservedPolicy
@@ -58,7 +59,7 @@ class GpuInstanceAnswer(AnswerBody):
 
     @classmethod
     def of(cls, gpu: GpuSnapshot, instance: GpuInstance, vms: Mapping[str, str]) -> GpuInstanceAnswer:
-        inside = (one.owner for one in gpu.parents if one.gpu_instance == instance.id)
+        inside = (one.owner for one in observed_on(gpu) if one.device.gi_start == instance.start)
         owners = {owner for owner in (instance.owner, *inside) if owner not in {None, KEEPER}}
         return cls(
             id=instance.id,
