@@ -22,7 +22,7 @@ version: v1
 mig-configs:
   balanced:
     - device-filter: "0x20B510DE"
-      devices: [0]
+      devices: [1]
       mig-enabled: true
       mig-devices: {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1, "7g.80gb": 0}
   all-disabled:
