@@ -20,6 +20,7 @@ from orchestrator.core.mig_layout import KEEPER
 
 _PAUSES = (1, 2, 4, 8, 15, 30, 30, 60, 60, 60, 60, 60)
 """Seconds between tries: libvirt and NVIDIA's driver may take minutes after a boot."""
+_IN_USE = frozenset({"gpu.in_use", "nic.in_use", "vgpu.in_use"})
 _MAX_DETAILS = 300
 """Characters."""
 
@@ -79,13 +80,7 @@ class Restorer:
         with self._turns.of(HOST):
             if mode not in self._wanted.modes():
                 return True
-            try:
-                self._do(mode)
-            except WorldError:
-                return False  # its VMs say what is missing
-            except VgpuctlError:
-                return True
-        return True
+            return self._is_done(mode)
 
     def _functions_on(self, gpu: str) -> bool:
         if self._stopping.is_set():
@@ -93,13 +88,7 @@ class Restorer:
         with self._turns.of(HOST):
             if gpu not in self._wanted.functions():
                 return True
-            try:
-                self._do(EnableVirtualFunctions(gpu=gpu))
-            except WorldError:
-                return False  # its VMs say what is missing
-            except VgpuctlError:
-                return True
-        return True
+            return self._is_done(EnableVirtualFunctions(gpu=gpu))
 
     def _is_cut(self, instance: HostAction) -> bool:
         """Whether nothing more is to be done for a GPU instance of a layout."""
@@ -113,7 +102,7 @@ class Restorer:
                 self._do(instance)
             except VgpuctlError as error:
                 self._missing[instance] = _why(error)
-                return not isinstance(error, WorldError)
+                return not _may_pass(error)
             finally:
                 self._wanted.note(KEEPER, "; ".join(self._missing.values()))
         return True
@@ -135,13 +124,26 @@ class Restorer:
                 return True  # somebody undefined it: the snapshot shows that, and a controller defines it again
             except VgpuctlError as error:
                 self._wanted.note(vm, _why(error))
-                return not isinstance(error, WorldError)
+                return not _may_pass(error)
             self._wanted.note(vm, "")
+        return True
+
+    def _is_done(self, action: HostAction) -> bool:
+        """Or cannot be: VMs that need it say what is missing."""
+        try:
+            self._do(action)
+        except VgpuctlError as error:
+            return not _may_pass(error)
         return True
 
     def _do(self, action: HostAction) -> None:
         """Without a fence: what the ledger wants is newer than any controller's token."""
         self._handlers[type(action)](action)
+
+
+def _may_pass(error: VgpuctlError) -> bool:
+    """NVIDIA's daemons, and whoever reads a host, open its GPUs for a moment when it boots."""
+    return isinstance(error, WorldError) or error.code in _IN_USE
 
 
 def _why(error: VgpuctlError) -> str:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class FakeTiming:
     """Waiting takes no time and is counted."""
@@ -8,6 +10,8 @@ class FakeTiming:
     def __init__(self) -> None:
         self.now = 0.0
         self.slept: list[float] = []
+        self.while_waiting: Callable[[], None] = lambda: None
+        """What comes to pass meanwhile."""
 
     def monotonic(self) -> float:
         return self.now
@@ -15,6 +19,7 @@ class FakeTiming:
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.now += seconds
+        self.while_waiting()
 
     def jitter(self, seconds: float) -> float:
         return seconds

@@ -11,7 +11,7 @@ from orchestrator.agent.attachments.instance_holders import InstanceHolders, ins
 from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.core.attachments import make, remove
 from orchestrator.core.device import Device, InstancePlace
-from orchestrator.core.errors import Fatal
+from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.host_actions import StartDomain, StopDomain
 from orchestrator.core.mig_layout import KEEPER, MigLayout, actions, empty
 from tests.unit.agent.fake_a100 import A100, VFS, A100Host
@@ -71,6 +71,16 @@ def test_mode_instances_and_vgpus_come_back_at_their_places_before_the_vms(machi
         assert machine.mig.mode == {A100: True}
         assert places(machine) == {"a": 4, "b": 0}
         assert machine.libvirt.running == {"a", "b"}
+
+
+@pytest.mark.fault("F76")
+def test_a_mode_that_cannot_be_set_while_a_program_uses_the_gpu_is_set_when_that_is_over(machine: MigMachine) -> None:
+    machine.run_in_instance("a", 0, start=4)
+    machine.reboot()
+    machine.mig.answers = {"set_mode": Conflict("gpu.in_use", "the GPU or a part of it is in use")}
+    machine.restorer.run()
+    assert places(machine) == {"a": 4}
+    assert machine.libvirt.running == {"a"}
 
 
 def test_the_instance_of_a_vm_that_was_stopped_does_not_come_back(machine: MigMachine) -> None:
