@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _AGAIN = " again after the reboot: "
 
@@ -22,3 +22,8 @@ def why_not_back(vm: str, problems: Iterable[str]) -> str | None:
     """What the agent said of this VM; None: nothing. ``problems``: of the host's observation."""
     begin = vm_not_back(vm, "")
     return next((line.removeprefix(begin) for line in problems if line.startswith(begin)), None)
+
+
+def not_on_bus(gpus: Sequence[str]) -> str:
+    """GPUs that are gone. ``gpus``: PCI addresses, at least one."""
+    return f"GPU {', '.join(gpus)} is not on the host's bus"

@@ -7,6 +7,7 @@ Sizes are MiB for device and host memory, bytes for files. PCI addresses are can
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -235,6 +236,10 @@ class HostSnapshot:
     def agent_too_old(self) -> bool:
         """It is observed, its VMs can be stopped and deleted, and it is upgraded; nothing new is made there."""
         return self.protocol < PROTOCOL_VERSION
+
+    def lacks(self, gpus: Iterable[str]) -> tuple[str, ...]:
+        """Those of these PCI addresses where no GPU is on its bus."""
+        return tuple(sorted(set(gpus) - {gpu.address for gpu in self.gpus}))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import update
 
 from orchestrator.adapters.store.tables import gpus
+from orchestrator.api.schemas.hosts import HostAnswer
 from orchestrator.core.errors import NotFound
 from orchestrator.core.operation import Operation
 from orchestrator.core.vm import Vm
@@ -127,6 +128,27 @@ def test_a_new_card_that_cannot_carry_what_has_a_place_there_is_refused(plane: C
     plane.findings.observe(host)
     operation = _accept(plane, host, its_own)
     assert (operation.state, operation.error and operation.error["code"]) == ("undone", "gpu.other_model")
+
+
+@pytest.mark.fault("F24")
+def test_a_card_that_is_gone_is_named_until_it_is_there_again(plane: ControlPlane, host: str) -> None:
+    its_own, other = _other(plane, host)
+    machine = plane.machine(host)
+    with plane.store.read() as tx:
+        words = {card.address: card.words for card in tx.cards.of_host(host)}
+    maintain(machine, {})
+    cards, machine.gpus = machine.gpus, [one for one in machine.gpus if one.address == other]
+    found = {one.finding.code: one.finding for one in plane.findings.observe(host)}
+    assert set(found) == {"gpu.missing", "vm.not_running"}
+    missing = found["gpu.missing"]
+    assert (missing.subject, missing.wanted, missing.repair) == (f"GPU {its_own}", words[its_own], None)
+    assert found["vm.not_running"].observed == f"shut off: GPU {its_own} is not on the host's bus"
+    shown = HostAnswer.of(plane.services.hosts.get(host))
+    assert shown.problems == (f"GPU {its_own} is not on the host's bus",)
+    machine.gpus = cards
+    assert _codes(plane, host) == {"vm.not_running"}
+    assert _start(plane).state == "done"
+    assert _codes(plane, host) == set()
 
 
 def test_a_card_in_the_place_of_one_that_is_gone_waits_for_the_vms_of_that(plane: ControlPlane, host: str) -> None:

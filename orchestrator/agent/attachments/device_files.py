@@ -15,6 +15,7 @@ from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import open_files, pci
 from orchestrator.agent.sysfs.write import write
 from orchestrator.agent.timing import Timing
+from orchestrator.core.after_boot import not_on_bus
 from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable, Unknown
 from orchestrator.core.pci import parse_pci_address
 
@@ -92,9 +93,11 @@ class DeviceFiles:
         :raises Conflict: ``gpu.replaced``; :raises Retryable: ``gpu.not_identified``"""
         check_address(address)
         if not self.paths.pci(address).exists():
-            if address in self.ledger.managed_gpus():
+            gone = sorted(gpu for gpu in self.ledger.managed_gpus() if not self.paths.pci(gpu).exists())
+            if address in gone:
                 raise Fatal("gpu.gone", f"GPU {address} is not on the host's bus", hint="lspci -D; dmesg")
-            raise function_gone(address)  # whose it would be cannot be told while functions are off
+            # Whose function it would be cannot be told while functions are off: perhaps that of a GPU that is gone.
+            raise function_gone(f"{address}; {not_on_bus(gone)}" if gone else address)
         check_ours(self.ledger, pci.physical_gpu(self.paths, address))
 
     def check_owner(self, key: str, vm: str, shown: str) -> None:

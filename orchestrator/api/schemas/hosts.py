@@ -12,8 +12,9 @@ from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Name, Reques
 from orchestrator.api.schemas.fabric import FabricAnswer
 from orchestrator.api.schemas.host_cpus import NumaNodeAnswer
 from orchestrator.api.schemas.host_nics import HostNicAnswer
+from orchestrator.core.after_boot import not_on_bus
 from orchestrator.core.cpus import cpus_text, parse_cpus
-from orchestrator.core.host import MAX_OVERCOMMIT, HostState
+from orchestrator.core.host import MAX_OVERCOMMIT, Host, HostState
 from orchestrator.core.host_readiness import ReadinessState, Requirement
 from orchestrator.core.nic import parse_nics
 from orchestrator.core.snapshot import Confinement, HostSnapshot
@@ -296,5 +297,11 @@ class HostAnswer(AnswerBody):
                 for gpu in (seen.gpus if seen else ())
             ),
             vms=info.vms,
-            problems=seen.problems if seen else (),
+            problems=_problems(host, seen) if seen else (),
         )
+
+
+def _problems(host: Host, seen: HostSnapshot) -> tuple[str, ...]:
+    """What its agent says, and which GPUs of ours are gone."""
+    gone = seen.lacks(host.managed_gpus)
+    return (*((not_on_bus(gone),) if gone else ()), *seen.problems)

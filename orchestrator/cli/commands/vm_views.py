@@ -16,7 +16,7 @@ from orchestrator.cli.complete import hosts, profiles
 from orchestrator.cli.guest_results import guest_lines
 from orchestrator.cli.output import render_details, shown
 from orchestrator.cli.parameters import AllTenants, ListTenant, Name, Selector, Sort, Tenant, listed_tenant
-from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.step_times import seconds_of
 from orchestrator.cli.table import Column, Fit, Listing, age, field, show_list
 from orchestrator.cli.waiting import waits_for
@@ -76,15 +76,20 @@ def _on(place: str | None) -> str:
 
 
 def details(
-    vm: Mapping[str, Any], waits: str | None = None, subnets: Mapping[str, str | None] | None = None
+    vm: Mapping[str, Any],
+    waits: str | None = None,
+    subnets: Mapping[str, str | None] | None = None,
+    problems: Iterable[str] = (),
 ) -> list[str]:
-    """A VM for people; ``waits``: for which host its operation waits; ``subnets``: of its networks, by name."""
+    """A VM for people; ``waits``: for which host its operation waits; ``subnets``: of its networks, by name;
+    ``problems``: what doctor has found of it."""
     devices = [f"{one['type_name']} ({one['kind']}){_on(one['parent'])}" for one in vm["devices"]]
     return render_details(
         [
             ("name", shown(vm["name"])),
             ("tenant", shown(vm["tenant"])),
             ("state", state_of(vm)),
+            *(("problem", shown(problem)) for problem in problems),
             *([] if vm["unknown_since"] is None else [("not seen since", show_time(vm["unknown_since"]))]),
             ("host", shown(vm["host"])),
             ("profile", shown(vm["profile"])),
@@ -169,10 +174,19 @@ def show_vm(
         guest = session.client.provisioned(name, tenant)
         several = session.client.networks(tenant) if vm["more_networks"] and output is Format.TABLE else []
         subnets = {one["name"]: one["subnet"] for one in several if one["tenant"] in {None, tenant}}
-        lines = [*details(vm, waits, subnets), *guest_lines(guest)]
+        problems = _problems(session, vm) if output is Format.TABLE else []
+        lines = [*details(vm, waits, subnets, problems), *guest_lines(guest)]
         return View(data={**vm, "provisioned": guest}, lines=lambda: lines)
 
     show_view(session, read_view, output, watch=watch)
+
+
+def _problems(session: CliSession, vm: Mapping[str, Any]) -> list[str]:
+    """As doctor has found them last. Who may not know of hosts is told none."""
+    if vm["host"] is None:
+        return []
+    found = session.client.findings(vm["host"])
+    return [f"{one['observed']} ({one['code']})" for one in found if one["vm"] == vm["id"]]
 
 
 def list_vms(

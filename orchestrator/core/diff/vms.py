@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestrator.core.after_boot import why_not_back
+from orchestrator.core.after_boot import not_on_bus, why_not_back
 from orchestrator.core.attachments import observed_on, remove
 from orchestrator.core.device import Device, ObservedDevice
 from orchestrator.core.diff.fabric import partition_findings
@@ -96,8 +96,11 @@ def _run_state(wanted: ExpectedVm, domain: DomainSnapshot, snapshot: HostSnapsho
     if wanted.running and not active:
         why = "it is started; did the guest shut itself down? then stop-vm says that it shall stay so"
         not_back = why_not_back(wanted.vm.id, snapshot.problems)
-        if not_back is not None:
-            shown, why = f"{shown} since the host booted: {not_back}", "it is started, once what it lacks is there"
+        since = "" if not_back is None else " since the host booted"
+        gone = snapshot.lacks(device.gpu for device in wanted.vm.devices)
+        lacks = not_on_bus(gone) if gone else not_back
+        if lacks is not None:
+            shown, why = f"{shown}{since}: {lacks}", "it is started, once what it lacks is there"
         start = Repair(kind="start_vm", automatic=False)
         yield vm_finding(wanted.vm, "vm.not_running", "warning", ("running", shown), why, start)
     if not wanted.running and active:

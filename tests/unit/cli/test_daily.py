@@ -75,6 +75,14 @@ def test_a_list_of_what_does_not_exist_is_an_error_and_not_empty(cli: Cli, words
     assert f"[{code}]" in done.err.splitlines()[0]
 
 
+def test_a_vm_that_doctor_has_found_something_of_is_shown_with_it(cli: Cli) -> None:
+    assert cli("create-vm", "later", "--profile", "t4-small").code == 0
+    problem = next(line for line in cli("show-vm", "later").out.splitlines() if line.startswith("problem"))
+    assert problem.split(maxsplit=1)[1] == "shut off (vm.not_running)"
+    assert "problem" not in json.loads(cli("show-vm", "later", "-o", "json").out)
+    assert cli("delete-vm", "later").code == 0
+
+
 @pytest.mark.usefixtures("vms")
 def test_a_list_is_printed_in_every_way(cli: Cli) -> None:
     assert cli("ls", "-o", "csv", "-l", "team=b").out.splitlines()[1].startswith("vm-2,default,stopped,t4-small,gpu1,")

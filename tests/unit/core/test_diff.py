@@ -155,6 +155,19 @@ def test_a_vm_that_did_not_come_back_with_its_host_says_what_its_agent_said() ->
     assert found.repair is not None
 
 
+def test_a_vm_that_does_not_run_says_which_of_its_gpus_is_gone_whatever_else_its_agent_said() -> None:
+    machine = FakeMachine(machine_id="m", gpus=[t4(GPU)])
+    one = vm(KNOWN[0])
+    domain = DomainSnapshot(
+        uuid=one.id, name=one.domain_name, state="shut_off", owner=one.id, devices=(one.devices[0].name,)
+    )
+    wanted = ExpectedHost(host=HOST, vms=(ExpectedVm(vm=one, claimed=True),), busy=frozenset(), gone=frozenset())
+    for problems, since in (((), ""), ((vm_not_back(one.id, "no function"),), " since the host booted")):
+        seen = replace(snapshot_of(machine), domains=(domain,), gpus=(), problems=problems)
+        found = {each.code: each for each in compare(wanted, seen)}["vm.not_running"]
+        assert found.observed == f"shut off{since}: GPU {GPU} is not on the host's bus"
+
+
 def test_a_host_that_cannot_be_worked_on_is_a_finding_of_its_own() -> None:
     for state in ("unreachable", "quarantined", "failed"):
         assert [one.code for one in host_findings(replace(HOST, state=state))] == [f"host.{state}"]
