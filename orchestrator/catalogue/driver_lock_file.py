@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from orchestrator.catalogue.offering_schema import SchemaVersion
 from orchestrator.catalogue.problems import Problem
@@ -19,6 +21,8 @@ from orchestrator.core.labels import MAX_SELECTOR, parse_selector
 from orchestrator.core.names import check_name
 
 MAX_GROUPS: Final = 100
+_BARE: Final = "constrained-str"
+"""What pydantic calls a :data:`Version` that stands alone."""
 
 Version = Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.+~ -]{0,40}$")]
 
@@ -114,14 +118,48 @@ def read_lock(path: Path, text: str) -> DriverLockForm:
         document = LinedYaml(str(path), text)
     except InvalidInput as error:
         raise _invalid([f"{', '.join(one.subjects)}: {one.message}" for one in error.reasons]) from error
+    if document.data is None:
+        raise _invalid([f"{document.file}: it is empty"])
+    if not isinstance(document.data, Mapping):
+        raise _invalid([f"{document.file}:1: {ascii(document.data)[:60]} is no lock: it begins with schema_version: 1"])
     try:
         return DriverLockForm.model_validate(document.data)
     except ValidationError as error:
         problems = [
-            Problem(file=document.file, line=document.line_of(detail["loc"]), reason=describe(detail))
+            Problem(file=document.file, line=document.line_of(detail["loc"]), reason=_reason(detail))
             for detail in error.errors(include_url=False)
+            if not _is_of_the_other_form(detail)
         ]
         raise _invalid(list(map(str, problems))) from error
+
+
+def _is_of_the_other_form(detail: ErrorDetails) -> bool:
+    """pydantic tells of each form of a version that it is not the other one."""
+    form, is_mapping = _form_at(detail["loc"]), isinstance(detail["input"], Mapping)
+    if form is None:
+        return False
+    return is_mapping if detail["loc"][form] == _BARE else detail["loc"][form:] == (LockedForm.__name__,)
+
+
+def _form_at(loc: tuple[str | int, ...]) -> int | None:
+    """Where a place has the name of a form, which stands behind the name of a component."""
+    forms = (_BARE, LockedForm.__name__)
+    found = (at for at, part in enumerate(loc) if part in forms and at and loc[at - 1] in ComponentsForm.model_fields)
+    return next(found, None)
+
+
+def _reason(detail: ErrorDetails) -> str:
+    form = _form_at(detail["loc"])
+    where = tuple(part for at, part in enumerate(detail["loc"]) if at != form)
+    field, value = ".".join(map(str, where)), detail["input"]
+    shown = ascii(str(value) if isinstance(value, date) else value)[:60]
+    if detail["type"] == "string_type" and isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{field}: YAML takes {shown} for a number: put it in quotes"
+    if detail["type"] in {"string_type", "string_pattern_mismatch"} and where[-1] == "sha256":
+        return f"{field}: {shown} is no SHA-256"
+    if detail["type"] in {"string_type", "string_pattern_mismatch"} and where[-1] != "labels":
+        return f"{field}: {shown} is no version"
+    return describe({**detail, "loc": where})
 
 
 def _invalid(mistakes: list[str]) -> InvalidInput:

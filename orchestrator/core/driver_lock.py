@@ -94,6 +94,7 @@ def check_lock(lock: DriverLock, matrix: DriverMatrix, bundles: Iterable[DriverB
     for name, locked in wholes.items():
         mistakes = list(_bad_versions(locked)) or [*_mismatches(locked, matrix), *_bad_digests(locked, known)]
         reasons += [Reason(code="lock.invalid", message=text, subjects=(name,)) for text in mistakes]
+    reasons += _hidden(lock.groups)
     if reasons:
         more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
         raise InvalidInput(
@@ -102,6 +103,16 @@ def check_lock(lock: DriverLock, matrix: DriverMatrix, bundles: Iterable[DriverB
             hint="nothing was changed; docs/howto/lock-drivers.md says what goes together",
             reasons=tuple(reasons[1:] and reasons),
         )
+
+
+def _hidden(groups: Iterable[LockGroup]) -> Iterator[Reason]:
+    """Groups that never count: one before them picks the same hosts."""
+    first: dict[frozenset[object], str] = {}
+    for group in groups:
+        before = first.setdefault(frozenset(parse_selector(group.selector)), group.name)
+        if before != group.name:
+            message = f"group {before} picks the same hosts and comes first"
+            yield Reason(code="lock.invalid", message=message, subjects=(group.name,))
 
 
 def _by_component(group: LockGroup) -> dict[Component, Locked]:

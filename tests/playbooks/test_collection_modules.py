@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,6 +154,23 @@ def test_an_image_is_sent_once_and_never_changes_under_its_name(node: ControlNod
     assert ran.changed == [True, False, True, False, False, True, False]
     assert ran.results[2]["image"]["guest_driver"] == "580.65.06"
     assert [line.split(":")[0] for line in ran.refusals] == ["image.exists", "file.unreadable", "image.unknown"]
+
+
+def test_an_image_of_what_is_no_file_is_refused_at_once(node: ControlNode) -> None:
+    pipe = node.scratch / "pipe"
+    os.mkfifo(pipe)
+    ran = node.run(*(("image", {"name": "own", "src": src}) for src in (str(pipe), "/dev/zero", str(node.scratch))))
+    assert [line.split(":")[0] for line in ran.refusals] == ["file.unreadable"] * 3
+
+
+def test_what_is_no_name_is_refused_before_the_server_is_asked(node: ControlNode) -> None:
+    wanted = {"profile": "GRID T4-4Q", "image": "demo"}
+    ran = node.run(
+        ("vm", {**wanted, "name": ""}), ("vm", {"name": "", "state": "absent"}), ("vm", {**wanted, "name": "a/b"}),
+        ("tenant", {"name": "."}), ("quota", {"tenant": "", "limits": {"gpus": 1}}), ("host", {"name": ".."}),
+    )  # fmt: skip
+    assert [line.split(": ")[0] for line in ran.refusals] == ["request.invalid"] * 6
+    assert "'' is no name" in ran.refusals[0]
 
 
 def test_a_host_is_cordoned_and_labelled(node: ControlNode) -> None:

@@ -133,6 +133,12 @@ def test_keys_that_nobody_confirmed_enrol_nothing(cli: Cli, inventory: Path, key
             "they have one address, 192.0.2.1 port 22 [inventory.duplicate]: a, b",
         ),
         ("a.x ansible_host=192.0.2.1\na.y ansible_host=192.0.2.2\n", "they have one name, a"),
+        (
+            "a.x ansible_host=192.0.2.1\na.y ansible_host=192.0.2.1\nb ansible_host=192.0.2.2\n",
+            "2 of 3 hosts cannot be taken",
+        ),
+        ("a.x ansible_host=192.0.2.1\na.y ansible_host=192.0.2.2\n", "[inventory.duplicate]: a.x, a.y"),
+        ("a ansible_ssh_private_key_file=~nobody-of-that-name/key\n", "there is no such user here"),
         ("a ansible_host=-oProxyCommand=x\n", "is not an address"),
         ("-oProxyCommand=x\n", "cannot be taken as they stand"),
         ("a ansible_host='{{ secret }}'\n", "ansible_host is a template"),
@@ -168,7 +174,25 @@ def test_an_inventory_that_is_not_there_and_a_pattern_without_hosts_are_said(cli
     assert "no host of the inventory matches 'nobody' [inventory.empty]" in _import(cli, inventory, "-l", "nobody").err
 
 
+@pytest.mark.parametrize(("words", "said"), [
+    (("-i", "", "--limit", "a"), "--inventory names nothing [cli.usage]"),
+    (("-i", "{inventory}", "--limit", ""), "--limit names no host [cli.usage]"),
+    (("-i", "{inventory}", "--limit", "--export"), "no host of the inventory matches '--export' [inventory.empty]"),
+    (("-i", "x" * 5000), "file name too long [inventory.unreadable]"),
+])  # fmt: skip
+def test_an_option_that_a_variable_left_empty_means_neither_all_hosts_nor_the_directory_one_is_in(
+    cli: Cli, inventory: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
+) -> None:
+    inventory.write_text("a ansible_host=192.0.2.1\n")
+    monkeypatch.chdir(inventory.parent)
+    done = cli("host", "import", "--dry-run", *(word.replace("{inventory}", str(inventory)) for word in words))
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert done.err.count("\n") == 2
+
+
 @pytest.mark.parametrize(("name", "text", "said"), [
+    ("twice.yml", "all:\n  hosts:\n    a: {ansible_host: 192.0.2.1}\n    a: {ansible_host: 192.0.2.2}\n", "uplicate"),
     ("slip.yml", "gpu:\n  hosts:\n    h1: {ansible_host: 192.0.2.1}\n   bad\n", "YAML parsing failed"),
     ("other.yml", "[gpu, cpu]\n", "YAML inventory has invalid structure"),
     ("none.vgpuctl.yml", "plugin: vgpuctl.cloud.nothere\n", "nothere"),

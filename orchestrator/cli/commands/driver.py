@@ -19,6 +19,7 @@ from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, Listing, field, show_list, show_rows
 from orchestrator.cli.uploading import sending
 from orchestrator.client.connection import Json
+from orchestrator.core.driver_lock import SITE
 from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.units import MIB, show_size
 
@@ -169,9 +170,14 @@ def apply_lock(
 
 
 def _show_lock(lock: Json, output: Format) -> None:
-    groups = [("site", "all others" if lock["groups"] else "all", lock["site"])]
+    groups = [(SITE, "all others" if lock["groups"] else "all", lock["site"])]
     groups += [(one["name"], one["labels"], one["locked"]) for one in lock["groups"]]
-    rows = [{"group": name, "labels": labels, **one} for name, labels, locked in groups for one in locked]
+    as_site = {"component": None, "version": None, "sha256": None}
+    rows = [
+        {"group": name, "labels": labels, **one}
+        for name, labels, locked in groups
+        for one in locked or ([] if name == SITE else [as_site])
+    ]
     none = "no versions are locked: vgpuctl driver lock apply drivers.lock.yaml"
     show_rows(lock, rows, Listing(columns=LOCKED, none=none, output=output))
 

@@ -100,7 +100,7 @@ def upgrade(
     if to is None:
         raise InvalidInput("cli.usage", "--to says which driver they get", hint="'vgpuctl driver upgrade --help'")
     session = session_of(ctx)
-    chosen = [check_name(name, what="host") for name in names.split(",")] if names else []
+    chosen = [check_name(name, what="host") for name in names.split(",")] if names is not None else []
     wanted: dict[str, object] = {
         "version": to, "hosts": chosen, "policy": policy.value, "max_unavailable": max_unavailable, "canary": canary,
         "failure_budget": failure_budget, "window": window, "dry_run": dry_run,

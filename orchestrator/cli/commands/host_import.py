@@ -54,7 +54,7 @@ def import_hosts(
 
     session = session_of(ctx)
     wanted = wanted_hosts(read_inventory(inventory, limit))
-    new, present = split_present(session, wanted)
+    new, present = split_present(session.client.hosts(), wanted)
     if dry_run:
         show_list([_planned(host, provisioning_key) for host in new], PLANNED, output, "all of them are enrolled")
         return

@@ -92,15 +92,29 @@ class Said:
 
 
 def _settings(given: list[str] | None) -> dict[str, SettingValue]:
-    return dict(_pair(word, "--var") for word in given or ())
+    return {**_each_once("--var", given)}
 
 
 def _secrets(given: list[str] | None, token: Path | None) -> dict[str, str]:
-    """:raises InvalidInput: ``secret_file.…``"""
-    files = dict(_pair(word, "--secret-file") for word in given or ())
-    if token is not None:
-        files["licence_token"] = str(token)
+    """:raises InvalidInput: ``secret_file.…``, ``cli.usage``"""
+    also = [] if token is None else [f"licence_token={token}"]
+    files = _each_once("--secret-file", [*(given or ()), *also])
+    if nameless := [name for name, file in files.items() if not file]:
+        raise InvalidInput("cli.usage", f"--secret-file {nameless[0][:60]!a} names no file", hint="NAME=FILE")
     return {name: read_text(Path(file), what="secret_file", max_bytes=MAX_SECRET_BYTES) for name, file in files.items()}
+
+
+def _each_once(option: str, given: list[str] | None) -> dict[str, str]:
+    """:raises InvalidInput: ``cli.usage``"""
+    found: dict[str, str] = {}
+    for word in given or ():
+        name, value = _pair(word, option)
+        if name in found:
+            raise InvalidInput(
+                "cli.usage", f"{option} {name[:60]!a} is given twice", hint=f"{option} NAME=…, once for each"
+            )
+        found[name] = value
+    return found
 
 
 def _pair(word: str, option: str) -> tuple[str, str]:

@@ -36,13 +36,17 @@ class Imported:
     error: VgpuctlError | None = None
 
 
-def split_present(session: CliSession, wanted: Sequence[WantedHost]) -> tuple[list[WantedHost], list[Imported]]:
-    """Hosts to enrol, and those that are enrolled at the same address already. What becomes of one whose enrolment has
-    not ended, or failed, the server says."""
-    hosts = [host for host in session.client.hosts() if host["state"] not in _NOT_ENROLLED]
-    enrolled = {host["name"]: (host["address"], host["port"]) for host in hosts}
-    new = [host for host in wanted if enrolled.get(host.name) != (host.address, host.port)]
-    return new, [Imported(name=host.name, address=host.address, result="present") for host in wanted if host not in new]
+def split_present(hosts: Sequence[Json], wanted: Sequence[WantedHost]) -> tuple[list[WantedHost], list[Imported]]:
+    """Hosts to enrol, and those that are enrolled at the same address already; ``hosts``: as the server lists them.
+    What becomes of one whose enrolment has not ended, or failed, the server says."""
+    there = {host["name"]: (host["address"], host["port"]) for host in hosts if host["state"] not in _NOT_ENROLLED}
+    new, present = list[WantedHost](), list[Imported]()
+    for host in wanted:
+        if there.get(host.name) == (host.address, host.port):
+            present.append(Imported(name=host.name, address=host.address, result="present"))
+        else:
+            new.append(host)
+    return new, present
 
 
 def with_fingerprints(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.core.errors import Fatal, InvalidInput
+from orchestrator.core.file_errors import why_unreadable
 
 OUR_GROUP: Final = "vgpuctl_hosts"
 """An inventory that has this group means its hosts, whatever else stands in it."""
@@ -33,12 +34,10 @@ def read_inventory(sources: Sequence[str], limit: str | None) -> dict[str, Varia
 
     Without ``limit``: the hosts of the group :data:`OUR_GROUP` if there is one, else all.
 
-    :raises InvalidInput: ``inventory.unreadable``, ``inventory.empty``
+    :raises InvalidInput: ``inventory.unreadable``, ``inventory.empty``, ``cli.usage``
     :raises Fatal: ``ansible.missing``
     """
-    for source in sources:
-        if (path := Path(source)).exists() and not (path.is_file() or path.is_dir()):
-            raise _unreadable([source], "it is not a regular file, nor a directory")
+    _check_said(sources, limit)
     listed = _listed(sources, limit)
     names = _names(listed, OUR_GROUP) if limit is None and OUR_GROUP in listed else _names(listed, "all")
     if not names:
@@ -49,6 +48,22 @@ def read_inventory(sources: Sequence[str], limit: str | None) -> dict[str, Varia
         )
     variables = listed.get("_meta", {}).get("hostvars", {})
     return {name: variables.get(name, {}) for name in names}
+
+
+def _check_said(sources: Sequence[str], limit: str | None) -> None:
+    """An empty option is mostly a variable that nobody set. Ansible reads the directory one is in, or takes all."""
+    if "" in sources:
+        raise InvalidInput("cli.usage", "--inventory names nothing", hint="give a file or a directory")
+    if limit == "":
+        raise InvalidInput("cli.usage", "--limit names no host", hint="leave it out for all hosts")
+    for source in sources:
+        try:
+            path = Path(source)
+            odd = path.exists() and not (path.is_file() or path.is_dir())
+        except (OSError, ValueError) as error:
+            raise _unreadable([source], why_unreadable(error)) from error
+        if odd:
+            raise _unreadable([source], "it is not a regular file, nor a directory")
 
 
 def _names(listed: Mapping[str, Any], group: str) -> list[str]:
@@ -67,12 +82,13 @@ def _names(listed: Mapping[str, Any], group: str) -> list[str]:
 
 
 def _listed(sources: Sequence[str], limit: str | None) -> dict[str, Any]:
-    words = [_program(), "--list", *(word for source in sources for word in ("--inventory", source))]
+    words = [_program(), "--list", *(f"--inventory={source}" for source in sources)]
     if limit is not None:
-        words += ["--limit", limit]
+        words.append(f"--limit={limit}")
     environment = {
         **os.environ,
         "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "True",
+        "ANSIBLE_DUPLICATE_YAML_DICT_KEY": "error",  # else the last one counts, and a host is another machine
         "ANSIBLE_NOCOLOR": "True",
         "ANSIBLE_DEPRECATION_WARNINGS": "False",
     }

@@ -25,9 +25,10 @@ _CONNECTIONS: Final = frozenset({"ssh", "smart", "paramiko", "paramiko_ssh", "an
 
 @dataclass(frozen=True, kw_only=True)
 class WantedHost:
-    """A host to enrol. ``key_file`` None: the key of the command line."""
+    """A host to enrol. ``key_file`` None: the key of the command line. ``called``: by the inventory."""
 
     name: str
+    called: str
     address: str
     port: int
     user: str
@@ -52,9 +53,10 @@ def wanted_hosts(inventory: Mapping[str, Variables]) -> list[WantedHost]:
     reasons += _shared(wanted, "name", lambda host: host.name)
     reasons += _shared(wanted, "address", lambda host: f"{host.address} port {host.port}")
     if reasons:
+        bad = {subject for reason in reasons for subject in reason.subjects}
         raise InvalidInput(
             "inventory.invalid",
-            f"{len(reasons)} of {len(inventory)} hosts cannot be taken as they stand, nothing was done",
+            f"{len(bad)} of {len(inventory)} hosts cannot be taken as they stand, nothing was done",
             hint="docs/howto/import-an-inventory.md names the variables that are read",
             reasons=tuple(reasons),
         )
@@ -67,7 +69,7 @@ def _shared(wanted: list[WantedHost], what: str, key: Callable[[WantedHost], str
         Reason(
             code="inventory.duplicate",
             message=f"they have one {what}, {value}",
-            subjects=tuple(host.name for host in wanted if key(host) == value),
+            subjects=tuple(host.called for host in wanted if key(host) == value),
             count=number,
         )
         for value, number in counted.items()
@@ -81,14 +83,24 @@ def _wanted(inventory_name: str, variables: Variables) -> WantedHost:
     name = _text(variables, "vgpuctl_name") or _first_label(inventory_name)
     return WantedHost(
         name=check_name(name, what="host"),
+        called=inventory_name[:80],
         address=enrolment.checked_address(_text(variables, "ansible_host") or inventory_name),
         port=_port(variables.get("ansible_port", 22)),
         user=enrolment.checked_user(_text(variables, "ansible_user") or "root"),
         gpus=enrolment.checked_gpus(_text(variables, "vgpuctl_gpus") or "unused"),
-        key_file=None if key_file is None else Path(key_file).expanduser(),
+        key_file=None if key_file is None else _key_path(key_file),
         fingerprint=_text(variables, "vgpuctl_host_key_fingerprint"),
         labels=_labels(variables.get("vgpuctl_labels", {})),
     )
+
+
+def _key_path(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise _invalid(
+            "the key file", f"{text[:60]!a} is in somebody's home, and there is no such user here"
+        ) from error
 
 
 def _first_label(inventory_name: str) -> str:

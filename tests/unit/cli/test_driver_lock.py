@@ -42,6 +42,19 @@ def test_a_lock_is_applied_shown_and_replaced(cli: Cli, lock_file: Path) -> None
     assert json.loads(cli("driver", "lock", "show", "-o", "json").out) == {"site": [], "groups": []}
 
 
+def test_a_group_that_has_what_the_site_has_is_shown(cli: Cli, lock_file: Path) -> None:
+    lock_file.write_text(
+        "schema_version: 1\nsite: {host_driver: 580.65.05}\ngroups:\n  kept: {labels: ring=kept}\n"
+        "  rest: {labels: ring, host_driver: 580.82.02}\n"
+    )
+    done = cli("driver", "lock", "apply", str(lock_file))
+    assert [line.split()[:3] for line in done.out.splitlines()[2:]] == [
+        ["kept", "ring=kept", "-"], ["rest", "ring", "host_driver"],
+    ]  # fmt: skip
+    lock_file.write_text("schema_version: 1\n")
+    cli("driver", "lock", "apply", str(lock_file))
+
+
 def test_a_lock_that_cannot_be_changes_nothing(cli: Cli, lock_file: Path) -> None:
     before = cli("driver", "lock", "show").out
     for text in ("site: [\n", "schema_version: 1\nsite: {fabric_manager: 580.65.05}\n", "\0"):

@@ -20,6 +20,13 @@ def test_a_window_that_is_no_part_of_a_day_is_one_line(cli: Cli, window: str) ->
     assert "22:00-05:00" in refused.err
 
 
+@pytest.mark.parametrize("hosts", ["", ",", "gpu-1,"])
+def test_hosts_that_a_variable_left_empty_are_not_all_hosts(cli: Cli, hosts: str) -> None:
+    refused = cli("driver", "upgrade", "--to", "580.95.02", "--hosts", hosts)
+    assert (refused.code, refused.out) == (2, "")
+    assert "[host.name_invalid]" in refused.err
+
+
 def test_a_window_is_shown_with_when_it_opens() -> None:
     assert any("22:00-05:00 UTC each day, open now" in line for line in details(UPGRADE))
     closed = details({**UPGRADE, "opens_at": "2026-11-23T22:00:00Z"})

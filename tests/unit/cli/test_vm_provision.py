@@ -30,6 +30,7 @@ def test_roles_of_a_new_vm_are_asked_for_in_the_order_that_they_need_each_once(t
 
 @pytest.mark.parametrize(("roles", "var", "code"), [
     (["guest_drivers"], None, "guest.role_unknown"), (None, ["licence_feature"], "cli.usage"),
+    (None, ["exporter_port=9400", "exporter_port=9401"], "cli.usage"),
 ])  # fmt: skip
 def test_what_nobody_can_mean_is_refused_before_a_server_is_asked(
     roles: list[str] | None, var: list[str] | None, code: str
@@ -37,3 +38,15 @@ def test_what_nobody_can_mean_is_refused_before_a_server_is_asked(
     with pytest.raises(InvalidInput) as caught:
         _said(roles, var)
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    "said", [["licence_token="], ["licence_token=FILE", "licence_token=FILE"], ["licence_token=FILE"]]
+)
+def test_a_secret_is_one_file_that_is_named_once(tmp_path: Path, said: list[str]) -> None:
+    token = tmp_path / "token"
+    token.write_text("eyJ")
+    also = token if len(said) == 1 and "FILE" in said[0] else None
+    with pytest.raises(InvalidInput, match="licence_token") as caught:
+        Said.of(None, False, None, [one.replace("FILE", str(token)) for one in said], also)
+    assert caught.value.code == "cli.usage"

@@ -95,6 +95,35 @@ def test_what_cannot_be_is_refused_with_a_reason(text: str, said: str) -> None:
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(("text", "said"), [
+    (_site("cuda: 12.4"), "drivers.lock.yaml:3: site.cuda: YAML takes 12.4 for a number: put it in quotes"),
+    (_site("host_driver: 2026-11-20"), "drivers.lock.yaml:3: site.host_driver: '2026-11-20' is no version"),
+    (_site("host_driver: 550.0; rm"), "drivers.lock.yaml:3: site.host_driver: '550.0; rm' is no version"),
+    (_site("dcgm: [3.3.9]"), "drivers.lock.yaml:3: site.dcgm: ['3.3.9'] is no version"),
+    (
+        _site("dcgm: {version: 3.3}"),
+        "drivers.lock.yaml:3: site.dcgm.version: YAML takes 3.3 for a number: put it in quotes",
+    ),
+    (_site("dcgm: {version: 3.3.9, sha256: abc}"), "drivers.lock.yaml:3: site.dcgm.sha256: 'abc' is no SHA-256"),
+    (_site("dcgm: {sha: abc}"), "drivers.lock.yaml:3: site.dcgm.version: field required (and 1 more)"),
+    ("", "drivers.lock.yaml: it is empty"), ("# nothing\n", "drivers.lock.yaml: it is empty"),
+    ("- x\n", "drivers.lock.yaml:1: ['x'] is no lock: it begins with schema_version: 1"),
+])  # fmt: skip
+def test_a_slip_in_the_file_is_one_line_in_the_words_of_who_wrote_it(text: str, said: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        _lock(text)
+    assert (caught.value.code, caught.value.message) == ("lock.invalid", said)
+
+
+def test_a_group_that_can_never_count_is_refused() -> None:
+    groups = (
+        "groups:\n  a: {labels: 'x=y,!z', host_driver: 580.65.05}\n  b: {labels: '!z,x=y', host_driver: 580.82.02}\n"
+    )
+    with pytest.raises(InvalidInput, match="b: group a picks the same hosts and comes first") as caught:
+        check_lock(_lock("schema_version: 1\n" + groups), MATRIX, [])
+    assert caught.value.code == "lock.invalid"
+
+
 def test_every_mistake_of_every_group_is_listed() -> None:
     text = WHOLE.replace("host_driver: 580.82.02", "host_driver: 535.54.06").replace("580.82.02", "580.82.03")
     with pytest.raises(InvalidInput) as caught:

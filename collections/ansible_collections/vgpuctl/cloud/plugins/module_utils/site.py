@@ -189,6 +189,10 @@ class Site:
 
 
 def _target(parts, query):
+    """:raises ApiError: ``request.invalid``: with such a part it would be another path, of a list even"""
+    for part in parts:
+        if str(part) in ("", ".", "..") or "/" in str(part):
+            raise ApiError("request.invalid", f"{part!a} is no name", "lower-case letters, digits and '-'")
     path = "/".join(quote(str(part), safe="") for part in parts)
     words = {key: str(value).lower() if isinstance(value, bool) else value for key, value in query.items()}
     words = {key: value for key, value in words.items() if value is not None}

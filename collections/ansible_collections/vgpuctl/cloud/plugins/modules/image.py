@@ -65,6 +65,8 @@ image:
   sample: {name: debian-13, format: qcow2, guest_driver: 580.65.06, size_bytes: 425984000}
 """
 
+import pathlib
+
 from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import ApiError, answer, run
 
 SHOWN = ("name", "sha256", "format", "guest_driver")
@@ -94,11 +96,11 @@ def _digest(site):
     if not params["src"]:
         return said
     try:
+        if not pathlib.Path(params["src"]).is_file():  # a pipe or a device may have no end
+            raise ApiError("file.unreadable", f"cannot read {params['src']!a}: it is no file")
         found = site.module.sha256(params["src"])
     except (OSError, ValueError) as error:
         raise ApiError("file.unreadable", f"cannot read {params['src']!a}: {error}") from error
-    if found is None:
-        raise ApiError("file.unreadable", f"cannot read {params['src']!a}: there is no such file")
     if said not in (None, found):
         raise ApiError("file.digest_differs", f"{params['src']!a} does not have the given SHA-256")
     return found
