@@ -55,7 +55,7 @@ class GuestFacts:
     """Devices on which memory could be written and read back."""
     cuda_toolkit: str | None = None
     cudnn: str | None = None
-    """As its library tells it to the role guest_cuda."""
+    """As its library tells it to the roles guest_cuda and guest_check."""
     nccl: str | None = None
     nccl_devices: int | None = None
     """Over how many devices NCCL has added up numbers, rightly; None: there is no NCCL, or nobody has tried."""
@@ -134,8 +134,9 @@ def with_run(record: GuestRecord, run: GuestRun) -> GuestRecord:
     """What is known after a run."""
     ran = {result.role for result in run.results}
     facts = record.facts if run.facts is None else run.facts
-    # guest_check looks for a toolkit, too; of the rest it knows nothing.
-    kept = {name: getattr(record.facts, name) for name in VERSIONS if name != "cuda_toolkit"}
+    # guest_check looks for these, too; of the rest it knows nothing.
+    checked = () if run.facts is None else ("cuda_toolkit", "cudnn")
+    kept = {name: getattr(record.facts, name) for name in VERSIONS if name not in checked}
     return GuestRecord(
         vm=record.vm,
         host_key=record.host_key or run.host_key,

@@ -70,6 +70,13 @@ int ncclGroupEnd(void) {
 }
 int ncclCommDestroy(uintptr_t comm) { return 0; }
 """
+CUDNN = r"""
+#include <stddef.h>
+#include <stdlib.h>
+size_t cudnnGetVersion(void) { return VERSION; }
+int cudnnCreate(void **handle) { *handle = (void *)cudnnGetVersion; return getenv("NO_HANDLE") ? 1001 : 0; }
+int cudnnDestroy(void *handle) { return 0; }
+"""
 
 
 def _library(root: Path, name: str, source: str) -> None:
@@ -102,9 +109,25 @@ def test_memory_of_each_device_is_tried_and_nccl_adds_up_over_all_of_them(tmp_pa
     assert (facts.nccl, facts.nccl_devices) == ("2.23.4", 3)
 
 
+@pytest.mark.parametrize(("release", "number", "version"), [(9, 91301, "9.13.1"), (8, 8907, "8.9.7")])
+def test_cudnn_is_asked_for_its_version_and_a_handle(tmp_path: Path, release: int, number: int, version: str) -> None:
+    guest = _guest(tmp_path, DEVICES="1")
+    _library(tmp_path, f"libcudnn.so.{release}", CUDNN.replace("VERSION", str(number)))
+    error, facts = _checked(guest)
+    assert (error, facts.cudnn) == (None, version)
+
+
+def test_a_cudnn_that_makes_no_handle_is_said_and_its_version_is_kept(tmp_path: Path) -> None:
+    guest = _guest(tmp_path, DEVICES="1", NO_HANDLE="1")
+    _library(tmp_path, "libcudnn.so.9", CUDNN.replace("VERSION", "91301"))
+    error, facts = _checked(guest)
+    assert error == ("guest.check_failed", "default/train: cuDNN does not work: cudnnCreate gave error 1001")
+    assert facts.cudnn == "9.13.1"
+
+
 def test_a_guest_without_nccl_is_as_good(tmp_path: Path) -> None:
     error, facts = _checked(_guest(tmp_path, DEVICES="1"))
-    assert (error, facts.nccl, facts.nccl_devices) == (None, None, None)
+    assert (error, facts.nccl, facts.nccl_devices, facts.cudnn) == (None, None, None, None)
 
 
 @pytest.mark.parametrize(("breaks", "said"), [

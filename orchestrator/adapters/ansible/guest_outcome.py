@@ -98,6 +98,7 @@ class _Facts(BaseModel):
     cuda_driver: Text | None
     cuda_devices: Annotated[tuple[Text, ...], Field(max_length=64)]
     cuda_toolkit: Text | None
+    cudnn: Text | None
     nccl: Text | None
     nccl_devices: Annotated[int, Field(ge=1, le=64)] | None
 

@@ -68,7 +68,7 @@ class GuestFactsAnswer(AnswerBody):
     cuda_driver: str | None = Field(description="Newest CUDA that its driver runs")
     cuda_devices: tuple[str, ...] = Field(description="Devices whose memory could be written and read back")
     cuda_toolkit: str | None = Field(description="Version of its CUDA toolkit")
-    cudnn: str | None = Field(description="Version of its cuDNN, as guest_cuda found it")
+    cudnn: str | None = Field(description="Version of its cuDNN, as guest_cuda or guest_check found it")
     nccl: str | None = Field(description="Version of its NCCL")
     nccl_devices: int | None = Field(description="Over how many devices NCCL has added up numbers, rightly")
     docker: str | None = Field(description="Version of its Docker, as guest_container_toolkit found it")

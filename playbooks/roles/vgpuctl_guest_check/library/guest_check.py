@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Asks a guest what it has of NVIDIA's: driver, nvidia-smi, CUDA by writing memory of each device and reading it back,
-NCCL by adding up numbers of all devices.
+NCCL by adding up numbers of all devices, cuDNN for its version and a handle.
 
 Runs in the guest, under any Python that Ansible supports there, and changes nothing. CUDA is asked through the driver's
 own library (CUDA Driver API: cuInit, cuDeviceGet, cuCtxCreate, cuMemAlloc, cuMemcpy), so no toolkit is needed. NCCL is
-asked through its own (NCCL API: ncclCommInitAll, ncclAllReduce) in each device's primary context, which it uses itself.
+asked through its own (NCCL API: ncclCommInitAll, ncclAllReduce) in each device's primary context, which it uses itself. cuDNN
+is asked through its own (cuDNN API: cudnnGetVersion, cudnnCreate), on the first device.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ SMI = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=c
 PROBED_BYTES = 1 << 20
 MAX_DEVICES = 64
 LONGEST = 400
+CUDNN_RELEASES = (9, 8)
+"""Of which cuDNN's library carries the number in its name, the newest first."""
 
 
 class CudaFailed(Exception):
@@ -151,6 +154,33 @@ class Nccl(Library):
         return devices
 
 
+class Cudnn(Library):
+    def __init__(self) -> None:
+        """:raises OSError: there is none of :data:`CUDNN_RELEASES`"""
+        for release in CUDNN_RELEASES:
+            try:
+                super().__init__(f"libcudnn.so.{release}")
+            except OSError:
+                if release == CUDNN_RELEASES[-1]:
+                    raise
+            else:
+                return
+
+    def version(self) -> str:
+        """91301 is 9.13.1, and 8907 is 8.9.7."""
+        told = self.library.cudnnGetVersion
+        told.restype = ctypes.c_size_t
+        number = int(told())
+        unit = 10000 if number >= 90000 else 1000
+        return f"{number // unit}.{number % unit // 100}.{number % 100}"
+
+    def open(self) -> None:
+        """A handle on the first device, given back."""
+        handle = ctypes.c_void_p()
+        self.call("cudnnCreate", ctypes.byref(handle))
+        self.call("cudnnDestroy", handle)
+
+
 class Check:
     """``wrong``: what keeps the guest from using its GPU, with the error's code."""
 
@@ -207,6 +237,21 @@ class Check:
             self.fail(f"[guest.check_failed] NCCL does not work: {error}"[:LONGEST])
             return version, None
 
+    def cudnn(self, devices: int) -> str | None:
+        """Its version; None: there is none."""
+        try:
+            cudnn = Cudnn()
+        except OSError:
+            return None
+        version = None
+        try:
+            version = cudnn.version()
+            if devices:
+                cudnn.open()
+        except (AttributeError, CudaFailed) as error:
+            self.fail(f"[guest.check_failed] cuDNN does not work: {error}"[:LONGEST])
+        return version
+
     def toolkit(self) -> str | None:
         nvcc = self.module.get_bin_path("nvcc", opt_dirs=["/usr/local/cuda/bin"])
         if nvcc is None:
@@ -229,6 +274,7 @@ class Check:
             "cuda_driver": cuda,
             "cuda_devices": devices,
             "cuda_toolkit": self.toolkit(),
+            "cudnn": self.cudnn(len(devices)),
             "nccl": nccl,
             "nccl_devices": summed,
         }
