@@ -1151,7 +1151,7 @@ class GuestFacts(TypedDict):
     """
     cudnn: str | None
     """
-    Version of its cuDNN, as guest_cuda found it
+    Version of its cuDNN, as guest_cuda or guest_check found it
     """
     nccl: str | None
     """
@@ -1303,6 +1303,7 @@ class HostUpgrade(TypedDict):
         "waiting",
         "emptying",
         "swapping",
+        "rebooting",
         "refilling",
         "done",
         "rolled_back",
@@ -2171,6 +2172,10 @@ class StartDriverUpgrade(TypedDict):
     """
     Part of each day in which hosts are taken out, in UTC: 22:00-05:00; without it at any time
     """
+    reboot: NotRequired[Literal["never", "if-needed"]]
+    """
+    if-needed: a host reboots when its driver's module stays in use, or a newer kernel waits; never: it is not
+    """
     dry_run: NotRequired[bool]
     """
     Begin nothing
@@ -2740,6 +2745,10 @@ class DriverUpgrade(TypedDict):
     failure_budget: int
     """
     Hosts that may fail; at the next one it halts
+    """
+    reboot: Literal["never", "if-needed"]
+    """
+    if-needed: a host reboots when its driver's module stays in use, or a newer kernel waits; never: it is not
     """
     window: str | None
     """

@@ -17,17 +17,25 @@ UpgradeState = Literal["running", "paused", "halted", "aborted", "done"]
 """``halted``: more hosts have failed than were allowed. ``aborted``: nothing more begins; what had begun has ended or
 still ends."""
 
-HostPhase = Literal["waiting", "emptying", "swapping", "refilling", "done", "rolled_back", "failed", "kept"]
-"""``rolled_back``: the old driver is there again, and so are its VMs. ``failed``: a person must look. ``kept``: its VMs
-could not leave, so it was not touched."""
+HostPhase = Literal[
+    "waiting", "emptying", "swapping", "rebooting", "refilling", "done", "rolled_back", "failed", "kept"
+]
+"""``rebooting``: it is told so while a swap waits for its host's reboot; ``swapping`` is stored. ``rolled_back``: the
+old driver is there again, and so are its VMs. ``failed``: a person must look. ``kept``: its VMs could not leave, so it
+was not touched."""
+
+Reboot = Literal["never", "if-needed"]
+"""Whether a host may be rebooted where its driver cannot be swapped otherwise."""
 
 Policy = Literal["tenant", "stop", "wait"]
 """How VMs leave: as each tenant's policy says; all stopped now and started again; all waited for until nobody runs
 them."""
 
-UNDER_WAY: Final[frozenset[HostPhase]] = frozenset({"emptying", "swapping", "refilling"})
+UNDER_WAY: Final[frozenset[HostPhase]] = frozenset({"emptying", "swapping", "rebooting", "refilling"})
 BAD: Final[frozenset[HostPhase]] = frozenset({"rolled_back", "failed", "kept"})
 ENDED: Final[frozenset[HostPhase]] = BAD | {"done"}
+REBOOTING: Final = "rebooting"
+"""Begins what a swap says of itself while it waits for its host's reboot."""
 OVER: Final[frozenset[UpgradeState]] = frozenset({"aborted", "done"})
 
 
@@ -69,6 +77,8 @@ class DriverUpgrade:
     ended_at: float | None = None
     window: DailyWindow | None = None
     """When hosts may be taken out; None: at any time."""
+    reboot: Reboot = "never"
+    """Of one that was stored before there was a choice: none of its hosts is rebooted."""
     overridden: tuple[str, ...] = ()
     """Tenants whose VMs are stopped at other times than their own policies say, by name."""
 

@@ -40,6 +40,16 @@ class HostDrivers:
     fabric_manager: DriverFile | None
     base: bool
     """Also what the system needs for it: IOMMU, VFIO, no other driver; the host is rebooted for that."""
+    reboot: bool = False
+    """The host may be rebooted where the driver cannot be swapped otherwise, and into a newer kernel that waits."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DueReboot:
+    """A host reboots before its driver can be put there. ``boot_id``: of the boot that ends."""
+
+    why: str
+    boot_id: str
 
 
 def choose_bundle(

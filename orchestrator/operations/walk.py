@@ -59,7 +59,8 @@ class Walk:
         self._suspend_if_stopping()
         if not self._cancelled:
             self._cancelled = self._journal.is_cancelled(self._operation.id)
-        self._leave_if_cancelled()
+        if self._operation.state == "running":  # on its way back it is what was wanted
+            self._leave_if_cancelled()
         self._world.clock.sleep(seconds)
 
     def wait_for_guest(self) -> None:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
-from orchestrator.core.host_drivers import HostDrivers
+from orchestrator.core.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.host_readiness import HostReadinessFacts
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 
@@ -90,8 +90,8 @@ class Configurator(Protocol):
     def remove_agent(self, host: Host, progress: Callable[[str], None]) -> None:
         """Give the host back as it was before ``install_agent``."""
 
-    def provision(self, host: Host, wanted: HostDrivers, progress: Callable[[str], None]) -> None:
-        """Put NVIDIA's driver on the host, in the place of the one that is there; the host may be rebooted. A second
-        time changes nothing. Refused while anything uses the driver.
+    def provision(self, host: Host, wanted: HostDrivers, progress: Callable[[str], None]) -> DueReboot | None:
+        """Put NVIDIA's driver on the host, in the place of the one that is there. A second time changes nothing.
+        Refused while anything uses the driver. Not None: the host reboots first; call it again when it is back.
 
         Raises ``driver.…`` for what a driver's installation can fail of (docs/reference/errors.md)."""

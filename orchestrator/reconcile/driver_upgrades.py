@@ -29,7 +29,7 @@ from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.begin import before, held_by, new_operation, record
 from orchestrator.services.deallocating import idle
 from orchestrator.services.driver_upgrades import swap_of
-from orchestrator.services.host_provisioning import begin_swap, check_free
+from orchestrator.services.host_provisioning import begin_swap, check_free, needs_base
 from orchestrator.services.upgrade_waits import AT_REST, waits_of
 
 
@@ -137,6 +137,8 @@ class _Work:
             swap = swap_of(self._tx, self._tx.driver_bundles.list(), host, self._upgrade.version)
         except (Conflict, NotFound) as error:
             return self._refill(one, "kept", error.message)
+        if self._upgrade.reboot == "if-needed":
+            swap = replace(swap, reboot=True, base=needs_base(self._tx, host))
         operation = begin_swap(self._tx, host, "upgrade_driver", swap, clock=self._clock, ids=self._ids)
         self.begun.append(operation.id)
         return replace(one, phase="swapping", swap=operation.id, operations=())

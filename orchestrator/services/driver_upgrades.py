@@ -16,6 +16,7 @@ from orchestrator.core.driver_upgrade import (
     DriverUpgrade,
     HostUpgrade,
     Policy,
+    Reboot,
     aborted,
     is_over,
     paused,
@@ -48,6 +49,7 @@ class WantedUpgrade:
     canary: int = 1
     failure_budget: int = 1
     window: DailyWindow | None = None
+    reboot: Reboot = "if-needed"
 
 
 def swap_of(tx: Transaction, bundles: Bundles, host: Host, version: str) -> Swap:
@@ -111,6 +113,7 @@ class DriverUpgradeService:
             tx.driver_upgrades.add(upgrade)
             over = f" over the policies of {', '.join(upgrade.overridden)}" if upgrade.overridden else ""
             how = "" if upgrade.policy == "tenant" else f", VMs {upgrade.policy}{over}"
+            how += ", reboot never" if upgrade.reboot == "never" else ""
             self._note(tx, f"upgrade_drivers {wanted.version}{how}", f"{len(upgrade.hosts)} hosts")
         self.advance()
         return self.get()
@@ -199,6 +202,7 @@ class DriverUpgradeService:
             created_at=self.clock.now(),
             hosts=hosts,
             window=wanted.window,
+            reboot=wanted.reboot,
             overridden=overridden_by(tx, (one.host for one in hosts if one.phase == "waiting"), wanted.policy),
         )
         return _in_order(upgrade, waits_of(tx, upgrade, upgrade.created_at))

@@ -24,14 +24,19 @@ Bundles = tuple[DriverBundle, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Swap:
-    """The bundles of one host. ``before``: what it goes back to; None: it has no driver, or nobody kept its bundle."""
+    """The bundles of one host. ``before``: what it goes back to; None: it has no driver, or nobody kept its bundle.
+
+    ``base``: what the system needs is prepared as well; ``reboot``: the host may be rebooted where its driver cannot be
+    swapped otherwise."""
 
     driver: DriverBundle
     fabric_manager: DriverBundle | None
     before: DriverBundle | None
     before_fabric_manager: DriverBundle | None
+    base: bool = False
+    reboot: bool = False
 
-    def inputs(self, *, base: bool) -> dict[str, object]:
+    def inputs(self) -> dict[str, object]:
         """Of the operation."""
         return {
             "driver": self.driver.sha256,
@@ -39,7 +44,8 @@ class Swap:
             "fabric_manager": _digest(self.fabric_manager),
             "before_driver": _digest(self.before),
             "before_fabric_manager": _digest(self.before_fabric_manager),
-            "base": base,
+            "base": self.base,
+            "reboot": self.reboot,
         }
 
 
@@ -76,9 +82,19 @@ def _kept(bundles: Bundles, component: Component, version: str | None, system: s
 def begin_swap(tx: Transaction, host: Host, kind: str, swap: Swap, *, clock: Clock, ids: Ids) -> Operation:
     """Of a host on which nothing else is being done; no VM starts there until it has ended."""
     operation = new_operation(kind, host, clock=clock, ids=ids)
-    record(tx, operation, host=host.name, inputs=swap.inputs(base=kind == "provision_host"))
+    record(tx, operation, host=host.name, inputs=swap.inputs())
     tx.hosts.update(replace(host, state="provisioning"))
     return operation
+
+
+def needs_base(tx: Transaction, host: Host) -> bool:
+    """Whether its kernel has to begin otherwise, as it shows no IOMMU or the open driver has a GPU, and no VM that is
+    not ours would be ended by that."""
+    snapshot = tx.hosts.snapshot(host.name)
+    if snapshot is None or (snapshot.iommu and all(gpu.driver != "nouveau" for gpu in snapshot.gpus)):
+        return False
+    ours = {vm.id for vm in tx.vms.list(host=host.name)}
+    return not any(domain.active and domain.uuid not in ours for domain in snapshot.domains)
 
 
 def check_free(tx: Transaction, host: Host) -> None:
@@ -126,6 +142,7 @@ class ProvisioningService:
             if snapshot is None:
                 raise Conflict("host.not_seen", f"host {name} was never observed", hint="wait until its agent answers")
             swap = swap_to(tx.driver_bundles.list(), snapshot, wanted, lock.locked.get("fabric_manager"))
+            swap = replace(swap, base=True)
             operation = begin_swap(tx, host, "provision_host", swap, clock=self.clock, ids=self.ids)
         self.engine.submit(operation.id)
         return Started(operation=operation.id, name=name)

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.core.driver_upgrade import DriverUpgrade, HostUpgrade
+from orchestrator.core.driver_upgrade import REBOOTING, DriverUpgrade, HostUpgrade
 from orchestrator.core.leaving import AwaitedTenants
-from orchestrator.core.operation import FINISHED
+from orchestrator.core.operation import FINISHED, StepRecord
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.upgrade_waits import waits_of
 
@@ -20,6 +20,8 @@ class UpgradeNow:
     waits: Mapping[str, AwaitedTenants]
     progress: Mapping[str, str]
     """Within its phase, of those that are under way."""
+    rebooting: frozenset[str]
+    """Those that are swapped and wait for their reboot."""
     at: float
 
 
@@ -27,16 +29,29 @@ def seen_now(tx: Transaction, upgrade: DriverUpgrade, now: float) -> UpgradeNow:
     """Of the upgrade as it is stored, or as it is planned."""
     said = ((one.host, _progress(tx, one)) for one in upgrade.hosts)
     return UpgradeNow(
-        waits=waits_of(tx, upgrade, now), progress={host: text for host, text in said if text is not None}, at=now
+        waits=waits_of(tx, upgrade, now),
+        progress={host: text for host, text in said if text is not None},
+        rebooting=frozenset(one.host for one in upgrade.hosts if _reboots(tx, one)),
+        at=now,
     )
 
 
+def _step(tx: Transaction, one: HostUpgrade) -> StepRecord | None:
+    """Of the swap, the one that is under way."""
+    if one.phase != "swapping" or one.swap is None:
+        return None
+    steps = tx.operations.get(one.swap).operation.steps
+    return next((step for step in steps if step.state in {"running", "undoing"}), None)
+
+
+def _reboots(tx: Transaction, one: HostUpgrade) -> bool:
+    step = _step(tx, one)
+    return step is not None and step.message.startswith(REBOOTING)
+
+
 def _progress(tx: Transaction, one: HostUpgrade) -> str | None:
-    if one.phase == "swapping" and one.swap is not None:
-        steps = tx.operations.get(one.swap).operation.steps
-        now = next((step for step in steps if step.state in {"running", "undoing"}), None)
-        if now is None:
-            return None
+    now = _step(tx, one)
+    if now is not None:
         back = "taken back: " if now.state == "undoing" else ""
         return back + ": ".join(dict.fromkeys(filter(None, [now.title, now.message])))
     if one.phase in {"emptying", "refilling"} and one.operations:

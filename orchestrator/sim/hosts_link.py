@@ -15,7 +15,7 @@ from orchestrator.core.agent_error import agent_error
 from orchestrator.core.errors import Retryable, Unknown, VgpuctlError
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
-from orchestrator.core.host_drivers import HostDrivers
+from orchestrator.core.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.protocol import encode_frame, read_frame
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.wire import (
@@ -129,9 +129,10 @@ class HostsLink:
         progress("remove")
         self._ask("remove_agent", host, {})
 
-    def provision(self, host: Host, wanted: HostDrivers, progress: Callable[[str], None]) -> None:
+    def provision(self, host: Host, wanted: HostDrivers, progress: Callable[[str], None]) -> DueReboot | None:
         progress("install the driver")
-        self._ask("provision", host, {"wanted": dataclasses.asdict(wanted)})
+        due = self._ask("provision", host, {"wanted": dataclasses.asdict(wanted)})["reboot"]
+        return due and DueReboot(**due)
 
     def close(self) -> None:
         """Connections in use end with their calls."""

@@ -11,6 +11,7 @@ Frames as an agent's (core/protocol). ``{"hello": {"site": …}}`` opens a conne
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import socket
 import sys
@@ -118,8 +119,8 @@ class _Session:
     def _provision(self, host: Host, params: Message) -> Message:
         wanted = params["wanted"]
         files = {name: wanted[name] and DriverFile(**wanted[name]) for name in ("driver", "fabric_manager")}
-        self._link.provision(host, HostDrivers(base=wanted["base"], **files), _unheard)
-        return {}
+        due = self._link.provision(host, HostDrivers(**{**wanted, **files}), _unheard)
+        return {"reboot": due and dataclasses.asdict(due)}
 
 
 def _unheard(_progress: str) -> None:

@@ -123,12 +123,20 @@ class SimulatedMachine:
     driver_version: str = "580.95.02"
     refuses_drivers: frozenset[str] = frozenset()
     """Versions whose module does not come up here."""
+    sticky_drivers: frozenset[str] = frozenset()
+    """Versions that come only over a reboot: the module before them stays in use."""
+    up_at: float = 0.0
+    """It boots until then."""
     foreign: set[str] = field(default_factory=set)
     """Devices and UUIDs of domains that somebody else made."""
 
     @property
     def machine_id(self) -> str:
         return f"{self.index:032x}"
+
+    @property
+    def boot_id(self) -> str:
+        return f"{self.index}-{self.boot}"
 
     def gpu_at(self, address: str) -> SimulatedGpu | None:
         return next((gpu for gpu in self.kernel.gpus if gpu.address == address), None)

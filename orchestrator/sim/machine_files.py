@@ -68,6 +68,7 @@ def _to_dict(machine: SimulatedMachine) -> dict[str, Any]:
         "active_partitions": sorted(kernel.fabric.active) if kernel.fabric is not None else [],
         "boot": machine.boot,
         "driver_version": machine.driver_version,
+        "up_at": machine.up_at,
         "ledger": {**dataclasses.asdict(ledger), "managed": sorted(ledger.managed)},
         "domains": {uuid: dataclasses.asdict(domain) for uuid, domain in machine.domains.items()},
         "volumes": machine.volumes,
@@ -106,6 +107,7 @@ def _onto(machine: SimulatedMachine, kept: dict[str, Any]) -> None:
     machine.ledger = SimulatedLedger(**{**ledger, **told})
     machine.boot = kept["boot"]
     machine.driver_version = kept.get("driver_version", machine.driver_version)  # a file of before has none
+    machine.up_at = kept.get("up_at", 0.0)
     machine.domains = {
         uuid: Domain(**{**domain, **{name: tuple(domain.get(name, ())) for name in ("devices", "data", "affinity")}})
         for uuid, domain in kept["domains"].items()

@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from orchestrator.core.errors import Conflict, Denied, Fatal, Retryable
+from orchestrator.core.errors import Conflict, Denied, Retryable
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
-from orchestrator.core.host_drivers import HostDrivers
+from orchestrator.core.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.things import things_of
 from orchestrator.core.wire import unless_known
 from orchestrator.ports.host import ByteStream
 from orchestrator.sim.agent import perform
 from orchestrator.sim.console import Echo
+from orchestrator.sim.driver_swap import swap
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.observing import domain_of, snapshot_of
 from orchestrator.sim.upkeep import admit
@@ -117,28 +118,16 @@ class MachineLink(ABC):
 
         self._call(host, "remove_agent", remove)
 
-    def provision(self, host: Host, wanted: HostDrivers, progress: Callable[[str], None]) -> None:
+    def provision(self, host: Host, wanted: HostDrivers, progress: Callable[[str], None]) -> DueReboot | None:
         """The playbook's effect: modes and functions are back as the agent puts them back."""
         progress("install the driver")
-        self._call(host, "provision", lambda machine: _swap(self._ours(machine), wanted.driver.version))
+        return self._call(host, "provision", lambda machine: swap(self._ours(machine), wanted))
 
     def _ours(self, machine: SimulatedMachine) -> SimulatedMachine:
         if machine.ledger.site is None:
             raise Retryable("host.unreachable", "no agent answers")
         if machine.ledger.site != self._site:
             raise Denied("agent.other_site", "the host obeys another site")
+        if machine.now < machine.up_at:
+            raise Retryable("host.unreachable", "the host is booting")
         return machine
-
-
-def _swap(machine: SimulatedMachine, version: str) -> None:
-    """A module is not unloaded under its users, and one that does not come up leaves none loaded."""
-    if machine.driver_version == version:
-        return
-    if machine.kernel.opened:
-        raise Conflict(
-            "driver.module_busy", f"{len(machine.kernel.opened)} devices are open", hint="stop the VMs first"
-        )
-    if version in machine.refuses_drivers:
-        machine.driver_version = ""
-        raise Fatal("driver.not_loaded", f"the module of {version} does not load here", hint="dmesg says why")
-    machine.driver_version = version

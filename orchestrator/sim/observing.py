@@ -31,7 +31,7 @@ def snapshot_of(machine: SimulatedMachine) -> HostSnapshot:
     """A fresh observation of the whole host."""
     return HostSnapshot(
         machine_id=machine.machine_id,
-        boot_id=f"{machine.index}-{machine.boot}",
+        boot_id=machine.boot_id,
         hostname=f"host-{machine.index}",
         agent_version="1",
         protocol=PROTOCOL_VERSION,

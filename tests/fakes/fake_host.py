@@ -14,7 +14,7 @@ from typing import TypeVar
 from orchestrator.core.errors import Conflict, Denied, Fatal, Retryable, Unknown
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
-from orchestrator.core.host_drivers import HostDrivers
+from orchestrator.core.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.host_readiness import HostReadinessFacts
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.settle_ledger import SettleLedger
@@ -130,17 +130,16 @@ class FakeHosts:
 
         self.does("remove_agent", remove)
 
-    def provision(self, host: Host, wanted: HostDrivers, progress: Callable[[str], None]) -> None:
+    def provision(self, host: Host, wanted: HostDrivers, progress: Callable[[str], None]) -> DueReboot | None:
         machine = self._machine(host)
         progress("install the driver")
-
-        def install() -> None:
-            machine.driver_version = wanted.driver.version
-
-        self.does("provision", install)
+        return self.does("provision", lambda: _swap(machine, wanted))
 
     def _machine(self, host: Host) -> FakeMachine:
         machine = self.machines[host.address]
+        if machine.away > 0:
+            machine.away -= 1
+            raise Retryable("host.unreachable", f"{host.address} is booting")
         if not machine.answers or machine.site is None:
             raise Retryable("host.unreachable", f"{host.address} cannot be reached")
         if machine.site != self.site:
@@ -158,6 +157,21 @@ class FakeHosts:
         if after is not None:
             raise after
         return result
+
+
+BOOT_CALLS = 3
+"""So many calls find a host that boots."""
+
+
+def _swap(machine: FakeMachine, wanted: HostDrivers) -> DueReboot | None:
+    if not machine.held or machine.driver_version == wanted.driver.version:
+        machine.driver_version = wanted.driver.version
+        return None
+    if not wanted.reboot:
+        raise Conflict("driver.module_busy", "module nvidia is in use by somebody that shows no open file")
+    due = DueReboot(why="module nvidia is in use by somebody that shows no open file", boot_id=f"boot-{machine.boot}")
+    machine.held, machine.boot, machine.away, machine.driver_version = False, machine.boot + 1, BOOT_CALLS, None
+    return due
 
 
 def _check_token(machine: FakeMachine, token: FencingToken) -> None:

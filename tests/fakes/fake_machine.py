@@ -56,6 +56,8 @@ class FakeGpu:
     passed_to: tuple[str, str, bool] | None = None
     """(owner, model, whether virtual functions were on before) while vfio-pci has it."""
     scheduler: SchedulerState = BEST_EFFORT
+    schedules: bool = True
+    """Its driver has a scheduler to set."""
     scheduler_users: tuple[str, ...] = ()
     """VMs that want it so. Before them it was best effort."""
     mixes: bool = False
@@ -133,14 +135,30 @@ class FakeMachine:
     answers: bool = True
     gives_addresses: bool = True
     guests_die: bool = False
-    driver_version: str = "580.95.02"
+    driver_version: str | None = "580.95.02"
+    held: bool = False
+    """Its driver's module is in use until it reboots."""
+    boot: int = 1
+    away: int = 0
+    """So many calls find it booting."""
     protocol: int = PROTOCOL_VERSION
     """Of its agent; installing it brings the newest."""
 
     def state(self) -> dict[str, object]:
         """What must be as before once an operation was undone; base images and networks stay by design."""
         kept = copy.deepcopy(self.__dict__)
-        for name in ("images", "networks", "attempts", "epoch", "answers", "gives_addresses", "guests_die"):
+        for name in (
+            "images",
+            "networks",
+            "attempts",
+            "epoch",
+            "held",
+            "boot",
+            "away",
+            "answers",
+            "gives_addresses",
+            "guests_die",
+        ):
             del kept[name]
         kept["gpus"] = [
             (gpu.address, gpu.enabled, dict(gpu.instances), dict(gpu.inside), gpu.passed_to, gpu.scheduler,
@@ -213,7 +231,7 @@ def snapshot_of(machine: FakeMachine) -> HostSnapshot:
         epoch=machine.epoch,
         ledger_lost=machine.ledger_lost,
         confinement=machine.confinement,
-        boot_id="boot",
+        boot_id=f"boot-{machine.boot}",
         hostname="host",
         agent_version="1",
         protocol=machine.protocol,
@@ -304,7 +322,7 @@ def _gpu_snapshot(machine: FakeMachine, gpu: FakeGpu) -> GpuSnapshot:
         types=gpu.types,
         parents=parents,
         mig_pending=gpu.mig,
-        scheduler=None if gpu.mig else gpu.scheduler,
+        scheduler=gpu.scheduler if gpu.schedules and not gpu.mig else None,
         licences=_licences(machine, gpu),
         instances=tuple(
             GpuInstance(

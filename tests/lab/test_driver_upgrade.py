@@ -2,7 +2,7 @@
 """Drivers that are really built, loaded and swapped on a lab host, alone and by a rolling upgrade with a VM on it.
 
 On an emulated host beside other work: seven minutes for the host, its bundles and the first driver, one to two for each
-upgrade, two for each that fails and goes back; twenty in all.
+upgrade, two for each that fails and goes back, five for one that reboots; twenty-five in all.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ FAILING = {
 """Which way each fails, and what the operator reads of it."""
 LIMIT_S = PROVISIONED_WITHIN_S
 KIND = replace(MDEV, smallest=True)
+_BOOT = "cat /proc/sys/kernel/random/boot_id"
 
 
 @pytest.fixture(scope="module")
@@ -95,10 +96,10 @@ def test_a_driver_that_a_vm_uses_is_not_touched_by_provisioning(site: Enrolled, 
 
 
 @pytest.mark.fault("F109")
-def test_a_module_that_somebody_holds_stays_and_the_vm_comes_back(site: Enrolled) -> None:
+def test_a_module_that_somebody_holds_stays_where_no_host_may_reboot_and_the_vm_comes_back(site: Enrolled) -> None:
     before = _vm(site)
     lab("fault", site.name, "0", "held", "1")
-    failed = site.product.run("driver", "upgrade", "--to", FIRST, limit_s=LIMIT_S)
+    failed = site.product.run("driver", "upgrade", "--to", FIRST, "--reboot", "never", limit_s=LIMIT_S)
     lab("fault", site.name, "0", "held", "0")
     assert failed.code != 0
     one = _upgrade(site)["hosts"][0]
@@ -148,3 +149,26 @@ def test_a_host_that_a_person_cordoned_gets_its_driver_and_stays_cordoned(site: 
     assert _vm(site) == before
     assert site.product.json("host", "show", site.name)["cordoned"]
     site.product.ok("host", "uncordon", site.name)
+
+
+@pytest.mark.fault("F109", "F115")
+def test_a_host_whose_module_stays_in_use_reboots_within_its_upgrade_over_the_servers_death(site: Enrolled) -> None:
+    if not site.product.json("list-vms"):
+        site.product.ok(*site.request("train"))
+    version = FIRST if loaded(site.host) == SECOND else SECOND
+    before, boot = _vm(site), site.host.run(_BOOT)
+    lab("fault", site.name, "0", "held", "1")
+    planned = site.product.ok("driver", "upgrade", "--to", version, "--dry-run").out
+    assert "reboots: hosts whose driver cannot be swapped otherwise" in planned
+    site.product.ok("driver", "upgrade", "--to", version, "--no-wait")
+    said = _until(site, "rebooting", "done", "rolled_back", "failed", "kept")
+    assert (said["phase"], "module nvidia is in use" in said["progress"]) == ("rebooting", True), said
+    os.kill(site.product.serve_pid(), signal.SIGKILL)
+    ended = _until(site, "done", "rolled_back", "failed", "kept")
+    assert ended["phase"] == "done", ended
+    assert site.host.run(_BOOT) != boot
+    assert _drivers(site) == (version, version)
+    assert _vm(site) == before
+    assert site.guest_pci_id in site.guest_says("train")
+    assert "vgpuctl-swap.conf" not in site.host.run("ls /etc/modprobe.d")
+    assert not site.product.json("host", "show", site.name)["cordoned"]

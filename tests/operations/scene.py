@@ -251,6 +251,11 @@ def _with_way_back(plane: ControlPlane) -> None:
     with_locked_driver(plane, "580.105.06", before="580.95.02")
 
 
+def _with_held_module(plane: ControlPlane) -> None:
+    _with_way_back(plane)
+    plane.machine(L40S_HOST).held = True
+
+
 def _upgrade(plane: ControlPlane) -> str | None:
     plane.services.driver_upgrades.start(WantedUpgrade(version="580.105.06", hosts=(L40S_HOST,)))
     return plane.services.driver_upgrades.get().hosts[0].swap
@@ -290,6 +295,7 @@ SCENES = (
     ),
     Scene("provision vm", "provision_vm", guests.with_reachable_vm, guests.provision),
     Scene("upgrade driver", "upgrade_driver", _with_way_back, _upgrade, preemption.cancelled),
+    Scene("upgrade driver over a reboot", "upgrade_driver", _with_held_module, _upgrade, preemption.cancelled),
     Scene("clean up", "clean_up", _with_device_left, _reconcile),
     Scene("settle ledger", "settle_ledger", _with_lost_ledger, _repair),
 )

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.core.errors import Retryable, Unknown, VgpuctlError
 from orchestrator.core.host import Host
-from orchestrator.core.host_drivers import HostDrivers
+from orchestrator.core.host_drivers import DueReboot, HostDrivers
 from orchestrator.operations.context import Limits
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
@@ -33,7 +33,7 @@ class EndedPlay:
     def remove_agent(self, host: Host, progress: Callable[[str], None]) -> None:
         raise self.error
 
-    def provision(self, host: Host, wanted: HostDrivers, progress: Callable[[str], None]) -> None:
+    def provision(self, host: Host, wanted: HostDrivers, progress: Callable[[str], None]) -> DueReboot | None:
         raise self.error
 
     def leaving(self) -> bool:

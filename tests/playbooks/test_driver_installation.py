@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import pytest
 from orchestrator.adapters.ansible.connection import GROUP, environment
 from orchestrator.adapters.ansible.outcome import RunReport, error_of
 from orchestrator.adapters.ansible.play import Play, run_play
+from orchestrator.adapters.ansible.reboots import due_reboot_of
 from tests.playbooks.local_runs import ROOT
 
 _PROGRAMS = {
@@ -26,16 +28,19 @@ _PROGRAMS = {
         'is-active) [ -e "$HOST/active/$unit" ] ;;\n stop) rm "$HOST/active/$unit" ;;\n'
         ' start|enable) touch "$HOST/active/$unit" ;;\n cat) [ -e "$HOST/active/$unit" ] ;;\n esac'
     ),
+    "systemd-run": 'echo "$*" >> "$HOST/asked"',
     "modprobe": (
         'if [ "$1" = -r ]; then\n'
         '  ! grep -qx "$2" "$HOST/busy" 2>/dev/null || { echo "FATAL: Module $2 is in use." >&2; exit 1; }\n'
         '  rm -r "$HOST/sys/module/$2"; exit 0\nfi\n'
+        '! grep -q "^install $1 " "$HOST/etc/modprobe.d/vgpuctl-swap.conf" 2>/dev/null || exit 1\n'
         '[ ! -e "$HOST/refuses" ] || { cat "$HOST/refuses" >&2; exit 1; }\n'
         'mkdir -p "$HOST/sys/module/$1"; [ "$1" = nvidia ] || exit 0\n'
         'cp "$HOST/built" "$HOST/sys/module/nvidia/version"'
     ),
 }
 _AGENT = "vgpuctl-agent.service"
+_HOLD = "etc/modprobe.d/vgpuctl-swap.conf"
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,14 @@ class Host:
     def agent_runs(self) -> bool:
         return (self.root / "active" / _AGENT).exists()
 
+    def boots(self) -> None:
+        """Nothing is in use, no module is loaded, and systemd has started the agent."""
+        (self.root / "busy").unlink(missing_ok=True)
+        for module in (self.root / "sys/module").iterdir():
+            shutil.rmtree(module)
+        self.put("proc/sys/kernel/random/boot_id", "boot-2\n")
+        self.put(f"active/{_AGENT}")
+
     def bring(self, version: str, script: str) -> dict[str, str]:
         """A bundle that was copied here; ``script`` is what its installer does."""
         return self.bring_file(version, f"#!/bin/sh\n{script}\n".encode(), "run")
@@ -67,7 +80,9 @@ class Host:
         (self.root / f"bundles/{sha256}.{kind}").write_bytes(content)
         return {"sha256": sha256, "version": version, "format": kind}
 
-    def install(self, driver: dict[str, str], fabric: dict[str, str] | None = None, name: str = "s") -> RunReport:
+    def install(
+        self, driver: dict[str, str], fabric: dict[str, str] | None = None, name: str = "s", *, reboot: bool = False
+    ) -> RunReport:
         scratch = self.root / name
         scratch.mkdir()
         given = {
@@ -75,6 +90,7 @@ class Host:
             "root": str(self.root),
             "driver": driver,
             "fabric_manager": fabric,
+            "reboot": reboot,
         }
         play = scratch / "swap.yml"
         play.write_text(
@@ -110,6 +126,7 @@ def host_at(tmp_path: Path) -> Host:
     made.put("sys/module/nvidia/version", "570.172.08\n")
     made.put("lib/modules/6.12.0/build")
     made.put("run/x")
+    made.put("proc/sys/kernel/random/boot_id", "boot-1\n")
     for unit in (_AGENT, "nvidia-vgpu-mgr.service"):
         made.put(f"active/{unit}")
     return made
@@ -155,6 +172,90 @@ def test_what_was_let_go_before_a_module_that_is_in_use_comes_back(host: Host) -
     asked = (host.root / "asked").read_text()
     assert asked.index("sriov-manage -d ALL") < asked.index(f"start {_AGENT}")
     assert (host.root / "run/vgpuctl-driver").exists(), "by that the agent puts the virtual functions back"
+
+
+@pytest.mark.fault("F109")
+def test_a_module_in_use_is_kept_away_from_the_next_boot_and_the_swap_ends_there(host: Host) -> None:
+    host.put("busy", "nvidia")
+    driver = host.bring("580.95.05", BUILDS)
+    first = host.install(driver, name="first", reboot=True)
+    assert error_of(first, "gpu-1") is None
+    told = due_reboot_of(first.returned["reboot"], "gpu-1")
+    assert told is not None
+    assert (told.why, told.boot_id) == ("module nvidia is in use by somebody that shows no open file", "boot-1")
+    assert (host.version, host.agent_runs) == ("570.172.08", False), "it is about to go down"
+    assert "install nvidia /bin/false" in (host.root / _HOLD).read_text()
+    again = host.install(driver, name="again", reboot=True)
+    assert due_reboot_of(again.returned["reboot"], "gpu-1") == told, "on a boot that ends nothing is done but that"
+    assert (host.root / "asked").read_text().count("systemctl reboot") == 2
+    host.boots()
+    assert error_of(host.install(driver, name="then", reboot=True), "gpu-1") is None
+    assert (host.version, host.agent_runs) == ("580.95.05", True)
+    assert not (host.root / _HOLD).exists()
+
+
+def test_the_way_back_of_a_host_that_was_rebooted_needs_no_second_reboot(host: Host) -> None:
+    host.put("busy", "nvidia")
+    host.install(host.bring("580.95.05", BUILDS), name="first", reboot=True)
+    old = host.bring("570.172.08", 'echo 570.172.08 > "$HOST/built"')
+    assert "reboot" in host.install(old, name="cancelled", reboot=True).returned, "that boot ends all the same"
+    host.boots()
+    assert error_of(host.install(old, name="back", reboot=True), "gpu-1") is None
+    assert (host.version, host.agent_runs) == ("570.172.08", True)
+    assert not (host.root / _HOLD).exists()
+
+
+def test_a_module_that_is_in_use_after_its_reboot_too_is_no_cause_for_another(host: Host) -> None:
+    host.put("busy", "nvidia")
+    driver = host.bring("580.95.05", BUILDS)
+    host.install(driver, name="first", reboot=True)
+    host.boots()
+    host.put("busy", "nvidia")
+    host.put("sys/module/nvidia/version", "570.172.08\n")
+    failed = error_of(host.install(driver, name="then", reboot=True), "gpu-1")
+    assert failed is not None
+    assert (failed.code, "also after a reboot" in failed.message) == ("driver.module_busy", True)
+    assert host.agent_runs
+    assert not (host.root / _HOLD).exists()
+
+
+def test_a_host_on_which_somebody_runs_vms_is_not_rebooted(host: Host) -> None:
+    host.put("busy", "nvidia")
+    host.put("proc/4711/comm", "qemu-system-x86\n")
+    failed = error_of(host.install(host.bring("580.95.05", BUILDS), reboot=True), "gpu-1")
+    assert failed is not None
+    assert (failed.code, "1 VMs run there" in failed.message) == ("driver.module_busy", True)
+    assert (host.version, host.agent_runs) == ("570.172.08", True)
+
+
+def test_a_host_that_refuses_its_reboot_is_as_before(host: Host) -> None:
+    host.put("busy", "nvidia")
+    host.put("bin/systemd-run", "#!/bin/sh\necho no bus >&2; exit 1\n")
+    failed = error_of(host.install(host.bring("580.95.05", BUILDS), reboot=True), "gpu-1")
+    assert failed is not None
+    assert failed.code == "host.reboot_refused"
+    assert (host.version, host.agent_runs, (host.root / _HOLD).exists()) == ("570.172.08", True, False)
+
+
+@pytest.mark.parametrize(("following", "built_for", "reboots"), [
+    ("6.12.10", "580.95.05", True),
+    ("6.12.10", "570.172.08", False),
+    ("6.1.0", "580.95.05", False),
+    ("6.12.0", "580.95.05", False),
+])  # fmt: skip
+def test_a_newer_kernel_that_waits_is_begun_if_the_driver_was_built_for_it(
+    host: Host, following: str, built_for: str, reboots: bool
+) -> None:
+    (host.root / "vmlinuz").symlink_to(f"boot/vmlinuz-{following}")
+    host.put("bin/modinfo", f'#!/bin/sh\n[ "$1 $2" = "-k {following}" ] && echo {built_for}\n')
+    driver = host.bring("580.95.05", BUILDS)
+    first = host.install(driver, name="first", reboot=True)
+    assert ("reboot" in first.returned, host.version, host.agent_runs) == (reboots, "580.95.05", not reboots)
+    assert not (host.root / _HOLD).exists()
+    host.boots()
+    host.put("sys/module/nvidia/version", "580.95.05\n")
+    then = host.install(driver, name="then", reboot=True)
+    assert ("reboot" in then.returned, error_of(then, "gpu-1")) == (False, None)
 
 
 @pytest.mark.fault("F115")

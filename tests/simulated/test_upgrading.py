@@ -104,3 +104,24 @@ def test_a_tenant_whose_users_stop_its_vms_is_waited_for_and_told(tmp_path: Path
         assert ended(client, "a-0")["a-0"]["phase"] == "done"
         vm = client.vm("train", "default")
         assert (vm["state"], vm["planned_stop"]) == ("stopped", None), "its user stopped it"
+
+
+@pytest.mark.fault("F115")
+def test_a_host_that_reboots_within_its_upgrade_outlives_the_server_that_began_it(tmp_path: Path) -> None:
+    state, fleet = tmp_path / "state", tmp_path / "fleet.yaml"
+    fleet.write_text(FLEET.replace(f'refuses_drivers: ["{NEW}"]', f'sticky_drivers: ["{NEW}"]'))
+    with serving(state, fleet) as client:
+        prepare(client, tmp_path, host="bad-0")
+        before = client.vms()[0]
+        assert vgpuctl(state, "driver", "upgrade", "--to", NEW, "--hosts", "bad-0", "--no-wait")[0] == 0
+        while (one := client.driver_upgrade()["hosts"][0])["phase"] != "rebooting":
+            assert not one["ended_at"], one
+            await_progress(client)
+        assert "module nvidia is in use" in str(one["progress"])
+    with serving(state, fleet) as client:
+        ended(client, "bad-0")
+        assert client.driver_upgrade()["hosts"][0]["phase"] == "done"
+        after = client.vms()[0]
+        assert (after["state"], after["device"]) == ("running", before["device"])
+    with serving(state, fleet) as client:
+        assert vgpuctl(state, "driver", "upgrade", "--to", OLD, "--hosts", "bad-0", "--reboot", "never")[0] == 0

@@ -18,9 +18,10 @@ from orchestrator.adapters.ansible.connection import (
 from orchestrator.adapters.ansible.outcome import RunReport, error_of
 from orchestrator.adapters.ansible.play import Play, run_play, scratch_space
 from orchestrator.adapters.ansible.readiness import facts_of
+from orchestrator.adapters.ansible.reboots import due_reboot_of
 from orchestrator.core.errors import Retryable
 from orchestrator.core.host import Host
-from orchestrator.core.host_drivers import HostDrivers
+from orchestrator.core.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.host_readiness import HostReadinessFacts
 
 LONGEST_RUN_S = 900
@@ -75,15 +76,17 @@ class AnsibleConfigurator:
         """:raises Conflict: ``host.has_vms``, ``host.other_site``"""
         self._run("remove-agent.yml", host, {}, progress)
 
-    def provision(self, host: Host, wanted: HostDrivers, progress: Callable[[str], None]) -> None:
+    def provision(self, host: Host, wanted: HostDrivers, progress: Callable[[str], None]) -> DueReboot | None:
         """:raises Conflict: ``driver.module_busy``; :raises Fatal: ``driver.…``: see outcome.py"""
         fabric = wanted.fabric_manager
         variables: dict[str, object] = {
             "vgpuctl_provision_base": wanted.base,
+            "vgpuctl_nvidia_host_reboot": wanted.reboot,
             "vgpuctl_nvidia_host_driver": bundle_variables(wanted.driver),
             "vgpuctl_nvidia_host_fabric_manager": {} if fabric is None else bundle_variables(fabric),
         }
-        self._run("provision-host.yml", host, variables, progress, timeout_s=LONGEST_PROVISIONING_S)
+        report = self._run("provision-host.yml", host, variables, progress, timeout_s=LONGEST_PROVISIONING_S)
+        return due_reboot_of(report.returned.get("reboot"), host.name)
 
     def inspect(self, host: Host, key: str | None) -> HostReadinessFacts:
         """What the host has of what it needs; ``key``: the provisioning key of one that is not enrolled.
@@ -105,9 +108,9 @@ class AnsibleConfigurator:
         variables: dict[str, object],
         progress: Callable[[str], None],
         timeout_s: int = LONGEST_RUN_S,
-    ) -> None:
+    ) -> RunReport:
         given = {"vgpuctl_agent_site": self.site, **variables}
-        self._report(playbook, host, given, progress, timeout_s=timeout_s)
+        return self._report(playbook, host, given, progress, timeout_s=timeout_s)
 
     def _report(
         self,

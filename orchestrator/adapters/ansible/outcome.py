@@ -107,6 +107,8 @@ SAID_BY_ROLE: dict[str, tuple[type[VgpuctlError], str]] = {
     "host.package_lock": (Retryable, "wait until the other package manager on the host has ended"),
     "bundle.damaged": (Retryable, "it is sent again; if that does not help, look at the host's disk"),
     "driver.module_busy": (Conflict, "end what uses the driver; nothing was changed"),
+    "host.reboot_refused": (Fatal, "reboot the host by hand, then run it again"),
+    "host.not_back": (Fatal, "look at the host's console; when it answers again, run it again"),
     "driver.headers_missing": (Fatal, "install the headers of the kernel that runs (linux-headers, kernel-devel)"),
     "driver.dkms_failed": (Fatal, "/var/log/nvidia-installer.log and /var/lib/dkms on the host say why"),
     "driver.secure_boot": (Fatal, "enrol the key that the module is signed with (mokutil --import), or switch it off"),

@@ -28,7 +28,7 @@ _RUNNERS_OWN = (
 )
 """Variables through which ansible-runner and its callback plugin talk to each other."""
 _KILLED: Final = frozenset({"canceled", "timeout"})
-_RETURNED: Final = frozenset({"readiness", "guest_facts", *VERSIONS})
+_RETURNED: Final = frozenset({"readiness", "guest_facts", "reboot", *VERSIONS})
 """Values that modules return for the controller."""
 POLL_S: Final = 1
 """How often a silent play is asked whether it should end."""

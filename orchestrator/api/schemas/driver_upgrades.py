@@ -17,7 +17,7 @@ from orchestrator.api.schemas.base import (
     moment_or_none,
 )
 from orchestrator.core.daily_window import parse_window
-from orchestrator.core.driver_upgrade import DriverUpgrade, HostPhase, HostUpgrade, Policy, UpgradeState, waves
+from orchestrator.core.driver_upgrade import DriverUpgrade, HostPhase, HostUpgrade, Policy, Reboot, UpgradeState, waves
 from orchestrator.services.driver_upgrades import WantedUpgrade
 from orchestrator.services.upgrade_progress import UpgradeNow
 
@@ -28,6 +28,9 @@ _APART = "these windows have no minute in common"
 _MAY_FAIL = "Hosts that may fail; at the next one it halts"
 
 _POLICY = "VMs stop and start again: tenant: as policies say; stop: now; wait: by users, on cordoned hosts"
+
+
+_REBOOT = "if-needed: a host reboots when its driver's module stays in use, or a newer kernel waits; never: it is not"
 
 
 class StartUpgradeBody(RequestBody):
@@ -44,6 +47,7 @@ class StartUpgradeBody(RequestBody):
     canary: int = Field(default=1, description=_FIRST)
     failure_budget: int = Field(default=1, description=_MAY_FAIL)
     window: str | None = Field(default=None, max_length=40, description=f"{_WINDOW}; without it at any time")
+    reboot: Reboot = Field(default="if-needed", description=_REBOOT)
     dry_run: bool = Field(default=False, description="Begin nothing")
 
     def to_request(self) -> WantedUpgrade:
@@ -54,6 +58,7 @@ class StartUpgradeBody(RequestBody):
             max_unavailable=self.max_unavailable,
             canary=self.canary,
             failure_budget=self.failure_budget,
+            reboot=self.reboot,
             window=None if self.window is None else parse_window(self.window),
         )
 
@@ -86,7 +91,7 @@ class HostUpgradeAnswer(AnswerBody):
         wait = now.waits.get(one.host)
         return cls(
             host=one.host,
-            phase=one.phase,
+            phase="rebooting" if one.host in now.rebooting else one.phase,
             vms=len(one.vms),
             operation=one.swap,
             progress=now.progress.get(one.host),
@@ -109,6 +114,7 @@ class DriverUpgradeAnswer(AnswerBody):
     max_unavailable: int = Field(description=_OUT_AT_ONCE)
     canary: int = Field(description=_FIRST)
     failure_budget: int = Field(description=_MAY_FAIL)
+    reboot: Reboot = Field(description=_REBOOT)
     window: str | None = Field(description=f"{_WINDOW}; null: at any time")
     opens_at: datetime | None = Field(description="When its window opens next; null: it is open, or there is none")
     created_at: datetime
@@ -128,6 +134,7 @@ class DriverUpgradeAnswer(AnswerBody):
             max_unavailable=upgrade.max_unavailable,
             canary=upgrade.canary,
             failure_budget=upgrade.failure_budget,
+            reboot=upgrade.reboot,
             window=None if window is None else str(window),
             opens_at=None if window is None else moment_or_none(window.opens_at(now.at)),
             created_at=moment(upgrade.created_at),

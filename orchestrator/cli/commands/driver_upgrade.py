@@ -31,6 +31,7 @@ POLL_S: Final = 1.0
 _STANDING: Final = frozenset({"paused", "halted"})
 """States in which nothing goes on by itself once what had begun has ended."""
 _VMS: Final = {"tenant": "as each tenant's policy says", "stop": "stop", "wait": "wait"}
+_REBOOTS: Final = {"if-needed": "hosts whose driver cannot be swapped otherwise", "never": "none"}
 COLUMNS: Final = (
     field("HOST", "host", Fit.WHOLE),
     field("PHASE", "phase", Fit.WHOLE),
@@ -55,6 +56,13 @@ def _policy(tenant: Mapping[str, Any]) -> str:
         return "until their users stop them"
     opens = "open now" if tenant["opens_at"] is None else f"opens {show_time(tenant['opens_at'])}"
     return f"{tenant['policy']} UTC, {opens}"
+
+
+class RebootName(StrEnum):
+    """As in core/driver_upgrade."""
+
+    NEVER = "never"
+    IF_NEEDED = "if-needed"
 
 
 class PolicyName(StrEnum):
@@ -90,6 +98,10 @@ def upgrade(
             "--window", metavar="HH:MM-HH:MM", help="Take hosts out only then, each day, in UTC: 22:00-05:00."
         ),
     ] = None,
+    reboot: Annotated[
+        RebootName,
+        typer.Option("--reboot", help="if-needed: hosts whose driver cannot be swapped otherwise; never: none."),
+    ] = RebootName.IF_NEEDED,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which hosts would go in which step.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")] = True,
     output: Output = Format.TABLE,
@@ -103,7 +115,7 @@ def upgrade(
     chosen = [check_name(name, what="host") for name in names.split(",")] if names is not None else []
     wanted: dict[str, object] = {
         "version": to, "hosts": chosen, "policy": policy.value, "max_unavailable": max_unavailable, "canary": canary,
-        "failure_budget": failure_budget, "window": window, "dry_run": dry_run,
+        "failure_budget": failure_budget, "window": window, "reboot": reboot.value, "dry_run": dry_run,
     }  # fmt: skip
     begun = session.client.start_driver_upgrade(wanted)
     if dry_run:
@@ -117,7 +129,14 @@ def _waves(planned: Mapping[str, Any]) -> list[str]:
     had = sum(one["phase"] == "done" for one in planned["hosts"])
     waits = [f"{shown(one['host'])} {shown(_why(one))}" for one in planned["hosts"] if one["waits_for"]]
     already = [f"{had} have driver {shown(planned['version'])} already"] if had else []
-    return [*lines, *waits, *_overridden(planned), *already, "nothing was begun"]
+    return [
+        *lines,
+        *waits,
+        *_overridden(planned),
+        *already,
+        f"reboots: {_REBOOTS[planned['reboot']]}",
+        "nothing was begun",
+    ]
 
 
 def _overridden(upgrade: Mapping[str, Any]) -> list[str]:
@@ -177,6 +196,7 @@ def details(upgrade: Mapping[str, Any]) -> list[str]:
         ("may fail", f"{upgrade['failure_budget']}"),
         ("VMs", ", ".join([_VMS[upgrade["policy"]], *_overridden(upgrade)])),
     ]
+    pairs.append(("reboots", _REBOOTS[upgrade["reboot"]]))
     if upgrade["window"] is not None:
         closed = "open now" if upgrade["opens_at"] is None else f"opens {show_time(upgrade['opens_at'])}"
         pairs.append(("window", f"{shown(upgrade['window'])} UTC each day, {closed}"))

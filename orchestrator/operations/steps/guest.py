@@ -15,7 +15,7 @@ from orchestrator.core.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.fencing import Suspended
 from orchestrator.operations.step import Step
-from orchestrator.operations.steps.driver import driver_file
+from orchestrator.operations.steps.driver_swap import driver_file
 
 REACHED_WITHIN_S: Final = 300.0
 """How long a guest that is new has to boot and to run its cloud-init."""

@@ -75,7 +75,7 @@ def test_policies_and_upgrades_that_were_stored_before_tenants_had_a_say_are_rea
         tx.driver_upgrades.add(before)
         tx.policies.put("older", TenantPolicy(preempt=True))
     engine = create_engine(url)
-    for table, member in ((driver_upgrades, "overridden"), (policies, "driver_upgrade")):
+    for table, member in ((driver_upgrades, "overridden"), (driver_upgrades, "reboot"), (policies, "driver_upgrade")):
         with engine.begin() as connection:
             document = dict(connection.execute(select(table.c.document)).scalar_one())
             del document[member]

@@ -9,6 +9,7 @@ from tests.fakes.typed import Cli
 UPGRADE = {
     "version": "580.95.02", "state": "running", "hosts": [], "max_unavailable": 2, "canary": 1, "failure_budget": 1,
     "policy": "stop", "overridden": [], "window": "22:00-05:00", "opens_at": None,
+    "reboot": "if-needed",
 }  # fmt: skip
 
 
@@ -32,6 +33,11 @@ def test_a_window_is_shown_with_when_it_opens() -> None:
     closed = details({**UPGRADE, "opens_at": "2026-11-23T22:00:00Z"})
     assert any("22:00-05:00 UTC each day, opens 2026-11-23" in line for line in closed)
     assert not any("window" in line for line in details({**UPGRADE, "window": None}))
+
+
+def test_whether_hosts_may_reboot_is_shown() -> None:
+    assert any("reboots" in line and "cannot be swapped otherwise" in line for line in details(UPGRADE))
+    assert any(line.split() == ["reboots", "none"] for line in details({**UPGRADE, "reboot": "never"}))
 
 
 def waiting(host: str, *tenants: tuple[str, str, str | None], opens_at: str | None = None, why: str = "") -> object:

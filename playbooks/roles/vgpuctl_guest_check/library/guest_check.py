@@ -4,8 +4,8 @@ NCCL by adding up numbers of all devices, cuDNN for its version and a handle.
 
 Runs in the guest, under any Python that Ansible supports there, and changes nothing. CUDA is asked through the driver's
 own library (CUDA Driver API: cuInit, cuDeviceGet, cuCtxCreate, cuMemAlloc, cuMemcpy), so no toolkit is needed. NCCL is
-asked through its own (NCCL API: ncclCommInitAll, ncclAllReduce) in each device's primary context, which it uses itself. cuDNN
-is asked through its own (cuDNN API: cudnnGetVersion, cudnnCreate), on the first device.
+asked through its own (NCCL API: ncclCommInitAll, ncclAllReduce) in each device's primary context, which it uses itself.
+cuDNN is asked through its own (cuDNN API: cudnnGetVersion, cudnnCreate), on the first device.
 """
 
 from __future__ import annotations

@@ -2,13 +2,15 @@
 """Swaps NVIDIA's driver: services stopped, modules unloaded, the new one installed, loaded, checked, services back.
 
 Runs on the host, under any Python that Ansible supports there. A driver that is loaded in the wanted version is left
-alone. Whatever happens, what was stopped is started again, so that the host's agent can be asked.
+alone. Whatever happens, what was stopped is started again, so that the host's agent can be asked; but for a host that
+reboots, because a module stays in use whatever is stopped, or into a newer kernel that waits.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import re
 import shutil
 import uuid
@@ -25,6 +27,7 @@ options:
   directory: {description: Where the bundles lie on the host., type: path, required: true}
   driver: {description: "The driver's bundle: sha256, version and format.", type: dict, required: true}
   fabric_manager: {description: "The fabric manager's, for hosts with NVSwitches; may be empty.", type: dict}
+  reboot: {description: Whether the host may reboot where nothing else helps., type: bool, default: false}
   root: {description: Below which sysfs and devices are looked for., type: path, default: /}
 """
 
@@ -45,6 +48,11 @@ SWAPPED = "run/vgpuctl-driver"
 """Says that what the old driver had is gone, as a reboot does; the agent then puts it back."""
 LOCK = "run/vgpuctl-driver.lock"
 """Held as long as this runs: a run whose controller died goes on here, and the next one waits for its end."""
+HOLD = "etc/modprobe.d/vgpuctl-swap.conf"
+"""While it is there no module of the driver is loaded, whoever asks: so the next boot has none of them in use."""
+BOOT = "proc/sys/kernel/random/boot_id"
+REBOOT = ("systemd-run", "--on-active=2", "--timer-property=AccuracySec=100ms", "systemctl", "reboot")
+"""A moment later, so that this can still be told."""
 LOG = "var/log/nvidia-installer.log"
 TAIL = 2000
 CAUSES = (
@@ -81,6 +89,12 @@ class Installation:
         self.directory = Path(module.params["directory"])
         self.changes: list[str] = []
         self.stopped: list[str] = []
+        self.due: dict[str, str] | None = None
+        """Told of a reboot: why, and the boot that ends with it."""
+        self.mark = self.directory / "reboot.json"
+        """Outlives the reboot that it asks for, and says which boot that was."""
+        self.rebooted = False
+        """For this swap, before this run."""
 
     def run(self, *argv: str) -> tuple[int, str]:
         """Exit code, and all that was said."""
@@ -142,7 +156,8 @@ class Installation:
                     for earlier in reversed(gone):
                         self.run("modprobe", earlier)
                     users = ", ".join(self.users()) or "somebody that shows no open file"
-                    raise Failed("driver.module_busy", f"module {name} is in use by {users}", said)
+                    also = ", also after a reboot" if self.rebooted else ""
+                    raise Failed("driver.module_busy", f"module {name} is in use by {users}{also}", said)
 
     def users(self) -> list[str]:
         """Processes that have a file of the driver's open."""
@@ -156,6 +171,70 @@ class Installation:
                 pid = link.parts[-3]
                 found.add(f"{_text(link.parents[1] / 'comm')} ({pid})")
         return sorted(found)
+
+    def boot(self) -> str:
+        return _text(self.root / BOOT)
+
+    def after_reboot(self) -> bool:
+        """Whether what is asked here may be done on this boot: not on one that is to end. What kept modules away during
+        the reboot goes."""
+        try:
+            asked = json.loads(self.mark.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return True
+        if asked["boot_id"] == self.boot():
+            self.ask_reboot(asked["why"], hold=asked["hold"])
+            return False
+        self.rebooted = True
+        self.forget_reboot()
+        return True
+
+    def forget_reboot(self) -> None:
+        (self.root / HOLD).unlink(missing_ok=True)
+        self.mark.unlink(missing_ok=True)
+
+    def may_reboot(self) -> bool:
+        """Once for a swap; VMs that run here, of whomever, are not ended by it."""
+        return self.module.params["reboot"] and not self.rebooted and not self.vms()
+
+    def vms(self) -> int:
+        return sum(_text(one).startswith("qemu-") for one in (self.root / "proc").glob("[0-9]*/comm"))
+
+    def ask_reboot(self, why: str, *, hold: bool) -> None:
+        """``hold``: no module of the driver is loaded at the next boot.
+
+        :raises Failed: ``host.reboot_refused``
+        """
+        due = {"why": why, "boot_id": self.boot()}
+        self.mark.write_text(json.dumps({**due, "hold": hold}), encoding="utf-8")
+        if hold:
+            lines = [f"blacklist {name}\ninstall {name} /bin/false\n" for name in MODULES]
+            (self.root / HOLD).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / HOLD).write_text(
+                "# By vgpuctl, until the next boot's swap.\n" + "".join(lines), encoding="ascii"
+            )
+        code, said = self.run(*REBOOT)
+        if code != 0:
+            self.forget_reboot()
+            raise Failed("host.reboot_refused", f"the host does not reboot, and has to: {why}", said)
+        self.due = due
+
+    def newer_kernel(self, version: str) -> str | None:
+        """The one that the next boot begins, if it is newer than the one that runs and the driver was built for it."""
+        running, following = self.run("uname", "-r")[1].strip(), self.next_kernel()
+        if following is None or _kernel_key(following) <= _kernel_key(running):
+            return None
+        code, said = self.run("modinfo", "-k", following, "-F", "version", "nvidia")
+        return following if code == 0 and said.strip() == version else None
+
+    def next_kernel(self) -> str | None:
+        """As grubby tells it, or the link that Debian and Ubuntu keep to it; None: cannot tell."""
+        if shutil.which("grubby"):
+            path = Path(self.run("grubby", "--default-kernel")[1].strip())
+        else:
+            links = (self.root / "vmlinuz", self.root / "boot/vmlinuz")
+            path = next((link.readlink() for link in links if link.is_symlink()), Path())
+        return path.name.partition("vmlinuz-")[2] or None
 
     def check_headers(self) -> None:
         kernel = self.run("uname", "-r")[1].strip()
@@ -210,7 +289,8 @@ class Installation:
     def keep(self) -> None:
         with (self.root / LOCK).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            self.bring()
+            if self.after_reboot():
+                self.bring()
 
     def bring(self) -> None:
         wanted = self.module.params["driver"]
@@ -219,12 +299,28 @@ class Installation:
             self.check_headers()
             self.stop_services()
             try:
-                self.unload()
-                self.install(wanted)
-                self.load(wanted["version"])
+                self.swap(wanted)
             finally:
-                self.start_services()
-        self.keep_fabric_manager(self.module.params["fabric_manager"], wanted["version"])
+                if self.due is None:
+                    self.start_services()
+        if self.due is None:
+            self.keep_fabric_manager(self.module.params["fabric_manager"], wanted["version"])
+
+    def swap(self, wanted: dict[str, str]) -> None:
+        """Or as far as the reboot that it needs."""
+        try:
+            self.unload()
+        except Failed as busy:
+            if not self.may_reboot():
+                vms = self.vms()
+                raise Failed(busy.code, f"{busy}; {vms} VMs run there" if vms else str(busy), busy.output) from busy
+            self.ask_reboot(str(busy), hold=True)
+            return
+        self.install(wanted)
+        self.load(wanted["version"])
+        kernel = self.newer_kernel(wanted["version"])
+        if kernel is not None and self.may_reboot():
+            self.ask_reboot(f"kernel {kernel} is installed and does not run yet", hold=False)
 
 
 def _text(path: Path) -> str:
@@ -233,6 +329,11 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
+
+
+def _kernel_key(name: str) -> list[int]:
+    """6.12.9 before 6.12.10."""
+    return [int(part) for part in re.findall(r"\d+", name)]
 
 
 def _cause(said: str, otherwise: str, words: str, only: str | None = None) -> tuple[str, str]:
@@ -249,6 +350,7 @@ def main() -> None:
             "directory": {"type": "path", "required": True},
             "driver": {"type": "dict", "required": True},
             "fabric_manager": {"type": "dict"},
+            "reboot": {"type": "bool", "default": False},
             "root": {"type": "path", "default": "/"},
         }
     )
@@ -258,6 +360,8 @@ def main() -> None:
         host.keep()
     except Failed as failed:
         module.fail_json(msg=f"[{failed.code}] {failed}", stderr=failed.output[-TAIL:], changes=host.changes)
+    if host.due is not None:
+        module.exit_json(changed=True, changes=host.changes, reboot=host.due)
     module.exit_json(changed=bool(host.changes), changes=host.changes)
 
 
