@@ -26,6 +26,7 @@ from orchestrator.core.snapshot import (
     VgpuParent,
 )
 from orchestrator.core.vgpu_scheduler import SchedulerState
+from tests.fakes.fake_boards import board_of
 
 BEST_EFFORT = SchedulerState(policy="best_effort", time_slice_us=None)
 GIB = 1024**3
@@ -298,7 +299,8 @@ def _domain(machine: FakeMachine, uuid: str) -> DomainSnapshot:
 def _gpu_snapshot(machine: FakeMachine, gpu: FakeGpu) -> GpuSnapshot:
     if gpu.passed_to is not None:
         return replace(_gpu_snapshot(machine, replace(gpu, passed_to=None)), **_passed(machine, gpu))
-    on, board = gpu.enabled or not gpu.functions, _board(gpu)
+    on = gpu.enabled or not gpu.functions
+    board = board_of(gpu.types[0].name, gpu.module_id, gpu.framework, has_mig=gpu.mig is not None)
     creatable = tuple(one.name for one in gpu.types if room(machine, gpu, one.name))
     parents = tuple(_parent(machine, gpu, address, creatable) for address in gpu.function_addresses()) if on else ()
     return GpuSnapshot(
@@ -336,26 +338,6 @@ def _gpu_snapshot(machine: FakeMachine, gpu: FakeGpu) -> GpuSnapshot:
 def _licences(machine: FakeMachine, gpu: FakeGpu) -> tuple[VgpuLicence, ...]:
     running = {uuid for uuid, (_, runs) in machine.domains.items() if runs}
     return tuple(one for one in machine.licences if one.vm in running) if gpu is machine.gpus[0] else ()
-
-
-@dataclass(frozen=True)
-class _Board:
-    model: str
-    device: str
-    subsystem: str
-    memory_mib: int
-
-
-def _board(gpu: FakeGpu) -> _Board:
-    if gpu.module_id is not None:
-        return _Board("NVIDIA H100 80GB HBM3", "2330", "16c1", 81559)
-    if gpu.types[0].name.startswith("NVIDIA RTX Pro"):
-        return _Board("NVIDIA RTX PRO 6000 Blackwell Server Edition", "2bb5", "204e", 98304)
-    if gpu.mig is not None:
-        return _Board("NVIDIA A100 80GB PCIe", "20b5", "1533", 81920)
-    if gpu.framework == "mdev":
-        return _Board("Tesla T4", "1eb8", "12a2", 16384)
-    return _Board("NVIDIA L40S", "26b9", "1851", 46068)
 
 
 def _passed(machine: FakeMachine, gpu: FakeGpu) -> dict[str, Any]:

@@ -16,15 +16,14 @@ from orchestrator.core.operation import Operation
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
 from orchestrator.operations.step import Definition
-from orchestrator.services.driver_upgrades import WantedUpgrade
 from orchestrator.services.messages import AdoptVm
 from tests.fakes import foreign
 from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlane, add_host, control_plane, create_vm
-from tests.fakes.drivers import with_locked_driver
 from tests.fakes.fake_actions import lose_ledger
 from tests.fakes.fake_host import no_fault
 from tests.fakes.recount import miscounted
 from tests.operations import (
+    driver_swaps,
     fabric,
     gpu_cards,
     guests,
@@ -246,21 +245,6 @@ def _repair(plane: ControlPlane) -> str | None:
     return operation
 
 
-def _with_way_back(plane: ControlPlane) -> None:
-    _hosts(plane)
-    with_locked_driver(plane, "580.105.06", before="580.95.02")
-
-
-def _with_held_module(plane: ControlPlane) -> None:
-    _with_way_back(plane)
-    plane.machine(L40S_HOST).held = True
-
-
-def _upgrade(plane: ControlPlane) -> str | None:
-    plane.services.driver_upgrades.start(WantedUpgrade(version="580.105.06", hosts=(L40S_HOST,)))
-    return plane.services.driver_upgrades.get().hosts[0].swap
-
-
 SCENES = (
     Scene("delete lost", "delete_lost_vm", _with_lost_vm, _delete),
     *(Scene(*case) for case in preemption.CASES),
@@ -287,15 +271,8 @@ SCENES = (
     Scene(
         "upgrade agent", "upgrade_agent", _hosts, lambda plane: plane.services.hosts.upgrade_agent(T4_HOST).operation
     ),
-    Scene(
-        "provision host",
-        "provision_host",
-        _with_way_back,
-        lambda plane: plane.services.provisioning.provision(L40S_HOST).operation,
-    ),
     Scene("provision vm", "provision_vm", guests.with_reachable_vm, guests.provision),
-    Scene("upgrade driver", "upgrade_driver", _with_way_back, _upgrade, preemption.cancelled),
-    Scene("upgrade driver over a reboot", "upgrade_driver", _with_held_module, _upgrade, preemption.cancelled),
+    *(Scene(*case) for case in driver_swaps.CASES),
     Scene("clean up", "clean_up", _with_device_left, _reconcile),
     Scene("settle ledger", "settle_ledger", _with_lost_ledger, _repair),
 )

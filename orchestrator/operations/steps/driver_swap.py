@@ -96,7 +96,11 @@ def _bring(context: Context, wanted: HostDrivers, *, patient: bool = True) -> Du
             if due is None or asked.boot_id != due.boot_id:
                 due, end, reboots = asked, clock.monotonic() + BACK_WITHIN_S, reboots + 1
             if reboots > MAX_REBOOTS:
-                raise Fatal("driver.module_busy", f"{context.host_name} asks for one reboot after the other: {due.why}")
+                raise Fatal(
+                    "driver.module_busy",
+                    f"host {context.host_name} asks for one reboot after the other: {due.why}",
+                    hint="find out what uses the driver right after its boot",
+                )
         _until_it_answers(context, due, end)
 
 

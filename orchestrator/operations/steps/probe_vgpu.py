@@ -89,7 +89,7 @@ def _in_mig_mode(gpu: GpuSnapshot, name: str) -> Device | str:
 def _making(operation: str, device: Device) -> tuple[HostAction, ...]:
     """Of an instance that holds no vGPU the instance alone: its driver may have no virtual functions to switch on."""
     actions = make(operation, device)
-    if device.kind == "mig_backed" and device.function is None:
+    if device.instance is not None and device.function is None:
         return tuple(one for one in actions if isinstance(one, CreateGpuInstance))
     return actions
 
