@@ -184,6 +184,15 @@ def test_an_old_guest_that_lets_nobody_in_is_told_of_at_once(plane: ControlPlane
     assert _code(_provisioned(plane)) == "guest.auth_failed"
 
 
+def test_roles_of_a_new_vm_wait_for_its_guest_however_long_the_vm_itself_took(plane: ControlPlane) -> None:
+    started = plane.services.vms.create(replace(create_vm(name="slow"), provision=("guest_check",)))
+    plane.world.clock.sleep(NEW_FOR_S + 1)
+    _guests(plane).answers = [CLOSED, None]
+    plane.engine.drain()
+    run = plane.services.operations.get(str(started.provisioning))
+    assert (run.state, run.error) == ("done", None)
+
+
 def test_what_a_role_did_before_it_failed_is_kept_and_it_can_be_run_again(plane: ControlPlane) -> None:
     _guests(plane).fails["guest_check"] = Fatal("guest.check_failed", "CUDA has no device")
     operation = _provisioned(plane)

@@ -20,6 +20,8 @@ from orchestrator.operations.steps.driver_swap import driver_file
 REACHED_WITHIN_S: Final = 300.0
 """How long a guest that is new has to boot and to run its cloud-init."""
 NEW_FOR_S: Final = 900.0
+"""A guest is new for runs that were asked for within this time of its VM: how long the VM took, an image to be
+sent first and a slow boot, is no matter."""
 AGAIN_AFTER_S: Final = 5.0
 """From one try to the next: each is a run of a playbook."""
 _NOT_YET: Final = frozenset({"vm.no_address", "vm.unreachable", "guest.unreachable", "guest.auth_failed"})
@@ -79,10 +81,15 @@ def _reach(context: Context) -> str:
     if run.error is None:
         _keep(context, run)
         return "it lets us in"
-    if run.error.code in _NOT_YET and context.world.clock.now() - vm.created_at < NEW_FOR_S:
+    if run.error.code in _NOT_YET and _asked_at(context) - vm.created_at < NEW_FOR_S:
         context.report(run.error.message)
         context.wait_for_guest()
     raise run.error
+
+
+def _asked_at(context: Context) -> float:
+    with context.world.store.read() as tx:
+        return tx.operations.get(context.operation_id).operation.created_at
 
 
 def _provision(context: Context) -> str:
