@@ -253,14 +253,18 @@ def add_host(product: Product, kind: Kind, host: LabHost) -> str:
 
 
 @contextmanager
-def enrol(kind: Kind, host: LabHost, state: Path, offerings: str = "") -> Iterator[Enrolled]:
+def enrol(
+    kind: Kind, host: LabHost, state: Path, offerings: str = "", guests_boot_within_s: int | None = None
+) -> Iterator[Enrolled]:
     """``host add`` with the guest image, and ``host remove`` at the end.
 
-    ``offerings``: a file of them, for this test alone.
+    ``offerings``: a file of them, for this test alone. ``guests_boot_within_s``: None is the product's own, or no time
+    for guests that take no address.
     """
     state.mkdir(parents=True, exist_ok=True)
     settings = {"VGPUCTL_VCPU_OVERCOMMIT": "32"}  # an emulated host has one processor
-    product = Product(state, settings | ({"VGPUCTL_GUEST_SEEN_SECONDS": "0"} if kind.smallest else {}))
+    limit = 0 if kind.smallest and guests_boot_within_s is None else guests_boot_within_s
+    product = Product(state, settings | ({} if limit is None else {"VGPUCTL_GUEST_SEEN_SECONDS": str(limit)}))
     key = state / "guest_key"
     if not key.exists():
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
@@ -279,7 +283,12 @@ def enrol(kind: Kind, host: LabHost, state: Path, offerings: str = "") -> Iterat
 
 
 @contextmanager
-def enrol_alone(kind: Kind, state: Path, offerings: str = "") -> Iterator[Enrolled]:
+def enrol_alone(
+    kind: Kind, state: Path, offerings: str = "", guests_boot_within_s: int | None = None
+) -> Iterator[Enrolled]:
     """As :func:`enrol`, with a host that comes up for it and ends with it."""
-    with contextmanager(of_scenario)(kind.scenario) as host, enrol(kind, host, state, offerings) as one:
+    with (
+        contextmanager(of_scenario)(kind.scenario) as host,
+        enrol(kind, host, state, offerings, guests_boot_within_s) as one,
+    ):
         yield one
