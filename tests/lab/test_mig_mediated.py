@@ -25,7 +25,7 @@ def inside(enrolled: Enrolled) -> dict[str, str]:
 def mdev_of(enrolled: Enrolled, vm: str) -> str:
     (device,) = enrolled.product.json("show-vm", vm)["devices"]
     assert device["kind"] == "mig_backed"
-    return str(device["name"])
+    return str(device["mdev_uuid"])
 
 
 def test_a_mediated_device_lies_in_its_vms_instance_and_both_come_back_when_the_host_does(
