@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 _SHOWN_INPUT = 60
+_FORMS = frozenset({"constrained-str", "constrained-int", "constrained-float"})
+"""How pydantic calls forms of a value in a place: what nobody has sent."""
 _STATUS = {
     "token.missing": 401, "token.refused": 401, "request.media_type": 415, "request.no_websocket": 426,
     **dict.fromkeys(DATABASE_AWAY, 503),
@@ -126,7 +128,8 @@ def invalid_request(mistakes: Sequence[Mapping[str, Any]]) -> InvalidInput:
 def _field(mistake: Mapping[str, Any]) -> str:
     if mistake["type"] == "json_invalid":
         return "body"
-    where = [str(part) for part in mistake["loc"] if part not in {"body", "query", "path"}]
+    named = [str(part) for part in mistake["loc"] if part not in {"body", "query", "path"}]
+    where = [part for part in named if part not in _FORMS and not part.startswith("literal[")]
     name = ".".join(where) or "body"
     shown = ascii(name)[1:-1]
     return shown if len(shown) <= _SHOWN_INPUT else shown[:_SHOWN_INPUT] + "..."

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Roles in the Debian guest of a VM with a vGPU, inside of a lab host, through its agent's stream: all by commands.
 
-On an emulated host everything of the guest is emulated twice: some forty minutes beside other work."""
+On an emulated host everything of the guest is emulated twice: 48 minutes beside other work."""
 
 from __future__ import annotations
 
