@@ -129,7 +129,7 @@ NAMED = {kind.scenario: kind for kind in KINDS}
 """What tests ask for."""
 
 
-_RESTORED_S = 400
+_RESTORED_S = 600
 _BOOT_AGAIN = """
 tty=$(virsh ttyconsole {vm}); timeout {limit_s} cat "$tty" > /run/said & reader=$!; sleep 1; virsh -q reset {vm}
 for second in $(seq {limit_s}); do sed -n '/00:00.0/,$p' /run/said | grep -q 'vgpu-guest ready' && break; sleep 1; done
@@ -214,10 +214,10 @@ class Enrolled:
         return self.shell(_BOOT_AGAIN.format(vm=vm, limit_s=limit_s))
 
     def restored_after_a_hard_reset(self, *names: str) -> None:
-        """The host is reset with no controller, and its agent brings these VMs back; it is waited for."""
+        """The host's power is cut with no controller, and its agent brings these VMs back; it is waited for."""
         vms = [str(self.product.json("show-vm", name)["id"]) for name in names]
         self.product.ok("server", "stop")
-        lab("reboot", self.name)
+        lab("reboot", self.name, "--power-cut")
         deadline = time.monotonic() + _RESTORED_S
         while not set(vms) <= set(self.shell("virsh -q list --uuid").split()):
             assert time.monotonic() < deadline, self.shell("journalctl -u vgpuctl-agent -b --no-pager | tail")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fabric partitions of an HGX baseboard: four of its eight GPUs for one tenant, the others sold as one, one and two."""
+"""Fabric partitions of an HGX baseboard: four of its eight GPUs for one tenant, the others sold as one, one and two;
+also after a hard reset of the host."""
 
 from __future__ import annotations
 
@@ -60,6 +61,22 @@ def test_four_gpus_are_one_tenants_partition_and_the_others_are_sold_as_one_one_
     enrolled.clear()
     assert active(enrolled) == set()
     assert facts(enrolled.shell) == before
+
+
+def test_after_a_hard_reset_the_same_partitions_are_active_with_no_controller(enrolled: Enrolled) -> None:
+    product, by_address = enrolled.product, modules(enrolled)
+    sizes = {"four": 4, "pair": 2}
+    for name, count in sizes.items():
+        product.ok(*enrolled.request_of(name, f"gpu:{count}"))
+    product.ok(*enrolled.request("off", "--no-start"))
+    before, sets = facts(enrolled.shell), {name: given(enrolled, name, by_address) for name in sizes}
+    enrolled.restored_after_a_hard_reset(*sizes)
+    assert active(enrolled) == set(sets.values())
+    assert facts(enrolled.shell) == before
+    assert product.json("doctor") == []
+    assert enrolled.guest_says("pair").count(enrolled.guest_pci_id) == 2
+    enrolled.clear()
+    assert active(enrolled) == set()
 
 
 def test_six_free_gpus_without_a_partition_of_four_are_refused_with_the_reason(enrolled: Enrolled) -> None:
