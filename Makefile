@@ -73,7 +73,7 @@ LAB_TESTS ?= tests/lab/test_lab_hosts.py $(LAB_HOSTS_ALONE) $(LAB_CONTROLLED) \
   $(addprefix tests/lab/test_,faults.py killed_daemons.py reboot.py confinement.py guests_apart.py data_volumes.py driver_upgrade.py agent_upgrade.py)
 # Each brings its own host up and ends it.
 LAB_KINDS ?= $(LAB_EVERY_KIND) $(addprefix tests/lab/test_kernel_,mixed.py a100.py h100_hgx.py rtx_pro_6000.py) $(addprefix tests/lab/test_,mig_backed.py mig_mediated.py mig_layout.py \
-  whole_gpu.py fabric.py mixed_sizes.py schedulers.py shared_instances.py two_vgpus.py near_memory.py network_functions.py pinned_cpus.py server_under_its_unit.py bare_host.py rolling_upgrade.py three_persons.py tutorial.py power_cuts.py bad_network.py prepared_host.py debian_guest.py guest_provisioned.py)
+  whole_gpu.py back_after_resets.py fabric.py mixed_sizes.py schedulers.py shared_instances.py two_vgpus.py near_memory.py network_functions.py pinned_cpus.py server_under_its_unit.py bare_host.py rolling_upgrade.py three_persons.py tutorial.py power_cuts.py bad_network.py prepared_host.py debian_guest.py guest_provisioned.py)
 
 soak: dev lab-packages ## the runs that take hours; SOAK_TESTS chooses some; counts go to docs/reference/soak.md
 	@status=0; mkdir -p build; \
