@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several vGPUs to a GPU instance of one RTX PRO 6000: made with the first, destroyed with the last."""
+"""Several vGPUs to a GPU instance of one RTX PRO 6000: made with the first, destroyed with the last; also after a hard
+reset of the host."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import pytest
 
 from tests.lab.conftest import LabHost
 from tests.lab.enrolled import SHARED_INSTANCES, Enrolled, enrol
-from tests.lab.host_facts import vgpu_count
+from tests.lab.host_facts import facts, vgpu_count
 from tests.lab.test_mig_backed import bare
 
 pytestmark = pytest.mark.lab
@@ -64,5 +65,26 @@ def test_vms_share_an_instance_that_is_made_with_the_first_and_destroyed_with_th
         product.ok("delete-vm", name)
     assert instances(enrolled) == alone
     assert enrolled.running_since("one") == process
+    enrolled.clear()
+    assert instances(enrolled) == []
+
+
+@pytest.mark.fault("F76")
+def test_after_a_hard_reset_the_same_vgpus_share_the_same_instances_with_no_controller(enrolled: Enrolled) -> None:
+    product = enrolled.product
+    asked = dict.fromkeys(("one", "two", "three", "four"), enrolled.profile) | {"wide": enrolled.other_size}
+    for name, profile in asked.items():
+        product.ok(*enrolled.request_of(name, profile))
+    before, cut, lies = facts(enrolled.shell), instances(enrolled), enrolled.shell(_INSIDE)
+    enrolled.restored_after_a_hard_reset(*asked)
+    assert (facts(enrolled.shell), enrolled.shell(_INSIDE)) == (before, lies)
+    assert instances(enrolled) == cut
+    there = inside(enrolled)
+    assert there["one"] == there["two"] == there["three"]
+    assert len(set(there.values())) == 3
+    assert product.json("doctor") == []
+    product.ok("delete-vm", "one")
+    product.ok("delete-vm", "two")
+    assert inside(enrolled)["three"] == there["three"]
     enrolled.clear()
     assert instances(enrolled) == []
