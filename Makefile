@@ -56,9 +56,10 @@ LAB_SHORT = $(LAB_PYTEST) $(LAB_HOSTS_ALONE) $(LAB_CONTROLLED)
 test: dev lab-packages ## every test that needs no GPU, most of the lab's included
 	@status=0; mkdir -p build; \
 	{ $(BIN)/python -m lab up --scenario lab/scenarios/mixed.yaml; \
-	$(LAB_PYTEST) --timeout=3000 $(LAB_EVERY_KIND); } > build/test-kinds.log 2>&1 & kinds=$$!; \
+	$(LAB_PYTEST) --timeout=3000 $(LAB_EVERY_KIND) || failed=$$?; \
+	$(BIN)/python -m lab down mixed; exit $${failed:-0}; } > build/test-kinds.log 2>&1 & kinds=$$!; \
 	$(PYTEST) -n 4 --dist worksteal --durations=20 -m "not lab and not gpu and not soak" || status=$$?; \
-	wait $$kinds || status=$$?; cat build/test-kinds.log; $(BIN)/python -m lab down mixed; \
+	wait $$kinds || status=$$?; cat build/test-kinds.log; \
 	$(LAB_UP); \
 	$(LAB_SHORT) -k l40s > build/test-l40s.log 2>&1 & l40s=$$!; \
 	$(LAB_SHORT) -k t4 || status=$$?; \
