@@ -59,15 +59,21 @@ def test_of_a_function_whose_gpu_may_be_the_one_that_is_gone_that_gpu_is_named(m
     assert problem.endswith(f"the virtual function cannot be read ({VF1}; GPU {L40S} is not on the host's bus)")
 
 
+def opened_by(machine: Machine, program: str) -> Path:
+    """The T4's device node; the program's directory in /proc."""
+    proc = machine.host.paths.proc
+    machine.host.text(proc / f"driver/nvidia/gpus/{T4}/information", "Device Minor: \t 3")
+    machine.host.text(proc / "4242/comm", program)
+    machine.host.hold_open("/dev/nvidia3")
+    return proc / "4242"
+
+
 def test_a_gpu_that_a_program_has_open_while_the_host_boots_is_taken_when_it_is_closed(machine: Machine) -> None:
     machine.run_whole_vm("a")
     machine.run_typed_vm("b")
     machine.reboot()
-    proc = machine.host.paths.proc
-    machine.host.text(proc / f"driver/nvidia/gpus/{T4}/information", "Device Minor: \t 3")
-    machine.host.text(proc / "4242/comm", "nvidia-vgpud")
-    machine.host.hold_open("/dev/nvidia3")
-    machine.timing.while_waiting = lambda: shutil.rmtree(proc / "4242", ignore_errors=True)
+    process = opened_by(machine, "nvidia-vgpud")
+    machine.timing.while_waiting = lambda: shutil.rmtree(process, ignore_errors=True)
     machine.restorer.run()
     assert machine.libvirt.running == {"a", "b"}
     assert machine.wanted.problems() == ()
@@ -77,10 +83,7 @@ def test_a_gpu_that_a_program_has_open_while_the_host_boots_is_taken_when_it_is_
 def test_a_gpu_that_stays_in_use_is_told_with_what_uses_it(machine: Machine) -> None:
     machine.run_whole_vm("a")
     machine.reboot()
-    proc = machine.host.paths.proc
-    machine.host.text(proc / f"driver/nvidia/gpus/{T4}/information", "Device Minor: \t 3")
-    machine.host.text(proc / "4242/comm", "python3")
-    machine.host.hold_open("/dev/nvidia3")
+    opened_by(machine, "python3")
     machine.restorer.run()
     (problem,) = machine.wanted.problems()
     assert problem.endswith(f"GPU {T4} is in use: python3 (4242)")
