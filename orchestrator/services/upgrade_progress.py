@@ -27,11 +27,12 @@ class UpgradeNow:
 
 def seen_now(tx: Transaction, upgrade: DriverUpgrade, now: float) -> UpgradeNow:
     """Of the upgrade as it is stored, or as it is planned."""
-    said = ((one.host, _progress(tx, one)) for one in upgrade.hosts)
+    steps = {one.host: _step(tx, one) for one in upgrade.hosts}
+    said = ((one.host, _progress(tx, one, steps[one.host])) for one in upgrade.hosts)
     return UpgradeNow(
         waits=waits_of(tx, upgrade, now),
         progress={host: text for host, text in said if text is not None},
-        rebooting=frozenset(one.host for one in upgrade.hosts if _reboots(tx, one)),
+        rebooting=frozenset(host for host, step in steps.items() if step and step.message.startswith(REBOOTING)),
         at=now,
     )
 
@@ -44,13 +45,7 @@ def _step(tx: Transaction, one: HostUpgrade) -> StepRecord | None:
     return next((step for step in steps if step.state in {"running", "undoing"}), None)
 
 
-def _reboots(tx: Transaction, one: HostUpgrade) -> bool:
-    step = _step(tx, one)
-    return step is not None and step.message.startswith(REBOOTING)
-
-
-def _progress(tx: Transaction, one: HostUpgrade) -> str | None:
-    now = _step(tx, one)
+def _progress(tx: Transaction, one: HostUpgrade, now: StepRecord | None) -> str | None:
     if now is not None:
         back = "taken back: " if now.state == "undoing" else ""
         return back + ": ".join(dict.fromkeys(filter(None, [now.title, now.message])))
