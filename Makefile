@@ -44,37 +44,16 @@ demo: dev lab-packages ## from a lab host without a driver to a running VM with 
 demo-down: dev ## end what `make demo` left running
 	@demo/end
 
-LAB_UP = $(BIN)/python -m lab up --scenario lab/scenarios/t4.yaml --scenario lab/scenarios/l40s.yaml
-LAB_PYTEST = $(PYTEST) --timeout=1500 --durations=12 -m "lab and not gpu and not soak"
-# Each names the host it uses in its file or in its tests' ids, so both hosts are busy at once; the second need an agent.
-LAB_HOSTS_ALONE := $(addprefix tests/lab/test_,install_role_on_t4.py kernel_t4.py kernel_l40s.py agent_on_host.py)
-LAB_CONTROLLED := $(addprefix tests/lab/test_,straight_path.py kill.py)
-# On a host with a GPU of each kind; it brings it up and ends it where none is up.
-LAB_EVERY_KIND := tests/lab/test_kinds.py
-LAB_SHORT = $(LAB_PYTEST) $(LAB_HOSTS_ALONE) $(LAB_CONTROLLED)
-
 test: dev lab-packages ## every test that needs no GPU, most of the lab's included
-	@status=0; mkdir -p build; \
-	{ $(BIN)/python -m lab up --scenario lab/scenarios/mixed.yaml; \
-	$(LAB_PYTEST) --timeout=3000 $(LAB_EVERY_KIND) || failed=$$?; \
-	$(BIN)/python -m lab down mixed; exit $${failed:-0}; } > build/test-kinds.log 2>&1 & kinds=$$!; \
-	$(PYTEST) -n 4 --dist worksteal --durations=20 -m "not lab and not gpu and not soak" || status=$$?; \
-	wait $$kinds || status=$$?; cat build/test-kinds.log; \
-	$(LAB_UP); \
-	$(LAB_SHORT) -k l40s > build/test-l40s.log 2>&1 & l40s=$$!; \
-	$(LAB_SHORT) -k t4 || status=$$?; \
-	wait $$l40s || status=$$?; cat build/test-l40s.log; \
-	$(BIN)/python -m lab down; \
-	exit $$status
+	@status=0; mkdir -p build; $(MAKE) --no-print-directory test-straight-paths > build/test-straight-paths.log 2>&1 & lab=$$!; \
+	nice -n 5 $(PYTEST) -n 4 --dist worksteal --durations=20 -m "not lab and not gpu and not soak" || status=$$?; \
+	wait $$lab || status=$$?; cat build/test-straight-paths.log; exit $$status
 
-test-lab: dev lab-packages ## the tests on lab hosts; LAB_KINDS and LAB_TESTS choose some
-	@status=0; [ -z "$(LAB_KINDS)" ] || $(LAB_PYTEST) $(LAB_KINDS) || status=$$?; \
-	$(LAB_UP); $(LAB_PYTEST) $(LAB_TESTS) || status=$$?; $(BIN)/python -m lab down; exit $$status
-LAB_TESTS ?= tests/lab/test_lab_hosts.py $(LAB_HOSTS_ALONE) $(LAB_CONTROLLED) \
-  $(addprefix tests/lab/test_,faults.py killed_daemons.py reboot.py confinement.py guests_apart.py data_volumes.py driver_upgrade.py agent_upgrade.py)
-# Each brings its own host up and ends it.
-LAB_KINDS ?= $(LAB_EVERY_KIND) $(addprefix tests/lab/test_kernel_,mixed.py a100.py h100_hgx.py rtx_pro_6000.py) $(addprefix tests/lab/test_,mig_backed.py mig_mediated.py mig_layout.py \
-  whole_gpu.py back_after_resets.py fabric.py mixed_sizes.py schedulers.py shared_instances.py two_vgpus.py near_memory.py network_functions.py pinned_cpus.py server_under_its_unit.py bare_host.py rolling_upgrade.py three_persons.py tutorial.py power_cuts.py bad_network.py prepared_host.py debian_guest.py guest_provisioned.py)
+test-lab: dev lab-packages ## the tests on lab hosts, two hosts at once; LAB_SHARES="t4 a100" chooses
+	@status=0; $(MAKE) --no-print-directory --keep-going --output-sync=target -j2 $(addprefix test-lab-,$(LAB_SHARES)) || status=$$?; \
+	$(MAKE) --no-print-directory $(addprefix test-lab-,$(LAB_PAIRS)) || status=$$?; exit $$status
+
+include tests/lab/shares.mk
 
 soak: dev lab-packages ## the runs that take hours; SOAK_TESTS chooses some; counts go to docs/reference/soak.md
 	@status=0; mkdir -p build; \

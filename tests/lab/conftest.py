@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lab hosts for the whole test run: brought up when first asked for, ended only if they were not running before."""
+"""Lab hosts, brought up when first asked for, ended only if they were not running before."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +17,8 @@ import pytest
 if TYPE_CHECKING:
     from tests.lab.enrolled import Enrolled
 
-SCENARIOS = ("lab/scenarios/t4.yaml", "lab/scenarios/l40s.yaml")
-"""The hosts that most tests share; a40 comes when a test of ``make test-lab`` asks for it."""
+PAIR = ("t4", "l40s")
+"""Two hosts that reach each other."""
 
 
 def lab(*args: str) -> str:
@@ -63,31 +64,6 @@ def listed() -> dict[str, LabHost]:
     return {row["name"]: LabHost(**row) for row in json.loads(lab("status", "-o", "json"))}
 
 
-@pytest.fixture(scope="session")
-def lab_hosts() -> Iterator[dict[str, LabHost]]:
-    before = set(listed())
-    lab("up", *(word for scenario in SCENARIOS for word in ("--scenario", scenario)))
-    yield listed()
-    if not before:
-        lab("down")
-
-
-@pytest.fixture(scope="session")
-def t4(lab_hosts: dict[str, LabHost]) -> LabHost:
-    return lab_hosts["t4"]
-
-
-@pytest.fixture(scope="session")
-def l40s(lab_hosts: dict[str, LabHost]) -> LabHost:
-    return lab_hosts["l40s"]
-
-
-@pytest.fixture(scope="session")
-def a40(lab_hosts: dict[str, LabHost]) -> LabHost:
-    lab("up", "--scenario", "lab/scenarios/a40.yaml")
-    return listed()["a40"]
-
-
 def of_scenario(name: str) -> Iterator[LabHost]:
     before = set(listed())
     lab("up", "--scenario", f"lab/scenarios/{name}.yaml")
@@ -96,6 +72,27 @@ def of_scenario(name: str) -> Iterator[LabHost]:
     finally:
         if name not in before:
             lab("down", name)
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[dict[str, LabHost]]:
+    with contextmanager(of_scenario)(PAIR[0]) as one, contextmanager(of_scenario)(PAIR[1]) as other:
+        yield {host.name: host for host in (one, other)}
+
+
+@pytest.fixture(scope="session")
+def t4() -> Iterator[LabHost]:
+    yield from of_scenario("t4")
+
+
+@pytest.fixture(scope="session")
+def l40s() -> Iterator[LabHost]:
+    yield from of_scenario("l40s")
+
+
+@pytest.fixture(scope="session")
+def a40() -> Iterator[LabHost]:
+    yield from of_scenario("a40")
 
 
 @pytest.fixture(scope="module")

@@ -78,10 +78,9 @@ class Bench:
 
 
 @pytest.fixture(scope="module", params=["t4", "l40s"])
-def bench(
-    request: pytest.FixtureRequest, lab_hosts: dict[str, LabHost], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Bench]:
-    with agent_on(lab_hosts[request.param].name, tmp_path_factory.mktemp("agent")) as agent:
+def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    host: LabHost = request.getfixturevalue(request.param)
+    with agent_on(host.name, tmp_path_factory.mktemp("agent")) as agent:
         yield Bench(agent)
         assert "Traceback" not in agent.log()
 

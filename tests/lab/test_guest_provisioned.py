@@ -16,7 +16,7 @@ from tests.lab.conftest import lab
 from tests.lab.drivers import taken
 from tests.lab.enrolled import MDEV, Enrolled, enrol_alone
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.lab, pytest.mark.soak, pytest.mark.timeout(3600)]
 VERSION = "550.163.01"
 """The guest's driver that goes with the host's 550.163.02."""
 SIZE = ("--vcpus", "1", "--memory", "1GiB", "--disk", "2GiB")

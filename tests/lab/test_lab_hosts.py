@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.conftest import SCENARIOS, LabHost, lab, listed
+from tests.lab.conftest import PAIR, LabHost, lab, listed
 
 pytestmark = pytest.mark.lab
 
@@ -16,8 +16,8 @@ def boot_id(host: LabHost) -> str:
     return host.run("cat /proc/sys/kernel/random/boot_id").strip()
 
 
-def test_status_tells_what_a_client_needs_to_reach_a_host(lab_hosts: dict[str, LabHost]) -> None:
-    for host in lab_hosts.values():
+def test_status_tells_what_a_client_needs_to_reach_a_host(pair: dict[str, LabHost]) -> None:
+    for host in pair.values():
         key = host.known_host_line.split()[2]
         digest = hashlib.sha256(base64.b64decode(key)).digest()
         assert host.host_key_fingerprint == "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
@@ -26,11 +26,11 @@ def test_status_tells_what_a_client_needs_to_reach_a_host(lab_hosts: dict[str, L
         assert Path(host.console_log).exists()
 
 
-def test_up_again_leaves_running_hosts_alone(lab_hosts: dict[str, LabHost]) -> None:
-    boots = {name: boot_id(host) for name, host in lab_hosts.items()}
-    lab("up", *(word for scenario in SCENARIOS for word in ("--scenario", scenario)))
-    assert listed() == lab_hosts
-    assert {name: boot_id(host) for name, host in lab_hosts.items()} == boots
+def test_up_again_leaves_running_hosts_alone(pair: dict[str, LabHost]) -> None:
+    boots = {name: boot_id(host) for name, host in pair.items()}
+    lab("up", *(word for name in PAIR for word in ("--scenario", f"lab/scenarios/{name}.yaml")))
+    assert {name: listed()[name] for name in PAIR} == pair
+    assert {name: boot_id(host) for name, host in pair.items()} == boots
 
 
 def test_hosts_reach_each_other_by_name_on_their_private_network(t4: LabHost, l40s: LabHost) -> None:
@@ -47,9 +47,9 @@ GPUS = [("t4", "10de:1eb8", 2, 0), ("l40s", "10de:26b9", 2, 32)]
 
 @pytest.mark.parametrize(("name", "ids", "count", "vfs"), GPUS, ids=[name for name, *_ in GPUS])
 def test_a_host_shows_the_gpus_of_its_scenario(
-    lab_hosts: dict[str, LabHost], name: str, ids: str, count: int, vfs: int
+    pair: dict[str, LabHost], name: str, ids: str, count: int, vfs: int
 ) -> None:
-    host = lab_hosts[name]
+    host = pair[name]
     functions = [
         line.split()[0] for line in host.run(f"lspci -D -d {ids}").splitlines() if line.split()[0].endswith("00.0")
     ]

@@ -11,7 +11,7 @@ from tests.session.lab import lab_site
 from tests.session.play import Said, played
 from tests.session.record import on_lab_hosts, recorded
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.soak]
 
 
 def test_every_command_of_the_recording_succeeds_and_answers_as_it_shows(tmp_path: Path) -> None:

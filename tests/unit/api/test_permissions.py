@@ -41,6 +41,7 @@ def _routes(app: FastAPI) -> Iterator[str]:
 class Scene:
     """An application with two tenants, an operation in each, and one of the operator's own."""
 
+    runner: asyncio.Runner
     app: FastAPI
     fake: InMemory
     operations: dict[str, str]
@@ -63,7 +64,7 @@ class Scene:
             "{port}": "22",
         }.items():
             path = path.replace(name, value)
-        return asyncio.run(_answer(self.app, method, path, tenant, token, query + also))
+        return self.runner.run(_answer(self.app, method, path, tenant, token, query + also))
 
     def takes(self, method: str, path: str) -> set[str]:
         """Names of the parameters that it has in the query."""
@@ -109,8 +110,15 @@ def app() -> FastAPI:
     return create_app(InMemory().as_services(), Process(started_at=0, idle_seconds=None, activity=Activity()))
 
 
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    """A loop keeps the threads that routes run in."""
+    with asyncio.Runner() as runner:
+        yield runner
+
+
 @pytest.fixture
-def scene(app: FastAPI) -> Scene:
+def scene(app: FastAPI, runner: asyncio.Runner) -> Scene:
     """The routes, which take a second to put together, are those of all tests; what they serve is this test's own."""
     fake = InMemory()
     for name in ("own", "foreign"):
@@ -118,7 +126,7 @@ def scene(app: FastAPI) -> Scene:
     operations = {name: fake.world.begin("create_vm", name, name, lambda: None) for name in ("own", "foreign")}
     app.state.services = fake.as_services()
     app.state.waiting = Waiting(app.state.services.operations)
-    return Scene(app, fake, operations)
+    return Scene(runner, app, fake, operations)
 
 
 def test_every_route_has_a_row_and_every_row_a_route(scene: Scene) -> None:

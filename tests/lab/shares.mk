@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+# What is tested on lab hosts, by the host (docs/decisions/0109-what-of-the-lab-is-in-make-test.md).
+ON_HOST := tests/lab/on-host
+of_lab = $(foreach name,$(1),tests/lab/test_$(name).py)
+
+# Each brings its host up, or what its files need where there is no scenario of that name, and ends it. The long first.
+# Those that bring up two come at last, alone.
+LAB_PAIRS ?= pair
+LAB_SHARES ?= t4 l40s a100 mixed various h100-hgx rtx-pro-6000 three a40 bare new two-nodes rdma machines
+ON_t4 := install_role_on_t4 kernel_t4 agent_on_host straight_path kill driver_upgrade faults killed_daemons \
+  reboot guests_apart data_volumes agent_upgrade confinement near_memory server_under_its_unit
+ON_l40s := kernel_l40s agent_on_host straight_path kill faults mixed_sizes schedulers two_vgpus bad_network reboot confinement
+ON_a40 := straight_path faults kill confinement
+ON_a100 := kernel_a100 mig_backed mig_mediated mig_layout
+ON_mixed := kernel_mixed kinds whole_gpu
+ON_various := back_after_resets
+ON_h100-hgx := kernel_h100_hgx fabric
+ON_rtx-pro-6000 := kernel_rtx_pro_6000 shared_instances
+ON_three := rolling_upgrade
+ON_bare := bare_host prepared_host
+ON_new := tutorial
+ON_two-nodes := pinned_cpus
+ON_rdma := network_functions
+ON_machines := debian_guest power_cuts
+ON_pair := lab_hosts
+# Files that are in several shares say by their tests' ids which host each of them uses.
+ONLY_t4 := -k "not l40s and not a40"
+ONLY_l40s := -k "not t4 and not a40"
+ONLY_a40 := -k "not t4 and not l40s"
+
+test-lab-%:
+	@$(ON_HOST) $* $(ONLY_$*) $(call of_lab,$(ON_$*))
+
+# One VM of each kind, one after the other; then what two hosts show of an agent, and of a server that is killed.
+.PHONY: test-straight-paths test-straight-path-t4 test-straight-path-l40s
+test-straight-paths:
+	@status=0; $(ON_HOST) mixed $(call of_lab,kinds) || status=$$?; \
+	$(MAKE) --no-print-directory --keep-going --output-sync=target -j2 test-straight-path-t4 test-straight-path-l40s || status=$$?; exit $$status
+test-straight-path-t4:
+	@$(ON_HOST) t4 -k "t4 and not takes_as_many_vms" $(call of_lab,install_role_on_t4 kernel_t4 agent_on_host straight_path kill)
+test-straight-path-l40s:
+	@$(ON_HOST) l40s -k l40s $(call of_lab,kernel_l40s agent_on_host)
