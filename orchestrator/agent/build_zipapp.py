@@ -2,6 +2,9 @@
 """Makes the one file that is put on hosts: our code and pynvml, as they are installed here.
 
 The same inputs give the same bytes, and the file's version is a digest of them. Runs on the controller.
+
+One at a time: ``ast.parse`` in several threads at once may end in a SystemError, "AST constructor recursion depth
+mismatch" (seen with CPython 3.11.7; its issue 106905), and whoever writes the file must not meet another one.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import importlib.metadata
 import importlib.resources
 import io
 import os
+import threading
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -29,6 +33,7 @@ sys.exit(start())
 """
 _SHEBANG = b"#!/usr/bin/python3\n"
 _STAMP = (2020, 1, 1, 0, 0, 0)
+_alone = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -45,11 +50,12 @@ def build_agent(path: Path) -> Built:
 
     :raises RuntimeError: a dependency is not installed here
     """
-    files = dict(sorted(_inputs()))
-    version = _version_of(files)
-    content = _content({**files, f"orchestrator/agent/{BUILD_FILE}": version.encode()}, version)
-    if not path.is_file() or path.read_bytes() != content:
-        _write(path, content)
+    with _alone:
+        files = dict(sorted(_inputs()))
+        version = _version_of(files)
+        content = _content({**files, f"orchestrator/agent/{BUILD_FILE}": version.encode()}, version)
+        if not path.is_file() or path.read_bytes() != content:
+            _write(path, content)
     return Built(version, hashlib.sha256(content).hexdigest())
 
 
@@ -59,7 +65,8 @@ def own_agent() -> str:
 
     :raises RuntimeError: a dependency is not installed here
     """
-    return _version_of(dict(sorted(_inputs())))
+    with _alone:
+        return _version_of(dict(sorted(_inputs())))
 
 
 def _version_of(files: Mapping[str, bytes]) -> str:

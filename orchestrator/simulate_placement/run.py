@@ -50,7 +50,6 @@ def run(
     profiles = shipped_profiles()
     hosts = read_fleet(fleet_path, profiles.catalogue)
     simulation = Simulation(hosts, policy=known, moves=moves if known == "vgpuctl" else 0, now_ns=time.perf_counter_ns)
-    gc.collect()
     gc.freeze()  # the fleet stays to the end: looking through it for garbage again and again is a tenth of the time
     try:
         with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".simulate-") as scratch:

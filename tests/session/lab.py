@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from tests.lab.conftest import SCENARIOS, LabHost, lab, listed
+from tests.lab.conftest import PAIR, LabHost, lab, listed
 from tests.session.scenes import SCENES, Scene
 from tests.session.site import Site, Size, site_over_tls
 
@@ -57,7 +57,7 @@ def _given_back(hosts: Sequence[LabHost]) -> Scene:
 def lab_site(directory: Path) -> Iterator[tuple[Site, tuple[Scene, ...]]]:
     """The hosts that run already, or brought up and ended; no server knows them yet."""
     before = set(listed())
-    lab("up", *(word for scenario in SCENARIOS for word in ("--scenario", scenario)))
+    lab("up", *(word for name in PAIR for word in ("--scenario", f"lab/scenarios/{name}.yaml")))
     there = listed()
     hosts = [there["t4"], there["l40s"]]
     try:

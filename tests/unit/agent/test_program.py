@@ -6,11 +6,16 @@ import json
 import os
 import subprocess
 import sys
+import time
 import zipfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from orchestrator.agent import build_zipapp
+from orchestrator.agent.build_subset import subset
 from orchestrator.agent.build_zipapp import build_agent
 from orchestrator.agent.config import Config, read_config
 from orchestrator.core.errors import InvalidInput
@@ -47,6 +52,25 @@ def test_the_same_code_gives_the_same_bytes_and_is_built_once(package: Path, tmp
         again.write_bytes(damaged)
         assert build_agent(again) == built
         assert again.read_bytes() == package.read_bytes()
+
+
+def test_agents_that_are_built_at_once_are_built_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, at_once = list[int](), list[int]()
+
+    def parsing(source: str, roots: Iterable[str], *, kept_prefix: str) -> str:
+        begun.append(1)
+        time.sleep(0.02)
+        at_once.append(len(begun))
+        begun.pop()
+        return subset(source, roots, kept_prefix=kept_prefix)
+
+    monkeypatch.setattr(build_zipapp, "subset", parsing)
+    with ThreadPoolExecutor(3) as pool:
+        assert len(set(pool.map(build_agent, [tmp_path / "agent.pyz"] * 3))) == 1
+    assert at_once == [1, 1, 1]
+    assert [path.name for path in tmp_path.iterdir()] == ["agent.pyz"]
 
 
 def test_the_file_runs_alone_and_knows_which_build_it_is(package: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import MutableMapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from fastapi import FastAPI
@@ -15,6 +16,8 @@ from fastapi import FastAPI
 from orchestrator.api.app import create_app
 from orchestrator.api.limits import Activity
 from orchestrator.api.services import Process
+from orchestrator.api.waiting import Waiting
+from orchestrator.use_cases import Services
 from tests.fakes.services import InMemory
 
 
@@ -62,8 +65,19 @@ class Asking:
         return Answer(sent[0]["status"], found, json.loads(text) if text else None)
 
 
+@cache
+def _routes() -> FastAPI:
+    return create_app(InMemory().as_services(), Process(started_at=0, idle_seconds=None, activity=Activity()))
+
+
+def serving(services: Services) -> FastAPI:
+    """The routes, which take half a second to put together, are those of all tests; what they serve is one test's."""
+    app = _routes()
+    app.state.services, app.state.waiting = services, Waiting(services.operations)
+    return app
+
+
 def asking() -> Asking:
     fake = InMemory()
     fake.record_enrolled()
-    app = create_app(fake.as_services(), Process(started_at=0, idle_seconds=None, activity=Activity()))
-    return Asking(app, fake)
+    return Asking(serving(fake.as_services()), fake)

@@ -11,14 +11,11 @@ import pytest
 from fastapi import FastAPI
 from starlette.routing import WebSocketRoute
 
-from orchestrator.api.app import create_app
-from orchestrator.api.limits import Activity
 from orchestrator.api.permissions import RULES
 from orchestrator.api.routes import guest_streams
-from orchestrator.api.services import Process
-from orchestrator.api.waiting import Waiting
 from orchestrator.core.access import EVERYWHERE, Role
 from tests.fakes.services import InMemory
+from tests.unit.api.asking import serving
 
 REFUSALS = {"access.denied", "tenant.unknown", "operation.unknown", "access.no_rule"}
 OWN_LISTS = {"GET /v1/operations", "GET /v1/tenants"}
@@ -106,11 +103,6 @@ async def _answer(
 
 
 @pytest.fixture(scope="module")
-def app() -> FastAPI:
-    return create_app(InMemory().as_services(), Process(started_at=0, idle_seconds=None, activity=Activity()))
-
-
-@pytest.fixture(scope="module")
 def runner() -> Iterator[asyncio.Runner]:
     """A loop keeps the threads that routes run in."""
     with asyncio.Runner() as runner:
@@ -118,15 +110,12 @@ def runner() -> Iterator[asyncio.Runner]:
 
 
 @pytest.fixture
-def scene(app: FastAPI, runner: asyncio.Runner) -> Scene:
-    """The routes, which take a second to put together, are those of all tests; what they serve is this test's own."""
+def scene(runner: asyncio.Runner) -> Scene:
     fake = InMemory()
     for name in ("own", "foreign"):
         fake.tenancy.tenants.create(name)
     operations = {name: fake.world.begin("create_vm", name, name, lambda: None) for name in ("own", "foreign")}
-    app.state.services = fake.as_services()
-    app.state.waiting = Waiting(app.state.services.operations)
-    return Scene(runner, app, fake, operations)
+    return Scene(runner, serving(fake.as_services()), fake, operations)
 
 
 def test_every_route_has_a_row_and_every_row_a_route(scene: Scene) -> None:

@@ -5,13 +5,10 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import NoReturn, cast
 
-from orchestrator.api.app import create_app
-from orchestrator.api.limits import Activity
-from orchestrator.api.services import Process
 from orchestrator.core.errors import Retryable
 from orchestrator.ports.store.transaction import Store
 from tests.fakes.services import InMemory
-from tests.unit.api.asking import Asking
+from tests.unit.api.asking import Asking, serving
 
 
 class _LostWhileWriting:
@@ -24,6 +21,6 @@ def test_a_refusal_that_cannot_be_put_on_record_is_answered_with_why() -> None:
     fake.record_enrolled()
     lost = replace(fake.tenancy.audit, store=cast(Store, _LostWhileWriting()))
     fake.tenancy = replace(fake.tenancy, audit=lost)
-    ask = Asking(create_app(fake.as_services(), Process(started_at=0, idle_seconds=None, activity=Activity())), fake)
+    ask = Asking(serving(fake.as_services()), fake)
     answer = ask("DELETE", "/v1/vms/none?tenant=default")
     assert (answer.status, answer.body["code"]) == (503, "store.connection_lost")

@@ -11,21 +11,19 @@ import pytest
 from fastapi import FastAPI
 from jsonschema_rs import validator_for
 
-from orchestrator.api.app import create_app
 from orchestrator.api.errors import problem
-from orchestrator.api.limits import Activity
 from orchestrator.api.schemas.meanings import MEANINGS
-from orchestrator.api.services import Process
 from orchestrator.api.summaries import THINGS, UNLIKE_THEIR_NAMES
 from orchestrator.core.errors import NotFound
 from tests.fakes.services import InMemory, Vms
+from tests.unit.api.asking import serving
 
 STRANGER = 12345
 
 
 @pytest.fixture(scope="module")
 def app() -> FastAPI:
-    return create_app(InMemory().as_services(), Process(started_at=0, idle_seconds=None, activity=Activity()))
+    return serving(InMemory().as_services())
 
 
 async def _ask(app: FastAPI, method: str, path: str, uid: int, sent: list[MutableMapping[str, Any]]) -> None:
@@ -151,7 +149,7 @@ class _Broken(InMemory):
 
 
 def test_a_bug_is_a_problem_with_a_number_and_no_secrets(caplog: pytest.LogCaptureFixture) -> None:
-    app = create_app(_Broken().as_services(), Process(started_at=0, idle_seconds=None, activity=Activity()))
+    app = serving(_Broken().as_services())
     sent: list[MutableMapping[str, Any]] = []
     with pytest.raises(ZeroDivisionError):
         asyncio.run(_ask(app, "get", "/v1/vms", 0, sent))
