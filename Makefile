@@ -97,8 +97,8 @@ lint-ansible: dev ## playbooks, roles and inventories under ansible-lint's stric
 lint-collection: dev ## the Ansible collection under ansible-test's sanity tests
 	@$(UNLESS_GREEN) $@ collections packages/$@ requirements/$@.txt $(LOCK) -- packages/$@
 # Shares of tests/unit that take about alike, each in a process that imports and collects its own alone. Whatever is in
-# no other share is in check-tests-left. Databases are in memory; images are not, which are refused below /dev.
-SHARES := check-tests-cli check-tests-left check-tests-pure check-tests-hosts check-tests-services
+# no other share is in check-tests-left, the only one with its files on a disk: it has images, which are refused below /dev.
+SHARES := check-tests-cli check-tests-hosts check-tests-left check-tests-pure check-tests-services
 .PHONY: $(SHARES)
 OF_cli := $(addprefix tests/unit/,cli client)
 OF_hosts := $(addprefix tests/unit/,agent lab)
@@ -106,7 +106,7 @@ OF_pure := $(addprefix tests/unit/,catalogue core geometry placement simulate_pl
 OF_services := $(addprefix tests/unit/,reconcile services)
 OF_left := $(filter-out $(OF_cli) $(OF_hosts) $(OF_pure) $(OF_services),$(wildcard tests/unit/[a-z]*)) tests/architecture
 $(SHARES): check-tests-%:
-	@$(if $(filter $*,cli pure services),VGPUCTL_TESTS_IN_MEMORY=1) $(PYTEST) -o tmp_path_retention_policy=failed $(OF_$*) -m "not lab and not gpu and not soak"
+	@$(if $(filter-out $*,left),VGPUCTL_TESTS_IN_MEMORY=1) $(PYTEST) -o tmp_path_retention_policy=failed $(OF_$*) -m "not lab and not gpu and not soak"
 
 bench: bench-placement bench-control-plane bench-server bench-api bench-upgrade bench-create-vm bench-discovery ## all benchmarks; rows go to build/bench/*.json
 
