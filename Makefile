@@ -44,12 +44,12 @@ demo: dev lab-packages ## from a lab host without a driver to a running VM with 
 demo-down: dev ## end what `make demo` left running
 	@demo/end
 
-test: dev lab-packages ## every test that needs no GPU, most of the lab's included
+test: dev lab-packages ## every test that needs no GPU, with a VM of each kind on a lab host
 	@status=0; mkdir -p build; $(MAKE) --no-print-directory test-straight-paths > build/test-straight-paths.log 2>&1 & lab=$$!; \
 	nice -n 5 $(PYTEST) -n 4 --dist worksteal --durations=20 -m "not lab and not gpu and not soak" || status=$$?; \
 	wait $$lab || status=$$?; cat build/test-straight-paths.log; exit $$status
 
-test-lab: dev lab-packages ## the tests on lab hosts, two hosts at once; LAB_SHARES="t4 a100" chooses
+test-lab: dev lab-packages ## all tests on lab hosts, two hosts at once; LAB_SHARES="t4 a100" chooses
 	@status=0; $(MAKE) --no-print-directory --keep-going --output-sync=target -j2 $(addprefix test-lab-,$(LAB_SHARES)) || status=$$?; \
 	$(MAKE) --no-print-directory $(addprefix test-lab-,$(LAB_PAIRS)) || status=$$?; exit $$status
 
