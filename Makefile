@@ -46,7 +46,7 @@ demo-down: dev ## end what `make demo` left running
 
 test: dev lab-packages ## every test that needs no GPU, with a VM of each kind on a lab host
 	@status=0; mkdir -p build; $(MAKE) --no-print-directory test-straight-paths > build/test-straight-paths.log 2>&1 & lab=$$!; \
-	nice -n 5 $(PYTEST) -n 4 --dist worksteal --durations=20 -m "not lab and not gpu and not soak" || status=$$?; \
+	$(PYTEST) -n 4 --dist worksteal --durations=20 -m "not lab and not gpu and not soak" || status=$$?; \
 	wait $$lab || status=$$?; cat build/test-straight-paths.log; exit $$status
 
 test-lab: dev lab-packages ## all tests on lab hosts, two hosts at once; LAB_SHARES="t4 a100" chooses
