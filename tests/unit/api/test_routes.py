@@ -21,7 +21,7 @@ from tests.unit.api.asking import serving
 STRANGER = 12345
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def app() -> FastAPI:
     return serving(InMemory().as_services())
 
