@@ -26,8 +26,12 @@ _CONTEXT.set_forkserver_preload(["tests.fakes.loaded_server"])
 def client_of(state: Path) -> Client:
     """Of the server that serves there, with a connection of its own."""
     connection = connect_running(state)
-    assert connection is not None, f"{state.name} does not answer"
+    assert connection is not None, f"{state.name} does not answer{_last_words(state)}"
     return Client(connection)
+
+
+def _last_words(state: Path) -> str:
+    return "".join(f": {log.read_text(errors='replace')[-2000:]}" for log in state.glob("serve.log"))
 
 
 class _Forked:
@@ -89,6 +93,6 @@ def running_server(
 def wait_until_it_answers(process: subprocess.Popen[bytes] | _Forked, state: Path, timeout_s: float = 300) -> None:
     deadline = time.monotonic() + timeout_s
     while connect_running(state) is None:
-        assert process.poll() is None, [log.read_text() for log in state.glob("serve.log")]
+        assert process.poll() is None, _last_words(state)
         assert time.monotonic() < deadline, "the server did not answer"
         time.sleep(0.05)

@@ -55,9 +55,10 @@ def test_a_writer_that_was_paused_after_a_pipeline_stops_nobody_for_ever(
     postgres: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database's own limit for idle transactions is off there: the driver's last word is a Flush."""
-    monkeypatch.setattr(connections, "_PAUSED_MS", 500)
-    monkeypatch.setattr(connections, "_LOCK_MS", 1000)
     url = postgres.database()
+    SqlStore(url, key=KEY, new_site="s").close()  # its schema, which takes longer than the limits below
+    monkeypatch.setattr(connections, "_PAUSED_MS", 2000)
+    monkeypatch.setattr(connections, "_LOCK_MS", 4000)
     paused, other = (SqlStore(url, key=KEY, new_site="s") for _ in range(2))
     with pytest.raises(Retryable) as raised:
         written_while_paused(paused, other)

@@ -40,10 +40,11 @@ def locked(url: str) -> Iterator[None]:
 def test_while_the_database_is_locked_writers_end_clean_and_readers_go_on(
     backend: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "BUSY_TIMEOUT_MS", BRIEFLY_MS)
-    monkeypatch.setattr(connections, "_LOCK_MS", BRIEFLY_MS)
     file = f"sqlite:///{tmp_path / 'l.sqlite'}"
     url = file if backend == "sqlite" else request.getfixturevalue("postgres").database()
+    SqlStore(url, key=KEY, new_site="site").close()
+    monkeypatch.setattr(connections, "BUSY_TIMEOUT_MS", BRIEFLY_MS)
+    monkeypatch.setattr(connections, "_LOCK_MS", BRIEFLY_MS)
     store = SqlStore(url, key=KEY, new_site="site")
     network = Network(name="lan", subnet="10.1.0.0/24")
     with locked(url):
