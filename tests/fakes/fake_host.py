@@ -6,6 +6,7 @@ Faults strike at numbered effects, before or after them, so that a test can walk
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -50,13 +51,16 @@ class FakeHosts:
         self.site = site
         self.strike: Strike = no_fault
         self.effects: list[str] = []
+        self._turn = threading.Lock()
+        """Threads of one engine look at a machine while another one changes it."""
 
     def reset(self, machines: dict[str, FakeMachine]) -> None:
         """Other machines, nothing done yet, no faults."""
         self.machines, self.strike, self.effects = machines, no_fault, []
 
     def observe(self, host: Host) -> HostSnapshot:
-        return snapshot_of(self._machine(host))
+        with self._turn:
+            return snapshot_of(self._machine(host))
 
     def look(self, host: Host, known: str) -> HostSnapshot | Unchanged:
         return unless_known(self.observe(host), known)
@@ -74,7 +78,12 @@ class FakeHosts:
             raise Conflict("agent.ledger_lost", "the host's agent has lost its ledger")
         if machine.protocol < action.since:
             raise Fatal("agent.too_old", f"the agent on {host.name} is too old for this")
-        return self.does(type(action).__name__, lambda: perform_on(machine, action))
+
+        def perform() -> ActionResult:
+            with self._turn:
+                return perform_on(machine, action)
+
+        return self.does(type(action).__name__, perform)
 
     def send_image(
         self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: FencingToken

@@ -62,6 +62,8 @@ def bring_up_to_date(connection: Connection) -> None:
         )
     if connection.dialect.name == "postgresql":  # to move large tables takes as long as it takes
         connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
+        # So does reading the migrations on a busy machine. Who waits for one that was stopped ends it: connections.py.
+        connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
     from alembic import command
 
     command.upgrade(alembic_config(connection), "head")

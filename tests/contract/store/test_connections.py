@@ -5,6 +5,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from alembic import command
+from alembic.config import Config
 from sqlalchemy import bindparam, update
 
 from orchestrator.adapters.store import connections
@@ -43,6 +45,23 @@ def test_no_statement_holds_what_it_has_locked_for_ever(postgres: Cluster) -> No
         sleep_longer_than_allowed(store)
     assert raised.value.code == "store.busy"
     store.close()
+
+
+def test_what_brings_the_schema_up_to_date_may_take_its_time(
+    postgres: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy machine reads the migrations' files between two statements."""
+    limits: list[str] = []
+
+    def upgraded(config: Config, revision: str) -> None:
+        connection = config.attributes["connection"]
+        limits.extend(connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in LIMITS)
+        upgrade(config, revision)
+
+    upgrade = command.upgrade
+    monkeypatch.setattr(command, "upgrade", upgraded)
+    SqlStore(postgres.database(), key=KEY, new_site="s").close()
+    assert limits == ["0", "15s", "0"]
 
 
 def sleep_longer_than_allowed(store: SqlStore) -> None:
