@@ -78,12 +78,7 @@ class FakeHosts:
             raise Conflict("agent.ledger_lost", "the host's agent has lost its ledger")
         if machine.protocol < action.since:
             raise Fatal("agent.too_old", f"the agent on {host.name} is too old for this")
-
-        def perform() -> ActionResult:
-            with self._turn:
-                return perform_on(machine, action)
-
-        return self.does(type(action).__name__, perform)
+        return self.does(type(action).__name__, lambda: perform_on(machine, action))
 
     def send_image(
         self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: FencingToken
@@ -161,7 +156,8 @@ class FakeHosts:
         before = self.strike(number, "before", name)
         if before is not None:
             raise before
-        result = effect()
+        with self._turn:
+            result = effect()
         after = self.strike(number, "after", name)
         if after is not None:
             raise after

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import bindparam, update
+from sqlalchemy import Connection, bindparam, update
 
 from orchestrator.adapters.store import connections
 from orchestrator.adapters.store.database import SqlStore
@@ -19,6 +19,10 @@ from tests.postgres.cluster import Cluster
 
 MANY = update(meta).where(meta.c.key == bindparam("of")).values(value="v")
 LIMITS = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
+
+
+def limits_of(connection: Connection) -> list[str]:
+    return [connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in LIMITS]
 
 
 def held_by_all(store: SqlStore, held: ExitStack) -> None:
@@ -39,7 +43,7 @@ def test_who_gets_no_connection_in_time_is_told_to_try_again(tmp_path: Path, mon
 def test_no_statement_holds_what_it_has_locked_for_ever(postgres: Cluster) -> None:
     store = SqlStore(postgres.database(), key=KEY, new_site="s")
     with store._connections.transaction("reading") as connection:
-        limits = [connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in LIMITS]
+        limits = limits_of(connection)
     assert limits == ["1min", "15s", "10s"]
     with pytest.raises(Retryable) as raised:
         sleep_longer_than_allowed(store)
@@ -54,8 +58,7 @@ def test_what_brings_the_schema_up_to_date_may_take_its_time(
     limits: list[str] = []
 
     def upgraded(config: Config, revision: str) -> None:
-        connection = config.attributes["connection"]
-        limits.extend(connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in LIMITS)
+        limits.extend(limits_of(config.attributes["connection"]))
         upgrade(config, revision)
 
     upgrade = command.upgrade
