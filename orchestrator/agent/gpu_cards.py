@@ -72,12 +72,14 @@ class GpuCards:
                 hint="'vgpuctl gpu accept' says that the cards are right where they are now",
             )
 
-    def stranger(self, gpu: str) -> str | None:
-        """For people: another card is there than is ours; None: it is ours, or it is not known."""
-        known, now = self._accepted().get(gpu), self._seen().get(gpu)
-        if known is None or now is None or known.uuid == now.uuid:
-            return None
-        return f"another card is there than was accepted: {now.words} and not {known.words}"
+    def strangers(self) -> dict[str, str]:
+        """For people, by the GPU: another card is there than is ours. Not of those that are not known."""
+        known, now = self._accepted(), self._seen()
+        return {
+            gpu: f"another card is there than was accepted: {now[gpu].words} and not {known[gpu].words}"
+            for gpu in known.keys() & now.keys()
+            if known[gpu].uuid != now[gpu].uuid
+        }
 
     def accept(self, cards: Sequence[GpuCard]) -> bool:
         """These are ours, where they are. Whether something was otherwise."""

@@ -72,10 +72,10 @@ class GpuSwitches:
 
     def _mode_back(self, gpu: str) -> None:
         """Another card's mode is its own."""
-        if self._ledger.cards.stranger(gpu) is None:
-            self.modes.put_back(gpu)
-        else:
+        if gpu in self._ledger.cards.strangers():
             self._ledger.forget_mig_mode(gpu)
+        else:
+            self.modes.put_back(gpu)
 
     def accept(self, action: AcceptGpus) -> ActionResult:
         """The operator has said that these cards are right where they are. Whether they are is looked at when something

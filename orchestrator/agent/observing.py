@@ -16,7 +16,7 @@ from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
 from orchestrator.agent.libvirt.domains import Domains
-from orchestrator.agent.libvirt.networks import LibvirtNetworks
+from orchestrator.agent.libvirt.networks import FoundNetworks, LibvirtNetworks
 from orchestrator.agent.nics import NicFunctions
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.observing_gpus import observe_gpus
@@ -69,7 +69,8 @@ class Observer:
         problems = _Problems()
         nvml = self.nvml.read()
         problems.found.extend(nvml.problems)
-        libvirt_version, qemu_version = problems.read(self.libvirt.versions, (NOT_TOLD, NOT_TOLD))
+        hypervisor = problems.read(self.libvirt.hypervisor, None)
+        networks = problems.read(self.networks.find, FoundNetworks())
         gpus = observe_gpus(self.paths, self.ledger, self.kinds, nvml)
         about = machine.read(self.paths)
         disk = shutil.disk_usage(self.paths.storage)
@@ -81,8 +82,8 @@ class Observer:
             protocol=PROTOCOL_VERSION,
             kernel=about.kernel,
             os_name=about.os_name,
-            libvirt_version=libvirt_version,
-            qemu_version=qemu_version,
+            libvirt_version=NOT_TOLD if hypervisor is None else hypervisor.libvirt_version,
+            qemu_version=NOT_TOLD if hypervisor is None else hypervisor.qemu_version,
             driver_version=nvml.driver_version,
             vcpus=about.vcpus,
             memory_mib=about.memory_mib,
@@ -95,12 +96,12 @@ class Observer:
             seeds=self.storage.seeds(),
             data=self.storage.data.snapshots(),
             images=self.storage.images(),
-            networks=problems.read(self.networks.active, ()),
-            bridges=problems.read(self.networks.bridges, ()),
+            networks=networks.active,
+            bridges=networks.bridges,
             problems=(*problems.found, *self.wanted.problems()),
             epoch=self.ledger.epoch(),
             ledger_lost=self.ledger.is_lost(),
-            confinement=problems.read(self.libvirt.confinement, None),
+            confinement=None if hypervisor is None else hypervisor.confinement,
             fabric=observe_fabric(self.paths, self.ledger, self.fabric, gpus),
             nodes=numa.read(self.paths),
             uefi=uefi.there(self.paths),

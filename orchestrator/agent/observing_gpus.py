@@ -34,7 +34,8 @@ def observe_gpus(paths: Paths, ledger: Ledger, kinds: Kinds, reading: NvmlReadin
     found = [(gpu, _remembered(observed, gpu) or reading.gpus.get(gpu.address, unseen)) for gpu in pci.gpus(paths)]
     with suppress(Fatal):  # a disk that cannot be written to costs no observation
         ledger.cards.saw(_cards(found))
-    return tuple(_gpu(observed, gpu, ledger, said) for gpu, said in found)
+    strangers = ledger.cards.strangers()
+    return tuple(_gpu(observed, gpu, ledger, said, strangers.get(gpu.address)) for gpu, said in found)
 
 
 def _cards(found: Iterable[tuple[pci.PciGpu, NvmlGpu]]) -> Iterator[GpuCard]:
@@ -47,8 +48,10 @@ def _remembered(kinds: Mapping[DeviceKind, ObservedKind], gpu: pci.PciGpu) -> Nv
     return next((said for kind in kinds.values() if (said := kind.remembered(gpu)) is not None), None)
 
 
-def _gpu(kinds: Mapping[DeviceKind, ObservedKind], gpu: pci.PciGpu, ledger: Ledger, said: NvmlGpu) -> GpuSnapshot:
-    problems = [*filter(None, [ledger.cards.stranger(gpu.address)]), *said.problems]
+def _gpu(
+    kinds: Mapping[DeviceKind, ObservedKind], gpu: pci.PciGpu, ledger: Ledger, said: NvmlGpu, stranger: str | None
+) -> GpuSnapshot:
+    problems = [*filter(None, [stranger]), *said.problems]
     framework: Framework = "none"
     parents: tuple[VgpuParent, ...] = ()
     types = said.types

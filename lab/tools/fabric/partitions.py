@@ -66,14 +66,15 @@ class Partitions:
         self._active, self._waits = set(ids), False
         return SUCCESS
 
-    def _gpu(self, module_id: int, nvlinks: int) -> dict[str, Any]:
-        gpu = self._gpus.get(module_id, {"uuid": "", "pci": ""})
-        seen = (self._devices / str(gpu["pci"]) / "driver").resolve().name == "nvidia"
+    def _asked(self) -> dict[int, dict[str, Any]]:
+        """GPUs that can be: another driver has none of them."""
+        return {number: gpu for number, gpu in self._gpus.items() if _driver(self._devices / gpu["pci"]) == "nvidia"}
+
+    def _gpu(self, module_id: int, gpu: dict[str, Any] | None, nvlinks: int) -> dict[str, Any]:
         return {
             "physicalId": module_id,
-            # a GPU that another driver has cannot be asked
-            "uuid": gpu["uuid"] if seen else "",
-            "pciBusId": f"0000{gpu['pci'].upper()}" if seen else "",
+            "uuid": gpu["uuid"] if gpu else "",
+            "pciBusId": f"0000{gpu['pci'].upper()}" if gpu else "",
             "numNvLinksAvailable": nvlinks,
             "maxNumNvLinks": MAX_NVLINKS,
             "nvlinkLineRateMBps": LINE_RATE_MBPS,
@@ -86,12 +87,13 @@ class Partitions:
             gpus = ((number, self._members[number]) for number in found)
             missing = [{"partitionId": n, "numGpus": len(ids), "gpuPhysicalIds": ids} for n, ids in gpus]
             return {"version": UNSUPPORTED_VERSION, "numPartitions": len(missing), "partitionInfo": missing}
+        asked = self._asked()
         rows = [
             {
                 "partitionId": number,
                 "isActive": int(number in self._active),
                 "numGpus": len(gpus),
-                "gpuInfo": [self._gpu(gpu, self._nvlinks[number]) for gpu in gpus],
+                "gpuInfo": [self._gpu(gpu, asked.get(gpu), self._nvlinks[number]) for gpu in gpus],
             }
             for number, gpus in self._members.items()
             if possible[number]
@@ -105,3 +107,10 @@ class Partitions:
 
     def _failed(self) -> dict[str, Any]:
         return {"version": FAILED_VERSION, "numGpus": 0, "numSwitches": 0, "gpuInfo": [], "switchInfo": []}
+
+
+def _driver(device: Path) -> str:
+    try:
+        return (device / "driver").readlink().name
+    except OSError:
+        return ""

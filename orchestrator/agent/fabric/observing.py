@@ -33,4 +33,4 @@ def observe_fabric(
         return FabricSnapshot(version=version, problem=error.message)
     owners = {number: owner.vm for number, owner in ledger.owned(PREFIX).items()}
     partitions = tuple(replace(one, owner=owners.get(str(one.id))) for one in found)
-    return FabricSnapshot(version=version, partitions=partitions, problem=wrong_version(paths, manager))
+    return FabricSnapshot(version=version, partitions=partitions, problem=wrong_version(paths, version))

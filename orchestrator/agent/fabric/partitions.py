@@ -23,10 +23,12 @@ PREFIX = "partition:"
 _DRIVER = re.compile(r"\b([0-9]{3}(?:\.[0-9]{1,4}){1,2})\b")
 
 
-def wrong_version(paths: Paths, manager: FabricManager) -> str | None:
-    """Why the fabric manager cannot work with the driver that is loaded; None: nothing speaks against it."""
+def wrong_version(paths: Paths, own: str | None) -> str | None:
+    """Why the fabric manager cannot work with the driver that is loaded; None: nothing speaks against it.
+
+    ``own``: the fabric manager's version; None: it cannot be told.
+    """
     found = _DRIVER.search(reading.text(paths.proc / "driver/nvidia/version") or "")
-    own = manager.version()
     if found is None or own is None or own == found[1]:
         return None
     return f"the host's fabric manager is {own} and its driver {found[1]}"
@@ -49,7 +51,7 @@ class FabricPartitions:
         :raises Retryable: ``fabric.down``; :raises Unknown: ``fabric.hung``"""
         with self._alone:
             self._check_members(action)
-            wrong = wrong_version(self._paths, self._manager)
+            wrong = wrong_version(self._paths, self._manager.version())
             if wrong is not None:
                 raise Fatal(
                     "fabric.version",

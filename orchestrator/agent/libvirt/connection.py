@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import libvirt
@@ -70,6 +71,16 @@ def translated(error: Any, code: str, message: str, hint: str) -> VgpuctlError:
     return family(code, message, hint=hint, details=details)
 
 
+@dataclass(frozen=True)
+class Hypervisor:
+    """What libvirt says of itself and of QEMU."""
+
+    libvirt_version: str
+    qemu_version: str
+    confinement: Confinement
+    """What libvirt starts each QEMU under."""
+
+
 class Libvirt:
     """One shared connection; libvirt's are safe to use from many threads."""
 
@@ -110,21 +121,16 @@ class Libvirt:
         except libvirt.libvirtError as error:
             raise translated(error, code, message, hint) from error
 
-    def versions(self) -> tuple[str, str]:
-        """Of libvirt and of its hypervisor.
-
-        :raises WorldError: see :meth:`call`
-        """
-        return self.call(lambda connection: (_dotted(connection.getLibVersion()), _dotted(connection.getVersion())))
-
-    def confinement(self) -> Confinement:
-        """What libvirt starts each QEMU under. It is asked once for a connection: it chooses when it starts.
-
-        :raises WorldError: see :meth:`call`
-        """
-        return self.call(self._confinement)
+    def hypervisor(self) -> Hypervisor:
+        """:raises WorldError: see :meth:`call`"""
+        return self.call(
+            lambda connection: Hypervisor(
+                _dotted(connection.getLibVersion()), _dotted(connection.getVersion()), self._confinement(connection)
+            )
+        )
 
     def _confinement(self, connection: Any) -> Confinement:
+        """It is asked once for a connection: libvirt chooses when it starts."""
         if self._confined is None or self._confined[0] is not connection:
             self._confined = connection, _confinement_of(connection.getCapabilities())
         return self._confined[1]

@@ -85,27 +85,32 @@ class _Wanted:
         return any(mine.overlaps(ipaddress.IPv4Network(other)) for other in others if other is not None)
 
 
+@dataclass(frozen=True, kw_only=True)
+class FoundNetworks:
+    active: tuple[str, ...] = ()
+    """Names of libvirt's networks."""
+    bridges: tuple[Bridge, ...] = ()
+    """The host's own: those that libvirt made for its networks are none."""
+
+
 class LibvirtNetworks:
     def __init__(self, connection: Libvirt, ledger: Ledger, bridges: HostBridges) -> None:
         self._libvirt = connection
         self._ledger = ledger
         self._bridges = bridges
 
-    def bridges(self) -> tuple[Bridge, ...]:
-        """Of the host's own: those that libvirt made for other networks are none."""
-        made = self._libvirt.call(
-            lambda connection: {
-                _bridge(root) for root in map(_read, connection.listAllNetworks()) if not _is_bridged(root)
-            }
-        )
-        return tuple(bridge for bridge in self._bridges.read() if bridge.name not in made)
+    def find(self) -> FoundNetworks:
+        """:raises WorldError: libvirt does not answer"""
 
-    def active(self) -> tuple[str, ...]:
-        """Names of the active networks."""
-        names = self._libvirt.call(
-            lambda connection: [network.name() for network in connection.listAllNetworks() if network.isActive()]
-        )
-        return tuple(sorted(names))
+        def find(connection: Any) -> tuple[list[str], set[str | None]]:
+            there = connection.listAllNetworks()
+            roots = (_read(network) for network in there)
+            active = [network.name() for network in there if network.isActive()]
+            return active, {_bridge(root) for root in roots if not _is_bridged(root)}
+
+        active, made = self._libvirt.call(find)
+        own = tuple(bridge for bridge in self._bridges.read() if bridge.name not in made)
+        return FoundNetworks(active=tuple(sorted(active)), bridges=own)
 
     def ensure(self, name: str, subnet: str) -> ActionResult:
         """Make and start it; a network of that name that is there keeps its definition and is started. What we made
@@ -125,7 +130,7 @@ class LibvirtNetworks:
         """
         check_host_name(name)
         check_uplink(uplink, dhcp_servers)
-        found = bridge_of(self.bridges(), uplink)
+        found = bridge_of(self.find().bridges, uplink)
         if isinstance(found, str):
             raise Conflict(found, why_not(found, uplink), hint="make the bridge on the host, or use another network")
         result = self._ensure(_Wanted(name=name, bridge=found.name))

@@ -106,22 +106,26 @@ class _VgpuTypes:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[str, int]] = {}
-        self._most: dict[tuple[Hashable, int], int] = {}
+        self._offered: dict[tuple[Hashable, tuple[int, ...]], tuple[HostVgpuType, ...]] = {}
 
     def of(self, asker: _Asker, device: Any, alike: Hashable) -> tuple[HostVgpuType, ...]:
         """All that the GPU offers. ``alike``: what GPUs that can hold equally many have in common."""
-        ids = asker.ask("supported vGPUs", lambda: pynvml.nvmlDeviceGetSupportedVgpus(device)) or []
-        types = [asker.ask(f"vGPU type {type_id}", partial(self._type, device, int(type_id), alike)) for type_id in ids]
-        return tuple(found for found in types if found is not None)
+        told = asker.ask("supported vGPUs", lambda: pynvml.nvmlDeviceGetSupportedVgpus(device)) or ()
+        ids = tuple(int(type_id) for type_id in told)
+        if (alike, ids) in self._offered:
+            return self._offered[alike, ids]
+        asked = [asker.ask(f"vGPU type {type_id}", partial(self._type, device, type_id)) for type_id in ids]
+        types = tuple(found for found in asked if found is not None)
+        if len(types) == len(ids):  # what could not be told of one GPU is asked of the next one
+            self._offered[alike, ids] = types
+        return types
 
-    def _type(self, device: Any, type_id: int, alike: Hashable) -> HostVgpuType:
+    def _type(self, device: Any, type_id: int) -> HostVgpuType:
         if type_id not in self._known:
             name = str(pynvml.nvmlVgpuTypeGetName(type_id))
             self._known[type_id] = name, int(pynvml.nvmlVgpuTypeGetFramebufferSize(type_id)) // MIB
         name, framebuffer_mib = self._known[type_id]
-        if (alike, type_id) not in self._most:
-            self._most[alike, type_id] = int(pynvml.nvmlVgpuTypeGetMaxInstances(device, type_id))
-        most = self._most[alike, type_id]
+        most = int(pynvml.nvmlVgpuTypeGetMaxInstances(device, type_id))
         return HostVgpuType(name=name, type_id=type_id, framebuffer_mib=framebuffer_mib, max_instances=most)
 
 

@@ -57,7 +57,7 @@ def _type_name(directory: Path, type_id: int, names: Mapping[int, str]) -> str:
 
 
 def offers_types(paths: Paths, address: str) -> bool:
-    return (paths.pci(address) / "mdev_supported_types").is_dir()
+    return reading.is_there(f"{paths.pci_devices}/{address}/mdev_supported_types")
 
 
 def types(paths: Paths, address: str, names: Mapping[int, str]) -> tuple[MdevType, ...]:

@@ -70,7 +70,7 @@ def test_what_confines_qemu_is_asked_of_libvirt_once_for_a_connection(
 
     monkeypatch.setattr(libvirt.virConnect, "getCapabilities", answer)
     connection = Libvirt("test:///default")
-    assert [connection.confinement() for _ in range(3)] == [said] * 3
+    assert [connection.hypervisor().confinement for _ in range(3)] == [said] * 3
     assert len(asked) == 1
 
 
