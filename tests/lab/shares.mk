@@ -4,9 +4,9 @@ ON_HOST := tests/lab/on-host
 of_lab = $(foreach name,$(1),tests/lab/test_$(name).py)
 
 # Each brings its host up, or what its files need where there is no scenario of that name, and ends it. The long first.
-# Those that bring up two come at last, alone.
-LAB_PAIRS ?= pair
-LAB_SHARES ?= t4 l40s a100 mixed various h100-hgx rtx-pro-6000 three a40 bare new two-nodes rdma machines
+# Those that bring up two or three come at last, alone.
+LAB_PAIRS ?= three pair
+LAB_SHARES ?= t4 l40s a100 mixed various h100-hgx rtx-pro-6000 a40 bare new two-nodes rdma machines
 ON_t4 := install_role_on_t4 kernel_t4 agent_on_host straight_path kill driver_upgrade faults killed_daemons \
   reboot guests_apart data_volumes agent_upgrade confinement near_memory server_under_its_unit
 ON_l40s := kernel_l40s agent_on_host straight_path kill faults mixed_sizes schedulers two_vgpus bad_network reboot confinement

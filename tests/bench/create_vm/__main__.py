@@ -5,7 +5,8 @@ The raw side is what an operator would type: qemu-img, the device, virsh define 
 guest's DHCP lease; it is timed on the host itself, so it pays for no ssh connection. The lease is asked for once a
 second: asked more often, virsh itself would take the emulated processor from the guest. ``started``: until the domain
 runs, so that the guest's boot hides nothing.
-``python -m tests.bench.create_vm [--case CASE ...]`` writes build/bench/create_vm.json; cases not run keep their rows.
+``python -m tests.bench.create_vm [--case CASE CASE ...]`` writes build/bench/create_vm.json; cases not run keep their
+rows.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -30,8 +29,9 @@ from tests.lab.enrolled import MDEV, MIG_BACKED, VENDOR_VFIO, WHOLE, Enrolled, K
 
 ROUNDS = 3
 REPORT = Path("build/bench/create_vm.json")
-PAIRS = ((MDEV, VENDOR_VFIO), (replace(MIG_BACKED, smallest=False), replace(WHOLE, smallest=False)))
-"""Never more than two lab hosts at once; all their guests take an address."""
+KINDS = (MDEV, VENDOR_VFIO, replace(MIG_BACKED, smallest=False), replace(WHOLE, smallest=False))
+"""One lab host after the other: two would take the processors from each other, and from the server, as it happens.
+Their guests take an address."""
 INSTALLED = frozenset({"mdev", "vendor_vfio"})
 """Cases that virt-install is measured in."""
 
@@ -134,27 +134,22 @@ def _measured(kind: Kind) -> list[Row]:
         return _measure(enrolled)
 
 
-def _pair(kinds: Sequence[Kind]) -> None:
-    """Both hosts at once: an emulated one has a processor of its own, and only what is measured on it is compared."""
-    before = set(listed())
-    lab("up", *(word for kind in kinds for word in ("--scenario", f"lab/scenarios/{kind.scenario}.yaml")))
-    with ThreadPoolExecutor(len(kinds)) as pool:
-        for rows in pool.map(_measured, kinds):
-            keep(rows, REPORT)
-    for kind in kinds:
-        if kind.scenario not in before:
-            lab("down", kind.scenario)
+def _run(kind: Kind) -> None:
+    there = kind.scenario in listed()
+    lab("up", "--scenario", f"lab/scenarios/{kind.scenario}.yaml")
+    keep(_measured(kind), REPORT)
+    if not there:
+        lab("down", kind.scenario)
 
 
 def main() -> int:
-    cases = [kind.attachment for kinds in PAIRS for kind in kinds]
+    cases = [kind.attachment for kind in KINDS]
     parser = argparse.ArgumentParser(prog="python -m tests.bench.create_vm")
     parser.add_argument("--case", choices=cases, nargs="+", default=cases)
     wanted = parser.parse_args().case
-    for kinds in PAIRS:
-        chosen = [kind for kind in kinds if kind.attachment in wanted]
-        if chosen:
-            _pair(chosen)
+    for kind in KINDS:
+        if kind.attachment in wanted:
+            _run(kind)
     sys.stdout.write(f"{table(read(REPORT))}\n")
     return 0
 
