@@ -173,7 +173,9 @@ def start(machine: SimulatedMachine, action: StartDomain) -> ActionResult:
     check_data(machine, action.vm, domain.data)
     for device in domain.devices:
         if device not in kernel.devices():
-            raise Fatal("vm.start_failed", "the VM did not start", details=f"device {device} not found")
+            raise Conflict(
+                "vm.device_foreign", "the VM's definition takes a device that is not the VM's", details=device
+            )
         if device in kernel.opened:
             raise Fatal("vm.start_failed", "the VM did not start", details=f"device {device} is in use")
     _check_cpus(machine, domain)

@@ -268,7 +268,7 @@ def _start(machine: FakeMachine, action: StartDomain) -> None:
     passed = {gpu.address for gpu in machine.gpus if gpu.passed_to is not None}
     for device in devices(xml):
         if device not in {*machine.mdevs, *machine.vf_types, *machine.nic_owners, *passed}:
-            raise Fatal("vm.start_failed", f"device {device} is not there")
+            raise Conflict("vm.device_foreign", f"device {device} is not the VM's")
     machine.domains[action.vm] = (xml, not machine.guests_die)
 
 

@@ -74,6 +74,40 @@ def test_what_a_reboot_interrupts_waits_and_goes_on_where_it_was(plane: ControlP
     assert len(plane.machine(T4_HOST).mdevs) == 1
 
 
+@pytest.mark.fault("F20")
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("effect", ["CreateMdev", "DefineDomain", "StartDomain"])
+def test_a_host_that_boots_anew_loses_the_vgpu_and_the_vm_gets_it_again(
+    plane: ControlPlane, effect: str, moment: str
+) -> None:
+    begun(plane, away_after=effect, moment=moment)
+    machine = plane.machine(T4_HOST)
+    before = set(machine.mdevs)
+    machine.mdevs.clear()
+    machine.domains = {vm: (xml, False) for vm, (xml, _) in machine.domains.items()}
+    machine.answers = True
+    plane.look(T4_HOST)
+    assert operation_of(plane).state == "done"
+    (device,) = plane.services.vms.get("default", "train").devices
+    assert set(machine.mdevs) == {device.name}
+    assert before <= {device.name}
+
+
+def test_a_vm_whose_vgpu_somebody_else_has_by_then_is_not_started(plane: ControlPlane) -> None:
+    """After its host has booted anew, and with no room left for another."""
+    begun(plane, away_after="StartDomain", moment="before")
+    machine = plane.machine(T4_HOST)
+    machine.mdevs.clear()
+    for gpu in machine.gpus:
+        machine.mdevs |= {f"{gpu.address}-{number}": (gpu.address, "GRID T4-1Q", None) for number in range(16)}
+    taken = dict(machine.mdevs)
+    machine.answers = True
+    plane.look(T4_HOST)
+    assert operation_of(plane).state == "undone"
+    assert machine.mdevs == taken
+    assert plane.services.vms.list(None) == ()
+
+
 def test_it_waits_for_a_quarter_of_an_hour_and_then_fails_as_any_other(plane: ControlPlane) -> None:
     first = begun(plane)
     plane.look(T4_HOST)

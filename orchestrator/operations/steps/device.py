@@ -21,7 +21,8 @@ _ELSEWHERE = frozenset({"vgpu.foreign", "vgpu.no_room", "vgpu.type_unknown", "vg
 """Nothing was made, and another function of the same GPU may do."""
 
 
-def _create(context: Context) -> str:
+def make_devices(context: Context) -> str:
+    """All that the VM has; what is there already is left as it is."""
     vm = context.known_vm()
     for number in range(len(vm.devices)):
         try:
@@ -138,7 +139,7 @@ def _remains(context: Context) -> tuple[str, ...]:
     )
 
 
-DEVICE = Step(name="device.1", quick=True, title="vGPU", do=_create, undo=_remove, remains=_remains)
+DEVICE = Step(name="device.1", quick=True, title="vGPU", do=make_devices, undo=_remove, remains=_remains)
 REMOVE_DEVICE = Step(
     name="remove_device.1",
     quick=True,

@@ -6,11 +6,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.core.attachments import changes_gpu
-from orchestrator.core.errors import Fatal, Unknown
+from orchestrator.core.errors import Conflict, Fatal, Unknown
 from orchestrator.core.host_actions import DefineDomain, StartDomain, StopDomain, UndefineDomain
 from orchestrator.operations.context import Context
 from orchestrator.operations.guest_driver import check_guest_driver
 from orchestrator.operations.step import Step
+from orchestrator.operations.steps.device import make_devices
 
 
 def _define(context: Context) -> str:
@@ -44,7 +45,16 @@ def _start(context: Context) -> None:
     vm = context.known_vm()
     with context.world.store.read() as tx:
         check_guest_driver(tx, vm)
-    context.perform(StartDomain(vm=vm.id, boot_policy=vm.spec.boot_policy))
+    start = StartDomain(vm=vm.id, boot_policy=vm.spec.boot_policy)
+    try:
+        context.perform(start)
+    except Conflict as error:
+        if error.code != "vm.device_foreign":
+            raise
+        # a host that was booted since has nothing of what its driver held; what is another VM's stays so
+        make_devices(context)
+        _define(context)
+        context.perform(start)
 
 
 def _power_off(context: Context) -> None:
