@@ -25,6 +25,19 @@ def test_make_test_lab_runs_every_file_of_tests_on_lab_hosts_that_make_soak_does
     ] == []
 
 
+def test_no_share_has_files_that_enrol_its_host_and_files_that_find_it_enrolled() -> None:
+    """The second ones have it enrolled until the last of them ends."""
+    shares = re.search(r"^LAB_SHARES [?]= (.+)$", Path("tests/lab/shares.mk").read_text(encoding="utf-8"), re.MULTILINE)
+    assert shares is not None
+    for share in shares[1].split():
+        files = {word: Path(word).read_text(encoding="utf-8") for word in _words(f"test-lab-{share}") if ".py" in word}
+        enrolling = {
+            name for name, text in files.items() if re.search(r"\b(enrol|enrol_alone|add_host|\w+_on_host)\(", text)
+        }
+        finding = {name for name, text in files.items() if "(enrolled: Enrolled" in text} - enrolling
+        assert not enrolling or not finding, (share, enrolling, finding)
+
+
 def test_make_check_runs_every_directory_of_quick_tests() -> None:
     shares = re.search(r"^SHARES := (.+)$", MAKEFILE.read_text(encoding="utf-8"), re.MULTILINE)
     assert shares is not None

@@ -4,12 +4,16 @@ ON_HOST := tests/lab/on-host
 of_lab = $(foreach name,$(1),tests/lab/test_$(name).py)
 
 # Each brings its host up, or what its files need where there is no scenario of that name, and ends it. The long first.
+# Each has a directory of its own for its hosts, so that two may have one of the same name. A host that files share is
+# enrolled until the last of them ends: those that enrol theirs themselves are in another share.
 # Those that bring up two or three come at last, alone.
 LAB_PAIRS ?= three pair
-LAB_SHARES ?= t4 l40s a100 mixed various h100-hgx rtx-pro-6000 a40 bare new two-nodes rdma machines
-ON_t4 := install_role_on_t4 kernel_t4 agent_on_host straight_path kill driver_upgrade faults killed_daemons \
-  reboot guests_apart data_volumes agent_upgrade confinement near_memory server_under_its_unit
-ON_l40s := kernel_l40s agent_on_host straight_path kill faults mixed_sizes schedulers two_vgpus bad_network reboot confinement
+LAB_SHARES ?= upgrade t4 a100 mixed sizes l40s h100-hgx rtx-pro-6000 a40 various bare new two-nodes rdma machines
+ON_t4 := install_role_on_t4 kernel_t4 agent_on_host straight_path kill faults killed_daemons reboot guests_apart \
+  data_volumes confinement
+ON_upgrade := driver_upgrade agent_upgrade near_memory server_under_its_unit
+ON_l40s := kernel_l40s agent_on_host straight_path kill faults reboot confinement
+ON_sizes := mixed_sizes schedulers two_vgpus bad_network
 ON_a40 := straight_path faults kill confinement
 ON_a100 := kernel_a100 mig_backed mig_mediated mig_layout
 ON_mixed := kernel_mixed kinds whole_gpu
@@ -29,7 +33,7 @@ ONLY_l40s := -k "not t4 and not a40"
 ONLY_a40 := -k "not t4 and not l40s"
 
 test-lab-%:
-	@$(ON_HOST) $* $(ONLY_$*) $(call of_lab,$(ON_$*))
+	@LAB_STATE=$(CURDIR)/build/lab/$* $(ON_HOST) $* $(ONLY_$*) $(call of_lab,$(ON_$*))
 
 # A VM of each kind on the host that has a GPU of each.
 .PHONY: test-straight-paths

@@ -71,3 +71,4 @@ def test_the_service_does_not_start_beside_another_driver(fabric: Fabric) -> Non
         assert fabric.code("-l") == 247
     finally:
         fabric.host.run(f"cp /tmp/fabric.json {_FABRIC}")
+        fabric.restart()
