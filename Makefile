@@ -159,7 +159,7 @@ sbom: dev ## what we ship with, as CycloneDX from the lock file: build/sbom.cdx.
 	@echo "build/sbom.cdx.json: $$(grep -c '"purl"' build/sbom.cdx.json) packages"
 
 clean: ## remove build/ and caches; the lab must be down
-	@[ ! -d build/lab/hosts ] || { echo "error: the lab has state, run make lab-down first"; exit 1; }
+	@[ -z "$$(ls -d build/lab/hosts build/lab/*/hosts 2>/dev/null)" ] || { echo "error: the lab has state, run make lab-down first"; exit 1; }
 	@rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .PHONY: lab-packages

@@ -4,9 +4,8 @@ ON_HOST := tests/lab/on-host
 of_lab = $(foreach name,$(1),tests/lab/test_$(name).py)
 
 # Each brings its host up, or what its files need where there is no scenario of that name, and ends it. The long first.
-# Each has a directory of its own for its hosts, so that two may have one of the same name. A host that files share is
-# enrolled until the last of them ends: those that enrol theirs themselves are in another share.
-# Those that bring up two or three come at last, alone.
+# A host that files share is enrolled until the last of them ends: those that enrol theirs themselves are in another
+# share. Those that bring up two or three come at last, alone.
 LAB_PAIRS ?= three pair
 LAB_SHARES ?= upgrade t4 a100 mixed sizes l40s h100-hgx rtx-pro-6000 a40 various bare new two-nodes rdma machines
 ON_t4 := install_role_on_t4 kernel_t4 agent_on_host straight_path kill faults killed_daemons reboot guests_apart \
@@ -33,7 +32,7 @@ ONLY_l40s := -k "not t4 and not a40"
 ONLY_a40 := -k "not t4 and not l40s"
 
 test-lab-%:
-	@LAB_STATE=$(CURDIR)/build/lab/$* $(ON_HOST) $* $(ONLY_$*) $(call of_lab,$(ON_$*))
+	@$(ON_HOST) $* $(ONLY_$*) $(call of_lab,$(ON_$*))
 
 # A VM of each kind on the host that has a GPU of each.
 .PHONY: test-straight-paths
