@@ -49,7 +49,7 @@ test: dev lab-packages ## every test that needs no GPU, with a VM of each kind o
 	$(PYTEST) -n 4 --dist worksteal --durations=20 -m "not lab and not gpu and not soak" || status=$$?; \
 	wait $$lab || status=$$?; cat build/test-straight-paths.log; exit $$status
 
-test-lab: dev lab-packages ## all tests on lab hosts, two hosts at once; LAB_SHARES="t4 a100" chooses
+test-lab: dev lab-packages ## what `make test` leaves of the tests on lab hosts, two hosts at once; LAB_SHARES="t4 a100" chooses
 	@status=0; $(MAKE) --no-print-directory --keep-going --output-sync=target -j2 $(addprefix test-lab-,$(LAB_SHARES)) || status=$$?; \
 	$(MAKE) --no-print-directory $(addprefix test-lab-,$(LAB_PAIRS)) || status=$$?; exit $$status
 

@@ -18,8 +18,8 @@ def _of_soak(path: Path) -> bool:
     return re.search(r"^pytestmark = .*mark\.soak\b", path.read_text(encoding="utf-8"), re.MULTILINE) is not None
 
 
-def test_make_test_lab_runs_every_file_of_tests_on_lab_hosts_that_make_soak_does_not() -> None:
-    named = _words("test-lab")
+def test_every_file_of_tests_on_lab_hosts_is_run_by_make_test_or_test_lab_unless_by_soak() -> None:
+    named = _words("test-straight-paths", "test-lab")
     assert [
         str(path) for path in sorted(Path("tests/lab").glob("test_*.py")) if (str(path) in named) == _of_soak(path)
     ] == []

@@ -125,7 +125,7 @@ def new() -> Iterator[LabHost]:
     yield from of_scenario("new")
 
 
-@pytest.fixture(scope="session", params=["t4", "l40s", "a40"])
+@pytest.fixture(scope="session", params=["t4", "l40s", pytest.param("a40", marks=pytest.mark.soak)])
 def enrolment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Enrolled]:
     """A control plane of its own that manages one GPU of the host; enrolling is a minute for an emulated host."""
     from tests.lab.enrolled import NAMED, enrol

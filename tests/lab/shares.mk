@@ -7,15 +7,14 @@ of_lab = $(foreach name,$(1),tests/lab/test_$(name).py)
 # A host that files share is enrolled until the last of them ends: those that enrol theirs themselves are in another
 # share. Those that bring up two or three come at last, alone.
 LAB_PAIRS ?= three pair
-LAB_SHARES ?= upgrade t4 a100 mixed sizes l40s h100-hgx rtx-pro-6000 a40 various bare new two-nodes rdma machines
+LAB_SHARES ?= upgrade t4 sizes a100 l40s machines mixed bare h100-hgx rtx-pro-6000 various two-nodes new rdma
 ON_t4 := install_role_on_t4 kernel_t4 agent_on_host straight_path kill faults killed_daemons reboot guests_apart \
   data_volumes confinement
 ON_upgrade := driver_upgrade agent_upgrade near_memory server_under_its_unit
-ON_l40s := kernel_l40s agent_on_host straight_path kill faults reboot confinement
+ON_l40s := kernel_l40s straight_path faults reboot confinement
 ON_sizes := mixed_sizes schedulers two_vgpus bad_network
-ON_a40 := straight_path faults kill confinement
-ON_a100 := kernel_a100 mig_backed mig_mediated mig_layout mig_upgrade
-ON_mixed := kernel_mixed kinds whole_gpu card_gone
+ON_a100 := kernel_a100 mig_backed mig_mediated mig_layout
+ON_mixed := kernel_mixed whole_gpu card_gone
 ON_various := back_after_resets
 ON_h100-hgx := kernel_h100_hgx fabric
 ON_rtx-pro-6000 := kernel_rtx_pro_6000 shared_instances
@@ -27,9 +26,8 @@ ON_rdma := network_functions
 ON_machines := debian_guest power_cuts
 ON_pair := lab_hosts
 # Files that are in several shares say by their tests' ids which host each of them uses.
-ONLY_t4 := -k "not l40s and not a40"
-ONLY_l40s := -k "not t4 and not a40"
-ONLY_a40 := -k "not t4 and not l40s"
+ONLY_t4 := -k "not l40s"
+ONLY_l40s := -k "not t4"
 
 test-lab-%:
 	@$(ON_HOST) $* $(ONLY_$*) $(call of_lab,$(ON_$*))

@@ -77,7 +77,7 @@ class Bench:
         lab("fault", self.agent.name, str(index), *words)
 
 
-@pytest.fixture(scope="module", params=["t4", "l40s"])
+@pytest.fixture(scope="module", params=["t4", pytest.param("l40s", marks=pytest.mark.soak)])
 def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     host: LabHost = request.getfixturevalue(request.param)
     with agent_on(host.name, tmp_path_factory.mktemp("agent")) as agent:

@@ -15,7 +15,7 @@ from tests.lab.drivers import PROVISIONED_WITHIN_S, bring, loaded
 from tests.lab.enrolled import MIG_BACKED, Enrolled, enrol_alone
 from tests.lab.test_mig_backed import bare
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.soak]
 
 FIRST, SECOND, WITHOUT_VGPUS = "580.105.06", "580.126.08", "580.95.02"
 """The driver of the scenario, a newer one, and one that fails."""
