@@ -17,6 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -24,7 +25,7 @@ from pathlib import Path
 from tests.bench.create_vm.by_hand import device_by_hand, prepare, ready
 from tests.bench.create_vm.virt_install import virt_install_seconds
 from tests.bench.placement.rows import Row, keep, read, rows_of, table
-from tests.lab.conftest import lab, listed
+from tests.lab.conftest import of_scenario
 from tests.lab.enrolled import MDEV, MIG_BACKED, VENDOR_VFIO, WHOLE, Enrolled, Kind, enrol
 
 ROUNDS = 3
@@ -126,20 +127,13 @@ def _measure(enrolled: Enrolled) -> list[Row]:
     return rows_of("create_vm", case, "vgpuctl", values | ratios)
 
 
-def _measured(kind: Kind) -> list[Row]:
-    with (
-        tempfile.TemporaryDirectory() as state,  # a run that was interrupted leaves nothing in the next one's way
-        enrol(kind, listed()[kind.scenario], Path(state)) as enrolled,
-    ):
-        return _measure(enrolled)
-
-
 def _run(kind: Kind) -> None:
-    there = kind.scenario in listed()
-    lab("up", "--scenario", f"lab/scenarios/{kind.scenario}.yaml")
-    keep(_measured(kind), REPORT)
-    if not there:
-        lab("down", kind.scenario)
+    with (
+        contextmanager(of_scenario)(kind.scenario) as host,
+        tempfile.TemporaryDirectory() as state,  # a run that was interrupted leaves nothing in the next one's way
+        enrol(kind, host, Path(state)) as enrolled,
+    ):
+        keep(_measure(enrolled), REPORT)
 
 
 def main() -> int:

@@ -22,7 +22,7 @@ import paramiko
 
 from tests.bench.placement.rows import keep, read, rows_of, table
 from tests.lab.agent_on_host import HOME, AgentOnHost, agent_on
-from tests.lab.conftest import LabHost, lab, listed
+from tests.lab.conftest import LabHost, of_scenario
 
 REPORT = Path("build/bench/discovery.json")
 SCENARIO = "h100-hgx"
@@ -96,14 +96,12 @@ def _measure(agent: AgentOnHost, host: LabHost) -> dict[str, float]:
 
 
 def main() -> int:
-    before = set(listed())
-    lab("up", "--scenario", f"lab/scenarios/{SCENARIO}.yaml")
-    try:
-        with tempfile.TemporaryDirectory() as scratch, agent_on(SCENARIO, Path(scratch)) as agent:
-            values = _measure(agent, listed()[SCENARIO])
-    finally:
-        if SCENARIO not in before:
-            lab("down", SCENARIO)
+    with (
+        contextmanager(of_scenario)(SCENARIO) as host,
+        tempfile.TemporaryDirectory() as scratch,
+        agent_on(SCENARIO, Path(scratch)) as agent,
+    ):
+        values = _measure(agent, host)
     keep(rows_of("discovery", SCENARIO, "vgpuctl", values), REPORT)
     sys.stdout.write(f"{table(read(REPORT))}\n")
     return 0
