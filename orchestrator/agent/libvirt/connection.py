@@ -88,8 +88,8 @@ class Libvirt:
         self._uri = uri
         self._lock = threading.Lock()
         self._connection: Any = None
-        self._confined: tuple[Any, Confinement] | None = None
-        """The connection that said so, and what it said."""
+        self._told: tuple[Any, str, Confinement] | None = None
+        """The connection that said so, and what it said: libvirt's version, and what it confines QEMU with."""
         self._gate = Gate("libvirt", limit_s=CALL_SECONDS)
         start_event_loop()
 
@@ -123,17 +123,15 @@ class Libvirt:
 
     def hypervisor(self) -> Hypervisor:
         """:raises WorldError: see :meth:`call`"""
-        return self.call(
-            lambda connection: Hypervisor(
-                _dotted(connection.getLibVersion()), _dotted(connection.getVersion()), self._confinement(connection)
-            )
-        )
+        return self.call(self._hypervisor)
 
-    def _confinement(self, connection: Any) -> Confinement:
-        """It is asked once for a connection: libvirt chooses when it starts."""
-        if self._confined is None or self._confined[0] is not connection:
-            self._confined = connection, _confinement_of(connection.getCapabilities())
-        return self._confined[1]
+    def _hypervisor(self, connection: Any) -> Hypervisor:
+        """QEMU may be another one meanwhile. What libvirt chose when it started is asked once for a connection."""
+        if self._told is None or self._told[0] is not connection:
+            confinement = _confinement_of(connection.getCapabilities())
+            self._told = connection, _dotted(connection.getLibVersion()), confinement
+        _, libvirt_version, confinement = self._told
+        return Hypervisor(libvirt_version, _dotted(connection.getVersion()), confinement)
 
     def connected(self) -> Any:
         """The live connection.

@@ -58,11 +58,12 @@ def nics(paths: Paths) -> tuple[FoundNic, ...]:
 
 
 def _read(paths: Paths, address: str) -> FoundNic:
+    one = pci.identity(str(paths.pci(address)))
     node = reading.number(paths.pci(address) / "numa_node")
     return FoundNic(
         address=address,
-        vendor=pci.hex4(str(paths.pci(address)), "vendor"),
-        device=pci.hex4(str(paths.pci(address)), "device"),
+        vendor="0000" if one is None else one.vendor,
+        device="0000" if one is None else one.device,
         numa_node=node if node is not None and node >= 0 else None,
         bridges=pci.bridges_above(paths, address),
         interface=interface_of(paths, address),

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import reading
@@ -15,6 +17,22 @@ _GPU_CLASSES = ("0300", "0302")
 """VGA controller and 3D controller; an NVSwitch is a bridge (0680) and an audio function 0403."""
 _BRIDGE = 0x0604
 """PCI to PCI."""
+_4, _2 = "[0-9a-f]{4}", "[0-9a-f]{2}"
+_IDENTITY: Final = re.compile(rf"pci:v0000({_4})d0000({_4})sv0000({_4})sd0000({_4})bc({_2})sc({_2})i{_2}")
+"""linux drivers/pci/pci-sysfs.c, modalias_show: what six other files tell, and as they do from the kernel's memory. The
+card's ``config`` would ask the card, ``uevent`` may wait for a driver that is bound to it meanwhile."""
+
+
+@dataclass(frozen=True)
+class PciIdentity:
+    """Of a function, each as four lower-case hex digits."""
+
+    vendor: str
+    device: str
+    subsystem_vendor: str
+    subsystem_device: str
+    pci_class: str
+    """Base class and subclass."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +55,17 @@ class PciGpu:
     """The ports above it, from the root port on."""
 
 
-def hex4(directory: str, name: str) -> str:
-    """A number of the function that the directory is of, as four lower-case hex digits."""
-    return f"{reading.number(f'{directory}/{name}') or 0:04x}"
+def identity(directory: str) -> PciIdentity | None:
+    """Of the function that the directory is of; None: it is gone."""
+    told = _IDENTITY.fullmatch((reading.text(f"{directory}/modalias") or "").lower())
+    if told is None:
+        return None
+    vendor, device, subsystem_vendor, subsystem_device, base, sub = told.groups()
+    return PciIdentity(vendor, device, subsystem_vendor, subsystem_device, base + sub)
 
 
-def _is_gpu(directory: str) -> bool:
-    if hex4(directory, "vendor") != NVIDIA or reading.is_there(f"{directory}/physfn"):
-        return False
-    code = reading.number(f"{directory}/class") or 0
-    return f"{code >> 8:04x}" in _GPU_CLASSES
+def _is_gpu(one: PciIdentity) -> bool:
+    return one.vendor == NVIDIA and one.pci_class in _GPU_CLASSES
 
 
 def _directory(paths: Paths, address: str) -> str:
@@ -104,19 +123,25 @@ def _is_bridge(paths: Paths, address: str) -> bool:
     return (reading.number(f"{_directory(paths, address)}/class") or 0) >> 8 == _BRIDGE
 
 
-def _read(paths: Paths, address: str) -> PciGpu:
-    directory, vfs = _directory(paths, address), virtual_functions(paths, address)
+def _gpu(paths: Paths, address: str) -> PciGpu | None:
+    """None: it is another function."""
+    directory = _directory(paths, address)
+    one = identity(directory)
+    if one is None or not _is_gpu(one) or reading.is_there(f"{directory}/physfn"):
+        return None
+    enabled = reading.number(f"{directory}/sriov_numvfs") or 0
+    vfs = virtual_functions(paths, address) if enabled else ()
     node = reading.number(f"{directory}/numa_node")
     return PciGpu(
         address=address,
-        vendor=NVIDIA,
-        device=hex4(directory, "device"),
-        subsystem_vendor=hex4(directory, "subsystem_vendor"),
-        subsystem_device=hex4(directory, "subsystem_device"),
+        vendor=one.vendor,
+        device=one.device,
+        subsystem_vendor=one.subsystem_vendor,
+        subsystem_device=one.subsystem_device,
         numa_node=node if node is not None and node >= 0 else None,
         driver=reading.link_name(f"{directory}/driver"),
         total_vfs=reading.number(f"{directory}/sriov_totalvfs") or 0,
-        enabled_vfs=reading.number(f"{directory}/sriov_numvfs") or 0,
+        enabled_vfs=enabled,
         virtual_functions=vfs,
         iommu_shared_with=iommu_shared_with(paths, address, vfs),
         bridges=bridges_above(paths, address),
@@ -125,5 +150,5 @@ def _read(paths: Paths, address: str) -> PciGpu:
 
 def gpus(paths: Paths) -> tuple[PciGpu, ...]:
     """All physical NVIDIA GPUs in PCI order."""
-    functions = reading.names(paths.pci_devices)
-    return tuple(_read(paths, address) for address in functions if _is_gpu(_directory(paths, address)))
+    found = (_gpu(paths, address) for address in reading.names(paths.pci_devices))
+    return tuple(one for one in found if one is not None)

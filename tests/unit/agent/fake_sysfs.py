@@ -62,8 +62,11 @@ class FakeSysfs:
 
     def add_function(self, address: str, *, device: str, pci_class: str = "0x030200", vendor: str = "0x10de") -> Path:
         directory = self.paths.pci(address)
-        values = {"vendor": vendor, "device": f"0x{device}", "class": pci_class, "numa_node": "-1"}
-        values |= {"subsystem_vendor": vendor, "subsystem_device": "0x1234"}
+        values = {"class": pci_class, "numa_node": "-1"}
+        numbers = "v0000{}d0000{}sv0000{}sd00001234bc{}sc{}i{}".format(
+            *(one.upper() for one in (vendor[2:], device, vendor[2:], pci_class[2:4], pci_class[4:6], pci_class[6:]))
+        )
+        values |= {"modalias": f"pci:{numbers}"}
         values |= {"driver_override": "(null)", "reset_method": "flr bus", "reset": ""}
         for name, value in values.items():
             self.text(directory / name, value)
