@@ -51,7 +51,7 @@ test: dev lab-packages ## every test that needs no GPU, with a VM of each kind o
 
 test-lab: dev lab-packages ## what `make test` leaves of the tests on lab hosts, two hosts at once; LAB_SHARES="t4 a100" chooses
 	@status=0; $(MAKE) --no-print-directory --keep-going --output-sync=target -j2 $(addprefix test-lab-,$(LAB_SHARES)) || status=$$?; \
-	$(MAKE) --no-print-directory $(addprefix test-lab-,$(LAB_PAIRS)) || status=$$?; exit $$status
+	$(MAKE) --no-print-directory $(addprefix test-lab-,$(LAB_THREE)) || status=$$?; exit $$status
 
 include tests/lab/shares.mk
 

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pytest
+
 from tests.lab.conftest import LabHost, lab, of_scenario
 from tests.lab.product import Product
 
@@ -127,6 +129,11 @@ BARE = Kind(
 """A T4 and an L40S without a driver."""
 NAMED = {kind.scenario: kind for kind in KINDS}
 """What tests ask for."""
+THE_FIRST = [
+    MDEV.scenario,
+    *(pytest.param(kind.scenario, marks=pytest.mark.soak) for kind in KINDS if kind is not MDEV),
+]
+"""Where the kind makes no difference: the others are in ``make soak``."""
 
 
 _RESTORED_S = 600

@@ -5,14 +5,14 @@ of_lab = $(foreach name,$(1),tests/lab/test_$(name).py)
 
 # Each brings its host up, or what its files need where there is no scenario of that name, and ends it. The long first.
 # A host that files share is enrolled until the last of them ends: those that enrol theirs themselves are in another
-# share. Those that bring up two or three come at last, alone.
-LAB_PAIRS ?= three pair
-LAB_SHARES ?= upgrade t4 sizes a100 l40s machines mixed bare h100-hgx rtx-pro-6000 various two-nodes new rdma
-ON_t4 := install_role_on_t4 kernel_t4 agent_on_host straight_path kill faults killed_daemons reboot guests_apart \
+# share. What brings up three comes at last, alone.
+LAB_THREE ?= three
+LAB_SHARES ?= upgrade t4 sizes a100 mixed machines bare h100-hgx rtx-pro-6000 l40s various two-nodes rdma
+ON_t4 := install_role_on_t4 kernel_t4 agent_on_host straight_path kill faults killed_daemons guests_apart \
   data_volumes confinement
 ON_upgrade := driver_upgrade agent_upgrade near_memory server_under_its_unit
-ON_l40s := kernel_l40s straight_path faults reboot confinement
-ON_sizes := mixed_sizes schedulers two_vgpus bad_network
+ON_l40s := kernel_l40s faults reboot confinement
+ON_sizes := mixed_sizes schedulers two_vgpus
 ON_a100 := kernel_a100 mig_backed mig_mediated mig_layout
 ON_mixed := kernel_mixed whole_gpu card_gone
 ON_various := back_after_resets
@@ -20,11 +20,9 @@ ON_h100-hgx := kernel_h100_hgx fabric
 ON_rtx-pro-6000 := kernel_rtx_pro_6000 shared_instances
 ON_three := rolling_upgrade
 ON_bare := bare_host prepared_host
-ON_new := tutorial
 ON_two-nodes := pinned_cpus
 ON_rdma := network_functions
 ON_machines := debian_guest power_cuts
-ON_pair := lab_hosts
 # Files that are in several shares say by their tests' ids which host each of them uses.
 ONLY_t4 := -k "not l40s"
 ONLY_l40s := -k "not t4"

@@ -13,7 +13,7 @@ from tests.lab.bad_network import BAD, GOOD, SILENT, bad_network
 from tests.lab.enrolled import VENDOR_VFIO, Enrolled, enrol_alone
 from tests.lab.host_facts import facts, owners, vgpu_count
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.soak]
 
 SILENCE_S = 30
 _KIND = replace(VENDOR_VFIO, smallest=True)

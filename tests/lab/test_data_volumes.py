@@ -73,6 +73,7 @@ def test_what_a_guest_writes_on_its_volume_the_next_vm_reads(enrolled: Enrolled,
     product.refused(5, "volume", "delete", volume, "--yes")
 
 
+@pytest.mark.soak
 def test_a_guest_with_two_cards_gets_an_address_on_each(enrolled: Enrolled) -> None:
     product = enrolled.product
     product.ok("network", "create", "inner")

@@ -108,6 +108,7 @@ def test_a_guest_is_nobody_else_on_its_network_and_on_no_other(ready: Enrolled) 
 
 
 @pytest.mark.fault("F129")
+@pytest.mark.soak
 def test_guests_on_a_shared_network_reach_their_host_and_not_each_other(ready: Enrolled) -> None:
     ready.product.ok("network", "add", "everybody")
     on = ("--network", "everybody")
@@ -160,6 +161,7 @@ def site_card(enrolled: Enrolled, interface: str, address: str) -> Card:
 
 
 @pytest.mark.fault("F129")
+@pytest.mark.soak
 def test_a_guest_on_a_bridge_or_vlan_of_its_host_is_itself_there_and_nowhere_else(site: Enrolled) -> None:
     product, through = site.product, "ip netns exec site"
     product.ok("network", "add", "office", "--bridge", "br0", "--dhcp-server", "192.0.2.1")

@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from tests.lab.enrolled import Enrolled
+from tests.lab.enrolled import THE_FIRST, Enrolled
 from tests.lab.host_facts import facts, owners, vgpu_count
 
 pytestmark = pytest.mark.lab
 
-KINDS = ["t4", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("l40s", "a40"))]
 ROUNDS = [5, pytest.param(25, marks=pytest.mark.soak)]
 
 
@@ -58,7 +57,7 @@ def finish_and_give_back(
     assert owners(enrolled.shell) == {vm["id"] for vm in product.json("list-vms")}
 
 
-@pytest.mark.parametrize("enrolment", KINDS, indirect=True)
+@pytest.mark.parametrize("enrolment", THE_FIRST, indirect=True)
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_a_killed_server_loses_nothing_and_leaves_nothing_extra(
     enrolled: Enrolled, rounds: int, record_property: Callable[[str, object], None]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.lab.conftest import PAIR, LabHost, lab, listed
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.soak]
 
 
 def boot_id(host: LabHost) -> str:

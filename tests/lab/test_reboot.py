@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.lab.conftest import lab
-from tests.lab.enrolled import Enrolled
+from tests.lab.enrolled import THE_FIRST, Enrolled
 from tests.lab.host_facts import facts, owners, vgpu_count
 
 pytestmark = pytest.mark.lab
@@ -40,8 +40,9 @@ def _until_at_rest(enrolled: Enrolled) -> None:
         time.sleep(3)
 
 
+@pytest.mark.soak
 @pytest.mark.fault("F18")
-@pytest.mark.parametrize("enrolment", ["t4", pytest.param("l40s", marks=pytest.mark.soak)], indirect=True)
+@pytest.mark.parametrize("enrolment", THE_FIRST, indirect=True)
 def test_a_reboot_without_a_controller_brings_vms_and_vgpus_back(enrolled: Enrolled) -> None:
     product = enrolled.product
     product.ok(*enrolled.request("alive"))

@@ -49,6 +49,7 @@ def test_it_is_ready_as_an_account_without_privileges(server: ServerOnHost) -> N
     assert (status["NoNewPrivs"].strip(), status["Seccomp"].strip()) == ("1", "2")
 
 
+@pytest.mark.soak
 def test_it_enrols_a_host_and_runs_a_vm_there_and_gives_both_back(server: ServerOnHost) -> None:
     host, kind = server.host, MDEV
     before = facts(host.run)

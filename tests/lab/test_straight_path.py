@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.fakes.several import until
-from tests.lab.enrolled import MDEV, SMALL, Enrolled
+from tests.lab.enrolled import MDEV, SMALL, THE_FIRST, Enrolled
 from tests.lab.host_facts import facts, vgpu_count
 from tests.lab.product import names
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.parametrize("enrolment", THE_FIRST, indirect=True)]
 
 _AT_ONCE = 4
 """Commands side by side."""

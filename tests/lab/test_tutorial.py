@@ -11,7 +11,7 @@ from tests.lab.conftest import LabHost
 from tests.lab.product import Product
 from tests.lab.walkthrough import commands_of, walk
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.soak]
 
 ROOT = Path(__file__).parents[2]
 
