@@ -19,8 +19,9 @@ class VendorGpu:
         self.host = host
         self.address = gpu_address(host.run, "NVIDIA L40S")
         self.switches = switches(host.run, self.address)
-        host.run(f"/usr/lib/nvidia/sriov-manage -e {self.address}")
         pf = f"/sys/bus/pci/devices/{self.address}"
+        self.had_functions = host.run(f"cat {pf}/sriov_numvfs").strip() != "0"
+        host.run(f"/usr/lib/nvidia/sriov-manage -e {self.address}")
         vfs = host.run(f"ls -v -d {pf}/virtfn* | head -4 | xargs readlink -f").split()
         self.vfs = [f"{vf}/nvidia" for vf in vfs]
         rows = host.run(f"cat {self.vfs[0]}/creatable_vgpu_types").strip().splitlines()[1:]
@@ -39,8 +40,12 @@ class VendorGpu:
 
 
 @pytest.fixture(scope="module")
-def vendor_gpu(l40s: LabHost) -> VendorGpu:
-    return VendorGpu(l40s)
+def vendor_gpu(l40s: LabHost) -> Iterator[VendorGpu]:
+    """Its functions are off again at the end: a reboot, which other tests compare before and after, ends them too."""
+    gpu = VendorGpu(l40s)
+    yield gpu
+    if not gpu.had_functions:
+        l40s.run(f"/usr/lib/nvidia/sriov-manage -d {gpu.address}")
 
 
 @pytest.fixture
