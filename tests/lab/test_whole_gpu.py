@@ -65,6 +65,7 @@ offerings:
 """
 
 
+@pytest.mark.kvm
 def test_a_guest_boots_by_uefi_with_a_whole_gpu_and_variables_of_its_own(enrolled: Enrolled, tmp_path: Path) -> None:
     product, file = enrolled.product, tmp_path / "uefi.yaml"
     before = facts(enrolled.shell)
