@@ -23,9 +23,13 @@ class CudaRelease:
 
 
 def cuda_releases(matrix: DriverMatrix, locked: str | None = None) -> tuple[CudaRelease, ...]:
-    """All that the tables know, newest first; or only the locked one, by the name that it has there."""
+    """All that the tables know, newest first; or only the locked one. One that they do not know takes any driver that
+    its major takes."""
     if locked is not None:
-        return tuple(found for one in matrix.toolkits if one.name == locked and (found := _release(matrix, one, True)))
+        unknown = CudaToolkit(name=locked, packaged_driver="0", source="")
+        toolkit = next((one for one in matrix.toolkits if one.name == locked), unknown)
+        release = _release(matrix, toolkit, True)
+        return () if release is None else (release,)
     known = [release for one in matrix.toolkits if (release := _release(matrix, one, False))]
     each = {one.release: one for one in known}
     return tuple(sorted(each.values(), key=lambda one: [int(part) for part in one.release.split(".")], reverse=True))

@@ -41,6 +41,7 @@ _ARCHITECTURES: Final = {
 TAKEN: Final = frozenset({"x86_64", "any"})
 """Architectures of what goes onto hosts and into guests: definitions of VMs are of x86 machines alone."""
 _UPSTREAM: Final = re.compile(r"(?:[0-9]+:)?(?P<upstream>[0-9][0-9A-Za-z.+~]{0,40}?)(?:-[0-9A-Za-z.+~]+)?", re.ASCII)
+_DRIVER_VERSION: Final = re.compile(r"[0-9]{3}\.[0-9]{1,4}(?:\.[0-9]{1,4})?", re.ASCII)
 _KNOWN: Final = "give a .run, .deb or .rpm of NVIDIA's for x86_64 or aarch64, as it was downloaded"
 
 
@@ -107,8 +108,11 @@ def content_of_run(target: str) -> BundleContent:
     )
 
 
-def content_of_package(name: str, version: str, architecture: str, package_format: BundleFormat) -> BundleContent:
-    """Of a distribution's package.
+def content_of_package(
+    name: str, version: str, architecture: str, package_format: BundleFormat, release: str = ""
+) -> BundleContent:
+    """Of a distribution's package. ``release``: of an rpm. NVIDIA-vGPU-rhel-9.4-550.90.05.x86_64.rpm has the system's
+    version as its version and the driver's as its release.
 
     :raises InvalidInput: ``bundle.unknown_content``, ``bundle.version_invalid``, ``bundle.architecture``
     """
@@ -118,7 +122,7 @@ def content_of_package(name: str, version: str, architecture: str, package_forma
     known = _ARCHITECTURES.get(architecture)
     if known is None:
         raise InvalidInput("bundle.architecture", f"{ascii(name)[:80]} is for {ascii(architecture)[:20]}", hint=_KNOWN)
-    upstream = _UPSTREAM.fullmatch(version)
+    upstream = _UPSTREAM.fullmatch(release if kind in DRIVERS and _DRIVER_VERSION.fullmatch(release) else version)
     if upstream is None:
         raise _no_version(version)
     return BundleContent(

@@ -171,7 +171,7 @@ def forbidden_pair(matrix: DriverMatrix, *, host_driver: str, guest_driver: str)
         verdict = matrix.guest_verdict(host_driver=host_driver, guest_driver=guest_driver)
     except InvalidInput:
         return None
-    if verdict.accepted or verdict.basis == "unknown_driver":
+    if not verdict.forbidden:
         return None
     release = matrix.release_of_host_driver(host_driver)
     row = f"row vgpu_release {release.name}" if release else f"rows vgpu_release of R{version_key(host_driver)[0]}"

@@ -133,16 +133,23 @@ def _mismatches(locked: Mapping[Component, Locked], matrix: DriverMatrix) -> Ite
     host, guest, cuda, fabric = (locked.get(name) for name in ("host_driver", "guest_driver", "cuda", "fabric_manager"))
     if host is not None and guest is not None:
         verdict = matrix.guest_verdict(host_driver=host.version, guest_driver=guest.version)
-        if not verdict.accepted:
+        if verdict.forbidden:
             yield f"guest_driver {guest.version} does not go with host_driver {host.version}: {verdict.reason}"
-    if cuda is not None and all(one.name != cuda.version for one in matrix.toolkits):
-        near = ", ".join(one.name for one in matrix.toolkits if one.name.startswith(cuda.version.split(" ")[0]))
-        yield f"cuda {cuda.version!a} is no toolkit of the tables" + (f"; there are {near}" if near else "")
+    if cuda is not None and (why := _no_toolkit(matrix, cuda.version)):
+        yield why
     elif cuda is not None and guest is not None and not _runs(matrix, cuda, guest):
         yield f"cuda {cuda.version} needs a newer driver than guest_driver {guest.version}"
     if fabric is not None and (host is None or fabric.version != host.version):
         wanted = "no host_driver" if host is None else f"host_driver {host.version}"
         yield f"fabric_manager {fabric.version} must be of the driver's own version, and there is {wanted}"
+
+
+def _no_toolkit(matrix: DriverMatrix, version: str) -> str | None:
+    """Why this names none of several CUDA toolkits of one release that the tables know."""
+    near = [toolkit.name for toolkit in matrix.toolkits if toolkit.name.partition(" ")[0] == version.partition(" ")[0]]
+    if version in near or not near:
+        return None
+    return f"cuda {version!a} is no toolkit of the tables; there are {', '.join(near)}"
 
 
 def _runs(matrix: DriverMatrix, cuda: Locked, guest: Locked) -> bool:

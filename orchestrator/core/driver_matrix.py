@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which drivers go together: vGPU host and guest releases, CUDA toolkits, host systems.
 
-The tables stop where their sources stop. Beyond them NVIDIA's rule applies that a host of branch N takes
-guests of branch N and N-1; the driver's own answer (``nvmlGetVgpuCompatibility``) overrides both.
+The tables stop where their sources stop. Beyond them NVIDIA's rule applies (vGPU 19 release notes, "Guest VM drivers"):
+a host takes guests of its own branch and of the one before, and a host of a long-term support branch also those of the
+long-term support branch before it. The driver's own answer (``nvmlGetVgpuCompatibility``) overrides both.
 """
 
 from __future__ import annotations
@@ -84,6 +85,11 @@ class GuestVerdict:
     basis: Literal["table", "branch_rule", "unknown_driver"]
     reason: str
 
+    @property
+    def forbidden(self) -> bool:
+        """Whether the tables speak against it; what they do not know they do not forbid."""
+        return not self.accepted and self.basis != "unknown_driver"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DriverMatrix:
@@ -119,14 +125,22 @@ class DriverMatrix:
         host, guest = self.release_of_host_driver(host_driver), self.release_of_guest_driver(guest_driver)
         if host and guest and guest.name in host.guest_releases:
             return GuestVerdict(accepted=True, basis="table", reason=f"vGPU {host.name} lists guests of {guest.name}")
-        accepted = guest_major in (host_major, host_major - 1)
+        before = self._long_term_before(host_major)
+        rule = "only its own branch and the one before"
+        if before is not None:
+            rule = f"only its own branch, the one before and the long-term branch before, vGPU {before}"
+        accepted = guest_major in (host_major, host_major - 1, before)
         verb = "takes" if accepted else "does not take"
         return GuestVerdict(
             accepted=accepted,
             basis="branch_rule",
-            reason=f"a host of vGPU {host_major} {verb} guests of vGPU {guest_major}: "
-            "only its own branch and the one before",
+            reason=f"a host of vGPU {host_major} {verb} guests of vGPU {guest_major}: {rule}",
         )
+
+    def _long_term_before(self, major: int) -> int | None:
+        """16 for 19: the long-term support branch before a long-term support branch; None for any other branch."""
+        long_term = {release.major for release in self.releases if release.long_term}
+        return max((m for m in long_term if m < major), default=None) if major in long_term else None
 
     def _major(self, version: str) -> int | None:
         branch = f"R{branch_number(version)}"

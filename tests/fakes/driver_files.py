@@ -84,7 +84,10 @@ def rpm_file(name: str = "NVIDIA-vGPU-rhel", version: str = "580.65.05", archite
 
 
 def _about(name: str, version: str = "580.65.05", architecture: str = "x86_64") -> dict[int, str | bytes]:
-    return {1000: name, 1001: version, 1022: architecture}
+    """As NVIDIA fills in headers: its vGPU manager has the system's version in VERSION and the driver's in RELEASE."""
+    of_system = name.startswith("NVIDIA-vGPU-")
+    versions = {1001: "9.4", 1002: version} if of_system else {1001: version, 1002: "1"}
+    return {1000: name, **versions, 1022: architecture}
 
 
 def _rpm(signatures: dict[int, str | bytes], header: bytes, payload: bytes) -> bytes:

@@ -26,7 +26,7 @@ _RUN_TARGET: Final = re.compile(rb'^targetdir="?([^"\n]{1,200})"?$', re.MULTILIN
 _CONTROL_BYTES: Final = 4 * 1024 * 1024
 _GZIP: Final = 31
 """zlib's window size with the format of gzip around it."""
-_NAME, _VERSION, _ARCHITECTURE = 1000, 1001, 1022
+_NAME, _VERSION, _RELEASE, _ARCHITECTURE = 1000, 1001, 1002, 1022
 """Tags of an rpm's header."""
 
 
@@ -89,4 +89,5 @@ def _unpacked(suffix: str, packed: bytes) -> bytes:
 
 def _rpm(file: BinaryIO) -> BundleContent:
     _, package = rpm_headers(file)
-    return content_of_package(package.text(_NAME), package.text(_VERSION), package.text(_ARCHITECTURE), "rpm")
+    name, version, release, architecture = (package.text(tag) for tag in (_NAME, _VERSION, _RELEASE, _ARCHITECTURE))
+    return content_of_package(name, version, architecture, "rpm", release)

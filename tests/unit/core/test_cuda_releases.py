@@ -4,7 +4,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.catalogue.catalogue import shipped
-from orchestrator.core.cuda_releases import check_cuda, cuda_releases
+from orchestrator.core.cuda_releases import check_cuda, cuda_releases, is_too_old
 from orchestrator.core.errors import Conflict
 
 MATRIX = shipped().driver_matrix
@@ -32,3 +32,10 @@ def test_a_toolkit_that_the_driver_is_too_old_for_is_refused_with_the_row() -> N
         check_cuda(MATRIX, driver="470.82.01", toolkit="12.8 GA")
     assert caught.value.code == "guest.cuda_forbidden"
     assert "row cuda_minor_compat 12.x" in caught.value.message
+
+
+def test_a_locked_toolkit_that_no_table_knows_takes_what_its_major_takes() -> None:
+    (known_major,) = cuda_releases(MATRIX, "13.99")
+    (unknown_major,) = cuda_releases(MATRIX, "99.1 Update 2")
+    assert (known_major.release, known_major.oldest_driver) == ("13.99", "580")
+    assert (unknown_major.release, is_too_old("418.39", unknown_major)) == ("99.1.2", False)

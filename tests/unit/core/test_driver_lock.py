@@ -65,7 +65,12 @@ def test_the_first_group_that_picks_a_host_says_what_is_other_for_it() -> None:
     ("text", "said"),
     [
         (_site("host_driver: 550.54.10", "guest_driver: 580.65.06"), "guest_driver 580.65.06 does not go with"),
-        (_site("host_driver: 580.65.05", "guest_driver: 550.54.14"), "only its own branch and the one before"),
+        (
+            _site("host_driver: 580.65.05", "guest_driver: 550.54.14"),
+            "only its own branch, the one before and the long-term branch before, vGPU 16",
+        ),
+        (_site("host_driver: 595.71.03", "guest_driver: 535.309.01"), "only its own branch and the one before"),
+        (_site("cuda: 12.8 Update 7"), "cuda '12.8 Update 7' is no toolkit of the tables; there are 12.8 Update 1"),
         (_site("guest_driver: 570.124.06", "cuda: 13.0 GA"), "cuda 13.0 GA needs a newer driver"),
         (_site("cuda: '13.0'"), "cuda '13.0' is no toolkit of the tables; there are 13.0 Update 2"),
         (_site("host_driver: 580.65.05", "fabric_manager: 580.65.06"), "must be of the driver's own version"),
@@ -133,8 +138,15 @@ def test_every_mistake_of_every_group_is_listed() -> None:
     assert len(groups) == 4
 
 
-def test_a_driver_that_no_table_knows_may_be_locked_alone() -> None:
-    check_lock(_lock(_site("host_driver: 999.10.01")), MATRIX, [])
+@pytest.mark.parametrize("locked", [
+    ("host_driver: 999.10.01",),
+    ("host_driver: 999.10.01", "guest_driver: 999.10.02"),
+    ("host_driver: 595.71.03", "cuda: '13.2'"),
+    ("guest_driver: 999.10.02", "cuda: 99.1 Update 3"),
+    ("host_driver: 580.178.05", "guest_driver: 535.309.01"),
+])  # fmt: skip
+def test_what_no_table_knows_may_be_locked(locked: tuple[str, ...]) -> None:
+    check_lock(_lock(_site(*locked)), MATRIX, [])
 
 
 def test_cudnn_is_locked_to_its_bundle_and_to_no_other() -> None:

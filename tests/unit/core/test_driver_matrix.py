@@ -20,11 +20,18 @@ MATRIX = shipped().driver_matrix
         ("535.104.06", "535.104.05", True, "table"),
         ("535.104.06", "470.182.03", True, "table"),
         ("535.104.06", "510.47.03", False, "branch_rule"),
+        ("580.178.05", "535.309.01", True, "branch_rule"),
+        ("580.178.05", "580.178.04", True, "branch_rule"),
+        ("535.309.01", "470.256.02", True, "branch_rule"),
+        ("595.71.03", "580.178.04", True, "branch_rule"),
+        ("595.71.03", "535.309.01", False, "branch_rule"),
+        ("570.211.01", "535.309.01", False, "branch_rule"),
+        ("580.65.05", "470.256.02", False, "branch_rule"),
         ("580.65.05", "999.1.1", False, "unknown_driver"),
         ("999.1.1", "580.65.06", False, "unknown_driver"),
     ],
 )
-def test_a_host_takes_the_guests_that_its_table_lists_or_those_of_its_branch_and_the_one_before(
+def test_a_host_takes_guests_that_its_table_lists_of_its_branch_the_one_before_and_the_long_term_one_before(
     host: str, guest: str, accepted: bool, basis: str
 ) -> None:
     verdict = MATRIX.guest_verdict(host_driver=host, guest_driver=guest)
