@@ -8,6 +8,7 @@ the rest is taken up by the next server.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import gc
 import json
 import logging
@@ -77,6 +78,7 @@ def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
             raise state_unusable(state, error) from error
         app = _build(settings, fleet, held)
         take_descriptors()
+        faulthandler.enable()  # says where every thread was when the service manager's watchdog ends the process
         gc.freeze()
         gc.set_threshold(*COLLECT_AFTER)
         guard = Timer({"own state": lambda: _leave_if_lost(app)}, OWN_STATE_S)

@@ -16,6 +16,7 @@ from orchestrator.api.parameters import only_known_parameters
 from orchestrator.api.preconditions import RefuseStale
 from orchestrator.api.refusals import RecordRefusals
 from orchestrator.api.request_keys import AnsweredBefore, KeepAnswers, answer_again, look_up_key
+from orchestrator.api.route_table import RouteTable
 from orchestrator.api.routes import (
     audit,
     capacity,
@@ -106,6 +107,7 @@ def create_app(services: Services, process: Process) -> FastAPI:
     app.include_router(guest_streams.router, prefix="/v1")
     app.include_router(health.router)
     app.include_router(controllers.router)
+    app.state.routes = RouteTable(app.routes)
     errors.install(app)
     app.add_exception_handler(AnsweredBefore, answer_again)
     app.add_middleware(LimitBody)

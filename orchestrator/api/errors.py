@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from orchestrator.api.http_rules import allowed
+from orchestrator.api.route_table import table_of
 from orchestrator.api.telling import refusal_for_tenant, watches_pool
 from orchestrator.core.errors import (
     DATABASE_AWAY,
@@ -100,7 +100,7 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
         raise error
     headers = error.headers
     if error.status_code == 405:  # the router knows the methods of the first route of the path only
-        headers = {**(headers or {}), "Allow": allowed(request.app.routes, request.scope) or ""}
+        headers = {**(headers or {}), "Allow": table_of(request.scope).allowed(request.scope["path"]) or ""}
     return problem(_from_status(error), error.status_code, headers)
 
 

@@ -5,36 +5,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from typing import Final
 from urllib.parse import quote
 
+from anyio import CancelScope
 from fastapi import Request
-from starlette.routing import BaseRoute, Match
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from orchestrator.api.route_table import table_of
 from orchestrator.core.errors import InvalidInput
 
-_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 FILE_TYPE: Final = "application/octet-stream"
 _FILE: Final = re.compile(r"/v1/(?:images|driver-bundles)/[^/]+/content")
 _BODIES: Final = frozenset({"POST", "PUT", "PATCH"})
 _CREATED: Final = frozenset({201, 202})
 _MAX_BODY: Final = 1024 * 1024
 """Of an answer that is looked at for the name of what was made; they are short."""
-
-
-def allowed(routes: Iterable[BaseRoute], scope: Scope) -> str | None:
-    """``GET, HEAD, OPTIONS``: the methods of the path; None: there is no such path."""
-    known = list(routes)
-    found = [one for one in _METHODS if any(_matches(route, {**scope, "method": one}) for route in known)]
-    if not found:
-        return None
-    return ", ".join([*found, *(["HEAD"] if "GET" in found else []), "OPTIONS"])
-
-
-def _matches(route: BaseRoute, scope: Scope) -> bool:
-    return route.matches(scope)[0] is Match.FULL
 
 
 def takes_file(scope: Scope) -> bool:
@@ -65,7 +52,7 @@ class AnswerHeadAndOptions:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope.get("method") if scope["type"] == "http" else None
         if method == "OPTIONS":
-            methods = allowed(scope["app"].routes, scope)
+            methods = table_of(scope).allowed(scope["path"])
             if methods is not None:
                 headers = [(b"allow", methods.encode()), (b"content-length", b"0")]
                 await send({"type": "http.response.start", "status": 204, "headers": headers})
@@ -74,11 +61,16 @@ class AnswerHeadAndOptions:
         if method != "HEAD":
             await self._app(scope, receive, send)
             return
+        begun = CancelScope()
 
         async def without_body(message: Message) -> None:
             await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+            if message["type"] == "http.response.start" and "content-length" not in Headers(raw=message["headers"]):
+                await send({"type": "http.response.body", "body": b""})
+                begun.cancel()  # a stream would go on for nobody
 
-        await self._app({**scope, "method": "GET"}, receive, without_body)
+        with begun:
+            await self._app({**scope, "method": "GET"}, receive, without_body)
 
 
 class SayWhereItIs:

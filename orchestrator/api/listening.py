@@ -10,7 +10,7 @@ import re
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -154,13 +154,3 @@ def network_socket(tls: Tls) -> Iterator[Listener]:
         ) from error
     with Listener(made, room_for_strangers()) as listener:
         yield listener
-
-
-def tell_service_manager(message: str) -> None:
-    """``READY=1`` and ``STOPPING=1`` to systemd (sd_notify(3)); nothing without one."""
-    where = os.environ.get("NOTIFY_SOCKET", "")
-    if not where.startswith(("/", "@")):
-        return
-    address = "\0" + where[1:] if where.startswith("@") else where
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
-        ear.sendto(message.encode(), address)

@@ -6,7 +6,7 @@ The tag is looked at just before the request runs, so of two that come in the sa
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
@@ -15,14 +15,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.errors import problem
 from orchestrator.api.etags import AnswerOnlyChanges
+from orchestrator.api.route_table import table_of
 from orchestrator.core.errors import Conflict
 
 PRECONDITION_FAILED: Final = 412
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _OF_THE_CHANGE: Final = frozenset(
-    {b"if-match", b"if-none-match", b"content-length", b"content-type", b"idempotency-key"}
+    {b"if-match", b"if-none-match", b"content-length", b"content-type", b"idempotency-key", b"transfer-encoding"}
 )
-_NOTHING_TO_READ: Final = frozenset({"request.method", "request.no_such_path"})
 
 
 class RefuseStale:
@@ -35,17 +35,16 @@ class RefuseStale:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         changes = scope["type"] == "http" and scope["method"] not in _READS
         wanted = Headers(scope=scope).getlist("if-match") if changes else []
-        if not wanted:
+        if not wanted or table_of(scope).find(scope["method"], scope["path"]) is None:
             await self._app(scope, receive, send)
             return
         recorded = await self._recorded(scope)
-        if recorded.status == 200:
-            tags = {tag.strip() for line in wanted for tag in line.split(",")}
-            if "*" in tags or recorded.tag in tags:
-                await self._app(scope, receive, send)
-                return
-        elif not recorded.unreadable:
+        if recorded is not None and recorded.status != 200:
             await recorded.pass_on(send)
+            return
+        tags = {tag.strip() for line in wanted for tag in line.split(",")}
+        if recorded is not None and ("*" in tags or recorded.tag in tags):
+            await self._app(scope, receive, send)
             return
         stale = Conflict(
             "request.stale",
@@ -54,10 +53,14 @@ class RefuseStale:
         )
         await problem(stale, PRECONDITION_FAILED)(scope, receive, send)
 
-    async def _recorded(self, scope: Scope) -> _RecordedAnswer:
-        path = scope["path"]
-        recorded = await self._get(scope, path)
-        return await self._get(scope, path.rpartition("/")[0]) if recorded.unreadable else recorded
+    async def _recorded(self, scope: Scope) -> _RecordedAnswer | None:
+        """None: nothing that the path names answers JSON and ends, so that nothing has a tag."""
+        own = scope["path"]
+        for path in (own, own.rpartition("/")[0]):
+            readable = table_of(scope).find("GET", path)
+            if readable is not None and readable.ends_in_json:
+                return await self._get(scope, path)
+        return None
 
     async def _get(self, scope: Scope, path: str) -> _RecordedAnswer:
         """Asked by the same caller. Of the query only the tenant says which object is meant."""
@@ -72,12 +75,13 @@ class RefuseStale:
             "state": {},
         }
         recorded = _RecordedAnswer()
-        await self._read(asked, _nothing, recorded.take)
+        messages: Iterator[Message] = iter([{"type": "http.request", "body": b"", "more_body": False}])
+
+        async def receive() -> Message:
+            return next(messages, {"type": "http.disconnect"})
+
+        await self._read(asked, receive, recorded.take)
         return recorded
-
-
-async def _nothing() -> Message:
-    return {"type": "http.request", "body": b"", "more_body": False}
 
 
 class _RecordedAnswer:
@@ -97,14 +101,6 @@ class _RecordedAnswer:
     @property
     def tag(self) -> str | None:
         return Headers(raw=self._messages[0]["headers"]).get("etag")
-
-    @property
-    def unreadable(self) -> bool:
-        """Nothing can be read there at all; the object itself may be fine."""
-        if self.status == 200:
-            return False
-        body = b"".join(message.get("body", b"") for message in self._messages)
-        return json.loads(body).get("code") in _NOTHING_TO_READ
 
     async def pass_on(self, send: Send) -> None:
         """To the caller: who may not read it, or where it is not, has nothing to compare with."""

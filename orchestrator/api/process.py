@@ -18,9 +18,10 @@ from fastapi import FastAPI
 from orchestrator.api.admission import Listener
 from orchestrator.api.app import create_app
 from orchestrator.api.deadlines import HANDSHAKE_S
-from orchestrator.api.listening import BACKLOG, GroupSocket, Tls, network_socket, tell_service_manager, unix_socket
+from orchestrator.api.listening import BACKLOG, GroupSocket, Tls, network_socket, unix_socket
 from orchestrator.api.peers import PeerHttpProtocol, PeerWebSocketProtocol
 from orchestrator.api.routes.server import running_operations
+from orchestrator.api.service_manager import Alive, tell_service_manager
 from orchestrator.api.services import Process
 from orchestrator.api.waiting import Waiting
 from orchestrator.client.file_lock import LockTimeout, file_lock
@@ -80,12 +81,13 @@ def only_one(state: Path, timeout_s: float) -> Iterator[None]:
 
 async def _end_when_done(servers: list[_Server], process: Process, services: Services, waiting: Waiting) -> None:
     """Ask the servers to exit when the process was told to stop, or has been idle for long enough."""
-    told = False
+    told, alive = False, Alive()
     while not process.stopping:
         await asyncio.sleep(TICK_S)
         if not told and all(server.started for server in servers):
             tell_service_manager("READY=1")
             told = True
+        alive.tell()
         limit = process.idle_seconds
         if limit is not None and process.activity.idle_seconds() >= limit:
             busy = await to_thread.run_sync(running_operations, services)

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.api.listening import tell_service_manager, tls_of
+from orchestrator.api.listening import tls_of
+from orchestrator.api.service_manager import tell_service_manager
 from orchestrator.core.errors import Fatal, InvalidInput
 from tests.fakes.certificate import new_certificate
 from tests.lab.product import Product
@@ -31,7 +32,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 class Served:
     """The real server in the foreground, listening on a port of this machine."""
 
-    def __init__(self, state: Path, pair: tuple[Path, Path]) -> None:
+    def __init__(self, state: Path, pair: tuple[Path, Path], **variables: str) -> None:
         self.product = Product(state)
         self.trust = ssl.create_default_context(cafile=str(pair[0]))
         self._ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -40,7 +41,7 @@ class Served:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "orchestrator.cli.main", "serve", "--listen", "127.0.0.1:0",
              "--tls-cert", pair[0], "--tls-key", pair[1]],
-            env={**self.product.environment, "NOTIFY_SOCKET": str(state.parent / "notify")},
+            env={**self.product.environment, "NOTIFY_SOCKET": str(state.parent / "notify"), **variables},
             stderr=subprocess.PIPE, text=True, cwd=ROOT,
         )  # fmt: skip
         assert self.heard() == "READY=1"
@@ -92,6 +93,30 @@ def test_the_network_is_answered_over_tls_and_to_tokens_alone(served: Served) ->
     assert served.heard() == "STOPPING=1"
     assert served.process.wait(timeout=60) == 0
     assert not (served.product.state / "serve.sock").exists()
+
+
+def test_the_event_loop_keeps_the_watchdog_quiet_and_its_abort_says_where_it_was(
+    tmp_path: Path, pair: tuple[Path, Path]
+) -> None:
+    served = Served(tmp_path / "state", pair, WATCHDOG_USEC="600000")
+    try:
+        assert [served.heard() for _ in range(3)] == ["WATCHDOG=1"] * 3
+        served.process.send_signal(signal.SIGABRT)  # as systemd does when it hears nothing
+        said = served.process.communicate(timeout=60)[1]
+        assert served.process.returncode == -signal.SIGABRT
+        assert "Fatal Python error: Aborted" in said
+        assert "in run_forever" in said
+    finally:
+        served.close()
+
+
+def test_a_watchdog_of_another_process_is_not_ours_to_feed(tmp_path: Path, pair: tuple[Path, Path]) -> None:
+    served = Served(tmp_path / "state", pair, WATCHDOG_USEC="30000", WATCHDOG_PID="1")
+    try:
+        served.process.send_signal(signal.SIGTERM)
+        assert served.heard() == "STOPPING=1"
+    finally:
+        served.close()
 
 
 @pytest.mark.parametrize(
