@@ -107,16 +107,14 @@ def _room(view: GpuView, name: str, shape: str) -> int:
     return _places(cut, shape, taken)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _places(cut: Cut, shape: str, taken: tuple[Taken, ...]) -> int:
     """A fleet has few kinds of GPUs, whose cuts are made once, and most of them are taken alike."""
     try:
-        state, count = cut.classify(taken), 0
+        state = cut.classify(taken)
     except IllegalLayout:
         return 0
-    while choices := cut.choices(state, shape):
-        state, count = choices[0].after, count + 1
-    return count
+    return cut.room(state, shape)
 
 
 def whole_gpus(host: HostView, models: Collection[str]) -> list[GpuView]:

@@ -29,6 +29,7 @@ HOMES: dict[str, str] = {
     "orchestrator/core/instance_vgpus.py": "those in GPU instances",
     "orchestrator/core/snapshot.py": "what an agent reports of a GPU's functions, as stored and sent",
     "orchestrator/core/snapshot_rules.py": "what may stand there",
+    "orchestrator/core/snapshot_bounds.py": "how large it may be",
     "orchestrator/core/gpu_model.py": "a column of the tables of GPU models",
     "orchestrator/core/offering_rules.py": "a rule about that column",
     "orchestrator/agent/sysfs/": "files of the kernel",

@@ -97,6 +97,13 @@ class Cut(ABC):
     def choices(self, state: State, shape: str) -> tuple[Choice, ...]:
         """Every distinct legal place, lowest start first. Empty: it does not fit."""
 
+    def room(self, state: State, shape: str) -> int:
+        """How many more instances fit, each at the lowest place."""
+        count = 0
+        while choices := self.choices(state, shape):
+            state, count = choices[0].after, count + 1
+        return count
+
     @abstractmethod
     def real_start(self, taken: Iterable[Taken], choice: Choice) -> int:
         """Where ``choice`` lies on a GPU that holds ``taken``: states may leave open which of equal slots is free."""

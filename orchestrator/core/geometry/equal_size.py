@@ -37,6 +37,10 @@ class EqualSizeCut(Cut):
             return ()
         return (Choice(state, 1, state + 1),)
 
+    def room(self, state: State, shape: str) -> int:
+        """Not counted one by one: a host says how many there are."""
+        return self.usable(state, shape)
+
     def real_start(self, taken: Iterable[Taken], choice: Choice) -> int:
         """The lowest free slot."""
         used = {slot for place in taken for slot in place.slots}
