@@ -7,7 +7,7 @@ import asyncio
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -52,14 +52,26 @@ async def _all_of(stream: asyncio.StreamReader | None) -> bytes:
     return b"" if stream is None else await stream.read()
 
 
+Answer = Callable[[str, bytes], bytes]
+"""What is printed instead of running a command: by the command, and what its caller wrote for it to read."""
+
+
 @contextmanager
-def guest_on_loopback(home: Path, public_key: Path) -> Iterator[int]:
-    """Its port while it is open. Whoever has the key is let in; commands run with ``home`` as their home."""
+def guest_on_loopback(
+    home: Path, public_key: Path, host_key: asyncssh.SSHKey | None = None, python: Answer | None = None
+) -> Iterator[int]:
+    """Its port while it is open. Whoever has the key is let in; commands run with ``home`` as their home.
+
+    ``python``: answers in place of the guest's Python; None: that is the one of this machine."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
 
     async def run(process: asyncssh.SSHServerProcess[bytes]) -> None:
+        if python is not None and "/usr/bin/python3" in (process.command or ""):
+            process.stdout.write(python(process.command or "", await process.stdin.read()))
+            process.exit(0)
+            return
         environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
         child = await asyncio.create_subprocess_exec(
             "/bin/sh", "-c", process.command or "true", env=environment, cwd=home,
@@ -76,9 +88,9 @@ def guest_on_loopback(home: Path, public_key: Path) -> Iterator[int]:
     async def listen() -> asyncssh.SSHAcceptor:
         return await asyncssh.listen(
             "127.0.0.1", 0,
-            server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")],
+            server_host_keys=[host_key or asyncssh.generate_private_key("ssh-ed25519")],
             authorized_client_keys=str(public_key),
-            process_factory=run, encoding=None,
+            process_factory=run, sftp_factory=True, encoding=None,
         )  # fmt: skip
 
     server = asyncio.run_coroutine_threadsafe(listen(), loop).result(30)
