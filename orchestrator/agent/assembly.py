@@ -65,7 +65,7 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
     switches = GpuSwitches(paths, ledger, timing, nvml, kinds, Chosen(mig, NvmlSchedulers(nvml), NvmlMixedSizes(nvml)))
     turns, wanted = Turns(), RestoreList(paths, ledger, booted)
     nics = NicFunctions(files, IpLinks())
-    settler = Settler(ledger, storage, kinds, domains, nics)
+    settler = Settler(ledger, storage, kinds, domains, nics, switches)
     parameters = VgpuParameterFiles(files, kinds)
     logs = ConsoleLogs(paths)
     handlers = Parts(paths, storage, kinds, switches, domains, networks, settler, parameters, logs, nics).handlers

@@ -62,7 +62,7 @@ class GpuCards:
             raise Retryable(
                 "gpu.not_identified",
                 f"the driver does not say which card is at {gpu}",
-                hint="it was GPU of ours before the host was booted: is its driver loaded?",
+                hint="is NVIDIA's driver loaded, and has it the GPU? 'vgpuctl gpu show' says which driver has it",
                 details=f"accepted: {known.words}",
             )
         if now.uuid != known.uuid:

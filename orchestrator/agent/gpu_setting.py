@@ -32,6 +32,8 @@ class GpuSetting(ABC, Generic[S]):
 
     stays: str
     """For people, where it could not be put back yet."""
+    default: S
+    """What it is when the driver has just taken the GPU."""
 
     def __init__(self, records: SettingRecords, driver: Settable[S], check_unused: Callable[[str], None]) -> None:
         """``check_unused``: raises ``gpu.in_use`` with what is on a GPU."""
@@ -49,6 +51,11 @@ class GpuSetting(ABC, Generic[S]):
     def can_be_put(self, before: S) -> bool:
         """Whether the driver takes it."""
         return True
+
+    def settle(self, gpu: str, vm: str) -> None:
+        """Write down again that the VM wants it otherwise. What it was before is taken to be the driver's default."""
+        with self._alone(gpu):
+            self._want(gpu, vm, self.default)
 
     def put_back(self, gpu: str) -> None:
         """As it was before we changed it. :raises VgpuctlError: the driver's, ``gpu.in_use``"""

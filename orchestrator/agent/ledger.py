@@ -204,10 +204,11 @@ class Ledger:
             self.file.run_many("DELETE FROM gpus WHERE address = ?", [(a,) for a in before - set(addresses)])
             self.file.run_many("INSERT INTO gpus (address) VALUES (?)", [(a,) for a in sorted(set(addresses) - before)])
 
-    def note_mig_mode(self, gpu: str, *, before: bool) -> None:
-        """Remember the mode that a GPU had before we changed it for the first time."""
+    def note_mig_mode(self, gpu: str, *, before: bool, wanted: bool | None = None) -> None:
+        """Remember the mode that a GPU had before we changed it for the first time. ``wanted``: what we set since."""
+        row = (gpu, int(before), None if wanted is None else int(wanted))
         with self.file.write():
-            self.file.run("INSERT OR IGNORE INTO mig_modes (gpu, before) VALUES (?, ?)", (gpu, int(before)))
+            self.file.run("INSERT OR IGNORE INTO mig_modes (gpu, before, wanted) VALUES (?, ?, ?)", row)
 
     def mig_mode_before(self, gpu: str) -> bool | None:
         """None: we have not changed it."""

@@ -44,6 +44,12 @@ class MigModes:
         self._switch(action.gpu, on=action.on)
         return ActionResult(changed=True)
 
+    def settle(self, gpu: str, *, before: bool) -> None:
+        """Write down again what it was before, where it is another one now."""
+        modes = self._mig.modes(gpu)
+        if modes is not None and modes[0] != before:
+            self._ledger.note_mig_mode(gpu, before=before, wanted=modes[0])
+
     def put_back(self, gpu: str) -> None:
         """The mode that the GPU had before we changed it first. :raises VgpuctlError: as :meth:`set_mode`"""
         before = self._ledger.mig_mode_before(gpu)

@@ -17,6 +17,7 @@ from orchestrator.core.vgpu_settings import RestoreMixedSizes, SetMixedSizes
 
 class MixedSizes(GpuSetting[bool]):
     stays = "the GPU goes on taking vGPUs of several sizes for now"
+    default = False
 
     def __init__(self, ledger: Ledger, driver: GpuMixedSizes, check_unused: Callable[[str], None]) -> None:
         """``check_unused``: raises ``gpu.in_use`` with what is on a GPU."""

@@ -53,6 +53,7 @@ def _gpu(
 ) -> GpuSnapshot:
     problems = [*filter(None, [stranger]), *said.problems]
     framework: Framework = "none"
+    found = ledger.mig_mode_before(gpu.address)
     parents: tuple[VgpuParent, ...] = ()
     types = said.types
     try:
@@ -90,6 +91,7 @@ def _gpu(
         scheduler=said.scheduler,
         licences=said.licences,
         bridges=gpu.bridges,
+        mig_found=None if ledger.is_lost() else said.mig_enabled if found is None else found,
     )
 
 

@@ -200,8 +200,10 @@ class Performer:
             self._ledger.admit(token, action)
             self._wanted.before(action)
             result = self._handlers[type(action)](action)
-            self._wanted.after(action)
-            if isinstance(action, SettleLedger):
+            if not isinstance(action, SettleLedger):
+                self._wanted.after(action)
+            elif self._ledger.is_lost():  # what is wanted is written by the actions themselves where it was not
+                self._wanted.after(action)
                 self._ledger.settled()
             return result
 

@@ -21,6 +21,7 @@ from orchestrator.core.vgpu_settings import RestoreVgpuScheduler, SetVgpuSchedul
 
 class Schedulers(GpuSetting[SchedulerState]):
     stays = "the GPU's scheduler stays as it is for now"
+    default = SchedulerState(policy="best_effort", time_slice_us=None)
 
     def __init__(self, ledger: Ledger, driver: GpuSchedulers, check_unused: Callable[[str], None]) -> None:
         """``check_unused``: raises ``gpu.in_use`` with what is on a GPU."""

@@ -43,6 +43,11 @@ def cards_of(gpus: Iterable[GpuSnapshot]) -> tuple[GpuCard, ...]:
     return tuple(GpuCard(address=gpu.address, uuid=gpu.uuid, serial=gpu.serial) for gpu in gpus if gpu.uuid)
 
 
+def found_mig_modes(gpus: Iterable[GpuSnapshot]) -> dict[str, bool]:
+    """GPU → the MIG mode that it had before we changed it, of those of which it is told."""
+    return {gpu.address: gpu.mig_found for gpu in gpus if gpu.mig_found is not None}
+
+
 def moves(accepted: Iterable[GpuCard], seen: Sequence[GpuCard]) -> dict[str, str]:
     """Old address → new one, of cards that are at another address than where they were accepted."""
     now = {card.uuid: card.address for card in seen}

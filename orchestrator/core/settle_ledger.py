@@ -38,10 +38,20 @@ class KnownVolume:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FoundMigMode:
+    """The MIG mode that a GPU had when it became ours."""
+
+    gpu: str
+    """PCI address."""
+    on: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class SettleLedger(HostAction):
     """Write down anew whose everything is, where the ledger was lost; nothing but the ledger is changed.
 
-    The only action that a host without its ledger performs; on any other it changes nothing."""
+    The only action that a host without its ledger performs. On any other those devices alone are written down that a
+    VM of ours has and nobody owns."""
 
     since = 3
     no_inverse = "it says what is so"
@@ -51,3 +61,5 @@ class SettleLedger(HostAction):
     """GPUs whose virtual functions we have switched on."""
     vms: tuple[KnownVm, ...]
     data: tuple[KnownVolume, ...] = ()
+    mig_modes: tuple[FoundMigMode, ...] = ()
+    """Of GPUs that show another one now; what is not known is not here."""

@@ -134,6 +134,8 @@ class GpuSnapshot:
     """Of the vGPUs that running VMs have open; none from a driver or an agent that does not tell."""
     bridges: tuple[str, ...] = ()
     """PCI addresses of the ports above it, from the root port on; none from an agent that does not tell."""
+    mig_found: bool | None = None
+    """The MIG mode that it had before we changed it. None: it has none, or its agent does not tell or has lost that."""
 
     @property
     def backs_vgpus_with_mig(self) -> bool:

@@ -24,7 +24,7 @@ from orchestrator.core.diff import (
 )
 from orchestrator.core.diff.sharing import sharing_findings, tenants_by_gpu
 from orchestrator.core.errors import NotFound, WorldError
-from orchestrator.core.gpu_cards import cards_of
+from orchestrator.core.gpu_cards import cards_of, found_mig_modes
 from orchestrator.core.host import Host
 from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.ports.clock import Clock
@@ -226,10 +226,12 @@ def _sharing(tx: Transaction, wanted: ExpectedHost, snapshot: HostSnapshot) -> I
 
 
 def _learn_cards(tx: Transaction, name: str) -> None:
-    """Of hosts that were enrolled before cards were known."""
+    """Of hosts that were enrolled before cards, or MIG modes, were known."""
     snapshot = tx.hosts.snapshot(name)
     if snapshot is not None and len(tx.cards.of_host(name)) < len(tx.hosts.get(name).managed_gpus):
         tx.cards.learn(name, cards_of(snapshot.gpus))
+    if snapshot is not None:
+        tx.cards.learn_mig_modes(name, found_mig_modes(snapshot.gpus))
 
 
 def _find(tx: Transaction, name: str) -> Host | None:

@@ -26,7 +26,8 @@ from orchestrator.services.begin import before, held_by, new_operation, record
 ACTOR = "reconcile"
 RepairPolicy = Literal["none", "safe", "all"]
 log = logging.getLogger(__name__)
-_ABOUT_NO_VM = {"clean_up", "settle_ledger", "accept_gpus", UPGRADE_AGENT.kind}
+_ABOUT_HOSTS = {"settle_ledger", "accept_gpus", UPGRADE_AGENT.kind}
+_ABOUT_NO_VM = {"clean_up", *_ABOUT_HOSTS}
 _FROM: dict[str, VmState] = {"start_vm": "stopped", "stop_vm": "running", "clean_up": "stopped"}
 _TO: dict[str, VmState] = {"start_vm": "starting", "stop_vm": "stopping", "clean_up": "stopping"}
 
@@ -120,8 +121,10 @@ class Repairer:
         first = group[0]
         if first.repair is None:
             return None
-        subject = first.vm or first.host
-        kind, vm = first.repair.kind, tx.vms.find_id(subject)
+        kind = first.repair.kind
+        vm_id = None if kind in _ABOUT_HOSTS else first.vm
+        subject = vm_id or first.host
+        vm = tx.vms.find_id(subject)
         if not _may(tx, kind, subject, vm):
             return None
         if kind == UPGRADE_AGENT.kind:
@@ -130,7 +133,7 @@ class Repairer:
         elif not asked and not self.pacing.may_begin():
             log.warning("%s of %s is left for later: enough was repaired in this hour", first.code, first.subject)
             return None
-        subject_of = vm or first.vm or tx.hosts.get(first.host)
+        subject_of = vm or vm_id or tx.hosts.get(first.host)
         operation = new_operation(kind, subject_of, clock=self.clock, ids=self.ids)
         if vm is not None:
             tx.vms.update(replace(held_by(operation, vm), state=_TO[kind]))

@@ -23,7 +23,7 @@ def activate(machine: SimulatedMachine, action: ActivateFabricPartition) -> Acti
         gpu = gpu_there(machine, address)
         if machine.owner(f"gpu:{address}") != action.vm or gpu.driver != VFIO or gpu.module_id != module:
             raise Conflict("fabric.members_differ", "the VM's GPUs are not the fabric partition drawn for it")
-    fabric, key = _running(machine), _key(action.partition)
+    fabric, key = _running(machine), partition_key(action.partition)
     if set(fabric.partitions.get(action.partition, ())) != set(action.modules):
         raise Fatal("fabric.partition_differs", f"there is no partition {action.partition} of these GPUs")
     if action.partition in fabric.active:
@@ -39,7 +39,7 @@ def activate(machine: SimulatedMachine, action: ActivateFabricPartition) -> Acti
 
 
 def deactivate(machine: SimulatedMachine, action: DeactivateFabricPartition) -> ActionResult:
-    key = _key(action.partition)
+    key = partition_key(action.partition)
     if machine.owner(key) != action.vm:
         return SO_ALREADY
     fabric = _running(machine)
@@ -61,13 +61,15 @@ def fabric_snapshot(machine: SimulatedMachine) -> FabricSnapshot | None:
     if not fabric.up:
         return FabricSnapshot(version=machine.driver_version, problem="the host's fabric manager does not answer")
     partitions = tuple(
-        ObservedPartition(id=number, modules=modules, active=number in fabric.active, owner=machine.owner(_key(number)))
+        ObservedPartition(
+            id=number, modules=modules, active=number in fabric.active, owner=machine.owner(partition_key(number))
+        )
         for number, modules in sorted(fabric.partitions.items())
     )
     return FabricSnapshot(version=machine.driver_version, partitions=partitions)
 
 
-def _key(partition: int) -> str:
+def partition_key(partition: int) -> str:
     return f"partition:{partition}"
 
 

@@ -110,7 +110,7 @@ def _domain(machine: SimulatedMachine, uuid: str, domain: Domain) -> DomainSnaps
 
 
 def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
-    kind = gpu.kind
+    kind, ledger = gpu.kind, machine.ledger
     on: Framework = "mdev" if kind.mediated or not kind.total_vfs else "vendor_vfio"
     framework = on if gpu.parents() else "none"
     if gpu.driver == VFIO:
@@ -132,6 +132,7 @@ def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
         sriov_total_vfs=kind.total_vfs,
         sriov_enabled_vfs=gpu.functions,
         mig_enabled=gpu.mig if kind.profiles else None,
+        mig_found=ledger.mig_before.get(gpu.address, gpu.mig) if kind.profiles and not ledger.lost else None,
         heterogeneous=machine.kernel.mixed_sizes_of(gpu),
         module_id=gpu.module_id or None,
         types=kind.types,

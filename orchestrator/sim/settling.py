@@ -3,18 +3,29 @@
 
 from __future__ import annotations
 
+from orchestrator.core.attachments import make
+from orchestrator.core.device import Device
 from orchestrator.core.host_actions import ActionResult
 from orchestrator.core.settle_ledger import KnownVm, SettleLedger
+from orchestrator.core.vgpu_settings import SetMixedSizes, SetVgpuScheduler
 from orchestrator.core.volume import id_of
+from orchestrator.sim.fabric import partition_key
+from orchestrator.sim.kernel import BEST_EFFORT
 from orchestrator.sim.machine import SimulatedMachine
-from orchestrator.sim.upkeep import claim
+from orchestrator.sim.upkeep import claim, gpu_there
 from orchestrator.sim.vgpu_actions import hold, is_as_made, key_of
 
 
 def settle(machine: SimulatedMachine, action: SettleLedger) -> ActionResult:
+    """Where it was not lost: devices of domains of ours that nobody owns."""
     if not machine.ledger.lost:
-        return ActionResult(changed=False)
+        ours = [vm for vm in action.vms if machine.owner(f"domain:{vm.vm}") is not None]
+        return ActionResult(changed=sum(_adopt(machine, vm.vm, one) for vm in ours for one in vm.devices) > 0)
     machine.ledger.managed = frozenset(action.gpus)
+    for gpu in machine.kernel.gpus:
+        found = {one.gpu: one.on for one in action.mig_modes}.get(gpu.address, gpu.mig)
+        if found != gpu.mig:
+            machine.ledger.mig_before[gpu.address] = found
     for vm in action.vms:
         _settle(machine, vm)
     for one in action.data:
@@ -35,9 +46,30 @@ def _settle(machine: SimulatedMachine, vm: KnownVm) -> None:
         if there:
             claim(machine, f"{kind}:{name}", vm.vm)
     for device in vm.devices:
-        if is_as_made(machine.kernel, device):
-            claim(machine, key_of(device), vm.vm, until_reboot=True)
-            if device.gi_start is not None:
-                hold(machine, device.gpu, device.gi_start, vm.vm)
+        _adopt(machine, vm.vm, device)
     if vm.nic is not None and vm.nic.vf in machine.kernel.nic_vfio:
         claim(machine, f"nic:{vm.nic.vf}", vm.vm, until_reboot=True)
+
+
+def _adopt(machine: SimulatedMachine, vm: str, device: Device) -> bool:
+    """Whether it is there as described and was nobody's; then it is the VM's."""
+    key = f"gpu:{device.gpu}" if device.is_whole_gpu else key_of(device)
+    if machine.owner(key) is not None or not is_as_made(machine.kernel, device):
+        return False
+    claim(machine, key, vm, until_reboot=True)
+    if device.is_whole_gpu:
+        machine.ledger.passed[device.gpu] = (device.type_name, gpu_there(machine, device.gpu).kind.total_vfs)
+    if device.gi_start is not None:
+        hold(machine, device.gpu, device.gi_start, vm)
+    place, fabric = device.fabric, machine.kernel.fabric
+    if place is not None and fabric is not None and place.partition in fabric.active:
+        claim(machine, partition_key(place.partition), vm, until_reboot=True)
+    for made_by in make(vm, device):
+        if isinstance(made_by, SetVgpuScheduler):
+            default = (machine.boot, BEST_EFFORT.policy, BEST_EFFORT.time_slice_us)
+            machine.ledger.schedulers.setdefault(device.gpu, default)
+            machine.ledger.scheduler_users.setdefault(device.gpu, []).append(vm)
+        if isinstance(made_by, SetMixedSizes):
+            machine.ledger.mixed_sizes.setdefault(device.gpu, machine.boot)
+            machine.ledger.mixed_sizes_users.setdefault(device.gpu, []).append(vm)
+    return True

@@ -54,6 +54,9 @@ def drop(machine: SimulatedMachine, gpu: str, start: int, vm: str) -> None:
 
 def is_as_made(kernel: Kernel, device: Device) -> bool:
     """Whether the kernel has it, with that type and in that place."""
+    if device.is_whole_gpu:
+        gpu = kernel.gpu_of(device.gpu)
+        return gpu is not None and gpu.driver == VFIO
     if is_uuid(device.name):
         return kernel.mdevs.get(device.name) == (device.parent, device.type_name)
     return kernel.typed.get(device.parent) == device.type_name

@@ -37,7 +37,7 @@ from orchestrator.core.host_actions import (
 )
 from orchestrator.core.instance_vgpus import CreateInstanceMdev, SetInstanceType
 from orchestrator.core.placed_vgpus import CreatePlacedMdev, SetPlacedType
-from orchestrator.core.settle_ledger import SettleLedger
+from orchestrator.core.settle_ledger import KnownVm, SettleLedger
 from orchestrator.core.vgpu_scheduler import SchedulerState, is_so
 from orchestrator.core.vgpu_settings import (
     ClearVgpuParameters,
@@ -219,6 +219,9 @@ def lose_ledger(machine: FakeMachine) -> None:
     for name in (*machine.mdevs, *machine.vf_types):
         owner = machine.mdevs[name][2] if name in machine.mdevs else machine.vf_types[name][1]
         _set_owner(machine, name, was={owner}, owner=None)
+    for gpu in machine.gpus:
+        gpu.mig_before = None
+        gpu.passed_to = None if gpu.passed_to is None else (None, *gpu.passed_to[1:])
     machine.data = {file: (size, None) for file, (size, _) in machine.data.items()}
     machine.data_nobodys = set(machine.data)
     machine.foreign |= machine.domains.keys()
@@ -227,19 +230,31 @@ def lose_ledger(machine: FakeMachine) -> None:
 
 def _settle(machine: FakeMachine, action: SettleLedger) -> None:
     if not machine.ledger_lost:
+        for vm in action.vms:
+            _take_up(machine, vm, if_there=vm.vm in machine.domains and vm.vm not in machine.foreign)
         return
     machine.ledger_lost, machine.managed = False, action.gpus
+    for found in action.mig_modes:
+        gpu_of(machine, found.gpu).mig_before = found.on
     for one in action.data:
         if one.volume in machine.data:
             machine.data[one.volume] = (machine.data[one.volume][0], one.vm)
             machine.data_nobodys.discard(one.volume)
     for vm in action.vms:
-        for device in vm.devices:
-            if device.name in machine.mdevs or device.name in machine.vf_types:
-                _set_owner(machine, device.name, was={None}, owner=vm.vm)
+        _take_up(machine, vm)
         machine.foreign.discard(vm.vm)
         if vm.adopted:
             machine.adopted.add(vm.vm)
+
+
+def _take_up(machine: FakeMachine, vm: KnownVm, *, if_there: bool = True) -> None:
+    for device in vm.devices if if_there else ():
+        if device.is_whole_gpu:
+            gpu = gpu_of(machine, device.gpu)
+            if gpu.passed_to is not None and gpu.passed_to[0] is None:
+                gpu.passed_to = (vm.vm, *gpu.passed_to[1:])
+        elif None in {*machine.mdevs.get(device.name, ()), *machine.vf_types.get(device.name, ())}:
+            _set_owner(machine, device.name, was={None}, owner=vm.vm)
 
 
 def _define(machine: FakeMachine, action: DefineDomain) -> None:

@@ -9,7 +9,10 @@ from tests.fakes.fake_machine import FakeMachine
 
 
 def manage(machine: FakeMachine, action: ManageGpus) -> None:
-    """Which card a GPU is that is new is seen now."""
+    """Which card a GPU is that is new is seen now. One that is given back has the MIG mode that it had."""
+    for gpu in machine.gpus:
+        if gpu.address in set(machine.managed) - set(action.gpus) and gpu.mig_before is not None:
+            gpu.mig, gpu.mig_before = gpu.mig_before, None
     machine.managed = action.gpus
     there = {gpu.address: gpu.uuid for gpu in machine.gpus}
     machine.cards = {gpu: machine.cards.get(gpu, there[gpu]) for gpu in action.gpus}

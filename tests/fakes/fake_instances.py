@@ -19,6 +19,7 @@ def set_mig_mode(machine: FakeMachine, action: SetMigMode) -> None:
         return
     if gpu.instances or on_gpu(machine, gpu):
         raise Conflict("gpu.in_use", "something is on the GPU")
+    gpu.mig_before = gpu.mig if gpu.mig_before is None else gpu.mig_before
     gpu.mig = action.on
 
 

@@ -54,7 +54,9 @@ class FakeGpu:
     """First memory slot → (profile, VMs that hold it)."""
     inside: dict[str, int] = field(default_factory=dict)
     """Function → first slot of the GPU instance that its vGPU lies in."""
-    passed_to: tuple[str, str, bool] | None = None
+    mig_before: bool | None = None
+    """In the agent's ledger: what it was before the agent changed it."""
+    passed_to: tuple[str | None, str, bool] | None = None
     """(owner, model, whether virtual functions were on before) while vfio-pci has it."""
     scheduler: SchedulerState = BEST_EFFORT
     schedules: bool = True
@@ -324,6 +326,7 @@ def _gpu_snapshot(machine: FakeMachine, gpu: FakeGpu) -> GpuSnapshot:
         types=gpu.types,
         parents=parents,
         mig_pending=gpu.mig,
+        mig_found=None if machine.ledger_lost else gpu.mig if gpu.mig_before is None else gpu.mig_before,
         scheduler=gpu.scheduler if gpu.schedules and not gpu.mig else None,
         licences=_licences(machine, gpu),
         instances=tuple(

@@ -21,6 +21,10 @@ _OF_HOST: Final = (
     .order_by(gpus.c.address)
 )
 _ITS_OWN: Final = update(gpus).where(gpus.c.host == bindparam("its_host"), gpus.c.address == bindparam("its_address"))
+_FOUND: Final = select(gpus.c.address, gpus.c.mig_found).where(
+    gpus.c.host == bindparam("host"), gpus.c.mig_found.is_not(None)
+)
+_NOT_FOUND: Final = _ITS_OWN.where(gpus.c.mig_found.is_(None))
 _NOT_KNOWN: Final = _ITS_OWN.where(gpus.c.uuid.is_(None))
 _BY_GPU: Final = ((gpus, "address"), (gpu_cuts, "gpu"), (slot_claims, "gpu"))
 """Tables with a column that has a GPU's address; each refers to the one before it."""
@@ -40,6 +44,16 @@ class SqlCards:
         rows = [_row(host, card) for card in seen]
         if rows:
             self._db.execute(_NOT_KNOWN, rows)
+
+    def mig_found(self, host: str) -> dict[str, bool]:
+        """GPU → the MIG mode that it had before we changed it, as far as that is known."""
+        return {row.address: row.mig_found for row in self._db.execute(_FOUND, {"host": host})}
+
+    def learn_mig_modes(self, host: str, found: Mapping[str, bool]) -> None:
+        """The same, of those of which it is not known yet."""
+        rows = [{"its_host": host, "its_address": gpu, "mig_found": on} for gpu, on in found.items()]
+        if rows:
+            self._db.execute(_NOT_FOUND, rows)
 
     def put(self, host: str, cards: Sequence[GpuCard], moved: Mapping[str, str]) -> None:
         """Which the host's GPUs are now. What is known, kept and claimed of one goes from its old address to its new

@@ -62,9 +62,10 @@ gpus = Table(
     Column("host", ForeignKey("hosts.name", ondelete="CASCADE"), primary_key=True),
     Column("address", String(12), primary_key=True), Column("functions_by_us", Boolean, nullable=False),
     Column("mig_layout", JSON(none_as_null=True)), Column("uuid", Text), Column("serial", Text),
+    Column("mig_found", Boolean),
 )  # fmt: skip
 """``mig_layout``: what the GPU is kept for (``rows.layout_of``); by a row in ``gpu_cuts`` no VM claims a part of it.
-``uuid``, ``serial``: of the card that it is; none until its driver has said so."""
+``uuid``, ``serial``: of the card, once its driver says so. ``mig_found``: its MIG mode before us, where known."""
 
 snapshots = Table(
     "snapshots", metadata,

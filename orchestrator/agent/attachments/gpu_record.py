@@ -23,6 +23,8 @@ class FunctionBefore:
     address: str
     driver: str | None
     override: str
+    probed: bool = False
+    """Which driver had it is not known any more: the kernel finds one, as when the host boots."""
 
 
 @dataclass(frozen=True, kw_only=True)

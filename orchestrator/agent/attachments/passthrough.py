@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.agent.attachments.device_files import DeviceFiles, check_address, not_as_seen
+from orchestrator.agent.attachments.device_files import DeviceFiles, check_address, check_managed, not_as_seen
 from orchestrator.agent.attachments.gpu_record import FunctionBefore, GpuRecord, gpu_key
 from orchestrator.agent.attachments.kind import Handlers, Kind, Observation
 from orchestrator.agent.fabric.partitions import FabricPartitions
@@ -19,11 +20,11 @@ from orchestrator.core.errors import Conflict, Fatal, Unknown
 from orchestrator.core.host_actions import ActionResult, BindVfio, RestoreDriver
 from orchestrator.core.snapshot import HostVgpuType, VgpuParent
 
-_NOT_OURS = NvmlGpu(
-    uuid=None, serial=None, name=None, memory_mib=None, mig_enabled=None,
-    mig_pending=None, instances=(), heterogeneous=None, module_id=None, types=(),
-    problems=("vfio-pci has it, and we did not give it there",),
+_UNKNOWN = NvmlGpu(
+    uuid=None, serial=None, name=None, memory_mib=None, mig_enabled=None, mig_pending=None, instances=(),
+    heterogeneous=None, module_id=None, types=(), problems=(),
 )  # fmt: skip
+_NOT_OURS = replace(_UNKNOWN, problems=("vfio-pci has it, and we did not give it there",))
 
 
 class WholeGpus:
@@ -64,14 +65,17 @@ class WholeGpus:
         return ActionResult(changed=True)
 
     def give_back(self, action: RestoreDriver) -> ActionResult:
-        """One that is not this VM's, or is nobody's after a reboot, is left as it is.
+        """One that is not this VM's, or is nobody's after a reboot, is left as it is; where vfio-pci has it all the
+        same, the result says so.
 
         :raises Conflict: ``vgpu.in_use``; :raises Fatal: ``gpu.reset_failed``, ``gpu.bind_refused``"""
         check_address(action.gpu)
         key = gpu_key(action.gpu)
         owner, record = self._ledger.owner(key), self._record(action.gpu)
         if owner is None or record is None or owner.vm != action.vm:
-            return ActionResult(changed=False)
+            left = owner is None and binding.is_passed_through(self._paths, action.gpu)
+            said = f"vfio-pci keeps GPU {action.gpu}: the ledger does not know who gave it there" if left else ""
+            return ActionResult(changed=False, message=said)
         for function in record.functions:
             self._files.check_unused(self._paths.pci(function.address), function.address)
         with self._driver.closed():
@@ -81,15 +85,35 @@ class WholeGpus:
                 if binding.is_passed_through(self._paths, function.address):
                     binding.move(self._paths, self._files.write_file, function.address, None)
                 binding.set_override(self._paths, self._files.write_file, function.address, function.override)
-                binding.move(self._paths, self._files.write_file, function.address, function.driver)
-            if record.had_virtual_functions:
+                if function.probed:
+                    binding.probe(self._paths, self._files.write_file, function.address)
+                else:
+                    binding.move(self._paths, self._files.write_file, function.address, function.driver)
+            if record.had_virtual_functions and self._can_switch(record.functions[0]):
                 self._switch_functions(action.gpu, "-e", on=True)
         self._ledger.release(key)
         return ActionResult(changed=True)
 
     def adopt(self, vm: str, device: Device) -> None:
-        """What it was before somebody gave it to vfio-pci is not known, so it could not be given back."""
-        raise not_as_seen(device.name)
+        """One that vfio-pci has. What it was before is not known: it goes back to the driver that the kernel finds,
+        with its virtual functions on, as every GPU of ours has them. With the last of a set the fabric partition."""
+        check_managed(self._ledger, device.gpu)
+        if not binding.is_passed_through(self._paths, device.gpu):
+            raise not_as_seen(device.name)
+        own = (device.gpu, *(one for one in pci.own_functions(self._paths, device.gpu) if one != device.gpu))
+        passed = (one for one in own if binding.is_passed_through(self._paths, one))
+        record = GpuRecord(
+            model=device.type_name,
+            functions=tuple(FunctionBefore(address=one, driver=None, override="", probed=True) for one in passed),
+            had_virtual_functions=bool(reading.number(self._paths.pci(device.gpu) / "sriov_totalvfs")),
+            said=replace(_UNKNOWN, name=device.type_name),
+        )
+        if self._ledger.owner(gpu_key(device.gpu)) is None:
+            self._ledger.claim(gpu_key(device.gpu), vm, detail=record.to_text(), until_reboot=True)
+        else:
+            self._files.check_owner(gpu_key(device.gpu), vm, device.gpu)
+        if device.fabric is not None:
+            self._fabric.adopt(vm, device.fabric)
 
     def release(self, vm: str, device: Device) -> None:
         self._files.release(gpu_key(device.gpu), vm)
@@ -167,6 +191,10 @@ class WholeGpus:
             there.append("MIG mode")
         if there:
             raise _in_use(gpu, there)
+
+    def _can_switch(self, function: FunctionBefore) -> bool:
+        """Of a GPU whose driver the kernel was to find, only where it found NVIDIA's."""
+        return not function.probed or binding.driver_of(self._paths, function.address) == "nvidia"
 
     def _check_no_users(self, gpu: str) -> None:
         """Cannot tell counts as in use. The agent itself must have nothing open."""

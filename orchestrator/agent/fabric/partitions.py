@@ -7,6 +7,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.attachments.gpu_record import GpuRecord, gpu_key
@@ -15,7 +16,7 @@ from orchestrator.agent.fabric.fmpm import FabricManager, Waits
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import binding, open_files, reading
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError
-from orchestrator.core.fabric import ObservedPartition
+from orchestrator.core.fabric import FabricPlace, ObservedPartition
 from orchestrator.core.fabric_actions import ActivateFabricPartition, DeactivateFabricPartition
 from orchestrator.core.host_actions import ActionResult
 
@@ -93,6 +94,19 @@ class FabricPartitions:
                 raise _not_taken(action.partition, "still")
             self._ledger.release(f"{PREFIX}{action.partition}")
         return ActionResult(changed=True)
+
+    def adopt(self, vm: str, place: FabricPlace) -> None:
+        """Write down again that a partition is the VM's, where it is active; and which modules its GPUs are, which
+        their driver cannot be asked."""
+        for gpu, module in zip(place.gpus, place.modules, strict=True):
+            owner = self._ledger.owner(gpu_key(gpu))
+            record = None if owner is None or owner.vm != vm else GpuRecord.from_text(owner.detail)
+            if record is not None and record.said is not None and record.said.module_id is None:
+                told = replace(record, said=replace(record.said, module_id=module))
+                self._ledger.claim(gpu_key(gpu), vm, detail=told.to_text(), until_reboot=True)
+        if self._is_active(place.partition):
+            detail = json.dumps({"gpus": place.gpus, "active": True})
+            self._ledger.claim(f"{PREFIX}{place.partition}", vm, detail=detail, until_reboot=True)
 
     def _join(self, action: ActivateFabricPartition) -> None:
         """The ledger keeps the owner when it is active or may yet come to be."""

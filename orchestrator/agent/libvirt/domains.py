@@ -231,6 +231,10 @@ class Domains:
             more = _told_by(domain, libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_ARP)
         return (*_sorted(leased), *_sorted(more))
 
+    def is_ours(self, vm: str) -> bool:
+        """Whether the ledger knows it."""
+        return self._ledger.owner(domain_key(vm)) is not None
+
     def is_active(self, vm: str) -> bool:
         return self._libvirt.call(lambda connection: _is_active(connection, vm))
 

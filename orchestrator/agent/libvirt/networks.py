@@ -76,6 +76,10 @@ class _Wanted:
             return self.is_like(root)
         return self.subnet in map(_subnet, root.findall("ip"))
 
+    def is_ours(self, root: ET.Element) -> bool:
+        """Whether it is one that we made before the ledger was lost: nobody else names networks ``TENANT.NETWORK``."""
+        return "." in self.name and self.is_same(root)
+
     def overlaps(self, root: ET.Element) -> bool:
         """Under another name."""
         if self.bridge:
@@ -150,6 +154,8 @@ class LibvirtNetworks:
                 network.setAutostart(True)
             elif not wanted.may_be(_read(network), known=self._is_known(name)):
                 raise _foreign(name)
+            elif not self._is_known(name) and wanted.is_ours(_read(network)):
+                self._ledger.claim(_key(name), _NOBODY, detail=_MADE)
             elif not self._is_known(name):
                 self._ledger.claim(_used_key(name), _NOBODY)
             if network.isActive():

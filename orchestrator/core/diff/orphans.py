@@ -118,10 +118,14 @@ def _network_functions(snapshot: HostSnapshot) -> Iterator[_Object]:
 def _vgpus(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[_Object]:
     """On GPUs that were given to us: what others do on theirs is none of our business."""
     held = {name: one.uuid for one in snapshot.domains if one.active for name in one.devices}
+    of_ours = {device.name for one in wanted.vms for device in one.vm.devices}  # told of with the VM
     ours = (gpu for gpu in snapshot.gpus if gpu.address in wanted.host.managed_gpus)
     for one in (one for gpu in ours for one in observed_on(gpu)):
         name = one.device.name
+        if one.owner is None and name in of_ours:
+            continue
         yield _Object(
             code="orphan.vgpu", name=f"vGPU {name}", owner=one.owner, used=one.in_use or name in held,
-            remove=remove(one.owner or "", one.device), adoptable=held.get(name),
+            remove=remove(one.owner or "", one.device),
+            adoptable=None if one.device.is_whole_gpu else held.get(name),
         )  # fmt: skip

@@ -17,6 +17,7 @@ from orchestrator.core.vm import Vm
 
 _ACTIVE = frozenset({"running", "paused", "other"})
 _RESTART = "stop it and start it again: both make it anew"
+_TAKEN_UP = "the host's ledger takes it up as the VM's, if it is there as the database has it"
 _NO_SEED = "only a new VM gets a new seed"
 _NOT_OURS = "somebody defined it anew, or the ledger was lost: look at it on the host, then delete or keep it"
 _NOT_DEFINED_BY_US = "its definition was not ours and cannot be made again; delete the VM, or define it there again"
@@ -117,7 +118,11 @@ def _device(wanted: ExpectedVm, device: Device, domain: DomainSnapshot, snapshot
             yield vm_finding(vm, "vm.device_missing", "error", (text, "no such vGPU"), _RESTART)
     elif (there.device.type_name, there.owner) != (device.type_name, vm.id):
         observed = f"{there.device.type_name}, owned by {there.owner or 'nobody we know'}"
-        yield vm_finding(vm, "vm.device_differs", "error", (text, observed), _RESTART)
+        settle = Repair(kind="settle_ledger", automatic=False)
+        if there.owner is None and device.name in domain.devices:
+            yield vm_finding(vm, "vm.device_differs", "error", (text, observed), _TAKEN_UP, settle)
+        else:
+            yield vm_finding(vm, "vm.device_differs", "error", (text, observed), _RESTART)
     elif active:
         yield from _scheduler(vm, device, snapshot)
         yield from _mixed_sizes(vm, device, there.device.placement_id, snapshot)

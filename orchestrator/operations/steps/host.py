@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.errors import Bug, Conflict, Fatal, InvalidInput, WorldError
-from orchestrator.core.gpu_cards import cards_of
+from orchestrator.core.gpu_cards import cards_of, found_mig_modes
 from orchestrator.core.host import HostState
 from orchestrator.core.host_actions import (
     DeleteImage,
@@ -147,6 +147,7 @@ def _choose(context: Context) -> str:
         chosen = choose_gpus(context.text("gpus"), snapshot)
         tx.hosts.set_gpus(context.host_name, chosen)
         tx.cards.learn(context.host_name, cards_of(snapshot.gpus))
+        tx.cards.learn_mig_modes(context.host_name, found_mig_modes(snapshot.gpus))
     return ", ".join(chosen) or "none"
 
 

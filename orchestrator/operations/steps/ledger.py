@@ -6,15 +6,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from orchestrator.core.errors import Conflict
 from orchestrator.core.gpu_cards import AcceptGpus
 from orchestrator.core.host import Host
 from orchestrator.core.mig_layout import KEEPER
 from orchestrator.core.nic_actions import giving_nic
-from orchestrator.core.settle_ledger import KnownVm, KnownVolume, SettleLedger
+from orchestrator.core.settle_ledger import FoundMigMode, KnownVm, KnownVolume, SettleLedger
+from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.core.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.ports.store.transaction import Transaction
+
+_STAYS = "stays in MIG mode when it is given back, for what it was before is not known"
 
 
 def _raise_epoch(context: Context) -> str:
@@ -37,11 +41,27 @@ def _settle(context: Context) -> str:
         vms, functions = tx.vms.list(host=host.name), tx.hosts.enabled_by_us(host.name)
         cards = tx.cards.of_host(host.name)
         data = tuple(KnownVolume(volume=one.file, vm=one.vm) for one in tx.volumes.list(host=host.name))
-    known = (*(_known(vm) for vm in vms), *_keeper(host))
-    context.perform(SettleLedger(gpus=host.managed_gpus, functions=functions, vms=known, data=data))
+        found = tx.cards.mig_found(host.name)
+    known, snapshot = (*(_known(vm) for vm in vms), *_keeper(host)), context.observe()
+    now = {gpu.address: gpu.mig_enabled for gpu in snapshot.gpus if gpu.address in host.managed_gpus}
+    modes = tuple(FoundMigMode(gpu=gpu, on=on) for gpu, on in found.items() if now.get(gpu, on) is (not on))
+    context.perform(SettleLedger(gpus=host.managed_gpus, functions=functions, vms=known, data=data, mig_modes=modes))
     if cards:
         context.perform(AcceptGpus(cards=cards))
+    context.warnings.extend(f"GPU {gpu} {_STAYS}" for gpu, on in now.items() if on and gpu not in found)
+    _settle_networks(context, snapshot)
     return f"{len(vms)} VMs, {len(host.managed_gpus)} GPUs"
+
+
+def _settle_networks(context: Context, snapshot: HostSnapshot) -> None:
+    """Those that are there are taken up again, as when a VM comes; one that is another's now keeps nobody waiting."""
+    with context.world.store.read() as tx:
+        networks = [one for one in tx.networks.list() if one.name in snapshot.networks]
+    for network in networks:
+        try:
+            context.perform(network.ensure())
+        except Conflict as error:
+            context.warnings.append(f"network {network.name}: {error.message}")
 
 
 def _known(vm: Vm) -> KnownVm:

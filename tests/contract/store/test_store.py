@@ -373,3 +373,13 @@ def test_a_connection_that_died_while_nobody_used_it_is_not_noticed(
     with way(store) as tx:
         assert tx.images.list() == (IMAGE,)
     store.close()
+
+
+def test_the_mode_that_a_gpu_was_found_in_is_learned_once_and_goes_with_its_card(store: SqlStore) -> None:
+    other = "0000:43:00.0"
+    with store.begin() as tx:
+        tx.cards.learn_mig_modes("h1", {GPU: False, "0000:99:00.0": True})
+        tx.cards.learn_mig_modes("h1", {GPU: True})
+        assert tx.cards.mig_found("h1") == {GPU: False}
+        tx.cards.put("h1", (), {GPU: other})
+        assert tx.cards.mig_found("h1") == {other: False}

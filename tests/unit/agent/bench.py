@@ -91,21 +91,16 @@ class Bench:
         self.links = FakeNicLinks()
         self.nics = NicFunctions(files, self.links)
         self.belongings = Belongings(storage, kinds, networks, self.nics)
+        chosen = Chosen(FakeMig(), self.schedulers, self.mixed_sizes)
+        switches = GpuSwitches(self.host.paths, self.ledger, timing, Nvml(), kinds, chosen)
         parts = Parts(
             self.host.paths,
             storage,
             kinds,
-            GpuSwitches(
-                self.host.paths,
-                self.ledger,
-                timing,
-                Nvml(),
-                kinds,
-                Chosen(FakeMig(), self.schedulers, self.mixed_sizes),
-            ),
+            switches,
             self.domains,
             networks,
-            Settler(self.ledger, storage, kinds, self.domains, self.nics),
+            Settler(self.ledger, storage, kinds, self.domains, self.nics, switches),
             VgpuParameterFiles(files, kinds),
             ConsoleLogs(self.host.paths),
             self.nics,

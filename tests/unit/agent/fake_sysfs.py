@@ -93,6 +93,7 @@ class FakeSysfs:
                 (members / address).symlink_to(self.paths.pci(address))
 
     def add_drivers(self, *names: str) -> None:
+        self.text(self.paths.pci_drivers.parent / "drivers_probe", "")
         for name in names:
             self.text(self.paths.pci_drivers / name / "bind", "")
             self.text(self.paths.pci_drivers / name / "unbind", "")
@@ -174,6 +175,8 @@ class FakeSysfs:
             return self._remove(path.parent)
         if path.name in {"bind", "unbind"}:
             return self._bind(path, value)
+        if path.name == "drivers_probe":
+            return self._probe(path.parent / "drivers", value)
         if path.name in {"driver_override", "reset"}:
             self.text(path, "(null)" if value == "\n" else value)
             return 0
@@ -205,6 +208,16 @@ class FakeSysfs:
         """Of a vGPU, as they stand there."""
         device = self.paths.pci(name) if ":" in name else self.paths.mdev_devices / name
         return (device / "nvidia/vgpu_params").read_text().strip()
+
+    def _probe(self, drivers: Path, address: str) -> int:
+        """linux drivers/pci/pci-sysfs.c: that no driver knows the function is no error."""
+        device = self.paths.pci(address)
+        override = (device / "driver_override").read_text().strip()
+        by_class = "snd_hda_intel" if (device / "class").read_text().startswith("0x04") else "nvidia"
+        name = by_class if override == "(null)" else override
+        if self.driver_of(address) is None and (drivers / name).exists():
+            self.bind(address, name)
+        return 0
 
     def _bind(self, path: Path, address: str) -> int:
         """linux drivers/base/bus.c: unbind needs its own device, bind a free one that the override allows; vfio-pci

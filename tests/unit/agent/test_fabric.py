@@ -19,8 +19,9 @@ from orchestrator.agent.fabric.observing import observe_fabric
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.reading import NvmlGpu, NvmlReading
 from orchestrator.agent.observing_gpus import observe_gpus
+from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError
-from orchestrator.core.fabric import FabricSnapshot
+from orchestrator.core.fabric import FabricPlace, FabricSnapshot
 from orchestrator.core.fabric_actions import ActivateFabricPartition, DeactivateFabricPartition
 from orchestrator.core.host_actions import ActionResult, BindVfio, HostAction, RestoreDriver
 from tests.fakes.fabric_host import GPUS, MODULES, FabricHost
@@ -97,6 +98,13 @@ class Bench:
             self.do(action)
         assert refused.value.code == code
         return refused.value
+
+    def lose_ledger(self) -> None:
+        self.ledger.close()
+        for path in self.host.paths.ledger.iterdir():
+            path.unlink()
+        self.boot("boot-1")
+        self.ledger.manage_gpus(GPUS)
 
     def open(self, gpu: str) -> None:
         """As a QEMU has it."""
@@ -334,3 +342,20 @@ def test_a_host_without_baseboard_is_not_asked(bench: Bench) -> None:
     bench.fabric.stop()
     assert observe_fabric(bench.host.paths, bench.ledger, Fmpm(bench.host.paths), ()) is None
     assert isinstance(activation(1, (1, 2, 3, 4)).inverse(), DeactivateFabricPartition)
+
+
+def test_a_partition_whose_record_was_lost_is_its_vms_again_and_given_back_with_its_gpus(bench: Bench) -> None:
+    action = bench.take(1)
+    bench.do(action)
+    bench.lose_ledger()
+    place = FabricPlace(action.partition, action.modules, action.gpus)
+    for gpu in action.gpus:
+        bare = Device(kind="passthrough", gpu=gpu, parent=gpu, type_name=MODEL, name=gpu)
+        bench.kinds["passthrough"].adopt("a", replace(bare, fabric=place if gpu == action.gpus[-1] else None))
+    assert not bench.do(action).changed, "as an operation that goes on does"
+    shown = bench.seen().partition(1)
+    assert shown is not None
+    assert shown.owner == "a"
+    bench.give_back(action)
+    assert bench.fabric.active() == set()
+    assert {bench.host.driver_of(gpu) for gpu in action.gpus} == {"nvidia"}

@@ -35,7 +35,6 @@ def add_card(host: FakeSysfs, *, functions: int = 2, pci_class: str = "0x020000"
     host.text(directory / "sriov_numvfs", str(functions))
     (directory / "net" / "rdma0").mkdir(parents=True)
     host.add_drivers("mlx5_core", "vfio-pci")
-    host.text(host.paths.pci_drivers.parent / "drivers_probe", "")
     switch_on(host, functions)
 
 

@@ -165,7 +165,12 @@ class Machine:
         storage = Storage(self.host.paths, self.ledger)
         networks = LibvirtNetworks(Libvirt("test:///default"), self.ledger, HostBridges(self.host.paths))
         nics, logs = network_functions(files), ConsoleLogs(self.host.paths)
-        made = (Settler(self.ledger, storage, kinds, self.libvirt, nics), VgpuParameterFiles(files, kinds), logs, nics)
+        made = (
+            Settler(self.ledger, storage, kinds, self.libvirt, nics, self.switches),
+            VgpuParameterFiles(files, kinds),
+            logs,
+            nics,
+        )
         parts = Parts(self.host.paths, storage, kinds, self.switches, self.libvirt, networks, *made)
         self.performer = Performer(self.ledger, self.turns, self.wanted, parts.handlers)
         self.restorer = Restorer(self.wanted, self.turns, self.timing, parts.handlers)
