@@ -6,7 +6,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, FastAPI
 
 from orchestrator.api import errors
-from orchestrator.api.auth import authorize
+from orchestrator.api.auth import KnowTheSender, authorize
 from orchestrator.api.etags import AnswerOnlyChanges
 from orchestrator.api.http_rules import AnswerHeadAndOptions, SayWhereItIs, json_bodies_only
 from orchestrator.api.limits import CountRequests, LimitBody
@@ -46,7 +46,7 @@ from orchestrator.api.routes import (
     whoami,
 )
 from orchestrator.api.services import Process
-from orchestrator.api.unambiguous import say_it_once
+from orchestrator.api.unambiguous import say_it_once, storable_target
 from orchestrator.api.waiting import Waiting
 from orchestrator.client.version import VERSION
 from orchestrator.use_cases import Services
@@ -69,6 +69,7 @@ def create_app(services: Services, process: Process) -> FastAPI:
     app.state.waiting = Waiting(services.operations)
     app.state.metrics = Metrics(services, process)
     checks = [
+        Depends(storable_target),
         Depends(authorize),
         Depends(json_bodies_only),
         Depends(only_known_parameters),
@@ -111,6 +112,7 @@ def create_app(services: Services, process: Process) -> FastAPI:
     errors.install(app)
     app.add_exception_handler(AnsweredBefore, answer_again)
     app.add_middleware(LimitBody)
+    app.add_middleware(KnowTheSender)
     app.add_middleware(SayWhereItIs)
     app.add_middleware(KeepAnswers)
     app.add_middleware(RefuseStale)

@@ -4,29 +4,49 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Annotated, Final
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import Depends
 from starlette.requests import HTTPConnection, Request
-from starlette.types import Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from orchestrator.api.errors import refusal
+from orchestrator.api.http_rules import PREFIX, has_body
 from orchestrator.api.limits import HEALTH_THREADS
 from orchestrator.api.peers import uid_of
 from orchestrator.api.permissions import RULES, WATCHING, Rule
 from orchestrator.core.access import EVERYWHERE, Caller, Role, denied, unknown_tenant
-from orchestrator.core.errors import Bug, Denied
+from orchestrator.core.errors import Bug, Denied, VgpuctlError
 from orchestrator.core.operation import Watched, unknown_operation
 from orchestrator.core.tenant import DEFAULT_TENANT
 from orchestrator.services.acting import act_for
 from orchestrator.use_cases import Services
 
-PREFIX = "/v1"
-"""All routes are included below it; a route of HTTP itself knows only the rest of its path."""
 _SCHEME = "bearer "
 PROVIDER_S: Final = 15.0
 """How long a login waits for the provider's keys."""
+_SENDER: Final = "sender"
+"""In the request's state: who was asked for already, for the route's own question."""
+
+
+class KnowTheSender:
+    """ASGI middleware: who sends a body to the versioned API says who it is before a byte of it is read."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(f"{PREFIX}/") and has_body(scope):
+            connection = Request(scope)
+            try:
+                caller = await _identified(connection, scope["app"].state.services)
+            except VgpuctlError as error:
+                await refusal(error, None)(scope, receive, send)
+                return
+            act_for(caller.actor)
+            scope["state"] |= {_SENDER: caller, "caller": caller}
+        await self._app(scope, receive, send)
 
 
 async def authorize(connection: HTTPConnection) -> Caller:
@@ -36,7 +56,7 @@ async def authorize(connection: HTTPConnection) -> Caller:
     :raises NotFound: ``tenant.unknown``, ``operation.unknown``: not there, or not the caller's to know of
     """
     services: Services = connection.app.state.services
-    caller = await _identified(connection, services)
+    caller = connection.scope["state"].pop(_SENDER, None) or await _identified(connection, services)
     act_for(caller.actor)
     connection.state.caller = caller
     rule = RULES.get(route_of(connection.scope))
@@ -145,7 +165,7 @@ async def _tenant_in_body(connection: HTTPConnection) -> str:
     if not isinstance(connection, Request):
         return DEFAULT_TENANT
     try:
-        body = json.loads(await connection.body())
+        body = await connection.json()
     except (ValueError, RecursionError):
         return DEFAULT_TENANT
     tenant = body.get("tenant", DEFAULT_TENANT) if isinstance(body, dict) else DEFAULT_TENANT

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from orchestrator.api.route_table import table_of
 from orchestrator.api.telling import refusal_for_tenant, watches_pool
+from orchestrator.core.access import Caller
 from orchestrator.core.errors import (
     DATABASE_AWAY,
     Bug,
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 _SHOWN_INPUT = 60
+_SHOWN_MISTAKES = 20
 _FORMS = frozenset({"constrained-str", "constrained-int", "constrained-float"})
 """How pydantic calls forms of a value in a place: what nobody has sent."""
 _STATUS = {
@@ -56,6 +58,12 @@ def problem(error: VgpuctlError, status: int | None = None, headers: Mapping[str
     return JSONResponse(content, status_code=status, headers=headers, media_type=MEDIA_TYPE)
 
 
+def refusal(error: VgpuctlError, caller: Caller | None) -> JSONResponse:
+    """The error as this caller may know of it; None: of whom nothing is known."""
+    status = status_of(error)
+    return problem(error if watches_pool(caller) else refusal_for_tenant(error), status, _HEADERS.get(status))
+
+
 def status_of(error: VgpuctlError) -> int:
     """What HTTP calls it."""
     return _STATUS.get(error.code, error.http_status)
@@ -73,10 +81,7 @@ def install(app: FastAPI) -> None:
 async def _ours(request: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, VgpuctlError):
         raise error
-    status = status_of(error)
-    headers = _HEADERS.get(status)
-    told = error if watches_pool(getattr(request.state, "caller", None)) else refusal_for_tenant(error)
-    return problem(told, status, headers)
+    return refusal(error, getattr(request.state, "caller", None))
 
 
 async def _invalid(_: Request, error: Exception) -> JSONResponse:
@@ -113,10 +118,11 @@ async def _unexpected(request: Request, error: Exception) -> JSONResponse:
 def invalid_request(mistakes: Sequence[Mapping[str, Any]]) -> InvalidInput:
     """pydantic's mistakes as one error: the first in its line, all as reasons."""
     reasons = tuple(
-        Reason(code="request.invalid", message=_sentence(mistake), subjects=(_field(mistake),)) for mistake in mistakes
+        Reason(code="request.invalid", message=_sentence(mistake), subjects=(_field(mistake),))
+        for mistake in mistakes[:_SHOWN_MISTAKES]
     )
     first = reasons[0]
-    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
     return InvalidInput(
         "request.invalid",
         f"{first.subjects[0]}: {first.message}{more}",

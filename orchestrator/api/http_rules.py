@@ -16,6 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from orchestrator.api.route_table import table_of
 from orchestrator.core.errors import InvalidInput
 
+PREFIX: Final = "/v1"
+"""All routes of the versioned API are included below it; a route of HTTP itself knows only the rest of its path."""
 FILE_TYPE: Final = "application/octet-stream"
 _FILE: Final = re.compile(r"/v1/(?:images|driver-bundles)/[^/]+/content")
 _BODIES: Final = frozenset({"POST", "PUT", "PATCH"})
@@ -29,12 +31,17 @@ def takes_file(scope: Scope) -> bool:
     return scope["type"] == "http" and scope["method"] == "PUT" and _FILE.fullmatch(scope["path"]) is not None
 
 
+def has_body(scope: Scope) -> bool:
+    """Whether the request announces one."""
+    headers = Headers(scope=scope)
+    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+
+
 async def json_bodies_only(request: Request) -> None:
     """:raises InvalidInput: ``request.media_type``"""
-    has_body = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     wanted = FILE_TYPE if takes_file(request.scope) else "application/json"
-    if request.method in _BODIES and has_body and kind != wanted:
+    if request.method in _BODIES and has_body(request.scope) and kind != wanted:
         what = "JSON" if wanted == "application/json" else "a file's bytes here"
         raise InvalidInput(
             "request.media_type",

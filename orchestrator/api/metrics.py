@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from orchestrator.api.auth import PREFIX, route_of
+from orchestrator.api.route_table import table_of
 from orchestrator.api.services import Process
 from orchestrator.client.version import VERSION
 from orchestrator.core.guest_licence import LicenceState
@@ -21,8 +21,8 @@ from orchestrator.core.host import HostState
 from orchestrator.use_cases import Services
 
 MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
-NO_ROUTE: Final = "none"
-"""Label of requests for paths that the API does not have: their text is the caller's and may be anything."""
+NO_ROUTE: Final = "other"
+"""Label of requests for what the API does not have: their method and path are the caller's and may be anything."""
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -147,8 +147,5 @@ class TimeAnswers:
 
 
 def _label(scope: Scope) -> str:
-    if "route" not in scope:
-        return NO_ROUTE
-    if scope["path"].startswith(f"{PREFIX}/"):
-        return route_of(scope)
-    return f"{scope['method']} {scope['route'].path_format}"
+    route = table_of(scope).find(scope["method"], scope["path"])
+    return NO_ROUTE if route is None else f"{route.method} {route.path}"

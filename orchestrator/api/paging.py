@@ -8,7 +8,6 @@ may see anyway, so a forged one reveals nothing, and objects that come and go do
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 from collections.abc import Callable, Iterable
@@ -18,6 +17,7 @@ from urllib.parse import urlencode
 from fastapi import Depends, Query, Request, Response
 
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.foreign_json import parse_json, unstorable
 
 DEFAULT_LIMIT: Final = 1000
 MAX_LIMIT: Final = 10_000
@@ -37,11 +37,12 @@ def decode_cursor(text: str, parts: int | None) -> Key:
     """``parts`` None: as many as it has. :raises InvalidInput: ``request.cursor``"""
     try:
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)
-        key = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-    except (ValueError, binascii.Error, RecursionError):
+        key = parse_json(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except ValueError:
         key = None
     if (
         not isinstance(key, list)
+        or unstorable(key) is not None
         or (parts is not None and len(key) != parts)
         or not all(isinstance(part, str) for part in key)
     ):

@@ -10,8 +10,8 @@ from typing import Final
 from anyio import to_thread
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from orchestrator.api.auth import PREFIX
 from orchestrator.api.errors import problem
+from orchestrator.api.http_rules import PREFIX
 from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.names import is_name
@@ -60,7 +60,8 @@ def _record(scope: Scope, outcome: str) -> None:
     path = ascii(scope["path"])[1:-1]
     route = getattr(scope.get("route"), "path_format", None)
     action = scope["method"] if route is None else f"{scope['method']} {PREFIX}{route.removeprefix(PREFIX)}"
-    services.tenancy.audit.refused(ascii(action)[1:-1], subject_of(path, scope["state"].get("aimed")), outcome)
+    subject, of_stranger = subject_of(path, scope["state"].get("aimed")), "caller" not in scope["state"]
+    services.tenancy.audit.refused(ascii(action)[1:-1], subject, outcome, of_stranger=of_stranger)
 
 
 def subject_of(path: str, tenant: str | None) -> str:

@@ -1,28 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request that says the same thing twice is refused: which of the two is meant, every reader decides otherwise."""
+"""A request that says the same thing twice is refused: which of the two is meant, every reader decides otherwise.
+So is a text with a character that not every database keeps."""
 
 from __future__ import annotations
 
 import json
 
 from fastapi import Request
+from starlette.requests import HTTPConnection
 
 from orchestrator.api.http_rules import takes_file
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.foreign_json import unstorable
 
 
 async def say_it_once(request: Request) -> None:
     """A dependency of all routes.
 
-    :raises InvalidInput: ``request.said_twice``: a parameter of the query, or a field of the body
+    :raises InvalidInput: ``request.said_twice``: a parameter of the query, or a field of the body;
+        ``request.text_invalid``
     """
     _once([name for name, _ in request.query_params.multi_items()], "parameter")
     body = b"" if takes_file(request.scope) else await request.body()
     if body:
         try:
-            json.loads(body, object_pairs_hook=_object)
+            said = json.loads(body, object_pairs_hook=_object)
         except (ValueError, RecursionError):
             return  # no JSON: the route refuses it
+        check_text(said, "body")
+
+
+async def storable_target(connection: HTTPConnection) -> None:
+    """A dependency of all routes, before any other: they ask the database about names of path and query.
+
+    :raises InvalidInput: ``request.text_invalid``
+    """
+    check_text(connection.scope["path"], "path")
+    check_text([part for pair in connection.query_params.multi_items() for part in pair], "query")
+
+
+def check_text(said: object, where: str) -> None:
+    """:raises InvalidInput: ``request.text_invalid``"""
+    text = unstorable(said)
+    if text is not None:
+        raise InvalidInput(
+            "request.text_invalid",
+            f"the {where} has a text with NUL or half a character: {text[:40]!a}",
+            hint="leave that character out",
+        )
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -31,7 +56,8 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _once(names: list[str], what: str) -> None:
-    if len(names) == len(set(names)):
-        return
-    twice = next(name for position, name in enumerate(names) if name in names[:position])
-    raise InvalidInput("request.said_twice", f"the {what} {twice[:40]!a} is there twice", hint="give it once")
+    seen = set[str]()
+    for name in names:
+        if name in seen:
+            raise InvalidInput("request.said_twice", f"the {what} {name[:40]!a} is there twice", hint="give it once")
+        seen.add(name)

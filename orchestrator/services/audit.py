@@ -19,7 +19,7 @@ from orchestrator.ports.files import NotedHead
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor as acting
 from orchestrator.services.known_names import names_of_things
-from orchestrator.services.refusal_bound import OF_STRANGERS, RefusalBound
+from orchestrator.services.refusal_bound import RefusalBound
 
 log = logging.getLogger(__name__)
 
@@ -38,11 +38,10 @@ class AuditService:
     """Where the head is written down outside the database; None: nowhere."""
     bound: RefusalBound = field(default_factory=RefusalBound)
 
-    def refused(self, action: str, subject: str, outcome: str) -> None:
-        """A request that changed nothing. Those of strangers are bounded; a later one says how many were left out."""
-        left_out: int | None = 0
-        if outcome.removeprefix("refused: ") in OF_STRANGERS:
-            left_out = self.bound.left_out(self.clock.now())
+    def refused(self, action: str, subject: str, outcome: str, *, of_stranger: bool) -> None:
+        """A request that changed nothing. Those of strangers, who were refused before anybody was known to ask, are
+        bounded whatever their code; a later one says how many were left out."""
+        left_out = self.bound.left_out(self.clock.now()) if of_stranger else 0
         if left_out is None:
             return
         with self.store.begin() as tx:

@@ -6,8 +6,6 @@ from __future__ import annotations
 from threading import Lock
 from typing import Final
 
-OF_STRANGERS: Final = frozenset({"peer.denied", "token.missing", "token.refused"})
-"""Codes of refusals before anybody was known."""
 MOST: Final = 60
 WINDOW_S: Final = 60.0
 

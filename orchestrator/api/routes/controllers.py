@@ -6,15 +6,18 @@ from __future__ import annotations
 import re
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Depends, Header
 from fastapi.responses import FileResponse
 
 from orchestrator.api.schemas.controllers import JoinAnswer, JoinBody
 from orchestrator.api.services import ServicesOf
+from orchestrator.api.unambiguous import say_it_once, storable_target
 from orchestrator.core.errors import Denied, NotFound
 from orchestrator.core.host_actions import ImageFormat
 
-router = APIRouter(prefix="/controllers", include_in_schema=False)
+router = APIRouter(
+    prefix="/controllers", include_in_schema=False, dependencies=[Depends(storable_target), Depends(say_it_once)]
+)
 
 _FILE: Final = re.compile(r"([0-9a-f]{64})\.(qcow2|raw)", re.ASCII)
 _PARTS: Final = 3

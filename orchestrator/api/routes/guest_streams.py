@@ -15,11 +15,11 @@ from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
 from orchestrator.api.auth import authorize
-from orchestrator.api.errors import problem
+from orchestrator.api.errors import refusal
 from orchestrator.api.parameters import only_known_parameters
 from orchestrator.api.refusals import subject_of
 from orchestrator.api.services import ServicesOf, TenantOf
-from orchestrator.api.telling import refusal_for_tenant, watches_pool
+from orchestrator.api.unambiguous import storable_target
 from orchestrator.core.errors import Conflict, Denied, InvalidInput, NotFound, VgpuctlError
 from orchestrator.core.tenant import DEFAULT_TENANT
 from orchestrator.ports.host import ByteStream
@@ -71,6 +71,7 @@ def _port(text: str) -> int:
 
 async def _serve(socket: WebSocket, services: Services, tenant: str, open_stream: Callable[[], ByteStream]) -> None:
     try:
+        await storable_target(socket)
         await authorize(socket)
         await only_known_parameters(socket)
         with stream_place(tenant):
@@ -78,9 +79,10 @@ async def _serve(socket: WebSocket, services: Services, tenant: str, open_stream
             await join(socket, stream, partial(authorize, socket))
     except VgpuctlError as error:
         subject, outcome = subject_of(ascii(socket.url.path)[1:-1], tenant), f"refused: {error.code}"
-        await to_thread.run_sync(partial(services.tenancy.audit.refused, "WEBSOCKET", subject, outcome))
-        told = error if watches_pool(getattr(socket.state, "caller", None)) else refusal_for_tenant(error)
-        await socket.send_denial_response(problem(told))
+        caller = getattr(socket.state, "caller", None)
+        refused = partial(services.tenancy.audit.refused, of_stranger=caller is None)
+        await to_thread.run_sync(refused, "WEBSOCKET", subject, outcome)
+        await socket.send_denial_response(refusal(error, caller))
 
 
 @contextmanager

@@ -64,7 +64,12 @@ def test_answers_are_timed_by_route_and_never_by_a_callers_own_text(app: FastAPI
         ask(app, "GET", path, uid=ME)
     text = ask(app, "GET", "/metrics", uid=ME).body
     counted = re.findall(r'vgpuctl_http_request_seconds_count\{route="([^"]*)",status="([0-9]+)"\} 1.0', text)
-    assert counted == [("GET /v1/vms", "200"), ("GET /v1/vms/{name}", "404"), ("none", "404"), ("GET /healthz", "200")]
+    for method in (*(f"M{number}X" for number in range(20)), "PUT", "TRACE", "vms"):
+        ask(app, method, "/v1/vms", uid=ME)
+    text = ask(app, "GET", "/metrics", uid=ME).body
+    labels = set(re.findall(r'route="([^"]*)"', text))
+    assert labels <= {f"{route.method} {route.path}" for route in app.state.routes.routes} | {"other"}
+    assert counted == [("GET /v1/vms", "200"), ("GET /v1/vms/{name}", "404"), ("other", "404"), ("GET /healthz", "200")]
     assert "planted-secret" not in text
 
 

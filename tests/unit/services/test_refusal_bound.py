@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,12 +32,12 @@ def test_a_clock_that_jumps_back_begins_a_new_window() -> None:
     assert [bound.left_out(now) for now in (100.0, 101.0, 5.0, 6.0)] == [0, None, 1, None]
 
 
-def test_strangers_cannot_fill_the_audit_and_members_are_always_written_down(tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", ["peer.denied", "request.no_such_path", "request.too_large", "any.other"])
+def test_strangers_cannot_fill_the_audit_and_members_are_always_written_down(tmp_path: Path, code: str) -> None:
     audit = real_tenancy(tmp_path).audit
     for _ in range(MOST + 40):
-        audit.refused("POST /v1/vms", "/v1/vms", "refused: peer.denied")
+        audit.refused("POST /v1/vms", "stranger", f"refused: {code}", of_stranger=True)
     for _ in range(MOST + 40):
-        audit.refused("POST /v1/vms", "/v1/vms", "refused: quota.exceeded")
-    outcomes = [record.outcome for record in audit.list(limit=1000)]
-    assert outcomes.count("refused: peer.denied") == MOST
-    assert outcomes.count("refused: quota.exceeded") == MOST + 40
+        audit.refused("POST /v1/vms", "member", f"refused: {code}", of_stranger=False)
+    subjects = [record.subject for record in audit.list(limit=1000)]
+    assert (subjects.count("stranger"), subjects.count("member")) == (MOST, MOST + 40)
