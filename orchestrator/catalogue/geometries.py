@@ -10,6 +10,7 @@ from orchestrator.catalogue.catalogue import Catalogue, near_names
 from orchestrator.core.geometry.build import MigRow, TypeRow, build_geometry
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.gpu_model import GpuModel
+from orchestrator.core.mig_profile import MigProfile
 
 KINDS = {
     "mig": "mig",
@@ -82,7 +83,14 @@ def mig_rows(catalogue: Catalogue, model: GpuModel) -> list[MigRow]:
     """The GPU-instance profiles of a model whose places are known."""
     return [
         MigRow(name=row.name, starts=row.starts, size=row.size, total_slots=row.total_slots,
-               max_instances=row.max_instances)
+               max_instances=row.max_instances, engines=_engines(row))
         for row in catalogue.profiles_of_model(model)
         if row.size is not None and row.total_slots is not None
     ]  # fmt: skip
+
+
+def _engines(row: MigProfile) -> tuple[tuple[str, int], ...]:
+    counts = (
+        ("nvdec", row.decoders), ("nvenc", row.encoders), ("jpeg", row.jpeg_engines), ("ofa", row.optical_flow_engines),
+    )  # fmt: skip
+    return tuple((kind, count) for kind, count in counts if count)

@@ -43,6 +43,8 @@ class MigRow:
     size: int
     total_slots: int
     max_instances: int
+    engines: tuple[tuple[str, int], ...] = ()
+    """(kind, how many an instance takes); nothing of a kind whose number is unknown."""
 
 
 def build_geometry(
@@ -111,8 +113,8 @@ def _mig_cut(memory_mib: int, mig: tuple[MigRow, ...], types: tuple[TypeRow, ...
     total = max(row.total_slots for row in mig)
     known = {row.name for row in mig}
     backed = [row for row in types if row.gi_profile in known]
-    places = {row.name: intervals(row.starts, row.size, at_most_one=_once(row)) for row in mig}
-    instances = MaskCut(MIG, "mig", total, memory_mib // total, places)
+    places = {row.name: intervals(row.starts, row.size, dict(row.engines) | _once(row)) for row in mig}
+    instances = MaskCut(MIG, "mig", total, memory_mib // total, places, _engines(mig))
     if any((row.max_per_gi or 1) > 1 for row in backed):
         return _nested_cut(memory_mib, instances, backed, options)
     for row in mig:
@@ -122,10 +124,20 @@ def _mig_cut(memory_mib: int, mig: tuple[MigRow, ...], types: tuple[TypeRow, ...
     return instances
 
 
-def _once(row: MigRow) -> str | None:
-    """A profile with room for several but a maximum of one uses engines that the GPU has once."""
+def _engines(mig: tuple[MigRow, ...]) -> dict[str, int]:
+    """What the GPU has of each: what the instances of one profile take together, of the profile that takes most."""
+    most: dict[str, int] = {}
+    for row in mig:
+        for kind, count in row.engines:
+            most[kind] = max(most.get(kind, 0), count * row.max_instances)
+        most.update(_once(row))
+    return most
+
+
+def _once(row: MigRow) -> dict[str, int]:
+    """A profile with room for several but a maximum of one takes something that the GPU has once, whatever it is."""
     room = len(row.starts) if row.size == 1 else _disjoint(row.starts, row.size)
-    return row.name.partition("+")[2] or "once" if row.max_instances == 1 and room > 1 else None
+    return {row.name.partition("+")[2] or "once": 1} if row.max_instances == 1 and room > 1 else {}
 
 
 def _disjoint(starts: tuple[int, ...], size: int) -> int:

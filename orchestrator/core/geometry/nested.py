@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -69,6 +69,8 @@ class NestedCut(Cut):
         state = tuple(sorted(found.values()))
         if bin(self._mask(state)).count("1") != sum(self.instances[i[1]].size for i in state):
             raise IllegalLayout(f"GPU instances of {self.name} overlap")
+        if not self.outer.has_engines(profile for _, profile, _, _ in state):
+            raise IllegalLayout(f"GPU instances of {self.name} take each other's engines")
         return state
 
     def _instance_of(self, place: Taken) -> tuple[int, str]:
@@ -97,12 +99,16 @@ class NestedCut(Cut):
             for item in here
             if item[1:3] == (inside.profile, shape) and item[3] < inside.per_instance
         ]
-        mask = self._mask(here)
-        for place in self.instances[inside.profile].masks:
-            if not mask & place:
-                new = (_lowest(place), inside.profile, shape, 1)
-                found.append(Choice(new[0], inside.size, tuple(sorted((*here, new)))))
+        for place in self._new_places(here, inside.profile):
+            new = (_lowest(place), inside.profile, shape, 1)
+            found.append(Choice(new[0], inside.size, tuple(sorted((*here, new)))))
         return tuple(found)
+
+    def _new_places(self, here: tuple[_Instance, ...], profile: str) -> Iterator[int]:
+        """Masks of free slots for one more GPU instance, while there are engines for it."""
+        if self.outer.has_engines((profile, *(instance[1] for instance in here))):
+            taken = self._mask(here)
+            yield from (place for place in self.instances[profile].masks if not taken & place)
 
     def real_start(self, taken: Iterable[Taken], choice: Choice) -> int:
         """The lowest free place on the grid of the choice's instance."""
@@ -124,10 +130,9 @@ class NestedCut(Cut):
         room = sum(
             (inside.per_instance - item[3]) * inside.size for item in here if item[1:3] == (inside.profile, shape)
         )
-        taken, cover = self._mask(here), 0
-        for place in self.instances[inside.profile].masks:
-            if not taken & place:
-                cover |= place
+        cover = 0
+        for place in self._new_places(here, inside.profile):
+            cover |= place
         return room + bin(cover).count("1")
 
 

@@ -11,7 +11,8 @@ from orchestrator.core.geometry.board import AnySetBoard, fabric_board
 from orchestrator.core.geometry.cut import Cut, IllegalLayout, Taken
 from orchestrator.core.geometry.equal_size import EqualSizeCut
 from orchestrator.core.geometry.geometry import Geometry
-from orchestrator.core.geometry.nested import NestedCut
+from orchestrator.core.geometry.mask_cut import MaskCut
+from orchestrator.core.geometry.nested import NestedCut, instances_of
 
 HGX = tuple(p.module_ids for p in shipped().partitions_of("HGX H100"))
 
@@ -58,6 +59,44 @@ def test_a_profile_that_needs_the_media_engines_fits_once() -> None:
     state = cut.classify([Taken("1g.5gb+me", 3, 1)])
     assert cut.choices(state, "1g.5gb+me") == ()
     assert len(cut.choices(state, "1g.5gb")) == 6
+
+
+@pytest.mark.parametrize(
+    ("model", "there", "refused", "left"),
+    [
+        ("RTX PRO 6000 Blackwell Server Edition", "1g.24gb+me.all", ("1g.24gb", "1g.24gb+me", "2g.48gb"), "1g.24gb-me"),
+        ("RTX PRO 6000 Blackwell Server Edition", "2g.48gb+me.all", ("1g.24gb", "2g.48gb+gfx"), "2g.48gb-me"),
+        ("RTX PRO 6000 Blackwell Server Edition", "1g.24gb+me", ("1g.24gb+me.all", "1g.24gb+me"), "2g.48gb"),
+        ("RTX PRO 6000 Blackwell Server Edition", "1g.24gb", ("1g.24gb+me.all", "2g.48gb+me.all"), "1g.24gb+me"),
+        ("A30", "2g.12gb+me", ("1g.6gb+me", "2g.12gb+me"), "2g.12gb"),
+        ("H100 SXM5 80GB", "1g.10gb+me", ("1g.10gb+me",), "3g.40gb"),
+    ],
+)
+def test_a_gpu_has_its_media_engines_once(model: str, there: str, refused: tuple[str, ...], left: str) -> None:
+    cut = cut_of(model, "mig")
+    state = cut.choices(cut.empty, there)[0].after
+    assert [shape for shape in refused if cut.choices(state, shape)] == []
+    assert cut.choices(state, left)
+    assert [cut.usable(state, shape) for shape in refused] == [0] * len(refused)
+
+
+@pytest.mark.parametrize("model", ["A100 SXM4 80GB", "A30", "H100 SXM5 80GB", "RTX PRO 6000 Blackwell Server Edition"])
+def test_no_packing_takes_more_engines_than_the_gpu_has(model: str) -> None:
+    catalogue = shipped()
+    rows = {row.name: row for row in catalogue.profiles_of_model(catalogue.model(model) or pytest.fail(model))}
+    cut = instances_of(cut_of(model, "mig"))
+    assert isinstance(cut, MaskCut)
+    for engine in ("decoders", "encoders", "jpeg_engines", "optical_flow_engines"):
+        taken = {name: getattr(row, engine) or 0 for name, row in rows.items()}
+        limit = max(taken[name] * row.max_instances for name, row in rows.items())
+        most = {cut.empty: 0}
+        for _ in range(cut.slots):
+            found = {
+                choice.after: max(most.get(choice.after, 0), count + taken[shape])
+                for state, count in most.items() for shape in cut.shapes for choice in cut.choices(state, shape)
+            }  # fmt: skip
+            most |= found
+        assert max(most.values()) <= limit, engine
 
 
 @pytest.mark.fault("F73")
