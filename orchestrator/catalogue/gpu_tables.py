@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from typing import Final
 
 from orchestrator.catalogue.catalogue import Catalogue, shipped
 from orchestrator.catalogue.geometries import mig_rows, type_rows
+from orchestrator.core.byte_cache import ByteCache
 from orchestrator.core.geometry.build import TypeRow, build_geometry
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.gpu_model import GpuModel
 from orchestrator.core.snapshot import GpuSnapshot, HostVgpuType
+from orchestrator.core.units import MIB
 from orchestrator.core.vgpu_type import is_vgpu_type_name, parse_vgpu_type_name
 
 _NONE: frozenset[str] = frozenset()
@@ -41,6 +43,11 @@ class GpuTables:
     on_nvswitch: bool = False
     """Whether its model sits on NVSwitch baseboards."""
 
+    @property
+    def size(self) -> int:
+        """About how many bytes they take: a host's driver says how many types there are."""
+        return 16384 + 2048 * (len(self.now.options) + len(self.ever.options))
+
 
 Tables = Callable[[GpuSnapshot], GpuTables]
 
@@ -55,7 +62,16 @@ def tables_of(gpu: GpuSnapshot) -> GpuTables:
         gpu.framework not in {"none", "passthrough"}, gpu.mig_enabled is True,
         gpu.backs_vgpus_with_mig, gpu.heterogeneous,
     )  # fmt: skip
-    return _tables(shipped(), seen)
+    known = shipped()
+    kept = _KEPT.get((known, seen))
+    if kept is None:
+        kept = _tables(known, seen)
+        _KEPT.put((known, seen), kept, kept.size)
+    return kept
+
+
+_KEPT: Final = ByteCache[GpuTables](64 * MIB)
+"""A fleet has few kinds of GPUs, and much is asked about all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +89,7 @@ class _Seen:
     heterogeneous: bool | None
 
 
-@lru_cache(maxsize=256)
 def _tables(known: Catalogue, seen: _Seen) -> GpuTables:
-    """A fleet has few kinds of GPUs, and much is asked about all of them."""
     model = _model(known, seen)
     rows = type_rows(known, model) if model is not None else []
     types = _types(seen.types, rows)

@@ -29,7 +29,7 @@ def fact_findings(host: Host, snapshot: HostSnapshot) -> Iterator[Finding]:
             yield _finding(host, gpu, found)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def _differences(like: GpuSnapshot) -> tuple[Disagreement, ...]:
     """Of all GPUs that are alike."""
     return tuple(one for one in reconcile_types(shipped(), like).disagreements if one.kind in _TOLD)

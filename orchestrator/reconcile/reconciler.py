@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from time import monotonic
 from typing import Final
 
 from orchestrator.core.contained import Contained
@@ -58,6 +59,8 @@ class Reconciler:
     """How long a round takes at most. A look that is under way then goes on, and the next rounds leave it out."""
     silent_timeout_s: float = 5.0
     """And how long for those that did not answer the last time."""
+    between_s: float = 1.0
+    """Least time from look to look at a host that says that something happened."""
     _pool: ThreadPoolExecutor = field(init=False)
     _silent_pool: ThreadPoolExecutor = field(init=False)
     """Hosts that do not answer take their time here: however many are down, the others are looked at as before."""
@@ -65,6 +68,8 @@ class Reconciler:
     _under_way: set[str] = field(init=False, default_factory=set)
     _happened: set[str] = field(init=False, default_factory=set)
     """Hosts of which something was told that no look has begun after."""
+    _began: dict[str, float] = field(init=False, default_factory=dict)
+    """When the newest look at a host did (monotonic); of hosts that told something."""
     _closed: threading.Event = field(init=False, default_factory=threading.Event)
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
@@ -80,6 +85,9 @@ class Reconciler:
 
         :raises WorldError: the database was away for one of them"""
         hosts, quiet = self._quiet.read(self.clock.now())
+        with self._lock:
+            for name in self._began.keys() - {one.host.name for one in hosts}:
+                del self._began[name]
         by_state = {"unreachable": list[Standing](), "other": list[Standing]()}
         for one in hosts:
             by_state["unreachable" if one.host.state == "unreachable" else "other"].append(one)
@@ -101,7 +109,24 @@ class Reconciler:
         with self._lock:
             told_already = name in self._happened
             self._happened.add(name)
-            if not (told_already or name in self._under_way or self._closed.is_set()):
+            if not (told_already or name in self._under_way):
+                self._look_soon(name)
+
+    def _look_soon(self, name: str) -> None:
+        """Inside the lock. A host that tells without a pause is looked at no more often than ``between_s`` allows."""
+        if self._closed.is_set():
+            return
+        wait_s = self._began.get(name, 0.0) + self.between_s - monotonic()
+        if wait_s <= 0:
+            self._pool.submit(self._one, name)
+            return
+        timer = threading.Timer(wait_s, self._look_now, (name,))
+        timer.daemon = True
+        timer.start()
+
+    def _look_now(self, name: str) -> None:
+        with self._lock:
+            if name in self._happened and name not in self._under_way and not self._closed.is_set():
                 self._pool.submit(self._one, name)
 
     def _look(self, quiet: Container[str], asked: bool, standing: Standing) -> None:
@@ -129,14 +154,15 @@ class Reconciler:
             if free:
                 self._under_way.add(name)
                 self._happened.discard(name)
+                self._began[name] = monotonic()
         try:
             yield free
         finally:
             if free:
                 with self._lock:
                     self._under_way.discard(name)
-                    if name in self._happened and not self._closed.is_set():
-                        self._pool.submit(self._one, name)
+                    if name in self._happened:
+                        self._look_soon(name)
 
     def observe(self, name: str) -> None:
         """See the host, compare, write down, end leases, repair what is safe. What one part makes of a host's answers

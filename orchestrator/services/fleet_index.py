@@ -19,6 +19,7 @@ from orchestrator.core.isolation import DEFAULT_ISOLATION, Isolation
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.views import HostView
+from orchestrator.core.units import MIB
 from orchestrator.core.vm import Vm
 from orchestrator.ports.store.fleet import HostRecord
 from orchestrator.ports.store.transaction import Store
@@ -28,6 +29,8 @@ from orchestrator.services.known_profiles import KnownProfiles, OfferedTypes
 
 _MANY = 1000
 """From so many hosts on it is quicker to read all."""
+_SPARE_BYTES = 32 * MIB
+"""What the engine may have met beside what is there now."""
 
 
 @contextmanager
@@ -104,6 +107,8 @@ class FleetIndex:
         self._known = KnownProfiles(profiles=shipped_profiles(), types=frozenset())
         self._reserved: dict[str, Reservation] = {}
         self._engine = PlacementEngine()
+        self._least = 0
+        """Bytes of what the engine had met when it was made."""
         self._fleet: Fleet | None = None
 
     @contextmanager
@@ -173,9 +178,16 @@ class FleetIndex:
         with _kept_for_good(at_once=first):
             for name in sorted(names):
                 self._keep(name, found.get(name))
+        if self._engine.fleet.size > 2 * self._least + _SPARE_BYTES:
+            self._forget()
         self._position = changes.position
         self._stamps.update(changes.stamps)
         self._stale.clear()
+
+    def _forget(self) -> None:
+        """All that was met and is no more: GPUs that are cut in other ways at each look would fill the memory."""
+        self._engine = PlacementEngine(one.view for one in self._viewed.values())
+        self._least = self._engine.fleet.size
 
     def _learn(self, offerings: tuple[Offering, ...], isolations: dict[str, Isolation]) -> None:
         """They say which VMs may be moved, and with whom they may be."""

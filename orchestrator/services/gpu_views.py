@@ -3,20 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Final
 
 from orchestrator.catalogue.gpu_tables import GpuTables, Tables, tables_of
 from orchestrator.core.advice.alike import KnownRooms
 from orchestrator.core.bridges import Uplink
-from orchestrator.core.fabric import FabricSnapshot
+from orchestrator.core.byte_cache import ByteCache
 from orchestrator.core.host_facts import HostFacts
 from orchestrator.core.isolation import Isolation
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.views import GpuView, HostView, Occupied
 from orchestrator.core.snapshot import GpuSnapshot, HostVgpuType
+from orchestrator.core.units import MIB
 from orchestrator.core.vm import Vm
 from orchestrator.ports.store.fleet import HostRecord
 from orchestrator.services.fabric import reason_not_joined
@@ -24,7 +25,11 @@ from orchestrator.services.fleet_view import Overcommit, free_on_host, gpu_view
 from orchestrator.services.nic_rooms import with_nics
 from orchestrator.services.node_rooms import vms_coming, with_nodes
 
-_MAX_KEPT = 65_536
+_KNOWN_BYTES: Final = 64 * MIB
+_IDLE_BYTES: Final = 64 * MIB
+"""Enough for 16,000 GPUs."""
+_VIEW_BYTES: Final = 2048
+"""Of a view of a GPU that holds nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +68,10 @@ class Viewer:
     overcommit: Overcommit
     tables: Tables = tables_of
     rooms: KnownRooms = field(init=False, default_factory=KnownRooms)
-    _known: dict[Hashable, tuple[tuple[HostVgpuType, ...], GpuTables]] = field(init=False, default_factory=dict)
-    _idle: dict[tuple[int, bool, FabricSnapshot | None], tuple[GpuSnapshot, GpuView]] = field(
-        init=False, default_factory=dict
+    _known: ByteCache[tuple[tuple[HostVgpuType, ...], GpuTables]] = field(
+        init=False, default_factory=lambda: ByteCache(_KNOWN_BYTES)
     )
+    _idle: ByteCache[tuple[GpuSnapshot, GpuView]] = field(init=False, default_factory=lambda: ByteCache(_IDLE_BYTES))
 
     def view(self, seen: HostRecord, facts: HostFacts, rules: SiteRules) -> Viewed:
         narrow = free_on_host(seen, facts, self.overcommit)
@@ -100,10 +105,11 @@ class Viewer:
                 views.append(made(gpu, found))
                 continue
             key = (id(gpu), gpu.address in managed, facts.fabric)
-            if key not in self._idle:
-                _make_room(self._idle)
-                self._idle[key] = (gpu, made(gpu, found))  # with the GPU, as another may get its id once it is gone
-            views.append(self._idle[key][1])
+            kept = self._idle.get(key)
+            if kept is None:
+                kept = gpu, made(gpu, found)  # with the GPU, as another may get its id once it is gone
+                self._idle.put(key, kept, _VIEW_BYTES)
+            views.append(kept[1])
         return tuple(views)
 
     def _tables_of(self, gpu: GpuSnapshot) -> GpuTables:
@@ -111,10 +117,11 @@ class Viewer:
             id(gpu.types), gpu.model, gpu.memory_mib, gpu.pci_device, gpu.pci_subsystem_device, gpu.framework,
             gpu.mig_enabled, gpu.heterogeneous,
         )  # fmt: skip
-        if key not in self._known:
-            _make_room(self._known)
-            self._known[key] = (gpu.types, self.tables(gpu))
-        return self._known[key][1]
+        kept = self._known.get(key)
+        if kept is None:
+            kept = gpu.types, self.tables(gpu)
+            self._known.put(key, kept, kept[1].size)
+        return kept[1]
 
 
 def _ruled(item: Occupied, vm: Vm | None, offering: Offering | None, rules: SiteRules) -> Occupied:
@@ -130,11 +137,6 @@ def _ruled(item: Occupied, vm: Vm | None, offering: Offering | None, rules: Site
         isolation=rules.apart(item.tenant) if item.tenant else None,
         nic=vm.nic.card if vm is not None and vm.nic is not None else "",
     )
-
-
-def _make_room(kept: dict[Any, Any]) -> None:
-    if len(kept) >= _MAX_KEPT:
-        kept.clear()
 
 
 def _partitions(facts: HostFacts, gpus: tuple[GpuView, ...], tables: list[GpuTables]) -> tuple[tuple[int, ...], ...]:

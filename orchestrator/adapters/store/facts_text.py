@@ -3,19 +3,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, replace
-from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
 from orchestrator.core.bridges import Bridge
+from orchestrator.core.byte_cache import ByteCache
 from orchestrator.core.cpus import NumaNode
 from orchestrator.core.fabric import FabricSnapshot
 from orchestrator.core.host_facts import HostFacts
 from orchestrator.core.nic import HostNic
 from orchestrator.core.snapshot import GpuSnapshot
+from orchestrator.core.units import MIB
 
 _OWN: Final = {"address", "numa_node", "module_id", "parents", "instances", "problems", "bridges"}
 """What tells the GPUs of a host apart; the rest is alike for all of a kind."""
@@ -53,26 +55,42 @@ def facts_from_text(text: str, disk_bytes: int) -> HostFacts:
         unconfined=found.get("unconfined", False),
         bridges=tuple(Bridge(**{**one, "vlans": tuple(one["vlans"])}) for one in found.get("bridges", ())),
         fabric=_FABRIC.validate_python(found.get("fabric")),
-        nodes=tuple(_node(text) for text in found.get("nodes", ())),
+        nodes=tuple(_kept(_NODES, text, _NODE.validate_json) for text in found.get("nodes", ())),
         uefi=found.get("uefi", False),
-        nics=tuple(_nic(text) for text in found.get("nics", ())),
+        nics=tuple(_kept(_NICS, text, _NIC.validate_json) for text in found.get("nics", ())),
     )
 
 
-@lru_cache(maxsize=1024)
-def _node(text: str) -> NumaNode:
-    return _NODE.validate_json(text)
+V = TypeVar("V")
+_PER_LETTER: Final = 8
+"""Bytes that a letter of text takes as the objects that are made of it."""
+_NODES: Final = ByteCache[NumaNode](16 * MIB)
+_NICS: Final = ByteCache[HostNic](16 * MIB)
+_KINDS: Final = ByteCache[GpuSnapshot](32 * MIB)
+_GPUS: Final = ByteCache[tuple[GpuSnapshot, GpuSnapshot]](128 * MIB)
+"""With the kind that its types are of. Enough for 8,000 GPUs with some vGPUs each."""
 
 
-@lru_cache(maxsize=1024)
-def _nic(text: str) -> HostNic:
-    return _NIC.validate_json(text)
+def _kept(cache: ByteCache[V], text: str, read: Callable[[str], V]) -> V:
+    found = cache.get(text)
+    if found is None:
+        found = read(text)
+        cache.put(text, found, _PER_LETTER * len(text))
+    return found
 
 
-@lru_cache(maxsize=65_536)
 def _gpu(kind: str, own: str) -> GpuSnapshot:
     """One object for equal GPUs, so that what is worked out for one of them is found again for the next."""
-    bare = _kind(kind)
+    bare = _kept(_KINDS, kind, _bare)
+    kept = _GPUS.get((id(bare), own))
+    if kept is not None and kept[0] is bare:
+        return kept[1]
+    made = _made(bare, own)
+    _GPUS.put((id(bare), own), (bare, made), 1024 + _PER_LETTER * len(own))
+    return made
+
+
+def _made(bare: GpuSnapshot, own: str) -> GpuSnapshot:
     mine: dict[str, Any] = from_json(own)
     if not mine["parents"] and not mine.get("instances"):
         ports = tuple(mine.get("bridges", ()))  # a server that did not ask has written none
@@ -82,8 +100,7 @@ def _gpu(kind: str, own: str) -> GpuSnapshot:
     return replace(read, types=bare.types)
 
 
-@lru_cache(maxsize=1024)
-def _kind(text: str) -> GpuSnapshot:
+def _bare(text: str) -> GpuSnapshot:
     read: GpuSnapshot = _GPU.validate_python(
         {
             **from_json(text),

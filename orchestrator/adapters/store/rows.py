@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
+from sys import getsizeof
 from typing import Any, Final
 
 from pydantic import TypeAdapter
@@ -15,6 +15,7 @@ from sqlalchemy import Row, Text, cast
 
 from orchestrator.adapters.store.tables import hosts, vms
 from orchestrator.core.bridges import Uplink
+from orchestrator.core.byte_cache import ByteCache
 from orchestrator.core.claim import Claim, DeviceClaim
 from orchestrator.core.cpu_place import CpuPlace
 from orchestrator.core.cpus import cpus_text, parse_cpus
@@ -29,6 +30,7 @@ from orchestrator.core.network import Network
 from orchestrator.core.nic import NicPlace
 from orchestrator.core.offering import Offering
 from orchestrator.core.operation import FINISHED, HostWait, Operation, StepRecord
+from orchestrator.core.units import MIB
 from orchestrator.core.vm import Vm, VmSpec
 
 AnyRow = Row[Any]
@@ -111,14 +113,30 @@ _cpus_of: Final = TypeAdapter(CpuPlace).validator.validate_json
 _nic_of: Final = TypeAdapter(NicPlace).validator.validate_json
 
 
+_VMS: Final = ByteCache[tuple[tuple[Any, ...], Vm]](192 * MIB)
+"""By id, as it was read last: planning reads all VMs, and hardly one has changed since. Enough for 20,000 of the usual
+size; one may have keys and user data of a megabyte."""
+_VM_BYTES: Final = 2048
+"""Of a VM without its texts."""
+
+
 def vm_of(row: AnyRow) -> Vm:
     """``row``: of :data:`VM_COLUMNS`."""
-    return _vm_of(tuple(row))
+    columns = tuple(row)
+    kept = _VMS.get(columns[0])
+    if kept is not None and kept[0] == columns:
+        return kept[1]
+    vm = _vm_of(columns)
+    _VMS.put(columns[0], (columns, vm), _VM_BYTES + 2 * sum(map(getsizeof, columns)))
+    return vm
 
 
-@lru_cache(maxsize=20_000)
+def forget_vm(vm_id: str) -> None:
+    """It is gone."""
+    _VMS.drop(vm_id)
+
+
 def _vm_of(columns: tuple[Any, ...]) -> Vm:
-    """Planning reads all VMs, and hardly one has changed since: the same row is the same value."""
     vm_id, spec, state, host, devices, addresses, operation, created_at, wanted, lease_end, deallocated, *kept = columns
     cpus, firmware, nic = kept
     return Vm(

@@ -12,7 +12,7 @@ from typing import Any, Final
 from sqlalchemy import Executable, Select, Text, and_, bindparam, cast, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from orchestrator.adapters.store.rows import VM_COLUMNS, AnyRow, claim_of, vm_of, vm_values
+from orchestrator.adapters.store.rows import VM_COLUMNS, AnyRow, claim_of, forget_vm, vm_of, vm_values
 from orchestrator.adapters.store.statements import OfFew, Statements, kept
 from orchestrator.adapters.store.tables import (
     cpu_claims,
@@ -168,6 +168,7 @@ class SqlVms:
         for gone in map(vm_of, self._db.execute(_REMOVE, {"its_id": vm_id})):
             self._usage.touch(gone.host)
             self._tenants.change(gone.spec.tenant, amounts_of(gone), {})
+            forget_vm(vm_id)
 
 
 def _exists(name: str) -> Conflict:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from orchestrator.core.byte_cache import ByteCache
 from orchestrator.core.errors import Reason
 from orchestrator.core.geometry.cut import Cut
 from orchestrator.core.geometry.minimum import minimum_bins
@@ -15,11 +16,12 @@ from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.nodes import needed
 from orchestrator.core.placement.reasons import leading_reason
 from orchestrator.core.placement.views import GpuView, HostView, Request
+from orchestrator.core.units import MIB
 
 _MAX_ON_A_GPU = 1_000
 """More than any GPU is cut into."""
-_MAX_KINDS = 65_536
-"""Kinds, and answers, that are kept."""
+_ANSWER_BYTES = 256
+"""One request is asked of all kinds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,27 +38,37 @@ class KnownRooms:
 
     def __init__(self) -> None:
         self._count = 0
-        self._numbers: dict[Hashable, int] = {}
-        self._found: dict[tuple[int, Request], tuple[int, int]] = {}
+        self._geometries = ByteCache[int](16 * MIB)
+        self._numbers = ByteCache[int](32 * MIB)
+        self._found = ByteCache[tuple[int, int]](64 * MIB)
 
     def number_of(self, host: HostView) -> int:
         """Of the host's kind: the same for all that are alike."""
-        key = _room_of(host), tuple(gpu.geometry.key for gpu in host.gpus)
-        if key not in self._numbers:
-            if len(self._numbers) >= _MAX_KINDS:
-                self._numbers.clear()
-            self._count += 1
-            self._numbers[key] = self._count
-        return self._numbers[key]
+        geometries = tuple(self._number(self._geometries, one.geometry.key, _size_of(one)) for one in host.gpus)
+        held = sum(len(one.occupied) for one in host.gpus)
+        vlans = sum(1 + len(one.vlans) for one in host.bridges)
+        return self._number(self._numbers, (_room_of(host), geometries), 2048 + 512 * held + 128 * vlans)
+
+    def _number(self, numbers: ByteCache[int], key: Hashable, size: int) -> int:
+        """One that nothing else has had."""
+        number = numbers.get(key)
+        if number is None:
+            self._count = number = self._count + 1
+            numbers.put(key, number, size)
+        return number
 
     def room(self, kind: Kind, request: Request, find: Callable[[Kind, Request], tuple[int, int]]) -> tuple[int, int]:
         """VMs like ``request`` that fit on one host of the kind, and the most that ever could."""
         key = kind.number, request
-        if key not in self._found:
-            if len(self._found) >= _MAX_KINDS:
-                self._found.clear()
-            self._found[key] = find(kind, request)
-        return self._found[key]
+        found = self._found.get(key)
+        if found is None:
+            found = find(kind, request)
+            self._found.put(key, found, _ANSWER_BYTES)
+        return found
+
+
+def _size_of(gpu: GpuView) -> int:
+    return 1024 + 256 * len(gpu.geometry.options)
 
 
 def kinds_of(hosts: Iterable[tuple[int, HostView]]) -> tuple[Kind, ...]:

@@ -110,6 +110,8 @@ class Fleet:
         self.gpus: list[Gpu] = []
         self.tables: list[StateTable] = []
         self.boards: list[Board] = []
+        self.size = 0
+        """About how many bytes all tables and groups take that were ever met: they are never given up."""
         self.active = 0
         """GPUs that hold something."""
         self.usable: dict[int, int] = {}
@@ -204,6 +206,7 @@ class Fleet:
             table = self._table_keys[key] = StateTable(gpu.geometry, len(self.tables))
             self.tables.append(table)
             self.members.append([{}])
+            self.size += 4096 + 2048 * len(gpu.geometry.options)
         return table
 
     def _board(self, view: HostView, tables: tuple[StateTable, ...]) -> Board:
@@ -329,6 +332,7 @@ class Fleet:
             group = Group(len(self.groups), self.boards[host.board], host.busy, host.closed, host.used)
             self._group_keys[key] = group
             self.groups.append(group)
+            self.size += 8192
             self.on_group(group)
         return group
 

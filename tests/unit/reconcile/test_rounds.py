@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, event
@@ -78,7 +80,7 @@ def test_who_tells_of_a_host_that_does_not_answer_waits_for_nothing_and_it_is_lo
             ended.release()
 
     observer = Heard(store=plane.store, link=hosts, clock=plane.world.clock)
-    reconciler: Reconciler = replace(plane.reconciler, observer=observer, at_once=2)
+    reconciler: Reconciler = replace(plane.reconciler, observer=observer, at_once=2, between_s=0.05)
     for _ in range(3):
         reconciler.observe_soon("down0")
     assert begun.acquire(timeout=LIMIT_S)
@@ -90,6 +92,31 @@ def test_who_tells_of_a_host_that_does_not_answer_waits_for_nothing_and_it_is_lo
         assert ended.acquire(timeout=LIMIT_S)
     reconciler.close()
     assert hosts.observed["down0"] == 2
+    plane.store.close()
+
+
+def test_a_host_that_tells_without_a_pause_is_looked_at_no_more_often_than_others_bear(tmp_path: Path) -> None:
+    plane = control_plane(tmp_path)
+    plane.add_host(T4_HOST)
+    began = list[float]()
+
+    class Timed(HostObserver):
+        def observe(self, name: str) -> None:
+            began.append(time.monotonic())
+            super().observe(name)
+
+    observer = Timed(store=plane.store, link=plane.hosts, clock=plane.world.clock)
+    reconciler: Reconciler = replace(plane.reconciler, observer=observer, between_s=0.1)
+    told_until = time.monotonic() + 0.45
+    while (last := time.monotonic()) < told_until:
+        reconciler.observe_soon(T4_HOST)
+    deadline = time.monotonic() + LIMIT_S
+    while began[-1] < last and time.monotonic() < deadline:
+        time.sleep(0.01)
+    reconciler.close()
+    assert began[-1] >= last, "what it told last was not looked at"
+    assert len(began) <= 7
+    assert min(later - earlier for earlier, later in pairwise(began)) > 0.08
     plane.store.close()
 
 
