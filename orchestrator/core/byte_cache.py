@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
@@ -11,7 +10,8 @@ V = TypeVar("V")
 
 
 class ByteCache(Generic[V]):
-    """Those that nobody asked for go first. Safe for many threads.
+    """Those that nobody asked for go first. Many threads may use one: where two meet, a few bytes are counted wrong
+    until the next half is full, and whoever keeps what changes under its key compares what it gets.
 
     Two halves: what is asked for is in the newer one or moves there, and a full newer one takes the place of the older
     one. So a question costs a look-up or two, and nothing is sorted.
@@ -22,7 +22,6 @@ class ByteCache(Generic[V]):
         self._newer: dict[Hashable, tuple[V, int]] = {}
         self._older: dict[Hashable, tuple[V, int]] = {}
         self._bytes = 0
-        self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> V | None:
         """None: it has to be made."""
@@ -32,27 +31,7 @@ class ByteCache(Generic[V]):
     def put(self, key: Hashable, value: V, size: int) -> None:
         """In place of what was kept by that key. ``size``: about how many bytes both take; what is larger than half of
         all is not kept."""
-        with self._lock:
-            self._keep(key, value, size)
-
-    def drop(self, key: Hashable) -> None:
-        """Gone already is fine."""
-        with self._lock:
-            self._bytes -= self._newer.pop(key, (None, 0))[1]
-            self._older.pop(key, None)
-
-    def _moved(self, key: Hashable) -> V | None:
-        with self._lock:
-            kept = self._newer.get(key) or self._older.get(key)
-            if kept is None:
-                return None
-            self._keep(key, *kept)
-            return kept[0]
-
-    def _keep(self, key: Hashable, value: V, size: int) -> None:
-        _, before = self._newer.pop(key, (None, 0))
-        self._older.pop(key, None)
-        self._bytes -= before
+        self.drop(key)
         if size > self._half:
             return
         if self._bytes + size > self._half:
@@ -60,8 +39,19 @@ class ByteCache(Generic[V]):
         self._newer[key] = value, size
         self._bytes += size
 
+    def drop(self, key: Hashable) -> None:
+        """Gone already is fine."""
+        self._bytes -= self._newer.pop(key, (None, 0))[1]
+        self._older.pop(key, None)
+
+    def _moved(self, key: Hashable) -> V | None:
+        kept = self._older.get(key)
+        if kept is None:
+            return None
+        self.put(key, *kept)
+        return kept[0]
+
     @property
     def size(self) -> int:
         """Bytes of all that is kept, as they were told."""
-        with self._lock:
-            return self._bytes + sum(size for _, size in self._older.values())
+        return self._bytes + sum(size for _, size in list(self._older.values()))
