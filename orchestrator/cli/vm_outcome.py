@@ -36,7 +36,13 @@ def outcome_of(session: CliSession, started: Json, tenant: str, *, wait: bool) -
         follow(session, started["provisioning"])
     vm = session.client.vm(started["name"], tenant)
     so_already = started["existing"] and started["operation"] is None
-    return vm, [f"{shown(vm['name'])} is {shown(vm['state'])} already"] if so_already else details(vm)
+    return vm, [_as_it_is(vm)] if so_already else details(vm)
+
+
+def _as_it_is(vm: Mapping[str, Any]) -> str:
+    if vm["state"] == "stopped" and vm["planned_stop"] is not None:
+        return f"{shown(vm['name'])} is stopped for a driver upgrade, and starts again when its host has the driver"
+    return f"{shown(vm['name'])} is {shown(vm['state'])} already"
 
 
 def started_lines(started: Mapping[str, Any]) -> list[str]:

@@ -34,6 +34,8 @@ them."""
 UNDER_WAY: Final[frozenset[HostPhase]] = frozenset({"emptying", "swapping", "rebooting", "refilling"})
 BAD: Final[frozenset[HostPhase]] = frozenset({"rolled_back", "failed", "kept"})
 ENDED: Final[frozenset[HostPhase]] = BAD | {"done"}
+MAX_TRIES: Final = 3
+"""So often a VM is stopped, or started again, before its host counts as one where that fails."""
 REBOOTING: Final = "rebooting"
 """Begins what a swap says of itself while it waits for its host's reboot."""
 OVER: Final[frozenset[UpgradeState]] = frozenset({"aborted", "done"})
@@ -48,9 +50,9 @@ class HostUpgrade:
     outcome: HostPhase | None = None
     """While it is refilled: what it ends as."""
     vms: tuple[str, ...] = ()
-    """Ids of the VMs that ran there and run again afterwards."""
-    operations: tuple[str, ...] = ()
-    """Of the phase that it is in."""
+    """Ids of the VMs that ran there. Those that are still wanted running then run again afterwards."""
+    tries: tuple[str, ...] = ()
+    """Ids of VMs, one for each operation that was begun for them in the phase that it is in."""
     swap: str | None = None
     """The operation that swaps its driver."""
     why: str = ""
@@ -92,6 +94,15 @@ class DriverUpgrade:
     def put(self, changed: HostUpgrade) -> DriverUpgrade:
         """With that host so."""
         return replace(self, hosts=tuple(changed if one.host == changed.host else one for one in self.hosts))
+
+
+def held_vms(upgrade: DriverUpgrade | None, host: str) -> frozenset[str]:
+    """Ids of the VMs of that host that are stopped for the upgrade now, or are to be, or start again. What is wanted of
+    them is still what their users said last."""
+    if upgrade is None:
+        return frozenset()
+    there = (one for one in upgrade.hosts if one.host == host and one.phase in UNDER_WAY)
+    return frozenset(vm for one in there for vm in one.vms)
 
 
 def is_out(one: HostUpgrade) -> bool:

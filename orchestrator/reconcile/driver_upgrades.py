@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 from orchestrator.core.driver_upgrade import (
+    MAX_TRIES,
     UNDER_WAY,
     DriverUpgrade,
     HostPhase,
@@ -23,14 +25,17 @@ from orchestrator.core.host import Host
 from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.vm import Vm, VmState
 from orchestrator.operations.steps.driver import PROVISION
+from orchestrator.operations.stuck import waits_for_its_host
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.store.transaction import Store, Transaction
-from orchestrator.services.begin import before, held_by, new_operation, record
+from orchestrator.services.begin import before, new_operation, record
 from orchestrator.services.deallocating import idle
-from orchestrator.services.driver_upgrades import swap_of
+from orchestrator.services.driver_upgrades import GONE, swap_of
 from orchestrator.services.host_provisioning import begin_swap, check_free, needs_base
 from orchestrator.services.upgrade_waits import AT_REST, waits_of
+
+_GIVEN_UP: Final = "the host was given up"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,36 +102,47 @@ class _Work:
         if not host.cordoned or host.cordoned_for is not None:  # what a person said stays
             why = f"the driver upgrade to {self._upgrade.version}"
             self._tx.hosts.update(replace(host, cordoned=True, cordoned_for=why))
-        return replace(one, phase="emptying", began_at=self._clock.now())
+        there = () if self._upgrade.policy == "wait" else self._tx.vms.list(host=one.host)
+        ran = tuple(vm.id for vm in there if vm.state == "running" and vm.wanted == "running")
+        return replace(one, phase="emptying", vms=ran, began_at=self._clock.now())
 
     def _emptied(self, one: HostUpgrade) -> HostUpgrade:
         """VMs are stopped, or waited for; then the driver's turn comes."""
         host = self._host(one)
         if host is None:
-            return self._failed(one, "the host is gone")
-        stopped = [self._tx.operations.get(name).operation for name in one.operations]
-        if any(operation.state in FINISHED - {"done"} for operation in stopped):
-            return self._refill(one, "kept", "a VM could not be stopped")
-        there = self._tx.vms.list(host=one.host)
-        if ended := [vm for vm in there if _left_its_devices(vm) and idle(self._tx, vm)]:
-            return replace(one, operations=(*one.operations, *(self._vm_operation(vm, "stop_vm") for vm in ended)))
-        vms = [vm for vm in there if vm.state not in AT_REST]
-        if any(vm.state == "stuck" for vm in vms):
-            return self._refill(one, "kept", f"VM {vms[0].full_name} is stuck")
-        if vms:
-            return self._leave(one, vms)
-        if any(operation.state not in FINISHED for operation in stopped):
-            return one
+            return self._failed(one, _GIVEN_UP)
+        if self._upgrade.state == "aborted":
+            return self._refill(one, "kept", "the upgrade was aborted before its driver's turn")
+        leaving = [vm for vm in self._tx.vms.list(host=one.host) if self._has_to_leave(one, vm)]
+        if stuck := [vm.full_name for vm in leaving if self._is_stuck(vm)]:
+            return self._refill(one, "kept", f"VM {', '.join(stuck)} is stuck")
+        ready = [vm for vm in leaving if self._may_be_stopped(vm) and idle(self._tx, vm)]
+        if refused := [vm.full_name for vm in ready if one.tries.count(vm.id) >= MAX_TRIES]:
+            return self._refill(one, "kept", f"VM {', '.join(refused)} could not be stopped")
+        if leaving:
+            ran = [vm.id for vm in ready if vm.state == "running" and vm.id not in one.vms]
+            return replace(self._tried(one, ready, "stop_vm"), vms=(*one.vms, *ran))
         if not one.vms and not self._upgrade.is_open(self._clock.now()):
             return one  # nobody waits for it; a host whose VMs were stopped goes on
         return self._swap(one, host)
 
-    def _leave(self, one: HostUpgrade, vms: Sequence[Vm]) -> HostUpgrade:
-        ready = [vm for vm in vms if vm.state == "running" and vm.id not in one.vms and idle(self._tx, vm)]
-        if self._upgrade.policy == "wait" or not ready:
-            return one
-        begun = [self._vm_operation(vm, "stop_vm") for vm in ready]
-        return replace(one, vms=(*one.vms, *(vm.id for vm in ready)), operations=(*one.operations, *begun))
+    def _has_to_leave(self, one: HostUpgrade, vm: Vm) -> bool:
+        """It runs, or is about to; or its guest has ended by itself, and its vGPU is still in the driver's way."""
+        if vm.state not in AT_REST:
+            return True
+        may_have = vm.state == "stopped" and vm.deallocated is None and (vm.wanted == "running" or vm.id in one.vms)
+        if not may_have:
+            return False
+        last = None if vm.operation is None else self._tx.operations.get(vm.operation).operation
+        return last is None or (last.kind, last.state) != ("stop_vm", "done")
+
+    def _may_be_stopped(self, vm: Vm) -> bool:
+        return vm.state == "stopped" or (vm.state == "running" and self._upgrade.policy != "wait")
+
+    def _is_stuck(self, vm: Vm) -> bool:
+        """Until a person decides; not one that goes on when its host is back."""
+        stuck = self._tx.operations.stuck_about(vm.id)
+        return any(not waits_for_its_host(operation) for operation in stuck)
 
     def _swap(self, one: HostUpgrade, host: Host) -> HostUpgrade:
         try:
@@ -141,10 +157,13 @@ class _Work:
             swap = replace(swap, reboot=True, base=needs_base(self._tx, host))
         operation = begin_swap(self._tx, host, "upgrade_driver", swap, clock=self._clock, ids=self._ids)
         self.begun.append(operation.id)
-        return replace(one, phase="swapping", swap=operation.id, operations=())
+        return replace(one, phase="swapping", swap=operation.id, tries=())
 
     def _swapped(self, one: HostUpgrade) -> HostUpgrade:
-        operation = self._tx.operations.get(one.swap or "").operation
+        try:
+            operation = self._tx.operations.get(one.swap or "").operation
+        except NotFound:  # it ended so long ago that it is forgotten
+            return self._judged(one)
         if operation.state not in FINISHED:
             return one
         if operation.state == "done":
@@ -154,47 +173,72 @@ class _Work:
             return self._failed(one, why)
         return self._refill(one, "rolled_back" if _touched(operation) else "kept", why)
 
+    def _judged(self, one: HostUpgrade) -> HostUpgrade:
+        """By the driver that was seen there last."""
+        snapshot = self._tx.hosts.snapshot(one.host)
+        if snapshot is not None and snapshot.driver_version == self._upgrade.version:
+            return self._refill(one, "done", "")
+        return self._failed(one, "what became of its driver is not known any more")
+
     def _refill(self, one: HostUpgrade, outcome: HostPhase, why: str) -> HostUpgrade:
-        """The VMs that ran there start again, each by an operation of its own."""
-        vms = [vm for name in one.vms if (vm := self._tx.vms.find_id(name)) is not None]
-        ready = [vm for vm in vms if vm.state == "stopped" and vm.host == one.host and idle(self._tx, vm)]
-        begun = [self._vm_operation(vm, "start_vm") for vm in ready if vm.deallocated is None]
-        return replace(one, phase="refilling", outcome=outcome, why=why, operations=tuple(begun))
+        """VMs that could not be stopped are left to a person."""
+        vms = (self._tx.vms.find_id(name) for name in one.vms)
+        kept = tuple(vm.id for vm in vms if vm is not None and not self._is_stuck(vm))
+        return replace(one, phase="refilling", outcome=outcome, why=why, vms=kept, tries=())
 
     def _refilled(self, one: HostUpgrade) -> HostUpgrade:
-        started = [self._tx.operations.get(name).operation for name in one.operations]
-        if any(operation.state not in FINISHED for operation in started):
-            return one
-        lost = [operation.subject_name for operation in started if operation.state != "done"]
-        if lost:
-            return self._failed(one, f"VM {', '.join(lost)} did not start again" + (f"; {one.why}" if one.why else ""))
-        outcome = one.outcome or "failed"
+        """Each VM that is wanted running, as its users have said last, runs."""
         host = self._host(one)
-        if host is not None and outcome != "rolled_back" and host.cordoned_for is not None:
+        if host is None:
+            return self._failed(one, _GIVEN_UP)
+        missing = [vm for name in one.vms if (vm := self._tx.vms.find_id(name)) is not None and _is_missing(vm)]
+        ready = [vm for vm in missing if vm.state == "stopped" and idle(self._tx, vm)]
+        lost = [vm for vm in ready if one.tries.count(vm.id) >= MAX_TRIES]
+        lost += [vm for vm in missing if self._is_stuck(vm)]
+        if due := [vm for vm in ready if vm not in lost]:
+            one = self._tried(one, due, "start_vm")
+        out_of_reach = self._upgrade.state == "aborted" and host.state != "ready"
+        if len(missing) > len(lost) and not out_of_reach:
+            return one
+        if missing:
+            names = ", ".join(vm.full_name for vm in missing)
+            away = f"host {host.name} is {host.state}; " if out_of_reach else ""
+            return self._failed(one, f"{away}VM {names} did not start again" + (f"; {one.why}" if one.why else ""))
+        outcome = one.outcome or "failed"
+        if outcome != "rolled_back" and host.cordoned_for is not None:
             self._tx.hosts.update(replace(host, cordoned=False, cordoned_for=None))
-        return replace(one, phase=outcome, outcome=None, operations=(), ended_at=self._clock.now())
+        return self._ended(replace(one, phase=outcome))
 
     def _failed(self, one: HostUpgrade, why: str) -> HostUpgrade:
-        return replace(one, phase="failed", outcome=None, why=why, operations=(), ended_at=self._clock.now())
+        return self._ended(replace(one, phase="failed", why=why))
+
+    def _ended(self, one: HostUpgrade) -> HostUpgrade:
+        """From now on its VMs are compared with what is wanted again."""
+        self._tx.looks.judge_host_anew(one.host)
+        return replace(one, outcome=None, tries=(), ended_at=self._clock.now())
 
     def _host(self, one: HostUpgrade) -> Host | None:
+        """None: it was given up or removed, or is another one of its name by now."""
         try:
-            return self._tx.hosts.get(one.host)
+            host = self._tx.hosts.get(one.host)
         except NotFound:
             return None
+        return None if host.state in GONE else host
 
-    def _vm_operation(self, vm: Vm, kind: str) -> str:
-        operation = new_operation(kind, vm, clock=self._clock, ids=self._ids)
+    def _tried(self, one: HostUpgrade, vms: Sequence[Vm], kind: Literal["start_vm", "stop_vm"]) -> HostUpgrade:
+        """One operation more for each. What is wanted of a VM is its users' to say: the stop does not change it."""
         state: VmState = "stopping" if kind == "stop_vm" else "starting"
-        self._tx.vms.update(replace(held_by(operation, vm), state=state))
-        record(self._tx, operation, host=vm.host, inputs={"vm": vm.spec.name, **before(vm)})
-        self.begun.append(operation.id)
-        return operation.id
+        for vm in vms:
+            operation = new_operation(kind, vm, clock=self._clock, ids=self._ids)
+            self._tx.vms.update(replace(vm, operation=operation.id, state=state))
+            record(self._tx, operation, host=vm.host, inputs={"vm": vm.spec.name, **before(vm)})
+            self.begun.append(operation.id)
+        return replace(one, tries=(*one.tries, *(vm.id for vm in vms)))
 
 
-def _left_its_devices(vm: Vm) -> bool:
-    """Its guest ended by itself: nobody runs it, and its vGPU is still in the driver's way. It is not started again."""
-    return vm.state == "stopped" and vm.wanted == "running" and vm.deallocated is None
+def _is_missing(vm: Vm) -> bool:
+    """It is wanted running in the place that it has there, and does not run."""
+    return vm.wanted == "running" and vm.deallocated is None and vm.state not in {"running", "lost"}
 
 
 def _touched(operation: Operation) -> bool:

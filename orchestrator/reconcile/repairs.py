@@ -22,6 +22,7 @@ from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.reconcile.pacing import Pacing
 from orchestrator.reconcile.upgrades import upgrade_in_turn
 from orchestrator.services.begin import before, held_by, new_operation, record
+from orchestrator.services.upgrade_waits import gets_driver
 
 ACTOR = "reconcile"
 RepairPolicy = Literal["none", "safe", "all"]
@@ -125,7 +126,7 @@ class Repairer:
         vm_id = None if kind in _ABOUT_HOSTS else first.vm
         subject = vm_id or first.host
         vm = tx.vms.find_id(subject)
-        if not _may(tx, kind, subject, vm):
+        if not _may(tx, kind, subject, vm) or (kind == "start_vm" and gets_driver(tx, tx.hosts.get(first.host))):
             return None
         if kind == UPGRADE_AGENT.kind:
             if not upgrade_in_turn(tx, subject):

@@ -8,12 +8,14 @@ from typing import Final
 
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.diff import ExpectedHost, ExpectedVm, Severity
+from orchestrator.core.driver_upgrade import held_vms
 from orchestrator.core.host import Host
 from orchestrator.core.mig_layout import KEEPER
 from orchestrator.core.operation import Operation
 from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.ports.store.transaction import Transaction
+from orchestrator.services.upgrade_waits import under_way
 
 LICENCE_WITHIN_S: Final = 600.0
 """So long a guest has to fetch its licence once it was given its token."""
@@ -23,10 +25,11 @@ def wanted_of(tx: Transaction, host: Host, snapshot: HostSnapshot, turn: int, no
     """``turn``: the newest when the observation of the host began; ``now``: seconds since the epoch."""
     without = {one.vm for gpu in snapshot.gpus for one in gpu.licences if one.state == "unlicensed"}
     vms, busy, gone = [], set[str](), set[str]()
-    there = tx.vms.list(host=host.name)
+    there, held = tx.vms.list(host=host.name), held_vms(under_way(tx), host.name)
     for vm in there:
         operation = None if vm.operation is None else tx.operations.get(vm.operation).operation
-        if operation is None or vm.state not in {"running", "stopped"} or not _over(operation, turn):
+        settled = operation is not None and vm.state in {"running", "stopped"} and _over(operation, turn)
+        if not settled or vm.id in held:
             busy.add(vm.id)
             continue
         claimed = vm.deallocated is not None or tx.claims.find(vm.id) is not None
@@ -41,13 +44,13 @@ def wanted_of(tx: Transaction, host: Host, snapshot: HostSnapshot, turn: int, no
         elif any(_removed(one) for one in operations):
             gone.add(owner)
     volumes = tx.volumes.list(host=host.name)
-    settled = tuple(
+    at_rest = tuple(
         one for one in volumes if one.state == "ready" and one.vm not in busy and _is_settled(tx, one.id, turn)
     )
-    busy |= {one.id for one in volumes} - {one.id for one in settled}
+    busy |= {one.id for one in volumes} - {one.id for one in at_rest}
     busy |= {one.owner for one in snapshot.data if one.owner is not None and not _is_settled(tx, one.owner, turn)}
     return ExpectedHost(
-        host=host, vms=tuple(vms), busy=frozenset(busy), gone=frozenset(gone), placed=there, volumes=settled
+        host=host, vms=tuple(vms), busy=frozenset(busy), gone=frozenset(gone), placed=there, volumes=at_rest
     )
 
 

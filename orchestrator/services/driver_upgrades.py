@@ -35,7 +35,8 @@ from orchestrator.services.upgrade_waits import PlannedStops, overridden_by, pla
 
 MAX_AT_ONCE: Final = 1000
 MAX_HOSTS: Final = 100_000
-_GONE: Final = frozenset({"forgotten", "removing", "enrolling"})
+GONE: Final = frozenset({"forgotten", "removing", "enrolling"})
+"""States of hosts that an upgrade has nothing to do with, or no more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,7 +257,7 @@ def _chosen(tx: Transaction, names: Sequence[str]) -> list[Host]:
     """:raises Conflict: ``upgrade.nothing_to_do``; :raises NotFound: ``host.unknown``"""
     if names:
         return [tx.hosts.get(name) for name in dict.fromkeys(names)]
-    there = [host for host in tx.hosts.list() if host.state not in _GONE]
+    there = [host for host in tx.hosts.list() if host.state not in GONE]
     if not there:
         raise Conflict(
             "upgrade.nothing_to_do", "there are no hosts yet", hint="'vgpuctl host add NAME --address A' adds one"

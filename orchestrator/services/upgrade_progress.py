@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.core.driver_upgrade import REBOOTING, DriverUpgrade, HostUpgrade
+from orchestrator.core.errors import NotFound
 from orchestrator.core.leaving import AwaitedTenants
-from orchestrator.core.operation import FINISHED, StepRecord
+from orchestrator.core.operation import StepRecord
+from orchestrator.core.vm import VmState
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.upgrade_waits import waits_of
 
@@ -41,7 +43,10 @@ def _step(tx: Transaction, one: HostUpgrade) -> StepRecord | None:
     """Of the swap, the one that is under way."""
     if one.phase != "swapping" or one.swap is None:
         return None
-    steps = tx.operations.get(one.swap).operation.steps
+    try:
+        steps = tx.operations.get(one.swap).operation.steps
+    except NotFound:  # it ended long ago, and the upgrade will judge by what the host shows
+        return None
     return next((step for step in steps if step.state in {"running", "undoing"}), None)
 
 
@@ -49,7 +54,9 @@ def _progress(tx: Transaction, one: HostUpgrade, now: StepRecord | None) -> str 
     if now is not None:
         back = "taken back: " if now.state == "undoing" else ""
         return back + ": ".join(dict.fromkeys(filter(None, [now.title, now.message])))
-    if one.phase in {"emptying", "refilling"} and one.operations:
-        ended = sum(tx.operations.get(name).operation.state in FINISHED for name in one.operations)
-        return f"{ended} of {len(one.operations)} VMs " + ("are stopped" if one.phase == "emptying" else "run again")
-    return None
+    if one.phase not in {"emptying", "refilling"} or not one.vms:
+        return None
+    vms = [vm for name in one.vms if (vm := tx.vms.find_id(name)) is not None and vm.wanted == "running"]
+    wanted: VmState = "stopped" if one.phase == "emptying" else "running"
+    ended = sum(vm.state == wanted for vm in vms)
+    return f"{ended} of {len(vms)} VMs " + ("are stopped" if one.phase == "emptying" else "run again")

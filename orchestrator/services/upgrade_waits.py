@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.core.daily_window import DailyWindow, open_together_at
-from orchestrator.core.driver_upgrade import OVER, DriverUpgrade, HostPhase, Policy
+from orchestrator.core.driver_upgrade import OVER, DriverUpgrade, HostPhase, Policy, held_vms
+from orchestrator.core.host import Host
 from orchestrator.core.leaving import STOP, WAIT, AwaitedTenants, parse_leave, wait_of
 from orchestrator.core.vm import Vm
 from orchestrator.ports.store.transaction import Transaction
@@ -62,6 +63,16 @@ def is_emptied(tx: Transaction, host: str) -> bool:
     return any(one.host == host and one.phase == "emptying" for one in upgrade.hosts)
 
 
+def gets_driver(tx: Transaction, host: Host) -> bool:
+    """Whether no VM is started there: it gets a driver, or is being emptied for one."""
+    return host.state == "provisioning" or (host.cordoned and is_emptied(tx, host.name))
+
+
+def is_held(tx: Transaction, vm: Vm) -> bool:
+    """Whether an upgrade stops it, or has, and starts it again if that is wanted then."""
+    return vm.id in held_vms(under_way(tx), vm.host)
+
+
 def overridden_by(tx: Transaction, hosts: Iterable[str], policy: Policy) -> tuple[str, ...]:
     """Tenants with VMs there that are stopped although their own policies say something else, by name."""
     names, policies = frozenset(hosts), tx.policies.driver_upgrades() if policy == "stop" else {}
@@ -86,15 +97,19 @@ class PlannedStop:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedStops:
-    """Of all VMs at one moment. ``hosts``: those whose VMs are to be stopped."""
+    """Of all VMs at one moment. ``hosts``: those whose VMs are to be stopped. ``held``: ids of VMs of hosts that are
+    under way."""
 
     hosts: frozenset[str] = frozenset()
+    held: frozenset[str] = frozenset()
     upgrade: DriverUpgrade | None = None
     policies: Mapping[str, str]
     now: float = 0.0
 
     def of(self, vm: Vm) -> PlannedStop | None:
-        """None: it is not stopped for an upgrade."""
+        """None: it is not stopped for an upgrade. One that is stopped already has it until it starts again."""
+        if vm.state == "stopped" and vm.wanted == "running" and vm.id in self.held:
+            return PlannedStop(policy=STOP, opens_at=None)
         if self.upgrade is None or vm.host not in self.hosts or vm.state in AT_REST:
             return None
         policy = self.policies.get(vm.spec.tenant, STOP) if self.upgrade.policy == "tenant" else self.upgrade.policy
@@ -111,4 +126,5 @@ def planned_stops(tx: Transaction, now: float) -> PlannedStops:
         return PlannedStops(policies={})
     phases = frozenset({"emptying"}) if upgrade.state in OVER else _TO_STOP
     hosts = frozenset(one.host for one in upgrade.hosts if one.phase in phases)
-    return PlannedStops(hosts=hosts, upgrade=upgrade, policies=tx.policies.driver_upgrades(), now=now)
+    held = frozenset(vm for one in upgrade.hosts for vm in held_vms(upgrade, one.host))
+    return PlannedStops(hosts=hosts, held=held, upgrade=upgrade, policies=tx.policies.driver_upgrades(), now=now)

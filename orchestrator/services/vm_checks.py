@@ -12,7 +12,7 @@ from orchestrator.core.vm import Vm, VmState
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.begin import running_operation
 from orchestrator.services.tenancy.tenants import known_tenant
-from orchestrator.services.upgrade_waits import is_emptied
+from orchestrator.services.upgrade_waits import gets_driver
 
 _SHORTEST_ID = 6
 """Digits of an id by which a VM may be called."""
@@ -71,8 +71,7 @@ def check_may_rename(tx: Transaction, vm: Vm) -> None:
 
 def check_host(tx: Transaction, vm: Vm) -> None:
     """:raises Conflict: ``host.provisioning``: it gets a driver, or is being emptied for one"""
-    host = tx.hosts.get(vm.host)
-    if host.state == "provisioning" or (host.cordoned and is_emptied(tx, host.name)):
+    if gets_driver(tx, tx.hosts.get(vm.host)):
         raise Conflict(
             "host.provisioning",
             f"the host of VM {vm.spec.name} is getting a driver",  # unnamed: it is the tenant that is told

@@ -12,7 +12,7 @@ from orchestrator.core.lease import WantedEnd, extended_lease_end, new_lease_end
 from orchestrator.core.names import check_name
 from orchestrator.core.network import short_name
 from orchestrator.core.priority import check_may_preempt, check_priority
-from orchestrator.core.vm import Vm, VmSpec, VmState
+from orchestrator.core.vm import Vm, VmSpec, VmState, WantedState
 from orchestrator.core.volume import attached_names
 from orchestrator.operations.guest_driver import check_guest_driver
 from orchestrator.ports.engine import Engine
@@ -29,6 +29,7 @@ from orchestrator.services.planning import Planner, VmPlan, check_still_ready
 from orchestrator.services.requirements import checked, spec_of
 from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
+from orchestrator.services.upgrade_waits import gets_driver, is_held
 from orchestrator.services.vm_checks import (
     check_adopted,
     check_host,
@@ -276,6 +277,8 @@ class VmService:
             if vm.state in {"running", "starting"}:
                 return _so_already(vm, settled="running")
             check_state(vm, "stopped")
+            if is_held(tx, vm) and gets_driver(tx, tx.hosts.get(vm.host)):
+                return self._wanted(tx, vm, "running", "start_vm")
             check_host(tx, vm)
             check_lease(vm, self.planner.clock.now())
             check_guest_driver(tx, vm)
@@ -302,13 +305,21 @@ class VmService:
         :raises Conflict: ``vm.busy``"""
         with self.store.begin() as tx:
             vm = known_vm(tx, tenant, name)
-            if vm.state == "stopping" or (vm.state == "stopped" and vm.wanted == "stopped"):
-                return _so_already(vm, settled="stopped")
+            if vm.state in {"stopping", "stopped"} and (vm.wanted == "stopped" or is_held(tx, vm)):
+                return self._wanted(tx, vm, "stopped", "stop_vm")
             if vm.state != "stopped":  # a guest that has shut itself down: from now on that is wanted
                 check_state(vm, "running")
             started = self._begin(tx, "stop_vm", vm, more={"force": True} if force else None)
             self._set_state(tx, vm.id, "stopping")
         return self._submitted(started)
+
+    def _wanted(self, tx: Transaction, vm: Vm, wanted: WantedState, action: str) -> Started:
+        """Of one that is stopped, or about to be, and that a driver upgrade starts again if its user wants it then."""
+        if vm.wanted != wanted:
+            tx.vms.update(replace(vm, wanted=wanted))
+            at = self.planner.clock.now()
+            tx.audit.append(at=at, actor=actor(), action=action, subject=vm.full_name, outcome="accepted")
+        return _so_already(vm, settled="stopped")
 
     def restart(self, tenant: str, name: str, *, force: bool = False) -> Started:
         """Shut down as :meth:`stop` does, and start again in its place.

@@ -52,6 +52,7 @@ _SHOWS: Final = kept(
 )
 _IS_JUDGED: Final = kept(select(looks.c.host).where(_OF, looks.c.judged == looks.c.digest))
 _JUDGE: Final = kept(update(looks).where(_OF).values(judged=looks.c.digest))
+_JUDGE_ANEW: Final = kept(update(looks).where(_OF).values(judged=None))
 _SEEN: Final = kept(
     update(hosts)
     .where(hosts.c.name == bindparam("of_host"), hosts.c.state == "ready")
@@ -107,6 +108,10 @@ class SqlLooks:
         """The hosts that VMs of the tenant are on: what is wanted there has changed."""
         there = select(vms.c.host).where(vms.c.tenant == tenant)
         self._db.execute(update(looks).where(looks.c.host.in_(there)).values(judged=None))
+
+    def judge_host_anew(self, host: str) -> None:
+        """What is wanted there has changed."""
+        self._db.execute(_JUDGE_ANEW, {"of_host": host})
 
     def is_judged(self, host: str) -> bool:
         """Whether what was last seen there has been compared with what is wanted."""

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
+from orchestrator.core.driver_upgrade import held_vms
 from orchestrator.core.errors import Conflict
 from orchestrator.core.gpu_cards import AcceptGpus
 from orchestrator.core.host import Host
@@ -40,9 +41,10 @@ def _settle(context: Context) -> str:
     with context.world.store.read() as tx:
         vms, functions = tx.vms.list(host=host.name), tx.hosts.enabled_by_us(host.name)
         cards = tx.cards.of_host(host.name)
+        held = held_vms(tx.driver_upgrades.newest(), host.name)
         data = tuple(KnownVolume(volume=one.file, vm=one.vm) for one in tx.volumes.list(host=host.name))
         found = tx.cards.mig_found(host.name)
-    known, snapshot = (*(_known(vm) for vm in vms), *_keeper(host)), context.observe()
+    known, snapshot = (*(_known(vm, held) for vm in vms), *_keeper(host)), context.observe()
     now = {gpu.address: gpu.mig_enabled for gpu in snapshot.gpus if gpu.address in host.managed_gpus}
     modes = tuple(FoundMigMode(gpu=gpu, on=on) for gpu, on in found.items() if now.get(gpu, on) is (not on))
     context.perform(SettleLedger(gpus=host.managed_gpus, functions=functions, vms=known, data=data, mig_modes=modes))
@@ -64,13 +66,14 @@ def _settle_networks(context: Context, snapshot: HostSnapshot) -> None:
             context.warnings.append(f"network {network.name}: {error.message}")
 
 
-def _known(vm: Vm) -> KnownVm:
+def _known(vm: Vm, held: Collection[str]) -> KnownVm:
+    """``held``: ids of VMs that a driver upgrade starts, not the host when it boots."""
     return KnownVm(
         vm=vm.id,
         volume=vm.volume,
         seed=vm.seed,
         devices=vm.devices if vm.deallocated is None else (),
-        running=vm.wanted == "running",
+        running=vm.wanted == "running" and not (vm.id in held and vm.state == "stopped"),
         boot_policy=vm.spec.boot_policy,
         adopted=vm.spec.adopted is not None,
         nic=next(iter(giving_nic(vm.id, vm.nic if vm.deallocated is None else None)), None),

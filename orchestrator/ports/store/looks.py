@@ -54,5 +54,8 @@ class Looks(Protocol):
     def judge_anew(self, tenant: str) -> None:
         """The hosts that VMs of the tenant are on: what is wanted there has changed."""
 
+    def judge_host_anew(self, host: str) -> None:
+        """What is wanted there has changed."""
+
     def seen_again(self, seen: Sequence[SeenAgain]) -> None:
         """Write down when; nothing of hosts that are not ready any more."""
