@@ -31,7 +31,7 @@ from orchestrator.ports.engine import Engine
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.begin import before, new_operation, record
 from orchestrator.services.deallocating import idle
-from orchestrator.services.driver_upgrades import GONE, swap_of
+from orchestrator.services.driver_upgrades import GONE, kept_by_others, swap_of
 from orchestrator.services.host_provisioning import begin_swap, check_free, needs_base
 from orchestrator.services.upgrade_waits import AT_REST, waits_of
 
@@ -99,6 +99,8 @@ class _Work:
 
     def _begin(self, one: HostUpgrade) -> HostUpgrade:
         host = self._tx.hosts.get(one.host)
+        if (kept := kept_by_others(self._tx, host)) is not None:
+            return self._ended(replace(one, phase="kept", why=kept))
         if not host.cordoned or host.cordoned_for is not None:  # what a person said stays
             why = f"the driver upgrade to {self._upgrade.version}"
             self._tx.hosts.update(replace(host, cordoned=True, cordoned_for=why))

@@ -26,6 +26,7 @@ from orchestrator.core.driver_upgrade import (
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound, Reason
 from orchestrator.core.host import Host
 from orchestrator.core.leaving import WAIT, AwaitedTenants, show_tenants
+from orchestrator.operations.steps.driver import users_of
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
@@ -35,6 +36,7 @@ from orchestrator.services.upgrade_waits import PlannedStops, overridden_by, pla
 
 MAX_AT_ONCE: Final = 1000
 MAX_HOSTS: Final = 100_000
+_SHOWN: Final = 5
 GONE: Final = frozenset({"forgotten", "removing", "enrolling"})
 """States of hosts that an upgrade has nothing to do with, or no more."""
 
@@ -86,6 +88,14 @@ def swap_of(tx: Transaction, bundles: Bundles, host: Host, version: str) -> Swap
             hint="'vgpuctl driver bundle add' it, so that a host that fails gets it back",
         )
     return swap
+
+
+def kept_by_others(tx: Transaction, host: Host) -> str | None:
+    """Why its driver cannot be swapped whatever becomes of our VMs, as it was seen last; None: nothing else uses it."""
+    snapshot, vms = tx.hosts.snapshot(host.name), tx.vms.list(host=host.name)
+    leaving = {vm.id for vm in vms} | {device.name for vm in vms for device in vm.devices}
+    used = () if snapshot is None else users_of(snapshot, leaving)
+    return f"its driver is used by what is not ours: {', '.join(used[:_SHOWN])}" if used else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,12 +191,7 @@ class DriverUpgradeService:
                 hint="nothing was begun; mend it, or choose hosts with --hosts",
                 reasons=tuple(reasons),
             )
-        hosts = tuple(
-            HostUpgrade(host=host.name, phase="done", why="it had this driver")
-            if _has(tx, host, wanted.version)
-            else HostUpgrade(host=host.name)
-            for host in chosen
-        )
+        hosts = tuple(_at_first(tx, host, wanted.version) for host in chosen)
         if all(one.phase == "done" for one in hosts):
             raise Conflict(
                 "upgrade.nothing_to_do",
@@ -228,7 +233,7 @@ def _in_order(upgrade: DriverUpgrade, waits: Mapping[str, AwaitedTenants]) -> Dr
     def rank(one: HostUpgrade) -> tuple[bool, bool, float]:
         wait = waits.get(one.host)
         awaited = wait is not None and any(tenant.policy == WAIT for tenant in wait.tenants)
-        return one.phase == "done", awaited, (wait.opens_at or 0.0) if wait is not None else 0.0
+        return one.phase != "waiting", awaited, (wait.opens_at or 0.0) if wait is not None else 0.0
 
     return replace(upgrade, hosts=tuple(sorted(upgrade.hosts, key=rank)))
 
@@ -263,6 +268,14 @@ def _chosen(tx: Transaction, names: Sequence[str]) -> list[Host]:
             "upgrade.nothing_to_do", "there are no hosts yet", hint="'vgpuctl host add NAME --address A' adds one"
         )
     return there
+
+
+def _at_first(tx: Transaction, host: Host, version: str) -> HostUpgrade:
+    """A host that is known to keep its driver is no failure of the upgrade: its budget counts what nobody foresaw."""
+    if _has(tx, host, version):
+        return HostUpgrade(host=host.name, phase="done", why="it had this driver")
+    why = kept_by_others(tx, host)
+    return HostUpgrade(host=host.name) if why is None else HostUpgrade(host=host.name, phase="kept", seen=True, why=why)
 
 
 def _has(tx: Transaction, host: Host, version: str) -> bool:

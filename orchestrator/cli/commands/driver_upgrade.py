@@ -128,15 +128,21 @@ def _waves(planned: Mapping[str, Any]) -> list[str]:
     lines = [f"{number}. {', '.join(map(shown, names))}" for number, names in enumerate(planned["waves"], 1)]
     had = sum(one["phase"] == "done" for one in planned["hosts"])
     waits = [f"{shown(one['host'])} {shown(_why(one))}" for one in planned["hosts"] if one["waits_for"]]
+    kept = [f"{shown(one['host'])} is left as it is: {shown(one['why'])}" for one in planned["hosts"] if _is_kept(one)]
     already = [f"{had} have driver {shown(planned['version'])} already"] if had else []
     return [
         *lines,
         *waits,
+        *kept,
         *_overridden(planned),
         *already,
         f"reboots: {_REBOOTS[planned['reboot']]}",
         "nothing was begun",
     ]
+
+
+def _is_kept(host: Mapping[str, Any]) -> bool:
+    return bool(host["phase"] == "kept")
 
 
 def _overridden(upgrade: Mapping[str, Any]) -> list[str]:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.errors import Conflict
 from orchestrator.core.host_actions import EnableVirtualFunctions
@@ -37,18 +39,19 @@ def _check_unused(context: Context) -> None:
         )
 
 
-def users_of(snapshot: HostSnapshot) -> tuple[str, ...]:
-    """Everything on the host that would lose its GPU with the driver, whoever made it."""
+def users_of(snapshot: HostSnapshot, leaving: Collection[str] | None = None) -> tuple[str, ...]:
+    """Everything on the host that would lose its GPU with the driver, whoever made it. ``leaving``: ids of VMs of ours
+    and names of their devices; given these, only what others have made."""
     functions = {gpu.address for gpu in snapshot.gpus}
     functions |= {parent.address for gpu in snapshot.gpus for parent in gpu.parents}
     # GPU instances of a layout go with the driver, and its agent cuts them again.
-    made = {one.device.name for gpu in snapshot.gpus for one in observed_on(gpu) if one.owner != KEEPER}
-    domains = [
-        f"domain {domain.name}"
-        for domain in snapshot.domains
-        if domain.active and (functions | made) & set(domain.devices)
-    ]
-    return (*domains, *(f"vGPU {name}" for name in sorted(made)))
+    devices = [one for gpu in snapshot.gpus for one in observed_on(gpu) if one.owner != KEEPER]
+    made = {one.device.name for one in devices}
+    domains = [one for one in snapshot.domains if one.active and (functions | made) & set(one.devices)]
+    if leaving is not None:
+        made = {one.device.name for one in devices if one.owner is None}.difference(leaving)
+        domains = [one for one in domains if one.owner is None and one.uuid not in leaving]
+    return (*(f"domain {one.name}" for one in domains), *(f"vGPU {name}" for name in sorted(made)))
 
 
 def _functions(context: Context) -> str:
