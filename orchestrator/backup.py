@@ -28,7 +28,7 @@ from orchestrator.adapters.state.own import AuditHead, KnownCount
 from orchestrator.adapters.store.backup import copy_database, url_of
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.client.location import state_directory
-from orchestrator.core.epoch import restored_epoch
+from orchestrator.core.driver_upgrade import paused
 from orchestrator.core.errors import Conflict, InvalidInput, Unknown, VgpuctlError, error_to_dict
 from orchestrator.core.file_errors import why_unreadable, why_unwritable
 from orchestrator.core.operation import Operation
@@ -162,7 +162,7 @@ def _settle(unpacked: Path, now: float) -> Restored:
     """Let the hosts obey this database, and let nothing in it go on by itself."""
     key = database_key(unpacked / "secrets" / "database_key")
     store = SqlStore(url_of(unpacked / DATABASE), key=key, new_site=RandomIds().new_uuid())
-    restored = _settle_in(store, now)
+    restored = settle_in(store, now)
     store.close()
     return restored
 
@@ -176,7 +176,7 @@ def settle_restored(state: Path, now: float) -> Restored:
     key = database_key(state / "secrets" / "database_key")
     url = load_settings().database_url or url_of(state / DATABASE)
     store = SqlStore(url, key=key, new_site=RandomIds().new_uuid())
-    restored = _settle_in(store, now)
+    restored = settle_in(store, now)
     _settle_audit(store, AuditHead(state), now)
     store.settle(KnownCount(state).read(), now)
     store.close()
@@ -195,13 +195,20 @@ def _settle_audit(store: SqlStore, noted: AuditHead, now: float) -> None:
         noted.write(str(head))
 
 
-def _settle_in(store: SqlStore, now: float) -> Restored:
+def settle_in(store: SqlStore, now: float) -> Restored:
+    """Hosts obey this database from now on. What it takes for unfinished is stuck, and nothing that hosts have is
+    changed until somebody has settled whose it is (``Host.restored``)."""
     stuck = 0
     with store.begin() as tx:
         hosts = tx.hosts.list()
         for host in hosts:
-            tx.hosts.update(replace(host, epoch=restored_epoch(host.epoch, now)))
-        for operation in tx.operations.list(unfinished=True, limit=1_000_000):
+            if host.state != "forgotten":
+                tx.hosts.update(replace(host, epoch=host.epoch + 1, restored="unseen"))
+        upgrade = tx.driver_upgrades.newest()
+        if upgrade is not None:
+            tx.driver_upgrades.put(paused(upgrade))
+        unfinished = tx.operations.list(unfinished=True, limit=1_000_000)
+        for operation in (*unfinished, *(one for host in hosts for one in tx.operations.stuck_on(host.name))):
             _stop(tx, operation, now)
             stuck += 1
         vms = len(tx.vms.list())
@@ -212,7 +219,7 @@ def _stop(tx: Transaction, operation: Operation, now: float) -> None:
     error = Unknown(
         "operation.restored",
         "it had not ended when the backup was made",
-        hint="look at the host: retry it, or abandon it when nothing of it is left",
+        hint="'vgpuctl operation retry' writes down what became of it, as its host shows it",
     )
     left = tuple(f"unknown, from step: {step.title}" for step in operation.steps if step.state != "pending")
     tx.operations.update(replace(operation, state="stuck", finished_at=now, error=error_to_dict(error), remainder=left))

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from orchestrator.core.labels import Labels
 from orchestrator.core.mig_layout import MigLayout
+from orchestrator.core.snapshot import HostSnapshot
 
 HostState = Literal[
     "enrolling", "ready", "unreachable", "quarantined", "provisioning", "removing", "failed", "forgotten"
@@ -15,6 +16,10 @@ HostState = Literal[
 """``provisioning``: its driver, or what that needs, is being put there; no VM starts.
 ``quarantined``: its SSH host key or machine id changed; nothing is done there until it is enrolled again.
 ``forgotten``: given up for good by an operator; its VMs are lost, and nothing is ever done there."""
+
+RestoredState = Literal["unseen", "seen"]
+"""Of a host whose database was restored. ``unseen``: nobody has looked at it since, so which epoch it obeys is not
+known. ``seen``: what it has may be newer than the database: nothing there is repaired or taken back by itself."""
 
 MAX_OVERCOMMIT: Final = 64.0
 """Most that anything of a host may be promised, against what there is of it."""
@@ -56,6 +61,8 @@ class Host:
     """Kept for VMs that have theirs alone; VMs that share run on the others. None of them: VMs share all."""
     rdma_nics: tuple[str, ...] = ()
     """PCI addresses of network cards whose virtual functions VMs may have; no other card is ever touched."""
+    restored: RestoredState | None = None
+    """Since its database was restored. None: what it has is settled, or nothing was ever restored."""
 
 
 def new_host(name: str, address: str, port: int, *, provisioning_user: str, host_key: str) -> Host:
@@ -74,3 +81,12 @@ def new_host(name: str, address: str, port: int, *, provisioning_user: str, host
         managed_gpus=(),
         last_seen_at=None,
     )
+
+
+def seen_after_restore(host: Host, snapshot: HostSnapshot) -> Host:
+    """As it is obeyed from its first observation after a restore on: above every epoch that it has seen. No clock is
+    asked, so one that was wrong locks nobody out."""
+    if host.restored != "unseen":
+        return host
+    epoch = snapshot.epoch + 1 if snapshot.epoch else host.epoch  # an older agent does not tell
+    return replace(host, epoch=epoch, restored="seen")

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
 from orchestrator.core.claim import Claim
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Bug
-from orchestrator.core.host import Host
+from orchestrator.core.host import Host, seen_after_restore
 from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction
 from orchestrator.core.image import Image
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
@@ -24,6 +25,9 @@ from orchestrator.ports.guests import Guests
 from orchestrator.ports.host import Configurator, HostLink
 from orchestrator.ports.store.operations import Job
 from orchestrator.ports.store.transaction import Store, Transaction
+
+_FOUND: Final = "found"
+"""Input of an operation: what it meant to make and was there before it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +68,10 @@ class _Carried:
     """Read with the host."""
     image: Image | None = None
     writes: list[Write] = field(default_factory=list)
+    tried: set[str] = field(default_factory=set)
+    """What this attempt has begun to make."""
+    begun_before: bool = False
+    """The step that runs was begun by an earlier attempt, which may have made what is there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,14 +202,58 @@ class Context:
         return carried.image
 
     def token(self, host: Host) -> FencingToken:
+        """A host that nobody has looked at since a restore is asked first which epochs it has seen."""
+        if host.restored == "unseen":
+            host = self._seen_after_restore(host)
         return FencingToken(
             site=self.world.store.site, epoch=host.epoch, operation=self.operation_id, attempt=self.attempt
         )
+
+    def _seen_after_restore(self, host: Host) -> Host:
+        snapshot = self.world.link.observe(host)
+        with self.begin() as tx:
+            seen = seen_after_restore(tx.hosts.get(host.name), snapshot)
+            tx.hosts.update(seen)
+        return seen
 
     def perform(self, action: HostAction) -> ActionResult:
         """Do it on the operation's host."""
         host = self.host()
         return self.world.link.perform(host, action, self.token(host))
+
+    def is_first(self, thing: str) -> bool:
+        """Whether nothing of this operation can have made ``thing``; asked once."""
+        carried = self._carried
+        first = thing not in carried.tried and not carried.begun_before
+        carried.tried.add(thing)
+        return first
+
+    def make(self, thing: str, *actions: HostAction) -> ActionResult:
+        """Do them in order. What was all there before the operation is not taken back by it."""
+        first = self.is_first(thing)
+        results = [self.perform(action) for action in actions]
+        changed = any(result.changed for result in results)
+        if first and not changed:
+            self.note_found(thing)
+        return ActionResult(changed=changed, message=results[-1].message)
+
+    def made(self, thing: str) -> bool:
+        """Whether it may be this operation that has made it."""
+        return thing not in self._found()
+
+    def note_found(self, thing: str) -> None:
+        """It was there before. Written down at once: a later attempt finds all as if it had made it itself."""
+        self.inputs[_FOUND] = [*self._found(), thing]
+        with self.begin() as tx:
+            tx.operations.put_inputs(self.operation_id, self.inputs)
+
+    def _found(self) -> list[str]:
+        found = self.inputs.get(_FOUND)
+        return [str(one) for one in found] if isinstance(found, list) else []
+
+    def begins(self, *, again: bool) -> None:
+        """The next step. ``again``: an earlier attempt had begun it."""
+        self._carried.begun_before = again
 
     def observe_domain(self) -> DomainSnapshot | None:
         """Look at the VM's domain alone; nothing is remembered."""

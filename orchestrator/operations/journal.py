@@ -108,7 +108,14 @@ class Journal:
         writes: Sequence[Write] = (),
     ) -> Written:
         """Done, or taken back."""
-        ended = replace(operation, state=state, finished_at=self._clock.now(), warnings=warnings, remainder=())
+        ended = replace(
+            operation,
+            state=state,
+            finished_at=self._clock.now(),
+            error=None if state == "done" else operation.error,
+            warnings=warnings,
+            remainder=(),
+        )
         return self._write(ended, moves, writes, whole=True)
 
     def stuck(

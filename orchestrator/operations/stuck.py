@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from orchestrator.core.operation import OUT_OF_REACH, Operation
 from orchestrator.operations.definitions import DEFINITIONS
+from orchestrator.operations.restored import is_restored
 from orchestrator.ports.store.transaction import Transaction
 
 _GOING_BACK = frozenset({"undoing", "undone", "undo_failed"})
@@ -19,8 +20,15 @@ def waits_for_its_host(operation: Operation) -> bool:
 
 
 def take_up(tx: Transaction, operation: Operation) -> None:
-    """A stuck operation goes on, or back, from where it stands once it is submitted to the engine."""
+    """A stuck operation goes on, or back, from where it stands once it is submitted to the engine. One about a host
+    that a backup has as unfinished goes on from its beginning: nothing there is taken back."""
     definition = DEFINITIONS.get(operation.kind)
+    if is_restored(operation):
+        for position, step in enumerate(operation.steps):
+            begin = replace(step, state="pending", started_at=None, finished_at=None, message="")
+            tx.operations.put_step(operation.id, position, begin)
+        tx.operations.update(replace(operation, state="running", finished_at=None, remainder=()))
+        return
     going_back = any(step.state in _GOING_BACK for step in operation.steps)
     onward = definition is not None and definition.forward_only and not going_back
     if onward:

@@ -10,6 +10,7 @@ from orchestrator.core.operation import OUT_OF_REACH
 from orchestrator.operations.context import Context, World
 from orchestrator.operations.fencing import Suspended
 from orchestrator.operations.journal import Journal, Move, Write, Written
+from orchestrator.operations.restored import is_restored
 from orchestrator.operations.retrying import retry
 from orchestrator.operations.step import Definition, Step
 
@@ -42,6 +43,9 @@ class Walk:
         self._begun = {0} if first_begun else set[int]()
         """Steps that this attempt has begun, onwards or back: in the commit that ended the one before or that took the
         operation up, or with other quick ones."""
+        begun = (at for at, record in enumerate(self._operation.steps) if record.state != "pending")
+        self._begun_before = frozenset(begun) - self._begun
+        """Steps that an earlier attempt has begun."""
         self._ahead: set[int] = set()
         """Those of them that had never been begun before, and are not reached yet: nothing was done for them."""
         self._written_at = world.clock.monotonic()
@@ -113,6 +117,7 @@ class Walk:
             # Written down first: also the first step has something to undo, what was stored with the operation itself.
             self._is_now(self._journal.advance(self._operation, self._begin(self._position)))
         self._ahead.discard(self._position)
+        context.begins(again=self._position in self._begun_before)
         self._leave_if_cancelled()
         self._wait_if_away(context)
         began = self._world.clock.now()
@@ -168,7 +173,7 @@ class Walk:
             self._is_now(self._journal.advance(self._operation, moves, writes))
 
     def _leave_if_cancelled(self) -> None:
-        if self._cancelled and not self._definition.forward_only:
+        if self._cancelled and not (self._definition.forward_only or is_restored(self._operation)):
             raise Conflict(
                 "operation.cancelled", "it was cancelled", hint="run the command again when it is wanted after all"
             )
@@ -178,7 +183,8 @@ class Walk:
         this run ends; if not, the host obeys nobody any more, and only a person can say why."""
         running = self._operation.steps[self._position].state == "running"
         moves = [Move(self._position, "failed", error.message)] if running else []
-        if self._definition.forward_only and not self._nothing_done(error):
+        onward = self._definition.forward_only and not self._nothing_done(error)
+        if onward or is_restored(self._operation):
             self._stuck(context, error, moves)
         else:
             self._is_now(self._journal.undoing(self._operation, moves, self._position, error))

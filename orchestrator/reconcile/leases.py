@@ -84,7 +84,10 @@ class LeaseKeeper:
         vm = tx.vms.find_id(vm_id)
         if vm is None or vm.id not in {one.id for one in tx.vms.lease_over(vm.host, now)}:
             return None
-        if tx.hosts.get(vm.host).state != "ready" or vm.state not in {"running", "stopped"} or not idle(tx, vm):
+        host = tx.hosts.get(vm.host)
+        if host.state != "ready" or host.restored is not None:  # it may have been extended after the backup
+            return None
+        if vm.state not in {"running", "stopped"} or not idle(tx, vm):
             return None
         operation = begin_deallocation(tx, vm, "lease_over", clock=self.clock, ids=self.ids)
         subject, ended = vm.full_name, show_moment(vm.lease_end or now)

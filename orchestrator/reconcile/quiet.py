@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import Final
 from zlib import crc32
 
+from orchestrator.core.host import Host
 from orchestrator.ports.store.looks import SeenAgain, Standing
 from orchestrator.ports.store.transaction import Store
 from orchestrator.reconcile.turns import short_turns
@@ -69,7 +70,7 @@ class QuietHosts:
         if self._rounds == 1 and len(hosts) >= _MANY:
             gc.freeze()
         hosts.sort(key=lambda one: one.last_seen_at or 0.0)  # those of the same moment stay in the order of names
-        quiet = (one.host.name for one in hosts if one.host.state == "ready" and not self._has_its_turn(one.host.name))
+        quiet = (one.host.name for one in hosts if _rests(one.host) and not self._has_its_turn(one.host.name))
         names = frozenset(quiet) - restless
         return spread(hosts, names), names
 
@@ -92,3 +93,7 @@ class QuietHosts:
 
     def _has_its_turn(self, name: str) -> bool:
         return (crc32(name.encode()) + self._rounds) % WHOLE_EVERY == 0
+
+
+def _rests(host: Host) -> bool:
+    return host.state == "ready" and host.restored is None

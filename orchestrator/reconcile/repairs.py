@@ -11,6 +11,7 @@ from typing import Literal
 from orchestrator.core.contained import Contained
 from orchestrator.core.diff import Finding, StoredFinding, changes
 from orchestrator.core.errors import NotFound
+from orchestrator.core.host import Host
 from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.vm import Vm, VmState
 from orchestrator.core.wire import action_to_dict
@@ -106,8 +107,9 @@ class Repairer:
         return woken
 
     def _due(self, tx: Transaction, kept: StoredFinding, asked: bool) -> bool:
-        host = kept.finding.host
-        if tx.hosts.get(host).state != "ready" or not self.pacing.is_fresh(host):
+        name = kept.finding.host
+        host = tx.hosts.get(name)
+        if host.state != "ready" or not self.pacing.is_fresh(name) or not _leaves_what_is_newer(host, kept, asked):
             return False
         if kept.operation is None:
             return True
@@ -147,6 +149,15 @@ class Repairer:
             outcome = f"{operation.kind} {operation.id}"
             tx.audit.append(at=self.clock.now(), actor=ACTOR, action=one.code, subject=one.subject, outcome=outcome)
         return operation.id
+
+
+def _leaves_what_is_newer(host: Host, kept: StoredFinding, asked: bool) -> bool:
+    """After a restore: what is there is newer than what is wanted of it. By itself only the agent is upgraded, and
+    nothing is stopped or removed as long as nobody has settled whose it is."""
+    repair = kept.finding.repair
+    if host.restored is None or repair is None:
+        return True
+    return repair.kind not in {"stop_vm", "clean_up"} if asked else repair.kind == UPGRADE_AGENT.kind
 
 
 def _may(tx: Transaction, kind: str, subject: str, vm: Vm | None) -> bool:

@@ -14,6 +14,7 @@ from orchestrator.core.mig_layout import KEEPER
 from orchestrator.core.operation import Operation
 from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.operations.definitions import DEFINITIONS
+from orchestrator.operations.restored import is_restored
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.upgrade_waits import under_way
 
@@ -72,14 +73,16 @@ def _over(operation: Operation, turn: int) -> bool:
 
 
 def _removed(operation: Operation) -> bool:
-    """It has ended so that nothing of its VM is wanted."""
+    """It has ended so that nothing of its VM is wanted. Of one that a backup had as unfinished nobody knows: its VM may
+    have been used for long since."""
     definition = DEFINITIONS.get(operation.kind)
-    return definition is not None and definition.removed(operation.state)
+    return definition is not None and not is_restored(operation) and definition.removed(operation.state)
 
 
 def _owners(snapshot: HostSnapshot) -> Iterator[str]:
     owners = [one.owner for one in snapshot.domains]
     owners += [one.owner for one in (*snapshot.volumes, *snapshot.seeds)]
+    owners += [one.owner for nic in snapshot.nics for one in nic.functions]
     owners += [one.owner for gpu in snapshot.gpus for one in observed_on(gpu)]
     owners += [one.owner for one in (snapshot.fabric.partitions if snapshot.fabric is not None else ())]
     return (owner for owner in owners if owner is not None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.attachments import changes_gpu
 from orchestrator.core.errors import NotFound, VgpuctlError
-from orchestrator.core.host import Host, HostState
+from orchestrator.core.host import Host, HostState, seen_after_restore
 from orchestrator.core.host_facts import DISK_STEP
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.vm import Vm
@@ -105,7 +105,8 @@ class HostObserver:
                 reason = "another machine answers at its address"
                 tx.hosts.update(replace(host, state="quarantined", state_reason=reason))
                 return False
-            tx.hosts.update(replace(host, state="ready", state_reason=None, last_seen_at=began))
+            seen = seen_after_restore(host, snapshot)
+            tx.hosts.update(replace(seen, state="ready", state_reason=None, last_seen_at=began))
             news = host.state != "ready"
             if not tx.hosts.put_snapshot(name, snapshot, turn):
                 return news

@@ -3,19 +3,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.core.errors import Conflict
+from orchestrator.core.errors import Conflict, WorldError
 from orchestrator.core.operation import FINISHED, Operation, Watched, unknown_subject
 from orchestrator.operations.context import Context, World
 from orchestrator.operations.definitions import DEFINITIONS
+from orchestrator.operations.restored import is_about_its_host, is_restored, record_outcome
 from orchestrator.operations.stuck import take_up
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.store.operations import Job
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.acting import actor
 from orchestrator.services.known_names import names_of_things
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +107,12 @@ class OperationService:
         return self.get(operation_id)
 
     def retry(self, operation_id: str) -> Operation:
-        """A stuck operation: try again to finish, or to take back, what is left.
+        """A stuck operation: try again to finish, or to take back, what is left. Of one that a backup has as unfinished
+        what became of it is written down.
 
-        :raises Conflict: ``operation.not_stuck``"""
+        :raises Conflict: ``operation.not_stuck``; :raises WorldError: its host could not be asked"""
+        if self._is_for_the_record(operation_id):
+            return self._record(operation_id, "retry")
         with self.world.store.begin() as tx:
             take_up(tx, _check_stuck(tx.operations.get(operation_id)))
             self._note(tx, "retry", operation_id)
@@ -114,8 +121,14 @@ class OperationService:
 
     def abandon(self, operation_id: str) -> Operation:
         """An operation that is stuck or waits for its host: the operator has cleaned up by hand; release what it holds.
+        Of one that a backup has as unfinished, what its host shows is not forgotten.
 
         :raises Conflict: ``operation.not_stuck``"""
+        if self._is_for_the_record(operation_id):
+            try:
+                return self._record(operation_id, "abandon")
+            except WorldError:  # what is there all the same is found, and not removed, when it answers
+                log.warning("operation %s is abandoned, and its host could not be asked", operation_id)
         note = "abandoned: an operator said that nothing of it remains"
         with self.world.store.begin() as tx:  # one for all of it: a retry comes before it or finds nothing stuck
             job = tx.operations.get(operation_id)
@@ -134,6 +147,21 @@ class OperationService:
                 outcome="; ".join(operation.remainder) or "nothing was left",
             )
         return self.get(operation_id)
+
+    def _is_for_the_record(self, operation_id: str) -> bool:
+        job = self._job(operation_id)
+        return job.operation.state == "stuck" and is_restored(job.operation) and not is_about_its_host(job)
+
+    def _record(self, operation_id: str, action: str) -> Operation:
+        with self.world.store.read() as tx:
+            host = tx.hosts.get(tx.operations.get(operation_id).host)
+        snapshot = self.world.link.observe(host)
+        with self.world.store.begin() as tx:
+            job = tx.operations.get(operation_id)
+            _check_stuck(job)
+            ended = record_outcome(tx, job, snapshot, self.world.clock.now())
+            self._note(tx, action, operation_id)
+        return ended
 
     def _note(self, tx: Transaction, action: str, operation_id: str) -> None:
         at = self.world.clock.now()

@@ -53,6 +53,7 @@ def snapshot_of(machine: SimulatedMachine) -> HostSnapshot:
         images=tuple(FileSnapshot(name=name, size_bytes=0, owner=None) for name in sorted(machine.images)),
         networks=tuple(sorted(machine.networks)),
         bridges=machine.bridges,
+        epoch=machine.ledger.epoch,
         ledger_lost=machine.ledger.lost,
         confinement="apparmor",
         fabric=fabric_snapshot(machine),

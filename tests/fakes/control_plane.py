@@ -119,9 +119,9 @@ def wait_for_guests(engine: HeldEngine, guests: BootingGuests, clock: Clock) -> 
 
 
 @contextmanager
-def plane_with(state: Path, *hosts: str) -> Iterator[ControlPlane]:
+def plane_with(state: Path, *hosts: str, url: str | None = None) -> Iterator[ControlPlane]:
     """A control plane to which these hosts were added; closed in the end."""
-    made = control_plane(state)
+    made = control_plane(state, url=url)
     for name in hosts:
         made.add_host(name)
     yield made

@@ -369,9 +369,10 @@ class SqlOperations:
             .where(*(~one for one in named), operations.c.ended_turn < _LAST_TURN.scalar_subquery())
             .limit(most)
         )
-        ids = list(self._db.execute(old).scalars())
-        self._db.execute(delete(operations).where(operations.c.id.in_(ids)))
-        return len(ids)
+        return self._db.execute(delete(operations).where(operations.c.id.in_(self._db.execute(old).scalars()))).rowcount
+
+    def put_inputs(self, operation_id: str, inputs: dict[str, object]) -> None:
+        self._db.execute(update(operations).where(operations.c.id == operation_id).values(inputs=inputs))
 
     def put_step(self, operation_id: str, position: int, step: StepRecord) -> None:
         self._put_steps(operation_id, {position: step})
@@ -380,8 +381,7 @@ class SqlOperations:
     def _put_steps(self, operation_id: str, moved: Mapping[int, StepRecord]) -> None:
         values: dict[str, Any] = {"operation_id": operation_id}
         for at, (position, step) in enumerate(moved.items()):
-            values[f"position_{at}"] = position
-            values |= {f"{name}_{at}": getattr(step, name) for name in _CHANGING}
+            values |= {f"position_{at}": position, **{f"{name}_{at}": getattr(step, name) for name in _CHANGING}}
         self._db.execute(_moved(len(moved)), values)
 
     def request_cancel(self, operation_id: str) -> None:

@@ -53,7 +53,7 @@ hosts = Table(
     Column("memory_overcommit", Float),
     Column("allow_unconfined", Boolean, nullable=False),
     Column("labels", JSON, nullable=False),
-    Column("pinnable_cpus", Text), Column("rdma_nics", Text),
+    Column("pinnable_cpus", Text), Column("rdma_nics", Text), Column("restored", String(8)),
     UniqueConstraint("address", "port"),
 )  # fmt: skip
 

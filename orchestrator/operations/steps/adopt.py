@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from orchestrator.core.errors import Fatal
 from orchestrator.core.host_actions import AdoptDomain, ReleaseDomain
 from orchestrator.core.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
+
+_ADOPTED: Final = "adopted"
 
 
 def _action(context: Context, vm: Vm) -> AdoptDomain:
@@ -23,14 +25,14 @@ def _action(context: Context, vm: Vm) -> AdoptDomain:
 
 def _adopt(context: Context) -> str:
     vm = context.known_vm()
-    context.perform(_action(context, vm))
+    context.make(_ADOPTED, _action(context, vm))
     devices = ", ".join(f"{device.type_name} on {device.parent}" for device in vm.devices)
     return f"{vm.domain_name} with {devices}"
 
 
 def _release(context: Context) -> None:
     vm = context.vm()
-    if vm is None:
+    if vm is None or not context.made(_ADOPTED):
         return
     context.perform(ReleaseDomain(vm=vm.id, devices=vm.devices))
 

@@ -9,9 +9,10 @@ from dataclasses import replace
 from orchestrator.core.attachments import draw, make, remove, still_free
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict, Fatal, NoCapacity, Reason
-from orchestrator.core.host_actions import EnableVirtualFunctions
+from orchestrator.core.host_actions import CreateGpuInstance, EnableVirtualFunctions, HostAction, MakesDevice
 from orchestrator.core.nic_actions import giving_nic
 from orchestrator.core.snapshot import GpuSnapshot
+from orchestrator.core.vgpu_settings import SetMixedSizes, SetVgpuScheduler
 from orchestrator.core.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
@@ -19,6 +20,10 @@ from orchestrator.ports.store.claims import ClaimLost
 
 _ELSEWHERE = frozenset({"vgpu.foreign", "vgpu.no_room", "vgpu.type_unknown", "vgpu.function_gone"})
 """Nothing was made, and another function of the same GPU may do."""
+
+
+_SHARED = (CreateGpuInstance, SetVgpuScheduler, SetMixedSizes)
+"""What several VMs may have of a GPU: that it was so before does not say for whom."""
 
 
 def make_devices(context: Context) -> str:
@@ -33,7 +38,7 @@ def make_devices(context: Context) -> str:
             vm = _redraw(context, vm, number, error)
             _make(context, vm.devices[number])
     for action in giving_nic(vm.id, vm.nic):
-        context.perform(action)
+        context.make(action.vf, action)
     return ", ".join(_shown(vm))
 
 
@@ -45,7 +50,14 @@ def _shown(vm: Vm) -> Iterator[str]:
 
 def _make(context: Context, device: Device) -> None:
     for action in make(context.subject, device):
-        context.perform(action)
+        if isinstance(action, MakesDevice) and not isinstance(action, _SHARED):
+            context.make(_named(device, action), action)
+        else:
+            context.perform(action)
+
+
+def _named(device: Device, action: HostAction) -> str:
+    return f"{type(action).__name__} {device.name}"
 
 
 def _redraw(context: Context, vm: Vm, number: int, cause: Conflict | Fatal) -> Vm:
@@ -128,6 +140,24 @@ def _remove(context: Context) -> None:
             context.perform(action)
 
 
+def _remove_made(context: Context) -> None:
+    """Those that were there before stay: the VM may run with them."""
+    vm = context.vm()
+    if vm is None or vm.deallocated is not None:
+        return
+    for given in giving_nic(vm.id, vm.nic):
+        if context.made(given.vf):
+            context.perform(given.inverse())
+    for device in reversed(vm.devices):
+        made = make(vm.id, device)
+        there = not all(context.made(_named(device, action)) for action in made)
+        for action in reversed(made):
+            inverse = action.inverse()
+            kept = there if isinstance(action, _SHARED) else not context.made(_named(device, action))
+            if inverse is not None and not kept:
+                context.perform(inverse)
+
+
 def _remains(context: Context) -> tuple[str, ...]:
     vm = context.vm()
     if vm is None:
@@ -139,7 +169,7 @@ def _remains(context: Context) -> tuple[str, ...]:
     )
 
 
-DEVICE = Step(name="device.1", quick=True, title="vGPU", do=make_devices, undo=_remove, remains=_remains)
+DEVICE = Step(name="device.1", quick=True, title="vGPU", do=make_devices, undo=_remove_made, remains=_remains)
 REMOVE_DEVICE = Step(
     name="remove_device.1",
     quick=True,

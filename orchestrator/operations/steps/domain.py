@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from orchestrator.core.attachments import changes_gpu
 from orchestrator.core.errors import Conflict, Fatal, Unknown
@@ -13,8 +14,17 @@ from orchestrator.operations.guest_driver import check_guest_driver
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.device import make_devices
 
+_DOMAIN: Final = "domain"
+_RUNNING: Final = "running domain"
+
 
 def _define(context: Context) -> str:
+    vm = context.known_vm()
+    context.make(_DOMAIN, DefineDomain(vm=vm.id, domain=vm.domain))
+    return vm.domain_name
+
+
+def _redefine(context: Context) -> str:
     vm = context.known_vm()
     if vm.spec.adopted is not None:
         return f"{vm.domain_name}, as it came"
@@ -41,20 +51,30 @@ def _undefine(context: Context) -> None:
     context.perform(UndefineDomain(vm=context.subject))
 
 
+def _undefine_made(context: Context) -> None:
+    if context.made(_DOMAIN):
+        _undefine(context)
+
+
 def _start(context: Context) -> None:
     vm = context.known_vm()
     with context.world.store.read() as tx:
         check_guest_driver(tx, vm)
     start = StartDomain(vm=vm.id, boot_policy=vm.spec.boot_policy)
     try:
-        context.perform(start)
+        context.make(_RUNNING, start)
     except Conflict as error:
         if error.code != "vm.device_foreign":
             raise
         # a host that was booted since has nothing of what its driver held; what is another VM's stays so
         make_devices(context)
-        _define(context)
-        context.perform(start)
+        _redefine(context)
+        context.make(_RUNNING, start)
+
+
+def _power_off_started(context: Context) -> None:
+    if context.made(_RUNNING):
+        _power_off(context)
 
 
 def _power_off(context: Context) -> None:
@@ -116,21 +136,21 @@ def _something_text(context: Context) -> tuple[str, ...]:
     return () if vm is None else (f"whatever host {vm.host} still shows of VM {vm.id}",)
 
 
-DEFINE = Step(name="define.1", quick=True, title="definition", do=_define, undo=_undefine, remains=_domain_text)
+DEFINE = Step(name="define.1", quick=True, title="definition", do=_define, undo=_undefine_made, remains=_domain_text)
 REDEFINE = Step(
     name="redefine.1",
     quick=True,
     title="definition",
-    do=_define,
+    do=_redefine,
     no_undo_reason="the definition is the VM's own, with the device that is claimed for it",
 )
 REDEFINE_PLACED = Step(
-    name="redefine_placed.1", quick=True, title="definition", do=_define, undo=_define_as_before, remains=_domain_text
+    name="redefine_placed.1", quick=True, title="definition", do=_redefine, undo=_define_as_before, remains=_domain_text
 )
 REDEFINE_RENAMED = Step(
-    name="redefine_renamed.1", title="definition", do=_define, undo=_define_by_its_old_name, remains=_domain_text
+    name="redefine_renamed.1", title="definition", do=_redefine, undo=_define_by_its_old_name, remains=_domain_text
 )
-START = Step(name="start.1", title="start", do=_start, undo=_power_off, remains=_running_text)
+START = Step(name="start.1", title="start", do=_start, undo=_power_off_started, remains=_running_text)
 GUEST_SEEN = Step(name="guest_seen.1", title="guest seen running", do=_see_guest, no_undo_reason="it only observes")
 SHUT_DOWN = Step(
     name="shut_down.1",

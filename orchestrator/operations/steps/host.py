@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
+from typing import Final
 
 from orchestrator.core.attachments import observed_on
-from orchestrator.core.errors import Bug, Conflict, Fatal, InvalidInput, WorldError
+from orchestrator.core.errors import Bug, Conflict, Fatal, InvalidInput, VgpuctlError, WorldError
 from orchestrator.core.gpu_cards import cards_of, found_mig_modes
 from orchestrator.core.host import HostState
 from orchestrator.core.host_actions import (
@@ -25,6 +27,8 @@ from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.volume import check_no_volumes
 
+_AGENT: Final = "agent"
+_NETWORK: Final = "network"
 _FORMATS: dict[str, ImageFormat] = {"qcow2": "qcow2", "raw": "raw"}
 
 
@@ -55,6 +59,15 @@ def _check_enrolling(context: Context) -> str:
     return f"{host.address} port {host.port}, host key pinned"
 
 
+def _install_first(context: Context) -> None:
+    """An agent that answers here obeyed this database before, maybe with VMs: a failure does not take it away."""
+    with suppress(VgpuctlError):  # as of every new host
+        if context.is_first(_AGENT):
+            context.world.link.observe(context.host())
+            context.note_found(_AGENT)
+    _install(context)
+
+
 def _install(context: Context) -> None:
     take_over = context.inputs.get("take_over") is True
     context.world.configurator.install_agent(context.host(), (), context.report, take_over=take_over)
@@ -73,6 +86,9 @@ def _uninstalled(context: Context) -> None:
 
 def _take_back(context: Context) -> None:
     """A host that lets nobody in, and whose agent never answered, has nothing of ours: then nothing is stuck on it."""
+    if not context.made(_AGENT):
+        context.warnings.append(f"{context.host_name} had our agent before: it is left there")
+        return
     try:
         _uninstall(context)
     except Fatal as error:
@@ -165,6 +181,12 @@ def _unmanage(context: Context) -> None:
         context.perform(ManageGpus(gpus=()))
 
 
+def _unmanage_again(context: Context) -> None:
+    """Of a host that was one before, what it was given is not known."""
+    if context.made(_AGENT):
+        _unmanage(context)
+
+
 def _enable_functions(context: Context) -> str:
     managed = set(context.host().managed_gpus)
     enabled = []
@@ -199,12 +221,13 @@ def _default_network(context: Context) -> str:
         return "each tenant has its own"
     if network.uplink is not None:
         return "on a bridge, where there is one"
-    context.perform(network.ensure())
+    context.make(_NETWORK, network.ensure())
     return network.name
 
 
 def _remove_default_network(context: Context) -> None:
-    context.perform(RemoveNetwork(name=DEFAULT_NAME))
+    if context.made(_NETWORK):
+        context.perform(RemoveNetwork(name=DEFAULT_NAME))
 
 
 def _remove_networks(context: Context) -> None:
@@ -246,6 +269,21 @@ def _check_empty(context: Context) -> None:
         )
     with context.world.store.read() as tx:
         check_no_volumes(tx, context.host_name)
+    if context.host().restored is not None:
+        _check_nothing_younger(context)
+
+
+def _check_nothing_younger(context: Context) -> None:
+    """Of a host whose database was restored: VMs that were made since are there, and not in the database."""
+    snapshot = context.observe()
+    owners = [*(one.owner for one in snapshot.domains), *(one.owner for one in (*snapshot.volumes, *snapshot.data))]
+    owned = [owner for owner in owners if owner is not None]
+    if owned:
+        raise Conflict(
+            "host.has_vms",
+            f"host {context.host_name} has {len(owned)} domains and disks of ours that the database does not know",
+            hint="'vgpuctl server settle-restored' shows them and takes them over",
+        )
 
 
 def back_to_ready(context: Context) -> None:
@@ -284,7 +322,7 @@ ENROL = Step(name="enrol.1", title="pin the host key", do=_check_enrolling, undo
 INSTALL = Step(
     name="install_agent.1",
     title="install the agent",
-    do=_install,
+    do=_install_first,
     undo=_take_back,
     observe_first=False,
     remains=_agent_text,
@@ -293,7 +331,7 @@ FIRST_OBSERVATION = Step(
     name="first_look.1", title="observe the host", do=_first_observation, no_undo_reason="it only observes"
 )
 CHOOSE = Step(name="choose_gpus.1", title="choose GPUs", do=_choose, undo=_unchoose)
-MANAGE = Step(name="manage_gpus.1", title="take over the GPUs", do=_manage, undo=_unmanage)
+MANAGE = Step(name="manage_gpus.1", title="take over the GPUs", do=_manage, undo=_unmanage_again)
 FUNCTIONS = Step(
     name="virtual_functions.1",
     title="virtual functions",

@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.core.device import InstancePlace
 from orchestrator.core.errors import Bug, Unknown
+from orchestrator.core.host_actions import CreateGpuInstance, DestroyGpuInstance, HostAction, SetMigMode
 from orchestrator.core.mig_layout import MigLayout, actions, difference
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
@@ -50,18 +51,30 @@ def _keep_as_before(context: Context) -> None:
 
 def _cut(context: Context) -> str:
     for change in _changes(context):
-        _perform(context, change.before, change.wanted)
+        for action in actions(change.before, change.wanted):
+            context.make(_named(action), action)
     return f"{sum(len(change.wanted.instances) for change in _changes(context))} GPU instances"
 
 
 def _cut_as_before(context: Context) -> None:
+    """A GPU with instances that were there before keeps those, in the mode that they need."""
     for change in _changes(context):
-        _perform(context, change.wanted, change.before)
+        gpu = change.wanted.gpu
+        stays = not all(context.made(_instance(gpu, place.start)) for place in change.wanted.instances)
+        for action in actions(change.wanted, change.before):
+            kept = stays and not isinstance(action, DestroyGpuInstance)
+            if not kept and context.made(_named(action)):
+                context.perform(action)
 
 
-def _perform(context: Context, before: MigLayout, after: MigLayout) -> None:
-    for action in actions(before, after):
-        context.perform(action)
+def _named(action: HostAction) -> str:
+    if isinstance(action, (CreateGpuInstance, DestroyGpuInstance)):
+        return _instance(action.gpu, action.start)
+    return action.gpu if isinstance(action, SetMigMode) else type(action).__name__
+
+
+def _instance(gpu: str, start: int) -> str:
+    return f"GPU instance at slot {start} of {gpu}"
 
 
 def _seen(context: Context) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+from typing import Final
 
 from orchestrator.core.host_actions import CreateVolume, DeleteSeed, DeleteVolume, WriteSeed
 from orchestrator.core.image import Image
@@ -13,6 +14,9 @@ from orchestrator.core.volume import attached_names
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.volume import detach_all, give_volumes, take_volumes_back, volume_text
+
+_DISK: Final = "disk"
+_SEED: Final = "seed"
 
 
 def create_volume_action(vm: Vm, image: Image) -> CreateVolume:
@@ -58,15 +62,17 @@ def _with_our_files(context: Context) -> Vm | None:
 
 def _create_volume(context: Context) -> str:
     vm = context.known_vm()
-    context.perform(create_volume_action(vm, context.image()))
+    context.make(_DISK, create_volume_action(vm, context.image()))
     give_volumes(context, vm)
     return ", ".join((show_size(vm.spec.disk_bytes), *(f"volume {name}" for name in attached_names(vm))))
 
 
 def _delete_volume(context: Context) -> None:
     vm = _with_our_files(context)
-    if vm is not None:
-        take_volumes_back(context, vm)
+    if vm is None:
+        return
+    take_volumes_back(context, vm)
+    if context.made(_DISK):
         context.perform(DeleteVolume(vm=vm.id, volume=vm.volume))
 
 
@@ -77,13 +83,18 @@ def _write_seed(context: Context) -> None:
         with context.world.store.read() as tx:
             user_data = tx.secrets.get(vm.spec.user_data)
     iso = context.world.seeds.build(vm_id=vm.id, hostname=vm.spec.name, ssh_keys=vm.spec.ssh_keys, user_data=user_data)
-    context.perform(WriteSeed(vm=vm.id, seed=vm.seed, iso_base64=base64.b64encode(iso).decode()))
+    context.make(_SEED, WriteSeed(vm=vm.id, seed=vm.seed, iso_base64=base64.b64encode(iso).decode()))
 
 
 def _delete_seed(context: Context) -> None:
     vm = _with_our_files(context)
     if vm is not None:
         context.perform(DeleteSeed(vm=vm.id, seed=vm.seed))
+
+
+def _delete_seed_made(context: Context) -> None:
+    if context.made(_SEED):
+        _delete_seed(context)
 
 
 def _removed_volume(context: Context) -> str:
@@ -119,7 +130,7 @@ NETWORK = Step(
     no_undo_reason="networks stay on the host for the next VM; removing the host removes them",
 )
 VOLUME = Step(name="volume.1", quick=True, title="disk", do=_create_volume, undo=_delete_volume, remains=_volume_text)
-SEED = Step(name="seed.1", quick=True, title="seed", do=_write_seed, undo=_delete_seed, remains=_seed_text)
+SEED = Step(name="seed.1", quick=True, title="seed", do=_write_seed, undo=_delete_seed_made, remains=_seed_text)
 REMOVE_VOLUME = Step(
     name="remove_volume.1",
     quick=True,

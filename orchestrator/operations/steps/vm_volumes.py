@@ -33,7 +33,8 @@ def _names(context: Context, key: str) -> tuple[str, ...]:
     return tuple(str(one) for one in stored) if isinstance(stored, list) else ()
 
 
-def _with(vm: Vm, volumes: tuple[str, ...]) -> Vm:
+def with_volumes(vm: Vm, volumes: tuple[str, ...]) -> Vm:
+    """The VM with these data volumes in its specification."""
     return replace(vm, spec=replace(vm.spec, volumes=volumes))
 
 
@@ -48,7 +49,7 @@ def not_attached(context: Context) -> None:
         put_back(tx, context)
         vm = tx.vms.find_id(context.subject)
         if vm is not None:
-            tx.vms.set_spec(vm.id, _with(vm, _names(context, "had")).spec)
+            tx.vms.set_spec(vm.id, with_volumes(vm, _names(context, "had")).spec)
 
 
 def _give(context: Context) -> str:
@@ -64,7 +65,7 @@ def _give_back(context: Context) -> None:
 
 def _define(context: Context, key: str) -> None:
     vm = context.known_vm()
-    context.perform(DefineDomain(vm=vm.id, domain=_with(vm, _names(context, key)).domain))
+    context.perform(DefineDomain(vm=vm.id, domain=with_volumes(vm, _names(context, key)).domain))
 
 
 def _gone(context: Context) -> tuple[str, ...]:
@@ -95,7 +96,7 @@ def _record_taken(context: Context) -> None:
     def write(tx: Transaction) -> None:
         vm = tx.vms.find_id(context.subject)
         if vm is not None:
-            tx.vms.set_spec(vm.id, _with(vm, _names(context, "has")).spec)
+            tx.vms.set_spec(vm.id, with_volumes(vm, _names(context, "has")).spec)
         for one in _gone(context):
             tx.volumes.detach(id_of(one), context.subject)
 

@@ -8,6 +8,7 @@ it takes back, and a volume that nobody had placed is placed nowhere again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from orchestrator.core.errors import Conflict
 from orchestrator.core.host_actions import (
@@ -27,9 +28,24 @@ from orchestrator.ports.store.transaction import Transaction
 
 
 def volumes_before(context: Context) -> tuple[Volume, ...]:
-    """Those that the operation gives to its VM, as they were; none of an operation of an older version."""
+    """Those that the operation gives to its VM, as they were; none of an operation of an older version. One whose file
+    was there already is none that it makes, whatever the database said."""
     stored = context.inputs.get("volumes")
-    return tuple(Volume.from_fields(one) for one in stored) if isinstance(stored, list) else ()
+    volumes = tuple(Volume.from_fields(one) for one in stored) if isinstance(stored, list) else ()
+    return tuple(one if context.made(one.file) else _there(one, context.host_name) for one in volumes)
+
+
+def _there(volume: Volume, host: str) -> Volume:
+    return replace(volume, state="ready", host=volume.host or host)
+
+
+def _find_files(context: Context) -> None:
+    """Before any is made: what is on a tenant's volume is not this operation's to remove."""
+    new = [one.file for one in volumes_before(context) if one.state == "new" and context.is_first(one.file)]
+    if new:
+        files = {one.name for one in context.world.link.observe(context.host()).data}
+        for file in files.intersection(new):
+            context.note_found(file)
 
 
 def giving(vm: Vm, volumes: Iterable[Volume]) -> Iterator[HostAction]:
@@ -42,23 +58,31 @@ def giving(vm: Vm, volumes: Iterable[Volume]) -> Iterator[HostAction]:
 
 def give_volumes(context: Context, vm: Vm) -> None:
     """Those that the operation gives to its VM."""
+    _find_files(context)
     given = volumes_before(context)
     for action in giving(vm, given):
-        context.perform(action)
+        if isinstance(action, AttachVolume):
+            context.make(_attached(action.volume), action)
+        else:
+            context.perform(action)
 
     def write(tx: Transaction) -> None:
         for one in given:
-            if one.state == "new":
-                tx.volumes.made(one.id)
+            tx.volumes.made(one.id)
 
     if given:
         context.write_at_end(write)
 
 
+def _attached(file: str) -> str:
+    return f"attached {file}"
+
+
 def take_volumes_back(context: Context, vm: Vm) -> None:
     """The inverse of :func:`give_volumes`."""
     for one in reversed(volumes_before(context)):
-        context.perform(DetachVolume(vm=vm.id, volume=one.file))
+        if context.made(_attached(one.file)):
+            context.perform(DetachVolume(vm=vm.id, volume=one.file))
         if one.state == "new":
             context.perform(DeleteDataVolume(volume=one.file))
 

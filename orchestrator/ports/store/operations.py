@@ -136,6 +136,7 @@ class Operations(Protocol):
         """With their steps, unless stuck, still named by a VM or a finding, or the one that ended last; how many that
         were."""
 
+    def put_inputs(self, operation_id: str, inputs: dict[str, object]) -> None: ...
     def put_step(self, operation_id: str, position: int, step: StepRecord) -> None: ...
     def request_cancel(self, operation_id: str) -> None:
         """One that waits for its host or its guest is due, to be taken back."""

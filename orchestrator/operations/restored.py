@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What became of operations that a restored database takes for unfinished.
+
+The hosts went on after the backup, so an operation may have ended long ago, and its VM may have been used since. It is
+not walked again and not taken back: what its host shows is written down, and nothing there is changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, Literal
+
+from orchestrator.core.errors import Conflict, Retryable
+from orchestrator.core.operation import Operation, OperationState
+from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
+from orchestrator.core.things import things_of
+from orchestrator.core.vm import Vm
+from orchestrator.core.volume import Volume, file_of
+from orchestrator.operations.steps.vm_record import drop_vm
+from orchestrator.operations.steps.vm_volumes import with_volumes
+from orchestrator.ports.store.operations import Job
+from orchestrator.ports.store.transaction import Transaction
+
+CODE: Final = "operation.restored"
+_MAKES_VM: Final = frozenset({"create_vm", "create_stopped_vm", "preempt_for_vm", "adopt_vm"})
+
+
+def is_restored(operation: Operation) -> bool:
+    """Whether a backup has it as unfinished."""
+    return (operation.error or {}).get("code") == CODE
+
+
+def is_about_its_host(job: Job) -> bool:
+    """It changes no VM and no volume: its steps only make, and are done again from the first one on."""
+    return job.operation.subject == job.host
+
+
+def record_outcome(tx: Transaction, job: Job, snapshot: HostSnapshot, now: float) -> Operation:
+    """Of an operation on a VM or a volume: what ``snapshot``, which is fresh, shows of it. It has ended then.
+
+    :raises Retryable: ``libvirt.unreachable``; :raises Conflict: ``agent.ledger_lost``"""
+    _check_whole(snapshot)
+    operation, vm = job.operation, tx.vms.find_id(job.operation.subject)
+    if vm is not None and vm.operation == operation.id:
+        state, told = _of_vm(tx, job, vm, snapshot)
+    elif tx.volumes.find_id(operation.subject) is not None:
+        state, told = _of_volume(tx, operation.subject, snapshot)
+    else:
+        state, told = "undone", "a later operation has its VM, or it is gone"
+    note = f"recorded as its host shows it after the restore: {told}"
+    ended = replace(operation, state=state, finished_at=now, remainder=(), warnings=(*operation.warnings, note))
+    tx.operations.update(ended)
+    return ended
+
+
+def _check_whole(snapshot: HostSnapshot) -> None:
+    if snapshot.ledger_lost:
+        raise Conflict(
+            "agent.ledger_lost",
+            "the host's agent has lost its ledger: whose the things there are is not known",
+            hint="'vgpuctl doctor --repair' writes it again from the database and the host",
+        )
+    if snapshot.problems and not snapshot.domains:
+        raise Retryable(
+            "libvirt.unreachable",
+            "the host does not show what VMs it has",
+            hint="put its own problem right, then try again",
+            details=snapshot.problems[0],
+        )
+
+
+def _of_vm(tx: Transaction, job: Job, vm: Vm, snapshot: HostSnapshot) -> tuple[OperationState, str]:
+    _record_volumes(tx, job, vm, snapshot)
+    domain = next((one for one in snapshot.domains if one.uuid == vm.id and one.owner == vm.id), None)
+    if domain is not None:
+        record_domain(tx, vm, domain)
+        asked: OperationState = "undone" if job.operation.kind == "delete_vm" else "done"
+        return asked, f"its VM is {'running' if domain.active else 'stopped'}"
+    left = things_of(snapshot, vm.id)
+    if not left and job.operation.kind in {*_MAKES_VM, "delete_vm"}:
+        drop_vm(tx, vm)
+        return "done" if job.operation.kind == "delete_vm" else "undone", "nothing of its VM is there"
+    tx.vms.set_state(vm.id, "stopped", operation=job.operation.id, wanted="stopped")
+    return "done", f"its VM is not defined there; there is {', '.join(left) or 'nothing of it'}"
+
+
+def record_domain(tx: Transaction, vm: Vm, domain: DomainSnapshot) -> None:
+    """The VM runs or is stopped as its domain is, and that is wanted of it."""
+    state: Literal["running", "stopped"] = "running" if domain.active else "stopped"
+    by = vm.operation or ""
+    tx.vms.set_state(vm.id, state, operation=by, addresses=domain.addresses, wanted=state)
+
+
+def _record_volumes(tx: Transaction, job: Job, vm: Vm, snapshot: HostSnapshot) -> None:
+    """Those that the operation gives to its VM: made where their file is, otherwise as they were before."""
+    stored = job.inputs.get("volumes")
+    given = tuple(Volume.from_fields(one) for one in stored) if isinstance(stored, list) else ()
+    files = {one.name for one in snapshot.data}
+    absent = tuple(one for one in given if one.file not in files)
+    for one in given:
+        if one.file in files:
+            tx.volumes.made(one.id)
+    if absent:
+        tx.volumes.put_back(absent, vm.id)
+        kept = tuple(one for one in vm.spec.volumes if file_of(one) not in {gone.file for gone in absent})
+        tx.vms.set_spec(vm.id, with_volumes(vm, kept).spec)
+
+
+def _of_volume(tx: Transaction, volume_id: str, snapshot: HostSnapshot) -> tuple[OperationState, str]:
+    """One that was being deleted."""
+    volume = tx.volumes.find_id(volume_id)
+    if volume is not None and any(one.name == volume.file for one in snapshot.data):
+        tx.volumes.deleting(volume_id, ready=True)
+        return "undone", "its file is there: delete it again"
+    tx.volumes.remove(volume_id)
+    return "done", "its file is not there"
