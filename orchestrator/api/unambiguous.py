@@ -10,7 +10,7 @@ from fastapi import Request
 from starlette.requests import HTTPConnection
 
 from orchestrator.api.http_rules import takes_file
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.foreign_json import unstorable
 
 
@@ -33,9 +33,12 @@ async def say_it_once(request: Request) -> None:
 async def storable_target(connection: HTTPConnection) -> None:
     """A dependency of all routes, before any other: they ask the database about names of path and query.
 
-    :raises InvalidInput: ``request.text_invalid``
+    :raises NotFound: ``request.no_such_path``; :raises InvalidInput: ``request.text_invalid``
     """
-    check_text(connection.scope["path"], "path")
+    if unstorable(connection.scope["path"]) is not None:
+        raise NotFound(
+            "request.no_such_path", "nothing has a name with NUL in it", hint="the OpenAPI page lists all paths"
+        )
     check_text([part for pair in connection.query_params.multi_items() for part in pair], "query")
 
 
