@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Annotated, Final
 
 from anyio import CapacityLimiter, to_thread
@@ -17,13 +18,16 @@ from orchestrator.api.limits import HEALTH_THREADS
 from orchestrator.api.peers import uid_of
 from orchestrator.api.permissions import RULES, WATCHING, Rule
 from orchestrator.core.access import EVERYWHERE, Caller, Role, denied, unknown_tenant
-from orchestrator.core.errors import Bug, Denied, VgpuctlError
+from orchestrator.core.errors import Bug, Denied, NotFound, VgpuctlError
 from orchestrator.core.operation import Watched, unknown_operation
 from orchestrator.core.tenant import DEFAULT_TENANT
 from orchestrator.services.acting import act_for
 from orchestrator.use_cases import Services
 
 _SCHEME = "bearer "
+ASK_AGAIN_S: Final = 2.0
+"""How often it is asked whether who opened a stream still may: a token that ends, a login that is over, a member who is
+one no longer close it."""
 PROVIDER_S: Final = 15.0
 """How long a login waits for the provider's keys."""
 _SENDER: Final = "sender"
@@ -64,6 +68,32 @@ async def authorize(connection: HTTPConnection) -> Caller:
         raise Bug("access.no_rule", "nobody has said who may use this route")
     await _check(rule, caller, connection, services)
     return caller
+
+
+async def still_may(connection: HTTPConnection) -> bool:
+    """For what goes on for long after it was opened. A database that is away for a moment says nothing of anybody."""
+    try:
+        await authorize(connection)
+    except (Denied, NotFound):
+        return False
+    except VgpuctlError:
+        return True
+    return True
+
+
+class Asked:
+    """When it was asked last whether a client may; it just was."""
+
+    def __init__(self, connection: HTTPConnection) -> None:
+        self._connection = connection
+        self._at = time.monotonic()
+
+    async def again(self) -> bool:
+        """Whether it still may; asked when that is :data:`ASK_AGAIN_S` ago."""
+        if time.monotonic() - self._at < ASK_AGAIN_S:
+            return True
+        self._at = time.monotonic()
+        return await still_may(self._connection)
 
 
 async def authorize_watching(connection: HTTPConnection) -> None:

@@ -12,6 +12,7 @@ import socket
 from typing import Final, cast
 
 from starlette.requests import HTTPConnection
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from orchestrator.api.admission import peer_credentials
@@ -44,6 +45,19 @@ class PeerWebSocketProtocol(WebSocketsSansIOProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self.client = _peer(transport) or self.client
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            self._end_handshake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._end_handshake()
+
+    def _end_handshake(self) -> None:
+        """A refusal ends it too, and a client that has left: uvicorn would log each as an error of the application."""
+        self.handshake_complete = True
 
 
 def uid_of(connection: HTTPConnection) -> int | None:

@@ -14,13 +14,13 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
-from orchestrator.api.auth import authorize
+from orchestrator.api.auth import ASK_AGAIN_S, authorize, still_may
 from orchestrator.api.errors import refusal
 from orchestrator.api.parameters import only_known_parameters
 from orchestrator.api.refusals import subject_of
 from orchestrator.api.services import ServicesOf, TenantOf
 from orchestrator.api.unambiguous import storable_target
-from orchestrator.core.errors import Conflict, Denied, InvalidInput, NotFound, VgpuctlError
+from orchestrator.core.errors import Conflict, InvalidInput, VgpuctlError
 from orchestrator.core.tenant import DEFAULT_TENANT
 from orchestrator.ports.host import ByteStream
 from orchestrator.use_cases import Services
@@ -29,12 +29,11 @@ router = APIRouter(prefix="/vms", tags=["vms"])
 CHUNK: Final = 65536
 MAX_STREAMS: Final = 64
 MAX_STREAMS_PER_TENANT: Final = 16
-ASK_AGAIN_S: Final = 2.0
-"""How often it is asked whether who opened a stream still may: a token that ends, a login that is over, a member who is
-one no longer close it."""
 CLOSE_S: Final = 1.0
 ENDED: Final = 1008
 """RFC 6455 §7.4.1: against the policy."""
+NO_BYTES: Final = 1003
+"""The same: a kind of data that is not taken."""
 FULL_S: Final = 0.05
 """Until a guest that takes no bytes is asked again."""
 _open: Counter[str] = Counter()
@@ -76,7 +75,9 @@ async def _serve(socket: WebSocket, services: Services, tenant: str, open_stream
         await only_known_parameters(socket)
         with stream_place(tenant):
             stream = await to_thread.run_sync(open_stream, limiter=OPENING)
-            await join(socket, stream, partial(authorize, socket))
+            await join(socket, stream, partial(still_may, socket))
+    except WebSocketDisconnect:
+        return  # its client left before it was open
     except VgpuctlError as error:
         subject, outcome = subject_of(ascii(socket.url.path)[1:-1], tenant), f"refused: {error.code}"
         caller = getattr(socket.state, "caller", None)
@@ -104,48 +105,43 @@ def stream_place(tenant: str) -> Iterator[None]:
             del _open[tenant]
 
 
-async def join(socket: WebSocket, stream: ByteStream, ask: Callable[[], Awaitable[object]]) -> None:
-    """Until one of the ends closes, or ``ask`` refuses who opened it."""
+async def join(socket: WebSocket, stream: ByteStream, may: Callable[[], Awaitable[bool]]) -> None:
+    """Until one of the ends closes, or who opened it may no longer."""
     try:
         await socket.accept()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_to_client, socket, stream, tasks.cancel_scope)
-            tasks.start_soon(_while_allowed, socket, ask, tasks.cancel_scope)
+            tasks.start_soon(_while_allowed, socket, may, tasks.cancel_scope)
             await _to_guest(socket, stream)
             tasks.cancel_scope.cancel()
     finally:
         stream.close()  # not before nobody waits for it any more: its descriptor may be another's then
 
 
-async def _while_allowed(socket: WebSocket, ask: Callable[[], Awaitable[object]], both: anyio.CancelScope) -> None:
-    while await _may(ask):
+async def _while_allowed(socket: WebSocket, may: Callable[[], Awaitable[bool]], both: anyio.CancelScope) -> None:
+    while await may():
         await anyio.sleep(ASK_AGAIN_S)
     with anyio.move_on_after(CLOSE_S), suppress(WebSocketDisconnect, OSError):  # a client that reads nothing
         await socket.close(ENDED, "who opened it may no longer")
     both.cancel()
 
 
-async def _may(ask: Callable[[], Awaitable[object]]) -> bool:
-    """A database that is away for a moment says nothing of anybody."""
-    try:
-        await ask()
-    except (Denied, NotFound):
-        return False
-    except VgpuctlError:
-        return True
-    return True
-
-
 async def _to_guest(socket: WebSocket, stream: ByteStream) -> None:
     try:
         while True:
-            data = await socket.receive_bytes()
+            message = await socket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            data = message.get("bytes")
+            if data is None:
+                await socket.close(NO_BYTES, "bytes, no text")
+                return
             while data:
                 taken = await to_thread.run_sync(stream.send, data, limiter=MOVING)
                 data = data[taken:]
                 if not taken:
                     await anyio.sleep(FULL_S)
-    except (WebSocketDisconnect, VgpuctlError, OSError):
+    except (WebSocketDisconnect, VgpuctlError, OSError, RuntimeError):  # RuntimeError: closed by the other direction
         return
 
 

@@ -10,14 +10,15 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
 from orchestrator.api import events
-from orchestrator.api.auth import CallerOf, just_read
+from orchestrator.api.auth import ASK_AGAIN_S, Asked, CallerOf, just_read
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.operations import OperationAnswer
 from orchestrator.api.services import ServicesOf
 from orchestrator.api.telling import watches_pool
 from orchestrator.api.waiting import WaitingOf
 from orchestrator.core.access import Caller
-from orchestrator.core.operation import Watched
+from orchestrator.core.errors import Denied
+from orchestrator.core.operation import FINISHED, Watched
 
 router = APIRouter(prefix="/operations", tags=["operations"])
 
@@ -67,10 +68,14 @@ async def get(
     since: Annotated[int, Query(ge=-1, le=MAX_REVISION, description="Revision that is known already")] = -1,
 ) -> OperationAnswer:
     """One operation, as soon as it differs from revision ``since`` or is finished, at the latest after ``wait``."""
-    first = just_read(request)
+    first, asked = just_read(request), Asked(request)
     watched = await waiting.until_changed(
         first, since=since, timeout_s=wait, request=request, tenant=_whose_wait(caller, first)
     )
+    if not await asked.again():
+        raise Denied(
+            "token.refused", "you may no longer see this operation", hint="ask for a new token, or log in again"
+        )
     return OperationAnswer.of(watched.operation, watched.revision, watching=watches_pool(caller))
 
 
@@ -92,11 +97,18 @@ async def stream(
     first = just_read(request)
     tenant = _whose_wait(caller, first)
     waiting.check_room(tenant)
+    asked = Asked(request)
 
     async def poll(since: int) -> Watched | None:
-        left = deadline - time.monotonic()
+        end = min(deadline, time.monotonic() + ALIVE_S)
         with waiting.watching(operation_id, tenant=tenant) as watcher:
-            return None if left <= 0 or watcher.leaving else await watcher.until_changed(since, min(left, ALIVE_S))
+            while not watcher.leaving and time.monotonic() < deadline:
+                watched = await watcher.until_changed(since, min(end - time.monotonic(), ASK_AGAIN_S))
+                if not await asked.again():
+                    return None
+                if watched.revision > since or watched.operation.state in FINISHED or time.monotonic() >= end:
+                    return watched
+        return None
 
     stream = events.events(first, last_event_id, poll, watching=watches_pool(caller))
     return StreamingResponse(stream, media_type=events.MEDIA_TYPE, headers={"cache-control": "no-store"})

@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import json
 import os
 import pty
 import select
+import socket
 import subprocess
 import termios
 import time
 from pathlib import Path
 
 import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, unix_connect
 
 from orchestrator.cli.guest_stream import open_stream
 from orchestrator.cli.session import CliSession
+from orchestrator.client.location import SOCKET_NAME
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound
 from tests.fakes.typed import COMMAND
 from tests.lab.product import Product
@@ -64,6 +69,57 @@ def test_a_stream_that_cannot_be_opened_says_why(
 ) -> None:
     with pytest.raises(error), open_stream(_session(product), *parts, tenant="default"):
         raise AssertionError("it opened")
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status", "code"),
+    [
+        ("/v1/vms/nobody/console", {}, 404, "vm.unknown"),
+        ("/v1/vms/talks/tcp/0", {}, 400, "port.out_of_range"),
+        ("/v1/vms/a%00b/console", {}, 404, "request.no_such_path"),
+        ("/v1/vms/talks/console", {"Authorization": "Bearer vgpuctl_wrong"}, 401, "token.refused"),
+        ("/v1/vms/talks/console?tenant=other", {}, 404, "vm.unknown"),
+    ],
+)
+def test_a_refused_stream_has_its_answer_and_no_line_in_the_log(
+    state: Path, product: Product, path: str, headers: dict[str, str], status: int, code: str
+) -> None:
+    before = (state / "serve.log").read_bytes()
+    with pytest.raises(InvalidStatus) as refused, _connected(state, path, headers):
+        raise AssertionError(f"it opened for {product}")
+    assert (refused.value.response.status_code, json.loads(refused.value.response.body or b"")["code"]) == (
+        status,
+        code,
+    )
+    assert (state / "serve.log").read_bytes() == before
+
+
+def test_text_frames_and_clients_that_leave_at_once_leave_no_line_in_the_log(state: Path, product: Product) -> None:
+    before = (state / "serve.log").read_bytes()
+    with _connected(state, "/v1/vms/talks/console", {}) as stream:
+        stream.send(f"text for {product}")
+        with pytest.raises(ConnectionClosed) as closed:
+            _read_on(stream)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1003
+    for path in ("console", "tcp/22", "tcp/0"):
+        with socket.socket(socket.AF_UNIX) as one:
+            one.connect(str(state / SOCKET_NAME))
+            one.sendall(
+                f"GET /v1/vms/talks/{path} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
+            )
+    assert product.json("list-vms")
+    assert (state / "serve.log").read_bytes() == before
+
+
+def _read_on(stream: ClientConnection) -> None:
+    while True:
+        stream.recv(timeout=30)
+
+
+def _connected(state: Path, path: str, headers: dict[str, str]) -> ClientConnection:
+    return unix_connect(str(state / SOCKET_NAME), f"ws://localhost{path}", additional_headers=headers)
 
 
 def test_the_proxy_carries_standard_input_and_output(product: Product) -> None:

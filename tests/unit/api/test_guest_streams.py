@@ -6,7 +6,7 @@ import asyncio
 from starlette.types import Message
 from starlette.websockets import WebSocket
 
-from orchestrator.api.routes.guest_streams import MOVING, join
+from orchestrator.api.routes.guest_streams import MOVING, NO_BYTES, join
 from orchestrator.sim.console import Echo
 
 CONSOLES = 100
@@ -19,9 +19,12 @@ class Browser:
         self._said: asyncio.Queue[Message] = asyncio.Queue()
         self._said.put_nowait({"type": "websocket.connect"})
         self._heard: asyncio.Queue[bytes] = asyncio.Queue()
+        self.closed: int | None = None
         self.socket = WebSocket({"type": "websocket"}, self._said.get, self._hear)
 
     async def _hear(self, message: Message) -> None:
+        if message["type"] == "websocket.close":
+            self.closed = message["code"]
         if message["type"] == "websocket.send":
             self._heard.put_nowait(message["bytes"])
 
@@ -31,6 +34,9 @@ class Browser:
     def leave(self) -> None:
         self._said.put_nowait({"type": "websocket.disconnect", "code": 1000})
 
+    def type(self, text: str) -> None:
+        self._said.put_nowait({"type": "websocket.receive", "text": text})
+
     async def hear(self, size: int) -> bytes:
         heard = b""
         while len(heard) < size:
@@ -38,8 +44,8 @@ class Browser:
         return heard
 
 
-async def _nobody_objects() -> None:
-    pass
+async def _nobody_objects() -> bool:
+    return True
 
 
 def test_an_open_console_holds_no_thread() -> None:
@@ -74,3 +80,14 @@ def test_a_guest_that_takes_no_bytes_holds_no_thread_and_gets_them_all_when_it_d
         return heard
 
     assert asyncio.run(play()) == blob
+
+
+def test_text_where_bytes_go_closes_the_stream_and_says_why() -> None:
+    async def play() -> int | None:
+        browser = Browser()
+        joined = asyncio.ensure_future(join(browser.socket, Echo(), _nobody_objects))
+        browser.type("hello")
+        await joined
+        return browser.closed
+
+    assert asyncio.run(play()) == NO_BYTES
