@@ -25,6 +25,7 @@ from orchestrator.adapters.store.site import site_at
 from orchestrator.client.location import state_directory
 from orchestrator.core.controller import MAX_INVITATION_S, Invitation, read_invitation
 from orchestrator.core.errors import Conflict, Denied, InvalidInput, Retryable, VgpuctlError
+from orchestrator.core.foreign_json import parse_json
 from orchestrator.core.units import parse_duration
 from orchestrator.error_line import print_error
 from orchestrator.services.controllers import invite
@@ -94,8 +95,8 @@ def _fetched(invited: Invitation) -> tuple[str, str]:
 def _answer(got: http.client.HTTPResponse) -> tuple[str, str]:
     said = got.read(_MAX_ANSWER)
     try:
-        answer = json.loads(said)
-        if got.status == _OK:
+        answer = parse_json(said)
+        if got.status == _OK and isinstance(answer, dict):
             return str(answer["site"]), str(answer["key"])
     except (ValueError, KeyError, TypeError):
         answer = {}

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import termios
 import threading
@@ -19,12 +18,12 @@ from websockets.sync.client import ClientConnection, connect, unix_connect
 
 from orchestrator.cli.output import somebody_types
 from orchestrator.cli.session import CliSession
-from orchestrator.client.connection import path_of
+from orchestrator.client.connection import path_of, problem_of
 from orchestrator.client.contexts import ClientContext
 from orchestrator.client.location import SOCKET_NAME, SocketAddress
 from orchestrator.client.tls_http import headers_of, trust_of
 from orchestrator.client.token import token_headers
-from orchestrator.core.errors import Denied, Retryable, Unknown, VgpuctlError, error_from_dict
+from orchestrator.core.errors import Denied, Retryable
 
 LEAVE: Final = b"\x1d"
 """Ctrl-], as telnet and virsh have it."""
@@ -80,19 +79,9 @@ def _connect(opened: ExitStack, session: CliSession, target: str) -> ClientConne
                 )
             )
     except InvalidStatus as refused:
-        raise _problem(refused) from refused
+        raise problem_of(refused.response.status_code, bytes(refused.response.body or b"")) from refused
     except (OSError, TimeoutError) as error:
         raise Retryable("server.unreachable", f"the server does not answer: {error}") from error
-
-
-def _problem(refused: InvalidStatus) -> VgpuctlError:
-    try:
-        data = json.loads(refused.response.body or b"")
-    except ValueError:
-        data = None
-    if not isinstance(data, dict):
-        return Unknown("server.malformed", f"the server answered with status {refused.response.status_code}")
-    return error_from_dict({**data, "message": data.get("detail")})
 
 
 def join_standard_streams(stream: ClientConnection, *, leave: bytes | None) -> bool:

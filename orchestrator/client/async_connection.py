@@ -108,7 +108,7 @@ class AsyncConnection:
     ) -> Any:
         """As :meth:`orchestrator.client.connection.Connection.call`."""
         request = request_of(method, path, body, query, keyed=keyed and self._retries > 0)
-        return decoded(await self._exchange(request))
+        return decoded(await self._exchange(request), request)
 
     async def pages(
         self, path: str, query: Mapping[str, object], *, at_most: int | None = None, member: str | None = None
@@ -126,7 +126,8 @@ class AsyncConnection:
 
     async def upload(self, path: str, content: Content, query: Mapping[str, object]) -> Any:
         """As :meth:`orchestrator.client.connection.Connection.upload`."""
-        return decoded(await self._exchange(request_of_file(path, content, query)))
+        request = request_of_file(path, content, query)
+        return decoded(await self._exchange(request), request)
 
     async def _exchange(self, request: Request) -> HttpAnswer:
         first: VgpuctlError | None = None

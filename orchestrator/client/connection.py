@@ -16,7 +16,9 @@ from urllib.parse import quote, urlencode
 
 from orchestrator.client.content import Content
 from orchestrator.client.http import Http, HttpAnswer
+from orchestrator.client.shapes import misfit, shape_of
 from orchestrator.core.errors import InvalidInput, Retryable, Unknown, VgpuctlError, error_from_dict
+from orchestrator.core.foreign_json import parse_json
 
 Json = Mapping[str, Any]
 """An object of the API, as models.py describes it."""
@@ -99,7 +101,7 @@ class Pages:
 
     def add(self, answer: HttpAnswer) -> Request | None:
         """What to ask next; None: that was all."""
-        page = decoded(answer)
+        page = decoded(answer, self.first())
         self.found += page if self.member is None else page[self.member]
         following = _NEXT.fullmatch(answer.headers.get("link", ""))
         if following is None or (self.at_most is not None and len(self.found) >= self.at_most):
@@ -146,7 +148,8 @@ class Connection:
         :raises VgpuctlError: the server's own error; ``server.unreachable`` (Retryable) when nothing was sent,
             ``server.lost`` (Unknown) when the answer did not come
         """
-        return decoded(self._exchange(request_of(method, path, body, query, keyed=keyed and self.retries > 0)))
+        request = request_of(method, path, body, query, keyed=keyed and self.retries > 0)
+        return decoded(self._exchange(request), request)
 
     def pages(
         self, path: str, query: Mapping[str, object], *, at_most: int | None = None, member: str | None = None
@@ -166,7 +169,8 @@ class Connection:
 
     def upload(self, path: str, content: Content, query: Mapping[str, object]) -> Any:
         """Send a file. The answer and what is raised are those of :meth:`call`, and of reading the file."""
-        return decoded(self._exchange(request_of_file(path, content, query)))
+        request = request_of_file(path, content, query)
+        return decoded(self._exchange(request), request)
 
     def _exchange(self, request: Request) -> HttpAnswer:
         first: VgpuctlError | None = None
@@ -239,15 +243,40 @@ def lost_answer(error: OSError) -> Unknown:
     )
 
 
-def decoded(answer: HttpAnswer) -> Any:
-    """The JSON of a good answer. :raises VgpuctlError: what the server says went wrong"""
+def decoded(answer: HttpAnswer, request: Request) -> Any:
+    """The JSON of a good answer. :raises VgpuctlError: what the server says went wrong; ``server.malformed``"""
+    data = _parsed(answer.body)
+    if answer.status >= 400:
+        raise problem_of(answer.status, answer.body)
+    shape = shape_of(request.method, request.target)
+    why = None if shape is None else misfit(data, shape)
+    if why is not None:
+        raise _malformed(f"the server's answer to {request.method} {request.target.partition('?')[0]} is none: {why}")
+    return _with_good_ids(data)
+
+
+def _parsed(body: bytes | None) -> Any:
     try:
-        data = json.loads(answer.body) if answer.body else None
+        return parse_json(body) if body else None
     except ValueError as error:
-        raise Unknown("server.malformed", "the server's answer is not JSON", details=str(error)) from error
-    if answer.status < 400:
-        return _with_good_ids(data)
-    raise _problem(answer.status, data)
+        raise _malformed("the server's answer is not JSON", str(error)) from error
+
+
+def problem_of(status: int, body: bytes | None) -> VgpuctlError:
+    """What the server says went wrong; ``server.malformed`` where it does not say it as the API does."""
+    data = _parsed(body)
+    if not isinstance(data, dict) or "code" not in data:
+        return _malformed(f"the server answered with status {status} and no explanation")
+    return error_from_dict({**data, "message": data.get("detail"), "details": data.get("operator_details")})
+
+
+def _malformed(what: str, details: str | None = None) -> Unknown:
+    return Unknown(
+        "server.malformed",
+        what,
+        hint="is that a vgpuctl server, and of this version? 'vgpuctl version'",
+        details=details,
+    )
 
 
 def _with_good_ids(data: Any) -> Any:
@@ -259,11 +288,5 @@ def _with_good_ids(data: Any) -> Any:
         for member in _ID_MEMBERS if isinstance(one, dict) else ():
             found = one.get(member)
             if found is not None and not (isinstance(found, str) and _ID.fullmatch(found)):
-                raise Unknown("server.malformed", f"the server's answer has an id that is none: {ascii(found)[:80]}")
+                raise _malformed(f"the server's answer has an id that is none: {ascii(found)[:80]}")
     return data
-
-
-def _problem(status: int, data: Any) -> VgpuctlError:
-    if not isinstance(data, dict) or "code" not in data:
-        return Unknown("server.malformed", f"the server answered with status {status} and no explanation")
-    return error_from_dict({**data, "message": data.get("detail"), "details": data.get("operator_details")})

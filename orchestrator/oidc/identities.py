@@ -42,7 +42,7 @@ class OidcIdentities:
         """See :class:`~orchestrator.ports.identity.Identities`."""
         try:
             return self._keys.awaited(_key_id(text))
-        except (JoseError, ValueError):
+        except (JoseError, ValueError, RecursionError):
             return None
 
     def subjects(self, text: str) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ class OidcIdentities:
             return _names(self._claims(text), self.groups_claim)
         except ExpiredTokenError as error:
             raise Denied("token.refused", "the login is over", hint="vgpuctl login") from error
-        except (JoseError, ValueError, TypeError) as error:
+        except (JoseError, ValueError, TypeError, RecursionError) as error:
             raise Denied("token.refused", "this token is not valid", hint="vgpuctl login") from error
 
     def _claims(self, text: str) -> dict[str, Any]:

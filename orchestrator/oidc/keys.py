@@ -84,7 +84,7 @@ class PublishedKeys:
         try:
             where = str(self._provider.metadata().get("jwks_uri"))
             found = KeySet.import_key_set(cast(KeySetSerialization, self._provider.get(where)))
-        except (VgpuctlError, JoseError, ValueError, TypeError, KeyError) as error:
+        except (VgpuctlError, JoseError, ValueError, TypeError, KeyError, RecursionError) as error:
             log.warning("the identity provider's keys cannot be had: %s", _reason(error))
         finally:
             self._end(found)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from orchestrator.core.errors import Denied
 from orchestrator.oidc.provider import Provider, check_address
 
 SCOPE: Final = "openid email profile"
+_TOKEN: Final = re.compile("[!-~]{1,16000}", re.ASCII)
+"""It goes into a header and a file, of which so much is read (client/token.py)."""
 _POLL_S: Final = 0.5
 
 
@@ -90,6 +93,8 @@ def log_in(provider: Provider, client_id: str, show: Callable[[str], None], limi
     token = tokens.get("id_token")
     if not isinstance(token, str):
         raise _refused(str(tokens.get("error_description") or tokens.get("error") or "it gave no ID token"))
+    if _TOKEN.fullmatch(token) is None:
+        raise _refused("what it gave as an ID token is none")
     return token
 
 

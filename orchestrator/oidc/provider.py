@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 import time
 from dataclasses import dataclass
@@ -13,11 +14,14 @@ from urllib.parse import urlsplit
 import httpx2
 
 from orchestrator.core.errors import InvalidInput, Retryable
+from orchestrator.core.foreign_json import parse_json
 from orchestrator.regular_file import read_certificates
 
 _TIMEOUT: Final = httpx2.Timeout(10.0)
 _WHOLE_S: Final = 20.0
 _MAX_BYTES: Final = 1024 * 1024
+_PRINTABLE: Final = re.compile("[!-~]{1,2000}", re.ASCII)
+"""It goes to a terminal, a browser and a request."""
 _LOOPBACK: Final = {"127.0.0.1", "::1", "localhost"}
 
 
@@ -46,7 +50,7 @@ class Provider:
     def _asked(self, method: str, url: str, form: dict[str, str] | None) -> dict[str, Any]:
         check_address(url)
         try:
-            answer = httpx2.Response(200, content=self._body(method, url, form)).json()
+            answer = parse_json(self._body(method, url, form))
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
             raise self._strange(str(error)) from error
         if not isinstance(answer, dict):
@@ -82,7 +86,11 @@ def check_address(url: str) -> None:
     """Only TLS, but for a provider on this very machine. :raises InvalidInput: ``login.issuer_invalid``"""
     try:
         parts = urlsplit(url)
-        good = bool(parts.hostname) and (parts.scheme == "https" or (parts.scheme == "http" and _is_here(url)))
+        good = (
+            _PRINTABLE.fullmatch(url) is not None
+            and bool(parts.hostname)
+            and (parts.scheme == "https" or (parts.scheme == "http" and _is_here(url)))
+        )
     except ValueError:
         good = False
     if not good:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of the Python client that are written by a program: ``python -m tests.architecture.client_code``.
 
-``models.py`` is written from the API's description; ``async_*.py`` from the files without
+``models.py`` and ``answers.json`` are written from the API's description; ``async_*.py`` from the files without
 that, each call with ``await``.
 A test compares both with what would be written now.
 """
@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -21,6 +22,7 @@ from typing import Any, Final
 from orchestrator.api.app import create_app
 from orchestrator.api.limits import Activity
 from orchestrator.api.services import Process
+from orchestrator.client.shapes import PROBLEM
 from tests.architecture.tree import ROOT
 from tests.fakes.services import InMemory
 
@@ -41,12 +43,19 @@ _MODELS_SAY: Final = '"""Bodies of the API, written from its description by ``ma
 _ASYNC_SAY: Final = "Calls of the API as coroutines, written from {} by ``make docs``."
 
 
+@cache
 def description() -> dict[str, Any]:
     """The API's OpenAPI document, without the build that it is of."""
     document = create_app(
         InMemory().as_services(), Process(started_at=0, idle_seconds=None, activity=Activity())
     ).openapi()
     return {**document, "info": {**document["info"], "version": "0"}}
+
+
+def description_of(name: str) -> dict[str, Any]:
+    """A schema."""
+    found: dict[str, Any] = description()["components"]["schemas"][name]
+    return found
 
 
 def models() -> str:
@@ -65,6 +74,51 @@ def models() -> str:
         .replace("from typing import ", "from typing import TypedDict, ", 1)
     )
     return _formatted(f"{_LICENCE}{_MODELS_SAY}{text}\n")
+
+
+def answers() -> str:
+    """``answers.json``: of which shape each answer is (orchestrator/client/shapes.py), a line for each."""
+    document = description()
+    routes: dict[str, dict[str, Any]] = {}
+    for path, operations in sorted(document["paths"].items(), key=lambda pair: pair[0].count("{")):
+        for verb, operation in operations.items():
+            told = operation["responses"].items()
+            good: dict[str, Any] = next((answer for status, answer in told if status.startswith("2")), {})
+            schema = good.get("content", {}).get("application/json", {}).get("schema")
+            if schema and (shape := _shape(schema)) != "null":
+                routes.setdefault(verb.upper(), {})[path] = shape
+    schemas = document["components"]["schemas"]
+    models: dict[str, Any] = {}
+    left = {*re.findall(r'"([A-Z]\w+)"', json.dumps([list(one.values()) for one in routes.values()])), PROBLEM}
+    while left:
+        name = left.pop()
+        required, members = schemas[name].get("required", ()), schemas[name]["properties"]
+        models[name] = {key: _shape(one) for key, one in members.items() if key in required}
+        left |= {*re.findall(r'"([A-Z]\w+)"', json.dumps(list(models[name].values())))} - models.keys()
+    lines = [_json_lines(routes[method]) for method in routes]
+    models["Server"] = {"version": "string"}  # servers of all versions are asked for theirs
+    written = ",\n".join(f"{json.dumps(method)}: {text}" for method, text in zip(routes, lines, strict=True))
+    return f'{{"routes": {{{written}}},\n"models": {_json_lines(dict(sorted(models.items())))}}}\n'
+
+
+def _json_lines(members: dict[str, Any]) -> str:
+    return "{" + ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in members.items()) + "}"
+
+
+def _shape(schema: dict[str, Any]) -> Any:
+    """Of a value, as the client's shapes.py reads it."""
+    if "$ref" in schema:
+        target = description_of(schema["$ref"].rpartition("/")[2])
+        return schema["$ref"].rpartition("/")[2] if "properties" in target else _shape(target)
+    if "anyOf" in schema or "oneOf" in schema:
+        return {"any": [_shape(one) for one in schema.get("anyOf") or schema["oneOf"]]}
+    kind = schema.get("type", "any")
+    if kind == "array":
+        return [_shape(schema.get("items", {}))]
+    if kind == "object":
+        more = schema.get("additionalProperties", {})
+        return {"*": _shape(more if isinstance(more, dict) else {})}
+    return kind
 
 
 class _Async(ast.NodeTransformer):
@@ -120,6 +174,7 @@ def _formatted(text: str) -> str:
 
 WRITTEN: Final[Mapping[str, Callable[[], str]]] = {
     "models.py": models,
+    "answers.json": answers,
     "async_client.py": partial(awaited, "client.py"),
     "async_site_calls.py": partial(awaited, "site_calls.py"),
 }

@@ -29,6 +29,8 @@ class OidcProvider:
         self.claims: dict[str, object] = {}
         self.refuses = self.away = False
         self.challenges: dict[str, str] = {}
+        self.instead: dict[str, bytes] = {}
+        """What it says at a path, whatever that should be."""
 
     def token(self, claims: Mapping[str, object] | None = None, *, key: RSAKey | None = None, typ: str = "JWT") -> str:
         """An ID token; ``None`` as a claim's value leaves it out."""
@@ -79,6 +81,7 @@ def oidc_provider() -> Iterator[OidcProvider]:
             given = {name: values[0] for name, values in parse_qs(query).items()}
             status, said = provider.answer(urlsplit(self.path).path, given)
             body = b"" if isinstance(said, str) else json.dumps(said).encode()
+            body = provider.instead.get(urlsplit(self.path).path, body)
             self.send_response(status)
             if isinstance(said, str):
                 self.send_header("Location", said)

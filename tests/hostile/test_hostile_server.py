@@ -15,6 +15,7 @@ import pytest
 from orchestrator.cli import complete, guest_access
 from orchestrator.cli.main import run
 from orchestrator.client.http import HttpAnswer, UnixHttp
+from orchestrator.client.shapes import misfit
 from tests.fakes.running import client_of, running_server
 
 MEMBERS = ("id", "operation", "name", "state", "host", "why", "domain_xml")
@@ -229,6 +230,60 @@ def test_what_it_names_is_not_evaluated_by_a_shell(monkeypatch: pytest.MonkeyPat
         with monkeypatch.context() as patch:
             patch.setattr(UnixHttp, "request", _liar(lie, None, []))
             assert complete.vms("") == []
+
+
+SHAPES = (b"null", b"5", b"[{}]", b"{}", b"[5]", b'"x"', b"[[]]", b"[" * 50_000, b"\xff", b'{"operation": 5, "id": []}')
+"""None of these answers anything; but an empty list may be a list, and no body the answer of what has none."""
+
+
+def _other_shape(body: bytes, asked: list[str]) -> Callable[..., HttpAnswer]:
+    honest = UnixHttp.request
+
+    def request(self: UnixHttp, method: str, target: str, data: bytes | None, key: str | None = None) -> HttpAnswer:
+        answer = honest(self, method, target, data, key)
+        if target.startswith("/v1/server") or not answer.body or answer.status >= 400:
+            return answer
+        asked.append(target)
+        return replace(answer, body=body)
+
+    return request
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_an_answer_of_another_shape_is_one_line_that_says_so(
+    state: Path,
+    tmp_path: Path,
+    key: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: str,
+) -> None:
+    monkeypatch.setenv("VGPUCTL_STATE", str(state))
+    for name, content in FILES.items():
+        (tmp_path / name).write_text(content)
+    for shape in SHAPES:
+        asked: list[str] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(UnixHttp, "request", _other_shape(shape, asked))
+            code = run(words.format(key=key, **{name: tmp_path / name for name in FILES}).split())
+        said = capsys.readouterr().err
+        if asked:
+            assert code == 9, (shape, said)
+            assert "server.malformed" in said.splitlines()[0]
+            assert "[bug]" not in said
+        else:
+            break
+
+
+def test_a_member_of_another_type_is_named() -> None:
+    vm = json.loads((Path("orchestrator/api/examples.json")).read_text())["Vm"]
+    assert misfit(vm, "Vm") is None
+    for member, value in vm.items():
+        other: object = 5 if not isinstance(value, int) else "5"
+        assert member in str(misfit(vm | {member: other}, "Vm"))
+        assert misfit({name: one for name, one in vm.items() if name != member}, "Vm") == f"Vm without {member}"
+    assert misfit(vm | {"newer": 5}, "Vm") is None
+    assert misfit([vm, vm | {"labels": {"a": 5}}], ["Vm"]) == "labels of Vm: no string"
 
 
 @pytest.mark.usefixtures("with_vm")

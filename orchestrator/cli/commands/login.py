@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import webbrowser
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -68,6 +69,8 @@ def _keep(file: Path, token: str) -> None:
             stream.write(f"{token}\n")
         scratch.replace(file)
     except OSError as error:
+        with suppress(OSError):
+            scratch.unlink(missing_ok=True)
         raise InvalidInput(
             "token.unwritable",
             f"cannot write {str(file)!a}: {why_unwritable(error)}",

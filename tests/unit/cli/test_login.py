@@ -108,3 +108,30 @@ def test_a_refused_login_leaves_the_token_that_was_there(as_ann: Cli, provider: 
 def test_a_wrong_provider_is_one_line(as_ann: Cli, tmp_path: Path, issuer: str, code: str) -> None:
     refused = as_ann("login", "--issuer", issuer, "--client-id", CLIENT, "--save", str(tmp_path / "t"))
     assert (refused.code != 0, f"[{code}]" in refused.err, refused.out) == (True, True, "")
+
+
+@pytest.mark.parametrize(
+    "token", ["a\nb", "a\r\nX: y", "\ud800", "a\udfffb", "a b", "", " ", "a\x1b[2J", "\u202eabc", "a" * 20_000, "é"]
+)
+def test_an_id_token_that_no_header_takes_is_refused_and_nothing_is_left_of_it(
+    as_ann: Cli, provider: OidcProvider, tmp_path: Path, token: str
+) -> None:
+    provider.instead["/pool/token"] = json.dumps({"id_token": token}).encode()
+    try:
+        done = as_ann("login", "--issuer", provider.issuer, "--client-id", CLIENT, "--save", str(tmp_path / "token"))
+    finally:
+        provider.instead.clear()
+    assert (done.code, "login.refused" in done.err) == (6, True), done.err
+    assert [path.name for path in tmp_path.iterdir() if "token" in path.name] == []
+
+
+def test_an_address_to_log_in_at_that_no_terminal_should_show_is_refused(
+    as_ann: Cli, provider: OidcProvider, tmp_path: Path
+) -> None:
+    places = {"issuer": provider.issuer, "token_endpoint": f"{provider.issuer}/token", "jwks_uri": "x"}
+    for where in ("https://a.test/\ud800", "https://a.test/\x1b[2J", "https://a.test/a b", "https://\u0430.test/"):
+        said = json.dumps({**places, "authorization_endpoint": where}).encode()
+        provider.instead["/pool/.well-known/openid-configuration"] = said
+        done = as_ann("login", "--issuer", provider.issuer, "--client-id", CLIENT, "--save", str(tmp_path / "token"))
+        provider.instead.clear()
+        assert (done.code, "login.issuer_invalid" in done.err) == (2, True), done.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 import base64
 import hmac
 import json
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -158,3 +159,37 @@ def test_an_address_without_tls_is_none(url: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         check_address(url)
     assert refused.value.code == "login.issuer_invalid"
+
+
+STRANGE = (
+    b"", b"null", b"5", b"[" * 100_000, b'{"a":' * 100_000, b'{"keys":[{"kty":"RSA","n":"\\ud800","e":"AQAB"}]}',
+    b"\xff", b'{"keys":5}', b'{"keys":[{"kty":[]}]}', b'{"issuer":"\\ud800"}', b"9" * 10_000,
+    b'{"keys":[{"kty":"EC","crv":"P-256","x":"' + b"[" * 1000 + b'","y":"A"}]}',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("said", STRANGE)
+@pytest.mark.parametrize("path", ["/pool/.well-known/openid-configuration", "/pool/keys"])
+def test_a_provider_that_answers_something_else_is_told_and_no_thread_ends_in_a_traceback(
+    path: str, said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", ended.append)
+    with oidc_provider() as strange:
+        strange.instead[path] = said
+        identities = OidcIdentities(Provider(issuer=strange.issuer), CLIENT, "groups", SystemClock())
+        with pytest.raises(Retryable) as told:
+            subjects(identities, strange.token())
+        assert told.value.code == "login.unreachable"
+    assert ended == []
+
+
+@pytest.mark.parametrize("head", [b"[" * 40_000, b'{"a":' * 20_000, b'{"alg":[]}', b'{"kid":{}}', b"\xff", b"{"])
+def test_a_token_with_a_strange_head_is_refused(
+    identities: OidcIdentities, provider: OidcProvider, head: bytes
+) -> None:
+    parts = [base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in (head, b"{}", b"x")]
+    with pytest.raises(Denied) as refused:
+        subjects(identities, ".".join(parts))
+    assert refused.value.code == "token.refused"
+    assert subjects(identities, provider.token())
