@@ -12,7 +12,7 @@ from typing import Final
 import anyio
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, WebSocket
-from starlette.websockets import WebSocketDisconnect
+from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from orchestrator.api.auth import ASK_AGAIN_S, authorize, still_may
 from orchestrator.api.errors import refusal
@@ -83,7 +83,8 @@ async def _serve(socket: WebSocket, services: Services, tenant: str, open_stream
         caller = getattr(socket.state, "caller", None)
         refused = partial(services.tenancy.audit.refused, of_stranger=caller is None)
         await to_thread.run_sync(refused, "WEBSOCKET", subject, outcome)
-        await socket.send_denial_response(refusal(error, caller))
+        with suppress(WebSocketDisconnect, OSError):  # its client has left
+            await socket.send_denial_response(refusal(error, caller))
 
 
 @contextmanager
@@ -130,7 +131,7 @@ async def _to_guest(socket: WebSocket, stream: ByteStream) -> None:
     try:
         while True:
             message = await socket.receive()
-            if message["type"] == "websocket.disconnect":
+            if socket.client_state is WebSocketState.DISCONNECTED:
                 return
             data = message.get("bytes")
             if data is None:
