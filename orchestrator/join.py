@@ -95,12 +95,13 @@ def _fetched(invited: Invitation) -> tuple[str, str]:
 def _answer(got: http.client.HTTPResponse) -> tuple[str, str]:
     said = got.read(_MAX_ANSWER)
     try:
-        answer = parse_json(said)
-        if got.status == _OK and isinstance(answer, dict):
-            return str(answer["site"]), str(answer["key"])
-    except (ValueError, KeyError, TypeError):
-        answer = {}
-    code = answer.get("code") if isinstance(answer, dict) else None
+        parsed = parse_json(said)
+    except ValueError:
+        parsed = None
+    answer = parsed if isinstance(parsed, dict) else {}
+    if got.status == _OK and {"site", "key"} <= answer.keys():
+        return str(answer["site"]), str(answer["key"])
+    code = answer.get("code")
     if code == "controller.not_invited":
         raise Denied(code, str(answer.get("detail")), hint=str(answer.get("hint")))
     raise Retryable(
