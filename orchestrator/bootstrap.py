@@ -278,7 +278,7 @@ def _site(settings: Settings, world: World, key: bytes) -> Site:
         identities=_identities(settings, world.clock),
         noted=AuditHead(settings.state),
     )
-    return Site(key=key, tenancy=tenants, overcommit=overcommit)
+    return Site(key=key, tenancy=tenants, overcommit=overcommit, tenant_subnets=settings.tenant_subnets)
 
 
 def _identities(settings: Settings, clock: Clock) -> Identities | None:

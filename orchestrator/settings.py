@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -20,6 +20,7 @@ from pydantic_settings import (
 from orchestrator.client.location import state_directory
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.host import MAX_OVERCOMMIT
+from orchestrator.core.network import DEFAULT_RANGE, check_range
 
 
 class Settings(BaseSettings):
@@ -59,6 +60,9 @@ class Settings(BaseSettings):
     """Disk that VMs may have together, against what there is of it."""
     memory_reserve_mib: int = Field(default=512, ge=0)
     """Memory of every host that is not given to VMs."""
+    tenant_subnets: Annotated[IPv4Network, AfterValidator(check_range)] = DEFAULT_RANGE
+    """Private IPv4 range of 8 to 24 bits that networks of tenants are in: none that a host has a route or an address
+    in."""
     guest_seen_seconds: float = Field(default=120.0, ge=0.0, le=3600.0)
     """How long a started guest may take to get an address before create ends with a warning."""
     shutdown_grace_seconds: int = Field(default=30, ge=0, le=3600)

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 
+from orchestrator.core.network import DEFAULT_RANGE
 from orchestrator.operations.context import World
 from orchestrator.ports.engine import Engine
 from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
@@ -79,6 +81,7 @@ class Site:
     """The database's ring of keys, core/key_ring.py."""
     tenancy: Tenancy
     overcommit: Overcommit
+    tenant_subnets: IPv4Network = DEFAULT_RANGE
 
 
 def reconciler_of(settings: Settings, world: World, engine: Engine, observer: HostObserver) -> Reconciler:
@@ -113,7 +116,7 @@ def services_of(
     overcommit = site.overcommit
     store, clock, ids = world.store, world.clock, world.ids
     index = FleetIndex(store, overcommit)
-    networks = NetworkService(store=store, clock=clock, index=index)
+    networks = NetworkService(store=store, clock=clock, index=index, subnets=site.tenant_subnets)
     planner = Planner(index=index, clock=clock, ids=ids)
     capacity = CapacityService(store=store, index=index, clock=clock)
     hosts = HostService(

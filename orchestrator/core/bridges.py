@@ -60,7 +60,7 @@ def check_uplink(uplink: Uplink, dhcp_servers: tuple[str, ...]) -> None:
 
 def check_dhcp_server(address: str) -> None:
     """:raises InvalidInput: ``network.dhcp_server_invalid``"""
-    if not _is_address(address) or not _of_one_machine(ipaddress.IPv4Address(address)):
+    if not is_ipv4(address) or not _of_one_machine(ipaddress.IPv4Address(address)):
         raise _no_servers(address)
 
 
@@ -91,7 +91,8 @@ def why_not(code: str, uplink: Uplink) -> str:
     return f"the host has no Linux bridge for {uplink}"
 
 
-def _is_address(text: str) -> bool:
+def is_ipv4(text: str) -> bool:
+    """Whether it is an IPv4 address as it is usually written."""
     try:
         return str(ipaddress.IPv4Address(text)) == text
     except ValueError:

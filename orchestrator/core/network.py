@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
-from orchestrator.core.bridges import Uplink
+from orchestrator.core.bridges import Uplink, is_ipv4
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.host_actions import EnsureBridgedNetwork, EnsureNetwork
 from orchestrator.core.names import is_name, near
@@ -24,7 +24,10 @@ MAX_OF_TENANT = 16
 """Networks of one tenant: subnets are everybody's."""
 MAX_CARDS = 8
 """Network cards of one VM, each on a network of its own."""
-_POOL = ipaddress.IPv4Network("10.88.0.0/13")
+MAX_ADDRESSES_OF_TENANT = 4096
+"""Of all subnets that a tenant chose: as many as 16 of the usual size have."""
+DEFAULT_RANGE = ipaddress.IPv4Network("10.88.0.0/13")
+"""What tenants' subnets are chosen out of, where the site says nothing else."""
 _WIDTH = 24
 """Of a subnet that nobody chose."""
 _PRIVATE = tuple(ipaddress.IPv4Network(n) for n in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
@@ -134,17 +137,63 @@ def parse_subnet(text: str, taken: tuple[str, ...]) -> str:
     return str(subnet)
 
 
-def free_subnet(taken: tuple[str, ...]) -> str:
-    """The first free /24 of our range.
+def check_range(subnets: ipaddress.IPv4Network) -> ipaddress.IPv4Network:
+    """The same, when networks of tenants may be in it. :raises ValueError: why not"""
+    if not 8 <= subnets.prefixlen <= _WIDTH or not any(subnets.subnet_of(private) for private in _PRIVATE):
+        raise ValueError(f"not 8 to {_WIDTH} bits out of 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16")
+    return subnets
+
+
+def check_of_tenant(subnet: str, others: Iterable[str], subnets: ipaddress.IPv4Network) -> None:
+    """Whether a tenant may choose it by itself. ``others``: subnets that are the tenant's already; ``subnets``: what
+    the site lets tenants choose out of.
+
+    :raises InvalidInput: ``network.outside_range``; :raises Conflict: ``network.too_large``
+    """
+    if not ipaddress.IPv4Network(subnet).subnet_of(subnets):
+        raise InvalidInput(
+            "network.outside_range",
+            f"{subnet} is not in {subnets}, which networks of tenants are in",
+            hint="leave --subnet out and get a free one; an operator may give any: vgpuctl network add --tenant",
+        )
+    addresses = sum(ipaddress.IPv4Network(one).num_addresses for one in (subnet, *others))
+    if addresses > MAX_ADDRESSES_OF_TENANT:
+        raise Conflict(
+            "network.too_large",
+            f"the tenant's networks would have {addresses} addresses together",
+            hint=f"at most {MAX_ADDRESSES_OF_TENANT}: choose a smaller subnet, as 10.88.1.0/28, or delete a network",
+        )
+
+
+def check_no_host(subnet: str, addresses: Iterable[str]) -> None:
+    """``addresses``: of hosts, as they were added; names are not looked up.
+
+    :raises Conflict: ``network.subnet_of_hosts``"""
+    for address in host_networks(addresses):
+        if ipaddress.IPv4Network(address).overlaps(ipaddress.IPv4Network(subnet)):
+            raise Conflict(
+                "network.subnet_of_hosts",
+                f"a host of the pool has an address in {subnet}",
+                hint="choose another subnet, or leave it out and get a free one",
+            )
+
+
+def host_networks(addresses: Iterable[str]) -> tuple[str, ...]:
+    """Of each host whose address is an IPv4 one, that address as a network of one."""
+    return tuple(f"{one}/32" for one in addresses if is_ipv4(one))
+
+
+def free_subnet(taken: tuple[str, ...], subnets: ipaddress.IPv4Network = DEFAULT_RANGE) -> str:
+    """The first free /24 of the range.
 
     :raises Conflict: ``network.subnets_used_up``
     """
     used = {ipaddress.IPv4Network(other) for other in taken}
     others = [other for other in used if other.prefixlen != _WIDTH]
-    for subnet in _POOL.subnets(new_prefix=_WIDTH):
+    for subnet in subnets.subnets(new_prefix=_WIDTH):
         if subnet not in used and not any(subnet.overlaps(other) for other in others):
             return str(subnet)
-    raise Conflict("network.subnets_used_up", f"every subnet of {_POOL} is taken", hint="give one with --subnet")
+    raise Conflict("network.subnets_used_up", f"every subnet of {subnets} is taken", hint="give one with --subnet")
 
 
 def dhcp_servers(made: EnsureNetwork | EnsureBridgedNetwork) -> tuple[str, ...]:

@@ -4,15 +4,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from ipaddress import IPv4Network
 
 from orchestrator.core.bridges import NO_BRIDGE, OPEN_VSWITCH, Uplink, bridge_of, check_uplink, why_not
 from orchestrator.core.errors import Conflict, Denied, NotFound
 from orchestrator.core.names import check_name
 from orchestrator.core.network import (
     DEFAULT_NAME,
+    DEFAULT_RANGE,
     MAX_OF_TENANT,
     Network,
+    check_no_host,
+    check_of_tenant,
     free_subnet,
+    host_networks,
     own_name,
     parse_subnet,
     tenant_of,
@@ -37,13 +42,17 @@ class NetworkService:
     store: Store
     clock: Clock
     index: FleetIndex
+    subnets: IPv4Network = DEFAULT_RANGE
+    """What tenants' subnets are out of."""
 
-    def add(self, name: str, subnet: str | None, tenant: str | None = None) -> Network:
+    def add(self, name: str, subnet: str | None, tenant: str | None = None, *, operator: bool = True) -> Network:
         """A libvirt NAT network of a tenant; None: of the site, and shared. ``subnet`` as ``10.88.1.0/24``, None: the
-        next free one. The same again is answered with what is there.
+        next free one. The same again is answered with what is there. ``operator``: the caller may choose any private
+        subnet, for a tenant too.
 
         :raises InvalidInput: ``network.name_invalid``, ``network.subnet_invalid``; :raises NotFound: ``tenant.unknown``
-        :raises Conflict: ``network.exists``, ``network.subnet_overlaps``, ``network.too_many``
+        :raises Conflict: ``network.exists``, ``network.subnet_overlaps``, ``network.too_many``, ``network.too_large``,
+            ``network.subnet_of_hosts``
         """
         check_name(name, what="network")
         with self.store.begin() as tx:
@@ -55,16 +64,21 @@ class NetworkService:
             if there is not None:
                 raise _exists(name)
             _check_name_free(tx, name, tenant)
-            return self._add(tx, name, subnet, tenant)
+            return self._add(tx, name, subnet, tenant, operator=operator)
 
-    def _add(self, tx: Transaction, name: str, subnet: str | None, tenant: str | None) -> Network:
-        others = _subnets(tx)
-        chosen = free_subnet(others) if subnet is None else parse_subnet(subnet, others)
+    def _add(self, tx: Transaction, name: str, subnet: str | None, tenant: str | None, *, operator: bool) -> Network:
+        if subnet is None:
+            chosen = free_subnet(_taken(tx), self.subnets)
+        else:
+            chosen = parse_subnet(subnet, _subnets(tx))
+            check_no_host(chosen, _host_addresses(tx))
         if tenant is None:
             network = Network(name=name, subnet=chosen, shared=True)
         else:
             network = Network(name=own_name(tenant, name), subnet=chosen)
             _check_number(tx, tenant)
+            if not operator:
+                check_of_tenant(chosen, _subnets(tx, tenant), self.subnets)
         tx.networks.add(network)
         self._note(tx, "add_network", network, chosen)
         return network
@@ -124,7 +138,7 @@ class NetworkService:
         with self.store.begin() as tx:
             known_tenant(tx, tenant)
             if tx.networks.find(own_name(tenant, DEFAULT_NAME)) is None:
-                self._add(tx, DEFAULT_NAME, None, tenant)
+                self._add(tx, DEFAULT_NAME, None, tenant, operator=False)
 
     def get(self, name: str, *, everybody: bool) -> Network:
         """A network of the site. ``everybody``: also one that is not shared.
@@ -189,8 +203,9 @@ class NetworkService:
         tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=subject, outcome=outcome)
 
 
-def network_for(tx: Transaction, tenant: str, name: str) -> Network:
-    """Where a VM of the tenant goes that names this network. Its default one may still have to be made.
+def network_for(tx: Transaction, tenant: str, name: str, subnets: IPv4Network = DEFAULT_RANGE) -> Network:
+    """Where a VM of the tenant goes that names this network. Its default one may still have to be made, out of
+    ``subnets``.
 
     :raises NotFound: ``network.unknown``: there is none that is its own or shared"""
     try:
@@ -198,11 +213,22 @@ def network_for(tx: Transaction, tenant: str, name: str) -> Network:
     except NotFound:
         if name != DEFAULT_NAME:
             raise
-        return Network(name=own_name(tenant, name), subnet=free_subnet(_subnets(tx)))
+        return Network(name=own_name(tenant, name), subnet=free_subnet(_taken(tx), subnets))
 
 
-def _subnets(tx: Transaction) -> tuple[str, ...]:
-    return tuple(network.subnet for network in tx.networks.list() if network.subnet is not None)
+def _subnets(tx: Transaction, tenant: str | None = None) -> tuple[str, ...]:
+    """Of that tenant; None: all."""
+    there = (one for one in tx.networks.list() if tenant is None or one.tenant == tenant)
+    return tuple(one.subnet for one in there if one.subnet is not None)
+
+
+def _host_addresses(tx: Transaction) -> tuple[str, ...]:
+    return tuple(host.address for host in tx.hosts.list())
+
+
+def _taken(tx: Transaction) -> tuple[str, ...]:
+    """What no new subnet may overlap."""
+    return (*_subnets(tx), *host_networks(_host_addresses(tx)))
 
 
 def _usable(tx: Transaction, tenant: str, name: str) -> Network:

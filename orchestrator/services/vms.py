@@ -124,7 +124,8 @@ class VmService:
         check_priority(request.priority, policy.max_priority)
         if request.preempt:
             check_may_preempt(policy.preempt)
-        networks = tuple(network_for(tx, request.tenant, name).name for name in request.networks)
+        subnets = self.networks.subnets
+        networks = tuple(network_for(tx, request.tenant, name, subnets).name for name in request.networks)
         volumes = volumes_for(tx, request.tenant, request.volumes, request.host)
         spec = spec_of(request, secret, networks, tuple(one.on_hosts for one in volumes))
         roles = wanted_roles(request, self.planner.index.known.resolve(spec.profile))
@@ -180,7 +181,8 @@ class VmService:
             if there is not None:
                 raise _exists(there)
             plan = self._planned(tx, wanted, None, reserve=False)
-            networks = tuple(network_for(tx, wanted.tenant, name) for name in wanted.networks)
+            subnets = self.networks.subnets
+            networks = tuple(network_for(tx, wanted.tenant, name, subnets) for name in wanted.networks)
             actions = actions_of(tx, plan.vm, networks, plan.volumes)
         return DryRun(
             host=plan.vm.host,

@@ -14,6 +14,7 @@ from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt import guard
 from orchestrator.agent.libvirt.connection import Libvirt, is_absent
 from orchestrator.agent.sysfs.bridges import HostBridges
+from orchestrator.agent.sysfs.routes import in_the_way
 from orchestrator.core.bridges import Bridge, Uplink, bridge_of, check_uplink, why_not
 from orchestrator.core.errors import Conflict
 from orchestrator.core.host_actions import ActionResult
@@ -121,7 +122,7 @@ class LibvirtNetworks:
         and no VM has any more makes room: the server has deleted it, and given its name or its addresses to another.
 
         :raises InvalidInput: ``network.name_invalid``, ``network.subnet_invalid``
-        :raises Conflict: ``network.foreign``; :raises Fatal: ``network.refused``"""
+        :raises Conflict: ``network.foreign``, ``network.overlaps_host``; :raises Fatal: ``network.refused``"""
         return self._ensure(_Wanted(name=check_host_name(name), subnet=parse_subnet(subnet, ())))
 
     def ensure_bridged(self, name: str, uplink: Uplink, dhcp_servers: tuple[str, ...]) -> ActionResult:
@@ -148,6 +149,8 @@ class LibvirtNetworks:
             guard.ensure(connection)
             self._make_room(connection, wanted)
             network = _lookup(connection, name)
+            if wanted.subnet and (network is None or (not network.isActive() and self._is_made(name))):
+                self._check_no_route(wanted.subnet)
             if network is None:
                 self._ledger.claim(_key(name), _NOBODY, detail=_MADE)
                 network = connection.networkDefineXML(wanted.xml)
@@ -169,6 +172,21 @@ class LibvirtNetworks:
             ensure, code="network.refused", message=f"libvirt cannot provide the network {name}", hint="see the details"
         )
         return ActionResult(changed=changed)
+
+    def _is_made(self, name: str) -> bool:
+        owner = self._ledger.owner(_key(name))
+        return owner is not None and owner.detail == _MADE
+
+    def _check_no_route(self, subnet: str) -> None:
+        """Before it is started: a network that runs has a route itself."""
+        there = in_the_way(self._bridges.paths, subnet)
+        if there is not None:
+            raise Conflict(
+                "network.overlaps_host",
+                f"the host has a route or an address in {there}, which {subnet} would take from it",
+                hint="make the network with another --subnet; an operator sets 'tenant_subnets' to a range that no "
+                "host uses",
+            )
 
     def check_known(self, name: str) -> None:
         """That it was made here, or taken up when a VM came.
@@ -207,9 +225,11 @@ class LibvirtNetworks:
     def _make_room(self, connection: Any, wanted: _Wanted) -> None:
         for network in connection.listAllNetworks():
             key = _key(network.name())
-            owner = self._ledger.owner(key)
-            ours = owner is not None and owner.detail == _MADE
-            if ours and _is_in_the_way(network, wanted) and not _is_used(connection, network.name()):
+            if (
+                self._is_made(network.name())
+                and _is_in_the_way(network, wanted)
+                and not _is_used(connection, network.name())
+            ):
                 _take_away(network, undefine=True)
                 self._ledger.release(key)
                 self._ledger.release(_servers_key(network.name()))
@@ -219,8 +239,7 @@ class LibvirtNetworks:
         try:
             network.create()
         except libvirt.libvirtError:
-            owner = self._ledger.owner(_key(name))
-            if owner is not None and owner.detail == _MADE:
+            if self._is_made(name):
                 network.undefine()
             self._ledger.release(_key(name))
             raise

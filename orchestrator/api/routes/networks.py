@@ -63,9 +63,10 @@ def unshare(name: NameInPath, services: ServicesOf) -> NetworkAnswer:
 
 
 @of_tenant.post("", status_code=201)
-def create(tenant: TenantInPath, body: AddNetworkBody, services: ServicesOf) -> NetworkAnswer:
-    """Create a NAT network of the tenant's own, whose VMs reach each other there."""
-    return NetworkAnswer.of(services.networks.add(body.name, body.subnet, tenant))
+def create(tenant: TenantInPath, body: AddNetworkBody, services: ServicesOf, caller: CallerOf) -> NetworkAnswer:
+    """Create a NAT network of the tenant's own, whose VMs reach each other there. Operators alone choose a subnet
+    outside the site's range for tenants."""
+    return NetworkAnswer.of(services.networks.add(body.name, body.subnet, tenant, operator=may_operate(caller)))
 
 
 @of_tenant.get("/{name}")

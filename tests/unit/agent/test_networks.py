@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from ipaddress import IPv4Address
+from pathlib import Path
 
 import pytest
 
-from orchestrator.core.errors import InvalidInput
+from orchestrator.agent.paths import Paths
+from orchestrator.agent.sysfs.routes import host_routes
+from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.core.host_actions import DefineDomain, EnsureNetwork, RemoveNetwork
 from tests.unit.agent.bench import Bench, domain_of
 
@@ -61,3 +65,61 @@ def test_a_vm_is_on_no_network_of_another_tenant(bench: Bench) -> None:
     with pytest.raises(InvalidInput) as refused:
         bench.do(DefineDomain(vm=bench.vm, domain=replace(domain_of(bench.vm), network="red.blue")))
     assert refused.value.code == "vm.domain_invalid"
+
+
+ROUTES = """Main:
+  +-- 0.0.0.0/0 3 0 5
+     |-- 0.0.0.0
+        /0 universe UNICAST
+     +-- 10.88.0.0/16 2 0 2
+        |-- 10.88.2.0
+           /24 universe UNICAST
+        |-- 10.88.9.255
+           /32 link BROADCAST
+     +-- 172.20.4.0/22 2 0 2
+        |-- 172.20.4.0
+           /22 link UNICAST
+Local:
+  +-- 0.0.0.0/0 3 0 5
+     |-- 128.0.0.0
+        /1 universe UNICAST
+     |-- 10.90.0.7
+        /32 host LOCAL
+"""
+"""As the kernel writes them: its default route, a route by a gateway, the host's LAN, half of the internet that goes
+elsewhere, and an address that no route leads to."""
+
+
+@pytest.mark.parametrize("subnet", ["172.20.5.0/28", "172.20.0.0/16", "10.88.2.0/24", "10.88.2.128/28", "10.90.0.0/24"])
+def test_a_network_takes_no_route_and_no_address_from_its_host(bench: Bench, subnet: str) -> None:
+    bench.host.text(bench.host.paths.proc / "net/fib_trie", ROUTES)
+    with pytest.raises(Conflict) as refused:
+        bench.do(EnsureNetwork(name="red.new", subnet=subnet))
+    assert refused.value.code == "network.overlaps_host"
+    assert "tenant_subnets" in str(refused.value.hint)
+    assert networks(bench) == {"default"}
+    assert not bench.do(RemoveNetwork(name="red.new")).changed, "something is kept of it"
+
+
+def test_a_network_beside_the_hosts_routes_is_made_and_its_own_route_is_not_in_its_way(bench: Bench) -> None:
+    bench.host.text(bench.host.paths.proc / "net/fib_trie", ROUTES)
+    assert bench.do(EnsureNetwork(name="red.new", subnet="10.88.9.0/24")).changed
+    own = "  |-- 10.88.9.0\n     /24 link UNICAST\n  |-- 10.88.9.1\n     /32 host LOCAL\n"
+    bench.host.text(bench.host.paths.proc / "net/fib_trie", ROUTES + own)
+    assert not bench.do(EnsureNetwork(name="red.new", subnet="10.88.9.0/24")).changed
+    assert networks(bench) == {"default", "red.new"}
+
+
+def test_a_network_of_ours_that_stands_still_is_not_started_over_a_route_that_came_meanwhile(bench: Bench) -> None:
+    bench.do(EnsureNetwork(name="red.new", subnet="10.88.2.0/24"))
+    bench.libvirt.networkLookupByName("red.new").destroy()
+    bench.host.text(bench.host.paths.proc / "net/fib_trie", ROUTES)
+    with pytest.raises(Conflict):
+        bench.do(EnsureNetwork(name="red.new", subnet="10.88.2.0/24"))
+    assert networks(bench) == {"default"}
+
+
+def test_the_routes_of_this_very_kernel_are_read() -> None:
+    there = list(host_routes(Paths(root=Path("/"), storage=Path("/"))))
+    assert any(IPv4Address("127.0.0.1") in one for one in there)
+    assert all(one.prefixlen >= 8 for one in there)

@@ -6,17 +6,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
 
 from orchestrator.core.bridges import Bridge, Uplink
-from orchestrator.core.errors import Conflict, Denied, NoCapacity, NotFound
+from orchestrator.core.errors import Conflict, Denied, InvalidInput, NoCapacity, NotFound
 from orchestrator.core.offering import Offering
 from orchestrator.services.capacity import Asked, Question
 from orchestrator.services.networks import NetworkService
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_machine import t4
+from tests.fakes.world import host_info
 
 
 @pytest.fixture
@@ -232,3 +234,45 @@ def test_a_vm_is_moved_only_where_its_bridges_are(plane: ControlPlane, networks:
     plane.machine(L40S_HOST).bridges = ()
     plane.look(L40S_HOST)
     assert moved() == {"plain"}
+
+
+def test_a_tenant_chooses_inside_the_range_of_the_site_and_an_operator_anywhere(networks: NetworkService) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        networks.add("lan", "172.20.5.0/28", "red", operator=False)
+    assert caught.value.code == "network.outside_range"
+    assert networks.add("mine", "10.89.0.0/28", "red", operator=False).subnet == "10.89.0.0/28"
+    assert networks.add("lan", "172.20.5.0/28", "red").subnet == "172.20.5.0/28"
+    narrow = replace(networks, subnets=IPv4Network("192.168.64.0/20"))
+    assert narrow.add("two", None, "red", operator=False).subnet == "192.168.64.0/24"
+
+
+def test_a_tenant_takes_no_more_than_its_share_of_all_addresses(plane: ControlPlane, networks: NetworkService) -> None:
+    refused_all = 0
+    for number in range(8):
+        try:
+            networks.add(f"n{number}", f"10.{88 + number}.0.0/16", "red", operator=False)
+        except Conflict as error:
+            refused_all += error.code == "network.too_large"
+    assert refused_all == 8
+    for number in range(4):
+        networks.add(f"n{number}", f"10.90.{4 * number}.0/22", "red", operator=False)
+    with pytest.raises(Conflict) as caught:
+        networks.add("one-more", "10.95.0.0/28", "red", operator=False)
+    assert caught.value.code == "network.too_large"
+    plane.services.tenancy.tenants.create("blue")
+    networks.make_default("blue")
+    with pytest.raises(Conflict):
+        networks.make_default("red")
+    networks.add("one-more", "10.95.0.0/28", "red")
+
+
+@pytest.mark.parametrize("operator", [True, False])
+def test_no_network_takes_the_address_of_a_host(plane: ControlPlane, networks: NetworkService, operator: bool) -> None:
+    host = replace(host_info("h").host, managed_gpus=())
+    with plane.store.begin() as tx:
+        tx.hosts.add(replace(host, name="there", address="10.88.0.7"))
+        tx.hosts.add(replace(host, name="named", address="gpu.example.com"))
+    with pytest.raises(Conflict) as caught:
+        networks.add("lan", "10.88.0.0/28", "red", operator=operator)
+    assert caught.value.code == "network.subnet_of_hosts"
+    assert networks.add("lan", None, "red", operator=operator).subnet == "10.88.1.0/24"
