@@ -115,7 +115,7 @@ class _Timers(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """How the server's own rounds go."""
-        timers = self._process.timers()
+        timers, served = self._process.timers(), self._process.certificate
         ago = GaugeMetricFamily("vgpuctl_timer_good_ago_seconds", "Since its last good round", labels=["timer"])
         failed = CounterMetricFamily("vgpuctl_timer_failed", "Rounds that went wrong", labels=["timer"])
         for one in timers:
@@ -123,6 +123,13 @@ class _Timers(Collector):
             failed.add_metric([one.name], one.failed)
         yield ago
         yield failed
+        ends = GaugeMetricFamily("vgpuctl_certificate_end_timestamp_seconds", "When the served certificate ends")
+        unfit = GaugeMetricFamily("vgpuctl_certificate_refused", "Its file holds another that is not served")
+        if served is not None:
+            ends.add_metric([], served.ends_at)
+            unfit.add_metric([], served.refused is not None)
+        yield ends
+        yield unfit
 
 
 class TimeAnswers:

@@ -17,6 +17,7 @@ from fastapi import FastAPI
 
 from orchestrator.api.admission import Listener
 from orchestrator.api.app import create_app
+from orchestrator.api.certificate import ServedCertificate
 from orchestrator.api.deadlines import HANDSHAKE_S
 from orchestrator.api.listening import BACKLOG, GroupSocket, Tls, network_socket, unix_socket
 from orchestrator.api.peers import PeerHttpProtocol, PeerWebSocketProtocol
@@ -98,7 +99,7 @@ async def _end_when_done(servers: list[_Server], process: Process, services: Ser
         server.should_exit = True
 
 
-def _config(app: FastAPI, tls: Tls | None) -> uvicorn.Config:
+def _config(app: FastAPI, certificate: ServedCertificate | None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=PeerHttpProtocol,
@@ -110,8 +111,7 @@ def _config(app: FastAPI, tls: Tls | None) -> uvicorn.Config:
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=CLOSE_LIMIT_S,
-        ssl_certfile=tls.certificate if tls else None,
-        ssl_keyfile=str(tls.key) if tls else None,
+        ssl_context_factory=(lambda *_: certificate.context) if certificate else None,
     )
 
 
@@ -120,9 +120,12 @@ async def _serve(
 ) -> None:
     app = create_app(services, process)
     ears = [(_Server(_config(app, None)), listener) for listener in unix]
+    following = []
     if network is not None:
         tls, listener = network
-        ears.append((_Server(_config(app, tls)), listener))
+        process.certificate = ServedCertificate(tls)
+        following.append(asyncio.ensure_future(process.certificate.follow()))
+        ears.append((_Server(_config(app, process.certificate)), listener))
 
     def leave() -> None:
         process.stopping = True
@@ -130,7 +133,11 @@ async def _serve(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, leave)
     watching = _end_when_done([server for server, _ in ears], process, services, app.state.waiting)
-    await asyncio.gather(watching, *(server.serve(sockets=[listener]) for server, listener in ears))
+    try:
+        await asyncio.gather(watching, *(server.serve(sockets=[listener]) for server, listener in ears))
+    finally:
+        for task in following:
+            task.cancel()
 
 
 def serve_until_done(

@@ -10,6 +10,7 @@ from typing import Annotated
 from fastapi import Depends, Query
 from starlette.requests import HTTPConnection
 
+from orchestrator.api.certificate import ServedCertificate
 from orchestrator.api.limits import Activity
 from orchestrator.ports.timers import TimerHealth
 from orchestrator.use_cases import Services
@@ -25,6 +26,8 @@ class Process:
     activity: Activity
     timers: Callable[[], tuple[TimerHealth, ...]] = tuple
     """What is done again and again in it."""
+    certificate: ServedCertificate | None = None
+    """None: it does not listen on the network."""
     stopping: bool = False
     """Set once: long waits end, no new ones begin, the process ends."""
 

@@ -2091,6 +2091,14 @@ class Server(TypedDict):
     """
     null: it stays, or only operators are told
     """
+    certificate_ends_at: str | None
+    """
+    When the certificate that it serves ends; null: it does not listen on the network, or only operators are told
+    """
+    certificate_refused: str | None
+    """
+    Why the certificate that is in its file now is not served; null: it is, or only operators are told
+    """
 
 
 class Software(TypedDict):

@@ -31,12 +31,15 @@ def running_operations(services: Services, tenants: tuple[str, ...] | None = Non
 def get(services: ServicesOf, process: ProcessOf, caller: CallerOf) -> ServerAnswer:
     """The process that answers. What is of its machine, operators alone are told."""
     told = may_operate(caller)
+    served = process.certificate if told else None
     return ServerAnswer(
         version=version.VERSION,
         pid=os.getpid() if told else None,
         started_at=moment(process.started_at) if told else None,
         running_operations=running_operations(services, caller.tenants),
         stops_after_idle_seconds=process.idle_seconds if told else None,
+        certificate_ends_at=moment(served.ends_at) if served is not None else None,
+        certificate_refused=served.refused if served is not None else None,
     )
 
 

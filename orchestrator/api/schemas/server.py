@@ -18,6 +18,13 @@ class ServerAnswer(AnswerBody):
     started_at: datetime | None = Field(description="When it began; null: only operators are told")
     running_operations: int = Field(description="Of those that the caller may see")
     stops_after_idle_seconds: float | None = Field(description="null: it stays, or only operators are told")
+    certificate_ends_at: datetime | None = Field(
+        description="When the certificate that it serves ends; null: it does not listen on the network, or only "
+        "operators are told"
+    )
+    certificate_refused: str | None = Field(
+        description="Why the certificate that is in its file now is not served; null: it is, or only operators are told"
+    )
 
 
 class StopBody(RequestBody):

@@ -8,11 +8,15 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from orchestrator.cli.ages import seconds_until, show_time
 from orchestrator.cli.complete import hosts
+from orchestrator.cli.output import printable
 from orchestrator.cli.parameters import Sort
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
+from orchestrator.client.autostart import server_info
 
+WARN_S: Final = 30 * 86_400.0
 DIFFERENCES_EXIT: Final = 3
 """As for a plan that found something to do."""
 
@@ -24,6 +28,15 @@ def _repair(finding: Mapping[str, Any]) -> str:
     if finding["repair"] is None:
         return "none"
     return "by itself" if finding["automatic"] else "--repair"
+
+
+def _warn_of_certificate(server: Mapping[str, Any]) -> None:
+    """Beside what differs on hosts: a server that is reached over the network will not be for long."""
+    ends_at, refused = server.get("certificate_ends_at"), server.get("certificate_refused")
+    if refused:
+        typer.echo(f"warning: the server does not serve the certificate in its file: {printable(refused)}", err=True)
+    if ends_at is not None and seconds_until(ends_at) < WARN_S:
+        typer.echo(f"warning: the server's certificate ends at {show_time(ends_at)}", err=True)
 
 
 COLUMNS: Final = (
@@ -55,6 +68,7 @@ def doctor(
     if repair and found:
         client.repair_findings(host)
         found = client.findings(host)
+    _warn_of_certificate(server_info(client.connection))
     show_list(found, COLUMNS, output, "nothing differs", sort)
     if found:
         raise typer.Exit(DIFFERENCES_EXIT)

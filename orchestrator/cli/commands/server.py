@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -69,9 +70,17 @@ def status(ctx: typer.Context, output: Output = Format.TABLE) -> None:
                 ("since", show_time(info["started_at"])),
                 ("running operations", shown(info["running_operations"])),
                 ("ends when idle for", _idle(info["stops_after_idle_seconds"])),
+                *_certificate(info),
             ]
         ),
     )
+
+
+def _certificate(info: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A server of another version may say nothing of it."""
+    lines = [("certificate ends", show_time(info["certificate_ends_at"]))] if info.get("certificate_ends_at") else []
+    refused = info.get("certificate_refused")
+    return [*lines, ("its file holds none", shown(refused))] if refused else lines
 
 
 def _idle(seconds: object) -> str:

@@ -9,7 +9,8 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 
@@ -177,3 +178,55 @@ def test_an_abstract_socket_of_the_service_manager_is_reached(monkeypatch: pytes
         monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}")
         tell_service_manager("READY=1")
         assert ear.recv(100) == b"READY=1"
+
+
+def _other_pair(directory: Path) -> tuple[Path, Path]:
+    directory.mkdir()
+    return new_certificate(directory)
+
+
+def _until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_certificate_is_read_again_when_its_files_change_and_open_connections_go_on(tmp_path: Path) -> None:
+    first, second = _other_pair(tmp_path / "first"), _other_pair(tmp_path / "second")
+    served = Served(tmp_path / "state", first)
+    said = served.product.json
+    try:
+        opened = HTTPSConnection("127.0.0.1", served.port, context=served.trust, timeout=30)
+        second[0].replace(first[0])  # and not its key: that pair fits nobody
+        _until(lambda: said("server", "status")["certificate_refused"] is not None)
+        assert served.ask("/healthz", None)[0] == 200
+        opened.request("GET", "/healthz")
+        assert opened.getresponse().read() == b"alive\n"
+        assert "does not serve the certificate in its file" in served.product.ok("doctor").err
+        second[1].replace(first[1])
+        _until(lambda: said("server", "status")["certificate_refused"] is None)
+        with pytest.raises(ssl.SSLCertVerificationError):
+            served.ask("/healthz", None)
+        served.trust = ssl.create_default_context(cafile=str(first[0]))
+        assert served.ask("/healthz", None)[0] == 200
+        opened.request("GET", "/healthz")
+        assert opened.getresponse().read() == b"alive\n"
+        served.process.send_signal(signal.SIGTERM)
+        assert served.process.communicate(timeout=60)[1].count("is not served") == 1
+    finally:
+        served.close()
+
+
+def test_the_end_of_the_certificate_is_told_to_operators(served: Served) -> None:
+    product = served.product
+    ends = datetime.fromisoformat(product.json("server", "status")["certificate_ends_at"]).timestamp()
+    assert 86_400 < ends - time.time() <= 2 * 86_400 + 60
+    assert "certificate ends" in product.ok("server", "status").out
+    assert "the server's certificate ends at" in product.ok("doctor").err
+    token = product.json("token", "create", "--role", "read-only", "--tenant", "*")["token"]
+    lines = served.ask("/metrics", token)[1].splitlines()
+    (end,) = (line for line in lines if line.startswith("vgpuctl_certificate_end_timestamp_seconds "))
+    assert float(end.split()[1]) == ends
+    assert "vgpuctl_certificate_refused 0.0" in lines
+    assert json.loads(served.ask("/v1/server", token)[1])["certificate_ends_at"] is None
