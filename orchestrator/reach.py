@@ -69,7 +69,8 @@ def over_ssh(settings: Settings, store: SqlStore) -> Reach:
     secrets = settings.state / "secrets"
     keys = HostKeyFiles(secrets / "hosts", store)
     public = agent_key(secrets / "agent_key", store)
-    link = SshHostLink(site=store.site, key_file=secrets / "agent_key", most=settings.hosts_connected)
+    name, key_file = controller_name(settings.state), secrets / "agent_key"
+    link = SshHostLink(site=store.site, controller=name, key_file=key_file, most=settings.hosts_connected)
     images = images_of(settings, store)
     configurator = AnsibleConfigurator(
         site=store.site,

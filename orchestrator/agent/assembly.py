@@ -28,6 +28,7 @@ from orchestrator.agent.observing import Observer
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.restore import Restorer
+from orchestrator.agent.sessions import Sessions
 from orchestrator.agent.settling import Settler
 from orchestrator.agent.sysfs.bridges import HostBridges
 from orchestrator.agent.sysfs.machine import driver_epoch
@@ -47,6 +48,7 @@ class Agent:
     performer: Performer
     restorer: Restorer
     logs: ConsoleLogs
+    sessions: Sessions
 
 
 def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) -> Agent:
@@ -67,7 +69,7 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
     nics = NicFunctions(files, IpLinks())
     settler = Settler(ledger, storage, kinds, domains, nics, switches)
     parameters = VgpuParameterFiles(files, kinds)
-    logs = ConsoleLogs(paths)
+    logs, sessions = ConsoleLogs(paths), Sessions()
     handlers = Parts(paths, storage, kinds, switches, domains, networks, settler, parameters, logs, nics).handlers
     return Agent(
         ledger=ledger,
@@ -87,6 +89,7 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
             fabric=Fmpm(paths),
             nics=nics,
             dcgm=Dcgm(paths),
+            sessions=sessions,
         ),
         performer=Performer(ledger, turns, wanted, handlers),
         restorer=Restorer(
@@ -96,4 +99,5 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
             handlers,
         ),
         logs=logs,
+        sessions=sessions,
     )

@@ -21,6 +21,7 @@ from orchestrator.agent.nics import NicFunctions
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.observing_gpus import observe_gpus
 from orchestrator.agent.paths import Paths
+from orchestrator.agent.sessions import Sessions
 from orchestrator.agent.sysfs import machine, numa, uefi
 from orchestrator.agent.version import agent_version
 from orchestrator.agent.wanted import RestoreList
@@ -64,6 +65,7 @@ class Observer:
     fabric: FabricManager
     nics: NicFunctions
     dcgm: Dcgm
+    sessions: Sessions
 
     def observe(self) -> HostSnapshot:
         problems = _Problems()
@@ -107,4 +109,5 @@ class Observer:
             uefi=uefi.there(self.paths),
             nics=self.nics.observe(),
             dcgm_version=self.dcgm.version(),
+            sessions_full=self.sessions.full(),
         )

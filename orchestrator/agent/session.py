@@ -8,6 +8,7 @@ import logging
 import queue
 import select
 import socket
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -15,6 +16,7 @@ from orchestrator.agent import streams
 from orchestrator.agent.assembly import Agent
 from orchestrator.agent.libvirt.domains import domain_key
 from orchestrator.agent.libvirt.events import subscribed
+from orchestrator.agent.sessions import CHANNEL_SILENT_S, KEEPALIVE_S, KEEPALIVES_MISSED, HeardReader, Place
 from orchestrator.agent.version import agent_version
 from orchestrator.core.contained import Contained
 from orchestrator.core.domain_xml.console import MAX_LOG_BYTES
@@ -48,9 +50,11 @@ log = logging.getLogger(__name__)
 class AgentSession:
     """Runs in a thread of its own until the controller closes the connection."""
 
-    def __init__(self, agent: Agent, connection: socket.socket) -> None:
+    def __init__(self, agent: Agent, connection: socket.socket, greeted: Callable[[], object] = lambda: None) -> None:
+        """``greeted`` is called once: it has said who it is, or will not any more."""
         self._agent = agent
         self._socket = connection
+        self._greeted = greeted
         self._reader = connection.makefile("rb")
         self._methods: dict[str, Callable[[Message], Message]] = {
             "observe": self._observe,
@@ -62,13 +66,27 @@ class AgentSession:
     def run(self) -> None:
         try:
             with Contained(partial(self._send_error, {})):
-                self._socket.settimeout(HELLO_SECONDS)
-                hello = self._hello()
-                self._socket.settimeout(None)
-                self._serve(hello)
+                hello = self._greet_first()
+                place = Place(
+                    self._socket,
+                    controller=str(hello.get("controller", "")),
+                    stream=hello.get("kind") not in {"channel", "image"},
+                )
+                self._agent.sessions.enter(place)
+                try:
+                    self._serve(hello, place)
+                finally:
+                    self._agent.sessions.leave(place)
         finally:
             self._reader.close()
             self._socket.close()
+
+    def _greet_first(self) -> Message:
+        try:
+            self._socket.settimeout(HELLO_SECONDS)
+            return self._hello()
+        finally:
+            self._greeted()
 
     def _hello(self) -> Message:
         """:raises InvalidInput: ``agent.request_invalid``, ``agent.protocol_unsupported``
@@ -86,34 +104,41 @@ class AgentSession:
         self._agent.ledger.check_site(str(hello.get("site")))
         return hello
 
-    def _serve(self, hello: Message) -> None:
-        kind = hello.get("kind")
+    def _serve(self, hello: Message, place: Place) -> None:
+        kind, reader = hello.get("kind"), HeardReader(self._reader, place)
+        self._socket.settimeout(None if place.stream else CHANNEL_SILENT_S)
         if kind == "channel":
             self._greet()
-            self._channel()
+            self._channel(reader, place)
         elif kind == "console":
-            streams.serve_console(self._agent, hello, self._greet, self._reader, self._socket)
+            streams.serve_console(self._agent, hello, self._greet, reader, self._socket)
         elif kind == "tcp":
-            streams.serve_tcp(self._agent, hello, self._greet, self._reader, self._socket)
+            streams.serve_tcp(self._agent, hello, self._greet, reader, self._socket)
         elif kind == "image":
-            self._send({"result": result_to_dict(streams.receive_image(self._agent, hello, self._greet, self._reader))})
+            self._send({"result": result_to_dict(streams.receive_image(self._agent, hello, self._greet, reader))})
         else:
             raise InvalidInput("agent.request_invalid", f"there is no stream kind {ascii(kind)[:60]}")
 
     def _greet(self, **more: object) -> None:
         self._send({"hello": {"protocol": PROTOCOL_VERSION, "agent_version": agent_version(), **more}})
 
-    def _channel(self) -> None:
+    def _channel(self, reader: HeardReader, place: Place) -> None:
+        """Until its controller closes it, or says nothing for too long."""
         while True:
-            request = read_frame(self._reader, REQUEST_BYTES)
+            try:
+                request = read_frame(reader, REQUEST_BYTES)
+            except TimeoutError:
+                return
             if request is None:
                 return
             answer: Message = {"id": request.get("id")}
             if request.get("method") == "watch":
-                self._watch(answer)
+                self._watch(answer, reader, place, keepalive=_wants_keepalive(request.get("params")))
                 return
+            place.working = True
             with Contained(partial(self._send_error, answer)):
                 self._send({**answer, "result": self._answer(request)})
+            place.working = False
 
     def _answer(self, request: Message) -> Message:
         method, params = request.get("method"), request.get("params")
@@ -148,18 +173,24 @@ class AgentSession:
         kept = self._agent.logs.tail(vm, most) if self._agent.ledger.owner(domain_key(vm)) is not None else b""
         return {"content_base64": base64.b64encode(kept).decode()}
 
-    def _watch(self, answer: Message) -> None:
+    def _watch(self, answer: Message, reader: HeardReader, place: Place, *, keepalive: bool) -> None:
+        """``keepalive``: it answers each ping, and is gone when it does not."""
         with subscribed(self._agent.libvirt) as events:
-            self._send({**answer, "result": {}})
-            while not self._hung_up():
+            self._send({**answer, "result": {"keepalive_s": KEEPALIVE_S}})
+            pinged = time.monotonic()
+            while not self._hung_up(reader, place, keepalive=keepalive):
                 try:
                     self._send({"event": events.get(timeout=_EVENT_POLL_SECONDS)})
                 except queue.Empty:
-                    continue
+                    if keepalive and time.monotonic() - pinged >= KEEPALIVE_S:
+                        pinged = time.monotonic()
+                        self._send({"ping": {}})
 
-    def _hung_up(self) -> bool:
-        """A watching controller sends nothing more: what can be read is the end of the stream."""
-        return bool(select.select([self._socket], [], [], 0)[0])
+    def _hung_up(self, reader: HeardReader, place: Place, *, keepalive: bool) -> bool:
+        """Without keepalives a watching controller sends nothing more: what can be read is the end of the stream."""
+        if select.select([self._socket], [], [], 0)[0]:
+            return not keepalive or read_frame(reader, HELLO_BYTES) is None
+        return keepalive and time.monotonic() - place.heard > KEEPALIVES_MISSED * KEEPALIVE_S
 
     def _send(self, message: Message) -> None:
         self._socket.sendall(encode_frame(message))
@@ -169,6 +200,11 @@ class AgentSession:
             self._send({**answer, "error": error_to_dict(_as_told(error))})
         except OSError:
             return  # nobody is left to be told
+
+
+def _wants_keepalive(params: object) -> bool:
+    """Controllers of older versions do not know of it."""
+    return isinstance(params, dict) and params.get("keepalive") is True
 
 
 def _as_told(error: Exception) -> VgpuctlError:

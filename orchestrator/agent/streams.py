@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import io
 import socket
 import threading
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import Protocol
 
 from orchestrator.agent.assembly import Agent
 from orchestrator.agent.libvirt.console import Console
+from orchestrator.agent.sessions import HeardReader
 from orchestrator.core.errors import Conflict, InvalidInput, Retryable
 from orchestrator.core.host_actions import ActionResult, ImageFormat
 from orchestrator.core.wire import token_from_dict
@@ -55,7 +55,7 @@ class _Tcp:
             self._connection.close()
 
 
-def serve_console(agent: Agent, hello: Hello, greet: Greet, reader: io.BufferedReader, near: socket.socket) -> None:
+def serve_console(agent: Agent, hello: Hello, greet: Greet, reader: HeardReader, near: socket.socket) -> None:
     """:raises Fatal: ``console.refused``
     :raises Conflict: ``vm.foreign_domain``"""
     vm = _text(hello, "vm")
@@ -65,7 +65,7 @@ def serve_console(agent: Agent, hello: Hello, greet: Greet, reader: io.BufferedR
     _join(reader, near, console)
 
 
-def serve_tcp(agent: Agent, hello: Hello, greet: Greet, reader: io.BufferedReader, near: socket.socket) -> None:
+def serve_tcp(agent: Agent, hello: Hello, greet: Greet, reader: HeardReader, near: socket.socket) -> None:
     """Connect to an address that the VM itself leased; the controller names a VM, never an address.
 
     :raises Conflict: ``vm.no_address``
@@ -89,7 +89,7 @@ def serve_tcp(agent: Agent, hello: Hello, greet: Greet, reader: io.BufferedReade
     _join(reader, near, _Tcp(connection))
 
 
-def receive_image(agent: Agent, hello: Hello, greet: Greet, reader: io.BufferedReader) -> ActionResult:
+def receive_image(agent: Agent, hello: Hello, greet: Greet, reader: HeardReader) -> ActionResult:
     """:raises Denied: ``agent.stale_token``
     :raises Fatal: see images/store.py"""
     sha256, size = _text(hello, "sha256"), _number(hello, "size")
@@ -102,7 +102,7 @@ def receive_image(agent: Agent, hello: Hello, greet: Greet, reader: io.BufferedR
     return agent.storage.receive_image(sha256, image_format, size, reader.read1)
 
 
-def _join(reader: io.BufferedReader, near: socket.socket, far: StreamPeer) -> None:
+def _join(reader: HeardReader, near: socket.socket, far: StreamPeer) -> None:
     """Copy both ways until one end closes."""
 
     def to_controller() -> None:

@@ -27,6 +27,7 @@ OUT_OF_REACH = frozenset(
     {
         "host.unreachable",
         "agent.not_running",
+        "agent.sessions_full",
         "agent.channel_cut",
         "agent.answer_late",
         "libvirt.unreachable",

@@ -233,6 +233,8 @@ class HostSnapshot:
     """Network cards that can have virtual functions; none from an agent that does not tell."""
     dcgm_version: str | None = None
     """None: it has no DCGM, or its agent does not tell."""
+    sessions_full: bool = False
+    """Lately a controller found all places of its agent's sessions taken."""
 
     @property
     def agent_too_old(self) -> bool:

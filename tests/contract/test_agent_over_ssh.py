@@ -15,7 +15,7 @@ import pytest
 
 from orchestrator.adapters.agent_link.link import SshHostLink
 from orchestrator.adapters.agent_link.ssh import scan_host_key
-from orchestrator.agent import session
+from orchestrator.agent import session, sessions
 from orchestrator.core.domain import DomainDescription
 from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable
 from orchestrator.core.host import Host
@@ -304,6 +304,24 @@ def test_events_arrive_until_the_channel_is_cut(way: Chain, link: SshHostLink, t
     thread.join(30)
     assert not thread.is_alive()
     assert {event["vm"] for event in seen} == {VM}
+
+
+def test_a_watch_stands_while_both_ends_say_that_they_are_there(way: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "KEEPALIVE_S", 0.3)
+    monkeypatch.setattr(session, "_EVENT_POLL_SECONDS", 0.1)
+    link = SshHostLink(site=SITE, key_file=way.key_file, controller="a")
+    ended = threading.Event()
+
+    def watch() -> None:
+        assert list(link.watch(way.host)) == []
+        ended.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+    assert not ended.wait(6 * sessions.KEEPALIVES_MISSED * 0.3)
+    assert way.ssh.relays == 1
+    monkeypatch.setattr(session, "KEEPALIVE_S", 60.0)  # the agent hangs, as far as its controller can see
+    assert ended.wait(30)
+    link.close()
 
 
 def test_streams_to_a_vm_need_a_vm_of_ours(way: Chain, link: SshHostLink) -> None:

@@ -103,8 +103,8 @@ def test_a_refused_channel_is_a_busy_host_and_its_connection_stays() -> None:
     link = Link()
     link.observe_domain(HOST, "a")
     (transport,) = link.transports
-    transport.open[0].closed = True  # a kept conversation that has ended
-    transport.open.extend(Channel(transport) for _ in range(MAX_SESSIONS - 1))
+    transport.open[0].closed = True  # a kept conversation that has ended, and is closed when it is to be used again
+    transport.open.extend(Channel(transport) for _ in range(MAX_SESSIONS))
     for _ in range(4):
         with pytest.raises(Retryable) as refused:
             link.observe_domain(HOST, "a")

@@ -32,6 +32,9 @@ HELLO_SECONDS = 60.0
 _OPEN_SECONDS = 20.0
 _MAX_NOISE = 2000
 
+_REUSED_S = 600.0
+"""An agent ends a channel after 900 s without a request: one that may just be ending is not asked."""
+
 Message = dict[str, object]
 
 
@@ -58,14 +61,15 @@ class Conversation:
         self._last_id = 0
         self.settled = True
         """Whether every question has had its answer, so that another may be asked."""
+        self._used = time.monotonic()
         self.protocol = 1
         """Version that the agent speaks."""
 
     @classmethod
     def open(
-        cls, host: Host, transport: paramiko.Transport, site: str, kind: str, params: Mapping[str, object]
+        cls, host: Host, transport: paramiko.Transport, who: Mapping[str, str], kind: str, params: Mapping[str, object]
     ) -> tuple[Conversation, Message]:
-        """The conversation and the agent's hello.
+        """The conversation and the agent's hello. ``who`` asks: site and controller.
 
         :raises Retryable: ``host.unreachable``, ``host.busy``, ``agent.not_running``
         :raises VgpuctlError: the agent's own refusal
@@ -81,7 +85,7 @@ class Conversation:
             raise unreachable(host.address, error) from error
         conversation = cls(host, channel)
         try:
-            hello = conversation._greet({"protocol": list(SUPPORTED_VERSIONS), "kind": kind, "site": site, **params})
+            hello = conversation._greet({"protocol": list(SUPPORTED_VERSIONS), "kind": kind, **who, **params})
         except VgpuctlError:
             conversation.close()
             raise
@@ -127,7 +131,8 @@ class Conversation:
 
     def usable(self) -> bool:
         """Whether it is still open as far as can be seen without asking."""
-        return not (self._channel.closed or self._channel.eof_received)
+        unused_s = time.monotonic() - self._used
+        return not (self._channel.closed or self._channel.eof_received) and unused_s < _REUSED_S
 
     def ask(self, method: str, params: Message, *, limit_s: float) -> Message:
         """The agent's result.
@@ -147,6 +152,7 @@ class Conversation:
         if answer.get("id") != self._last_id:
             raise Unknown("agent.protocol", f"the agent on {self._host.name} answered another question")
         self.settled = True
+        self._used = time.monotonic()
         _raise_error(answer)
         return _result(answer)
 

@@ -21,7 +21,7 @@ from orchestrator.core.agent_error import one_line
 from orchestrator.core.errors import NotFound, Retryable, Unknown
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat, StartDomain, StopDomain
-from orchestrator.core.protocol import EVENT_BYTES
+from orchestrator.core.protocol import EVENT_BYTES, encode_frame
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.snapshot_rules import checked, checked_domain, checked_unchanged
 from orchestrator.core.wire import (
@@ -44,6 +44,9 @@ IMAGE_STALL_SECONDS = 120.0
 
 MAX_CONNECTIONS = 2000
 """A thread and 60 KB each, and a descriptor."""
+
+_MISSED = 4
+"""A watching agent that pings and has missed so many has ended the session or hangs."""
 
 _CHUNK = 256 * 1024
 
@@ -77,12 +80,15 @@ def _not_told(_host: str) -> None:
 
 
 class SshHostLink:
-    """``site``: id of this control plane. ``key_file``: private key that hosts accept for the agent's account.
+    """``site``: id of this control plane, ``controller``: name of this one of it. ``key_file``: private key that hosts
+    accept for the agent's account.
 
     ``most``: standing connections at a time; beyond them the longest unused are closed."""
 
-    def __init__(self, *, site: str, key_file: Path, user: str = AGENT_USER, most: int = MAX_CONNECTIONS) -> None:
-        self._site = site
+    def __init__(
+        self, *, site: str, key_file: Path, controller: str = "", user: str = AGENT_USER, most: int = MAX_CONNECTIONS
+    ) -> None:
+        self._who = {"site": site, "controller": controller}
         self._most = most
         self._tell_lost: Callable[[str], None] = _not_told
         self._key_file = key_file
@@ -157,12 +163,16 @@ class SshHostLink:
 
     def _events(self, conversation: Conversation) -> Iterator[dict[str, object]]:
         try:
-            conversation.ask("watch", {}, limit_s=OBSERVE_SECONDS)
+            every_s = conversation.ask("watch", {"keepalive": True}, limit_s=OBSERVE_SECONDS).get("keepalive_s")
+            silent_s = _MISSED * every_s if isinstance(every_s, int | float) and every_s > 0 else None
             while True:
-                event = conversation.receive(None, EVENT_BYTES).get("event")
+                message = conversation.receive(silent_s, EVENT_BYTES)
+                if "ping" in message:
+                    conversation.send(encode_frame({"ping": {}}))
+                event = message.get("event")
                 if isinstance(event, dict):
                     yield event
-        except Unknown:
+        except (Unknown, OSError):
             return  # the channel ended; whoever watches observes and watches again
         finally:
             conversation.close()
@@ -220,7 +230,7 @@ class SshHostLink:
             too_many -= line.close_unused()
 
     def _open_channel(self, host: Host, transport: paramiko.Transport) -> Conversation:
-        return Conversation.open(host, transport, self._site, "channel", {})[0]
+        return Conversation.open(host, transport, self._who, "channel", {})[0]
 
     def _ask(self, host: Host, method: str, params: Message, limit_s: float, *, fresh: bool = False) -> Message:
         with self._line(host).conversation(host, self._open_channel, fresh=fresh) as conversation:
@@ -235,7 +245,7 @@ class SshHostLink:
     ) -> tuple[tuple[Conversation, Message], Callable[[], None]]:
         with self._lock:
             lines = self._streams.setdefault(_key(host), StreamLines(self._connect_stream))
-        return lines.open(host, vm, lambda transport: Conversation.open(host, transport, self._site, kind, params))
+        return lines.open(host, vm, lambda transport: Conversation.open(host, transport, self._who, kind, params))
 
 
 def _close(lines: list[HostLine | StreamLines]) -> None:

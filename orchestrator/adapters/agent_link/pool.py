@@ -127,6 +127,7 @@ class HostLine:
                 conversation = self._idle.pop()
                 if conversation.usable():
                     return conversation
+                conversation.close()
         return None
 
     def _keep(self, conversation: Conversation) -> None:

@@ -93,7 +93,10 @@ def compare(wanted: ExpectedHost, snapshot: HostSnapshot) -> tuple[Finding, ...]
     """
     if wanted.host.machine_id not in {None, snapshot.machine_id}:
         return ()
-    of_agent = (_too_old(wanted.host, snapshot),) if snapshot.agent_too_old else ()
+    of_agent = (
+        *((_too_old(wanted.host, snapshot),) if snapshot.agent_too_old else ()),
+        *((_sessions_full(wanted.host),) if snapshot.sessions_full else ()),
+    )
     of_host = (
         *of_agent, *confinement_findings(wanted.host, snapshot), *fabric_findings(wanted.host, snapshot)
     )  # fmt: skip
@@ -129,6 +132,12 @@ def _half_observed(host: Host, problem: str) -> Finding:
     """No domains and a problem: libvirt may not have answered, and what was not seen is not missing."""
     reason = "nothing is concluded from half an observation; put the host's own problem right"
     return _of_host(host, "host.half_seen", ("an observation of everything", problem), reason)
+
+
+def _sessions_full(host: Host) -> Finding:
+    differ = ("places free for controllers' sessions", "all places of its agent are or were taken")
+    reason = "silent sessions give way; on the host 'systemctl restart vgpuctl-agent' ends all, and no VM stops"
+    return _of_host(host, "agent.sessions_full", differ, reason)
 
 
 def _too_old(host: Host, snapshot: HostSnapshot) -> Finding:
