@@ -135,7 +135,7 @@ def build(
         for keeper in keepers:
             keeper.round()
 
-    observer = HostObserver(store=store, link=world.link, clock=world.clock, news=go_on)
+    observer = HostObserver(store=store, link=world.link, clock=world.clock, controller=world.controller, news=go_on)
     runner = Runner(world, Journal(store, world.clock), DEFINITIONS)
     reconcilers: list[Reconciler] = []
 
@@ -260,6 +260,7 @@ def _world(settings: Settings, store: SqlStore, reach: Reach, key: bytes) -> Wor
         bundles=BundleLibrary(settings.state / "driver-bundles", readable_files(settings)),
         keys=reach.keys,
         limits=Limits(guest_seen=settings.guest_seen_seconds, shutdown_grace=settings.shutdown_grace_seconds),
+        controller=controller_name(settings.state) if settings.database_server is not None else "",
     )
 
 

@@ -56,6 +56,8 @@ class World:
     bundles: BundleFiles
     keys: HostKeys
     limits: Limits = Limits()
+    controller: str = ""
+    """Name of this one of several; "": there can be no other."""
 
 
 @dataclass

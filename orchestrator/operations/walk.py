@@ -16,6 +16,7 @@ from orchestrator.operations.step import Definition, Step
 
 _NOT_OURS = frozenset({"vgpu.foreign", "vm.foreign_domain", "host.foreign_file", "host.other_site"})
 """What stands there belongs to somebody else, so there is nothing of ours to take back."""
+_UNREACHABLE = "host.unreachable"
 _SEEN_WITHIN_S = 1.0
 """So late people may see that a quick step has ended."""
 
@@ -252,10 +253,22 @@ class Walk:
             )
         except (Retryable, Unknown) as error:
             self._suspend_if_stopping()  # the stop may be why its last try failed: the next server finds out
+            self._leave_to_others(context, error)
             if error.code in OUT_OF_REACH and self._may_wait():
                 self._wait(context, error.message)
             raise
         return message or ""
+
+    def _leave_to_others(self, context: Context, error: VgpuctlError) -> None:
+        """Another controller may reach the host: it goes on here."""
+        name = self._world.controller
+        if error.code != _UNREACHABLE or not name:
+            return
+        with context.world.store.begin() as tx:
+            others = tx.controllers.miss(name, context.host_name)
+        if others:
+            self._write_what_is_held()
+            raise Suspended
 
     def _between_tries(self, context: Context) -> None:
         self._suspend_if_stopping()

@@ -3,13 +3,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from orchestrator.core.driver_bundle import DriverBundle, NewBundle
 from orchestrator.core.host_actions import ImageFormat
 from orchestrator.core.image import Image, NewImage
 from orchestrator.ports.store.transaction import Transaction
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class TakenFile(Generic[T_co]):
+    """A file that was copied and checked, and that is nowhere yet where it would be found. ``keep`` puts it there: in
+    the transaction that names it, because a removal of the same content asks in a transaction whether it is named."""
+
+    described: T_co
+    keep: Callable[[], object]
 
 
 class SeedBuilder(Protocol):
@@ -20,8 +34,8 @@ class SeedBuilder(Protocol):
 class ImageFiles(Protocol):
     """Base images on this machine, stored once by their SHA-256."""
 
-    def take(self, wanted: NewImage, now: float) -> Image:
-        """Copy or download it, check it, keep it.
+    def take(self, wanted: NewImage, now: float) -> AbstractContextManager[TakenFile[Image]]:
+        """Copy or download it, and check it. What was not kept by the end of the block is gone.
 
         :raises InvalidInput: ``image.source_refused``, ``image.unsafe``, ``image.digest_differs``
         """
@@ -32,19 +46,21 @@ class ImageFiles(Protocol):
     def local(self, sha256: str, image_format: ImageFormat) -> Path | None:
         """The file, if this controller has it."""
 
-    def remove(self, sha256: str, image_format: ImageFormat) -> None: ...
+    def remove(self, sha256: str, image_format: ImageFormat) -> None:
+        """In a transaction in which no row names it."""
 
 
 class BundleFiles(Protocol):
     """Driver bundles on this machine, kept once by their SHA-256."""
 
-    def take(self, wanted: NewBundle, now: float) -> DriverBundle:
-        """Copy it, check digest and signature, then read what it is, and keep it.
+    def take(self, wanted: NewBundle, now: float) -> AbstractContextManager[TakenFile[DriverBundle]]:
+        """Copy it, check digest and signature, then read what it is. What was not kept by the end of the block is gone.
 
         :raises InvalidInput: ``bundle.…``
         """
 
-    def remove(self, sha256: str) -> None: ...
+    def remove(self, sha256: str) -> None:
+        """In a transaction in which no row names it."""
 
     def checked(self, sha256: str) -> Path:
         """The file, read once more: it has the digest it was taken under.

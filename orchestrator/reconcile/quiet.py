@@ -71,7 +71,7 @@ class QuietHosts:
             gc.freeze()
         hosts.sort(key=lambda one: one.last_seen_at or 0.0)  # those of the same moment stay in the order of names
         quiet = (one.host.name for one in hosts if _rests(one.host) and not self._has_its_turn(one.host.name))
-        names = frozenset(quiet) - restless
+        names = frozenset(quiet) - restless - self._observer.missed()
         return spread(hosts, names), names
 
     def look(self, standing: Standing, digest: str, otherwise: Callable[[str, Callable[[str], object]], None]) -> None:

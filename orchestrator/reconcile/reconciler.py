@@ -22,6 +22,7 @@ from orchestrator.core.diff import (
     driver_findings,
     host_broke,
     host_findings,
+    unreached_findings,
 )
 from orchestrator.core.diff.sharing import sharing_findings, tenants_by_gpu
 from orchestrator.core.errors import NotFound, WorldError
@@ -229,7 +230,8 @@ class Reconciler:
         if host is None:
             return None
         snapshot, turn = tx.hosts.snapshot(name), tx.hosts.snapshot_turn(name)
-        found = [*host_findings(host), *self.leases.findings(tx, name, now)]
+        found = [*host_findings(host), *unreached_findings(host, tx.controllers.missing(name))]
+        found += self.leases.findings(tx, name, now)
         complete = host.state == "ready" and snapshot is not None
         if snapshot is not None and turn is not None and complete:
             wanted = wanted_of(tx, host, snapshot, turn, now)

@@ -35,20 +35,19 @@ class DriverBundleService:
         :raises InvalidInput: ``bundle.…``: nothing is kept of the file
         """
         check_sha256(wanted.sha256, "bundle.digest_invalid")
-        bundle = self.files.take(wanted, self.clock.now())
-        with self.store.begin() as tx:
+        with self.files.take(wanted, self.clock.now()) as taken, self.store.begin() as tx:
+            bundle = taken.described
             there = tx.driver_bundles.find(bundle.sha256)
-            known = there is not None or _branch_is_known(bundle)
-            if there is None and known:
+            if there is None and not _branch_is_known(bundle):
+                raise InvalidInput(
+                    "bundle.unknown_branch",
+                    f"driver {bundle.content.version} is of branch {bundle.branch}, which no known vGPU release has",
+                    hint="a newer vgpuctl may know it; its tables are vgpu_profiles/nvidia/driver_matrix.csv",
+                )
+            taken.keep()
+            if there is None:
                 tx.driver_bundles.add(bundle)
                 self._note(tx, "add_driver_bundle", bundle.sha256)
-        if not known:
-            self.files.remove(bundle.sha256)
-            raise InvalidInput(
-                "bundle.unknown_branch",
-                f"driver {bundle.content.version} is of branch {bundle.branch}, which no known vGPU release has",
-                hint="a newer vgpuctl may know it; its tables are vgpu_profiles/nvidia/driver_matrix.csv",
-            )
         return there or bundle
 
     def list(self) -> tuple[DriverBundle, ...]:
@@ -84,7 +83,9 @@ class DriverBundleService:
                 )
             tx.driver_bundles.remove(sha256)
             self._note(tx, "remove_driver_bundle", sha256)
-        self.files.remove(sha256)
+        with self.store.begin() as tx:  # once that is certain: it may have been added again by now
+            if tx.driver_bundles.find(sha256) is None:
+                self.files.remove(sha256)
 
     def _note(self, tx: Transaction, action: str, subject: str) -> None:
         tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=subject, outcome="done")

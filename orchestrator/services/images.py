@@ -37,19 +37,15 @@ class ImageService:
         there = self._as_announced(name, wanted.sha256)
         if there is not None:
             return there
-        image = self.files.take(wanted, self.clock.now())
-        with self.store.begin() as tx:
-            there = _find(tx, name)
-            if there is not None and there.sha256 == image.sha256:
-                return there
+        with self.files.take(wanted, self.clock.now()) as taken, self.store.begin() as tx:
+            image, there = taken.described, _find(tx, name)
+            if there is not None and there.sha256 != image.sha256:
+                raise _exists(name)
+            taken.keep()
             if there is None:
                 tx.images.add(image)
                 self._note(tx, "add_image", name, image)
-                return image
-            orphaned = not _shared(tx, image)
-        if orphaned:
-            self.files.remove(image.sha256, image.format)
-        raise _exists(name)
+        return there or image
 
     def _as_announced(self, name: str, sha256: str | None) -> Image | None:
         """What is there under the name, by what its content is said to hash to: nothing is copied or sent then."""
@@ -99,9 +95,9 @@ class ImageService:
                 )
             tx.images.remove(name)
             self._note(tx, "remove_image", name, image)
-            last = not _shared(tx, image)
-        if last:
-            self.files.remove(image.sha256, image.format)
+        with self.store.begin() as tx:  # once that is certain: the name may have been given again by now
+            if not _is_named(tx, image):
+                self.files.remove(image.sha256, image.format)
 
     def _note(self, tx: Transaction, action: str, name: str, image: Image) -> None:
         outcome = f"sha256:{image.sha256}"
@@ -123,6 +119,6 @@ def _find(tx: Transaction, name: str) -> Image | None:
         return None
 
 
-def _shared(tx: Transaction, image: Image) -> bool:
-    """Whether another name stands for the same content."""
+def _is_named(tx: Transaction, image: Image) -> bool:
+    """Whether a name stands for its content."""
     return any((one.sha256, one.format) == (image.sha256, image.format) for one in tx.images.list())

@@ -38,6 +38,8 @@ class HostObserver:
     store: Store
     link: HostLink
     clock: Clock
+    controller: str = ""
+    """Name of this one of several; "": there can be no other."""
     news: Callable[[], object] = lambda: None
     """Called when a host answers again, or one of its VMs has begun to run or stopped by itself: somebody may wait."""
 
@@ -56,6 +58,13 @@ class HostObserver:
         except VgpuctlError as error:
             found = error
         self.keep(name, Look(began=began, turn=turn, found=found))
+
+    def missed(self) -> frozenset[str]:
+        """Hosts that this controller did not reach the last time, though others may."""
+        if not self.controller:
+            return frozenset()
+        with self.store.read() as tx:
+            return tx.controllers.missed(self.controller)
 
     def is_untrue(self, host: str, subject: str) -> bool:
         """Whether the picture of the host has become untrue: where what placement sees of it does not follow from
@@ -92,7 +101,10 @@ class HostObserver:
         state: HostState = "quarantined" if error.code == _KEY_CHANGED else "unreachable"
         with self.store.begin() as tx:
             host = _still(tx, name)
-            if host is not None:
+            if host is None:
+                return
+            others = state == "unreachable" and self.controller and tx.controllers.miss(self.controller, name)
+            if not others:  # else it is those that work there
                 tx.hosts.update(replace(host, state=state, state_reason=error.message))
 
     def _store(self, name: str, snapshot: HostSnapshot, began: float, turn: int) -> bool:
@@ -107,6 +119,8 @@ class HostObserver:
                 return False
             seen = seen_after_restore(host, snapshot)
             tx.hosts.update(replace(seen, state="ready", state_reason=None, last_seen_at=began))
+            if self.controller:
+                tx.controllers.reach(self.controller, name)
             news = host.state != "ready"
             if not tx.hosts.put_snapshot(name, snapshot, turn):
                 return news

@@ -4,17 +4,22 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from orchestrator.core.host_actions import ImageFormat
 from orchestrator.core.image import Image, NewImage
+from orchestrator.ports.files import TakenFile
 from orchestrator.services.messages import HostKey
 
 
 class InMemoryImages:
     """Implements ports.files.ImageFiles."""
 
-    def take(self, wanted: NewImage, now: float) -> Image:
+    def take(self, wanted: NewImage, now: float) -> AbstractContextManager[TakenFile[Image]]:
+        return nullcontext(TakenFile(self.named(wanted, now), lambda: None))
+
+    def named(self, wanted: NewImage, now: float) -> Image:
         digest = wanted.sha256 or hashlib.sha256(str(wanted.source).encode()).hexdigest()
         return Image(
             name=wanted.name,

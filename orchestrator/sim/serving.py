@@ -115,7 +115,7 @@ def _enrol(store: SqlStore, link: HostsLink) -> None:
     with store.begin() as tx:
         known = tx.hosts.addresses()
         if all(image.name != IMAGE for image in tx.images.list()):
-            tx.images.add(InMemoryImages().take(NewImage(name=IMAGE, source=IMAGE), now))
+            tx.images.add(InMemoryImages().named(NewImage(name=IMAGE, source=IMAGE), now))
     new = link.enrol(known)
 
     def look(address: str) -> tuple[str, str, HostSnapshot]:

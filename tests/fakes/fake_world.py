@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.core.host_actions import ImageFormat
 from orchestrator.core.image import Image, NewImage
+from orchestrator.ports.files import TakenFile
 from orchestrator.ports.store.transaction import Transaction
 
 
@@ -51,11 +53,11 @@ class FakeSeeds:
 class FakeImages:
     files: set[str] = field(default_factory=set)
 
-    def take(self, wanted: NewImage, now: float) -> Image:
+    @contextmanager
+    def take(self, wanted: NewImage, now: float) -> Iterator[TakenFile[Image]]:
         source = wanted.source if isinstance(wanted.source, str) else b"".join(wanted.source).hex()
         digest = wanted.sha256 or uuid.uuid5(uuid.NAMESPACE_URL, source).hex * 2
-        self.files.add(digest)
-        return Image(
+        image = Image(
             name=wanted.name,
             sha256=digest,
             format="qcow2",
@@ -63,6 +65,7 @@ class FakeImages:
             virtual_size_bytes=64 * 1024**2,
             created_at=now,
         )
+        yield TakenFile(image, lambda: self.files.add(digest))
 
     def path(self, sha256: str, image_format: ImageFormat) -> Path:
         return Path(f"/images/{sha256}.{image_format}")

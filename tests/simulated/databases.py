@@ -32,7 +32,7 @@ def _template() -> bytes:
         with store.begin() as tx:
             tx.networks.add(Network(name=DEFAULT_NAME, subnet="192.168.122.0/24", shared=True))
             tx.policies.put(TENANT, TenantPolicy(max_priority="high", preempt=True))
-            tx.images.add(InMemoryImages().take(NewImage(name=IMAGE, source="guest.qcow2"), EPOCH_S))
+            tx.images.add(InMemoryImages().named(NewImage(name=IMAGE, source="guest.qcow2"), EPOCH_S))
         store.close()
         return (Path(name) / "vgpuctl.sqlite").read_bytes()
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from orchestrator.adapters.store.database import SqlStore, SqlTransaction
 from orchestrator.core.driver_bundle import DriverBundle, NewBundle
 from orchestrator.core.errors import Bug
 from orchestrator.core.operation import Watched
+from orchestrator.ports.files import TakenFile
 from orchestrator.ports.store.transaction import Transaction
 from tests.simulated.schedule import Schedule
 
@@ -104,7 +105,7 @@ class SharedStore:
 class InMemoryBundles:
     """Implements ports.files.BundleFiles: what the database knows is there."""
 
-    def take(self, wanted: NewBundle, now: float) -> DriverBundle:
+    def take(self, wanted: NewBundle, now: float) -> AbstractContextManager[TakenFile[DriverBundle]]:
         raise Bug("test.no_files", "bundles are put into the database")
 
     def remove(self, sha256: str) -> None:

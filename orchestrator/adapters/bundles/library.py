@@ -16,6 +16,7 @@ from orchestrator.adapters.files.copying import Copied, PrivateCopies, Refusals
 from orchestrator.adapters.files.opening import Readable
 from orchestrator.core.driver_bundle import DriverBundle, NewBundle, unknown_content
 from orchestrator.core.errors import Fatal, InvalidInput
+from orchestrator.ports.files import TakenFile
 
 MAX_BUNDLE_BYTES: Final = 8 * 1024**3
 
@@ -51,8 +52,9 @@ class BundleLibrary:
             raise _damaged(sha256, f"found {found}")
         return path
 
-    def take(self, wanted: NewBundle, now: float) -> DriverBundle:
-        """Copy it, check digest and signature, then read what it is, and keep it.
+    @contextmanager
+    def take(self, wanted: NewBundle, now: float) -> Iterator[TakenFile[DriverBundle]]:
+        """Copy it, check digest and signature, then read what it is.
 
         :raises InvalidInput: ``bundle.…``
         :raises Fatal: ``bundle.not_stored``
@@ -63,15 +65,15 @@ class BundleLibrary:
         ):
             signed = _checked(copied, wanted)
             content = content_of(copied.path)
-            copied.path.replace(self._directory / copied.sha256)
-        return DriverBundle(
-            sha256=copied.sha256,
-            content=content,
-            size_bytes=copied.size,
-            key_id=signed.key_id,
-            comment=signed.comment,
-            created_at=now,
-        )
+            bundle = DriverBundle(
+                sha256=copied.sha256,
+                content=content,
+                size_bytes=copied.size,
+                key_id=signed.key_id,
+                comment=signed.comment,
+                created_at=now,
+            )
+            yield TakenFile(bundle, lambda: copied.path.replace(self._directory / copied.sha256))
 
     @contextmanager
     def _opened(self, source: str | Iterator[bytes]) -> Iterator[Iterator[bytes]]:

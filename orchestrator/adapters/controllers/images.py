@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ from orchestrator.core.controller import Door
 from orchestrator.core.errors import Retryable, VgpuctlError
 from orchestrator.core.host_actions import ImageFormat
 from orchestrator.core.image import Image, NewImage
+from orchestrator.ports.files import TakenFile
 from orchestrator.ports.store.transaction import Store
 
 PATH: Final = "/controllers/images/"
@@ -34,7 +36,7 @@ class FetchedImages:
         self._round: threading.Thread | None = None
         self._known = self._stored()
 
-    def take(self, wanted: NewImage, now: float) -> Image:
+    def take(self, wanted: NewImage, now: float) -> AbstractContextManager[TakenFile[Image]]:
         return self._library.take(wanted, now)
 
     def path(self, sha256: str, image_format: ImageFormat) -> Path:
@@ -59,13 +61,19 @@ class FetchedImages:
         """Begin to fetch what was added elsewhere, unless that is under way, so that it is here when its controller
         is gone; remove what was removed elsewhere."""
         images = self._stored()
-        for sha256, image_format in self._known - images:
-            self._library.remove(sha256, image_format)
-        self._known = images
+        gone, self._known = self._known - images, images
+        for one in gone:
+            self._remove_unless_named(*one)
         missing = [one for one in sorted(images) if not self.has(*one)]
         if missing and self._others() and (self._round is None or not self._round.is_alive()):
             self._round = threading.Thread(target=self._fetch_all, args=(missing,), name="images", daemon=True)
             self._round.start()
+
+    def _remove_unless_named(self, sha256: str, image_format: ImageFormat) -> None:
+        """It may have been added again since it was last seen."""
+        with self._store.begin() as tx:
+            if all((one.sha256, one.format) != (sha256, image_format) for one in tx.images.list()):
+                self._library.remove(sha256, image_format)
 
     def _stored(self) -> frozenset[tuple[str, ImageFormat]]:
         with self._store.read() as tx:

@@ -149,7 +149,7 @@ class DurableEngine:
             self._own.give_up_waiting()
         due = self._due(whole=beat)
         if due:
-            self._offer(due, thorough=beat)
+            self._offer(self._of_reached_hosts(due), thorough=beat)
             self._idle_beats = 0  # asked for by name, it may not have begun to run yet
         elif beat:
             self._idle_beats += 1
@@ -171,6 +171,27 @@ class DurableEngine:
             self._queue = self._open_queue(self._own.run_once)
         others = self._of_others(due, self._queue) if thorough else self._left_alone or frozenset()
         self._queue.offer(due, thorough=thorough, busy=self._own.known() | others)
+
+    def _of_reached_hosts(self, due: tuple[DueOperation, ...]) -> tuple[DueOperation, ...]:
+        """What any controller may do. Where only some reach the host, it is for one of those, on its own threads: the
+        queue does not know who can."""
+        if self._living.alone:
+            return due
+        with self._store.read() as tx:
+            apart = tx.controllers.apart()
+        if not apart:
+            return due
+        queued = self._queue.live() if self._queue is not None else frozenset[str]()
+        mine = (one for one in due if apart.get(one.host) == self._living.name and one.operation not in queued)
+        self._own.offer(mine)
+        return tuple(one for one in due if one.host not in apart)
+
+    def _is_for_another(self, host: str) -> bool:
+        """It was queued before it was known who reaches the host."""
+        if self._living.alone:
+            return False
+        with self._store.read() as tx:
+            return tx.controllers.apart().get(host, self._living.name) != self._living.name
 
     def _of_others(self, due: tuple[DueOperation, ...], queue: WorkQueue) -> frozenset[str]:
         """Of what is due: what a controller may run on threads of its own that was alone before this one began. It is
@@ -216,7 +237,7 @@ class DurableEngine:
         try:
             with self._store.read() as tx:
                 due = {one.operation: one for one in tx.operations.due([operation_id])}.get(operation_id)
-            if due is None:
+            if due is None or self._is_for_another(due.host):
                 return
             with _outlived(f"operation {operation_id}", partial(self._runner.broken, operation_id)):
                 self._runner.run(operation_id, self._stopping.is_set)

@@ -24,7 +24,7 @@ class LiveControllers:
 
     def __init__(self, store: Store, name: str, *, alone: bool) -> None:
         self._store = store
-        self._name = name
+        self.name = name
         self._alone = alone
         self._seen: dict[str, tuple[int, int]] = {}
         self._beaten = 0
@@ -37,7 +37,7 @@ class LiveControllers:
     @property
     def alone(self) -> bool:
         """No other controller has been seen at the last beat, dead ones included that are not given up yet."""
-        return self._alone or self._seen.keys() == {self._name}
+        return self._alone or self._seen.keys() == {self.name}
 
     @property
     def known(self) -> bool:
@@ -48,13 +48,13 @@ class LiveControllers:
     def beat(self) -> Iterator[Collection[str]]:
         """Who lives. Only one controller at a time is inside the block, so that one takes over what a dead one left."""
         if self._alone:
-            yield (self._name,)
+            yield (self.name,)
             return
         with self._store.begin() as tx:
-            beats = tx.controllers.beat(self._name, 1 if self._beaten else _BEGUN_AGAIN)
+            beats = tx.controllers.beat(self.name, 1 if self._beaten else _BEGUN_AGAIN)
             # One that others took for dead begins at 1 again; any other step back is the database's own.
-            self.rolled_back = self.rolled_back or 1 < beats[self._name] <= self._beaten
-            self._beaten = beats[self._name]
+            self.rolled_back = self.rolled_back or 1 < beats[self.name] <= self._beaten
+            self._beaten = beats[self.name]
             self._grow_older(beats)
             self._seen = {name: self._looked(name, count) for name, count in beats.items()}
             gone = {name for name, (_, missed) in self._seen.items() if missed >= _MISSED}
@@ -65,8 +65,8 @@ class LiveControllers:
 
     def _grow_older(self, beats: Mapping[str, int]) -> None:
         """One that has begun again, or that others took for dead, is younger than they are."""
-        if not self._seen or beats[self._name] == 1:
-            self._since_joined, self.elders = 0, frozenset(beats.keys() - {self._name})
+        if not self._seen or beats[self.name] == 1:
+            self._since_joined, self.elders = 0, frozenset(beats.keys() - {self.name})
             return
         self._since_joined += 1
         grown = {name: count - self._seen.get(name, (count, 0))[0] for name, count in beats.items()}
@@ -76,7 +76,7 @@ class LiveControllers:
         """This controller stops: what it has not finished may be taken at once."""
         if not self._alone:
             with self._store.begin() as tx:
-                tx.controllers.remove(self._name)
+                tx.controllers.remove(self.name)
 
     def _looked(self, name: str, count: int) -> tuple[int, int]:
         before, missed = self._seen.get(name, (None, 0))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from orchestrator.adapters.files.copying import PrivateCopies, Refusals
@@ -12,6 +13,7 @@ from orchestrator.adapters.images.refused import MAX_IMAGE_BYTES, too_large
 from orchestrator.adapters.images.sources import Sources
 from orchestrator.core.host_actions import ImageFormat
 from orchestrator.core.image import Image, NewImage
+from orchestrator.ports.files import TakenFile
 
 
 class ImageLibrary:
@@ -43,8 +45,9 @@ class ImageLibrary:
     def remove(self, sha256: str, image_format: ImageFormat) -> None:
         self.path(sha256, image_format).unlink(missing_ok=True)
 
-    def take(self, wanted: NewImage, now: float) -> Image:
-        """Copy or download it, check it, keep it.
+    @contextmanager
+    def take(self, wanted: NewImage, now: float) -> Iterator[TakenFile[Image]]:
+        """Copy or download it, and check it.
 
         :raises InvalidInput: ``image.source_refused``, ``image.unsafe``, ``image.too_large``, ``image.digest_differs``
         :raises Fatal: ``image.not_stored``, ``image.checker_missing``
@@ -54,15 +57,15 @@ class ImageLibrary:
             self._copies.of(chunks, wanted.sha256, wanted.size_bytes) as copied,
         ):
             found = inspect(copied.path, wanted.format)
-            copied.path.replace(self.path(copied.sha256, found.format))
-        return Image(
-            name=wanted.name,
-            sha256=copied.sha256,
-            format=found.format,
-            size_bytes=copied.size,
-            virtual_size_bytes=found.virtual_bytes,
-            created_at=now,
-        )
+            image = Image(
+                name=wanted.name,
+                sha256=copied.sha256,
+                format=found.format,
+                size_bytes=copied.size,
+                virtual_size_bytes=found.virtual_bytes,
+                created_at=now,
+            )
+            yield TakenFile(image, lambda: copied.path.replace(self.path(image.sha256, image.format)))
 
     def keep(self, chunks: Iterator[bytes], sha256: str, image_format: ImageFormat) -> None:
         """What another controller has taken and checked.

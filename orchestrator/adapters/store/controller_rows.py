@@ -8,7 +8,7 @@ from dataclasses import asdict
 from sqlalchemy import delete, insert, select, update
 
 from orchestrator.adapters.store.statements import Statements
-from orchestrator.adapters.store.tables import controller_doors, controllers, invitations
+from orchestrator.adapters.store.tables import controller_doors, controllers, invitations, unreached_hosts
 from orchestrator.core.controller import Door
 
 
@@ -25,6 +25,36 @@ class SqlControllers:
 
     def remove(self, name: str) -> None:
         self._db.execute(delete(controllers).where(controllers.c.name == name))
+        self._db.execute(delete(unreached_hosts).where(unreached_hosts.c.controller == name))
+
+    def miss(self, name: str, host: str) -> bool:
+        missing = self.missing(host)
+        if name not in missing:
+            self._db.execute(insert(unreached_hosts).values(controller=name, host=host))
+        return bool(self._living() - {name, *missing})
+
+    def reach(self, name: str, host: str) -> None:
+        its = (unreached_hosts.c.controller == name, unreached_hosts.c.host == host)
+        self._db.execute(delete(unreached_hosts).where(*its))
+
+    def missed(self, name: str) -> frozenset[str]:
+        its = select(unreached_hosts.c.host).where(unreached_hosts.c.controller == name)
+        return frozenset(self._db.execute(its).scalars())
+
+    def missing(self, host: str) -> tuple[str, ...]:
+        its = select(unreached_hosts.c.controller).where(unreached_hosts.c.host == host)
+        return tuple(self._db.execute(its.order_by(unreached_hosts.c.controller)).scalars())
+
+    def apart(self) -> dict[str, str]:
+        missing: dict[str, set[str]] = {}
+        for row in self._db.execute(select(unreached_hosts)):
+            missing.setdefault(row.host, set()).add(row.controller)
+        living = self._living() if missing else set[str]()
+        reached = {host: living - names for host, names in missing.items() if living & names}
+        return {host: min(names) for host, names in reached.items() if names}
+
+    def _living(self) -> set[str]:
+        return set(self._db.execute(select(controllers.c.name)).scalars())
 
     def put_door(self, door: Door) -> None:
         self.remove_door(door.name)

@@ -277,21 +277,23 @@ operations = Table(
 end of an operation; an observation that began when the newest was at least this has seen all that the operation did."""
 
 steps = Table(
-    "steps",
-    metadata,
+    "steps", metadata,
     Column("operation", ForeignKey("operations.id", ondelete="CASCADE"), primary_key=True),
     Column("position", Integer, primary_key=True),
-    Column("name", String(60), nullable=False),
-    Column("title", Text, nullable=False),
+    Column("name", String(60), nullable=False), Column("title", Text, nullable=False),
     Column("state", String(12), nullable=False),
-    Column("started_at", Float),
-    Column("finished_at", Float),
-    Column("message", Text, nullable=False),
-)
+    Column("started_at", Float), Column("finished_at", Float), Column("message", Text, nullable=False),
+)  # fmt: skip
 
 controllers = Table(
     "controllers", metadata, Column("name", String(80), primary_key=True), Column("beats", Integer, nullable=False)
 )
+
+unreached_hosts = Table(
+    "unreached_hosts", metadata,
+    Column("controller", String(80), primary_key=True),
+    Column("host", ForeignKey("hosts.name", ondelete="CASCADE"), primary_key=True),
+)  # fmt: skip
 
 controller_doors = Table(
     "controller_doors", metadata,
@@ -310,17 +312,15 @@ secrets = Table(
 )
 
 audit = Table(
-    "audit",
-    metadata,
+    "audit", metadata,
     Column("sequence", Integer, primary_key=True, autoincrement=True),
     Column("at", Float, nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("action", Text, nullable=False),
+    Column("actor", Text, nullable=False), Column("action", Text, nullable=False),
     Column("subject", Text, nullable=False),
     Column("outcome", Text, nullable=False),
     Column("seal", String(64)),
     Column("proof", String(96)),
-)
+)  # fmt: skip
 
 findings = Table(
     "findings",

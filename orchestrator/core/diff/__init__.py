@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from orchestrator.core.contained import Contained
 from orchestrator.core.diff.cards import card_findings
@@ -47,6 +48,7 @@ __all__ = [
     "host_broke",
     "host_findings",
     "lease_finding",
+    "unreached_findings",
 ]  # fmt: skip
 
 _ORDER: dict[str, int] = {
@@ -84,6 +86,15 @@ def host_findings(host: Host) -> tuple[Finding, ...]:
         reason=why[host.state],
     )
     return (finding,)
+
+
+def unreached_findings(host: Host, controllers: Sequence[str]) -> tuple[Finding, ...]:
+    """Controllers that do not reach a host which others reach."""
+    if host.state != "ready" or not controllers:
+        return ()
+    differ = ("every controller reaches it", f"not reached from {', '.join(controllers)}"[:_SHOWN])
+    reason = "the controllers that reach it do what is to be done there"
+    return (replace(_of_host(host, "host.unreached", differ, reason), severity="warning"),)
 
 
 def compare(wanted: ExpectedHost, snapshot: HostSnapshot) -> tuple[Finding, ...]:

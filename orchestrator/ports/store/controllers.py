@@ -18,6 +18,21 @@ class Controllers(Protocol):
     def remove(self, name: str) -> None:
         """It has stopped in good order, or is gone. Gone already is fine."""
 
+    def miss(self, name: str, host: str) -> bool:
+        """Write down that it does not reach a host; whether another one that lives does, as far as is known."""
+
+    def reach(self, name: str, host: str) -> None:
+        """It does."""
+
+    def missed(self, name: str) -> frozenset[str]:
+        """Hosts that it does not reach."""
+
+    def missing(self, host: str) -> tuple[str, ...]:
+        """Controllers that do not reach it, by name."""
+
+    def apart(self) -> dict[str, str]:
+        """Hosts that some of those that live reach and others do not: which one is to work there."""
+
     def put_door(self, door: Door) -> None:
         """Where the others reach it from now on."""
 

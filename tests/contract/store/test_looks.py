@@ -107,3 +107,23 @@ def test_hosts_on_which_operations_have_ended_since_they_were_looked_at_are_rest
     ends(store, "second", "h2")
     with store.read() as tx:
         assert tx.looks.restless(since=None, now=0.0) == tx.looks.restless(since=turn, now=0.0) == {"h2"}
+
+
+def test_a_host_is_reached_as_long_as_one_controller_that_lives_reaches_it(store: SqlStore) -> None:
+    with store.begin() as tx:
+        for name in ("a", "b"):
+            tx.controllers.beat(name)
+        assert tx.controllers.miss("a", "h1"), "b may reach it"
+        assert tx.controllers.apart() == {"h1": "b"}
+        assert tx.controllers.miss("a", "h1"), "again"
+        assert not tx.controllers.miss("b", "h1"), "nobody does"
+        assert tx.controllers.missing("h1") == ("a", "b")
+        assert tx.controllers.apart() == {}
+        tx.controllers.reach("a", "h1")
+        assert tx.controllers.apart() == {"h1": "a"}
+        assert (tx.controllers.missed("a"), tx.controllers.missed("b")) == (frozenset(), frozenset({"h1"}))
+        tx.controllers.remove("b")
+        assert tx.controllers.apart() == {}, "the one that is left reaches it"
+        assert not tx.controllers.miss("a", "h1"), "one that has gone counts no more"
+        tx.hosts.remove("h1")
+        assert tx.controllers.missed("a") == frozenset()

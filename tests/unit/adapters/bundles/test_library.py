@@ -27,7 +27,9 @@ def library(tmp_path: Path) -> BundleLibrary:
 def _take(library: BundleLibrary, path: Path, content: bytes, **given: Any) -> DriverBundle:
     path.write_bytes(content)
     wanted = NewBundle(source=str(path), signature=SIGNER.sign(content), key=SIGNER.key)
-    return library.take(replace(wanted, **given), 7.0)
+    with library.take(replace(wanted, **given), 7.0) as taken:
+        taken.keep()
+    return taken.described
 
 
 def _refused(library: BundleLibrary, path: Path, content: bytes, **given: str) -> str:
@@ -140,7 +142,7 @@ def test_only_a_regular_file_by_its_absolute_path_is_opened(library: BundleLibra
     for source in ("driver.run", f"{tmp_path}/pipe", f"{tmp_path}/link", f"{tmp_path}/../x", "/proc/self/environ",
                    "http://example.test/driver.run", str(tmp_path)):  # fmt: skip
         with pytest.raises(InvalidInput) as caught:
-            library.take(NewBundle(source=source, signature=SIGNER.sign(run_file()), key=SIGNER.key), 7.0)
+            library.take(NewBundle(source=source, signature=SIGNER.sign(run_file()), key=SIGNER.key), 7.0).__enter__()
         assert caught.value.code == "bundle.source_refused"
 
 

@@ -24,7 +24,9 @@ def library(tmp_path: Path) -> BundleLibrary:
 
 def _take(library: BundleLibrary, path: Path, content: bytes, signature: str | None, key: str) -> DriverBundle:
     path.write_bytes(content)
-    return library.take(NewBundle(source=str(path), signature=signature, key=key), 7.0)
+    with library.take(NewBundle(source=str(path), signature=signature, key=key), 7.0) as taken:
+        taken.keep()
+    return taken.described
 
 
 def _refused(library: BundleLibrary, path: Path, content: bytes, signature: str | None, key: str = SIGNER.key) -> str:

@@ -19,7 +19,7 @@ from orchestrator.adapters.images.downloads import Downloads, Network
 from orchestrator.adapters.images.library import ImageLibrary
 from orchestrator.adapters.images.sources import Sources
 from orchestrator.core.errors import InvalidInput, VgpuctlError
-from orchestrator.core.image import NewImage
+from orchestrator.core.image import Image, NewImage
 
 MIB = 1024**2
 
@@ -54,6 +54,12 @@ def library(tmp_path: Path) -> ImageLibrary:
     return library_of(tmp_path, (ip_network("127.0.0.0/8"),))
 
 
+def take(library: ImageLibrary, wanted: NewImage, now: float) -> Image:
+    with library.take(wanted, now) as taken:
+        taken.keep()
+    return taken.described
+
+
 def kept(tmp_path: Path) -> list[str]:
     return sorted(path.name for path in (tmp_path / "images").iterdir())
 
@@ -62,10 +68,10 @@ def test_a_good_image_is_kept_once_under_its_hash(library: ImageLibrary, tmp_pat
     source = tmp_path / "guest.img"
     source.write_bytes(qcow2())
     digest = hashlib.sha256(qcow2()).hexdigest()
-    image = library.take(NewImage(name="guest", source=str(source), sha256=digest.upper()), 7.0)
+    image = take(library, NewImage(name="guest", source=str(source), sha256=digest.upper()), 7.0)
     assert (image.sha256, image.format, image.virtual_size_bytes, image.created_at) == (digest, "qcow2", 64 * MIB, 7.0)
     assert library.path(digest, "qcow2").read_bytes() == qcow2()
-    library.take(NewImage(name="again", source=str(source)), 8.0)
+    take(library, NewImage(name="again", source=str(source)), 8.0)
     assert kept(tmp_path) == [f"{digest}.qcow2"]
     library.remove(digest, "qcow2")
     assert kept(tmp_path) == []
@@ -84,7 +90,7 @@ def test_what_takes_the_sources_place_during_the_check_is_not_kept(
         return check(path)
 
     monkeypatch.setattr(qemu_check, "check", exchange)
-    image = library.take(NewImage(name="guest", source=str(source)), 7.0)
+    image = take(library, NewImage(name="guest", source=str(source)), 7.0)
     assert source.read_bytes() != qcow2()
     assert library.path(image.sha256, image.format).read_bytes() == qcow2()
     assert image.sha256 == hashlib.sha256(qcow2()).hexdigest()
@@ -93,7 +99,7 @@ def test_what_takes_the_sources_place_during_the_check_is_not_kept(
 def test_a_raw_disk_has_the_size_of_its_file(library: ImageLibrary, tmp_path: Path) -> None:
     source = tmp_path / "disk.raw"
     source.write_bytes(b"\0" * MIB)
-    image = library.take(NewImage(name="r", source=str(source), format="raw"), 0.0)
+    image = take(library, NewImage(name="r", source=str(source), format="raw"), 0.0)
     assert (image.format, image.virtual_size_bytes) == ("raw", MIB)
 
 
@@ -117,7 +123,7 @@ def test_a_hostile_image_is_refused_and_not_kept(
     source = tmp_path / "hostile"
     source.write_bytes(content)
     with pytest.raises(InvalidInput) as caught:
-        library.take(NewImage(name="x", source=str(source)), 0.0)
+        take(library, NewImage(name="x", source=str(source)), 0.0)
     assert caught.value.code == code
     assert kept(tmp_path) == []
 
@@ -139,7 +145,7 @@ def test_what_is_no_regular_file_of_its_own_is_refused(
     path = tmp_path / "source"
     make(path)
     with pytest.raises(InvalidInput) as caught:
-        library.take(NewImage(name="x", source=str(path)), 0.0)
+        take(library, NewImage(name="x", source=str(path)), 0.0)
     assert caught.value.code == "image.source_refused"
     assert kept(tmp_path) == []
 
@@ -153,7 +159,7 @@ def test_what_is_no_regular_file_of_its_own_is_refused(
 )  # fmt: skip
 def test_other_sources_are_refused(library: ImageLibrary, tmp_path: Path, source: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        library.take(NewImage(name="x", source=source), 0.0)
+        take(library, NewImage(name="x", source=source), 0.0)
     assert caught.value.code == "image.source_refused"
     assert kept(tmp_path) == []
 
@@ -162,7 +168,7 @@ def test_another_digest_is_refused_and_nothing_kept(library: ImageLibrary, tmp_p
     source = tmp_path / "guest.img"
     source.write_bytes(qcow2())
     with pytest.raises(InvalidInput) as caught:
-        library.take(NewImage(name="x", source=str(source), sha256="0" * 64), 0.0)
+        take(library, NewImage(name="x", source=str(source), sha256="0" * 64), 0.0)
     assert caught.value.code == "image.digest_differs"
     assert kept(tmp_path) == []
 
@@ -200,7 +206,7 @@ def server() -> Iterator[str]:
 
 
 def test_an_image_is_downloaded(library: ImageLibrary, server: str) -> None:
-    image = library.take(NewImage(name="x", source=f"{server}/good"), 0.0)
+    image = take(library, NewImage(name="x", source=f"{server}/good"), 0.0)
     assert image.sha256 == hashlib.sha256(qcow2()).hexdigest()
 
 
@@ -209,7 +215,7 @@ def test_a_download_that_fails_or_is_cut_is_no_image(
     library: ImageLibrary, tmp_path: Path, server: str, path: str
 ) -> None:
     with pytest.raises(VgpuctlError) as caught:
-        library.take(NewImage(name="x", source=f"{server}/{path}"), 0.0)
+        take(library, NewImage(name="x", source=f"{server}/{path}"), 0.0)
     assert caught.value.code == "image.download_failed"
     assert kept(tmp_path) == []
 
@@ -222,7 +228,7 @@ OWN = ("127.0.0.1", "127.1.2.3", "[::1]", "[::ffff:127.0.0.1]", "localhost", "21
 def test_a_download_from_the_servers_own_machine_or_link_is_refused(tmp_path: Path, server: str, host: str) -> None:
     port = server.rpartition(":")[2]
     with pytest.raises(VgpuctlError) as caught:
-        library_of(tmp_path).take(NewImage(name="x", source=f"http://{host}:{port}/good"), 0.0)
+        take(library_of(tmp_path), NewImage(name="x", source=f"http://{host}:{port}/good"), 0.0)
     assert caught.value.code == "image.source_refused"
     assert kept(tmp_path) == []
 
@@ -232,15 +238,15 @@ def test_a_download_from_the_servers_own_machine_or_link_is_refused(tmp_path: Pa
 )
 def test_a_redirect_to_what_may_not_be_asked_is_refused(library: ImageLibrary, server: str, target: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        library.take(NewImage(name="x", source=f"{server}/to/{quote(target, safe='')}"), 0.0)
+        take(library, NewImage(name="x", source=f"{server}/to/{quote(target, safe='')}"), 0.0)
     assert caught.value.code == "image.source_refused"
 
 
 def test_a_redirect_is_followed_and_one_without_an_end_is_not(library: ImageLibrary, server: str) -> None:
-    found = library.take(NewImage(name="x", source=f"{server}/to/{quote('/good', safe='')}"), 0.0)
+    found = take(library, NewImage(name="x", source=f"{server}/to/{quote('/good', safe='')}"), 0.0)
     assert found.sha256 == hashlib.sha256(qcow2()).hexdigest()
     with pytest.raises(VgpuctlError) as caught:
-        library.take(NewImage(name="x", source=f"{server}/to/"), 0.0)
+        take(library, NewImage(name="x", source=f"{server}/to/"), 0.0)
     assert caught.value.code == "image.download_failed"
 
 
@@ -253,7 +259,7 @@ def test_nothing_is_read_through_a_link_or_from_the_servers_own_directory(
     (tmp_path / "images" / "own").write_bytes(qcow2())
     for source, why in (("link/guest", "symbolic link"), ("images/own", "own directory")):
         with pytest.raises(InvalidInput) as caught:
-            library.take(NewImage(name="x", source=str(tmp_path / source)), 0.0)
+            take(library, NewImage(name="x", source=str(tmp_path / source)), 0.0)
         assert (caught.value.code, why in caught.value.message) == ("image.source_refused", True)
 
 
@@ -263,10 +269,10 @@ def test_only_files_of_the_directories_that_are_set_are_read(tmp_path: Path) -> 
         (tmp_path / name / "guest").write_bytes(qcow2())
     files = Readable(below=(tmp_path / "allowed",), never_below=tmp_path / "state")
     library = ImageLibrary(tmp_path / "state" / "images", Sources(files=files, downloads=Downloads()))
-    assert library.take(NewImage(name="x", source=str(tmp_path / "allowed" / "guest")), 0.0).format == "qcow2"
+    assert take(library, NewImage(name="x", source=str(tmp_path / "allowed" / "guest")), 0.0).format == "qcow2"
     for source in (tmp_path / "allowed-not" / "guest", tmp_path / "allowed" / ".." / "allowed-not" / "guest"):
         with pytest.raises(InvalidInput) as caught:
-            library.take(NewImage(name="x", source=str(source)), 0.0)
+            take(library, NewImage(name="x", source=str(source)), 0.0)
         assert caught.value.code == "image.source_refused"
 
 
