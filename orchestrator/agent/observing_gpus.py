@@ -91,6 +91,7 @@ def _gpu(
         scheduler=said.scheduler,
         licences=said.licences,
         bridges=gpu.bridges,
+        mig_profiles=said.mig_profiles,
         mig_found=None if ledger.is_lost() else said.mig_enabled if found is None else found,
     )
 

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 
 from orchestrator.catalogue.catalogue import Catalogue, near_names
 from orchestrator.core.geometry.build import MigRow, TypeRow, build_geometry
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.gpu_model import GpuModel
-from orchestrator.core.mig_profile import MigProfile
+from orchestrator.core.mig_profile import MigProfile, parse_mig_profile_name
 
 KINDS = {
     "mig": "mig",
@@ -63,8 +64,9 @@ def catalogue_geometry(catalogue: Catalogue, model_name: str, kinds: frozenset[s
     model = catalogue.model(model_name)
     if model is None:
         raise KeyError(model_name)
-    types, mig = type_rows(catalogue, model), mig_rows(catalogue, model)
-    return build_geometry(model.name, (model.memory_gib or 0) * 1024, types=types, mig=mig, kinds=kinds)
+    memory_mib = (model.memory_gib or 0) * 1024
+    types, mig = type_rows(catalogue, model), mig_rows(catalogue, model, memory_mib)
+    return build_geometry(model.name, memory_mib, types=types, mig=mig, kinds=kinds)
 
 
 def type_rows(catalogue: Catalogue, model: GpuModel) -> list[TypeRow]:
@@ -79,14 +81,35 @@ def type_rows(catalogue: Catalogue, model: GpuModel) -> list[TypeRow]:
     ]  # fmt: skip
 
 
-def mig_rows(catalogue: Catalogue, model: GpuModel) -> list[MigRow]:
-    """The GPU-instance profiles of a model whose places are known."""
-    return [
+def mig_rows(
+    catalogue: Catalogue, model: GpuModel, memory_mib: int, named: Collection[str] = frozenset()
+) -> list[MigRow]:
+    """The GPU-instance profiles of a model whose places are known, one of each name.
+
+    ``named``: those that the GPU's driver lists; empty: it does not tell. Where boards of one device id name their
+    profiles differently (GB200), the memory of the GPU tells which table is its own.
+    """
+    profiles = catalogue.profiles_of_model(model)
+    if named:
+        profiles = tuple(one for one in profiles if one.name in named)
+    else:
+        board = _nearest_board(profiles, memory_mib)
+        profiles = tuple(one for one in profiles if one.board == board)
+    rows = [
         MigRow(name=row.name, starts=row.starts, size=row.size, total_slots=row.total_slots,
                max_instances=row.max_instances, engines=_engines(row))
-        for row in catalogue.profiles_of_model(model)
+        for row in profiles
         if row.size is not None and row.total_slots is not None
     ]  # fmt: skip
+    return list({row.name: row for row in rows}.values())
+
+
+def _nearest_board(profiles: Iterable[MigProfile], memory_mib: int) -> str | None:
+    """The board whose largest profile is named nearest to the GPU's memory."""
+    largest: dict[str, int] = {}
+    for one in profiles:
+        largest[one.board] = max(largest.get(one.board, 0), parse_mig_profile_name(one.name).memory_gb)
+    return min(largest, key=lambda board: abs(largest[board] * 1024 - memory_mib), default=None)
 
 
 def _engines(row: MigProfile) -> tuple[tuple[str, int], ...]:

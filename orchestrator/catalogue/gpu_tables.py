@@ -60,7 +60,7 @@ def tables_of(gpu: GpuSnapshot) -> GpuTables:
     seen = _Seen(
         gpu.model, gpu.memory_mib, gpu.pci_device, gpu.pci_subsystem_device, gpu.types,
         gpu.framework not in {"none", "passthrough"}, gpu.mig_enabled is True,
-        gpu.backs_vgpus_with_mig, gpu.heterogeneous,
+        gpu.backs_vgpus_with_mig, gpu.heterogeneous, gpu.mig_profiles,
     )  # fmt: skip
     known = shipped()
     kept = _KEPT.get((known, seen))
@@ -87,6 +87,7 @@ class _Seen:
     mig: bool
     switches_mig: bool
     heterogeneous: bool | None
+    mig_profiles: tuple[str, ...]
 
 
 def _tables(known: Catalogue, seen: _Seen) -> GpuTables:
@@ -94,7 +95,7 @@ def _tables(known: Catalogue, seen: _Seen) -> GpuTables:
     rows = type_rows(known, model) if model is not None else []
     types = _types(seen.types, rows)
     types = [_among_others(row) for row in types] if seen.heterogeneous else types
-    mig = mig_rows(known, model) if model is not None else []
+    mig = mig_rows(known, model, seen.memory_mib, seen.mig_profiles) if model is not None else []
 
     def cut(kinds: frozenset[str]) -> Geometry:
         name = model.name if model is not None else seen.model

@@ -128,6 +128,8 @@ class GpuSnapshot:
     """The MIG mode after the GPU's next reset; None: it has none, or the driver or an old agent does not tell."""
     instances: tuple[GpuInstance, ...] = ()
     """GPU instances, whoever made them."""
+    mig_profiles: tuple[str, ...] = ()
+    """Names of the GPU-instance profiles that its driver has; empty: no MIG, or it or an old agent does not tell."""
     scheduler: SchedulerState | None = None
     """How it divides its time among its vGPUs; None: the driver lets nobody choose, as in MIG mode, or does not say."""
     licences: tuple[VgpuLicence, ...] = ()

@@ -103,7 +103,8 @@ BOUNDS: Final[Mapping[type, Mapping[str, Bound]]] = {
         "numa_node": Bound(_SMALL), "memory_mib": Bound(_GPU_MIB), "sriov_total_vfs": Bound(_NUMBER),
         "sriov_enabled_vfs": Bound(_NUMBER), "module_id": Bound(_SMALL), "types": Bound(_TYPES),
         "parents": Bound(_FUNCTIONS), "problems": Bound(_PROBLEMS, _PROBLEMS), "iommu_shared_with": Bound(_FUNCTIONS),
-        "instances": Bound(_SLOTS), "licences": Bound(_VGPUS), "bridges": Bound(_PORTS, _ADDRESS),
+        "instances": Bound(_SLOTS), "mig_profiles": Bound(_SLOTS), "licences": Bound(_VGPUS),
+        "bridges": Bound(_PORTS, _ADDRESS),
     },
     DomainSnapshot: {
         "devices": Bound(_FUNCTIONS), "addresses": Bound(_FUNCTIONS), "vcpus": Bound(MAX_CPU + 1),

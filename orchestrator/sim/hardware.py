@@ -76,7 +76,7 @@ def gpu_kind(catalogue: Catalogue, name: str) -> GpuKind:
     model = find_model(catalogue, name)
     if isinstance(model, str):
         raise InvalidInput("fleet.no_such_gpu", model, hint="docs/reference/offerings.md lists the models")
-    profiles = tuple(mig_rows(catalogue, model))
+    profiles = tuple(mig_rows(catalogue, model, (model.memory_gib or 1) * 1024))
     instances = {one.name for one in profiles}
     rows = [
         row

@@ -144,6 +144,7 @@ def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
             else tuple(_parent(machine, gpu, address, creatable) for address in gpu.parents())
         ),
         mig_pending=gpu.mig if kind.profiles else None,
+        mig_profiles=tuple(row.name for row in kind.profiles),
         problems=() if machine.is_ours(gpu) else ("another card is there than was accepted",),
         instances=tuple(_instance(machine, gpu, number) for number in sorted(gpu.instances)),
         scheduler=machine.kernel.scheduler_of(gpu),

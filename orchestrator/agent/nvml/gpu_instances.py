@@ -102,6 +102,11 @@ def destroy(device: Any, instance_id: int) -> None:
     pynvml.nvmlGpuInstanceDestroy(handle)
 
 
+def profile_names(device: Any) -> tuple[str, ...]:
+    """Of all GPU-instance profiles that the driver has for the GPU, whatever is on it now."""
+    return tuple(_name(profile) for profile in _profiles(device))
+
+
 def _profiles(device: Any) -> Iterator[Any]:
     for number in range(_MAX_PROFILES):
         try:

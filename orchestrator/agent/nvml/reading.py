@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import pynvml
 
 from orchestrator.agent.deadline import CallHangs, Gate, TooManyHungCalls
-from orchestrator.agent.nvml.gpu_instances import FoundInstance, instances
+from orchestrator.agent.nvml.gpu_instances import FoundInstance, instances, profile_names
 from orchestrator.agent.nvml.licences import licences
 from orchestrator.agent.nvml.scheduler_state import scheduler_state
 from orchestrator.core.errors import InvalidInput, Unknown
@@ -60,6 +60,7 @@ class NvmlGpu:
     problems: tuple[str, ...]
     scheduler: SchedulerState | None = None
     licences: tuple[VgpuLicence, ...] = ()
+    mig_profiles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,11 +103,13 @@ class _Asker:
 
 class _VgpuTypes:
     """What an id means is the same on every GPU of one driver, and how many there may be on every GPU of one board in
-    the same modes: each is asked once in a reading, as half of all questions are about types."""
+    the same modes: each is asked once in a reading, as half of all questions are about types. So are names of
+    GPU-instance profiles, which are the same on every GPU of one board."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[str, int]] = {}
         self._offered: dict[tuple[Hashable, tuple[int, ...]], tuple[HostVgpuType, ...]] = {}
+        self._profiles: dict[Hashable, tuple[str, ...]] = {}
 
     def of(self, asker: _Asker, device: Any, alike: Hashable) -> tuple[HostVgpuType, ...]:
         """All that the GPU offers. ``alike``: what GPUs that can hold equally many have in common."""
@@ -119,6 +122,12 @@ class _VgpuTypes:
         if len(types) == len(ids):  # what could not be told of one GPU is asked of the next one
             self._offered[alike, ids] = types
         return types
+
+    def profiles(self, asker: _Asker, device: Any, board: Hashable) -> tuple[str, ...]:
+        """Of GPU instances; of a GPU that has MIG."""
+        if board not in self._profiles:
+            self._profiles[board] = asker.ask("GPU-instance profiles", lambda: profile_names(device)) or ()
+        return self._profiles[board]
 
     def _type(self, device: Any, type_id: int) -> HostVgpuType:
         if type_id not in self._known:
@@ -147,6 +156,7 @@ def _gpu(device: Any, board: tuple[int, int], vgpu_types: _VgpuTypes) -> NvmlGpu
         types=vgpu_types.of(asker, device, (board, mig and tuple(mig), mixed)),
         scheduler=None if mig and mig[0] else asker.ask("vGPU scheduler", lambda: scheduler_state(device)),
         licences=asker.ask("vGPU licences", lambda: licences(device)) or (),
+        mig_profiles=() if mig is None else vgpu_types.profiles(asker, device, board),
         problems=tuple(asker.problems),
     )
 

@@ -10,9 +10,9 @@ from typing import Any
 import pynvml
 import pytest
 
-from orchestrator.agent.nvml.gpu_instances import FoundInstance
+from orchestrator.agent.nvml.gpu_instances import FoundInstance, device_at, profile_names
 from orchestrator.agent.nvml.mig import NvmlMig
-from orchestrator.agent.nvml.reading import Nvml
+from orchestrator.agent.nvml.reading import Nvml, opened
 from orchestrator.core.errors import Conflict, Fatal, VgpuctlError
 
 OK, INVALID, NOT_SUPPORTED, NOT_FOUND, IN_USE, NO_ROOM = 0, 2, 3, 6, 19, 23
@@ -213,6 +213,12 @@ def test_instances_are_found_by_place_and_named_by_profile_whatever_their_ids_ar
 
 
 @pytest.mark.fault("F71")
+@pytest.mark.usefixtures("mig")
+def test_profiles_are_named_as_the_driver_names_them() -> None:
+    with opened():
+        assert profile_names(device_at(GPU)) == tuple(name.removeprefix("MIG ") for name, *_ in PROFILES.values())
+
+
 def test_a_gpu_instance_whose_compute_instance_fails_is_taken_away_again(mig: NvmlMig, driver: Driver) -> None:
     driver.compute_refused = NO_ROOM
     with pytest.raises(Fatal) as raised:

@@ -10,6 +10,7 @@ import pytest
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.geometries import catalogue_geometry
 from orchestrator.catalogue.gpu_tables import tables_of
+from orchestrator.core.geometry.nested import instances_of
 from orchestrator.core.host import Host
 from orchestrator.core.snapshot import GpuInstance, GpuSnapshot, HostVgpuType
 from orchestrator.services.fleet_view import gpu_view
@@ -91,3 +92,25 @@ def test_a_mig_backed_type_that_the_catalogue_lacks_is_never_taken_for_a_time_sl
     assert free(grown, new.name) == 0
     assert free(grown, "GRID A100-5C") == 8
     assert free(grown, strange.name) == 8
+
+
+@pytest.mark.parametrize(
+    ("driver", "memory_mib", "has", "lacks"),
+    [
+        (("1g.23gb", "2g.47gb", "7g.186gb"), 193536, ("1g.23gb", "2g.47gb"), ("1g.24gb", "3g.95gb")),
+        (("1g.24gb", "2g.47gb", "7g.189gb"), 193536, ("1g.24gb", "2g.47gb"), ("1g.23gb", "3g.93gb")),
+        ((), 189 * 1024, ("1g.24gb", "7g.189gb"), ("1g.23gb", "7g.186gb")),
+        ((), 186 * 1024, ("1g.23gb", "7g.186gb"), ("1g.24gb", "7g.189gb")),
+    ],
+)
+def test_profiles_of_a_board_are_named_as_its_driver_lists_them_or_by_its_memory(
+    driver: tuple[str, ...], memory_mib: int, has: tuple[str, ...], lacks: tuple[str, ...]
+) -> None:
+    gb200 = replace(
+        a100(), model="NVIDIA GB200", pci_device="2941", pci_subsystem_device="2045", memory_mib=memory_mib, types=(),
+        mig_profiles=driver,
+    )  # fmt: skip
+    cut = instances_of(tables_of(gb200).ever.cut("mig"))
+    assert cut is not None
+    assert set(has) <= set(cut.shapes)
+    assert not set(lacks) & set(cut.shapes)
