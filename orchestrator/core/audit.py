@@ -15,10 +15,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from orchestrator.core.agent_error import one_line
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.key_ring import origin_of
 
 _NONCE = 32
+_TEXT = 4500
+"""Enough for all labels of a VM."""
 _HEAD = re.compile(r"(?P<sequence>[1-9][0-9]{0,17}):(?P<seal>[0-9a-f]{64})", re.ASCII)
 
 
@@ -63,6 +66,12 @@ def audit_key(key: bytes) -> bytes:
     """Of the ring of keys that encrypt the database's secrets; it is never in the database itself, and stays when they
     are changed."""
     return hmac.new(origin_of(key), b"audit", hashlib.sha256).digest()
+
+
+def record_text(text: str) -> str:
+    """As it stands in a record: in one line, without letters that nobody sees, no longer than people read. Whoever asks
+    chooses part of it, and records stay for good."""
+    return one_line(text, _TEXT)
 
 
 def proof_of(key: bytes, nonce: str, said: tuple[float, str, str, str, str]) -> str:

@@ -54,6 +54,9 @@ def check_labels(labels: Mapping[str, str]) -> Labels:
 
 def changed_labels(labels: Labels, changes: Mapping[str, str | None]) -> Labels:
     """With these set; None takes one away. :raises InvalidInput: ``label.invalid``, ``label.too_many``"""
+    for key in changes:
+        if _KEY.fullmatch(key) is None:  # also of one that is taken away: it stands in the audit
+            raise _invalid(f"{key}={changes[key] or ''}")
     wanted: dict[str, str | None] = {**dict(labels), **changes}
     return check_labels({key: value for key, value in wanted.items() if value is not None})
 

@@ -12,6 +12,10 @@ from orchestrator.core.errors import Conflict, InvalidInput
 KEPT_S: Final = 86_400.0
 """How long a key stands for what was asked under it."""
 MAX_KEY: Final = 200
+MAX_KEYS: Final = 1000
+"""Of one caller; those that were begun first are forgotten before their time."""
+MAX_ANSWER: Final = 8192
+"""Bytes of an answer that is kept. What answered with more is carried out again, and finds what the first one did."""
 KEY_PATTERN: Final = f"^[!-~]{{1,{MAX_KEY}}}$"
 """As a regular expression of JSON Schema."""
 

@@ -17,6 +17,10 @@ DEFAULT_TENANT = "default"
 
 TOKEN_PREFIX = "vgpuctl_"  # noqa: S105 (the part that is no secret)
 """Fixed, so that scanners of published text can find tokens."""
+MAX_TOKENS_OF_TENANT = 256
+"""That are good at the same time."""
+MAX_MEMBERS = 1000
+"""Of one tenant."""
 MAX_TOKEN_LIFETIME_S = 10 * 366 * 86400
 _TOKEN = re.compile(rf"{TOKEN_PREFIX}(?P<id>[0-9a-f]{{12}})_(?P<secret>[A-Za-z0-9_-]{{43}})", re.ASCII)
 MAX_TOKEN_DEPTH = 4

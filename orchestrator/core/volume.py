@@ -14,6 +14,8 @@ from orchestrator.core.vm import Vm
 VolumeState = Literal["new", "ready", "deleting", "lost"]
 """``new``: its file is made when it is first attached. ``lost``: its host was given up; it can only be deleted."""
 
+MAX_OF_TENANT = 1000
+"""Data volumes of one tenant, whatever its quota."""
 MAX_ATTACHED = 20
 """Data volumes of one VM."""
 

@@ -35,7 +35,7 @@ from orchestrator.services.gpu_views import Viewed
 from orchestrator.services.known_profiles import KnownProfiles
 from orchestrator.services.networks import network_for
 from orchestrator.services.places import check_place
-from orchestrator.services.planning import kept_apart
+from orchestrator.services.planning import in_coarse_steps, kept_apart
 from orchestrator.services.requirements import check_networks
 from orchestrator.services.tenancy.quota_room import QuotaRoom, amounts_asked
 from orchestrator.services.tenancy.tenants import known_tenant
@@ -119,7 +119,8 @@ class CapacityService:
             now, asked = self._fleet(), replace(question or each or Asked(), tenant=tenant)
             quota, ties = QuotaRoom.of(tx, tenant), _ties(tx, asked)
             questions = _questions(question, asked, _possible(now.each, now.known, asked) if question is None else ())
-            wanted = [(one, self._counted(tx, one, now.known, ties, alone=question is not None)) for one in questions]
+            alone = question is not None
+            wanted = [(one, self._counted(tx, one, now.known, ties, alone=alone, coarse=True)) for one in questions]
             there = _tied(now, ties)
             places = {one: one.places(there) for one in dict.fromkeys(one for _, one in wanted)}
         rows = []
@@ -179,8 +180,9 @@ class CapacityService:
             places = {one: one.places(now) for one in dict.fromkeys(wanted.values())}
         return {name: places[wanted[name]] if name in wanted else 0 for name in names}
 
-    def explain(self, question: Question) -> Named:
-        """Where it would go and why, or why not and what would make it fit.
+    def explain(self, question: Question, *, coarse: bool = False) -> Named:
+        """Where it would go and why, or why not and what would make it fit. ``coarse``: for who does not watch the
+        pool.
 
         :raises NotFound: ``profile.unknown``, ``network.unknown``
         :raises NotFound: ``tenant.unknown``, ``host.unknown``, ``gpu.unknown``, ``volume.unknown``
@@ -194,6 +196,7 @@ class CapacityService:
             fleet = self._fleet()
             known = fleet.known
             request = self._request(tx, question, known, _ties(tx, question, question.host))
+            request = in_coarse_steps(request) if coarse else request
             over = QuotaRoom.of(tx, question.tenant).refuses(self._amounts(question, known))
             if over:
                 return Named(explanation=Explanation(request=request, reasons=over, code="quota.exceeded"), names={})
@@ -218,7 +221,7 @@ class CapacityService:
 
         :raises NotFound: ``profile.unknown``
         """
-        return for_tenant(self.explain(question).explanation)
+        return for_tenant(self.explain(question, coarse=True).explanation)
 
     def gpu_map(self, after: tuple[str, str] | None = None, most: int | None = None) -> tuple[GpuRow, ...]:
         """GPUs as their slots with the VMs in them, by host: ``most`` of those behind ``after``."""
@@ -258,10 +261,12 @@ class CapacityService:
             return now.fleet()
 
     def _counted(
-        self, tx: Transaction, question: Question, known: KnownProfiles, ties: _Ties, *, alone: bool
-    ) -> Counted:
+        self, tx: Transaction, question: Question, known: KnownProfiles, ties: _Ties, *, alone: bool,
+        coarse: bool = False,
+    ) -> Counted:  # fmt: skip
         """``alone``: nothing else is asked, so that a refusal of its roles is raised."""
         request, offering = self._request(tx, question, known, ties), known.resolve(question.profile)
+        request = in_coarse_steps(request) if coarse else request
         refused = None
         try:
             check_roles_where_placed(tx, self.index.engine, request, offering)

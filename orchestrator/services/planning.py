@@ -97,6 +97,8 @@ class Planner:
     index: FleetIndex
     clock: Clock
     ids: Ids
+    coarse: bool = False
+    """Only where there would be a place as :func:`in_coarse_steps` asks."""
 
     def reserve(self, plan: VmPlan) -> None:
         """No other plan of this process gets the place until it is released (services/fleet_index.py). Call it in the
@@ -135,6 +137,7 @@ class Planner:
         request = self._request(tx, spec, vm_id, offering, keeps_disk=stored is not None)
         firmware = offering.firmware if stored is None else stored.firmware
         request = replace(request, isolation=fleet.isolation_of(spec.tenant), uefi=firmware == "uefi")
+        request = in_coarse_steps(request) if self.coarse else request
         placement, victims = self._place(tx, fleet, spec, request, preempt=preempt)
         host = placement.host_id
         viewed, snapshot = fleet.host(host), tx.hosts.snapshot(host)
@@ -259,6 +262,24 @@ class Planner:
                 hint="'vgpuctl explain' tells what would make room",
             )
         return device
+
+
+def in_coarse_steps(request: Request) -> Request:
+    """The same for who does not watch the pool: sizes rounded up to powers of two. Whether a VM fits would else tell,
+    by halves, how much others have on the host of one's volume; what fits so fits as it is."""
+    return replace(
+        request,
+        vcpus=_power_of_two(request.vcpus),
+        pinned=_power_of_two(request.pinned),
+        memory_mib=_power_of_two(request.memory_mib),
+        huge_mib=_power_of_two(request.huge_mib),
+        disk_gib=_power_of_two(request.disk_gib),
+    )
+
+
+def _power_of_two(number: int) -> int:
+    """The least that is not less; 0 of 0."""
+    return 1 << (number - 1).bit_length() if number else 0
 
 
 def uplinks_of(tx: Transaction, networks: tuple[str, ...]) -> tuple[Uplink, ...]:

@@ -7,7 +7,7 @@ import hashlib
 import hmac
 from dataclasses import dataclass, replace
 
-from orchestrator.core.request_key import KEPT_S, StoredRequest, check_key, check_same
+from orchestrator.core.request_key import KEPT_S, MAX_ANSWER, MAX_KEYS, StoredRequest, check_key, check_same
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store
 
@@ -32,6 +32,7 @@ class RequestKeyService:
         fingerprint = self._fingerprint(request)
         with self.store.begin() as tx:
             tx.request_keys.forget(before=self.clock.now() - KEPT_S)
+            tx.request_keys.forget_more(actor, MAX_KEYS)
             kept = tx.request_keys.find(actor, key)
             if kept is None:
                 kept = StoredRequest(actor=actor, key=key, fingerprint=fingerprint, at=self.clock.now())
@@ -40,8 +41,10 @@ class RequestKeyService:
         return kept
 
     def finish(self, kept: StoredRequest, status: int, answer: str) -> None:
-        """Keep the answer; a refusal changed nothing, so its key is free again."""
+        """Keep the answer, where it is not too long; a refusal changed nothing, so its key is free again."""
         with self.store.begin() as tx:
+            if status < 400 and len(answer.encode()) > MAX_ANSWER:
+                return
             if status < 400:
                 tx.request_keys.put(replace(kept, status=status, answer=answer))
             else:

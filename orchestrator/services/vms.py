@@ -117,7 +117,9 @@ class VmService:
         plan.run.begin(tx, plan.vm, str(started.operation))
         return replace(started, provisioning=plan.run.operation.id)
 
-    def _planned(self, tx: Transaction, request: CreateVm, secret: str | None, *, reserve: bool) -> VmPlan:
+    def _planned(
+        self, tx: Transaction, request: CreateVm, secret: str | None, *, reserve: bool, coarse: bool = False
+    ) -> VmPlan:
         """Within what the tenant's policy and quota allow."""
         known_tenant(tx, request.tenant)
         policy = tx.policies.get(request.tenant)
@@ -129,7 +131,8 @@ class VmService:
         volumes = volumes_for(tx, request.tenant, request.volumes, request.host)
         spec = spec_of(request, secret, networks, tuple(one.on_hosts for one in volumes))
         roles = wanted_roles(request, self.planner.index.known.resolve(spec.profile))
-        plan = self.planner.plan(tx, spec, preempt=request.preempt, volumes=volumes)
+        planner = replace(self.planner, coarse=coarse)
+        plan = planner.plan(tx, spec, preempt=request.preempt, volumes=volumes)
         end = new_lease_end(policy, request.end, plan.vm.created_at)
         plan = replace(plan, vm=replace(plan.vm, lease_end=end))
         within_quota(tx, plan.vm)
@@ -173,14 +176,14 @@ class VmService:
         record(tx, operation, host=vm.host, inputs=inputs)
         return Started(operation=operation.id, name=vm.spec.name)
 
-    def plan(self, request: CreateVm) -> DryRun:
-        """What :meth:`create` would do; raises what it would raise."""
+    def plan(self, request: CreateVm, *, coarse: bool = False) -> DryRun:
+        """What :meth:`create` would do; raises what it would raise. ``coarse``: for who does not watch the pool."""
         wanted = checked(request)
         with self.planner.index.current(), self.store.read() as tx:
             there = tx.vms.find(wanted.tenant, wanted.name)
             if there is not None:
                 raise _exists(there)
-            plan = self._planned(tx, wanted, None, reserve=False)
+            plan = self._planned(tx, wanted, None, reserve=False, coarse=coarse)
             subnets = self.networks.subnets
             networks = tuple(network_for(tx, wanted.tenant, name, subnets) for name in wanted.networks)
             actions = actions_of(tx, plan.vm, networks, plan.volumes)

@@ -13,7 +13,7 @@ from orchestrator.core.names import check_name
 from orchestrator.core.operation import FINISHED
 from orchestrator.core.units import show_size
 from orchestrator.core.vm import MAX_DISK_BYTES, MIN_DISK_BYTES, Vm
-from orchestrator.core.volume import Volume
+from orchestrator.core.volume import MAX_OF_TENANT, Volume
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.store.claims import ClaimLost
 from orchestrator.ports.store.transaction import Store, Transaction
@@ -56,7 +56,7 @@ class VolumeService:
         is there.
 
         :raises InvalidInput: ``volume.name_invalid``, ``volume.out_of_range``
-        :raises NotFound: ``tenant.unknown``, ``host.unknown``; :raises Conflict: ``volume.exists``
+        :raises NotFound: ``tenant.unknown``, ``host.unknown``; :raises Conflict: ``volume.exists``, ``volume.used_up``
         :raises QuotaExceeded: ``quota.exceeded``; :raises NoCapacity: ``volume.no_capacity``, ``host.not_ready``"""
         check_name(name, what="volume")
         _check_size(size_bytes)
@@ -71,6 +71,7 @@ class VolumeService:
                 vm=None, state="new", created_at=self.planner.clock.now(),
             )  # fmt: skip
             if there is None:
+                _check_number(tx, tenant)
                 volume_within_quota(tx, volume)
             with _room(volume, host):
                 tx.volumes.add(volume, capacity)
@@ -189,6 +190,15 @@ class VolumeService:
 def _info(tx: Transaction, volume: Volume) -> VolumeInfo:
     vm = None if volume.vm is None else tx.vms.find_id(volume.vm)
     return VolumeInfo(volume=volume, vm=None if vm is None else vm.spec.name)
+
+
+def _check_number(tx: Transaction, tenant: str) -> None:
+    if len(tx.volumes.list(tenant=tenant)) >= MAX_OF_TENANT:
+        raise Conflict(
+            "volume.used_up",
+            f"tenant {tenant} has {MAX_OF_TENANT} volumes, and no tenant has more",
+            hint="'vgpuctl volume delete' makes room",
+        )
 
 
 def _check_size(size_bytes: int) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy import bindparam, delete, func, insert, or_, select, update
 
 from orchestrator.adapters.store.statements import Statements, kept
 from orchestrator.adapters.store.tables import audit, meta, tokens
-from orchestrator.core.audit import AuditRecord, Head, parse_head, proof_of
+from orchestrator.core.audit import AuditRecord, Head, parse_head, proof_of, record_text
 from orchestrator.core.tenant import token_of_actor, with_name
 
 _HEAD = "audit_head"
@@ -30,7 +30,8 @@ class SqlAudit:
 
     def append(self, *, at: float, actor: str, action: str, subject: str, outcome: str) -> None:
         """Who acts is written down with the name of a token, which may be gone when somebody reads it."""
-        actor = with_name(actor, self._name_of_token(actor))
+        actor = record_text(with_name(actor, self._name_of_token(actor)))
+        action, subject, outcome = map(record_text, (action, subject, outcome))
         record = {"at": at, "actor": actor, "action": action, "subject": subject, "outcome": outcome}
         proof = proof_of(self._key, secrets.token_hex(16), (at, actor, action, subject, outcome))
         written = self._db.execute(_ADD, {**record, "proof": proof})

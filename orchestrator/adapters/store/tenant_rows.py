@@ -165,3 +165,11 @@ class SqlRequestKeys:
 
     def forget(self, *, before: float) -> None:
         self._db.execute(delete(request_keys).where(request_keys.c.at < before))
+
+    def forget_more(self, actor: str, most: int) -> None:
+        """All of the actor but the newest ones."""
+        its = request_keys.c.actor == actor
+        begun = select(request_keys.c.at).where(its).order_by(request_keys.c.at.desc()).offset(most).limit(1)
+        last = self._db.execute(begun).scalar_one_or_none()
+        if last is not None:
+            self._db.execute(delete(request_keys).where(its, request_keys.c.at <= last))

@@ -58,7 +58,7 @@ def create(body: CreateVmBody, services: ServicesOf, caller: CallerOf) -> Starte
 def plan(body: CreateVmBody, services: ServicesOf, caller: CallerOf) -> PlanAnswer:
     """What create would do; nothing is stored."""
     check_may_name_place(caller, body.host, body.gpu)
-    return PlanAnswer.of(services.vms.plan(body.to_request()), caller.tenants)
+    return PlanAnswer.of(services.vms.plan(body.to_request(), coarse=not watches_pool(caller)), caller.tenants)
 
 
 @router.post("/adopt", status_code=202)

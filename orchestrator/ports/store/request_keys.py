@@ -18,3 +18,6 @@ class RequestKeys(Protocol):
     def remove(self, actor: str, key: str) -> None: ...
     def forget(self, *, before: float) -> None:
         """All that were begun earlier."""
+
+    def forget_more(self, actor: str, most: int) -> None:
+        """All of the actor but the newest ones."""

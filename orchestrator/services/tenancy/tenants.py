@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 from orchestrator.core.access import EVERYWHERE, unknown_tenant
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.names import check_name, near
-from orchestrator.core.tenant import DEFAULT_TENANT, Member, Tenant, check_role, check_subject, subject_spellings
+from orchestrator.core.tenant import (
+    DEFAULT_TENANT,
+    MAX_MEMBERS,
+    Member,
+    Tenant,
+    check_role,
+    check_subject,
+    subject_spellings,
+)
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
@@ -95,12 +103,19 @@ class TenantService:
         """A subject has one role in a tenant; a new one replaces it.
 
         :raises InvalidInput: ``member.subject_invalid``, ``role.invalid``; :raises NotFound: ``tenant.unknown``
+        :raises Conflict: ``member.too_many``
         """
         member = replace(member, subject=check_subject(member.subject))
         check_role(member.role, member.tenant)
         with self.store.begin() as tx:
             _check_place(tx, member.tenant)
             _remove(tx, member.tenant, member.subject)
+            if len(tx.tenants.members(tenant=member.tenant)) >= MAX_MEMBERS:
+                raise Conflict(
+                    "member.too_many",
+                    f"{MAX_MEMBERS} members are as many as there can be",
+                    hint="'vgpuctl member remove' takes one away; a group of an identity provider is one member",
+                )
             tx.tenants.put_member(member)
             self._note(tx, f"add_member {member.role}", f"{member.tenant}/{member.subject}")
 

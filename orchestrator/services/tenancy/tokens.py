@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.core.access import EVERYWHERE, Role
-from orchestrator.core.errors import InvalidInput, NotFound
+from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.names import check_name
 from orchestrator.core.tenant import (
     MAX_TOKEN_DEPTH,
     MAX_TOKEN_LIFETIME_S,
+    MAX_TOKENS_OF_TENANT,
     ApiToken,
     check_role,
     digest_of,
@@ -41,7 +42,7 @@ class TokenService:
         until the token ends that makes it.
 
         :raises InvalidInput: ``role.invalid``, ``token.lifetime``, ``token.too_deep``
-        :raises NotFound: ``tenant.unknown``
+        :raises NotFound: ``tenant.unknown``; :raises Conflict: ``token.too_many``
         """
         check_role(role, tenant)
         if name is not None:
@@ -68,6 +69,7 @@ class TokenService:
         with self.store.begin() as tx:
             if tenant != EVERYWHERE:
                 known_tenant(tx, tenant)
+                _check_number(tx, tenant, now)
             token = _ending_with(token, tuple(_above(tx, token)))
             tx.tokens.add(token)
             subject = with_name(token_id, name)
@@ -133,3 +135,14 @@ def _ending_with(token: ApiToken, line: Sequence[ApiToken | None]) -> ApiToken:
             hint="without a lifetime it ends just then",
         )
     return replace(token, expires_at=token.expires_at or end)
+
+
+def _check_number(tx: Transaction, tenant: str, now: float) -> None:
+    """Tokens that are over do not count."""
+    live = sum(one.revoked_at is None and (one.expires_at or now) >= now for one in tx.tokens.list(tenant))
+    if live >= MAX_TOKENS_OF_TENANT:
+        raise Conflict(
+            "token.too_many",
+            f"tenant {tenant} has {live} tokens, and no tenant has more",
+            hint="'vgpuctl token revoke' ends those that nobody uses",
+        )
