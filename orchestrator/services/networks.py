@@ -150,6 +150,10 @@ class NetworkService:
                 raise _unknown(tx, name, None)
             return network
 
+    def of(self, tx: Transaction, tenant: str, names: tuple[str, ...]) -> tuple[Network, ...]:
+        """Where a VM of the tenant goes that names these. :raises NotFound: ``network.unknown``"""
+        return tuple(network_for(tx, tenant, name, self.subnets) for name in names)
+
     def usable(self, tenant: str, name: str) -> Network:
         """What the tenant calls so, of its own or shared.
 

@@ -24,7 +24,7 @@ from orchestrator.services.deallocating import begin_deallocation
 from orchestrator.services.dry_run import actions_of, xml_of
 from orchestrator.services.guest_runs import planned_run, wanted_roles
 from orchestrator.services.messages import CreateVm, DryRun, Started
-from orchestrator.services.networks import NetworkService, network_for
+from orchestrator.services.networks import NetworkService
 from orchestrator.services.planning import Planner, VmPlan, check_still_ready
 from orchestrator.services.requirements import checked, spec_of
 from orchestrator.services.tenancy.quotas import within_quota
@@ -126,13 +126,11 @@ class VmService:
         check_priority(request.priority, policy.max_priority)
         if request.preempt:
             check_may_preempt(policy.preempt)
-        subnets = self.networks.subnets
-        networks = tuple(network_for(tx, request.tenant, name, subnets).name for name in request.networks)
+        networks = tuple(one.name for one in self.networks.of(tx, request.tenant, request.networks))
         volumes = volumes_for(tx, request.tenant, request.volumes, request.host)
         spec = spec_of(request, secret, networks, tuple(one.on_hosts for one in volumes))
         roles = wanted_roles(request, self.planner.index.known.resolve(spec.profile))
-        planner = replace(self.planner, coarse=coarse)
-        plan = planner.plan(tx, spec, preempt=request.preempt, volumes=volumes)
+        plan = replace(self.planner, coarse=coarse).plan(tx, spec, preempt=request.preempt, volumes=volumes)
         end = new_lease_end(policy, request.end, plan.vm.created_at)
         plan = replace(plan, vm=replace(plan.vm, lease_end=end))
         within_quota(tx, plan.vm)
@@ -184,8 +182,7 @@ class VmService:
             if there is not None:
                 raise _exists(there)
             plan = self._planned(tx, wanted, None, reserve=False, coarse=coarse)
-            subnets = self.networks.subnets
-            networks = tuple(network_for(tx, wanted.tenant, name, subnets) for name in wanted.networks)
+            networks = self.networks.of(tx, wanted.tenant, wanted.networks)
             actions = actions_of(tx, plan.vm, networks, plan.volumes)
         return DryRun(
             host=plan.vm.host,
