@@ -89,7 +89,8 @@ class Settings(BaseSettings):
     """Where files lie that the server reads when somebody names one by its path: images, driver bundles. Empty: none;
     what a command names is read by the command and sent."""
     image_networks: tuple[IPv4Network | IPv6Network, ...] = ()
-    """Loopback and link-local networks that images may be downloaded from; without this none."""
+    """Networks of addresses that are not public (loopback, link-local, private) that images may be downloaded from, as
+    those of a mirror; without this none."""
 
     oidc_issuer: str | None = None
     """Address of the identity provider, as its tokens name it; None: nobody logs in."""

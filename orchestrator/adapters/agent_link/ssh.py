@@ -38,10 +38,20 @@ def unreachable(address: str, error: Exception | str) -> Retryable:
     """Nothing was sent to the agent."""
     return Retryable(
         UNREACHABLE,
-        f"{address} cannot be reached",
+        f"{address} cannot be reached{_kind_of(error)}",
         hint="is the host up, and does ssh answer there?",
         details=str(error) or type(error).__name__,
     )
+
+
+def _kind_of(error: Exception | str) -> str:
+    if isinstance(error, str):
+        return f": {error}"
+    if isinstance(error, socket.gaierror | UnicodeError):
+        return ": its name is not known"
+    if isinstance(error, ConnectionRefusedError):
+        return ": nothing listens there"
+    return ": it does not answer" if isinstance(error, TimeoutError) else ""
 
 
 def scan_host_key(address: str, port: int) -> HostKeyFound:
@@ -87,8 +97,8 @@ def _transport(address: str, port: int, key_type: str | None) -> StandingTranspo
     """Connected, keys exchanged; the server is asked for its key of ``key_type`` only."""
     try:
         connection = socket.create_connection((address, port), timeout=CONNECT_SECONDS)
-    except OSError as error:
-        raise unreachable(address, error) from error
+    except (OSError, UnicodeError) as error:
+        raise unreachable(f"{address}, port {port},", error) from error
     transport = StandingTransport(connection)
     transport.banner_timeout = HANDSHAKE_SECONDS
     transport.handshake_timeout = HANDSHAKE_SECONDS
@@ -106,7 +116,10 @@ def _transport(address: str, port: int, key_type: str | None) -> StandingTranspo
         ) from error
     except (paramiko.SSHException, EOFError, OSError) as error:
         transport.close()
-        raise unreachable(address, error) from error
+        raise unreachable(f"{address}, port {port},", error) from error
+    if not transport.initial_kex_done:  # the library returns at its limit as if all were well
+        transport.close()
+        raise unreachable(f"{address}, port {port},", f"no SSH server answered within {HANDSHAKE_SECONDS:g} s")
     return transport
 
 

@@ -70,7 +70,7 @@ def _control(suffix: str, packed: bytes) -> dict[str, str]:
             member = next((one for one in archive if one.name in {"control", "./control"} and one.isreg()), None)
             content = None if member is None else archive.extractfile(member)
             text = "" if content is None else content.read(_CONTROL_BYTES).decode("utf-8", "replace")
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError, tarfile.TarError) as error:
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError, tarfile.TarError, ValueError) as error:
         raise unknown_content("the package's control file is damaged") from error
     pairs = (line.partition(":") for line in text.splitlines() if ":" in line and not line[0].isspace())
     return {name.lower(): value.strip() for name, _, value in pairs}

@@ -22,10 +22,13 @@ _MAX_REDIRECTS: Final = 10
 
 Network = IPv4Network | IPv6Network
 
+_LAST_32_BITS: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
+"""NAT64, and IPv4-compatible addresses: an IPv4 address is their end."""
+
 
 @dataclass(frozen=True)
 class Downloads:
-    """``allowed``: networks of loopback and link-local addresses that may be asked all the same."""
+    """``allowed``: networks of addresses that are not public and may be asked all the same, as those of a mirror."""
 
     allowed: tuple[Network, ...] = ()
 
@@ -72,13 +75,27 @@ class Downloads:
             raise _failed(f"{url.host[:80]!a} is not known") from error
         addresses = [ip_address(str(one[4][0])) for one in found]
         if not all(self._may_ask(one) for one in addresses):
-            raise refused(source, "it leads to an address of the server's own machine or link (setting image_networks)")
+            raise refused(source, "it leads to an address that is not public (setting image_networks allows networks)")
         return addresses[0]
 
     def _may_ask(self, address: IPv4Address | IPv6Address) -> bool:
-        plain = (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
-        own = plain.is_loopback or plain.is_link_local or plain.is_unspecified or plain.is_multicast
-        return not own or any(plain in network for network in self.allowed)
+        return all(_is_public(one) or any(one in network for network in self.allowed) for one in _ways_to_read(address))
+
+
+def _is_public(address: IPv4Address | IPv6Address) -> bool:
+    site_local = isinstance(address, IPv6Address) and address.is_site_local
+    return address.is_global and not address.is_multicast and not site_local
+
+
+def _ways_to_read(address: IPv4Address | IPv6Address) -> tuple[IPv4Address | IPv6Address, ...]:
+    """Itself and the IPv4 addresses that a translator or a tunnel may make of it; mapped ones are nothing but these."""
+    if isinstance(address, IPv4Address):
+        return (address,)
+    if address.ipv4_mapped is not None:
+        return (address.ipv4_mapped,)
+    last = IPv4Address(int(address) & 0xFFFFFFFF)
+    translated = (last,) if any(address in one for one in _LAST_32_BITS) else ()
+    return (address, *translated, *filter(None, (address.sixtofour, *(address.teredo or ()))))
 
 
 def _failed(why: str) -> Retryable:

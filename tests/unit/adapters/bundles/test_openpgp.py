@@ -106,3 +106,35 @@ def test_what_is_no_key_is_said(library: BundleLibrary, tmp_path: Path, key: str
 def test_a_key_of_minisign_wants_a_signature_beside_the_file(library: BundleLibrary, tmp_path: Path) -> None:
     assert _refused(library, tmp_path / "f", _DEB, None, Signer().key) == "bundle.not_signed"
     assert _refused(library, tmp_path / "f", _DEB, SIGNER.sign(_DEB), Signer().key) == "bundle.signature_invalid"
+
+
+WEAK_KEY = """\
+-----BEGIN PGP PUBLIC KEY BLOCK-----
+
+mI0EawiC8QEEAOHWOknO7E+ADVrfHaAz0rr5vdPh0k+9Dtmjb6TIMrXEq5wINsK0
+zy2pZEeB/3hxsmAun50FIs21Redtt7anCNsPQEXRhn4OsZDtP8mScFOhajcTdoY1
+pQIxgqBixzX4DkN5JoxFcO9sSGA3T749KQpPz3Dw3eK0lyOT6hLgSKR1ABEBAAG0
+GFdlYWsgPHdlYWtAZXhhbXBsZS50ZXN0PojOBBMBCgA4FiEEqi6IO0zrHlBJ0Gjs
+Qp59Gs/9kIsFAmsIgvECGwMFCwkIBwIGFQoJCAsCBBYCAwECHgECF4AACgkQQp59
+Gs/9kIv+hQQApPCngORgDBu15ufkCIs41g5f+mRBdfy2VQN9gfo5LR60ZcPeBp3T
+51M1zxa++X2EyqGw78GA5eqc5aJh7Eec3/vKNYXZfuhJ0HeTBo2x1Nj/BvIWVlzW
+oX/CYERq1sczUoCcy/db25NH9K1nnmQBA9rK9Pd1qweTtJqkJaIN5xM=
+=IjVD
+-----END PGP PUBLIC KEY BLOCK-----
+"""
+"""RSA with 1024 bits, which no policy believes."""
+WEAK_SIGNATURE = """\
+-----BEGIN PGP SIGNATURE-----
+
+iLMEAAEIAB0WIQSqLog7TOseUEnQaOxCnn0az/2QiwUCawiC8QAKCRBCnn0az/2Q
+i5mABADfOgQSYgRVydhrlOEh0+p0Qw4E4KU5k1fo0xvYywObE/lEOc+bDN7XEOhk
+8XBxLTE2ad86tSVS4kXjh6r2v7amtL4NHM5kyvUltqwd9B+FdKVOj190jt9sVR8m
+Vj4y8MX0g2OypWLMaiWt4QtfXhycTVGu2MfkCLONGLi5yOcM5A==
+=g91r
+-----END PGP SIGNATURE-----
+"""
+"""Over ``a file``."""
+
+
+def test_a_key_that_is_too_weak_is_refused_in_one_line(library: BundleLibrary, tmp_path: Path) -> None:
+    assert _refused(library, tmp_path / "f", b"a file", WEAK_SIGNATURE, WEAK_KEY) == "bundle.signature_wrong"
