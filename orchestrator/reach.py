@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,7 @@ from orchestrator.ports.host import Configurator, HostLink, Inspector
 from orchestrator.services.messages import HostKey
 from orchestrator.settings import Settings
 
+log = logging.getLogger(__name__)
 _PACKAGE = Path(__file__).resolve().parent
 
 
@@ -72,6 +74,9 @@ def over_ssh(settings: Settings, store: SqlStore) -> Reach:
     name, key_file = controller_name(settings.state), secrets / "agent_key"
     link = SshHostLink(site=store.site, controller=name, key_file=key_file, most=settings.hosts_connected)
     images = images_of(settings, store)
+    confined = settings.ansible_sandbox != "none"
+    if not confined:
+        log.warning("ansible_sandbox is none: a guest or host that takes a run of Ansible over has this server")
     configurator = AnsibleConfigurator(
         site=store.site,
         state=settings.state,
@@ -79,6 +84,7 @@ def over_ssh(settings: Settings, store: SqlStore) -> Reach:
         provisioning_key=lambda host: keys.path(host.name),
         authorized_keys=(public,),
         build_agent=lambda path: build_agent(path).sha256,
+        confined=confined,
     )
     clock = SystemClock()
     guests = AnsibleGuests(
@@ -87,6 +93,7 @@ def over_ssh(settings: Settings, store: SqlStore) -> Reach:
         credential=GuestKeys(database_key(secrets / "database_key"), clock).credential,
         open_tcp=link.open_tcp,
         clock=clock,
+        confined=confined,
     )
 
     def leave() -> None:

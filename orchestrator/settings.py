@@ -92,6 +92,10 @@ class Settings(BaseSettings):
     """Networks of addresses that are not public (loopback, link-local, private) that images may be downloaded from, as
     those of a mirror; without this none."""
 
+    ansible_sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
+    """What keeps a run of Ansible from all that is not its own; ``none`` (where bubblewrap cannot run, as in many
+    containers): nothing does, and the guest or host that takes a run over has the server."""
+
     oidc_issuer: str | None = None
     """Address of the identity provider, as its tokens name it; None: nobody logs in."""
     oidc_client_id: str | None = None

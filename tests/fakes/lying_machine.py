@@ -100,9 +100,9 @@ def _agent(path: Path) -> str:
     return sha256(AGENT).hexdigest()
 
 
-def take_host(scratch: Path, facts: Mapping[str, Any]) -> tuple[VgpuctlError | None, bytes]:
-    """The agent put on a host that lies, and what the host heard."""
-    machine = LyingMachine(scratch / "machine", lying(facts))
+def take_host(scratch: Path, facts: Mapping[str, Any], **more: Any) -> tuple[VgpuctlError | None, bytes]:
+    """The agent put on a host that lies, and what the host heard. ``more``: beside facts in its answers."""
+    machine = LyingMachine(scratch / "machine", lying(facts, **more))
     with host_that_lies(scratch, machine) as (configurator, target):
         try:
             configurator.install_agent(target, (), lambda _title: None)

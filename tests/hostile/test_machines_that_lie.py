@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.fakes.lying_machine import provision_guest, take_host
+from tests.fakes.lying_machine import PLAYBOOKS, provision_guest, take_host
 
 SECRET = "key of the database"
 
@@ -69,3 +73,46 @@ def test_a_host_gets_the_agent_and_no_other_file_of_the_controller(tmp_path: Pat
     assert error is None
     assert b"YWdlbnQgYWdlbnQ" in heard
     assert b"a2V5IG9mIHRoZSBkYXRhYmFz" not in heard
+
+
+def test_a_machine_that_says_too_much_is_cut_off_and_little_of_it_is_kept(tmp_path: Path) -> None:
+    run, _ = provision_guest(tmp_path, ("guest_check",), {"more": "x" * 20_000_000})
+    assert run.error is not None
+    assert run.error.code == "ansible.too_much"
+    assert _kept(tmp_path) < 100_000
+
+
+@pytest.mark.parametrize("more", [{"msg": "\x1b[2J" + "x" * 1_000_000, "failed": True}, {"stdout": "y" * 1_000_000}])
+def test_what_is_kept_of_an_answer_is_short_and_harms_no_terminal(tmp_path: Path, more: dict[str, object]) -> None:
+    error, _ = take_host(tmp_path, {}, **more)
+    assert _kept(tmp_path) < 100_000
+    assert "\x1b" not in (tmp_path / "state/ansible/gpu-1.log").read_text()
+    if error is not None:
+        assert len(error.message) < 500
+        assert error.message.isprintable()
+        assert "\x1b" not in (error.details or "")
+        assert len(error.details or "") < 10_000
+
+
+def test_an_answer_that_is_too_deep_to_parse_ends_the_run_alone(tmp_path: Path) -> None:
+    deep = json.loads("[" * 400 + "]" * 400)
+    error, _ = take_host(tmp_path, {}, reboot=deep, readiness=deep)
+    assert error is None or error.code.startswith("host.")
+
+
+def _kept(tmp_path: Path) -> int:
+    return sum(path.stat().st_size for path in (tmp_path / "state").rglob("*.log"))
+
+
+def test_a_playbook_run_by_hand_without_our_settings_asks_no_host(tmp_path: Path) -> None:
+    inventory = tmp_path / "hosts.json"
+    inventory.write_text(json.dumps({"vgpuctl_hosts": {"hosts": {"gpu-1": {"ansible_host": "192.0.2.1"}}}}))
+    for playbook in ("prepare-host.yml", "install-agent.yml", "provision-host.yml", "remove-agent.yml"):
+        done = subprocess.run(
+            [Path(sys.executable).with_name("ansible-playbook"), "-i", inventory, PLAYBOOKS / playbook],
+            cwd=tmp_path, env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"},
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert done.returncode != 0
+        assert "begin it with ANSIBLE_CONFIG=playbooks/ansible.cfg" in done.stdout + done.stderr
+        assert "UNREACHABLE" not in done.stdout

@@ -34,7 +34,7 @@ systemctl enable --now vgpuctl
 _REMOVE = f"""
 systemctl disable --now vgpuctl; userdel vgpuctl; systemctl reset-failed vgpuctl
 rm -rf {PLACE} {STATE} /usr/local/bin/vgpuctl /usr/local/lib/libpython* /etc/systemd/system/vgpuctl.service
-rm -f /root/server.tar
+rm -f /root/server.tar /usr/local/bin/bwrap
 ldconfig; systemctl daemon-reload
 """
 
@@ -69,6 +69,7 @@ def laid_out(root: Path) -> None:
         (place / "bin" / script.name).write_text(f"#!{PLACE}/bin/python3\n{rest}")
         (place / "bin" / script.name).chmod(0o755)
     (root / "usr/local/bin").mkdir()
+    shutil.copy("/usr/bin/bwrap", root / "usr/local/bin")
     (root / "usr/local/bin/vgpuctl").symlink_to(f"{PLACE}/bin/vgpuctl")
     units = root / "etc/systemd/system"
     units.mkdir(parents=True)

@@ -144,7 +144,10 @@ TABLE: Final[dict[str, Page]] = {
     "docs/howto/pin-cpus.md": Page(after=("vgpuctl host set gpu-1 --pinnable-cpus none",)),
     "docs/howto/plan-capacity.md": Page(shown={"fleet.yaml": 0, "requests.csv": 1}),
     "docs/howto/prepare-hosts.md": Page(
-        elsewhere={"ansible-playbook": "changes a host; tests/playbooks runs it on the files of one"}
+        elsewhere={
+            "export": "is for the next lines",
+            "ansible-playbook": "changes a host; tests/playbooks runs it on the files of one",
+        }
     ),
     "docs/howto/provision-guests.md": Page(
         files={"client_configuration_token.tok": "a.b.c"},

@@ -129,6 +129,7 @@ class PackagedGuest:
                 },
                 scratch=scratch,
                 timeout_s=120,
+                confined=False,
             ),
             lambda _title: None,
         )

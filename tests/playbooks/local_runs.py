@@ -36,6 +36,7 @@ def run_local(
             },
             scratch=scratch,
             timeout_s=120,
+            confined=False,
         ),
         progress,
         leaving,

@@ -110,6 +110,7 @@ class Host:
                 },
                 scratch=scratch,
                 timeout_s=120,
+            confined=False,
             ),
             lambda _title: None,
         )  # fmt: skip

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -67,7 +69,7 @@ class Site:
         tasks_file = playbooks / "roles/vgpuctl_tried/tasks/main.yml"
         tasks_file.parent.mkdir(parents=True)
         tasks_file.write_text(json.dumps(tasks))
-        for name in ("provision-guest.yml", "ansible.cfg"):
+        for name in ("provision-guest.yml", "own_settings.yml", "ansible.cfg"):
             (playbooks / name).write_text((ROOT / "playbooks" / name).read_text())
         return playbooks
 
@@ -177,3 +179,39 @@ def test_a_secret_is_a_file_of_the_run_and_stands_in_no_argument_event_or_log(si
     assert 'vgpuctl_guest_mps_thread_percentage": 50' in log.replace(": '50'", "")
     assert "TOKEN" not in log + repr(run) + repr(wanted)
     assert [path.name for path in (site.directory / "state/ansible").iterdir()] == [f"vm-{VM}.log"]
+
+
+def test_what_a_run_starts_on_the_server_sees_no_file_process_or_network_of_it(site: Site) -> None:
+    secret, kept = site.directory / "database_key", site.directory / "kept"
+    secret.write_text("SECRET")
+    looks = f"""
+import os, socket
+for what in ({str(secret)!r}, "/proc/{os.getpid()}/environ", "/etc/shadow", {str(site.directory / "state")!r} + "/x"):
+    print(what, os.path.exists(what))
+for where in (("127.0.0.1", {site.port}), ("192.0.2.1", 22)):
+    try:
+        socket.create_connection(where, timeout=2)
+        print("reached")
+    except OSError as error:
+        print("no way", error.errno)
+try:
+    open({str(kept)!r}, "w").write("x")
+except OSError:
+    pass
+"""
+    playbooks = site.playbook(
+        {"name": "Look around", "delegate_to": "localhost", "vars": {"ansible_become": False},
+         "ansible.builtin.set_fact": {"seen": "{{ lookup('pipe', command) }}"}},
+        {"name": "Say it", "ansible.builtin.debug": {"var": "seen"}},
+    )  # fmt: skip
+    (site.directory / "playbooks/look.py").write_text(looks)
+    (playbooks / "roles/vgpuctl_tried/vars").mkdir()
+    command = f"{sys.executable} {playbooks}/look.py"
+    (playbooks / "roles/vgpuctl_tried/vars/main.yml").write_text(json.dumps({"command": command}))
+    run = _provision(site, playbooks)
+    log = (site.directory / f"state/ansible/vm-{VM}.log").read_text()
+    assert run.error is None, log
+    assert log.count("False") == 4, log
+    assert log.count("no way") == 2
+    assert "True" not in log
+    assert not kept.exists()

@@ -31,6 +31,7 @@ def _looked(scratch: Path, playbook: Path) -> HostReadinessFacts:
             },
             scratch=scratch,
             timeout_s=120,
+            confined=False,
         ),
         lambda _title: None,
     )

@@ -13,10 +13,12 @@ from orchestrator.adapters.ansible.connection import (
     environment,
     inventory,
     known_hosts_line,
+    reach_host,
     ssh_arguments,
 )
+from orchestrator.adapters.ansible.door import door_to, tcp_stream
 from orchestrator.adapters.ansible.outcome import RunReport, error_of
-from orchestrator.adapters.ansible.play import Play, run_play, scratch_space
+from orchestrator.adapters.ansible.play import Play, PlaybookJob, run_play, scratch_space
 from orchestrator.adapters.ansible.readiness import facts_of
 from orchestrator.adapters.ansible.reboots import due_reboot_of
 from orchestrator.core.errors import Retryable
@@ -38,6 +40,7 @@ class AnsibleConfigurator:
     ``provisioning_key``: the file with the private key for a host, mode 0600.
     ``authorized_keys``: public keys (``type base64``) of the controllers that reach the agent.
     ``build_agent``: writes the agent as one file to the given path; gives its SHA-256, which the host checks.
+    ``confined``: runs are in a sandbox.
     """
 
     site: str
@@ -46,6 +49,7 @@ class AnsibleConfigurator:
     provisioning_key: Callable[[Host], Path]
     authorized_keys: tuple[str, ...]
     build_agent: Callable[[Path], str]
+    confined: bool = True
     leaving: Event = field(default_factory=Event, repr=False)
 
     def leave(self) -> None:
@@ -62,7 +66,8 @@ class AnsibleConfigurator:
         directory = self._directory()
         package = directory / "vgpuctl-agent.pyz"
         digest = self.build_agent(package)
-        variables: dict[str, object] = {
+        variables = {
+            "vgpuctl_agent_site": self.site,
             "vgpuctl_agent_package": str(package),
             "vgpuctl_agent_sha256": digest,
             "vgpuctl_agent_epoch": host.epoch,
@@ -70,22 +75,32 @@ class AnsibleConfigurator:
             "vgpuctl_agent_take_over": take_over,
             "vgpuctl_agent_gpus": list(gpus),
         }
-        self._run("install-agent.yml", host, variables, progress)
+        job = PlaybookJob(playbook="install-agent.yml", timeout_s=LONGEST_RUN_S, variables=variables, files=(package,))
+        self._run(job, host, progress)
 
     def remove_agent(self, host: Host, progress: Callable[[str], None]) -> None:
         """:raises Conflict: ``host.has_vms``, ``host.other_site``"""
-        self._run("remove-agent.yml", host, {}, progress)
+        variables = {"vgpuctl_agent_site": self.site}
+        self._run(
+            PlaybookJob(playbook="remove-agent.yml", timeout_s=LONGEST_RUN_S, variables=variables), host, progress
+        )
 
     def provision(self, host: Host, wanted: HostDrivers, progress: Callable[[str], None]) -> DueReboot | None:
         """:raises Conflict: ``driver.module_busy``; :raises Fatal: ``driver.…``: see outcome.py"""
         fabric = wanted.fabric_manager
-        variables: dict[str, object] = {
+        variables = {
             "vgpuctl_provision_base": wanted.base,
             "vgpuctl_nvidia_host_reboot": wanted.reboot,
             "vgpuctl_nvidia_host_driver": bundle_variables(wanted.driver),
             "vgpuctl_nvidia_host_fabric_manager": {} if fabric is None else bundle_variables(fabric),
         }
-        report = self._run("provision-host.yml", host, variables, progress, timeout_s=LONGEST_PROVISIONING_S)
+        job = PlaybookJob(
+            playbook="provision-host.yml",
+            timeout_s=LONGEST_PROVISIONING_S,
+            variables=variables,
+            files=tuple(Path(one.path) for one in (wanted.driver, fabric) if one is not None),
+        )
+        report = self._run(job, host, progress)
         return due_reboot_of(report.returned.get("reboot"), host.name)
 
     def inspect(self, host: Host, key: str | None) -> HostReadinessFacts:
@@ -93,7 +108,9 @@ class AnsibleConfigurator:
 
         :raises Unknown: ``host.check_failed``: it answered with something else
         """
-        report = self._report("check-host.yml", host, {}, lambda _title: None, key)
+        report = self._run(
+            PlaybookJob(playbook="check-host.yml", timeout_s=LONGEST_RUN_S), host, lambda _title: None, key
+        )
         return facts_of(report.returned.get("readiness"), host.name)
 
     def _directory(self) -> Path:
@@ -101,48 +118,31 @@ class AnsibleConfigurator:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         return directory
 
-    def _run(
-        self,
-        playbook: str,
-        host: Host,
-        variables: dict[str, object],
-        progress: Callable[[str], None],
-        timeout_s: int = LONGEST_RUN_S,
-    ) -> RunReport:
-        given = {"vgpuctl_agent_site": self.site, **variables}
-        return self._report(playbook, host, given, progress, timeout_s=timeout_s)
-
-    def _report(
-        self,
-        playbook: str,
-        host: Host,
-        variables: dict[str, object],
-        progress: Callable[[str], None],
-        key: str | None = None,
-        timeout_s: int = LONGEST_RUN_S,
-    ) -> RunReport:
+    def _run(self, job: PlaybookJob, host: Host, progress: Callable[[str], None], key: str | None = None) -> RunReport:
+        """``key``: the provisioning key; None: it is kept."""
         if self.leaving.is_set():
             raise Retryable("host.provisioning_parked", "this server is stopping", hint="the next one takes it up")
         directory = self._directory()
         with scratch_space(directory, host.name) as (scratch, control):
             known_hosts = scratch / "known_hosts"
             known_hosts.write_text(known_hosts_line(host), encoding="utf-8")
-            reached = inventory(
-                host,
-                self.provisioning_key(host) if key is None else _key_file(scratch, key),
-                ssh_arguments(host, known_hosts, control),
-                variables,
-            )
-            play = Play(
-                playbook=self.playbooks / playbook,
-                inventory=reached,
-                environment=environment(scratch, self.playbooks / "ansible.cfg"),
-                scratch=scratch,
-                timeout_s=timeout_s,
-            )
-            report = run_play(play, progress, self.leaving.is_set)
+            key_file = self.provisioning_key(host) if key is None else _key_file(scratch, key)
+            with door_to(control / "door", lambda: tcp_stream(host.address, host.port)) as door:
+                play = Play(
+                    playbook=self.playbooks / job.playbook,
+                    inventory=inventory(host.name),
+                    variables=reach_host(host, key_file, ssh_arguments(host, known_hosts, door.path))
+                    | job.given(scratch),
+                    environment=environment(scratch, self.playbooks / "ansible.cfg"),
+                    scratch=scratch,
+                    readable=(key_file, *job.files),
+                    writable=(control,),
+                    timeout_s=job.timeout_s,
+                    confined=self.confined,
+                )
+                report = run_play(play, progress, self.leaving.is_set)
         (directory / f"{host.name}.log").write_text(report.output, encoding="utf-8")
-        error = error_of(report, host.name)
+        error = door.explained(error_of(report, host.name))
         if error is not None:
             raise error
         return report

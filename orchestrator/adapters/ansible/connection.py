@@ -34,30 +34,32 @@ def _key_algorithms(key_type: str) -> str:
     return "rsa-sha2-512,rsa-sha2-256" if key_type == "ssh-rsa" else key_type
 
 
-def ssh_arguments(host: Host, known_hosts: Path, control_directory: Path) -> str:
-    """Options for every ssh call: the pinned key alone is accepted, no question is asked, no agent is used."""
+def ssh_arguments(host: Host, known_hosts: Path, door: Path) -> str:
+    """Options for every ssh call to the host behind the unix socket ``door``: the pinned key alone is accepted, no
+    question is asked, no agent is used."""
     algorithms = _key_algorithms(host.host_key.split()[0])
-    return _options(known_hosts, control_directory, {"StrictHostKeyChecking": "yes", "HostKeyAlgorithms": algorithms})
+    return _options(known_hosts, door, {"StrictHostKeyChecking": "yes", "HostKeyAlgorithms": algorithms})
 
 
-def guest_ssh_arguments(guest: Guest, known_hosts: Path, control_directory: Path, door: Path) -> str:
-    """The same for a guest, behind the unix socket ``door``. The key that a guest shows first is written into
-    ``known_hosts``; after that it alone is accepted."""
+def guest_ssh_arguments(guest: Guest, known_hosts: Path, door: Path) -> str:
+    """The same for a guest. The key that it shows first is written into ``known_hosts``; after that it alone is
+    accepted."""
     pinned = guest.host_key
-    through = [sys.executable, "-I", "-S", str(_THROUGH), str(door)]
     own = {
         "StrictHostKeyChecking": "accept-new" if pinned is None else "yes",
         "HostKeyAlgorithms": _FIRST_CONTACT if pinned is None else _key_algorithms(pinned.split()[0]),
         "HostKeyAlias": GUEST,
-        "ProxyCommand": shlex.join(through).replace("%", "%%"),
-        "ProxyUseFdpass": "yes",
     }
-    return _options(known_hosts, control_directory, own)
+    return _options(known_hosts, door, own)
 
 
-def _options(known_hosts: Path, control_directory: Path, own: dict[str, str]) -> str:
+def _options(known_hosts: Path, door: Path, own: dict[str, str]) -> str:
+    through = [sys.executable, "-I", "-S", str(_THROUGH), str(door)]
     options = {
         **own,
+        "ProxyCommand": shlex.join(through).replace("%", "%%"),
+        "ProxyUseFdpass": "yes",
+        "Compression": "no",
         "BatchMode": "yes",
         "UserKnownHostsFile": str(known_hosts),
         "GlobalKnownHostsFile": "/dev/null",
@@ -66,7 +68,7 @@ def _options(known_hosts: Path, control_directory: Path, own: dict[str, str]) ->
         "ForwardAgent": "no",
         "ControlMaster": "auto",
         "ControlPersist": f"{_MASTER_LIVES_S}s",
-        "ControlPath": str(control_directory / "%C"),
+        "ControlPath": str(door.with_name("%C")),
         "ServerAliveInterval": "15",
     }
     return shlex.join(
@@ -74,31 +76,32 @@ def _options(known_hosts: Path, control_directory: Path, own: dict[str, str]) ->
     )
 
 
-def inventory(host: Host, key_file: Path, ssh: str, variables: dict[str, object]) -> dict[str, object]:
-    """The inventory of a run with one host. It names the key file and never holds a key."""
-    reach: dict[str, object] = {
-        "ansible_host": host.address,
-        "ansible_port": host.port,
-        "ansible_user": host.provisioning_user,
-        "ansible_ssh_private_key_file": str(key_file),
-        "ansible_ssh_args": ssh,
-        "ansible_become": host.provisioning_user != "root",
-        "ansible_python_interpreter": "/usr/bin/python3",
-    }
-    return {GROUP: {"hosts": {host.name: {**reach, **variables}}}}
+def inventory(name: str) -> dict[str, object]:
+    """One machine, of which nothing stands here: what is in an inventory, an answer could take the place of."""
+    return {GROUP: {"hosts": {name: {}}}}
 
 
-def guest_inventory(key_file: Path, user: str, ssh: str, variables: dict[str, object]) -> dict[str, object]:
-    """The inventory of a run in one guest. What a tenant calls it is not among it."""
-    reach: dict[str, object] = {
-        "ansible_host": GUEST,
+def reach_host(host: Host, key_file: Path, ssh: str) -> dict[str, object]:
+    """Ansible's variables of the way to a host. They name the key file and never hold a key."""
+    port = {"ansible_port": host.port}
+    return _reach(host.address, host.provisioning_user, key_file, ssh, become=host.provisioning_user != "root") | port
+
+
+def reach_guest(key_file: Path, user: str, ssh: str) -> dict[str, object]:
+    """The same of a guest. What a tenant calls it is not among them."""
+    return _reach(GUEST, user, key_file, ssh, become=user == GUEST_USER)
+
+
+def _reach(address: str, user: str, key_file: Path, ssh: str, *, become: bool) -> dict[str, object]:
+    return {
+        "ansible_connection": "ansible.builtin.ssh",
+        "ansible_host": address,
         "ansible_user": user,
         "ansible_ssh_private_key_file": str(key_file),
         "ansible_ssh_args": ssh,
-        "ansible_become": user == GUEST_USER,
+        "ansible_become": become,
         "ansible_python_interpreter": "/usr/bin/python3",
     }
-    return {GROUP: {"hosts": {GUEST: {**reach, **variables}}}}
 
 
 def bundle_variables(file: DriverFile) -> dict[str, str]:

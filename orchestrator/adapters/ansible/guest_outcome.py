@@ -16,6 +16,7 @@ from orchestrator.adapters.ansible.outcome import (
     Row,
     RunReport,
     TaskEnd,
+    details_of,
     first_line,
     row,
 )
@@ -162,19 +163,19 @@ def guest_error_of(report: RunReport, name: str, guest: str) -> VgpuctlError | N
 
 
 def _of_failure(failure: Failure, name: str) -> VgpuctlError:
-    details = "\n".join(filter(None, (f"task: {failure.task}", failure.message[-TAIL:], failure.output[-TAIL:])))
+    details = details_of(failure)
     coded = CODED.match(failure.message)
     if coded and coded["code"] in _SAID_BY_ROLE:
         error, hint = _SAID_BY_ROLE[coded["code"]]
-        return error(coded["code"], f"{name}: {first_line(coded['text'])[:TAIL]}", hint=hint, details=details)
+        return error(coded["code"], f"{name}: {first_line(coded['text'])}", hint=hint, details=details)
     if coded and coded["code"] in SAID_BY_ROLE:  # of a role that hosts have too
-        told = f"{name}: {first_line(coded['text'])[:TAIL]} ({coded['code']})"
+        told = f"{name}: {first_line(coded['text'])} ({coded['code']})"
         return Fatal("guest.driver_failed", told, hint=SAID_BY_ROLE[coded["code"]][1], details=details)
     text = f"{failure.message}\n{failure.output}"
     for one in _UNREACHABLE if failure.kind == "unreachable" else _FAILED:
         if one.pattern.search(text):
             return one.error(one.code, f"{name}: {one.message}", hint=one.hint, details=details)
     return Fatal(
-        "guest.provisioning_failed", f"{name}: task {failure.task!r} failed: {first_line(failure.message)[:TAIL]}",
+        "guest.provisioning_failed", f"{name}: task {failure.task!r} failed: {first_line(failure.message)}",
         details=details, hint="mend the guest and run the same command again",
     )  # fmt: skip

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Event
@@ -12,16 +12,23 @@ from orchestrator.adapters.ansible.connection import (
     GUEST,
     bundle_variables,
     environment,
-    guest_inventory,
     guest_ssh_arguments,
+    inventory,
+    reach_guest,
 )
-from orchestrator.adapters.ansible.guest_door import GuestDoor, guest_door
-from orchestrator.adapters.ansible.guest_outcome import PREFIX, guest_error_of, guest_facts_of, results_of, versions_of
-from orchestrator.adapters.ansible.outcome import RunReport
-from orchestrator.adapters.ansible.play import Play, run_play, scratch_space
+from orchestrator.adapters.ansible.door import door_to
+from orchestrator.adapters.ansible.guest_outcome import (
+    GUIDE,
+    PREFIX,
+    guest_error_of,
+    guest_facts_of,
+    results_of,
+    versions_of,
+)
+from orchestrator.adapters.ansible.play import Play, PlaybookJob, run_play, scratch_space
 from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.cuda_releases import cuda_releases
-from orchestrator.core.errors import VgpuctlError
+from orchestrator.core.errors import InvalidInput
 from orchestrator.core.guest import GUEST_USER, Guest, GuestRun, WantedRoles
 from orchestrator.core.host import Host
 from orchestrator.ports.clock import Clock
@@ -38,7 +45,7 @@ class AnsibleGuests:
     """``state``: the control plane's directory. ``open_tcp``: ports/host.HostLink's. ``user``: whom runs log in as.
 
     ``credential``: writes the private key of a run, with its certificate beside it, into the given file: by VM, run and
-    how long it has to be good for, in seconds."""
+    how long it has to be good for, in seconds. ``confined``: runs are in a sandbox."""
 
     state: Path
     playbooks: Path
@@ -46,17 +53,22 @@ class AnsibleGuests:
     open_tcp: Callable[[Host, str, int], ByteStream]
     clock: Clock
     user: str = GUEST_USER
+    confined: bool = True
     leaving: Event = field(default_factory=Event, repr=False)
 
     def reach(self, guest: Guest, stop: Callable[[], bool]) -> GuestRun:
         """Log in and do nothing."""
-        return self._run("reach-guest.yml", guest, lambda _scratch: {}, lambda _title: None, stop, LONGEST_CONTACT_S)
+        job = PlaybookJob(playbook="reach-guest.yml", timeout_s=LONGEST_CONTACT_S)
+        return self._run(job, guest, lambda _title: None, stop)
 
     def provision(
         self, guest: Guest, wanted: WantedRoles, progress: Callable[[str], None], stop: Callable[[], bool]
     ) -> GuestRun:
-        """Run the roles; their output is kept in ``ansible/vm-ID.log`` of the state directory."""
-        variables: dict[str, object] = {"vgpuctl_guest_roles": [f"{PREFIX}{role}" for role in wanted.roles]}
+        """Run the roles; their output is kept in ``ansible/vm-ID.log`` of the state directory.
+
+        :raises InvalidInput: ``guest.role_unknown``: there is none of that name beside the playbooks
+        """
+        variables: dict[str, object] = {"vgpuctl_guest_roles": [self._role(role) for role in wanted.roles]}
         variables |= {f"vgpuctl_guest_{name}": value for name, value in wanted.settings.items()}
         if wanted.driver is not None:
             variables["vgpuctl_guest_driver_bundle"] = bundle_variables(wanted.driver)
@@ -68,19 +80,25 @@ class AnsibleGuests:
         if "guest_k8s_node" in wanted.roles:
             variables["vgpuctl_guest_k8s_node_labels"] = dict(wanted.labels)
 
-        def given(scratch: Path) -> dict[str, object]:
-            return variables | _secret_files(scratch, wanted.secrets)
+        bundles = (*wanted.cudnn_packages, *(() if wanted.driver is None else (wanted.driver,)))
+        job = PlaybookJob(
+            playbook="provision-guest.yml",
+            timeout_s=LONGEST_RUN_S,
+            variables=variables,
+            files=tuple(Path(one.path) for one in bundles),
+            secrets={f"vgpuctl_guest_{name}_file": text for name, text in wanted.secrets.items()},
+        )
+        return self._run(job, guest, progress, stop)
 
-        return self._run("provision-guest.yml", guest, given, progress, stop, LONGEST_RUN_S)
+    def _role(self, role: str) -> str:
+        """Its directory's name."""
+        name = f"{PREFIX}{role}"
+        if name not in {path.name for path in (self.playbooks / "roles").iterdir()}:
+            raise InvalidInput("guest.role_unknown", f"there is no role {role[:60]!a}", hint=f"{GUIDE} has all of them")
+        return name
 
     def _run(
-        self,
-        playbook: str,
-        guest: Guest,
-        variables: Callable[[Path], dict[str, object]],
-        progress: Callable[[str], None],
-        stop: Callable[[], bool],
-        timeout_s: int,
+        self, job: PlaybookJob, guest: Guest, progress: Callable[[str], None], stop: Callable[[], bool]
     ) -> GuestRun:
         directory = self.state / "ansible"
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -88,15 +106,19 @@ class AnsibleGuests:
             known_hosts = scratch / "known_hosts"
             known_hosts.write_text("" if guest.host_key is None else f"{GUEST} {guest.host_key}\n", encoding="utf-8")
             key = scratch / "key"
-            self.credential(key, guest.vm, guest.run, timeout_s)
-            with guest_door(control / "door", lambda: self.open_tcp(guest.host, guest.vm, SSH_PORT)) as door:
-                ssh = guest_ssh_arguments(guest, known_hosts, control, door.path)
+            self.credential(key, guest.vm, guest.run, job.timeout_s)
+            with door_to(control / "door", lambda: self.open_tcp(guest.host, guest.vm, SSH_PORT)) as door:
+                ssh = guest_ssh_arguments(guest, known_hosts, door.path)
                 play = Play(
-                    playbook=self.playbooks / playbook,
-                    inventory=guest_inventory(key, self.user, ssh, variables(scratch)),
+                    playbook=self.playbooks / job.playbook,
+                    inventory=inventory(GUEST),
+                    variables=reach_guest(key, self.user, ssh) | job.given(scratch),
                     environment=environment(scratch, self.playbooks / "ansible.cfg"),
                     scratch=scratch,
-                    timeout_s=timeout_s,
+                    readable=job.files,
+                    writable=(control,),
+                    timeout_s=job.timeout_s,
+                    confined=self.confined,
                 )
                 report = run_play(play, progress, lambda: self.leaving.is_set() or stop())
             shown = _shown_key(known_hosts)
@@ -106,29 +128,12 @@ class AnsibleGuests:
             results=results_of(report, at=self.clock.now(), operation=guest.run),
             facts=guest_facts_of(report),
             versions=versions_of(report),
-            error=_error(report, guest, door),
+            error=door.explained(guest_error_of(report, guest.name, GUEST)),
         )
 
     def leave(self) -> None:
         """This process ends: running plays are ended."""
         self.leaving.set()
-
-
-def _secret_files(scratch: Path, secrets: Mapping[str, str]) -> dict[str, object]:
-    """Written for the run alone. Variables name the files: a secret is in no inventory and no event."""
-    written: dict[str, object] = {}
-    for name, text in secrets.items():
-        file = scratch / f"secret-{name}"
-        file.touch(mode=0o600, exist_ok=False)
-        file.write_text(text, encoding="utf-8")
-        written[f"vgpuctl_guest_{name}_file"] = str(file)
-    return written
-
-
-def _error(report: RunReport, guest: Guest, door: GuestDoor) -> VgpuctlError | None:
-    """What kept ssh from its connection says more than ssh can."""
-    error = guest_error_of(report, guest.name, GUEST)
-    return door.refused if error is not None and error.code == "guest.unreachable" and door.refused else error
 
 
 def _shown_key(known_hosts: Path) -> str | None:

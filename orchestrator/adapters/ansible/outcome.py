@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
+from orchestrator.core.agent_error import one_line
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError
 
 TAIL = 2000
@@ -35,7 +36,8 @@ class TaskEnd:
 
 @dataclass(frozen=True, kw_only=True)
 class RunReport:
-    """A run of ansible-playbook. ``status`` and ``return_code`` are ansible-runner's."""
+    """A run of ansible-playbook. ``status`` and ``return_code`` are ansible-runner's, or play.py's of one that was
+    ended. Texts are bounded and have no control characters (told.py)."""
 
     status: str
     return_code: int | None
@@ -152,7 +154,7 @@ def error_of(report: RunReport, host: str) -> VgpuctlError | None:
 
 
 def _of_failure(failure: Failure, host: str) -> VgpuctlError:
-    details = "\n".join(filter(None, (f"task: {failure.task}", failure.message, failure.output[-TAIL:])))
+    details = details_of(failure)
     coded = CODED.match(failure.message)
     if coded and coded["code"] in SAID_BY_ROLE:
         error, hint = SAID_BY_ROLE[coded["code"]]
@@ -167,5 +169,11 @@ def _of_failure(failure: Failure, host: str) -> VgpuctlError:
     )  # fmt: skip
 
 
+def details_of(failure: Failure) -> str:
+    said = failure.message[-TAIL:], failure.output[-TAIL:]
+    return "\n".join(filter(None, (f"task: {failure.task}", *said)))
+
+
 def first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "no message")
+    """For a message: bounded, and printable."""
+    return one_line(next((line.strip() for line in text.splitlines() if line.strip()), "no message"))

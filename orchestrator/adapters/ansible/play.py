@@ -1,108 +1,73 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run of ansible-playbook through ansible-runner: the only importer of it."""
+"""One run of ansible-playbook, in a process of its own that is told of and ended from here."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import select
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from orchestrator.adapters.ansible.leftovers import end_all
-from orchestrator.adapters.ansible.outcome import Failure, RunReport, TaskEnd
-from orchestrator.core.guest import VERSIONS
+from orchestrator.adapters.ansible.outcome import RunReport
+from orchestrator.adapters.ansible.sandbox import HINT, sandboxed
+from orchestrator.adapters.ansible.told import MAX_BYTES, MAX_LINE_BYTES, Told
+from orchestrator.core.errors import Fatal
 
-_RUNNERS_OWN = (
-    "AWX_ISOLATED_DATA_DIR",
-    "AD_HOC_COMMAND_ID",
-    "ANSIBLE_CALLBACK_PLUGINS",
-    "ANSIBLE_LOAD_CALLBACK_PLUGINS",
-    "ANSIBLE_STDOUT_CALLBACK",
-    "ANSIBLE_RETRY_FILES_ENABLED",
-    "ANSIBLE_CACHE_PLUGIN",
-    "ANSIBLE_CACHE_PLUGIN_CONNECTION",
-    "RUNNER_OMIT_EVENTS",
-    "RUNNER_ONLY_FAILED_EVENTS",
-)
-"""Variables through which ansible-runner and its callback plugin talk to each other."""
-_KILLED: Final = frozenset({"canceled", "timeout"})
-_RETURNED: Final = frozenset({"readiness", "guest_facts", "reboot", *VERSIONS})
-"""Values that modules return for the controller."""
 POLL_S: Final = 1
 """How often a silent play is asked whether it should end."""
+CHUNK: Final = 65536
+END_S: Final = 10
+"""Until a run that has told all is ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Play:
-    """``playbook`` is run against ``inventory`` with exactly ``environment``; ``scratch`` is thrown away later."""
+    """``playbook`` is run against ``inventory`` with exactly ``environment``; ``scratch`` is thrown away later.
+
+    ``variables``: of the highest precedence, none of them a template. ``readable``, ``writable``: what the run sees
+    beside ``scratch``. ``confined``: in a sandbox."""
 
     playbook: Path
     inventory: dict[str, object]
     environment: dict[str, str]
     scratch: Path
     timeout_s: int
+    variables: Mapping[str, object] = field(default_factory=dict)
+    readable: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
+    confined: bool = True
 
 
-@dataclass
-class _EventListener:
-    """Follows the events of one run."""
+@dataclass(frozen=True, kw_only=True)
+class PlaybookJob:
+    """A playbook by its name, and what it is given. ``files``: those that it sends, which variables name. ``secrets``:
+    texts that it sends, for which variables of these names name files that are written for the run alone."""
 
-    progress: Callable[[str], None]
-    failure: Failure | None = None
-    done: tuple[str, ...] = ()
-    output: list[str] = field(default_factory=list)
-    returned: dict[str, object] = field(default_factory=dict)
-    tasks: list[TaskEnd] = field(default_factory=list)
+    playbook: str
+    timeout_s: int
+    variables: Mapping[str, object] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def __call__(self, event: dict[str, object]) -> bool:
-        data = event.get("event_data")
-        if isinstance(data, dict):
-            self._follow(str(event.get("event")), data)
-        if stdout := event.get("stdout"):
-            self.output.append(str(stdout))
-        return True
-
-    def _follow(self, kind: str, data: dict[str, object]) -> None:
-        if kind == "runner_on_start":
-            self.progress(str(data.get("task", "")))
-        elif kind in {"runner_on_ok", "runner_on_failed"}:
-            self._keep(data, failed=kind == "runner_on_failed" and not data.get("ignore_errors"))
-        if kind == "runner_on_failed" and not data.get("ignore_errors"):
-            self.failure = _failure_in(data, unreachable=False)
-        elif kind == "runner_on_unreachable":
-            self.failure = _failure_in(data, unreachable=True)
-        elif kind == "playbook_on_stats":
-            self._finish(data)
-
-    def _keep(self, data: dict[str, object], *, failed: bool) -> None:
-        result = data.get("res")
-        known = result if isinstance(result, dict) else {}
-        self.returned.update({name: known[name] for name in _RETURNED & known.keys()})
-        role, task = str(data.get("role", "")), str(data.get("task", ""))
-        self.tasks.append(TaskEnd(role=role, task=task, failed=failed, changed=known.get("changed") is True))
-
-    def _finish(self, data: dict[str, object]) -> None:
-        """A failure that a rescue block caught leaves the host out of ``failures``."""
-        processed, failures, dark = (data.get(name) for name in ("processed", "failures", "dark"))
-        bad = {*(failures if isinstance(failures, dict) else ()), *(dark if isinstance(dark, dict) else ())}
-        if isinstance(processed, dict):
-            self.done = tuple(str(name) for name in processed if name not in bad)
-        if not bad:
-            self.failure = None
-
-
-def _failure_in(data: dict[str, object], *, unreachable: bool) -> Failure:
-    result = data.get("res")
-    said = result if isinstance(result, dict) else {}
-    wrote = [said[name] for name in ("module_stderr", "stderr", "module_stdout", "stdout") if said.get(name)]
-    return Failure(
-        kind="unreachable" if unreachable else "failed",
-        task=str(data.get("task", "")),
-        message=str(said.get("msg") or "no message"),
-        output="\n".join(str(text) for text in wrote),
-    )
+    def given(self, scratch: Path) -> dict[str, object]:
+        """The variables, after secrets were written into ``scratch``: none is in an inventory or an event."""
+        written: dict[str, object] = {}
+        for name, text in self.secrets.items():
+            file = scratch / f"secret-{name}"
+            file.touch(mode=0o600, exist_ok=False)
+            file.write_text(text, encoding="utf-8")
+            written[name] = str(file)
+        return {**self.variables, **written}
 
 
 @contextmanager
@@ -117,38 +82,108 @@ def scratch_space(directory: Path, name: str) -> Iterator[tuple[Path, Path]]:
 def run_play(play: Play, progress: Callable[[str], None], leaving: Callable[[], bool] = lambda: False) -> RunReport:
     """Run it to its end and report; ``progress`` gets the title of each task as it starts.
 
-    As soon as ``leaving`` says so ansible-playbook and all that it started is killed; the status is then ``canceled``.
+    As soon as ``leaving`` says so ansible-playbook and all that it started is killed; the status is then ``canceled``,
+    after ``timeout_s`` it is ``timeout``, and ``too_much`` when more was told than a run has to tell.
     Several plays may run at once in different threads; they share nothing but the machine.
-    """
-    import ansible_runner
 
-    listener = _EventListener(progress)
-    runner = ansible_runner.interface.init_runner(
-        private_data_dir=str(play.scratch),
-        project_dir=str(play.playbook.parent),
-        playbook=play.playbook.name,
-        inventory=play.inventory,
-        envvars=play.environment,
-        settings={
-            "job_timeout": play.timeout_s,
-            "pexpect_timeout": POLL_S,
-            "pexpect_use_poll": True,
-            "suppress_ansible_output": True,
-        },
-        event_handler=listener,
-        cancel_callback=leaving,
-    )
-    given = dict(runner.config.env)
-    runner.config.env = {name: given[name] for name in (*play.environment, *_RUNNERS_OWN) if name in given}
-    status, return_code = runner.run()
-    if status in _KILLED:
-        end_all(Path(play.environment["HOME"]))
-    return RunReport(
-        status=str(status),
-        return_code=return_code if isinstance(return_code, int) else None,
-        failure=listener.failure,
-        hosts_done=listener.done,
-        output="\n".join(listener.output),
-        returned=listener.returned,
-        tasks=tuple(listener.tasks),
-    )
+    :raises Fatal: ``ansible.no_sandbox``
+    """
+    told = Told(progress)
+    with _started(play) as process:
+        ended = _follow(process, told, time.monotonic() + play.timeout_s, leaving)
+    if play.confined and not told.begun and ended is None:
+        raise Fatal(
+            "ansible.no_sandbox", "bubblewrap cannot keep runs of Ansible apart on this machine", hint=HINT,
+            details="\n".join(told.output)[-2000:],
+        )  # fmt: skip
+    return told.report(ended, process.returncode)
+
+
+@contextmanager
+def _started(play: Play) -> Iterator[subprocess.Popen[bytes]]:
+    """Told what to run. Afterwards nothing of it is left."""
+    _write_variables(play.scratch, play.variables)
+    command = [sys.executable, "-m", "orchestrator.adapters.ansible.inside"]
+    if play.confined:
+        readable = (play.playbook.parent, *play.readable)
+        command = sandboxed(command, play.scratch, readable=readable, writable=play.writable)
+    wanted = {
+        "scratch": str(play.scratch),
+        "directory": str(play.playbook.parent),
+        "playbook": play.playbook.name,
+        "inventory": play.inventory,
+        "bounded": play.confined,
+    }
+    with subprocess.Popen(
+        command, env=play.environment, cwd="/", start_new_session=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ) as process:  # fmt: skip
+        try:
+            _give(process, json.dumps(wanted).encode())
+            yield process
+        finally:
+            process.kill()
+            end_all(Path(play.environment["HOME"]))
+
+
+def _give(process: subprocess.Popen[bytes], text: bytes) -> None:
+    if process.stdin is None:
+        return
+    try:
+        process.stdin.write(text)
+        process.stdin.close()
+    except BrokenPipeError:
+        pass  # it has ended, and what it printed says why
+
+
+def _follow(process: subprocess.Popen[bytes], told: Told, until: float, leaving: Callable[[], bool]) -> str | None:
+    """Why it has to be ended; None: it has ended."""
+    if process.stdout is None:
+        return None
+    output, left, rest = process.stdout.fileno(), MAX_BYTES, b""
+    while True:
+        if leaving():
+            return "canceled"
+        if time.monotonic() > until:
+            return "timeout"
+        if not select.select([output], [], [], POLL_S)[0]:
+            continue
+        data = os.read(output, CHUNK)
+        if not data:
+            break
+        left -= len(data)
+        *lines, rest = (rest + data).split(b"\n")
+        if left < 0 or len(rest) > MAX_LINE_BYTES:
+            return "too_much"
+        for line in lines:
+            told.take(line)
+    if rest:
+        told.take(rest)
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        return "timeout"
+    return None
+
+
+def _write_variables(scratch: Path, variables: Mapping[str, object]) -> None:
+    """Where ansible-runner looks for variables of the highest precedence."""
+    path = scratch / "env/extravars"
+    path.parent.mkdir(exist_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(unsafe_yaml(dict(variables)), encoding="utf-8")
+
+
+def unsafe_yaml(value: object) -> str:
+    """YAML on one line in which no text is a template, whatever is in it."""
+    if isinstance(value, str):
+        return f"!unsafe {_quoted(value)}"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_quoted(str(name))}: {unsafe_yaml(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(unsafe_yaml, value)) + "]"
+    return json.dumps(value)
+
+
+def _quoted(text: str) -> str:
+    return '"' + re.sub(r"[^ !#-\[\]-~]", lambda letter: f"\\U{ord(letter[0]):08x}", text) + '"'

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.ansible.connection import environment, inventory, known_hosts_line, ssh_arguments
+from orchestrator.adapters.ansible.connection import environment, known_hosts_line, reach_host, ssh_arguments
 from tests.unit.adapters.ansible.hosts import host
 
-KNOWN, CONTROL = Path("/state/known_hosts"), Path("/tmp/c")
+KNOWN, DOOR = Path("/state/known_hosts"), Path("/tmp/c/door")
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_the_pinned_key_is_written_as_ssh_looks_it_up(address: str, port: int, l
 
 
 def test_ssh_accepts_the_pinned_key_alone_and_asks_nothing() -> None:
-    words = shlex.split(ssh_arguments(host(), KNOWN, CONTROL))
+    words = shlex.split(ssh_arguments(host(), KNOWN, DOOR))
     assert words[:2] == ["-F", "/dev/null"]
     assert {
         "StrictHostKeyChecking=yes",
@@ -39,16 +39,13 @@ def test_ssh_accepts_the_pinned_key_alone_and_asks_nothing() -> None:
 
 
 def test_an_rsa_host_key_is_asked_for_with_sha2_signatures() -> None:
-    words = shlex.split(ssh_arguments(host(host_key="ssh-rsa QUJD"), KNOWN, CONTROL))
+    words = shlex.split(ssh_arguments(host(host_key="ssh-rsa QUJD"), KNOWN, DOOR))
     assert "HostKeyAlgorithms=rsa-sha2-512,rsa-sha2-256" in words
 
 
 @pytest.mark.parametrize(("user", "become"), [("root", False), ("ops", True)])
 def test_anyone_but_root_uses_sudo(user: str, become: bool) -> None:
-    made = inventory(host(user=user), Path("/k"), "", {})
-    group = made["vgpuctl_hosts"]
-    assert isinstance(group, dict)
-    assert group["hosts"]["gpu-1"]["ansible_become"] is become
+    assert reach_host(host(user=user), Path("/k"), "")["ansible_become"] is become
 
 
 @pytest.mark.fault("F108")
