@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.simulated.run import RunPlan, simulate
+from tests.simulated.run import MIG, RunPlan, simulate
 
 
 def main() -> int:
@@ -16,12 +16,12 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, default=RunPlan().hosts)
     parser.add_argument("--urgent", action="store_true", help="with VMs for which others are stopped")
     parser.add_argument("--pairs", action="store_true", help="VMs have two vGPUs each")
+    parser.add_argument("--mig", action="store_true", help="VMs have vGPUs in GPU instances")
     parser.add_argument("--clocks", action="store_true", help="with wall clocks that jump all the time")
     parser.add_argument("--quiet", action="store_true", help="no event log")
     wanted = parser.parse_args()
-    report = simulate(
-        wanted.seed, RunPlan(hosts=wanted.hosts, urgent=wanted.urgent, clocks=wanted.clocks, pairs=wanted.pairs)
-    )
+    plan = RunPlan(hosts=wanted.hosts, urgent=wanted.urgent, clocks=wanted.clocks, pairs=wanted.pairs)
+    report = simulate(wanted.seed, MIG if wanted.mig else plan)
     if not wanted.quiet:
         print("\n".join(report.log))
     for text in report.broken:

@@ -20,9 +20,13 @@ def make_vgpu(machine: SimulatedMachine, draw: Random) -> str | None:
         kernel.create_mdev(gpu.address, offered[0].name, name)
         machine.foreign.add(name)
         return name
-    free = [function for function in gpu.parents() if function not in kernel.typed]
+    free = [function for function in gpu.parents() if kernel.vgpu_on(function) is None]
     if not free:
         return None
+    if gpu.kind.mediated:
+        kernel.create_mdev(free[0], offered[0].name, name)
+        machine.foreign.add(name)
+        return name
     kernel.write_type(free[0], offered[0].type_id)
     machine.foreign.add(free[0])
     return free[0]

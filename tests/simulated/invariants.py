@@ -11,16 +11,20 @@ I20 (clocks) is that all others hold although the nemesis moves the clocks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.core.claim import Claim
+from orchestrator.core.device import Device, InstancePlace
 from orchestrator.core.host_facts import facts_of
 from orchestrator.core.operation import Operation
 from orchestrator.core.vm import Vm
 from orchestrator.services.fleet_view import Overcommit, capacity_of
+from orchestrator.sim.hardware import GpuKind
+from orchestrator.sim.kernel import SimulatedGpu
 from orchestrator.sim.machine import Effect, SimulatedMachine
 from orchestrator.sim.observing import snapshot_of
+from orchestrator.sim.vgpu_actions import holders
 
 _STOPPING = frozenset({"stop_vm", "restart_vm", "free_vm", "delete_vm"})
 _ADOPTING = frozenset({"AdoptDomain", "ReleaseDomain"})
@@ -72,9 +76,18 @@ def objects_on(machine: SimulatedMachine) -> Iterator[str]:
     """Ledger keys of everything that is there and that no foreigner made."""
     yield from (f"mdev:{uuid}" for uuid in machine.kernel.mdevs if uuid not in machine.foreign)
     yield from (f"vf:{function}" for function in machine.kernel.typed if function not in machine.foreign)
+    yield from (key for gpu in machine.kernel.gpus for key in _instances_on(machine, gpu))
     yield from (f"domain:{uuid}" for uuid in machine.domains if uuid not in machine.foreign)
     yield from (f"volume:{name}" for name in machine.volumes)
     yield from (f"seed:{name}" for name in machine.seeds)
+
+
+def _instances_on(machine: SimulatedMachine, gpu: SimulatedGpu) -> Iterator[str]:
+    """One key for each VM that has a part of a GPU instance. One that a foreigner's vGPU was put into stays with it."""
+    kept = {machine.kernel.inside.get(device) for device in machine.foreign}
+    for number, (_, start) in gpu.instances.items():
+        held = holders(machine, gpu.address, start)
+        yield from held.values() if held or number in kept else (f"gi:{gpu.address}:{start}",)
 
 
 def i3_intent_comes_before_the_effect(view: HostView, _: Memory) -> Iterator[str]:
@@ -144,13 +157,39 @@ def i11_no_more_is_claimed_than_there_is(view: HostView, _: Memory) -> Iterator[
             if claimed > limit:
                 yield f"{claimed} {what} are claimed, there are {limit}"
     devices = [device for claim in view.claims if claim.vm in view.vms for device in view.vms[claim.vm].devices]
-    for address in {device.gpu for device in devices}:
-        gpu = view.machine.gpu_at(address)
-        here = [device.type_name for device in devices if device.gpu == address]
-        for type_name in here:
-            kind = None if gpu is None else gpu.kind.type_named(type_name)
-            if kind is None or len(here) > kind.max_instances:
-                yield f"{len(here)} vGPUs are claimed on {address}, one of them {type_name}"
+    for address in sorted({device.gpu for device in devices}):
+        gpu, here = view.machine.gpu_at(address), [device for device in devices if device.gpu == address]
+        for text in ["there is no such GPU"] if gpu is None else too_much(gpu.kind, here):
+            yield f"{address}: {text}"
+
+
+def too_much(kind: GpuKind, devices: Sequence[Device]) -> Iterator[str]:
+    """By NVIDIA's tables alone. Of a GPU in MIG mode no number of vGPUs says whether they fit: it has GPU instances of
+    several sizes, and some of them hold several vGPUs."""
+    names = Counter(device.type_name for device in devices)
+    most = {name: 0 if (row := kind.type_named(name)) is None else row.max_instances for name in names}
+    instances = {device.instance for device in devices}
+    if None in instances:
+        yield from (f"{len(devices)} vGPUs, one of them {name}" for name in names if len(devices) > most[name])
+        yield from ["vGPUs with and without a GPU instance"] if len(instances) > 1 else []
+        return
+    placed = [place for place in instances if place is not None]
+    taken = Counter(slot for place in placed for slot in _slots(kind, place))
+    yield from (f"memory slot {slot} is in {number} GPU instances" for slot, number in taken.items() if number > 1)
+    most = {row.name: row.max_instances for row in kind.profiles}
+    profiles = Counter(place.profile for place in placed)
+    yield from (f"{number} GPU instances are {name}" for name, number in profiles.items() if number > most.get(name, 0))
+    for place in placed:
+        inside = {device.type_name for device in devices if device.instance == place}
+        number = sum(device.instance == place for device in devices)
+        if len(inside) > 1 or number > min(map(kind.per_instance, inside)):
+            yield f"{number} vGPUs of {sorted(inside)} are in {place}"
+
+
+def _slots(kind: GpuKind, place: InstancePlace) -> Iterator[int]:
+    """Memory slots of a GPU instance; one that is in no table takes slot -1 twice."""
+    row = next((row for row in kind.profiles if row.name == place.profile and place.start in row.starts), None)
+    yield from (-1, -1) if row is None else range(place.start, place.start + row.size)
 
 
 def i19_only_a_wish_stops_a_running_vm(view: HostView, _: Memory) -> Iterator[str]:

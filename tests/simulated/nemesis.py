@@ -48,6 +48,8 @@ class Nemesis:
         self._pause_weight, self._slow_weight = (12.0, 8.0) if pauses else (1.0, 0.5)
         self.by_hand: list[tuple[str, str]] = []
         """(address, name) of the domains that somebody else made."""
+        self.made_on: set[str] = set()
+        """Addresses of hosts where somebody else made a vGPU, be it gone by now."""
 
     def strike(self, address: str) -> None:
         """One fault, at that host or at the controller."""
@@ -132,6 +134,7 @@ class Nemesis:
 
     def _foreign_device(self, address: str) -> None:
         device = make_vgpu(self._fleet.machine(address), self._random)
+        self.made_on.add(address)
         self._schedule.note(f"{address} somebody else made {device}")
 
     def _foreign_domain(self, address: str) -> None:
@@ -141,6 +144,7 @@ class Nemesis:
         """Somebody runs a domain with a vGPU there; users may take it over."""
         name = f"hand{len(self.by_hand)}"
         if make_domain(self._fleet.machine(address), name, self._random):
+            self.made_on.add(address)
             self.by_hand.append((address, name))
             self._schedule.note(f"{address} somebody else runs {name}")
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from orchestrator.adapters.store.database import SqlStore
@@ -44,6 +44,12 @@ _PAIRS = tuple(
 )
 _IN_PAIRS = (*(one.name for one in _PAIRS), "l40s-2x48q")
 _MODELS = ("Tesla T4", "L40S")
+_RTX = "NVIDIA RTX Pro 6000 Blackwell DC"
+_IN_INSTANCES = (
+    "GRID A100D-1-10C", "GRID A100D-2-20C", "GRID A100D-3-40C", "GRID A100D-20C",
+    f"{_RTX}-1-8Q", f"{_RTX}-1-12Q", f"{_RTX}-1-24Q", f"{_RTX}-2-48Q", f"{_RTX}-24Q",
+)  # fmt: skip
+_MIG_MODELS = ("A100 PCIe 80GB", "RTX PRO 6000 Blackwell Server Edition")
 _SETTLE_ROUNDS = 12
 _ROUND_S = 900.0
 _OBSERVE_EVERY_S = 30.0
@@ -59,6 +65,7 @@ _OBSERVED_AT_ONCE = 8
 class RunPlan:
     """How large a run is. ``definitions`` and ``fenced``: see controller.Surroundings.
     ``alone``: nobody else makes domains, and no lease ends, so that what is left happens more often.
+    ``mig``: GPUs have vGPUs in GPU instances, alone or several in one, as typed functions and as mediated devices.
     ``urgent``: users also ask for VMs for which others are stopped. ``pairs``: VMs have two vGPUs each.
     All the time wall clocks jump (``clocks``), controllers are stopped and connections are slow (``pauses``)."""
 
@@ -71,8 +78,13 @@ class RunPlan:
     alone: bool = False
     urgent: bool = False
     pairs: bool = False
+    mig: bool = False
     clocks: bool = False
     pauses: bool = False
+
+
+MIG = RunPlan(mig=True, alone=True, hosts=4, requests=60, faults=14, seconds=240.0)
+"""Enough VMs for the GPUs to be full."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +153,7 @@ class Run:
             self.schedule, self._fleet, self, alone=plan.alone, clocks=plan.clocks, pauses=plan.pauses
         )
         by_hand = None if plan.alone else self._nemesis.by_hand
-        profiles = _IN_PAIRS if plan.pairs else _PROFILES
+        profiles = _IN_PAIRS if plan.pairs else _IN_INSTANCES if plan.mig else _PROFILES
         self._users = Users(self.schedule, vms, profiles, spare, by_hand, urgent=plan.urgent)
         self._controllers: list[Controller] = []
         self._striking = True
@@ -150,7 +162,8 @@ class Run:
 
     def _build(self) -> tuple[str, ...]:
         """Enrolled hosts and one that is not; its name."""
-        kinds = [gpu_kind(shipped(), model) for model in _MODELS]
+        kinds = [gpu_kind(shipped(), model) for model in (_MIG_MODELS if self._plan.mig else _MODELS)]
+        kinds += [replace(kind, mediated=True) for kind in kinds] if self._plan.mig else []
         ready = []
         for number in range(self._plan.hosts + 1):
             name = f"h{number}"
@@ -360,7 +373,7 @@ class Run:
         found += [*i4_every_operation_has_ended(operations), *i5_a_request_made_twice_made_one_vm(views)]
         for view in views:
             found += host_is_as_wanted(view, f"{view.host}.test" in self._disturbed)
-        with_foreign = {view.host for view in views if view.machine.foreign}
+        with_foreign = {self._names[one] for one in self._nemesis.made_on}
         disturbed = {self._names[one] for one in self._disturbed}
         found += nothing_is_found_where_nothing_differs(standing, disturbed, with_foreign)
         found += i20_leases_that_are_over_have_ended(views, EPOCH_S + self._observed_at)

@@ -5,8 +5,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.simulated.run import Report, RunPlan, simulate
+from orchestrator.catalogue.catalogue import shipped
+from orchestrator.core.device import Device
+from orchestrator.sim.hardware import gpu_kind
+from tests.simulated.invariants import too_much
+from tests.simulated.run import MIG, Report, RunPlan, simulate
 
+DC = "NVIDIA RTX Pro 6000 Blackwell DC"
+RTX = "RTX PRO 6000 Blackwell Server Edition"
 SHARE = 10
 SHARES = 19
 SHARES_AT_ONCE = 4
@@ -18,6 +24,8 @@ URGENT = range(2000, 2008)
 TWICE = range(4000, 4008)
 CLOCKS = range(3000, 3040)
 CLOCKS_AT_ONCE = 6
+IN_INSTANCES = range(5000, 5040)
+IN_INSTANCES_AT_ONCE = 5
 JUMPING = RunPlan(clocks=True)
 PAIRS = RunPlan(pairs=True)
 SCARCE = RunPlan(hosts=2, urgent=True)
@@ -54,6 +62,39 @@ def test_vms_with_two_vgpus_settle_too() -> None:
 @sampled("seed", CLOCKS, CLOCKS_AT_ONCE)
 def test_wall_clocks_that_jump_and_differ_decide_nothing(seed: int) -> None:
     check(simulate(seed, JUMPING), f"--seed {seed} --clocks")
+
+
+@sampled("seed", IN_INSTANCES, IN_INSTANCES_AT_ONCE)
+def test_vms_in_gpu_instances_settle_too(seed: int) -> None:
+    """Alone in one or sharing it, typed and mediated. The number of vGPUs on such a GPU says nothing: three
+    A100D-1-10C fit beside an A100D-2-20C, of which alone there are three, and three DC-1-8Q share one instance
+    beside three DC-1-24Q, of which alone there are four. What counts is where they lie."""
+    report = simulate(seed, MIG)
+    check(report, f"--seed {seed} --mig")
+    assert any(" create_vm " in line and line.endswith("done") for line in report.log)
+
+
+@pytest.mark.parametrize(("model", "starts_of", "broken"), [
+    ("A100 PCIe 80GB", {"GRID A100D-2-20C": [0], "GRID A100D-1-10C": [2, 3, 4]}, ""),
+    ("A100 PCIe 80GB", {"GRID A100D-2-20C": [0], "GRID A100D-1-10C": [1]}, "memory slot 1 is in 2"),
+    ("A100 PCIe 80GB", {"GRID A100D-1-10C": [0, 0]}, "2 vGPUs of"),
+    (RTX, {f"{DC}-1-24Q": [0, 3, 6], f"{DC}-1-8Q": [9] * 3}, ""),
+    (RTX, {f"{DC}-1-8Q": [9] * 4}, "4 vGPUs of"),
+    (RTX, {f"{DC}-1-8Q": [9], f"{DC}-1-12Q": [9]}, "2 vGPUs of"),
+    (RTX, {f"{DC}-24Q": [None] * 5}, "5 vGPUs"),
+])  # fmt: skip
+def test_what_is_too_much_for_a_gpu_is_told_by_where_its_vgpus_lie(
+    model: str, starts_of: dict[str, list[int | None]], broken: str
+) -> None:
+    kind = gpu_kind(shipped(), model)
+    devices = [
+        Device(
+            kind="mdev", gpu="g", parent="g", type_name=name, name="d", gi_profile=kind.profile_of(name), gi_start=start
+        )
+        for name, starts in starts_of.items()
+        for start in starts
+    ]
+    assert [text[: len(broken)] for text in too_much(kind, devices)] == ([broken] if broken else [])
 
 
 @sampled("seed", LARGE, LARGE_AT_ONCE)
