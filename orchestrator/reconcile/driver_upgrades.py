@@ -183,10 +183,7 @@ class _Work:
         return self._failed(one, "what became of its driver is not known any more")
 
     def _refill(self, one: HostUpgrade, outcome: HostPhase, why: str) -> HostUpgrade:
-        """VMs that could not be stopped are left to a person."""
-        vms = (self._tx.vms.find_id(name) for name in one.vms)
-        kept = tuple(vm.id for vm in vms if vm is not None and not self._is_stuck(vm))
-        return replace(one, phase="refilling", outcome=outcome, why=why, vms=kept, tries=())
+        return replace(one, phase="refilling", outcome=outcome, why=why, tries=())
 
     def _refilled(self, one: HostUpgrade) -> HostUpgrade:
         """Each VM that is wanted running, as its users have said last, runs."""

@@ -242,3 +242,13 @@ def test_a_vm_that_is_restarted_is_not_said_to_stop(plane: ControlPlane) -> None
     assert caught.value.code == "vm.busy"
     plane.engine.drain()
     assert state(plane) == "running"
+
+
+def test_a_vm_whose_stop_gets_stuck_half_way_makes_its_host_fail_with_its_old_driver(plane: ControlPlane) -> None:
+    plane.hosts.strike = lambda _, moment, name: (
+        Fatal("test.stubborn", "it does not go") if (moment, name) == ("before", "RemoveMdev") else None
+    )
+    upgrade = upgraded(plane, hosts=(T4_HOST,))
+    assert phases(upgrade) == {T4_HOST: "failed"}
+    assert upgrade.host(T4_HOST).why == "VM default/train did not start again; VM default/train is stuck"
+    assert plane.machine(T4_HOST).driver_version == OLD

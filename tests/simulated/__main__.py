@@ -7,6 +7,7 @@ import argparse
 import sys
 
 from tests.simulated.run import MIG, RunPlan, simulate
+from tests.simulated.upgrades import simulate_upgrade
 
 
 def main() -> int:
@@ -17,11 +18,12 @@ def main() -> int:
     parser.add_argument("--urgent", action="store_true", help="with VMs for which others are stopped")
     parser.add_argument("--pairs", action="store_true", help="VMs have two vGPUs each")
     parser.add_argument("--mig", action="store_true", help="VMs have vGPUs in GPU instances")
+    parser.add_argument("--upgrade", action="store_true", help="in the middle of a rolling driver upgrade")
     parser.add_argument("--clocks", action="store_true", help="with wall clocks that jump all the time")
     parser.add_argument("--quiet", action="store_true", help="no event log")
     wanted = parser.parse_args()
     plan = RunPlan(hosts=wanted.hosts, urgent=wanted.urgent, clocks=wanted.clocks, pairs=wanted.pairs)
-    report = simulate(wanted.seed, MIG if wanted.mig else plan)
+    report = simulate_upgrade(wanted.seed) if wanted.upgrade else simulate(wanted.seed, MIG if wanted.mig else plan)
     if not wanted.quiet:
         print("\n".join(report.log))
     for text in report.broken:

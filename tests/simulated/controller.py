@@ -13,6 +13,7 @@ from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
 from orchestrator.operations.step import Definition
+from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
 from orchestrator.reconcile.guests import ROUND_S, BootingGuests
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.services.fleet_view import Overcommit
@@ -22,7 +23,7 @@ from orchestrator.services.tenancy.tenancy import tenancy
 from orchestrator.settings import Settings
 from orchestrator.sim.guests import SimulatedGuests
 from orchestrator.sim.in_memory import InMemoryImages, scan
-from orchestrator.use_cases import Services, Site, reconciler_of, services_of
+from orchestrator.use_cases import Services, Site, keeper_of, reconciler_of, services_of
 from tests.simulated.engine import SimEngine
 from tests.simulated.link import SimLink
 from tests.simulated.network import FaultyFleet
@@ -63,6 +64,7 @@ class Controller:
     services: Services
     reconciler: Reconciler
     guests: GuestRounds
+    keeper: DriverUpgradeKeeper
 
 
 class GuestRounds:
@@ -113,8 +115,10 @@ def start(around: Surroundings, name: str) -> Controller:
         if observer.is_untrue(host, subject):
             observer.observe(host)
         guests.begin()
+        keeper.round()
 
     engine = SimEngine(schedule, process, store, runner, afterwards)
+    keeper = keeper_of(world, engine)
     booting = BootingGuests(store, link, clock, engine, limit_s=world.limits.guest_seen)
     guests = GuestRounds(schedule, process, clock, booting)
     settings = Settings.model_construct()
@@ -122,5 +126,11 @@ def start(around: Surroundings, name: str) -> Controller:
     site = Site(key=_KEY, tenancy=tenancy(store, clock, owner_uid=os.geteuid(), key=_KEY), overcommit=Overcommit())
     services = services_of(world, engine, reconciler, HostInspection(scan), site)
     return Controller(
-        process=process, clock=clock, engine=engine, services=services, reconciler=reconciler, guests=guests
+        process=process,
+        clock=clock,
+        engine=engine,
+        services=services,
+        reconciler=reconciler,
+        guests=guests,
+        keeper=keeper,
     )

@@ -35,7 +35,7 @@ from tests.simulated.settled import (
     nothing_is_found_where_nothing_differs,
 )
 from tests.simulated.small_ports import EPOCH_S
-from tests.simulated.workload import TENANT, Users
+from tests.simulated.workload import IN_INSTANCES, TENANT, Users
 
 _PROFILES = ("GRID T4-2Q", "GRID T4-4Q", "GRID T4-8Q", "NVIDIA L40S-12Q", "NVIDIA L40S-24Q")
 _PAIRS = tuple(
@@ -44,11 +44,6 @@ _PAIRS = tuple(
 )
 _IN_PAIRS = (*(one.name for one in _PAIRS), "l40s-2x48q")
 _MODELS = ("Tesla T4", "L40S")
-_RTX = "NVIDIA RTX Pro 6000 Blackwell DC"
-_IN_INSTANCES = (
-    "GRID A100D-1-10C", "GRID A100D-2-20C", "GRID A100D-3-40C", "GRID A100D-20C",
-    f"{_RTX}-1-8Q", f"{_RTX}-1-12Q", f"{_RTX}-1-24Q", f"{_RTX}-2-48Q", f"{_RTX}-24Q",
-)  # fmt: skip
 _MIG_MODELS = ("A100 PCIe 80GB", "RTX PRO 6000 Blackwell Server Edition")
 _SETTLE_ROUNDS = 12
 _ROUND_S = 900.0
@@ -104,8 +99,13 @@ class Broken(Exception):
 
 def simulate(seed: int, plan: RunPlan | None = None) -> Report:
     """The same report for the same arguments, always."""
+    return report_of(seed, plan or RunPlan(), Run)
+
+
+def report_of(seed: int, plan: RunPlan, kind: Callable[[int, RunPlan, SqlStore], Run]) -> Report:
+    """Of a run of that kind."""
     with fresh_database() as store:
-        run = Run(seed, plan or RunPlan(), store)
+        run = kind(seed, plan, store)
         try:
             run.play()
         except Broken as error:
@@ -153,7 +153,7 @@ class Run:
             self.schedule, self._fleet, self, alone=plan.alone, clocks=plan.clocks, pauses=plan.pauses
         )
         by_hand = None if plan.alone else self._nemesis.by_hand
-        profiles = _IN_PAIRS if plan.pairs else _IN_INSTANCES if plan.mig else _PROFILES
+        profiles = _IN_PAIRS if plan.pairs else IN_INSTANCES if plan.mig else _PROFILES
         self._users = Users(self.schedule, vms, profiles, spare, by_hand, urgent=plan.urgent)
         self._controllers: list[Controller] = []
         self._striking = True

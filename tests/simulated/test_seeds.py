@@ -10,6 +10,7 @@ from orchestrator.core.device import Device
 from orchestrator.sim.hardware import gpu_kind
 from tests.simulated.invariants import too_much
 from tests.simulated.run import MIG, Report, RunPlan, simulate
+from tests.simulated.upgrades import simulate_upgrade
 
 DC = "NVIDIA RTX Pro 6000 Blackwell DC"
 RTX = "RTX PRO 6000 Blackwell Server Edition"
@@ -26,6 +27,8 @@ CLOCKS = range(3000, 3040)
 CLOCKS_AT_ONCE = 6
 IN_INSTANCES = range(5000, 5040)
 IN_INSTANCES_AT_ONCE = 5
+UPGRADES = range(6000, 6060)
+UPGRADES_AT_ONCE = 8
 JUMPING = RunPlan(clocks=True)
 PAIRS = RunPlan(pairs=True)
 SCARCE = RunPlan(hosts=2, urgent=True)
@@ -72,6 +75,14 @@ def test_vms_in_gpu_instances_settle_too(seed: int) -> None:
     report = simulate(seed, MIG)
     check(report, f"--seed {seed} --mig")
     assert any(" create_vm " in line and line.endswith("done") for line in report.log)
+
+
+@pytest.mark.fault("F103", "F115")
+@sampled("seed", UPGRADES, UPGRADES_AT_ONCE)
+def test_an_upgrade_of_drivers_gives_each_user_back_what_he_wants(seed: int) -> None:
+    report = simulate_upgrade(seed)
+    check(report, f"--seed {seed} --upgrade")
+    assert any(line.endswith("upgrade: begun") for line in report.log)
 
 
 @pytest.mark.parametrize(("model", "starts_of", "broken"), [

@@ -19,6 +19,13 @@ TENANT = "default"
 IMAGE = "guest"
 SECRET = "planted-secret"
 
+_RTX = "NVIDIA RTX Pro 6000 Blackwell DC"
+IN_INSTANCES = (
+    "GRID A100D-1-10C", "GRID A100D-2-20C", "GRID A100D-3-40C", "GRID A100D-20C",
+    f"{_RTX}-1-8Q", f"{_RTX}-1-12Q", f"{_RTX}-1-24Q", f"{_RTX}-2-48Q", f"{_RTX}-24Q",
+)  # fmt: skip
+"""Profiles of an A100 and an RTX PRO 6000 in MIG mode, and of each in time slices."""
+
 _OF_OTHERS = 0.2
 """How often a request is about a domain that somebody else made."""
 _URGENT = {"urgent0": "GRID T4-16Q", "urgent1": "GRID T4-16Q", "urgent2": "NVIDIA L40S-48Q"}

@@ -192,7 +192,7 @@ def _finish(upgrade: Json, output: Format, *, wait: bool) -> None:
 
 
 def details(upgrade: Mapping[str, Any]) -> list[str]:
-    """An upgrade for people; those that wait for their turn alone are counted."""
+    """An upgrade for people."""
     counts = Counter(one["phase"] for one in upgrade["hosts"])
     pairs = [
         ("to", shown(upgrade["version"])),
@@ -206,8 +206,7 @@ def details(upgrade: Mapping[str, Any]) -> list[str]:
     if upgrade["window"] is not None:
         closed = "open now" if upgrade["opens_at"] is None else f"opens {show_time(upgrade['opens_at'])}"
         pairs.append(("window", f"{shown(upgrade['window'])} UTC each day, {closed}"))
-    rows = [one for one in upgrade["hosts"] if one["phase"] != "waiting" or one["waits_for"]]
-    return [*render_details(pairs), *(["", *render_table(rows, COLUMNS, width())] if rows else [])]
+    return [*render_details(pairs), "", *render_table(upgrade["hosts"], COLUMNS, width())]
 
 
 def _shown(upgrade: Json, output: Format) -> None:
