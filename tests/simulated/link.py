@@ -65,9 +65,9 @@ class SimLink(MachineLink):
         answer: object
         machine.now = self._schedule.time
         try:
-            if _used_up(faults, "repeat"):
-                work(machine)
             answer = (work(machine),)
+            if _used_up(faults, "repeat"):
+                work(machine)  # of two answers to one request the first counts
             said = "done"
         except VgpuctlError as error:
             answer, said = error, error.code
