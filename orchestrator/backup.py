@@ -8,6 +8,7 @@ Hosts obey the restored control plane and no longer the one whose database was l
 from __future__ import annotations
 
 import argparse
+import lzma
 import os
 import sys
 import tarfile
@@ -27,6 +28,7 @@ from orchestrator.adapters.state.lock import ExecutorLock
 from orchestrator.adapters.state.own import AuditHead, KnownCount
 from orchestrator.adapters.store.backup import copy_database, url_of
 from orchestrator.adapters.store.database import SqlStore
+from orchestrator.adapters.store.secret_box import SecretBox
 from orchestrator.client.location import state_directory
 from orchestrator.core.driver_upgrade import paused
 from orchestrator.core.errors import Conflict, InvalidInput, Unknown, VgpuctlError, error_to_dict
@@ -39,6 +41,8 @@ from orchestrator.settings import load_settings
 
 DATABASE: Final = "vgpuctl.sqlite"
 _BESIDE: Final = ("secrets", "config.yaml")
+_MAX_MEMBERS: Final = 100_000
+_MAX_UNPACKED_BYTES: Final = 64 * 1024**3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,13 +111,7 @@ def restore(state: Path, file: Path, now: float, identity: Path | None = None) -
     :raises Conflict: ``backup.state_in_use``; :raises InvalidInput: ``backup.unreadable``, ``backup.encrypted``,
         ``backup.identity_invalid``, ``backup.other_identity``
     """
-    if (state / DATABASE).exists():
-        raise Conflict(
-            "backup.state_in_use",
-            f"{state} holds a database already",
-            hint="stop its server and move the directory away first, or set VGPUCTL_STATE to a new one",
-        )
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make_ready(state)
     with tempfile.TemporaryDirectory(dir=state) as directory:
         unpacked = Path(directory)
         try:
@@ -122,8 +120,8 @@ def restore(state: Path, file: Path, now: float, identity: Path | None = None) -
                 _plain(raw, identity, unpacked) as plain,
                 tarfile.open(fileobj=plain) as archive,
             ):
-                archive.extractall(unpacked, filter="data")
-        except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
+                archive.extractall(unpacked, members=_bounded(archive), filter="data")
+        except (OSError, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError) as error:
             why = "is no backup of vgpuctl"
             if isinstance(error, OSError) and error.errno is not None:
                 why = f"cannot be read: {why_unreadable(error)}"
@@ -133,13 +131,68 @@ def restore(state: Path, file: Path, now: float, identity: Path | None = None) -
                 details=str(error),
                 hint="name the file that 'vgpuctl server backup' wrote",
             ) from error
-        if not (unpacked / DATABASE).is_file():
-            raise InvalidInput("backup.unreadable", f"{file} is no backup of vgpuctl", hint="'server backup' makes one")
+        _check_whole(file, unpacked)
         restored = _settle(unpacked, now)
         for name in (*_BESIDE, DATABASE):  # the database last: it says that the state is whole
             if (unpacked / name).exists():
                 (unpacked / name).rename(state / name)
     return restored
+
+
+def _make_ready(state: Path) -> None:
+    """:raises Conflict: ``backup.state_in_use``; :raises InvalidInput: ``backup.state_unusable``"""
+    for name in (DATABASE, "secrets"):
+        if os.path.lexists(state / name):
+            raise Conflict(
+                "backup.state_in_use",
+                f"{state} holds {'a database' if name == DATABASE else name} already",
+                hint="stop its server and move the directory away first, or set VGPUCTL_STATE to a new one",
+            )
+    hint = "set VGPUCTL_STATE to a directory that is yours alone (chmod go-w), or to a new one"
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mode = state.stat().st_mode
+    except OSError as error:
+        raise InvalidInput(
+            "backup.state_unusable", f"{state} {why_unwritable(error)}", hint=hint, details=str(error)
+        ) from error
+    if mode & 0o022:
+        raise InvalidInput("backup.state_unusable", f"others may write to {state}", hint=hint)
+
+
+def _bounded(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """What is unpacked is bounded in all, whatever the archive says.
+
+    :raises TarError:"""
+    size = 0
+    for number, member in enumerate(archive):
+        size += member.size
+        if number >= _MAX_MEMBERS or size > _MAX_UNPACKED_BYTES:
+            raise tarfile.TarError("it holds more than any backup")
+        yield member
+
+
+def _check_whole(file: Path, unpacked: Path) -> None:
+    """A database that has something in it, and the key that its secrets are read with.
+
+    :raises InvalidInput: ``backup.unreadable``"""
+    database, key = unpacked / DATABASE, unpacked / "secrets" / "database_key"
+    why = None
+    if not database.is_file():
+        why = "is no backup of vgpuctl"
+    elif not database.stat().st_size:
+        why = "holds an empty database"
+    elif not key.is_file():
+        why = "holds no key of its database (secrets/database_key)"
+    else:
+        try:
+            SecretBox(key.read_bytes())
+        except ValueError:
+            why = "holds a key of its database that is none (secrets/database_key)"
+    if why is not None:
+        raise InvalidInput(
+            "backup.unreadable", f"{file} {why}", hint="name the file that 'vgpuctl server backup' wrote"
+        )
 
 
 @contextmanager
