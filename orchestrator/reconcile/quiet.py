@@ -43,6 +43,10 @@ def spread(hosts: Sequence[Standing], quiet: Container[str]) -> tuple[Standing, 
     return tuple(one for _, one in sorted(places, key=itemgetter(0)))
 
 
+def _nothing_new(_host: str) -> None:
+    """What is stored is what the host shows."""
+
+
 class QuietHosts:
     """What is kept from one round to the next."""
 
@@ -74,14 +78,19 @@ class QuietHosts:
         names = frozenset(quiet) - restless - self._observer.missed()
         return spread(hosts, names), names
 
-    def look(self, standing: Standing, digest: str, otherwise: Callable[[str, Callable[[str], object]], None]) -> None:
-        """``otherwise`` is given the host's name and what stores what it shows, when that has this digest no more."""
+    def look(
+        self, standing: Standing, digest: str, otherwise: Callable[[str, Callable[[str], object]], None], *, asked: bool
+    ) -> None:
+        """``otherwise`` is given the host's name and what stores what it shows, when that has this digest no more, or
+        somebody wants to know (``asked``): what is wanted is compared anew then."""
         found = self._observer.look(standing, digest, self._turn or 0)
         if not isinstance(found, SeenAgain):
             otherwise(standing.host.name, lambda name: self._observer.keep(name, found))
         elif abs(found.at - (standing.last_seen_at or 0.0)) >= WRITTEN_AFTER_S:
             with self._lock:
                 self._seen.append(found)
+        if asked and isinstance(found, SeenAgain):
+            otherwise(standing.host.name, _nothing_new)
 
     def keep(self) -> None:
         """Write down when the hosts were seen that look as before, where that is due."""

@@ -138,7 +138,7 @@ class Reconciler:
             return
         with self._alone(name) as free:
             if free:
-                self._quiet.look(standing, digest, otherwise=self._judge)
+                self._quiet.look(standing, digest, otherwise=self._judge, asked=asked)
             elif asked:
                 self.observe(name)
 

@@ -10,7 +10,7 @@ from sqlalchemy import delete, insert, select, update
 
 from orchestrator.adapters.store.rows import driver_bundle_of, driver_lock_of, driver_upgrade_of
 from orchestrator.adapters.store.statements import Statements, kept
-from orchestrator.adapters.store.tables import driver_bundles, driver_lock, driver_upgrades
+from orchestrator.adapters.store.tables import driver_bundles, driver_lock, driver_upgrades, looks
 from orchestrator.core.driver_bundle import DriverBundle
 from orchestrator.core.driver_lock import DriverLock
 from orchestrator.core.driver_upgrade import DriverUpgrade, is_over
@@ -48,7 +48,8 @@ class SqlDriverLocks:
         return None if document is None else driver_lock_of(document)
 
     def put(self, lock: DriverLock) -> None:
-        """In the place of the one that was there."""
+        """In the place of the one that was there. All hosts are compared anew with what is wanted."""
+        self._db.execute(update(looks).values(judged=None))
         self._db.execute(delete(driver_lock))
         self._db.execute(insert(driver_lock).values(id=1, document=asdict(lock)))
 

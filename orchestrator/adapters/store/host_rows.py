@@ -152,12 +152,14 @@ class SqlHosts:
         return {row.name: row.last_seen_at for row in self._db.execute(_SILENT)}
 
     def update(self, host: Host) -> None:
-        """Everything but the list of managed GPUs, their layouts, and the CPUs that are kept."""
+        """Everything but the list of managed GPUs, their layouts, and the CPUs that are kept. What findings depend on
+        (its labels, whether it may be unconfined) has it compared anew."""
         overcommit = (host.vcpu_overcommit, host.memory_overcommit)
         values = host_values(host)
         seen = (host.state, host.cordoned, *overcommit, host.allow_unconfined, values["labels"], values["rdma_nics"])
         if self._db.execute(_PLACEMENT, {"host": host.name}).one_or_none() != seen:
             self._usage.touch(host.name)
+            self._db.execute(_SAME, {"its_host": host.name, "judged": None})
         del values["pinnable_cpus"]
         self._db.execute(_CHANGE, {"its_name": host.name, **values})
 

@@ -104,11 +104,6 @@ class SqlLooks:
         """Whether placement's picture of the host has devices of the VM."""
         return self._db.execute(_SHOWS, {"of_host": host, "its_vm": vm_id}).one_or_none() is not None
 
-    def judge_anew(self, tenant: str) -> None:
-        """The hosts that VMs of the tenant are on: what is wanted there has changed."""
-        there = select(vms.c.host).where(vms.c.tenant == tenant)
-        self._db.execute(update(looks).where(looks.c.host.in_(there)).values(judged=None))
-
     def judge_host_anew(self, host: str) -> None:
         """What is wanted there has changed."""
         self._db.execute(_JUDGE_ANEW, {"of_host": host})

@@ -9,7 +9,17 @@ from typing import Final
 from sqlalchemy import bindparam, delete, insert, select, update
 
 from orchestrator.adapters.store.statements import Statements, kept
-from orchestrator.adapters.store.tables import members, policies, quotas, request_keys, tenant_usage, tenants, tokens
+from orchestrator.adapters.store.tables import (
+    looks,
+    members,
+    policies,
+    quotas,
+    request_keys,
+    tenant_usage,
+    tenants,
+    tokens,
+    vms,
+)
 from orchestrator.adapters.store.tenant_usage_rows import SqlTenantUsage
 from orchestrator.core.isolation import DEFAULT_ISOLATION, Isolation
 from orchestrator.core.lease import TenantPolicy
@@ -141,7 +151,9 @@ class SqlPolicies:
         return {row.tenant: row.leave for row in self._db.execute(_LEAVING) if row.leave is not None}
 
     def put(self, tenant: str, policy: TenantPolicy) -> None:
-        """Replaces the one there was."""
+        """Replaces the one there was. Hosts that VMs of the tenant are on are compared anew with what is wanted."""
+        there = select(vms.c.host).where(vms.c.tenant == tenant)
+        self._db.execute(update(looks).where(looks.c.host.in_(there)).values(judged=None))
         self._db.execute(delete(policies).where(policies.c.tenant == tenant))
         self._db.execute(insert(policies).values(tenant=tenant, document=asdict(policy)))
 

@@ -51,9 +51,6 @@ class Looks(Protocol):
     def judge(self, host: str) -> None:
         """It is now, in this transaction."""
 
-    def judge_anew(self, tenant: str) -> None:
-        """The hosts that VMs of the tenant are on: what is wanted there has changed."""
-
     def judge_host_anew(self, host: str) -> None:
         """What is wanted there has changed."""
 

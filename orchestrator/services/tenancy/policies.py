@@ -47,8 +47,6 @@ class PolicyService:
             known_tenant(tx, tenant)
             policy = changed_policy(tx.policies.get(tenant), values)
             tx.policies.put(tenant, policy)
-            if "isolation" in values:
-                tx.looks.judge_anew(tenant)
             action = "set_policy " + ", ".join(f"{name}={value}" for name, value in sorted(values.items()))
             tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=tenant, outcome="done")
         return policy
