@@ -60,7 +60,9 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
         paths.ledger, site=config.site, epoch=config.epoch, boot_id=booted, found=holds_files(paths), cards=nvml.cards
     )
     storage = Storage(paths, ledger)
-    domains, networks = Domains(libvirt, ledger, timing), LibvirtNetworks(libvirt, ledger, HostBridges(paths))
+    bridges = HostBridges(paths)
+    domains = Domains(libvirt, ledger, timing, is_plugged=bridges.is_plugged)
+    networks = LibvirtNetworks(libvirt, ledger, bridges)
     mig = NvmlMig(nvml)
     files = DeviceFiles(paths, ledger, timing, nvml.type_names)
     kinds = kinds_of(files, mig, nvml)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hardware addresses of a card's virtual functions, set on the card itself: iproute2's ``ip link set DEV vf N``."""
+"""Interfaces of the host, by iproute2: the addresses of a card's virtual functions, and ports of bridges."""
 
 from __future__ import annotations
 
@@ -42,6 +42,18 @@ class IpLinks:
         if code != 0:  # some drivers set addresses and check nothing
             code, output = _ip(*wanted)
         return None if code == 0 else " ".join(output.split())[:200]
+
+
+def plug(interface: str, bridge: str, *, isolated: bool) -> str | None:
+    """Make a VM's interface a port of a bridge, as libvirt does when the VM starts; what was against it, None: it is
+    one. It is down until it is kept apart from others."""
+    steps = [("down",), ("master", bridge)]
+    steps += [("type", "bridge_slave", "isolated", "on")] if isolated else []
+    for step in (*steps, ("up",)):
+        code, output = _ip("link", "set", "dev", interface, *step)
+        if code != 0:
+            return " ".join(output.split())[:200]
+    return None
 
 
 def _ip(*words: str) -> tuple[int, str]:

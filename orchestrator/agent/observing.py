@@ -110,4 +110,5 @@ class Observer:
             nics=self.nics.observe(),
             dcgm_version=self.dcgm.version(),
             sessions_full=self.sessions.full(),
+            restoring=self.wanted.is_restoring(),
         )

@@ -8,6 +8,7 @@ turn comes, so an action that arrives first decides, and one that arrives later 
 
 from __future__ import annotations
 
+import logging
 import threading
 
 from orchestrator.agent.attachments.kind import Handlers
@@ -18,6 +19,7 @@ from orchestrator.core.errors import NotFound, VgpuctlError, WorldError
 from orchestrator.core.host_actions import EnableVirtualFunctions, HostAction, SetMigMode, StartDomain
 from orchestrator.core.mig_layout import KEEPER
 
+log = logging.getLogger(__name__)
 _PAUSES = (1, 2, 4, 8, 15, 30, 30, 60, 60, 60, 60, 60)
 """Seconds between tries: libvirt and NVIDIA's driver may take minutes after a boot."""
 _IN_USE = frozenset({"gpu.in_use", "nic.in_use", "vgpu.in_use"})
@@ -57,6 +59,7 @@ class Restorer:
             return
         modes, gpus, vms = self._wanted.modes(), self._wanted.functions(), self._wanted.vms()
         layouts = self._wanted.layouts()
+        log.warning("the host was booted: %d VMs that ran are started again", len(vms))
         for pause in (*_PAUSES, 0):
             modes = tuple(mode for mode in modes if not self._in_mode(mode))  # before the functions: it has them off
             gpus = tuple(gpu for gpu in gpus if not self._functions_on(gpu))
@@ -68,6 +71,7 @@ class Restorer:
                 break
             self._pause(pause)
         self._wanted.restored()
+        log.warning("what ran before the boot was restored, but for %d VMs", len(vms))
 
     def _pause(self, seconds: int) -> None:
         for _ in range(seconds):

@@ -100,6 +100,12 @@ class RestoreList:
                 self._file.set_meta(_BOOT, self._boot_id)
         return before not in {None, self._boot_id}
 
+    def is_restoring(self) -> bool:
+        """Whether what is wanted is still being brought back after a boot."""
+        with self._file.read():
+            before = self._file.meta(_BOOT)
+        return bool(self._boot_id) and before not in {None, self._boot_id}
+
     def restored(self) -> None:
         """All that can be there again is there."""
         with self._file.write():

@@ -938,6 +938,7 @@ class Finding(TypedDict):
             "settle_ledger",
             "upgrade_agent",
             "accept_gpus",
+            "mend_host",
         ]
         | None
     )

@@ -49,6 +49,7 @@ KINDS = frozenset(
         "delete_lost_vm",
         "delete_vm",
         "free_vm",
+        "mend_host",
         "preempt_for_vm",
         "provision_host",
         "provision_vm",

@@ -166,6 +166,8 @@ class DomainSnapshot:
     """On which of the host's CPUs its vCPUs run, as ``CpuPlace.affinity`` has it; none: on any. None: not told."""
     memory_words: str | None = None
     """What its memory is made of and where it is, as ``CpuPlace.memory_words`` has it. None: not told."""
+    cut_off: tuple[str, ...] = ()
+    """Networks that it is defined to be on while its interfaces are plugged into nothing."""
 
     @property
     def active(self) -> bool:
@@ -237,6 +239,8 @@ class HostSnapshot:
     """None: it has no DCGM, or its agent does not tell."""
     sessions_full: bool = False
     """Lately a controller found all places of its agent's sessions taken."""
+    restoring: bool = False
+    """Its agent is still starting again what ran before the host was booted."""
 
     @property
     def agent_too_old(self) -> bool:

@@ -109,6 +109,7 @@ BOUNDS: Final[Mapping[type, Mapping[str, Bound]]] = {
     DomainSnapshot: {
         "devices": Bound(_FUNCTIONS), "addresses": Bound(_FUNCTIONS), "vcpus": Bound(MAX_CPU + 1),
         "memory_mib": Bound(HOST_MIB), "disk_bytes": Bound(_FILE), "affinity": Bound(MAX_CPU + 1, 6 * (MAX_CPU + 1)),
+        "cut_off": Bound(_SMALL),
     },
     FileSnapshot: {"size_bytes": Bound(_FILE)},
     FabricSnapshot: {"partitions": Bound(_PARTITIONS), "problem": Bound(_PROBLEMS)},

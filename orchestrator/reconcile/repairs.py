@@ -28,8 +28,7 @@ from orchestrator.services.upgrade_waits import gets_driver
 ACTOR = "reconcile"
 RepairPolicy = Literal["none", "safe", "all"]
 log = logging.getLogger(__name__)
-_ABOUT_HOSTS = {"settle_ledger", "accept_gpus", UPGRADE_AGENT.kind}
-_ABOUT_NO_VM = {"clean_up", *_ABOUT_HOSTS}
+_ABOUT_NO_VM = {"clean_up", "settle_ledger", "accept_gpus", "mend_host", UPGRADE_AGENT.kind}
 _FROM: dict[str, VmState] = {"start_vm": "stopped", "stop_vm": "running", "clean_up": "stopped"}
 _TO: dict[str, VmState] = {"start_vm": "starting", "stop_vm": "stopping", "clean_up": "stopping"}
 
@@ -55,7 +54,7 @@ class Repairer:
             standing = [one.finding for one in tx.findings.list(host=host) if self._due(tx, one, asked)]
         groups: dict[tuple[str, str], list[Finding]] = {}
         for finding in changes(standing, automatic_only=automatic_only):
-            groups.setdefault((finding.host, finding.vm or finding.subject), []).append(finding)
+            groups.setdefault((finding.host, finding.mended), []).append(finding)
         begun, broken = list[str](), list[Exception]()
         for group in groups.values():  # each in a transaction of its own: one that cannot be begun keeps no other
             with Contained(broken.append):
@@ -125,7 +124,7 @@ class Repairer:
         if first.repair is None:
             return None
         kind = first.repair.kind
-        vm_id = None if kind in _ABOUT_HOSTS else first.vm
+        vm_id = first.vm if first.mended == first.vm else None
         subject = vm_id or first.host
         vm = tx.vms.find_id(subject)
         if not _may(tx, kind, subject, vm) or (kind == "start_vm" and gets_driver(tx, tx.hosts.get(first.host))):

@@ -51,8 +51,9 @@ def wanted_of(tx: Transaction, host: Host, snapshot: HostSnapshot, turn: int, no
     busy |= {one.id for one in volumes} - {one.id for one in at_rest}
     busy |= {one.owner for one in snapshot.data if one.owner is not None and not _is_settled(tx, one.owner, turn)}
     return ExpectedHost(
-        host=host, vms=tuple(vms), busy=frozenset(busy), gone=frozenset(gone), placed=there, volumes=at_rest
-    )
+        host=host, vms=tuple(vms), busy=frozenset(busy), gone=frozenset(gone), placed=there, volumes=at_rest,
+        networks=tuple(one for one in tx.networks.list() if any(one.name in vm.spec.networks for vm in there)),
+    )  # fmt: skip
 
 
 def _how_bad(tx: Transaction, vm: str, now: float) -> Severity | None:

@@ -285,6 +285,7 @@ def _start(machine: FakeMachine, action: StartDomain) -> None:
         if device not in {*machine.mdevs, *machine.vf_types, *machine.nic_owners, *passed}:
             raise Conflict("vm.device_foreign", f"device {device} is not the VM's")
     machine.domains[action.vm] = (xml, not machine.guests_die)
+    machine.cut_off = {one for one in machine.cut_off if one[0] != action.vm}
 
 
 def _stop(machine: FakeMachine, action: StopDomain) -> None:
@@ -300,6 +301,7 @@ def _check_ours(machine: FakeMachine, vm: str) -> None:
 
 def _ensure_network(machine: FakeMachine, action: EnsureNetwork) -> None:
     machine.networks.add(action.name)
+    machine.cut_off = {one for one in machine.cut_off if one[1] != action.name}
 
 
 def _ensure_bridged(machine: FakeMachine, action: EnsureBridgedNetwork) -> None:
@@ -308,6 +310,13 @@ def _ensure_bridged(machine: FakeMachine, action: EnsureBridgedNetwork) -> None:
     if isinstance(found, str):
         raise Conflict(found, why_not(found, uplink))
     machine.networks.add(action.name)
+    machine.cut_off = {one for one in machine.cut_off if one[1] != action.name}
+
+
+def take_network_away(machine: FakeMachine, name: str) -> None:
+    """By hand, under the VMs that run."""
+    machine.networks.discard(name)
+    machine.cut_off |= {(vm, name) for vm, (xml, runs) in machine.domains.items() if runs and f'"{name}"' in xml}
 
 
 def _remove_network(machine: FakeMachine, action: RemoveNetwork) -> None:

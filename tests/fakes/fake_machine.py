@@ -40,6 +40,13 @@ SHARED = {"1g.24gb+gfx": 3}
 """Profile → vGPUs that lie in one instance of it; one where it is not named."""
 
 
+_BY_DESIGN = (
+    "images", "networks", "cut_off", "attempts", "epoch", "held", "boot", "away", "answers", "gives_addresses",
+    "guests_die",
+)  # fmt: skip
+"""Stays after an operation was undone, or is the world's."""
+
+
 @dataclass
 class FakeGpu:
     address: str
@@ -54,8 +61,8 @@ class FakeGpu:
     """First memory slot → (profile, VMs that hold it)."""
     inside: dict[str, int] = field(default_factory=dict)
     """Function → first slot of the GPU instance that its vGPU lies in."""
-    mig_before: bool | None = None
-    """In the agent's ledger: what it was before the agent changed it."""
+    mig_before: bool | None = None  # in the agent's ledger
+    driver: str | None = "nvidia"
     passed_to: tuple[str | None, str, bool] | None = None
     """(owner, model, whether virtual functions were on before) while vfio-pci has it."""
     scheduler: SchedulerState = BEST_EFFORT
@@ -125,6 +132,10 @@ class FakeMachine:
     """Files that a lost ledger does not know."""
     images: set[str] = field(default_factory=set)
     networks: set[str] = field(default_factory=set)
+    cut_off: set[tuple[str, str]] = field(default_factory=set)
+    """(VM, network that it runs on and is not plugged into)."""
+    restoring: bool = False
+    free_bytes: int | None = None
     nics: tuple[HostNic, ...] = ()
     """Network cards; whose their functions are is in ``nic_owners``."""
     nic_owners: dict[str, str | None] = field(default_factory=dict)
@@ -150,18 +161,7 @@ class FakeMachine:
     def state(self) -> dict[str, object]:
         """What must be as before once an operation was undone; base images and networks stay by design."""
         kept = copy.deepcopy(self.__dict__)
-        for name in (
-            "images",
-            "networks",
-            "attempts",
-            "epoch",
-            "held",
-            "boot",
-            "away",
-            "answers",
-            "gives_addresses",
-            "guests_die",
-        ):
+        for name in _BY_DESIGN:
             del kept[name]
         kept["gpus"] = [
             (gpu.address, gpu.enabled, dict(gpu.instances), dict(gpu.inside), gpu.passed_to, gpu.scheduler,
@@ -245,7 +245,8 @@ def snapshot_of(machine: FakeMachine) -> HostSnapshot:
         driver_version=machine.driver_version,
         vcpus=machine.vcpus,
         memory_mib=machine.memory_mib,
-        storage_free_bytes=machine.storage_bytes,
+        storage_free_bytes=machine.storage_bytes if machine.free_bytes is None else machine.free_bytes,
+        restoring=machine.restoring,
         storage_total_bytes=machine.storage_bytes,
         iommu=True,
         gpus=tuple(_gpu_snapshot(machine, gpu) for gpu in machine.gpus),
@@ -291,6 +292,7 @@ def _domain(machine: FakeMachine, uuid: str) -> DomainSnapshot:
         state="running" if running else "shut_off",
         owner=None if uuid in machine.foreign else uuid,
         devices=devices(xml),
+        cut_off=tuple(sorted(network for vm, network in machine.cut_off if vm == uuid)) if running else (),
         addresses=("192.168.122.10",) if running and machine.gives_addresses else (),
         vcpus=int(ET.fromstring(xml).findtext("vcpu") or 0),
         memory_mib=int(ET.fromstring(xml).findtext("memory") or 0),
@@ -301,7 +303,7 @@ def _domain(machine: FakeMachine, uuid: str) -> DomainSnapshot:
 def _gpu_snapshot(machine: FakeMachine, gpu: FakeGpu) -> GpuSnapshot:
     if gpu.passed_to is not None:
         return replace(_gpu_snapshot(machine, replace(gpu, passed_to=None)), **_passed(machine, gpu))
-    on = gpu.enabled or not gpu.functions
+    on = (gpu.enabled or not gpu.functions) and gpu.driver == "nvidia"
     board = board_of(gpu.types[0].name, gpu.module_id, gpu.framework, has_mig=gpu.mig is not None)
     creatable = tuple(one.name for one in gpu.types if room(machine, gpu, one.name))
     parents = tuple(_parent(machine, gpu, address, creatable) for address in gpu.function_addresses()) if on else ()
@@ -316,7 +318,7 @@ def _gpu_snapshot(machine: FakeMachine, gpu: FakeGpu) -> GpuSnapshot:
         pci_subsystem_device=board.subsystem,
         numa_node=0,
         memory_mib=board.memory_mib,
-        driver="nvidia",
+        driver=gpu.driver,
         framework=("mdev" if gpu.framework == "mdev" else "vendor_vfio") if on else "none",
         sriov_total_vfs=gpu.functions,
         sriov_enabled_vfs=gpu.functions if gpu.enabled else 0,

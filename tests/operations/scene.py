@@ -19,7 +19,7 @@ from orchestrator.operations.step import Definition
 from orchestrator.services.messages import AdoptVm
 from tests.fakes import foreign
 from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlane, add_host, control_plane, create_vm
-from tests.fakes.fake_actions import lose_ledger
+from tests.fakes.fake_actions import lose_ledger, take_network_away
 from tests.fakes.fake_host import no_fault
 from tests.fakes.recount import miscounted
 from tests.operations import (
@@ -239,6 +239,11 @@ def _with_lost_ledger(plane: ControlPlane) -> None:
     lose_ledger(plane.machine(T4_HOST))
 
 
+def _without_its_network(plane: ControlPlane) -> None:
+    _with_vm(T4_HOST, start=True)(plane)
+    take_network_away(plane.machine(T4_HOST), plane.services.vms.get("default", "train").spec.network)
+
+
 def _repair(plane: ControlPlane) -> str | None:
     plane.findings.observe(T4_HOST)
     (operation,) = plane.findings.repair(host=T4_HOST)
@@ -275,6 +280,7 @@ SCENES = (
     *(Scene(*case) for case in driver_swaps.CASES),
     Scene("clean up", "clean_up", _with_device_left, _reconcile),
     Scene("settle ledger", "settle_ledger", _with_lost_ledger, _repair),
+    Scene("mend host", "mend_host", _without_its_network, _repair),
 )
 
 

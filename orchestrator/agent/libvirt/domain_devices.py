@@ -16,6 +16,17 @@ OTHER_BUSES = ("usb", "scsi", "scsi_host")
 
 
 @dataclass(frozen=True)
+class Plug:
+    """An interface of a running domain that belongs into a bridge."""
+
+    network: str
+    interface: str
+    """Its name on the host."""
+    isolated: bool
+    """Its port passes nothing to others like it."""
+
+
+@dataclass(frozen=True)
 class DomainText:
     uuid: str
     name: str
@@ -31,6 +42,8 @@ class DomainText:
     """As ``core.cpu_place.CpuPlace.affinity`` has it; none: its vCPUs run on any CPU."""
     memory_words: str = "any"
     """As ``core.cpu_place.CpuPlace.memory_words`` has it."""
+    plugs: tuple[Plug, ...] = ()
+    """Of one that runs: its interfaces on libvirt networks that are bridges."""
 
 
 def read_domain_xml(xml: str) -> DomainText:
@@ -57,7 +70,16 @@ def read_domain_xml(xml: str) -> DomainText:
         disks=tuple(_targets(root)),
         affinity=tuple(_affinity(root)),
         memory_words=_memory(root),
+        plugs=tuple(_plugs(root)),
     )
+
+
+def _plugs(root: ElementTree.Element) -> Iterator[Plug]:
+    for interface in root.findall("./devices/interface[@type='network']"):
+        source, target, port = (interface.find(name) for name in ("source", "target", "port"))
+        if source is not None and target is not None and source.get("bridge") and target.get("dev"):
+            isolated = port is not None and port.get("isolated") == "yes"
+            yield Plug(network=source.get("network", ""), interface=target.get("dev", ""), isolated=isolated)
 
 
 def _number(element: ElementTree.Element | None) -> int | None:

@@ -51,12 +51,21 @@ def _digest(xml: str) -> str:
 
 
 class Domains:
-    def __init__(self, connection: Libvirt, ledger: Ledger, timing: Timing, learned: Path = LEARNED) -> None:
+    def __init__(
+        self,
+        connection: Libvirt,
+        ledger: Ledger,
+        timing: Timing,
+        learned: Path = LEARNED,
+        is_plugged: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """``is_plugged``: whether an interface of the host is a port of something."""
         self._libvirt = connection
         self._learned = learned
         self._ledger = ledger
         self._timing = timing
         self._cpus = PinnedCpus(ledger)
+        self._is_plugged = is_plugged
 
     def define(self, vm: str, xml: str, check: Callable[[], None]) -> ActionResult:
         """``check``: refuses what the definition takes and may not.
@@ -271,6 +280,7 @@ class Domains:
                 disk_bytes=_disk_bytes(domain, text.disks) if owner is None else None,
                 affinity=text.affinity,
                 memory_words=text.memory_words,
+                cut_off=tuple(one.network for one in text.plugs if not self._is_plugged(one.interface)),
             )
         except libvirt.libvirtError as error:
             if is_absent(error):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -13,10 +14,13 @@ import libvirt
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt import guard
 from orchestrator.agent.libvirt.connection import Libvirt, is_absent
+from orchestrator.agent.libvirt.domain_devices import read_domain_xml
+from orchestrator.agent.libvirt.domains import domain_key
+from orchestrator.agent.nic_links import plug
 from orchestrator.agent.sysfs.bridges import HostBridges
 from orchestrator.agent.sysfs.routes import in_the_way
 from orchestrator.core.bridges import Bridge, Uplink, bridge_of, check_uplink, why_not
-from orchestrator.core.errors import Conflict
+from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.host_actions import ActionResult
 from orchestrator.core.network import DEFAULT_NAME, bridged_xml, check_host_name, network_xml, parse_subnet
 
@@ -99,10 +103,14 @@ class FoundNetworks:
 
 
 class LibvirtNetworks:
-    def __init__(self, connection: Libvirt, ledger: Ledger, bridges: HostBridges) -> None:
+    def __init__(
+        self, connection: Libvirt, ledger: Ledger, bridges: HostBridges, plug: Callable[..., str | None] = plug
+    ) -> None:
+        """``plug``: makes an interface a port of a bridge, or says what is against it."""
         self._libvirt = connection
         self._ledger = ledger
         self._bridges = bridges
+        self._plug = plug
 
     def find(self) -> FoundNetworks:
         """:raises WorldError: libvirt does not answer"""
@@ -161,12 +169,12 @@ class LibvirtNetworks:
                 self._ledger.claim(_key(name), _NOBODY, detail=_MADE)
             elif not self._is_known(name):
                 self._ledger.claim(_used_key(name), _NOBODY)
-            if network.isActive():
-                return False
-            if self._ledger.owner(_key(name)) is None:
-                self._ledger.claim(_key(name), _NOBODY, detail=_STARTED)
-            self._start(name, network)
-            return True
+            started = not network.isActive()
+            if started:
+                if self._ledger.owner(_key(name)) is None:
+                    self._ledger.claim(_key(name), _NOBODY, detail=_STARTED)
+                self._start(name, network)
+            return self._plug_in(connection, network) or started
 
         changed = self._libvirt.call(
             ensure, code="network.refused", message=f"libvirt cannot provide the network {name}", hint="see the details"
@@ -187,6 +195,25 @@ class LibvirtNetworks:
                 hint="make the network with another --subnet; an operator sets 'tenant_subnets' to a range that no "
                 "host uses",
             )
+
+    def _plug_in(self, connection: Any, network: Any) -> bool:
+        """VMs of ours that ran on when the network was taken away: libvirt plugs in only those that start.
+
+        :raises Fatal: ``network.not_plugged``"""
+        bridge = _bridge(_read(network))
+        ours = [one for one in connection.listAllDomains() if self._ledger.owner(domain_key(one.UUIDString().lower()))]
+        plugs = [one for domain in ours for one in read_domain_xml(domain.XMLDesc()).plugs]
+        loose = [one for one in plugs if one.network == network.name() and not self._bridges.is_plugged(one.interface)]
+        for one in loose if bridge else ():
+            refused = self._plug(one.interface, bridge, isolated=one.isolated)
+            if refused is not None:
+                raise Fatal(
+                    "network.not_plugged",
+                    f"interface {one.interface} of a VM did not become a port of {bridge}",
+                    hint="stop the VM and start it again",
+                    details=refused,
+                )
+        return bool(loose)
 
     def check_known(self, name: str) -> None:
         """That it was made here, or taken up when a VM came.

@@ -47,6 +47,11 @@ class HostBridges:
         switched = self._of_open_vswitch(net, [name for name in reading.names(net) if name not in ports])
         return tuple(sorted((*found, *switched), key=lambda bridge: bridge.name))
 
+    def is_plugged(self, interface: str) -> bool:
+        """Whether it is a port of a bridge. One that is not there is not judged."""
+        there = self.paths.root / "sys/class/net" / interface
+        return (there / "master").is_symlink() or not there.exists()
+
     def _of_open_vswitch(self, net: Path, others: list[str]) -> list[Bridge]:
         if not (net / "ovs-system").exists():  # without its kernel module nobody needs to be asked
             return []

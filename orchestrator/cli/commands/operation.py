@@ -186,6 +186,7 @@ def details(operation: Mapping[str, Any]) -> list[str]:
     error = operation["error"]
     if error:
         pairs.append(("error", f"{shown(error.get('message'))} [{shown(error.get('code'))}]"))
+        pairs += [(name, shown(error[name])) for name in ("details", "hint") if error.get(name)]
     pairs += [("warning", shown(warning)) for warning in operation["warnings"]]
     pairs += [("remains", shown(item)) for item in operation["remainder"]]
     if operation["state"] == "stuck":

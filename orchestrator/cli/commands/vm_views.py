@@ -186,7 +186,12 @@ def _problems(session: CliSession, vm: Mapping[str, Any]) -> list[str]:
     if vm["host"] is None:
         return []
     found = session.client.findings(vm["host"])
-    return [f"{one['observed']} ({one['code']})" for one in found if one["vm"] == vm["id"]]
+    return [f"{_observed(one)} ({one['code']})" for one in found if one["vm"] == vm["id"]]
+
+
+def _observed(finding: Mapping[str, Any]) -> str:
+    """Of what is not there at all also what it would be."""
+    return f"{finding['wanted']} is wanted, there is none" if finding["observed"] == "none" else finding["observed"]
 
 
 def list_vms(

@@ -22,6 +22,7 @@ from orchestrator.core.diff.finding import (
     Whose,
     vm_finding,
 )
+from orchestrator.core.diff.host_parts import part_findings
 from orchestrator.core.diff.layouts import layout_findings
 from orchestrator.core.diff.leases import lease_finding
 from orchestrator.core.diff.orphans import orphan_findings
@@ -55,9 +56,10 @@ _ORDER: dict[str, int] = {
     "upgrade_agent": -3,
     "settle_ledger": -2,
     "accept_gpus": -1,
-    "clean_up": 0,
-    "stop_vm": 1,
-    "start_vm": 2,
+    "mend_host": 0,
+    "clean_up": 1,
+    "stop_vm": 2,
+    "start_vm": 3,
 }
 """What gives something back comes before what may need it."""
 _SHOWN = 300
@@ -115,9 +117,10 @@ def compare(wanted: ExpectedHost, snapshot: HostSnapshot) -> tuple[Finding, ...]
         return (*of_agent, _half_observed(wanted.host, snapshot.problems[0]))
     if snapshot.ledger_lost:
         return (*of_host, _ledger_lost(wanted.host))
+    parts = part_findings(wanted, snapshot)
     of_vms = [finding for one in wanted.vms if one.vm.id not in wanted.busy for finding in _of_vm(one, snapshot)]
     layouts = () if KEEPER in wanted.busy else layout_findings(wanted.host, snapshot)
-    return (*of_host, *of_vms, *layouts, *volume_findings(wanted, snapshot), *orphan_findings(wanted, snapshot))
+    return (*of_host, *parts, *of_vms, *layouts, *volume_findings(wanted, snapshot), *orphan_findings(wanted, snapshot))
 
 
 def _of_vm(wanted: ExpectedVm, snapshot: HostSnapshot) -> list[Finding]:
@@ -175,17 +178,20 @@ def _of_host(host: Host, code: str, differ: tuple[str, str], reason: str, repair
 
 def changes(findings: Iterable[Finding], *, automatic_only: bool) -> tuple[Finding, ...]:
     """Those with a repair, in the order in which to do them; at most one operation per VM. Where cards are to be found
-    again, VMs are started after that: until then they would be refused."""
+    again, VMs are started after that: until then they would be refused. So are VMs that the ledger is to take up."""
     chosen: dict[tuple[str, str], list[Finding]] = {}
     ordered = sorted(
         (one for one in findings if one.repair and (one.repair.automatic or not automatic_only)),
         key=lambda one: _ORDER[one.repair.kind] if one.repair else 0,
     )
+    settled = {one.vm for one in ordered if one.vm and one.repair and one.repair.kind == "settle_ledger"}
     moving = {one.host for one in ordered if one.repair and one.repair.kind == "accept_gpus"}
     for one in ordered:
         if one.host in moving and one.repair and one.repair.kind == "start_vm":
             continue
-        kinds = chosen.setdefault((one.host, one.vm or one.subject), [])
+        if one.vm in settled and one.mended == one.vm:
+            continue
+        kinds = chosen.setdefault((one.host, one.mended), [])
         if not kinds or _same_kind(kinds[0], one):
             kinds.append(one)
     return tuple(one for group in chosen.values() for one in group)
@@ -193,4 +199,5 @@ def changes(findings: Iterable[Finding], *, automatic_only: bool) -> tuple[Findi
 
 def _same_kind(first: Finding, other: Finding) -> bool:
     """Pieces of one clean-up go together."""
-    return bool(first.repair and other.repair and first.repair.kind == other.repair.kind == "clean_up")
+    kinds = {one.repair.kind for one in (first, other) if one.repair}
+    return kinds in ({"clean_up"}, {"mend_host"})

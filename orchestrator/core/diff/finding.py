@@ -8,6 +8,7 @@ from typing import Literal
 
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import HostAction
+from orchestrator.core.network import Network
 from orchestrator.core.vm import Vm
 from orchestrator.core.volume import Volume
 
@@ -16,7 +17,8 @@ Whose = Literal["ours", "foreign", "unknown"]
 """``ours``: the database knows it. ``foreign``: the host's ledger does not know it.
 ``unknown``: the ledger says we made it and the database has never heard of its VM (a restored backup)."""
 
-RepairKind = Literal["start_vm", "stop_vm", "clean_up", "settle_ledger", "upgrade_agent", "accept_gpus"]
+RepairKind = Literal["start_vm", "stop_vm", "clean_up", "settle_ledger", "upgrade_agent", "accept_gpus", "mend_host"]
+_ABOUT_HOSTS: frozenset[RepairKind] = frozenset({"settle_ledger", "upgrade_agent", "accept_gpus", "mend_host"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +29,7 @@ class Repair:
     automatic: bool
     """Whether it may be done without being asked: it can take nothing from anybody."""
     actions: tuple[HostAction, ...] = ()
-    """``clean_up``: what it does on the host, in order; the agent refuses what is not ours or in use."""
+    """``clean_up``, ``mend_host``: what it does on the host, in order; the agent refuses what is not ours or in use."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,13 @@ class Finding:
     repair: Repair | None
     reason: str
     """What the repair does, or why there is none."""
+
+    @property
+    def mended(self) -> str:
+        """What its repair is an operation on: the host, a VM's id, or for people what is left of one."""
+        if self.repair is not None and self.repair.kind in _ABOUT_HOSTS:
+            return self.host
+        return self.vm or self.subject
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -101,6 +110,8 @@ class ExpectedHost:
     """All VMs of the host, those too that an operation works on."""
     volumes: tuple[Volume, ...] = ()
     """Data volumes that lie there and no operation works on."""
+    networks: tuple[Network, ...] = ()
+    """Those that VMs there are on."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from orchestrator.core.after_boot import not_on_bus, why_not_back
 from orchestrator.core.attachments import observed_on, remove
 from orchestrator.core.device import Device, ObservedDevice
 from orchestrator.core.diff.fabric import partition_findings
-from orchestrator.core.diff.finding import ExpectedVm, Finding, Repair, vm_finding
+from orchestrator.core.diff.finding import ExpectedVm, Finding, Repair, Severity, vm_finding
 from orchestrator.core.diff.nics import nic_findings
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.core.vgpu_scheduler import is_so, words
@@ -22,6 +22,7 @@ _NO_SEED = "only a new VM gets a new seed"
 _NOT_OURS = "somebody defined it anew, or the ledger was lost: look at it on the host, then delete or keep it"
 _NOT_DEFINED_BY_US = "its definition was not ours and cannot be made again; delete the VM, or define it there again"
 _NO_LICENCE = "journalctl -u nvidia-gridd in the guest says why: its clock, the licence server, or too few licences"
+_RESTORING = "the host was booted and is restoring its VMs, one after the other: it starts by itself"
 _TOO_LATE = "its disk is gone; delete the VM, or put the file back"
 
 
@@ -44,7 +45,7 @@ def vm_findings(wanted: ExpectedVm, snapshot: HostSnapshot) -> Iterator[Finding]
     elif domain.owner != vm.id:
         yield vm_finding(vm, "vm.not_in_ledger", "error", ("a domain of ours", "one that the ledger lacks"), _NOT_OURS)
     else:
-        yield from _run_state(wanted, domain, snapshot)
+        yield from _run_state(wanted, domain, snapshot, has_disk=has_disk or adopted)
         if vm.deallocated is None:  # what it had is somebody else's now
             for device in vm.devices:
                 yield from _device(wanted, device, domain, snapshot)
@@ -92,7 +93,9 @@ def _domain_missing(wanted: ExpectedVm, has_disk: bool) -> Finding:
     return vm_finding(wanted.vm, "vm.domain_missing", "error", differ, why, Repair(kind="start_vm", automatic=False))
 
 
-def _run_state(wanted: ExpectedVm, domain: DomainSnapshot, snapshot: HostSnapshot) -> Iterator[Finding]:
+def _run_state(
+    wanted: ExpectedVm, domain: DomainSnapshot, snapshot: HostSnapshot, *, has_disk: bool
+) -> Iterator[Finding]:
     active, shown = domain.state in _ACTIVE, domain.state.replace("_", " ")
     if wanted.running and not active:
         why = "it is started; did the guest shut itself down? then stop-vm says that it shall stay so"
@@ -102,8 +105,13 @@ def _run_state(wanted: ExpectedVm, domain: DomainSnapshot, snapshot: HostSnapsho
         lacks = not_on_bus(gone) if gone else not_back
         if lacks is not None:
             shown, why = f"{shown}{since}: {lacks}", "it is started, once what it lacks is there"
-        start = Repair(kind="start_vm", automatic=False)
-        yield vm_finding(wanted.vm, "vm.not_running", "warning", ("running", shown), why, start)
+        start = Repair(kind="start_vm", automatic=False) if has_disk else None
+        severity: Severity = "warning"
+        if not has_disk:
+            why = _TOO_LATE
+        elif snapshot.restoring and lacks is None:
+            shown, why, severity, start = f"{shown}, not yet restored", _RESTORING, "info", None
+        yield vm_finding(wanted.vm, "vm.not_running", severity, ("running", shown), why, start)
     if not wanted.running and active:
         why = "it is shut down, and powered off after the grace time"
         stop = Repair(kind="stop_vm", automatic=False)

@@ -35,6 +35,7 @@ DEFINITIONS: dict[str, Definition] = {
         hosts.ACCEPT_GPUS,
         repairs.CLEAN_UP,
         repairs.SETTLE_LEDGER,
+        repairs.MEND_HOST,
     )
 }
 """By kind."""

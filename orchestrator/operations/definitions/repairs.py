@@ -23,3 +23,11 @@ SETTLE_LEDGER = Definition(
     forward_only=True,
 )
 """About a host whose agent has lost its ledger and does nothing until whose everything is is written down again."""
+
+MEND_HOST = Definition(
+    kind="mend_host",
+    steps=(clean.MEND,),
+    stuck=lambda _: None,
+    abandoned=lambda _: None,
+)
+"""About a host that lacks what its VMs rely on: virtual functions of its GPUs, networks."""

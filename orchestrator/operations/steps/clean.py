@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removing what nobody wants any more from a host. The agent refuses what is not ours or is in use."""
+"""What a finding says is to be done on a host: removing what nobody wants any more, and making again what VMs rely on.
+The agent refuses what is not ours or is in use."""
 
 from __future__ import annotations
 
@@ -10,10 +11,18 @@ from orchestrator.operations.step import Step
 
 def _clean(context: Context) -> str:
     """:raises Conflict: somebody has taken it into use since it was observed"""
+    return f"{_do(context)} removed"
+
+
+def _mend(context: Context) -> str:
+    return f"{_do(context)} made again"
+
+
+def _do(context: Context) -> int:
+    """How many of the repair's actions changed something."""
     documents = context.inputs.get("actions")
     actions = [action_from_dict(dict(one)) for one in documents] if isinstance(documents, list) else []
-    removed = sum(context.perform(action).changed for action in actions)
-    return f"{removed} removed"
+    return sum(context.perform(action).changed for action in actions)
 
 
 CLEAN = Step(
@@ -21,4 +30,11 @@ CLEAN = Step(
     title="remove what is left over",
     do=_clean,
     no_undo_reason="nobody wants it, and it held nothing that could be lost",
+)
+MEND = Step(
+    name="mend.1",
+    title="make again what is missing",
+    do=_mend,
+    no_undo_reason="the host is as it was when VMs came there",
+    remains=lambda context: (f"what 'vgpuctl doctor --host {context.host_name}' shows",),
 )

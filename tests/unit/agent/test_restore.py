@@ -228,10 +228,13 @@ def machine(tmp_path: Path) -> Machine:
 def test_after_a_reboot_vgpus_are_made_and_vms_started_again_with_no_controller(machine: Machine) -> None:
     machine.run_vm("a")
     machine.run_typed_vm("b")
+    assert not machine.wanted.is_restoring()
     machine.reboot()
+    assert machine.wanted.is_restoring()
     machine.restorer.run()
     assert machine.libvirt.running == {"a", "b"}
     assert machine.wanted.problems() == ()
+    assert not machine.wanted.is_restoring()
     owner = machine.ledger.owner(f"mdev:{UUID}")
     assert owner is not None
     assert owner.vm == "a"

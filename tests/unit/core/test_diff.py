@@ -127,7 +127,7 @@ def test_a_vm_gets_one_kind_of_change_and_removals_come_first(wanted: ExpectedHo
         assert one.repair is not None
         kinds.setdefault(one.vm, set()).add(one.repair.kind)
     assert all(len(kind) == 1 for kind in kinds.values())
-    order = ["clean_up", "stop_vm", "start_vm"]
+    order = ["settle_ledger", "mend_host", "clean_up", "stop_vm", "start_vm"]
     positions = [order.index(one.repair.kind) for one in chosen if one.repair]
     assert positions == sorted(positions)
     assert all(one.repair and one.repair.automatic for one in changes(chosen, automatic_only=True))
@@ -148,11 +148,16 @@ def test_a_vm_that_did_not_come_back_with_its_host_says_what_its_agent_said() ->
         uuid=one.id, name=one.domain_name, state="shut_off", owner=one.id, devices=(one.devices[0].name,)
     )
     problems = (vm_not_back(KNOWN[1], "no KVM"), vm_not_back(one.id, f"GPU {GPU} is not on the host's bus"))
-    seen = replace(snapshot_of(machine), domains=(domain,), problems=problems)
+    disk = (FileSnapshot(name=one.volume, size_bytes=1, owner=one.id),)
+    seen = replace(snapshot_of(machine), domains=(domain,), problems=problems, volumes=disk)
     wanted = ExpectedHost(host=HOST, vms=(ExpectedVm(vm=one, claimed=True),), busy=frozenset(), gone=frozenset())
     found = {each.code: each for each in compare(wanted, seen)}["vm.not_running"]
     assert found.observed == f"shut off since the host booted: GPU {GPU} is not on the host's bus"
     assert found.repair is not None
+    for other in (replace(seen, volumes=()), replace(seen, problems=(), restoring=True)):
+        found = {each.code: each for each in compare(wanted, other)}["vm.not_running"]
+        assert found.repair is None, "it would be in vain, or comes by itself"
+    assert (found.severity, found.observed) == ("info", "shut off, not yet restored")
 
 
 def test_a_vm_that_does_not_run_says_which_of_its_gpus_is_gone_whatever_else_its_agent_said() -> None:
@@ -163,7 +168,8 @@ def test_a_vm_that_does_not_run_says_which_of_its_gpus_is_gone_whatever_else_its
     )
     wanted = ExpectedHost(host=HOST, vms=(ExpectedVm(vm=one, claimed=True),), busy=frozenset(), gone=frozenset())
     for problems, since in (((), ""), ((vm_not_back(one.id, "no function"),), " since the host booted")):
-        seen = replace(snapshot_of(machine), domains=(domain,), gpus=(), problems=problems)
+        disk = (FileSnapshot(name=one.volume, size_bytes=1, owner=one.id),)
+        seen = replace(snapshot_of(machine), domains=(domain,), gpus=(), problems=problems, volumes=disk)
         found = {each.code: each for each in compare(wanted, seen)}["vm.not_running"]
         assert found.observed == f"shut off{since}: GPU {GPU} is not on the host's bus"
 

@@ -88,6 +88,9 @@ PARTS: dict[str, str | list[Callable[[ControlPlane], object]]] = {
     "volumes": BY_OPERATIONS,
     "guests": BY_OPERATIONS,
     "cards": BY_OPERATIONS,
+    "networks": "those that VMs are on stay, by the names that they have",
+    "controllers": "each looks by itself, and a host that one does not reach is unreachable to it",
+    "driver_upgrades": "an upgrade itself has its host compared anew where that changes (reconcile/driver_upgrades.py)",
     "findings": BY_LOOKS,
     "looks": BY_LOOKS,
 }

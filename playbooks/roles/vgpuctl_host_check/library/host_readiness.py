@@ -114,6 +114,12 @@ def huge_pages(root: Path, size: str) -> int:
     return int(text_of(root / "sys/kernel/mm/hugepages" / f"hugepages-{size}" / "nr_hugepages") or 0)
 
 
+def driver_of(root: Path) -> str | None:
+    """NVIDIA's, as its module says; some say it only where the driver itself answers."""
+    told = VERSION.search(text_of(root / "proc/driver/nvidia/version"))
+    return text_of(root / "sys/module/nvidia/version") or (told.group() if told else None)
+
+
 def mounts_large_pages(root: Path) -> bool:
     """Those of 1 GiB, as the kernel writes it."""
     return any(
@@ -172,7 +178,7 @@ def read(root: Path, python: str, storage: str) -> dict[str, object]:
         "libvirt": version_of(LIBVIRT_DAEMONS),
         "qemu": version_of(EMULATORS),
         "python": python_of(python),
-        "driver": text_of(root / "sys/module/nvidia/version") or None,
+        "driver": driver_of(root),
         "headers": (root / "lib/modules" / kernel / "build").exists(),
         "nvswitches": has_switches(root),
         "fabric_manager": version_of(("nv-fabricmanager",)),
