@@ -135,6 +135,7 @@ docs: dev ## write the generated pages of docs/reference again
 	@$(BIN)/python -m tests.architecture.client_code
 	@$(BIN)/python -m tests.architecture.api_examples
 	@$(BIN)/python -m tests.architecture.settings_reference
+	@$(BIN)/python -m tests.architecture.bounds_reference
 	@$(BIN)/python -m tests.architecture.shipped_offerings
 	@$(BIN)/python -m tests.faults
 	@$(BIN)/python -m tests.hostile.families

@@ -20,7 +20,7 @@ from orchestrator.core.errors import InvalidInput
 from orchestrator.core.key_ring import origin_of
 
 _NONCE = 32
-_TEXT = 4500
+MAX_RECORD_TEXT = 4500
 """Enough for all labels of a VM."""
 _HEAD = re.compile(r"(?P<sequence>[1-9][0-9]{0,17}):(?P<seal>[0-9a-f]{64})", re.ASCII)
 
@@ -71,7 +71,7 @@ def audit_key(key: bytes) -> bytes:
 def record_text(text: str) -> str:
     """As it stands in a record: in one line, without letters that nobody sees, no longer than people read. Whoever asks
     chooses part of it, and records stay for good."""
-    return one_line(text, _TEXT)
+    return one_line(text, MAX_RECORD_TEXT)
 
 
 def proof_of(key: bytes, nonce: str, said: tuple[float, str, str, str, str]) -> str:

@@ -19,6 +19,10 @@ Name = Annotated[str, Field(max_length=MAX_NAME, json_schema_extra=_AS_DESCRIBED
 NameInPath = Annotated[str, Path(json_schema_extra=_AS_DESCRIBED)]
 
 
+LabelValue = Annotated[str, Field(max_length=MAX_NAME)]
+"""Which letters it may have is said once, in core/labels.py."""
+
+
 class RequestBody(BaseModel):
     """Strict: ``"4"`` is not a number and a misspelt field is a mistake."""
 

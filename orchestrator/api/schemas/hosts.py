@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Name, RequestBody, moment_or_none
+from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, LabelValue, Name, RequestBody, moment_or_none
 from orchestrator.api.schemas.fabric import FabricAnswer
 from orchestrator.api.schemas.host_cpus import NumaNodeAnswer
 from orchestrator.api.schemas.host_nics import HostNicAnswer
@@ -154,7 +154,7 @@ class ChangeHostBody(RequestBody):
         max_length=1000,
         description="Network cards whose virtual functions VMs may have: PCI addresses with commas; empty: none",
     )
-    labels: dict[str, str | None] = Field(default={}, max_length=64, description="By key; null takes one away")
+    labels: dict[str, LabelValue | None] = Field(default={}, max_length=64, description="By key; null takes one away")
 
     def to_request(self) -> HostChange:
         """What the service takes."""

@@ -15,6 +15,7 @@ from pydantic_core import to_json
 from orchestrator.api.schemas.base import (
     MAX_NAME,
     AnswerBody,
+    LabelValue,
     Name,
     RequestBody,
     moment,
@@ -131,7 +132,9 @@ class CreateVmBody(RequestBody):
         default=False, description="When it does not fit, stop VMs of lower priority for it; they keep their disks"
     )
     label: Name | None = Field(default=None, description="Marks VMs that belong together in a file for apply")
-    labels: dict[str, str] = Field(default={}, max_length=MAX_LABELS, description="Say nothing about what the VM is")
+    labels: dict[str, LabelValue] = Field(
+        default={}, max_length=MAX_LABELS, description="Say nothing about what the VM is"
+    )
     lease_s: LeaseSeconds = None
     until: Until = None
     provision: Roles = Field(default=())
@@ -150,7 +153,7 @@ class ChangeVmBody(RequestBody):
 
     model_config = ConfigDict(title="ChangeVm", json_schema_extra={"examples": [{"labels": {"team": "vision"}}]})
 
-    labels: dict[str, str | None] = Field(max_length=64, description="By key; null takes one away")
+    labels: dict[str, LabelValue | None] = Field(max_length=64, description="By key; null takes one away")
 
 
 class ExtendBody(RequestBody):

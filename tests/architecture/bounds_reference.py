@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m tests.architecture.bounds_reference`` writes docs/reference/bounds.md: what has an end, and which."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from orchestrator.api.limits import MAX_BODY_BYTES
+from orchestrator.api.schemas.vms import MAX_SSH_KEYS
+from orchestrator.core.audit import MAX_RECORD_TEXT
+from orchestrator.core.labels import MAX_LABELS
+from orchestrator.core.network import MAX_ADDRESSES_OF_TENANT, MAX_CARDS, MAX_OF_TENANT
+from orchestrator.core.protocol import OBSERVED_BYTES
+from orchestrator.core.request_key import KEPT_S, MAX_ANSWER, MAX_KEYS
+from orchestrator.core.tenant import MAX_MEMBERS, MAX_TOKENS_OF_TENANT
+from orchestrator.core.vm import MAX_USER_DATA_BYTES
+from orchestrator.core.volume import MAX_ATTACHED
+from orchestrator.core.volume import MAX_OF_TENANT as MAX_VOLUMES
+from tests.architecture.tree import ROOT
+
+PAGE: Final = ROOT / "docs/reference/bounds.md"
+_HEAD: Final = """<!-- SPDX-License-Identifier: Apache-2.0 -->
+# What has an end
+
+Written by `make docs` from `tests/architecture/bounds_reference.py`. What requests leave behind is bounded for each
+tenant or caller, and what hosts tell for each host (`orchestrator/core/snapshot_bounds.py`), so that none of them fills
+what is everybody's.
+
+| what | of whom | at most | unit | refused with |
+|---|---|---|---|---|
+"""
+
+
+class Bound(NamedTuple):
+    """``tables``: of the database, whose rows it bounds. ``code``: empty where nothing is refused."""
+
+    what: str
+    whose: str
+    most: str
+    unit: str
+    code: str
+    tables: tuple[str, ...] = ()
+
+
+BOUNDS: Final = (
+    Bound("body of a request", "request", f"{MAX_BODY_BYTES:,}", "bytes", "request.too_large"),
+    Bound("VMs, and what they claim", "tenant", "its quota, and what hosts have", "VMs", "quota.exceeded",
+          ("vms", "gpu_cuts", "slot_claims", "function_claims", "host_claims", "cpu_claims", "guests", "secrets")),
+    Bound("SSH keys", "VM", f"{MAX_SSH_KEYS:,}", "keys", "request.invalid"),
+    Bound("user data", "VM", f"{MAX_USER_DATA_BYTES:,}", "bytes", "request.invalid"),
+    Bound("labels", "VM or host", f"{MAX_LABELS:,}", "labels", "label.too_many"),
+    Bound("network cards", "VM", f"{MAX_CARDS:,}", "networks", "request.invalid"),
+    Bound("volumes attached", "VM", f"{MAX_ATTACHED:,}", "volumes", "volume.too_many"),
+    Bound("volumes", "tenant", f"{MAX_VOLUMES:,}", "volumes", "volume.used_up", ("volumes",)),
+    Bound("disk of VMs and volumes", "tenant", "its quota", "MiB", "quota.exceeded", ("tenant_usage",)),
+    Bound("networks", "tenant", f"{MAX_OF_TENANT:,}", "networks", "network.too_many", ("networks",)),
+    Bound("subnets together", "tenant", f"{MAX_ADDRESSES_OF_TENANT:,}", "addresses", "network.too_large"),
+    Bound("tokens that are good", "tenant", f"{MAX_TOKENS_OF_TENANT:,}", "tokens", "token.too_many", ("tokens",)),
+    Bound("members", "tenant", f"{MAX_MEMBERS:,}", "members", "member.too_many", ("members",)),
+    Bound("idempotency keys", "caller", f"{MAX_KEYS:,} for {KEPT_S / 3600:g} h", "keys", "", ("request_keys",)),
+    Bound("an answer kept under one", "request", f"{MAX_ANSWER:,}", "bytes", ""),
+    Bound("a text of the audit", "record", f"{MAX_RECORD_TEXT:,}", "characters", "", ("audit",)),
+    Bound("operations that have ended", "site", "setting `operations_kept_days`", "days", "",
+          ("operations", "steps")),
+    Bound("what a host tells", "look", f"{OBSERVED_BYTES:,}", "bytes", "agent.answer_invalid",
+          ("snapshots", "looks", "gpus", "findings")),
+)  # fmt: skip
+
+OF_OPERATORS: Final = frozenset({
+    "meta", "hosts", "host_usage", "images", "driver_bundles", "driver_lock", "driver_upgrades", "offerings",
+    "controllers", "unreached_hosts", "controller_doors", "invitations", "tenants", "quotas", "policies",
+})  # fmt: skip
+"""Tables that operators and servers alone add rows to, or that have a row for each host or tenant."""
+
+
+def page() -> str:
+    """The whole page."""
+    rows = (
+        f"| {one.what} | {one.whose} | {one.most} | {one.unit} | {f'`{one.code}`' if one.code else '-'} |\n"
+        for one in BOUNDS
+    )
+    return _HEAD + "".join(rows)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

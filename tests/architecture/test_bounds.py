@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever others fill has an end: a table of the database, a field of a request, what is kept in memory."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from orchestrator.adapters.store.tables import metadata
+from orchestrator.api import schemas
+from orchestrator.api.schemas.base import RequestBody
+from tests.architecture.bounds_reference import BOUNDS, OF_OPERATORS, PAGE, page
+from tests.architecture.tree import ROOT, files, text
+
+KEPT = {
+    "orchestrator/adapters/store/operation_rows.py": "by numbers of steps",
+    "orchestrator/adapters/store/schema.py": "the migrations",
+    "orchestrator/adapters/store/tenant_usage_rows.py": "by numbers of resources",
+    "orchestrator/agent/build_zipapp.py": "one",
+    "orchestrator/agent/version.py": "one",
+    "orchestrator/catalogue/catalogue.py": "one",
+    "orchestrator/catalogue/geometries.py": "256 models of the catalogue",
+    "orchestrator/catalogue/profiles.py": "one",
+    "orchestrator/catalogue/quota_names.py": "256 short names",
+    "orchestrator/client/shapes.py": "one",
+    "orchestrator/core/geometry/cut.py": "4,096 sets of a GPU's slots",
+    "orchestrator/core/snapshot_bounds.py": "classes",
+    "orchestrator/core/wire.py": "classes",
+    "orchestrator/reconcile/facts.py": "32 GPUs of at most 512 types",
+    "orchestrator/services/gpus.py": "1,024 states of a cut",
+    "orchestrator/sim/": "hosts that we make ourselves",
+}
+"""Files with an ``lru_cache`` or ``cache``, and why what is kept there is small. Where others say how large each is, it
+is a ByteCache."""
+
+
+def test_the_page_is_written_from_the_table() -> None:
+    assert PAGE.read_text() == page(), "make docs"
+
+
+def test_every_code_of_the_table_is_one() -> None:
+    known = (ROOT / "docs/reference/errors.md").read_text()
+    assert [one.code for one in BOUNDS if one.code and f"`{one.code}`" not in known] == []
+
+
+def test_every_table_of_the_database_is_bounded_or_its_operators() -> None:
+    bounded = {table for one in BOUNDS for table in one.tables}
+    assert bounded.isdisjoint(OF_OPERATORS)
+    assert set(metadata.tables) == bounded | OF_OPERATORS
+
+
+def bodies(kind: type[RequestBody] = RequestBody) -> Iterator[type[RequestBody]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from bodies(one)
+
+
+def endless(schema: Any, path: str) -> Iterator[str]:
+    """Texts and lists without a longest."""
+    if not isinstance(schema, dict):
+        return
+    kind = schema.get("type")
+    fixed = {"enum", "const", "maxLength"} & schema.keys() or str(schema.get("pattern", "")).endswith("$")
+    if kind == "string" and not fixed:
+        yield path
+    if kind == "array" and "maxItems" not in schema:
+        yield f"{path}[]"
+    for part in ("anyOf", "oneOf", "allOf"):
+        for one in schema.get(part, ()):
+            yield from endless(one, path)
+    yield from endless(schema.get("items"), f"{path}[]")
+    yield from endless(schema.get("additionalProperties"), f"{path}.*")
+    for group in ("properties", "$defs"):
+        for name, one in schema.get(group, {}).items():
+            yield from endless(one, f"{path}.{name}")
+
+
+def test_every_text_and_list_of_a_request_has_a_longest() -> None:
+    for module in pkgutil.iter_modules(schemas.__path__, f"{schemas.__name__}."):
+        importlib.import_module(module.name)
+    assert len(set(bodies())) > 20
+    found = {where for body in bodies() for where in endless(body.model_json_schema(), body.__name__)}
+    assert sorted(found) == []
+
+
+def test_whatever_is_kept_in_memory_by_number_is_small() -> None:
+    cached = re.compile(r"^\s*@(?:functools\.)?(?:lru_cache|cache)\b", re.MULTILINE)
+    having = {path.as_posix() for path in files(".py", under="orchestrator/") if cached.search(text(path))}
+    assert [one for one in sorted(having) if not one.startswith(tuple(KEPT))] == []
+    assert [one for one in KEPT if not any(path.startswith(one) for path in having)] == []
