@@ -60,7 +60,9 @@ def lying(facts: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     return {**PLAUSIBLE, "ansible_facts": {"kernel": "6.1", "os_family": "Debian", **facts}, **more}
 
 
-def provision_guest(scratch: Path, roles: tuple[str, ...], facts: Mapping[str, Any]) -> tuple[GuestRun, bytes]:
+def provision_guest(
+    scratch: Path, roles: tuple[str, ...], facts: Mapping[str, Any], *, confined: bool = True
+) -> tuple[GuestRun, bytes]:
     """A run of roles in a guest that lies, and what the guest heard."""
     machine = LyingMachine(scratch / "machine", lying(facts))
     machine.home.mkdir()
@@ -72,7 +74,7 @@ def provision_guest(scratch: Path, roles: tuple[str, ...], facts: Mapping[str, A
     with guest_on_loopback(machine.home, allowed, python=machine.python) as port:
         guests = AnsibleGuests(
             state=scratch / "state", playbooks=PLAYBOOKS, credential=KEYS.credential, clock=SystemClock(),
-            open_tcp=lambda _host, _vm, _port: LoopbackStream(port), user=getpass.getuser(),
+            open_tcp=lambda _host, _vm, _port: LoopbackStream(port), user=getpass.getuser(), confined=confined,
         )  # fmt: skip
         run = guests.provision(guest, WantedRoles(roles=roles), lambda _title: None, lambda: False)
     return run, machine.heard()
@@ -100,12 +102,14 @@ def _agent(path: Path) -> str:
     return sha256(AGENT).hexdigest()
 
 
-def take_host(scratch: Path, facts: Mapping[str, Any], **more: Any) -> tuple[VgpuctlError | None, bytes]:
+def take_host(
+    scratch: Path, facts: Mapping[str, Any], *, confined: bool = True, **more: Any
+) -> tuple[VgpuctlError | None, bytes]:
     """The agent put on a host that lies, and what the host heard. ``more``: beside facts in its answers."""
     machine = LyingMachine(scratch / "machine", lying(facts, **more))
     with host_that_lies(scratch, machine) as (configurator, target):
         try:
-            configurator.install_agent(target, (), lambda _title: None)
+            replace(configurator, confined=confined).install_agent(target, (), lambda _title: None)
         except VgpuctlError as error:
             return error, machine.heard()
     return None, machine.heard()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,7 +84,7 @@ def test_a_machine_that_says_too_much_is_cut_off_and_little_of_it_is_kept(tmp_pa
 
 
 @pytest.mark.parametrize("more", [{"msg": "\x1b[2J" + "x" * 1_000_000, "failed": True}, {"stdout": "y" * 1_000_000}])
-def test_what_is_kept_of_an_answer_is_short_and_harms_no_terminal(tmp_path: Path, more: dict[str, object]) -> None:
+def test_what_is_kept_of_an_answer_is_short_and_harms_no_terminal(tmp_path: Path, more: dict[str, Any]) -> None:
     error, _ = take_host(tmp_path, {}, **more)
     assert _kept(tmp_path) < 100_000
     assert "\x1b" not in (tmp_path / "state/ansible/gpu-1.log").read_text()

@@ -14,10 +14,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from orchestrator.cli import enrolment
 from orchestrator.cli.guest_access import guest_name
 from orchestrator.client.connection import Json
+from orchestrator.core.errors import InvalidInput, Unknown
+from orchestrator.core.names import check_name
 
 HOSTS: Final = "vgpuctl_hosts"
+MAX_PORT: Final = 65535
 VMS: Final = "vgpuctl_vms"
 _NO_GROUP_LETTER: Final = re.compile(r"[^a-z0-9]+")
 
@@ -36,7 +40,10 @@ def ansible_inventory(
 
     Groups: ``vgpuctl_hosts``, ``vgpuctl_vms``, ``site_…``, ``gpu_model_…``, ``tenant_…``, ``offering_…``, ``state_…``;
     and for those who may see hosts ``host_…`` (the VMs on it), ``driver_…`` and ``label_…`` (hosts).
+
+    :raises Unknown: ``server.malformed``: a name, address, port or user is none; Ansible would hand it to ssh as it is
     """
+    _check(hosts, vms)
     groups: dict[str, list[str]] = defaultdict(list)
     variables: dict[str, dict[str, Any]] = {}
     for host in hosts:
@@ -50,6 +57,26 @@ def ansible_inventory(
         _put(groups, name, _groups_of_vm(vm, site, model, below))
     members = {name: {"hosts": names} for name, names in sorted(groups.items())}
     return {"_meta": {"hostvars": variables}, "all": {"children": list(members)}, **members}
+
+
+def _check(hosts: Sequence[Json], vms: Sequence[Json]) -> None:
+    names = [*((host["name"], "host") for host in hosts), *((vm["name"], "VM") for vm in vms)]
+    names += [(vm["tenant"], "tenant") for vm in vms]
+    try:
+        for name, what in names:
+            check_name(_text(name), what=what)
+        for host in hosts:
+            enrolment.checked_address(_text(host["address"]))
+            enrolment.checked_user(_text(host["user"]))
+    except InvalidInput as error:
+        raise Unknown("server.malformed", f"the server's answer: {error.message}", hint=error.hint) from error
+    wrong = [host["name"] for host in hosts if type(host["port"]) is not int or not 1 <= host["port"] <= MAX_PORT]
+    if wrong:
+        raise Unknown("server.malformed", f"the server's answer: host {wrong[0]} has a port that is none")
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _put(groups: dict[str, list[str]], name: str, wanted: Iterable[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.hostile.families import images, secret_files, sources, texts
+from tests.hostile.families import images, machine_facts, secret_files, sources, texts
 from tests.hostile.families.family import Family
 
 FAMILIES: Final[tuple[Family, ...]] = (
@@ -13,4 +13,5 @@ FAMILIES: Final[tuple[Family, ...]] = (
     *sources.FAMILIES,
     *texts.FAMILIES,
     *secret_files.FAMILIES,
+    *machine_facts.FAMILIES,
 )
