@@ -212,13 +212,13 @@ def test_instances_are_found_by_place_and_named_by_profile_whatever_their_ids_ar
     assert [one.id for one in mig.instances(GPU)] == [2]
 
 
-@pytest.mark.fault("F71")
 @pytest.mark.usefixtures("mig")
 def test_profiles_are_named_as_the_driver_names_them() -> None:
     with opened():
         assert profile_names(device_at(GPU)) == tuple(name.removeprefix("MIG ") for name, *_ in PROFILES.values())
 
 
+@pytest.mark.fault("F71")
 def test_a_gpu_instance_whose_compute_instance_fails_is_taken_away_again(mig: NvmlMig, driver: Driver) -> None:
     driver.compute_refused = NO_ROOM
     with pytest.raises(Fatal) as raised:
