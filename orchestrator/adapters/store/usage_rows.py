@@ -99,7 +99,13 @@ class SqlUsage:
         self._stamped.add(host)
 
     def begin_many(self, new: Sequence[str]) -> None:
-        """Hosts that have never been there."""
+        """Hosts that are new, or come back under their names; most have never been there."""
+        known = frozenset(self._db.execute(select(host_usage.c.host).where(host_usage.c.host.in_(new))).scalars())
+        for host in sorted(known):
+            self.begin(host)
+        new = [host for host in new if host not in known]
+        if not new:
+            return
         row = {"vcpus": 0, "memory_mib": 0, "disk_bytes": 0, "changed": self._db.execute(select(_Stamp())).scalar_one()}
         self._db.execute(insert(host_usage), [{"host": host, **row} for host in new])
         self._stamped.update(new)
