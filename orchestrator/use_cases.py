@@ -38,6 +38,7 @@ from orchestrator.services.offerings import OfferingService
 from orchestrator.services.operations import OperationService
 from orchestrator.services.planning import Planner
 from orchestrator.services.profiles import ProfileService
+from orchestrator.services.site_time import SiteTime
 from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.services.vms import VmService
 from orchestrator.services.volumes import VolumeService
@@ -84,7 +85,9 @@ class Site:
     tenant_subnets: IPv4Network = DEFAULT_RANGE
 
 
-def reconciler_of(settings: Settings, world: World, engine: Engine, observer: HostObserver) -> Reconciler:
+def reconciler_of(
+    settings: Settings, world: World, engine: Engine, observer: HostObserver, time: SiteTime
+) -> Reconciler:
     """What observes the hosts of one world and repairs what is safe."""
     repairer = Repairer(
         store=world.store,
@@ -98,7 +101,7 @@ def reconciler_of(settings: Settings, world: World, engine: Engine, observer: Ho
         store=world.store,
         observer=observer,
         repairer=repairer,
-        leases=LeaseKeeper(store=world.store, engine=engine, clock=world.clock, ids=world.ids),
+        leases=LeaseKeeper(store=world.store, engine=engine, clock=world.clock, ids=world.ids, time=time),
         clock=world.clock,
         at_once=settings.hosts_at_once,
     )

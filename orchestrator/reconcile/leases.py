@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ends leases: a VM whose lease is over is stopped and gives its place back, by an ordinary operation.
 
-A lease ends by the wall clock. A clock that jumps ahead (a wrong time server, a suspended machine) must not end all
-leases at once, so after a jump nothing ends until the clock has run evenly for a while.
-"""
+No wall clock ends one, but the time that has surely passed (services/site_time.py)."""
 
 from __future__ import annotations
 
-import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from orchestrator.core.contained import Contained
 from orchestrator.core.diff import Finding, lease_finding
@@ -17,19 +14,9 @@ from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.deallocating import begin_deallocation, idle
+from orchestrator.services.site_time import SiteTime
 
 ACTOR = "lease"
-_JUMP_S = 60.0
-_EVEN_FOR_S = 600.0
-
-
-@dataclass
-class _ClockReading:
-    """Wall and monotonic clock at the last observation; until when (monotonic) the wall clock is not believed."""
-
-    wall: float
-    monotonic: float
-    doubted_until: float = float("-inf")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +27,7 @@ class LeaseKeeper:
     engine: Engine
     clock: Clock
     ids: Ids
-    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
-    _even: _ClockReading = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_even", _ClockReading(self.clock.now(), self.clock.monotonic()))
+    time: SiteTime
 
     def findings(self, tx: Transaction, host: str, now: float) -> list[Finding]:
         """What is to be said of the leases on the host."""
@@ -54,9 +37,7 @@ class LeaseKeeper:
 
     def end_leases(self, host: str) -> tuple[str, ...]:
         """Ids of the operations that were begun. On a host that does not answer nothing is: its VMs are left alone."""
-        now = self.clock.now()
-        if not self._believed(now):
-            return ()
+        now = self.time.now()
         with self.store.read() as tx:
             over = tx.vms.lease_over(host, now)
         begun, broken = list[str](), list[Exception]()
@@ -71,14 +52,6 @@ class LeaseKeeper:
             raise broken[0]
         return tuple(begun)
 
-    def _believed(self, now: float) -> bool:
-        with self._lock:
-            even, monotonic = self._even, self.clock.monotonic()
-            if abs((now - even.wall) - (monotonic - even.monotonic)) > _JUMP_S:
-                even.doubted_until = monotonic + _EVEN_FOR_S
-            even.wall, even.monotonic = now, monotonic
-            return monotonic >= even.doubted_until
-
     def _begin(self, tx: Transaction, vm_id: str, now: float) -> str | None:
         """Decided again: since the first look its lease may have been extended, or an operation begun."""
         vm = tx.vms.find_id(vm_id)
@@ -91,5 +64,6 @@ class LeaseKeeper:
             return None
         operation = begin_deallocation(tx, vm, "lease_over", clock=self.clock, ids=self.ids)
         subject, ended = vm.full_name, show_moment(vm.lease_end or now)
-        tx.audit.append(at=now, actor=ACTOR, action="end_lease", subject=subject, outcome=f"it ended {ended}")
+        at, outcome = self.clock.now(), f"it ended {ended}"
+        tx.audit.append(at=at, actor=ACTOR, action="end_lease", subject=subject, outcome=outcome)
         return operation.id

@@ -7,7 +7,7 @@ import hashlib
 import hmac
 from dataclasses import dataclass, replace
 
-from orchestrator.core.request_key import KEPT_S, MAX_ANSWER, MAX_KEYS, StoredRequest, check_key, check_same
+from orchestrator.core.request_key import MAX_ANSWER, MAX_KEYS, StoredRequest, check_key, check_same
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store
 
@@ -31,7 +31,6 @@ class RequestKeyService:
         check_key(key)
         fingerprint = self._fingerprint(request)
         with self.store.begin() as tx:
-            tx.request_keys.forget(before=self.clock.now() - KEPT_S)
             tx.request_keys.forget_more(actor, MAX_KEYS)
             kept = tx.request_keys.find(actor, key)
             if kept is None:

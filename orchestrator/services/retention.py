@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations that ended long ago are forgotten, some at a time; the audit keeps who did what."""
+"""Operations that ended long ago are forgotten, some at a time, findings that no longer hold, and what was answered
+under idempotency keys; the audit keeps who did what."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from orchestrator.core.request_key import KEPT_S
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store
+from orchestrator.services.site_time import SiteTime
 
 _DAY_S = 86_400.0
 _EVERY_S = 3_600.0
+_FINDINGS_KEPT_S = 30 * _DAY_S
 _AT_ONCE = 500
 """In one transaction, which holds up other writers."""
 
@@ -20,6 +24,7 @@ class Retention:
 
     store: Store
     clock: Clock
+    time: SiteTime
     days: float
     _next: float = field(default=0.0, init=False)
 
@@ -27,10 +32,13 @@ class Retention:
         """Forget what is due, at most once an hour; how many that were."""
         if self.clock.monotonic() < self._next:
             return 0
+        with self.store.begin() as tx:
+            tx.findings.forget(cleared_before=self.time.now() - _FINDINGS_KEPT_S)
+            tx.request_keys.forget(before=self.time.now() - KEPT_S)
         forgotten = 0
         while True:
             with self.store.begin() as tx:
-                count = tx.operations.forget(ended_before=self.clock.now() - self.days * _DAY_S, most=_AT_ONCE)
+                count = tx.operations.forget(ended_before=self.time.now() - self.days * _DAY_S, most=_AT_ONCE)
             forgotten += count
             if count < _AT_ONCE:
                 break

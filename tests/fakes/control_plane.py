@@ -29,6 +29,7 @@ from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.host_checks import HostInspection
 from orchestrator.services.messages import AddHost, CreateVm, HostKey
 from orchestrator.services.observing import HostObserver
+from orchestrator.services.site_time import SiteTime
 from orchestrator.services.tenancy.tenancy import tenancy
 from orchestrator.use_cases import Services, Site, services_of
 from tests.fakes.fake_guests import FakeGuests
@@ -55,6 +56,7 @@ class ControlPlane:
     services: Services
     observer: HostObserver
     reconciler: Reconciler
+    time: SiteTime
 
     @property
     def findings(self) -> FindingService:
@@ -165,11 +167,13 @@ def control_plane(
     engine.idle = partial(wait_for_guests, engine, guests, world.clock)
     observer = HostObserver(store=store, link=fake, clock=world.clock)
     repairer = Repairer(store=store, engine=engine, clock=world.clock, ids=ids, pacing=Pacing(world.clock))
-    leases = LeaseKeeper(store=store, engine=engine, clock=world.clock, ids=ids)
+    time = SiteTime(store, world.clock, ask_database=False)
+    leases = LeaseKeeper(store=store, engine=engine, clock=world.clock, ids=ids, time=time)
     reconciler = Reconciler(
         store=store, observer=observer, repairer=repairer, leases=leases, clock=world.clock, at_once=2
     )
-    site = Site(key=KEY, tenancy=tenancy(store, world.clock, owner_uid=os.geteuid(), key=KEY), overcommit=Overcommit())
+    people = tenancy(store, world.clock, owner_uid=os.geteuid(), key=KEY)
+    site = Site(key=KEY, tenancy=people, overcommit=Overcommit())
     services = services_of(world, engine, reconciler, HostInspection(scan, fake), site)
     if not services.images.list():
         services.images.add(NewImage(name="guest", source="/guest.qcow2"))
@@ -185,4 +189,5 @@ def control_plane(
         services=services,
         observer=observer,
         reconciler=reconciler,
+        time=time,
     )

@@ -19,6 +19,7 @@ from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.host_checks import HostInspection
 from orchestrator.services.observing import HostObserver
+from orchestrator.services.site_time import SiteTime
 from orchestrator.services.tenancy.tenancy import tenancy
 from orchestrator.settings import Settings
 from orchestrator.sim.guests import SimulatedGuests
@@ -121,9 +122,10 @@ def start(around: Surroundings, name: str) -> Controller:
     keeper = keeper_of(world, engine)
     booting = BootingGuests(store, link, clock, engine, limit_s=world.limits.guest_seen)
     guests = GuestRounds(schedule, process, clock, booting)
-    settings = Settings.model_construct()
-    reconciler = reconciler_of(settings, world, engine, observer)
-    site = Site(key=_KEY, tenancy=tenancy(store, clock, owner_uid=os.geteuid(), key=_KEY), overcommit=Overcommit())
+    settings, time = Settings.model_construct(), SiteTime(store, clock)
+    reconciler = reconciler_of(settings, world, engine, observer, time)
+    people = tenancy(store, clock, owner_uid=os.geteuid(), key=_KEY)
+    site = Site(key=_KEY, tenancy=people, overcommit=Overcommit())
     services = services_of(world, engine, reconciler, HostInspection(scan), site)
     return Controller(
         process=process,

@@ -27,7 +27,7 @@ from orchestrator.adapters.store.look_rows import SqlLooks
 from orchestrator.adapters.store.operation_rows import SqlOperations
 from orchestrator.adapters.store.schema import bring_up_to_date, check_unchanged, newest_revision
 from orchestrator.adapters.store.secret_box import SecretBox
-from orchestrator.adapters.store.small_rows import SqlImages, SqlNetworks, SqlOfferings, SqlSecrets
+from orchestrator.adapters.store.small_rows import SqlImages, SqlNetworks, SqlOfferings, SqlSecrets, SqlTime
 from orchestrator.adapters.store.statements import Statements
 from orchestrator.adapters.store.tables import meta
 from orchestrator.adapters.store.tenant_rows import SqlPolicies, SqlQuotas, SqlRequestKeys, SqlTenants, SqlTokens
@@ -77,6 +77,7 @@ class SqlTransaction:
         self.quotas = SqlQuotas(db, self.tenant_usage)
         self.policies = SqlPolicies(db)
         self.request_keys = SqlRequestKeys(db)
+        self.time = SqlTime(db)
 
 
 class SqlStore:

@@ -14,9 +14,6 @@ from orchestrator.core.diff.finding import Finding, Repair, StoredFinding
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.wire import action_from_dict, action_to_dict
 
-_KEPT_SECONDS = 30 * 24 * 3600.0
-"""How long a cleared finding is remembered."""
-
 _OF_HOST = "host."
 """Codes of findings that are about the host itself."""
 
@@ -43,8 +40,11 @@ class SqlFindings:
         for gone in known.values():
             if gone.cleared_at is None and (complete or gone.finding.code.startswith(_OF_HOST)):
                 self._db.execute(update(findings).where(_is(gone.finding)).values(cleared_at=at))
-        self._db.execute(delete(findings).where(findings.c.cleared_at < at - _KEPT_SECONDS))
         return tuple(fresh)
+
+    def forget(self, *, cleared_before: float) -> None:
+        """Those that stood."""
+        self._db.execute(delete(findings).where(findings.c.cleared_at < cleared_before))
 
     def list(self, *, host: str | None = None, cleared: bool = False) -> tuple[StoredFinding, ...]:
         """By host, code and subject."""

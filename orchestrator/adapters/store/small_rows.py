@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images, networks, offerings and encrypted secrets."""
+"""Images, networks, offerings, encrypted secrets and the time that has passed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 from orchestrator.adapters.store.rows import image_of, network_of, network_values, offering_of
 from orchestrator.adapters.store.secret_box import BOUND, SecretBox, Unreadable
 from orchestrator.adapters.store.statements import Statements, kept
-from orchestrator.adapters.store.tables import images, networks, offerings, secrets
+from orchestrator.adapters.store.tables import audit, images, meta, networks, offerings, secrets
 from orchestrator.core.bridges import Uplink
 from orchestrator.core.errors import Bug, Conflict, Fatal, NotFound
 from orchestrator.core.image import Image
@@ -25,6 +25,7 @@ _IMAGE: Final = kept(select(images).where(images.c.name == bindparam("its_name")
 _NETWORK: Final = kept(select(networks).where(networks.c.name == bindparam("its_name")))
 _BRIDGED: Final = kept(select(networks).where(networks.c.subnet.is_(None)))
 _OFFERINGS: Final = kept(select(offerings.c.document).order_by(offerings.c.name))
+_MARK: Final = "time_passed"
 _PUT_SECRET: Final = kept(insert(secrets))
 _SECRET: Final = kept(select(secrets.c.blob).where(secrets.c.id == bindparam("its_id")))
 _NO_SECRET: Final = kept(delete(secrets).where(secrets.c.id == bindparam("its_id")))
@@ -180,3 +181,27 @@ def _unreadable() -> Fatal:
         "a stored secret cannot be decrypted",
         hint="the key file in the state directory is not the one that it was written with, or it was written elsewhere",
     )
+
+
+class SqlTime:
+    def __init__(self, connection: Statements) -> None:
+        self._db = connection
+
+    def shown(self) -> float | None:
+        """By PostgreSQL's clock; SQLite has none of its own."""
+        if self._db.connection.dialect.name != "postgresql":
+            return None
+        return float(self._db.execute(select(func.extract("epoch", func.clock_timestamp()))).scalar_one())
+
+    def mark(self) -> float | None:
+        """As it was written down, else of the newest record of the audit."""
+        mark = self._db.execute(select(meta.c.value).where(meta.c.key == _MARK)).scalar_one_or_none()
+        if mark is not None:
+            return float(mark)
+        newest = select(audit.c.at).order_by(audit.c.sequence.desc()).limit(1)
+        at: float | None = self._db.execute(newest).scalar_one_or_none()
+        return at
+
+    def put_mark(self, passed: float) -> None:
+        if self._db.execute(update(meta).where(meta.c.key == _MARK).values(value=repr(passed))).rowcount == 0:
+            self._db.execute(insert(meta).values(key=_MARK, value=repr(passed)))

@@ -11,9 +11,8 @@ from orchestrator.core.controller import Door
 class Controllers(Protocol):
     """Who else executes operations of this database."""
 
-    def beat(self, name: str, by: int = 1) -> dict[str, int]:
-        """Say that ``name`` lives, and raise its count ``by`` so much (one that is new begins at 1); every controller's
-        count."""
+    def beat(self, name: str) -> dict[str, int]:
+        """Say that ``name`` lives, and raise its count (one that is new begins at 1); every controller's count."""
 
     def remove(self, name: str) -> None:
         """It has stopped in good order, or is gone. Gone already is fine."""

@@ -14,6 +14,9 @@ class Findings(Protocol):
         """What was found at ``at``; returns those that are new. What is not among them is cleared,
         unless the observation was not ``complete``: then only what is about the host itself is."""
 
+    def forget(self, *, cleared_before: float) -> None:
+        """Those that stood."""
+
     def list(self, *, host: str | None = None, cleared: bool = False) -> tuple[StoredFinding, ...]:
         """Those that stand, or with ``cleared`` also those that stood; by host, code and subject."""
 

@@ -29,6 +29,7 @@ from orchestrator.ports.store.quotas import Quotas
 from orchestrator.ports.store.request_keys import RequestKeys
 from orchestrator.ports.store.secrets import Secrets
 from orchestrator.ports.store.tenants import Tenants
+from orchestrator.ports.store.time import Time
 from orchestrator.ports.store.tokens import Tokens
 from orchestrator.ports.store.vms import Vms
 from orchestrator.ports.store.volumes import Volumes
@@ -83,6 +84,8 @@ class Transaction(Protocol):
     def policies(self) -> Policies: ...
     @property
     def request_keys(self) -> RequestKeys: ...
+    @property
+    def time(self) -> Time: ...
 
 
 class Store(Protocol):

@@ -29,7 +29,7 @@ def test_what_ended_long_ago_is_forgotten_unless_something_still_speaks_of_it(
     plane.engine.drain()
     last = vms.start("default", "kept").operation
     plane.engine.drain()
-    retention = Retention(store=plane.store, clock=clock, days=30)
+    retention = Retention(store=plane.store, clock=clock, time=plane.time, days=30)
     assert retention.round() == 0
     clock.sleep(31 * DAY_S)
     waits = vms.create(create_vm("waits")).operation
@@ -53,7 +53,7 @@ def test_the_turn_never_goes_back_though_the_operation_that_ended_last_is_old(tm
     with plane.store.read() as tx:
         before = tx.operations.turn()
     plane.world.clock.sleep(31 * DAY_S)
-    Retention(store=plane.store, clock=plane.world.clock, days=30).round()
+    Retention(store=plane.store, clock=plane.world.clock, time=plane.time, days=30).round()
     with plane.store.read() as tx:
         assert tx.operations.turn() == before == 3
     plane.store.close()

@@ -102,13 +102,6 @@ def test_a_key_that_was_never_answered_is_carried_out(ask: Asking) -> None:
     assert ask("POST", "/v1/tenants", {"name": "blue"}, idempotency_key="k4").body == first.body
 
 
-def test_a_key_is_forgotten_after_a_day(ask: Asking) -> None:
-    keys = ask.fake.tenancy.request_keys
-    ask("POST", "/v1/tenants", {"name": "blue"}, idempotency_key="k5")
-    keys.clock.sleep(2 * 86_400)
-    assert ask("POST", "/v1/tenants", {"name": "green"}, idempotency_key="k5").status < 300
-
-
 def test_what_is_kept_of_a_request_does_not_show_its_body(ask: Asking) -> None:
     keys = ask.fake.tenancy.request_keys
     body = {**VM, "name": "fourth", "user_data": "#cloud-config\npassword: planted"}
