@@ -16,7 +16,7 @@ from orchestrator.adapters.bundles.library import BundleLibrary
 from orchestrator.adapters.controllers.door import credential, open_door
 from orchestrator.adapters.engine.durable import DurableEngine
 from orchestrator.adapters.engine.importing import import_later
-from orchestrator.adapters.engine.live_controllers import LiveControllers
+from orchestrator.adapters.engine.live_controllers import LiveControllers, process_name
 from orchestrator.adapters.engine.places import Bounds
 from orchestrator.adapters.engine.timer import Timer
 from orchestrator.adapters.seed.nocloud import NoCloudSeeds
@@ -47,6 +47,7 @@ from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.host_checks import HostInspection
 from orchestrator.services.observing import HostObserver
 from orchestrator.services.retention import Retention
+from orchestrator.services.site_time import SiteTime
 from orchestrator.services.tenancy.tenancy import tenancy
 from orchestrator.settings import Settings
 from orchestrator.use_cases import Services, Site, keeper_of, reconciler_of, services_of
@@ -74,6 +75,7 @@ class App:
     reconciler: Reconciler
     watcher: Watcher
     files: OwnFiles
+    time: SiteTime
     database: KnownDatabase
 
     def check_own(self) -> None:
@@ -87,10 +89,11 @@ class App:
 
     def timers(self) -> tuple[TimerHealth, ...]:
         """Everything that is done again and again here."""
-        return (*self.timer.health(), *self.guest_timer.health(), self.engine.health())
+        return (*self.timer.health(), *self.guest_timer.health(), self.engine.health(), self.time.health())
 
-    def close(self) -> None:
-        """Let running steps end and be journalled, then let go of everything.
+    def close(self) -> int:
+        """Let running steps end and be journalled, then let go of everything. How many steps have not ended, because
+        their hosts hang: then nothing was taken from under them, and the process has to end at once.
 
         A running play is minutes long, so it is ended instead: running it again changes nothing."""
         self.timer.stop()
@@ -99,12 +102,14 @@ class App:
         self.watcher.close()
         self.reconciler.close()
         self.reach.leave()
-        self.engine.stop()
+        if left := self.engine.stop():
+            return left
         self.reach.close()
         with suppress(VgpuctlError):  # the database is away: what was seen last stays
             self.database.round()
         self.store.close()
         self.lock.release()
+        return 0
 
 
 def build(
@@ -128,7 +133,10 @@ def build(
     settle_site_key(store, key_file, drawn=drawn)
     database = KnownDatabase(settings.state, store)
     reach = reach_hosts(settings, store)
-    world = _world(settings, store, reach, key)
+    name = process_name(controller_name(settings.state))
+    living = LiveControllers(store, name, alone=settings.database_server is None)
+    world = _world(settings, store, reach, key, "" if settings.database_server is None else living.name)
+    time = SiteTime(store, world.clock)
     keepers: list[DriverUpgradeKeeper] = []  # goes on when an operation has ended, or a host or VM is otherwise
 
     def go_on() -> None:
@@ -145,9 +153,9 @@ def build(
                 one.observe_soon(host)  # not here: a host that does not answer would hold a worker
         go_on()
 
-    engine = _engine(settings, store, runner, afterwards)
+    engine = _engine(settings, store, runner, living, afterwards)
     keepers.append(keeper_of(world, engine))
-    reconciler = reconciler_of(settings, world, engine, observer)
+    reconciler = reconciler_of(settings, world, engine, observer, time)
     reconcilers.append(reconciler)
     inspection = HostInspection(reach.scan_key, reach.inspector, reach.own_agent)
     services = services_of(world, engine, reconciler, inspection, _site(settings, world, key))
@@ -163,9 +171,10 @@ def build(
     reach.when_lost(reconciler.observe_soon)
     watcher = Watcher(store, world.link, reconciler.observe_soon, most=settings.hosts_watched)
 
-    retention = Retention(store=store, clock=world.clock, days=settings.operations_kept_days)
+    retention = Retention(store=store, clock=world.clock, time=time, days=settings.operations_kept_days)
 
     rounds: dict[str, Callable[[], object]] = {
+        "clock": time.look,
         "watch": watcher.round,
         "observe": partial(reconciler.round, over_s=settings.refresh_seconds / 2),
         "driver upgrades": keepers[0].round,
@@ -192,6 +201,7 @@ def build(
         reconciler=reconciler,
         watcher=watcher,
         files=OwnFiles(settings.state, ("executor.lock", *([] if settings.database_url else [_DATABASE]))),
+        time=time,
         database=database,
     )
 
@@ -222,10 +232,9 @@ def _of_the_other_kind(state: Path, *, in_memory: bool) -> Conflict:
 
 
 def _engine(
-    settings: Settings, store: SqlStore, runner: Runner, afterwards: Callable[[str, str], None]
+    settings: Settings, store: SqlStore, runner: Runner, living: LiveControllers, afterwards: Callable[[str, str], None]
 ) -> DurableEngine:
     server = settings.database_server
-    name = controller_name(settings.state)
     queue = settings.state / "queue.sqlite"
     bounds = Bounds(workers=settings.workers, per_host=settings.operations_per_host)
     if server is not None:
@@ -235,19 +244,19 @@ def _engine(
         from orchestrator.adapters.engine.work_queue import WorkQueue  # slow to import: not before it serves
 
         queue.touch(mode=0o600)
-        return WorkQueue(QueueDatabase(server or url_of(queue)), name, bounds, run)
+        return WorkQueue(QueueDatabase(server or url_of(queue)), living.name, bounds, run)
 
     return DurableEngine(
         store,
         runner,
         bounds=bounds,
         open_queue=open_queue,
-        living=LiveControllers(store, name, alone=server is None),
+        living=living,
         afterwards=afterwards,
     )
 
 
-def _world(settings: Settings, store: SqlStore, reach: Reach, key: bytes) -> World:
+def _world(settings: Settings, store: SqlStore, reach: Reach, key: bytes, controller: str) -> World:
     return World(
         store=store,
         link=reach.link,
@@ -260,7 +269,7 @@ def _world(settings: Settings, store: SqlStore, reach: Reach, key: bytes) -> Wor
         bundles=BundleLibrary(settings.state / "driver-bundles", readable_files(settings)),
         keys=reach.keys,
         limits=Limits(guest_seen=settings.guest_seen_seconds, shutdown_grace=settings.shutdown_grace_seconds),
-        controller=controller_name(settings.state) if settings.database_server is not None else "",
+        controller=controller,
     )
 
 

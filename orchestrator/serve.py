@@ -15,6 +15,7 @@ import logging
 import os
 import stat
 import sys
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 
 IDLE_VARIABLE: Final = "VGPUCTL_SERVE_IDLE_SECONDS"
 DEFAULT_IDLE_S: Final = 15 * 60.0
+LEAVE_LIMIT_S: Final = 17.0
+"""A server that was told to end has ended by then, open requests (5 s) included."""
 LOCK_PATIENCE_S: Final = 50.0
 """A server that just ends may still be parking its operations."""
 OWN_STATE_S: Final = 2.0
@@ -84,11 +87,29 @@ def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
         guard = Timer({"own state": lambda: _leave_if_lost(app)}, OWN_STATE_S)
         guard.start()
         try:
-            process = Process(started_at=time.time(), idle_seconds=limit, activity=Activity(), timers=app.timers)
+            process = Process(
+                started_at=time.time(), idle_seconds=limit, activity=Activity(), timers=app.timers, leaving=_end_in_time
+            )
             serve_until_done(state, app.services, process, tls, lambda place: _say(place, detached=detached), group)
         finally:
             guard.stop()
-            app.close()
+            _end_in_time()
+            if left := app.close():
+                _end_now(f"{left} steps wait for hosts that hang")
+
+
+def _end_in_time() -> None:
+    """Whatever hangs: a host, the database, a thread that answers somebody."""
+    timer = threading.Timer(LEAVE_LIMIT_S, _end_now, ["something hangs"])
+    timer.daemon = True
+    timer.start()
+
+
+def _end_now(why: str) -> None:
+    """All that has not ended is stored, and the next server goes on with it: to it this is no other than a crash."""
+    log.warning("%s: this server ends without them; the next one goes on with what has not ended", why)
+    logging.shutdown()
+    os._exit(0)
 
 
 def _leave_if_lost(app: App) -> None:

@@ -93,6 +93,7 @@ async def _end_when_done(servers: list[_Server], process: Process, services: Ser
         if limit is not None and process.activity.idle_seconds() >= limit:
             busy = await to_thread.run_sync(running_operations, services)
             process.stopping = process.stopping or not busy
+    process.leaving()
     tell_service_manager("STOPPING=1")
     waiting.close()
     for server in servers:

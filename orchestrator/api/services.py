@@ -28,6 +28,8 @@ class Process:
     """What is done again and again in it."""
     certificate: ServedCertificate | None = None
     """None: it does not listen on the network."""
+    leaving: Callable[[], object] = lambda: None
+    """Called when it begins to end."""
     stopping: bool = False
     """Set once: long waits end, no new ones begin, the process ends."""
 

@@ -2100,6 +2100,10 @@ class Server(TypedDict):
     """
     Why the certificate that is in its file now is not served; null: it is, or only operators are told
     """
+    warnings: NotRequired[list[str]]
+    """
+    What goes wrong in the server now; operators alone are told
+    """
 
 
 class Software(TypedDict):

@@ -85,7 +85,10 @@ class NoCapacity(VgpuctlError):
     http_status, exit_code, family = 507, 8, "no_capacity"
 
 
-DATABASE_AWAY = frozenset({"store.unavailable", "store.damaged", "store.connection_lost", "store.busy", "store.queue"})
+QUEUE_LOST = "store.queue_lost"
+DATABASE_AWAY = frozenset(
+    {"store.unavailable", "store.damaged", "store.connection_lost", "store.busy", "store.queue", QUEUE_LOST}
+)
 """Our own database did not do what was asked: no host and no request is to blame, and all waits for it."""
 
 

@@ -15,5 +15,6 @@ class Engine(Protocol):
     def recover(self) -> int:
         """Take up every stored operation that is not finished; returns how many. Called once at start."""
 
-    def stop(self) -> None:
-        """Let running steps finish, start no further step, return. Unfinished operations stay stored."""
+    def stop(self) -> object:
+        """Let running steps finish, start no further step, return in a bounded time. Unfinished operations stay
+        stored."""

@@ -172,7 +172,7 @@ def test_an_upgrade_whose_operations_are_forgotten_goes_on_and_can_be_ended(plan
     plane.services.vms.delete("default", "short")
     plane.engine.drain()
     plane.world.clock.sleep(100 * DAY_S)
-    assert Retention(store=plane.store, clock=plane.world.clock, days=30.0).round() > 0
+    assert Retention(store=plane.store, clock=plane.world.clock, time=plane.time, days=30.0).round() > 0
     upgrade = go_on(plane)
     assert plane.services.driver_upgrades.now(upgrade).progress == {}
     plane.services.driver_upgrades.abort()
@@ -193,7 +193,7 @@ def test_a_swap_that_is_forgotten_is_judged_by_the_driver_that_the_host_has(plan
     plane.services.vms.create(create_vm("later", profile="NVIDIA L40S-12Q"))
     plane.engine.drain()
     plane.observer.observe(T4_HOST)
-    Retention(store=plane.store, clock=plane.world.clock, days=30.0).round()
+    Retention(store=plane.store, clock=plane.world.clock, time=plane.time, days=30.0).round()
     upgrade = plane.services.driver_upgrades.get()
     with pytest.raises(NotFound):
         plane.services.operations.get(str(upgrade.host(T4_HOST).swap))

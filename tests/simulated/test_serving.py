@@ -22,7 +22,7 @@ from orchestrator.sim.hardware import gpu_kind
 from orchestrator.sim.machine_files import MachineFiles
 from orchestrator.sim.serving import build_without_hosts, simulated_hosts
 from orchestrator.sim.vgpu_actions import disable
-from tests.fakes.several import until
+from tests.fakes.several import Server, until
 from tests.fakes.simulated import serving, wish
 
 FLEET = """\
@@ -130,3 +130,43 @@ def test_a_wrong_fleet_file_ends_the_command_with_one_line_and_leaves_nothing(tm
     assert outcome.returncode == 2
     assert "fleet.yaml:2: gpu_model: no GPU model is called 'Tesla T5'" in outcome.stderr.splitlines()[0]
     assert not (state / "vgpuctl.sqlite").exists()
+
+
+def test_a_server_that_is_told_to_end_while_its_hosts_hang_ends_and_the_next_one_goes_on(
+    tmp_path: Path, fleet: Path
+) -> None:
+    server = Server(tmp_path / "state", fleet)
+    server.directory.mkdir(mode=0o700)
+    with simulated_hosts(fleet, load_settings(state=tmp_path)) as socket:
+        server.hosts = socket
+        server.start()
+        server.ready()
+        (hosts,) = [
+            int(one.parent.name)
+            for one in Path("/proc").glob("[0-9]*/cmdline")
+            if str(socket).encode() in one.read_bytes().split(b"\0") and b"hosts_process" in one.read_bytes()
+        ]
+        os.kill(hosts, signal.SIGSTOP)
+        try:
+            operation = server.client().create_vm(wish("slow", "GRID T4-4Q"))["operation"]
+            assert operation is not None
+            until(lambda: server.client().operation(operation)["state"] == "running")
+            server.signal(signal.SIGTERM)
+            assert server.process is not None
+            assert server.process.wait(60) == 0
+        finally:
+            server.kill()
+            os.kill(hosts, signal.SIGCONT)
+        server.start()
+        server.ready()
+        until(lambda: server.client().operation(operation)["state"] == "done")
+        server.stop()
+
+
+def test_a_server_starts_again_after_one_of_its_hosts_was_removed(tmp_path: Path, fleet: Path) -> None:
+    state = tmp_path / "state"
+    with serving(state, fleet) as client:
+        client.wait(client.remove_host("t4-1"))
+    with serving(state, fleet) as client:
+        assert {host["state"] for host in client.hosts()} == {"ready"}
+        client.wait(client.create_vm(wish("train", "GRID T4-4Q")))

@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,7 +23,7 @@ from orchestrator.adapters.engine.own_runs import OwnRuns
 from orchestrator.adapters.engine.places import Bounds
 from orchestrator.adapters.engine.timer import Course
 from orchestrator.core.contained import Contained
-from orchestrator.core.errors import WorldError
+from orchestrator.core.errors import QUEUE_LOST, Retryable, WorldError
 from orchestrator.ports.store.operations import DueOperation
 from orchestrator.ports.store.transaction import Store
 from orchestrator.ports.timers import TimerHealth
@@ -36,6 +37,8 @@ _FORGET_EVERY = 300
 RESTED_AFTER = 20
 """Beats without an operation that is due, after which the queue is closed: its library asks its database several times
 a second. The next operation opens it again."""
+STOP_PATIENCE_S = 10.0
+"""A step that asks a host which hangs ends by the host's limit, minutes later: the next server does it again."""
 log = logging.getLogger(__name__)
 
 
@@ -104,27 +107,32 @@ class DurableEngine:
         return len(unfinished)
 
     def health(self) -> TimerHealth:
-        """Of the polls of what is due."""
-        return self._course.health()
+        """Of the polls of what is due; what is wrong among the controllers counts as its error."""
+        health = self._course.health()
+        return replace(health, error=health.error or self._living.double)
 
     @property
     def database_rolled_back(self) -> bool:
         """What this controller wrote into the database is no longer there."""
         return self._living.rolled_back
 
-    def stop(self) -> None:
-        """Let running steps finish, start no further step, return. Unfinished operations stay stored."""
+    def stop(self, patience_s: float = STOP_PATIENCE_S) -> int:
+        """Let running steps finish, start no further step, return after so long at most. How many steps have not
+        finished: only the end of the process ends them. Unfinished operations stay stored."""
+        end = time.monotonic() + patience_s
         self._stopping.set()
         self._wake.set()
-        self._thread.join()
+        self._thread.join(patience_s)
         self._own.begin_no_more()
         with self._changed:
-            self._changed.wait_for(lambda: self._running == 0)
+            self._changed.wait_for(lambda: self._running == 0, max(end - time.monotonic(), 0.0))
+            left = self._running
         self._own.close()
-        if self._queue is not None:
+        if self._queue is not None and not self._thread.is_alive():
             self._queue.close()
         with _outlived("leaving"):
             self._living.leave()
+        return left
 
     def _attend(self) -> None:
         while not self._stopping.is_set():
@@ -135,7 +143,12 @@ class DurableEngine:
     def _poll_now(self) -> None:
         now = time.monotonic()
         beat = now >= self._next_beat
-        self._poll(beat=beat, forget=self._beats % _FORGET_EVERY == 0)
+        try:
+            self._poll(beat=beat, forget=self._beats % _FORGET_EVERY == 0)
+        except Retryable as error:
+            if error.code == QUEUE_LOST:
+                self._let_go_of_queue()
+            raise
         if beat:
             self._beats, self._next_beat = self._beats + 1, now + POLL_S
 
@@ -157,10 +170,21 @@ class DurableEngine:
             self._tidy(self._queue, forget=beat and forget)
 
     def _beat(self) -> None:
-        with self._living.beat() as living:  # first: what nobody who lives has begun is taken over by the others
-            taken = 0 if self._queue is None else self._queue.take_over(living, self._own.running())
+        """What nobody who lives has begun is taken over by one of them. No transaction is open meanwhile: the queue may
+        keep its askers waiting."""
+        living = self._living.beat()
+        if self._queue is None:
+            return
+        taken = self._queue.take_over(living if self._living.leads else None, self._own.running())
         if taken:
             log.warning("queued %d operations again whose run has gone", taken)
+
+    def _let_go_of_queue(self) -> None:
+        """By whoever opens it next. Nothing in it is the only copy of anything."""
+        log.error("the queue of operations has lost its tables; it is made anew from the stored operations")
+        queue, self._queue, self._left_alone = self._queue, None, None
+        if queue is not None:
+            queue.close()
 
     def _offer(self, due: tuple[DueOperation, ...], *, thorough: bool) -> None:
         if self._living.alone:

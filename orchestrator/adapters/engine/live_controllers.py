@@ -6,23 +6,31 @@ No clock is compared, so neither a wrong clock nor a pause of the database makes
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+import logging
+import secrets
+from collections.abc import Mapping
+from typing import Final
 
 from orchestrator.ports.store.transaction import Store
 
 _MISSED = 3
 """A controller that was seen unchanged as many times in a row has gone."""
-_BEGUN_AGAIN = 1000
-"""By so much a controller's first beat raises what is left of the one before: the others see that it is another."""
 _KNOWN_AFTER = 3
 """Beats after which all others know that this one lives, or have gone."""
+_PROCESS: Final = "~"
+log = logging.getLogger(__name__)
+
+
+def process_name(controller: str) -> str:
+    """Of this process alone: machines that were cloned, and containers, have the same host name and directories."""
+    return f"{controller}{_PROCESS}{secrets.token_hex(3)}"
 
 
 class LiveControllers:
     """What this controller knows of all. ``alone``: the database can have no other controller."""
 
     def __init__(self, store: Store, name: str, *, alone: bool) -> None:
+        """``name``: of this process, which no other one has ever had."""
         self._store = store
         self.name = name
         self._alone = alone
@@ -33,6 +41,10 @@ class LiveControllers:
         """Controllers that live, and did so before this one began."""
         self.rolled_back = False
         """The database has forgotten what this controller wrote: it was restored."""
+        self.leads = True
+        """Of those that live it is the one that takes over what others have left."""
+        self.double: str | None = None
+        """What is to be said of another process that lives and has the name of this controller."""
 
     @property
     def alone(self) -> bool:
@@ -44,33 +56,52 @@ class LiveControllers:
         """Whether all others that live know that this one does."""
         return self._alone or self.alone or self._since_joined >= _KNOWN_AFTER
 
-    @contextmanager
-    def beat(self) -> Iterator[Collection[str]]:
-        """Who lives. Only one controller at a time is inside the block, so that one takes over what a dead one left."""
+    def beat(self) -> frozenset[str]:
+        """Say that this one lives; who does. What was not committed has not been: the next beat says it again.
+
+        :raises WorldError: the database cannot be asked, which says nothing about it"""
         if self._alone:
-            yield (self.name,)
-            return
+            return frozenset((self.name,))
         with self._store.begin() as tx:
-            beats = tx.controllers.beat(self.name, 1 if self._beaten else _BEGUN_AGAIN)
-            # One that others took for dead begins at 1 again; any other step back is the database's own.
-            self.rolled_back = self.rolled_back or 1 < beats[self.name] <= self._beaten
-            self._beaten = beats[self.name]
-            self._grow_older(beats)
-            self._seen = {name: self._looked(name, count) for name, count in beats.items()}
-            gone = {name for name, (_, missed) in self._seen.items() if missed >= _MISSED}
-            self.elders -= gone
-            yield self._seen.keys() - gone
+            beats = tx.controllers.beat(self.name)
+            seen = {name: self._looked(name, count) for name, count in beats.items()}
+            gone = {name for name, (_, missed) in seen.items() if missed >= _MISSED}
             for name in gone:
                 tx.controllers.remove(name)
+        # One that others took for dead begins at 1 again; any other step back is the database's own.
+        self.rolled_back = self.rolled_back or 1 < beats[self.name] <= self._beaten
+        self._beaten = beats[self.name]
+        self._grow_older(beats)
+        self._notice_double(beats)
+        self._seen = seen
+        self.elders -= gone
+        living = frozenset(seen.keys() - gone)
+        self.leads = min(living) == self.name
+        return living
 
     def _grow_older(self, beats: Mapping[str, int]) -> None:
-        """One that has begun again, or that others took for dead, is younger than they are."""
+        """One that has just begun, or that others took for dead, is younger than they are."""
         if not self._seen or beats[self.name] == 1:
             self._since_joined, self.elders = 0, frozenset(beats.keys() - {self.name})
             return
         self._since_joined += 1
-        grown = {name: count - self._seen.get(name, (count, 0))[0] for name, count in beats.items()}
-        self.elders &= {name for name, more in grown.items() if 0 <= more < _BEGUN_AGAIN}
+        self.elders &= {name for name, count in beats.items() if count >= self._seen.get(name, (count, 0))[0]}
+
+    def _notice_double(self, beats: Mapping[str, int]) -> None:
+        """A row that grows is no remainder of the process that was here before."""
+        controller = self.name.partition(_PROCESS)[0]
+        others = beats.keys() - {self.name}
+        grown = {name for name in others if name in self._seen and beats[name] > self._seen[name][0]}
+        doubles = sorted(name for name in grown if name.partition(_PROCESS)[0] == controller)
+        if doubles and self.double is None:
+            log.error("another process is the controller %s, too: was its machine cloned?", controller)
+        if doubles:
+            self.double = (
+                f"{len(doubles)} more processes are the controller {controller}: "
+                "give each machine a host name of its own, or each server another state directory"
+            )
+        elif not doubles and not any(name.partition(_PROCESS)[0] == controller for name in others):
+            self.double = None
 
     def leave(self) -> None:
         """This controller stops: what it has not finished may be taken at once."""

@@ -16,7 +16,7 @@ from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetEnqueueOptions
 from dbos import error as library
 
 from orchestrator.adapters.engine.places import Bounds
-from orchestrator.core.errors import Retryable
+from orchestrator.core.errors import QUEUE_LOST, Retryable
 from orchestrator.ports.store.operations import DueOperation
 
 VERSION: Final = "wf-1"
@@ -33,6 +33,9 @@ _NEVER_BEGAN: Final = 5
 """A run that this process has taken and that was seen not to run as many times in a row was lost on its way."""
 
 
+log = logging.getLogger(__name__)
+
+
 class Database(Protocol):
     """Where the queue is kept (adapters/store/queue_database.py)."""
 
@@ -41,6 +44,8 @@ class Database(Protocol):
     @property
     def engine(self) -> Any: ...
     def errors(self) -> AbstractContextManager[None]: ...
+    def alone(self) -> AbstractContextManager[None]: ...
+    def drop(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -61,13 +66,25 @@ class WorkQueue:
         self._not_running: dict[str, int] = {}
         self._offered: set[str] = set()
         """Runs of operations that were due at the last thorough look or have become so since."""
+        with self._errors(), database.alone():  # of those who find it lost at the same time, one makes it anew
+            try:
+                with self._errors():
+                    self._launch(bounds, run)
+            except Retryable as error:
+                if error.code != QUEUE_LOST:
+                    raise
+                log.warning("the queue of operations is not whole (%s); it is made anew", error.details)
+                database.drop()
+                self._launch(bounds, run)
+
+    def _launch(self, bounds: Bounds, run: Callable[[str, str], None]) -> None:
         DBOS(
             config=DBOSConfig(
                 name="vgpuctl",
-                system_database_engine=database.engine,
-                system_database_url=database.url,
+                system_database_engine=self._database.engine,
+                system_database_url=self._database.url,
                 application_version=VERSION,
-                executor_id=name,
+                executor_id=self._name,
                 serializer=DBOSPortableJSONSerializer(),
                 log_level="WARNING",
                 use_listen_notify=False,
@@ -81,15 +98,15 @@ class WorkQueue:
 
         self._workflow = run_operation
         try:
-            with self._errors():
-                DBOS.launch()
-                DBOS.register_queue(
-                    _QUEUE,
-                    worker_concurrency=bounds.workers,
-                    partition_concurrency=min(bounds.per_host, bounds.workers),
-                    polling_interval_sec=_POLL_S,
-                    on_conflict="always_update",
-                )
+            DBOS.launch()
+            DBOS.register_queue(
+                _QUEUE,
+                worker_concurrency=bounds.workers,
+                partition_concurrency=min(bounds.per_host, bounds.workers),
+                polling_interval_sec=_POLL_S,
+                on_conflict="always_update",
+            )
+            _runs(status=_LIVE, limit=1)  # what it is made of is there
         except BaseException:
             self.close()
             raise
@@ -128,15 +145,19 @@ class WorkQueue:
         with SetWorkflowID(run), SetEnqueueOptions(queue_partition_key=one.host):
             DBOS.enqueue_workflow(_QUEUE, self._workflow, one.operation, one.host)
 
-    def take_over(self, living: Collection[str], running: Collection[str]) -> int:
-        """Let be queued again what a controller that does not live had begun, and what this one took and is not
-        ``running``; how many that were.
+    def take_over(self, living: Collection[str] | None, running: Collection[str]) -> int:
+        """Let be queued again what a controller that is not among the ``living`` had begun (None: another one sees to
+        that), and what this one took and is not ``running``; how many that were.
 
-        :raises Retryable: ``store.queue``
+        :raises Retryable: ``store.queue``, ``store.queue_lost``
         """
         with self._errors():
+            if DBOS.retrieve_queue(_QUEUE) is None:  # nothing would be taken off it any more
+                raise Retryable(QUEUE_LOST, "the queue of operations has lost its entry")
             begun = _runs(status=["PENDING"])
-            orphans = [run for run in begun if run.executor_id not in {self._name, *living}]
+            orphans = []
+            if living is not None:
+                orphans += [run for run in begun if run.executor_id not in {self._name, *living}]
             own = [run for run in begun if run.executor_id == self._name]
             orphans += self._never_began([run for run in own if _operation_of(run.workflow_id) not in running])
             queued = [run.workflow_id for run in orphans if run.queue_partition_key is not None]

@@ -16,9 +16,9 @@ class SqlControllers:
     def __init__(self, connection: Statements) -> None:
         self._db = connection
 
-    def beat(self, name: str, by: int = 1) -> dict[str, int]:
+    def beat(self, name: str) -> dict[str, int]:
         """Say that ``name`` lives; every controller's count."""
-        more = update(controllers).where(controllers.c.name == name).values(beats=controllers.c.beats + by)
+        more = update(controllers).where(controllers.c.name == name).values(beats=controllers.c.beats + 1)
         if self._db.execute(more).rowcount == 0:
             self._db.execute(insert(controllers).values(name=name, beats=1))
         return {row.name: row.beats for row in self._db.execute(select(controllers))}

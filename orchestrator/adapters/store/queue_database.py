@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from pysqlite3 import dbapi2 as sqlite
-from sqlalchemy import Engine, create_engine, event, make_url
+from sqlalchemy import Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from orchestrator.core.errors import Retryable
@@ -19,6 +20,12 @@ _PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=30000", "for
 """NORMAL: when its machine loses power the queue may forget its last moments, and stays whole. What it forgot is queued
 again, and a run of what has ended does nothing."""
 _PAUSED_MS = 10_000
+_SCHEMA: Final = "dbos"
+"""As the library calls it."""
+_OPENING: Final = 0x76677171
+"""The advisory lock of who opens the queue."""
+_NOT_WHOLE: Final = frozenset({"42P01", "42703", "3F000", "42P06", "42P07", "42701", "42710"})
+"""PostgreSQL, appendix A: a table, a column, a schema is undefined; or defined already, when the rest is made."""
 
 
 class QueueDatabase:
@@ -33,12 +40,37 @@ class QueueDatabase:
     def errors(self) -> Iterator[None]:
         """What the database did not do, in our words.
 
-        :raises Retryable: ``store.queue``
+        :raises Retryable: ``store.queue``, ``store.queue_lost``
         """
         try:
             yield
         except SQLAlchemyError as error:
+            if getattr(getattr(error, "orig", None), "sqlstate", None) in _NOT_WHOLE:  # no waiting brings it back
+                raise Retryable(
+                    "store.queue_lost", "the queue of operations has lost its tables", details=str(error)
+                ) from error
             raise Retryable("store.queue", "the queue of operations cannot be used", details=str(error)) from error
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """No other controller is inside such a block."""
+        if self.engine.dialect.name != "postgresql":
+            yield
+            return
+        with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text(f"SELECT pg_advisory_lock({_OPENING})"))
+            try:
+                yield
+            finally:
+                connection.execute(text(f"SELECT pg_advisory_unlock({_OPENING})"))
+
+    def drop(self) -> None:
+        """Take away what is left of it on PostgreSQL; a file has one controller, which needs no queue.
+
+        :raises Retryable: ``store.queue``
+        """
+        with self.errors(), self.engine.begin() as connection:
+            connection.execute(text(f"DROP SCHEMA IF EXISTS {_SCHEMA} CASCADE"))
 
     def close(self) -> None:
         self.engine.dispose()

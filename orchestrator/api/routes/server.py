@@ -40,6 +40,7 @@ def get(services: ServicesOf, process: ProcessOf, caller: CallerOf) -> ServerAns
         stops_after_idle_seconds=process.idle_seconds if told else None,
         certificate_ends_at=moment(served.ends_at) if served is not None else None,
         certificate_refused=served.refused if served is not None else None,
+        warnings=[f"{one.name}: {one.error}" for one in process.timers() if one.error] if told else [],
     )
 
 

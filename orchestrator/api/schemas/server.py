@@ -25,6 +25,7 @@ class ServerAnswer(AnswerBody):
     certificate_refused: str | None = Field(
         description="Why the certificate that is in its file now is not served; null: it is, or only operators are told"
     )
+    warnings: list[str] = Field(default=[], description="What goes wrong in the server now; operators alone are told")
 
 
 class StopBody(RequestBody):

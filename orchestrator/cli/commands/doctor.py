@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
@@ -61,9 +62,12 @@ def doctor(
 ) -> None:
     """Tell what differs from what is wanted; repair it.
 
-    Every host is looked at first. Exit code 3: something differs.
+    Every host is looked at first. Exit code 3: something differs. What goes wrong in the server itself is said on
+    standard error.
     """
     client = session_of(ctx).client
+    for warning in server_info(client.connection).get("warnings", ()):
+        print(f"warning: the server: {printable(warning)}", file=sys.stderr)
     found = client.observe_findings(host)
     if repair and found:
         client.repair_findings(host)

@@ -71,6 +71,7 @@ def status(ctx: typer.Context, output: Output = Format.TABLE) -> None:
                 ("running operations", shown(info["running_operations"])),
                 ("ends when idle for", _idle(info["stops_after_idle_seconds"])),
                 *_certificate(info),
+                *(("warning", one) for one in info.get("warnings", ())),
             ]
         ),
     )

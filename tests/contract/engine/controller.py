@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from orchestrator.adapters.engine.durable import DurableEngine
-from orchestrator.adapters.engine.live_controllers import LiveControllers
+from orchestrator.adapters.engine.live_controllers import LiveControllers, process_name
 from orchestrator.adapters.engine.places import Bounds
 from orchestrator.adapters.engine.work_queue import WorkQueue
 from orchestrator.adapters.store.queue_database import QueueDatabase
@@ -40,13 +40,13 @@ def main(name: str, url: str, directory: Path, *act: str) -> None:
     at = acting(directory / f"{name}.reached", act)
     plane = control_plane(directory, hosts=SharedHosts(directory / "hosts", at), url=url)
     queue = url.replace("vgpuctl.sqlite", "queue.sqlite")
-    bounds = Bounds(workers=4, per_host=2)
+    bounds, process = Bounds(workers=4, per_host=2), process_name(name)
     engine = DurableEngine(
         plane.store,
         Runner(plane.world, plane.journal, DEFINITIONS),
         bounds=bounds,
-        open_queue=lambda run: WorkQueue(QueueDatabase(queue), name, bounds, run),
-        living=LiveControllers(plane.store, name, alone=url.startswith("sqlite")),
+        open_queue=lambda run: WorkQueue(QueueDatabase(queue), process, bounds, run),
+        living=LiveControllers(plane.store, process, alone=url.startswith("sqlite")),
         afterwards=lambda _host, _subject: None,
     )
     engine.recover()
