@@ -32,6 +32,7 @@ from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.looks import Standing
 from orchestrator.ports.store.transaction import Store, Transaction
+from orchestrator.reconcile.cordoned import cordon_findings
 from orchestrator.reconcile.crew import COMPANIONS, Crew
 from orchestrator.reconcile.facts import fact_findings
 from orchestrator.reconcile.leases import LeaseKeeper
@@ -231,7 +232,7 @@ class Reconciler:
             return None
         snapshot, turn = tx.hosts.snapshot(name), tx.hosts.snapshot_turn(name)
         found = [*host_findings(host), *unreached_findings(host, tx.controllers.missing(name))]
-        found += self.leases.findings(tx, name, now)
+        found += [*cordon_findings(tx, host), *self.leases.findings(tx, name, now)]
         complete = host.state == "ready" and snapshot is not None
         if snapshot is not None and turn is not None and complete:
             wanted = wanted_of(tx, host, snapshot, turn, now)

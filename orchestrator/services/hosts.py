@@ -210,6 +210,7 @@ class HostService:
             if not cordoned:
                 _check_no_upgrade(tx, host)
             tx.hosts.update(replace(host, cordoned=cordoned, cordoned_for=None))
+            tx.looks.judge_host_anew(name)
             action = "cordon" if cordoned else "uncordon"
             tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=name, outcome="done")
             return self._info(tx, tx.hosts.get(name))

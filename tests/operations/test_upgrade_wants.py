@@ -252,3 +252,23 @@ def test_a_vm_whose_stop_gets_stuck_half_way_makes_its_host_fail_with_its_old_dr
     assert phases(upgrade) == {T4_HOST: "failed"}
     assert upgrade.host(T4_HOST).why == "VM default/train did not start again; VM default/train is stuck"
     assert plane.machine(T4_HOST).driver_version == OLD
+
+
+def test_a_host_that_was_rolled_back_or_cordoned_is_named_until_somebody_takes_it_up(plane: ControlPlane) -> None:
+    failures = [Fatal("driver.dkms_failed", "DKMS could not build it")]
+    plane.hosts.strike = lambda _, moment, name: (
+        failures.pop() if (moment, name) == ("before", "provision") and failures else None
+    )
+    assert phases(upgraded(plane, hosts=(T4_HOST,))) == {T4_HOST: "rolled_back"}
+    plane.services.hosts.cordon(L40S_HOST)
+
+    def named(host: str) -> dict[str, str]:
+        plane.look(host)
+        return {one.finding.code: one.finding.observed for one in plane.findings.list(host=host)}
+
+    assert "ended as rolled_back" in named(T4_HOST)["host.upgrade_failed"]
+    assert "DKMS could not build it" in named(T4_HOST)["host.upgrade_failed"]
+    assert named(L40S_HOST)["host.cordoned"].endswith("by server")
+    for host in HOSTS:
+        plane.services.hosts.uncordon(host)
+        assert named(host) == {}

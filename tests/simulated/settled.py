@@ -11,6 +11,7 @@ from orchestrator.core.vm import Vm
 from tests.simulated.invariants import HostView, objects_on
 
 _OF_LEASES = frozenset({"vm.lease_ends_soon", "vm.lease_over", "vm.disk_kept_too_long"})
+_OF_CORDONS = frozenset({"host.cordoned", "host.upgrade_failed"})
 _OF_THE_POWERED_OFF = frozenset({"vm.not_running"})
 """What is told of VMs that somebody powered off, and repaired only when it is asked for."""
 
@@ -41,7 +42,7 @@ def nothing_is_found_where_nothing_differs(
     where somebody else made vGPUs, maybe on the function of a VM that was stopped."""
     for one in (kept.finding for kept in standing if kept.finding.whose != "foreign"):
         known = (
-            one.code in _OF_LEASES
+            one.code in _OF_LEASES | _OF_CORDONS
             or (one.code in _OF_THE_POWERED_OFF and one.host in disturbed)
             or (one.code in _OF_TAKEN_FUNCTIONS and one.host in with_foreign)
         )
