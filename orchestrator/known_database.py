@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
-from orchestrator.adapters.state.own import KnownCount
+from orchestrator.adapters.state.own import KnownCount, KnownRecord, NewestRecord
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.core.errors import Conflict
+
+_HINT: Final = "'vgpuctl server settle-restored' lets the hosts obey it and stops what had not ended"
 
 
 class KnownDatabase:
@@ -16,7 +19,18 @@ class KnownDatabase:
     def __init__(self, state: Path, store: SqlStore) -> None:
         """A server begins. :raises Conflict: ``store.restored``"""
         self._known, self._store = KnownCount(state), store
+        self._file, self._settled = NewestRecord(state), store.settled()
+        self._record = self._file.read()
+        if self._record is not None and self._record.settled < self._settled:
+            self._record = None  # whatever it has forgotten since, a person has settled that
+        if self._has_forgotten():
+            raise Conflict(
+                "store.restored",
+                "the database was restored: it has forgotten what this server had written last",
+                hint=_HINT,
+            )
         self._count(self._newest())
+        store.when_recorded = self._note
 
     def round(self) -> None:
         """What was written since the last round is seen from now on. :raises Conflict: ``store.restored``"""
@@ -29,12 +43,28 @@ class KnownDatabase:
 
         :raises Conflict: ``store.restored``, ``store.schema_changed``
         """
-        if rolled_back or self._store.counted() < self._counted:
+        if rolled_back or self._store.counted() < self._counted or self._has_forgotten():
             raise Conflict(
                 "store.restored",
                 "the database was restored while the server ran",
-                hint="'vgpuctl server settle-restored' lets the hosts obey it and stops what had not ended",
+                hint=_HINT,
             )
+
+    def _note(self, sequence: int, proof: str) -> None:
+        """Commits may come out of order; the newest counts."""
+        record = KnownRecord(self._settled, sequence, proof)
+        if self._record is None or sequence > self._record.sequence:
+            self._record = record
+        self._file.write(record)
+
+    def _has_forgotten(self) -> bool:
+        """What a server loses are its last commits, so the newest is asked for alone."""
+        known = self._record
+        if known is None:
+            return False
+        with self._store.read() as tx:
+            there = tx.audit.proofs([known.sequence])
+        return there.get(known.sequence) != known.proof
 
     def _count(self, newest: int) -> None:
         self._counted = self._store.count(self._known.read())

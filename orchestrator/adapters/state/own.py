@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.adapters.state.keys import write_private
@@ -47,6 +50,46 @@ class KnownCount:
         part = self._file.with_suffix(".part")
         part.write_text(f"{counted}\n", encoding="ascii")
         part.replace(self._file)
+
+
+@dataclass(frozen=True)
+class KnownRecord:
+    """Of the audit. ``settled``: what a person had settled last of the database when it was written."""
+
+    settled: int
+    sequence: int
+    proof: str
+
+
+class NewestRecord:
+    """The last audit record that a server of this state directory has committed: a database without it has forgotten
+    what that server had promised. Written in place: it is one for each change that somebody asks for."""
+
+    def __init__(self, state: Path) -> None:
+        self._file = state / "newest_record"
+        self._lock = threading.Lock()
+        self._newest = 0
+
+    def read(self) -> KnownRecord | None:
+        """None: there was none yet, or its line is not whole."""
+        try:
+            words = self._file.read_text(encoding="ascii").split()
+        except (OSError, UnicodeDecodeError):
+            return None
+        if len(words) != 3 or not all(word.isdecimal() for word in words[:2]):
+            return None
+        return KnownRecord(int(words[0]), int(words[1]), words[2])
+
+    def write(self, record: KnownRecord) -> None:
+        line = f"{record.settled:020d} {record.sequence:020d} {record.proof}\n"
+        with self._lock:
+            if record.sequence > self._newest:
+                self._newest = record.sequence
+                descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                try:
+                    os.pwrite(descriptor, line.encode("ascii"), 0)
+                finally:
+                    os.close(descriptor)
 
 
 class AuditHead:

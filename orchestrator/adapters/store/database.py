@@ -42,6 +42,7 @@ from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.operation import Watched
 
 _COUNTED = "starts"
+_SETTLED = "settled"
 _APPENDED_KEPT = 100_000
 
 
@@ -89,6 +90,8 @@ class SqlStore:
         self._box = SecretBox(key)
         self._audited = audit_key(key)
         self._appended: deque[tuple[int, str]] = deque(maxlen=_APPENDED_KEPT)
+        self.when_recorded: Callable[[int, str], None] = lambda _sequence, _proof: None
+        """Called after each commit with an audit record of this process: number and proof of the last one."""
         self._parsed = ParsedSnapshots()
         self._listeners = Listeners()
         place = make_url(url)
@@ -127,7 +130,7 @@ class SqlStore:
                     hint="'vgpuctl server settle-restored' lets the hosts obey it and stops what had not ended",
                     details=f"{known} counted here, {counted} there",
                 )
-            _put_counted(connection, counted + 1)
+            _put(connection, _COUNTED, counted + 1)
         return counted + 1
 
     def counted(self) -> int:
@@ -143,7 +146,14 @@ class SqlStore:
         """A person has said that the restored database is the one to go on with: for every controller, whatever it had
         seen of it before. ``now``: seconds since 1970, which no count that began earlier has reached."""
         with self._alone() as connection:
-            _put_counted(connection, restored_epoch(max(_counted_in(connection), known), now))
+            settled = restored_epoch(max(_counted_in(connection), known), now)
+            _put(connection, _COUNTED, settled)
+            _put(connection, _SETTLED, settled)
+
+    def settled(self) -> int:
+        """What had been counted when a person last said so; 0: nobody ever had to."""
+        with self._connections.transaction("reading") as connection:
+            return _number_in(connection, _SETTLED)
 
     @contextmanager
     def begin(self) -> Iterator[SqlTransaction]:
@@ -166,6 +176,8 @@ class SqlStore:
             tx.tenant_usage.write(within_limits=how == "beside claims")
         self._keep()
         self._appended.extend(tx.audit.appended)
+        if tx.audit.appended:
+            self.when_recorded(*tx.audit.appended[-1])
         self._listeners.tell(tx.operations.changed)
 
     @contextmanager
@@ -211,9 +223,13 @@ def _site_of(connection: Connection) -> str | None:
 
 
 def _counted_in(connection: Connection) -> int:
-    return int(connection.execute(select(meta.c.value).where(meta.c.key == _COUNTED)).scalar_one_or_none() or 0)
+    return _number_in(connection, _COUNTED)
 
 
-def _put_counted(connection: Connection, counted: int) -> None:
-    if connection.execute(update(meta).where(meta.c.key == _COUNTED).values(value=str(counted))).rowcount == 0:
-        connection.execute(insert(meta).values(key=_COUNTED, value=str(counted)))
+def _number_in(connection: Connection, key: str) -> int:
+    return int(connection.execute(select(meta.c.value).where(meta.c.key == key)).scalar_one_or_none() or 0)
+
+
+def _put(connection: Connection, key: str, number: int) -> None:
+    if connection.execute(update(meta).where(meta.c.key == key).values(value=str(number))).rowcount == 0:
+        connection.execute(insert(meta).values(key=key, value=str(number)))

@@ -21,6 +21,7 @@ from orchestrator.adapters.state.own import KnownCount, OwnFiles
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.backup import settle_restored
 from orchestrator.core.errors import Conflict
+from orchestrator.known_database import KnownDatabase
 from tests.fakes.control_plane import KEY, T4_HOST, control_plane, create_vm
 from tests.fakes.running import client_of, wait_until_it_answers
 from tests.postgres.cluster import Cluster
@@ -150,6 +151,71 @@ def test_a_server_is_refused_an_older_copy_of_its_database_although_it_began_onl
     words = [sys.executable, "-m", "orchestrator.serve"]
     again = subprocess.run(words, env={**os.environ, "VGPUCTL_STATE": str(state)}, capture_output=True, text=True)
     assert (again.returncode, "[store.restored]" in again.stderr) == (Conflict.exit_code, True), again.stderr
+
+
+def test_a_server_that_was_killed_is_refused_a_copy_that_lacks_its_last_moments(
+    server: tuple[subprocess.Popen[bytes], Path],
+) -> None:
+    """Nothing was counted between the copy and its end."""
+    process, state = server
+    with closing(sqlite3.connect(state / DATABASE)) as now, closing(sqlite3.connect(state / "copy")) as copy:
+        now.backup(copy)
+    client_of(state).create_tenant("made-since")
+    process.send_signal(signal.SIGKILL)
+    process.wait(60)
+    for file in state.glob(f"{DATABASE}*"):
+        file.unlink()
+    (state / "copy").rename(state / DATABASE)
+    words = [sys.executable, "-m", "orchestrator.serve"]
+    again = subprocess.run(words, env={**os.environ, "VGPUCTL_STATE": str(state)}, capture_output=True, text=True)
+    assert (again.returncode, "[store.restored]" in again.stderr) == (Conflict.exit_code, True), again.stderr
+
+
+def _forget_newest(store: SqlStore) -> None:
+    """As a failover to a standby that lagged: the last commit is gone."""
+    with store.begin() as tx:
+        tx.connection.execute(text("DELETE FROM audit WHERE sequence = (SELECT max(sequence) FROM audit)"))
+        tx.connection.execute(text("DELETE FROM tenants WHERE name = 'lost'"))
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_a_server_notices_that_the_database_forgot_its_last_commit_while_it_runs_and_when_it_begins(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    url = f"sqlite:///{tmp_path / DATABASE}"
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "database_key").write_bytes(KEY)
+    if backend == "postgresql":
+        url = request.getfixturevalue("postgres").database()
+        monkeypatch.setenv("VGPUCTL_DATABASE_URL", url)
+    plane = control_plane(tmp_path, url=url)
+    known = KnownDatabase(tmp_path, plane.store)
+    plane.services.tenancy.tenants.create("lost")
+    known.check(rolled_back=False)
+    _forget_newest(plane.store)
+    with pytest.raises(Conflict) as noticed:
+        known.check(rolled_back=False)
+    assert noticed.value.code == "store.restored"
+    with pytest.raises(Conflict) as refused:
+        KnownDatabase(tmp_path, plane.store)
+    assert refused.value.code == "store.restored"
+    settle_restored(tmp_path, 1_800_000_000.0)
+    KnownDatabase(tmp_path, plane.store).check(rolled_back=False)
+    plane.store.close()
+
+
+def test_a_record_that_another_server_wrote_in_the_place_of_a_lost_one_is_not_taken_for_it(
+    tmp_path: Path,
+) -> None:
+    plane = control_plane(tmp_path)
+    known = KnownDatabase(tmp_path, plane.store)
+    plane.services.tenancy.tenants.create("lost")
+    _forget_newest(plane.store)
+    with opened(tmp_path / DATABASE) as other, other.begin() as tx:
+        tx.audit.append(at=1.0, actor="other", action="create", subject="x", outcome="accepted")
+    with pytest.raises(Conflict):
+        known.check(rolled_back=False)
+    plane.store.close()
 
 
 def test_a_controller_notices_that_the_database_forgot_what_it_wrote(tmp_path: Path) -> None:
