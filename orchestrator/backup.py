@@ -301,7 +301,7 @@ def main() -> int:
             settles = words.act == "settle-restored"
             done = settle_restored(state, now) if settles else restore(state, words.file, now, words.identity)
             print(f"{state}: {done.hosts} hosts, {done.vms} VMs, {done.stuck} operations that had not ended are stuck")
-            print("next: 'vgpuctl doctor' says what differs from the hosts; nothing on them was changed")
+            print("nothing on hosts was changed: once it runs, 'vgpuctl server settle-restored' lists what is newer")
     except VgpuctlError as error:
         print_error(error)
         return error.exit_code

@@ -130,7 +130,9 @@ def services_of(
         vms=VmService(store=store, engine=engine, planner=planner, networks=networks),
         guest_access=GuestAccessService(store=store, link=world.link, clock=clock),
         guests=GuestService(store=store, engine=engine, clock=clock, ids=ids),
-        adoption=AdoptionService(store=store, engine=engine, overcommit=overcommit, clock=clock, ids=ids),
+        adoption=AdoptionService(
+            store=store, link=world.link, engine=engine, overcommit=overcommit, clock=clock, ids=ids
+        ),
         hosts=hosts,
         host_checks=HostCheckService(store=store, hosts=hosts, inspector=inspection.inspector),
         provisioning=ProvisioningService(store=store, engine=engine, clock=clock, ids=ids),

@@ -57,7 +57,11 @@ ALTER TABLE gpus ADD COLUMN serial TEXT;
 CREATE TABLE seen_cards (gpu TEXT PRIMARY KEY, boot_id TEXT NOT NULL, uuid TEXT NOT NULL, serial TEXT);
 """
 
-_SCHEMA = (_FIRST, _DEVICES, _MIG_MODES, _SCHEDULERS, _MIXED_SIZES, _CARDS)
+_DESCRIBED = """
+ALTER TABLE wanted ADD COLUMN described TEXT NOT NULL DEFAULT '';
+"""
+
+_SCHEMA = (_FIRST, _DEVICES, _MIG_MODES, _SCHEDULERS, _MIXED_SIZES, _CARDS, _DESCRIBED)
 """What brings the file from each version to the next. One of version 0 may have the tables of version 1 already:
 the first agents wrote no version down."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from orchestrator.agent.attachments.kind import Kinds
@@ -25,9 +25,10 @@ from orchestrator.agent.sessions import Sessions
 from orchestrator.agent.sysfs import machine, numa, uefi
 from orchestrator.agent.version import agent_version
 from orchestrator.agent.wanted import RestoreList
+from orchestrator.core.domain import MadeAs
 from orchestrator.core.errors import VgpuctlError, WorldError
 from orchestrator.core.protocol import PROTOCOL_VERSION
-from orchestrator.core.snapshot import NOT_TOLD, HostSnapshot
+from orchestrator.core.snapshot import NOT_TOLD, DomainSnapshot, HostSnapshot
 
 T = TypeVar("T")
 
@@ -112,3 +113,13 @@ class Observer:
             sessions_full=self.sessions.full(),
             restoring=self.wanted.is_restoring(),
         )
+
+    def domain(self, vm: str) -> DomainSnapshot | None:
+        """One domain; of one that is ours with what it was made as."""
+        found, described = self.domains.find(vm), self.wanted.described(vm)
+        if found is None or found.owner != vm or described is None:
+            return found
+        domain, policy = described
+        image, size = self.storage.image_beneath(vm, domain.volume), self.storage.disk_bytes(domain.volume)
+        made_as = MadeAs(domain=domain, image=image or "", disk_bytes=size, boot_policy=policy)
+        return replace(found, made_as=made_as)

@@ -58,7 +58,7 @@ class AgentSession:
         self._reader = connection.makefile("rb")
         self._methods: dict[str, Callable[[Message], Message]] = {
             "observe": self._observe,
-            "observe_domain": lambda params: domain_to_dict(agent.observer.domains.find(str(params.get("vm")))),
+            "observe_domain": lambda params: domain_to_dict(agent.observer.domain(str(params.get("vm")))),
             "console_log": self._console_log,
             "perform": self._perform,
         }

@@ -13,8 +13,10 @@ from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import pci
 from orchestrator.core.after_boot import layout_not_back, vm_not_back
 from orchestrator.core.attachments import make
+from orchestrator.core.domain import BootPolicy, DomainDescription
 from orchestrator.core.host_actions import (
     AdoptDomain,
+    DefineDomain,
     DisableVirtualFunctions,
     EnableVirtualFunctions,
     HostAction,
@@ -71,6 +73,8 @@ class RestoreList:
             self._set(action.vm, "running", 1)
             self._set(action.vm, "boot_policy", action.boot_policy)
             self.note(action.vm, "")
+        elif isinstance(action, DefineDomain):
+            self._set(action.vm, "described", json.dumps(action_to_dict(action)))
         elif isinstance(action, MakesDevice):
             self._want_device(action)
         elif isinstance(action, AdoptDomain):
@@ -143,6 +147,16 @@ class RestoreList:
         with self._file.read():
             row = self._file.one("SELECT devices FROM wanted WHERE vm = ? AND running AND boot_policy = 'local'", vm)
         return None if row is None else VmToRestore(vm=vm, devices=_actions(row))
+
+    def described(self, vm: str) -> tuple[DomainDescription, BootPolicy] | None:
+        """As what the VM was defined last, and what is to happen with it after a boot. None: an older agent did it."""
+        with self._file.read():
+            row = self._file.one("SELECT described, boot_policy FROM wanted WHERE vm = ? AND described != ''", vm)
+        if row is None:
+            return None
+        action = action_from_dict(json.loads(str(row[0])))
+        policy: BootPolicy = "local" if row[1] == "local" else "ask-controller"
+        return (action.domain, policy) if isinstance(action, DefineDomain) else None
 
     def note(self, vm: str, problem: str) -> None:
         """Why it does not run yet; empty: it does."""

@@ -140,7 +140,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "server rotate-key": ("server rotate-key",),
     "server invite": ("server invite --for 1h",),
     "server join": ("server join",),
-    "server settle-restored": ("server settle-restored",),
+    "server settle-restored": ("server settle-restored", "server settle-restored --take-over all"),
     "completion": ("completion bash",),
     "version": ("version",),
 }

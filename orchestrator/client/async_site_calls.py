@@ -71,9 +71,9 @@ class AsyncSiteCalls:
         found: list[models.Finding] = await self._ask(path_of("findings", "look"), {}, host=host)
         return found
 
-    async def repair_findings(self, host: str | None) -> models.Repairs:
-        """Operations that were begun."""
-        begun: models.Repairs = await self._post(path_of("findings", "repair"), host=host)
+    async def repair_findings(self, host: str | None, remove: str | None = None) -> models.Repairs:
+        """Operations that were begun. ``remove``: only what removes all of the VM or volume with that id."""
+        begun: models.Repairs = await self._post(path_of("findings", "repair"), host=host, remove=remove)
         return begun
 
     async def hosts(self) -> list[models.Host]:

@@ -74,9 +74,9 @@ class SiteCalls:
         found: list[models.Finding] = self._ask(path_of("findings", "look"), {}, host=host)
         return found
 
-    def repair_findings(self, host: str | None) -> models.Repairs:
-        """Operations that were begun."""
-        begun: models.Repairs = self._post(path_of("findings", "repair"), host=host)
+    def repair_findings(self, host: str | None, remove: str | None = None) -> models.Repairs:
+        """Operations that were begun. ``remove``: only what removes all of the VM or volume with that id."""
+        begun: models.Repairs = self._post(path_of("findings", "repair"), host=host, remove=remove)
         return begun
 
     def hosts(self) -> list[models.Host]:

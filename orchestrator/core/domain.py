@@ -46,3 +46,14 @@ class DomainDescription:
     def networks(self) -> tuple[str, ...]:
         """Of its network cards, in order."""
         return (self.network, *self.more_networks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeAs:
+    """What a host's agent remembers of a VM that it has defined: enough to take it over into a database without it."""
+
+    domain: DomainDescription
+    image: str
+    """File name of its disk's base image, ``<sha256>.<format>``; empty: not known."""
+    disk_bytes: int
+    boot_policy: BootPolicy

@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from orchestrator.core.bridges import Bridge
 from orchestrator.core.cpus import NumaNode
+from orchestrator.core.domain import MadeAs
 from orchestrator.core.fabric import FabricSnapshot
 from orchestrator.core.guest_licence import VgpuLicence
 from orchestrator.core.nic import HostNic
@@ -168,6 +169,8 @@ class DomainSnapshot:
     """What its memory is made of and where it is, as ``CpuPlace.memory_words`` has it. None: not told."""
     cut_off: tuple[str, ...] = ()
     """Networks that it is defined to be on while its interfaces are plugged into nothing."""
+    made_as: MadeAs | None = None
+    """Of a domain of ours that is asked for alone. None: not told, as by an older agent."""
 
     @property
     def active(self) -> bool:

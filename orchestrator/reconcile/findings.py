@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from orchestrator.core.diff import StoredFinding
+from orchestrator.core.diff.orphans import removal_of
+from orchestrator.core.errors import NotFound
 from orchestrator.ports.store.transaction import Store
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.reconcile.repairs import Repairer
@@ -52,6 +54,24 @@ class FindingService:
             if not self.repairer.pacing.is_fresh(name):
                 self.reconciler.observe(name)
         return self.repairer.repair(host=host, asked=True)
+
+    def remove(self, *, host: str, owner: str) -> tuple[str, ...]:
+        """After a restore: everything on the host of a VM or data volume that the database does not know. Somebody has
+        said that nobody needs it; ids of the operations that were begun.
+
+        :raises NotFound: ``host.unknown``, ``finding.unknown``"""
+        self.reconciler.observe(host)
+        unknown = [one.finding for one in self.list(host=host) if one.finding.whose == "unknown"]
+        with self.store.read() as tx:
+            snapshot = tx.hosts.snapshot(host)
+        actions = () if snapshot is None else removal_of(snapshot, owner)
+        if not actions or not any(owner in {one.vm, *one.subject.split(".")} for one in unknown):
+            raise NotFound(
+                "finding.unknown",
+                f"host {host} has nothing of {owner[:63]!a} that the database does not know",
+                hint="'vgpuctl doctor' looks again and lists what there is",
+            )
+        return self.repairer.remove(host, owner, actions)
 
     def counts(self) -> dict[str, int]:
         """Standing findings by code."""

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 from typing import Final
@@ -24,11 +24,13 @@ from orchestrator.core.diff import (
     host_findings,
     unreached_findings,
 )
+from orchestrator.core.diff.finding import tells_of_something_newer
 from orchestrator.core.diff.sharing import sharing_findings, tenants_by_gpu
 from orchestrator.core.errors import NotFound, WorldError
 from orchestrator.core.gpu_cards import cards_of, found_mig_modes
 from orchestrator.core.host import Host
 from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.operations.restored import is_restored
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.looks import Standing
 from orchestrator.ports.store.transaction import Store, Transaction
@@ -214,7 +216,10 @@ class Reconciler:
         with self.store.read() as tx:
             found = self._found(tx, name, now)
             if found is None or (
-                not found[0] and tx.looks.is_judged(name) and not tx.findings.list(host=name, cleared=True)
+                tx.hosts.get(name).restored is None
+                and not found[0]
+                and tx.looks.is_judged(name)
+                and not tx.findings.list(host=name, cleared=True)
             ):
                 return
         self.repairer.pacing.compared(name)
@@ -224,6 +229,7 @@ class Reconciler:
                 _audit(tx, tx.findings.record(name, found[0], at=now, complete=found[1]), now)
                 tx.looks.judge(name)
                 _learn_cards(tx, name)
+                _settle_restored(tx, name, *found)
 
     def _found(self, tx: Transaction, name: str, now: float) -> tuple[list[Finding], bool] | None:
         """And whether the look was complete. None: there is no such host."""
@@ -273,3 +279,11 @@ def _find(tx: Transaction, name: str) -> Host | None:
 def _audit(tx: Transaction, fresh: Iterable[Finding], now: float) -> None:
     for one in fresh:
         tx.audit.append(at=now, actor=ACTOR, action=one.code, subject=one.subject, outcome=f"found: {one.observed}")
+
+
+def _settle_restored(tx: Transaction, name: str, found: Sequence[Finding], complete: bool) -> None:
+    """After a restore a host is as any other from the first look on that finds nothing newer than the database."""
+    host = tx.hosts.get(name)
+    open_operations = any(is_restored(one) for one in tx.operations.stuck_on(name))
+    if host.restored == "seen" and complete and not open_operations and not any(map(tells_of_something_newer, found)):
+        tx.hosts.update(replace(host, restored=None))

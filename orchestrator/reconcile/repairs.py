@@ -12,6 +12,7 @@ from orchestrator.core.contained import Contained
 from orchestrator.core.diff import Finding, StoredFinding, changes
 from orchestrator.core.errors import NotFound
 from orchestrator.core.host import Host
+from orchestrator.core.host_actions import HostAction
 from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.vm import Vm, VmState
 from orchestrator.core.wire import action_to_dict
@@ -74,6 +75,17 @@ class Repairer:
         if operation is not None:
             self.engine.submit(operation)
         return operation
+
+    def remove(self, host: str, owner: str, actions: Sequence[HostAction]) -> tuple[str, ...]:
+        """Begin the removal of what nobody of the database knows; none while an operation is about it."""
+        with self.store.begin() as tx:
+            if tx.vms.find_id(owner) is not None or not _may(tx, "clean_up", owner, None):
+                return ()
+            operation = new_operation("clean_up", owner, clock=self.clock, ids=self.ids)
+            documents = [action_to_dict(action) for action in actions]
+            record(tx, operation, host=host, inputs={"vm": owner, "previous_state": "stopped", "actions": documents})
+        self.engine.submit(operation.id)
+        return (operation.id,)
 
     def take_up(self, name: str) -> tuple[str, ...]:
         """Operations that got stuck while the host was away go on once it has been seen whole since; their ids."""

@@ -4,20 +4,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.catalogue.gpu_tables import tables_of
 from orchestrator.core.adoption import devices_of, find_domain, places_of
-from orchestrator.core.claim import Claim
+from orchestrator.core.claim import Claim, HostCapacity
 from orchestrator.core.device import Device
+from orchestrator.core.domain import MadeAs
 from orchestrator.core.errors import Conflict, NoCapacity
 from orchestrator.core.host import Host
 from orchestrator.core.host_facts import facts_of
 from orchestrator.core.names import check_name
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
-from orchestrator.core.vm import Vm, VmSpec
+from orchestrator.core.vm import MIN_DISK_BYTES, Vm, VmSpec
+from orchestrator.core.volume import Volume, file_of, id_of, short_of
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
+from orchestrator.ports.host import HostLink
 from orchestrator.ports.store.claims import ClaimLost
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.begin import held_by, new_operation, record, running_operation
@@ -33,13 +36,15 @@ class AdoptionService:
     """Nothing that runs is changed: what is written is the claim, the VM, and the host's ledger."""
 
     store: Store
+    link: HostLink
     engine: Engine
     overcommit: Overcommit
     clock: Clock
     ids: Ids
 
     def adopt(self, request: AdoptVm) -> Started:
-        """The same request again is answered with what it started before.
+        """The same request again is answered with what it started before. A domain that we made for a VM that the
+        database does not know, as after a restore, becomes that VM again, with its own name.
 
         :raises NotFound: ``host.unknown``, ``tenant.unknown``, ``domain.unknown``
         :raises Conflict: ``host.not_ready``, ``domain.ours``, ``vm.exists``, and those of core/adoption.py
@@ -50,8 +55,11 @@ class AdoptionService:
         check_name(request.tenant, what="tenant")
         if request.name is not None:
             check_name(request.name, what="vm")
+        made = self._made_as(request)
+        if made is not None:
+            request = self._as_it_was(request, made)
         try:
-            started = self._begin(request)
+            started = self._begin(request, made)
         except ClaimLost as error:
             raise NoCapacity(
                 "host.no_capacity",
@@ -63,7 +71,33 @@ class AdoptionService:
             self.engine.submit(started.operation)
         return started
 
-    def _begin(self, request: AdoptVm) -> Started:
+    def _made_as(self, request: AdoptVm) -> MadeAs | None:
+        """None: somebody else made it, or the database knows it.
+
+        :raises Conflict: ``domain.not_described``"""
+        with self.store.read() as tx:
+            host, snapshot = self._observed(tx, request.host)
+            domain = find_domain(snapshot, request.domain)
+            if domain.owner != domain.uuid or tx.vms.find_id(domain.uuid) is not None:
+                return None
+        found = self.link.observe_domain(host, domain.uuid)
+        if found is None or found.made_as is None:
+            raise Conflict(
+                "domain.not_described",
+                f"the host's agent does not remember how domain {domain.name} was made",
+                hint="an agent that was older made it: copy what is on its disk, or remove it: "
+                "'vgpuctl server settle-restored' shows how",
+            )
+        return found.made_as
+
+    def _as_it_was(self, request: AdoptVm, made: MadeAs) -> AdoptVm:
+        """It stays its tenant's; only where that is not known either, whoever asks says whose it is."""
+        tenant, _, name = made.domain.name.partition(".")
+        with self.store.read() as tx:
+            known = tenant in {one.name for one in tx.tenants.list()}
+        return replace(request, tenant=tenant if known else request.tenant, name=request.name or name)
+
+    def _begin(self, request: AdoptVm, made: MadeAs | None) -> Started:
         with self.store.begin() as tx:
             host, snapshot = self._observed(tx, request.host)
             domain = find_domain(snapshot, request.domain)
@@ -73,15 +107,22 @@ class AdoptionService:
                 request.tenant, name, request.host,
             ):  # fmt: skip
                 return Started(operation=running_operation(tx, there), name=name, existing=True)
-            _check_foreign(domain, there)
+            if made is None:
+                _check_foreign(domain, there)
             known_tenant(tx, request.tenant)
             if tx.vms.find(request.tenant, name) is not None:
                 raise Conflict("vm.exists", f"there is already a VM {name}", hint="give it another one with --name")
-            vm, claim = self._adopted(tx, request, name, host, snapshot, domain)
+            vm, claim = (
+                self._adopted(tx, request, name, host, snapshot, domain)
+                if made is None
+                else self._taken_over(tx, request, host, snapshot, made)
+            )
             within_quota(tx, vm)
             operation = new_operation("adopt_vm", vm, clock=self.clock, ids=self.ids)
             tx.vms.add(held_by(operation, vm))
-            tx.claims.take(claim, capacity_of(facts_of(snapshot), self.overcommit.of(host)))
+            capacity = capacity_of(facts_of(snapshot), self.overcommit.of(host))
+            tx.claims.take(claim, capacity)
+            self._take_volumes(tx, vm, snapshot, capacity)
             check_instances(tx, vm, claim)
             inputs: dict[str, object] = {"vm": name, "running": domain.active}
             record(tx, operation, host=request.host, inputs=inputs)
@@ -143,6 +184,55 @@ class AdoptionService:
         )
         return vm, claim
 
+    def _taken_over(
+        self, tx: Transaction, request: AdoptVm, host: Host, snapshot: HostSnapshot, made: MadeAs
+    ) -> tuple[Vm, Claim]:
+        """:raises NotFound: ``network.unknown``; :raises Conflict: ``domain.network_function``"""
+        was, domain = made.domain, find_domain(snapshot, request.domain)
+        for network in was.networks:
+            tx.networks.get(network)
+        if was.nic is not None:
+            raise Conflict(
+                "domain.network_function", f"domain {domain.name} has the network function {was.nic}",
+                hint="detach it on the host, then take the VM over",
+            )  # fmt: skip
+        claims = tx.claims.of_host(host.name)
+        _check_functions(was.devices, claims)
+        geometries = {gpu.address: tables_of(gpu).now for gpu in snapshot.gpus}
+        places = places_of(geometries, domain.uuid, was.devices, claims)
+        image = next((one.name for one in tx.images.list() if f"{one.sha256}.{one.format}" == made.image), "")
+        spec = VmSpec(
+            name=str(request.name), tenant=request.tenant, profile=was.profile, image=image,
+            vcpus=was.vcpus, memory_mib=was.memory_mib,
+            disk_bytes=made.disk_bytes, network=was.network, more_networks=was.more_networks,
+            boot_policy=made.boot_policy, volumes=tuple(one.removesuffix(".raw") for one in was.data),
+        )  # fmt: skip
+        vm = Vm(
+            id=domain.uuid, spec=spec, state="adopting", host=host.name, devices=was.devices,
+            addresses=domain.addresses, operation=None, created_at=self.clock.now(),
+            wanted="running" if domain.active else "stopped", cpus=was.cpus, firmware=was.firmware,
+        )  # fmt: skip
+        claim = Claim(
+            vm=vm.id, host=host.name, devices=places, vcpus=vm.floating_vcpus, memory_mib=vm.ordinary_mib,
+            disk_bytes=spec.disk_bytes, cpus=() if was.cpus is None else was.cpus.pinned,
+        )  # fmt: skip
+        return vm, claim
+
+    def _take_volumes(self, tx: Transaction, vm: Vm, snapshot: HostSnapshot, capacity: HostCapacity) -> None:
+        """Of one that is taken over: those that the database does not know come with it."""
+        sizes = {one.name: one.size_bytes for one in snapshot.data}
+        for one in vm.spec.volumes:
+            known = tx.volumes.find_id(id_of(one))
+            if known is None:
+                volume = Volume(
+                    id=id_of(one), tenant=vm.spec.tenant, name=short_of(one), host=vm.host, vm=vm.id, state="ready",
+                    size_bytes=max(sizes.get(file_of(one), 0), MIN_DISK_BYTES), created_at=self.clock.now(),
+                )  # fmt: skip
+                tx.volumes.add(volume, capacity)
+            else:
+                tx.volumes.attach(known, vm.id, vm.host, capacity)
+                tx.volumes.made(known.id)
+
 
 def check_instances(tx: Transaction, vm: Vm, claim: Claim) -> None:
     """Its part of a GPU instance may be none that a stopped VM claims, and yet of another size than that.
@@ -193,5 +283,5 @@ def _check_foreign(domain: DomainSnapshot, there: Vm | None) -> None:
         raise Conflict(
             "domain.ours",
             f"domain {domain.name} was made by us, for a VM that the database does not know",
-            hint="was a backup restored? 'vgpuctl doctor' tells what else is left",
+            hint="it has another id than its VM: 'vgpuctl doctor' tells what else is there",
         )

@@ -8,6 +8,7 @@ from typing import Final
 
 from orchestrator.core.bridges import Bridge
 from orchestrator.core.cpus import NumaNode
+from orchestrator.core.domain import MadeAs
 from orchestrator.core.host_actions import FencingToken
 from orchestrator.core.vgpu_scheduler import ObservedPolicy
 from orchestrator.sim.kernel import Kernel, SimulatedGpu
@@ -116,6 +117,10 @@ class SimulatedMachine:
     nodes: tuple[NumaNode, ...] = ()
     uefi: bool = True
     """It has UEFI firmware for VMs."""
+    described: dict[str, MadeAs] = field(default_factory=dict)
+    """What its agent remembers of VMs that it has defined."""
+    bases: dict[str, str] = field(default_factory=dict)
+    """Disk → base image."""
     nvram: set[str] = field(default_factory=set)
     """VMs that have a file of UEFI variables."""
     effects: list[Effect] = field(default_factory=list)

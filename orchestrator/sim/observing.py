@@ -81,7 +81,7 @@ def _free_bytes(machine: SimulatedMachine) -> int:
 def domain_of(machine: SimulatedMachine, uuid: str) -> DomainSnapshot | None:
     """A fresh observation of one domain; None: it is not defined."""
     domain = machine.domains.get(uuid)
-    return None if domain is None else _domain(machine, uuid, domain)
+    return None if domain is None else replace(_domain(machine, uuid, domain), made_as=machine.described.get(uuid))
 
 
 def _files(machine: SimulatedMachine, kind: str, files: dict[str, int]) -> tuple[FileSnapshot, ...]:

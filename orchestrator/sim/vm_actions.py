@@ -8,7 +8,7 @@ from ipaddress import ip_network
 
 from orchestrator.core.bridges import Uplink, bridge_of, why_not
 from orchestrator.core.cpu_place import CpuPlace, own_cpus
-from orchestrator.core.domain import DomainDescription
+from orchestrator.core.domain import DomainDescription, MadeAs
 from orchestrator.core.errors import Conflict, Fatal, NotFound
 from orchestrator.core.host_actions import (
     ActionResult,
@@ -49,6 +49,7 @@ def receive_image(machine: SimulatedMachine, name: str) -> ActionResult:
 def create_volume(machine: SimulatedMachine, action: CreateVolume) -> ActionResult:
     if f"{action.base_sha256}.{action.base_format}" not in machine.images:
         raise Fatal("image.missing", "the base image is not on the host")
+    machine.bases[action.volume] = action.base_file
     return _write_file(machine, machine.volumes, f"volume:{action.volume}", action.vm, action.size_bytes)
 
 
@@ -118,6 +119,13 @@ def define(machine: SimulatedMachine, action: DefineDomain) -> ActionResult:
     if wanted.uefi and not machine.uefi:
         raise Fatal("vm.definition_refused", "libvirt refused the VM's definition", details="no firmware matches")
     claim(machine, key, action.vm)
+    disk = action.domain.volume
+    machine.described[action.vm] = MadeAs(
+        domain=action.domain,
+        image=machine.bases.get(disk, ""),
+        disk_bytes=machine.volumes.get(disk, 0),
+        boot_policy="local",
+    )
     try:
         check_disk(machine)
     except Fatal:
@@ -158,6 +166,7 @@ def undefine(machine: SimulatedMachine, action: UndefineDomain) -> ActionResult:
             raise Conflict("vm.running", "the VM is running")
         del machine.domains[action.vm]
         machine.consoles.pop(action.vm, None)
+        machine.described.pop(action.vm, None)
     machine.nvram.discard(action.vm)
     release(machine, key, action.vm)
     return ActionResult(changed=domain is not None)

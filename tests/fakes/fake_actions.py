@@ -7,6 +7,7 @@ import copy
 from collections.abc import Callable
 
 from orchestrator.core.bridges import Uplink, bridge_of, why_not
+from orchestrator.core.domain import MadeAs
 from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.gpu_cards import AcceptGpus
@@ -263,6 +264,8 @@ def _define(machine: FakeMachine, action: DefineDomain) -> None:
     xml = domain_xml(action.vm, action.domain)
     fake_data_volumes.check_data(machine, action.vm, xml)
     machine.domains[action.vm] = (xml, machine.domains.get(action.vm, ("", False))[1])
+    _, size, base = machine.volumes.get(action.domain.volume, ("", 0, ""))
+    machine.described[action.vm] = MadeAs(domain=action.domain, image=base, disk_bytes=size, boot_policy="local")
     machine.nvram |= {action.vm} if action.domain.firmware == "uefi" else set()
 
 

@@ -66,7 +66,8 @@ class FakeHosts:
         return unless_known(self.observe(host), known)
 
     def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
-        return next((domain for domain in self.observe(host).domains if domain.uuid == vm), None)
+        found = next((domain for domain in self.observe(host).domains if domain.uuid == vm), None)
+        return None if found is None else replace(found, made_as=self._machine(host).described.get(vm))
 
     def things_of(self, host: Host, vm: str) -> tuple[str, ...]:
         return things_of(self.observe(host), vm)

@@ -9,6 +9,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.bridges import Bridge
+from orchestrator.core.domain import MadeAs
 from orchestrator.core.errors import Conflict, Denied, Fatal
 from orchestrator.core.fabric import FabricSnapshot, ObservedPartition
 from orchestrator.core.guest_licence import VgpuLicence
@@ -24,7 +25,7 @@ from orchestrator.core.snapshot import (
     HostVgpuType,
     Mdev,
     VgpuParent,
-)
+)  # fmt: skip
 from orchestrator.core.vgpu_scheduler import SchedulerState
 from tests.fakes.fake_boards import board_of
 
@@ -38,13 +39,10 @@ PROFILES = {
 SLOTS = {"1g.10gb": 1, "1g.20gb": 2, "1g.24gb+gfx": 3}
 SHARED = {"1g.24gb+gfx": 3}
 """Profile → vGPUs that lie in one instance of it; one where it is not named."""
-
-
 _BY_DESIGN = (
     "images", "networks", "cut_off", "attempts", "epoch", "held", "boot", "away", "answers", "gives_addresses",
-    "guests_die",
+    "guests_die", "described",
 )  # fmt: skip
-"""Stays after an operation was undone, or is the world's."""
 
 
 @dataclass
@@ -124,6 +122,7 @@ class FakeMachine:
     volumes: dict[str, tuple[str, int, str]] = field(default_factory=dict)
     """Name → (owner, size, base)."""
     seeds: dict[str, str] = field(default_factory=dict)
+    described: dict[str, MadeAs] = field(default_factory=dict)
     nvram: set[str] = field(default_factory=set)
     """VMs whose UEFI variables are here."""
     data: dict[str, tuple[int, str | None]] = field(default_factory=dict)

@@ -187,6 +187,13 @@ class Storage:
         self.check_file_of(vm, str(file))
         return Path(self._backing(file) or "/").name
 
+    def disk_bytes(self, volume: str) -> int:
+        """What the guest sees of it; 0: it is not there, or cannot be read."""
+        try:
+            return read_header(self._paths.volumes / files.check_file_name(volume), "qcow2").virtual_bytes
+        except (OSError, Fatal):
+            return 0
+
     def check_image_beneath(self, vm: str, disk: str, image: str) -> None:
         """That a disk is said to lie on the image that it was made on.
 

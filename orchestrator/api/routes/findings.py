@@ -10,10 +10,15 @@ from fastapi import APIRouter, Query
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.findings import FindingAnswer, RepairsAnswer, Which
 from orchestrator.api.services import ServicesOf
+from orchestrator.core.errors import InvalidInput
 
 router = APIRouter(prefix="/findings", tags=["findings"])
 
 HostOf = Annotated[str | None, Query(max_length=255, description="Only this host's")]
+RemoveOf = Annotated[
+    str | None,
+    Query(max_length=64, description="After a restore: remove all that the host has of the VM or volume with this id"),
+]
 
 
 @router.get("")
@@ -32,6 +37,10 @@ def observe(services: ServicesOf, host: HostOf = None) -> list[FindingAnswer]:
 
 
 @router.post("/repair")
-def repair(services: ServicesOf, host: HostOf = None) -> RepairsAnswer:
-    """Begin every repair that the standing findings have."""
+def repair(services: ServicesOf, host: HostOf = None, remove: RemoveOf = None) -> RepairsAnswer:
+    """Begin every repair that the standing findings have; with ``remove`` that alone."""
+    if remove is not None:
+        if host is None:
+            raise InvalidInput("request.invalid", "remove is given without a host", hint="give host as well")
+        return RepairsAnswer(operations=list(services.findings.remove(host=host, owner=remove)))
     return RepairsAnswer(operations=list(services.findings.repair(host=host)))

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -40,6 +41,14 @@ def _warn_of_certificate(server: Mapping[str, Any]) -> None:
         typer.echo(f"warning: the server's certificate ends at {show_time(ends_at)}", err=True)
 
 
+def _summary(findings: Sequence[Mapping[str, Any]]) -> str:
+    """One line: how much of what, the commonest first, and on how many hosts and VMs."""
+    codes = ", ".join(f"{number} {code}" for code, number in Counter(one["code"] for one in findings).most_common())
+    hosts_of, vms = {one["host"] for one in findings}, {one["vm"] for one in findings} - {None}
+    return f"{len(findings)} findings about {len(vms)} VMs on {len(hosts_of)} hosts: {codes}"
+
+
+_SUMMED_FROM: Final = 10
 COLUMNS: Final = (
     field("HOST", "host", Fit.WHOLE),
     field("SUBJECT", "subject", Fit.WRAP),
@@ -74,5 +83,7 @@ def doctor(
         found = client.findings(host)
     _warn_of_certificate(server_info(client.connection))
     show_list(found, COLUMNS, output, "nothing differs", sort)
+    if len(found) > _SUMMED_FROM and output in {Format.TABLE, Format.WIDE}:
+        print(_summary(found))
     if found:
         raise typer.Exit(DIFFERENCES_EXIT)

@@ -4,18 +4,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from orchestrator.cli.ages import show_span, show_time
+from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
+from orchestrator.cli.parameters import Tenant
+from orchestrator.cli.restored import chosen, items_of, remove, take_over
 from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.client.autostart import connect_running, server_info, stop
 from orchestrator.client.program import need_extra, own_program
+from orchestrator.core.errors import VgpuctlError
 
 app = new_group("The local server that commands start when they need it.")
 
@@ -157,9 +164,51 @@ def join(ctx: typer.Context) -> None:
     _become(ctx, "orchestrator.join", "join")
 
 
-@app.command("settle-restored")
-def settle_restored(ctx: typer.Context) -> None:
-    """Let hosts obey a database that pg_restore brought back.
+_ITEMS: Final = (
+    Column("ITEM", lambda one: one["id"], Fit.WHOLE),
+    field("HOST", "host", Fit.WHOLE),
+    field("WHAT", "what", Fit.WRAP),
+    field("SETTLED BY", "ways"),
+    field("DONE", "done"),
+)
 
-    What had not ended is stuck. Servers refuse such a database until this is done."""
-    _become(ctx, "orchestrator.backup", "settle-restored")
+
+@app.command("settle-restored")
+def settle_restored(
+    ctx: typer.Context,
+    take: Annotated[
+        list[str] | None,
+        typer.Option("--take-over", metavar="ITEM|all", help="Into the database as its host shows it. Repeatable."),
+    ] = None,
+    away: Annotated[
+        list[str] | None, typer.Option("--remove", metavar="ITEM", help="Remove it from its host. Repeatable.")
+    ] = None,
+    tenant: Tenant = "default",
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Let hosts obey a restored database; settle what is newer.
+
+    While no server runs: what had not ended is stuck, and servers take the database again. While one runs: list what
+    hosts have that the database does not know, and what became of its operations; nothing changes without an option.
+    """
+    session = session_of(ctx)
+    if not (take or away) and connect_running(session.local_state) is None:
+        _become(ctx, "orchestrator.backup", "settle-restored")
+    client = session.client
+    items = items_of(client)
+    taken, removed = chosen(items, take or (), way="take over"), chosen(items, away or (), way="remove")
+    if removed:
+        confirm("remove for good", [one.what for one in removed], yes=yes)
+    done = {one.id: _settled(partial(take_over, client, one, tenant)) for one in taken}
+    done |= {one.id: _settled(partial(remove, client, one)) for one in removed}
+    rows = [{**asdict(one), "ways": one.ways, "done": done.get(one.id, "")} for one in items]
+    show_list(rows, _ITEMS, output, "nothing on the hosts is newer than the database", None)
+
+
+def _settled(act: Callable[[], str]) -> str:
+    """One that cannot be settled keeps no other."""
+    try:
+        return act()
+    except VgpuctlError as error:
+        return f"{error.message} [{error.code}]"

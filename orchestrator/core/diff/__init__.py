@@ -67,6 +67,8 @@ _SHOWN = 300
 
 def host_findings(host: Host) -> tuple[Finding, ...]:
     """What keeps a host from being looked at or worked on."""
+    if host.restored is not None and host.state == "ready":
+        return (_restored(host),)
     if host.state not in {"unreachable", "quarantined", "failed", "forgotten"}:
         return ()
     why = {
@@ -140,6 +142,12 @@ def host_broke(host: Host, what: Sequence[str]) -> Finding:
     """What it answered was none of what we expect of any host. ``what``: names of the exceptions."""
     differ = ("answers that can be dealt with", f"unexpected {', '.join(sorted(set(what)))}")
     return _of_host(host, "host.broke", differ, "what is known of it may be old; the server's log says what broke")
+
+
+def _restored(host: Host) -> Finding:
+    differ = ("what the database says", "the database was restored, and the host may have gone on since")
+    why = "nothing is repaired there by itself until 'vgpuctl server settle-restored' lists nothing of it any more"
+    return replace(_of_host(host, "host.restored", differ, why), severity="warning", whose="unknown")
 
 
 def _half_observed(host: Host, problem: str) -> Finding:

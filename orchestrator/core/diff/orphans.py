@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from orchestrator.core.attachments import observed_on, remove
 from orchestrator.core.diff.finding import ExpectedHost, Finding, Repair, Whose
 from orchestrator.core.fabric_actions import DeactivateFabricPartition
-from orchestrator.core.host_actions import DeleteSeed, DeleteVolume, HostAction, UndefineDomain
+from orchestrator.core.host_actions import DeleteSeed, DeleteVolume, HostAction, StopDomain, UndefineDomain
 from orchestrator.core.mig_layout import KEEPER
 from orchestrator.core.nic_actions import TakeNicFunction
 from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.volume_actions import DeleteDataVolume, DetachVolume
 
 _NO_REPAIR: dict[Whose, str] = {
     "ours": "it is in use: stop what uses it first",
@@ -129,3 +130,30 @@ def _vgpus(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[_Object]:
             remove=remove(one.owner or "", one.device),
             adoptable=None if one.device.is_whole_gpu else held.get(name),
         )  # fmt: skip
+
+
+def removal_of(snapshot: HostSnapshot, owner: str) -> tuple[HostAction, ...]:
+    """What removes all that the ledger says is that VM's, running or not, or the data volume with that id. The agent
+    keeps what somebody else's domain uses."""
+    domains = [one for one in snapshot.domains if owner in {one.uuid, one.owner} and one.owner is not None]
+    actions: list[HostAction] = []
+    if domains:
+        actions += [StopDomain(vm=owner, grace_seconds=0), UndefineDomain(vm=owner)]
+    for partition in snapshot.fabric.partitions if snapshot.fabric is not None else ():
+        if partition.owner == owner:
+            gpus = tuple(gpu.address for gpu in snapshot.gpus if gpu.module_id in partition.modules)
+            actions.append(DeactivateFabricPartition(vm=owner, partition=partition.id, gpus=gpus))
+    for device in (one for gpu in snapshot.gpus for one in observed_on(gpu)):
+        actions += remove(owner, device.device) if device.owner == owner else ()
+    for nic in snapshot.nics:
+        actions += [
+            TakeNicFunction(vm=owner, card=nic.address, vf=one.address) for one in nic.functions if one.owner == owner
+        ]
+    actions += [DeleteVolume(vm=owner, volume=file.name) for file in snapshot.volumes if file.owner == owner]
+    actions += [DeleteSeed(vm=owner, seed=file.name) for file in snapshot.seeds if file.owner == owner]
+    for file in snapshot.data:
+        if file.owner == owner:
+            actions.append(DeleteDataVolume(volume=file.name))
+        elif domains:  # one that it has stays, and is nobody's then
+            actions.append(DetachVolume(vm=owner, volume=file.name))
+    return tuple(actions)

@@ -25,6 +25,8 @@ def _action(context: Context, vm: Vm) -> AdoptDomain:
 
 def _adopt(context: Context) -> str:
     vm = context.known_vm()
+    if vm.spec.adopted is None:
+        return f"{vm.domain_name} is ours already"
     context.make(_ADOPTED, _action(context, vm))
     devices = ", ".join(f"{device.type_name} on {device.parent}" for device in vm.devices)
     return f"{vm.domain_name} with {devices}"
@@ -32,7 +34,7 @@ def _adopt(context: Context) -> str:
 
 def _release(context: Context) -> None:
     vm = context.vm()
-    if vm is None or not context.made(_ADOPTED):
+    if vm is None or vm.spec.adopted is None or not context.made(_ADOPTED):
         return
     context.perform(ReleaseDomain(vm=vm.id, devices=vm.devices))
 

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What hosts have, or know, that a restored database does not: one list, each item to be taken over or removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from orchestrator.client.client import Client
+from orchestrator.core.errors import InvalidInput, NotFound
+
+ALL: Final = "all"
+_MAX_OPERATIONS: Final = 100_000
+_GONE: Final = frozenset({"vm.domain_missing", "vm.volume_missing"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """``id``: of the VM, data volume or operation."""
+
+    id: str
+    host: str
+    kind: Literal["vm", "left", "operation", "gone"]
+    what: str
+
+    @property
+    def ways(self) -> str:
+        """How it is settled, for people."""
+        return {
+            "vm": "take over, remove", "left": "remove", "operation": "take over", "gone": "start-vm or delete-vm"
+        }[self.kind]  # fmt: skip
+
+
+def items_of(client: Client) -> tuple[Item, ...]:
+    """Every host is looked at first."""
+    found: list[Any] = list(client.observe_findings(None))
+    stuck: list[Any] = list(client.operations(limit=_MAX_OPERATIONS))
+    items = [*_younger(found), *_operations(stuck), *_gone(found)]
+    return tuple(sorted(items, key=lambda one: (one.host, one.kind, one.id)))
+
+
+def _younger(findings: Sequence[Any]) -> Iterator[Item]:
+    groups: dict[tuple[str, str], list[Any]] = {}
+    for one in findings:
+        if one["whose"] == "unknown" and one["code"] != "host.restored":
+            owner = one["vm"] or one["subject"].removesuffix(".raw").partition(".")[2]
+            groups.setdefault((one["host"], owner), []).append(one)
+    for (host, owner), ones in groups.items():
+        is_vm = any(one["code"] == "orphan.domain" for one in ones)
+        what = ", ".join(sorted(one["subject"] for one in ones))
+        yield Item(id=owner, host=host, kind="vm" if is_vm else "left", what=what)
+
+
+def _operations(operations: Sequence[Any]) -> Iterator[Item]:
+    for one in operations:
+        if one["state"] == "stuck" and (one["error"] or {}).get("code") == "operation.restored":
+            what = f"{one['kind'].replace('_', ' ')} of {one['subject_name']}: had not ended in the backup"
+            yield Item(id=one["id"], host="-", kind="operation", what=what)
+
+
+def _gone(findings: Sequence[Any]) -> Iterator[Item]:
+    there = {one["vm"]: one for one in findings if one["code"] in _GONE and one["vm"] is not None}
+    for vm, one in there.items():
+        yield Item(id=vm, host=one["host"], kind="gone", what=f"{one['subject']}: its host does not have it any more")
+
+
+def chosen(items: Sequence[Item], wanted: Sequence[str], *, way: Literal["take over", "remove"]) -> tuple[Item, ...]:
+    """``wanted``: ids, or how they begin; ``all`` that can be taken over.
+
+    :raises NotFound: ``restored.unknown``; :raises InvalidInput: ``restored.not_so``"""
+    picked: dict[str, Item] = {}
+    for text in wanted:
+        if text == ALL and way == "take over":
+            picked |= {one.id: one for one in items if way in one.ways}
+            continue
+        fits = [one for one in items if text and one.id.startswith(text)]
+        if len(fits) != 1:
+            raise NotFound(
+                "restored.unknown",
+                f"{'several items begin' if fits else 'no item begins'} with {text[:63]!a}",
+                hint="'vgpuctl server settle-restored' lists them while the server runs",
+            )
+        if way not in fits[0].ways:
+            raise InvalidInput("restored.not_so", f"{fits[0].what} is settled by: {fits[0].ways}", hint=fits[0].ways)
+        picked[fits[0].id] = fits[0]
+    return tuple(picked.values())
+
+
+def take_over(client: Client, item: Item, tenant: str) -> str:
+    """What came of it. ``tenant``: of a VM whose own is not known."""
+    if item.kind == "operation":
+        return str(client.retry_operation(item.id)["state"])
+    started = client.adopt_vm({"host": item.host, "domain": item.id, "tenant": tenant})
+    return f"taken over as {started['name']}"
+
+
+def remove(client: Client, item: Item) -> str:
+    """What was begun."""
+    return f"begun: {', '.join(client.repair_findings(item.host, remove=item.id)['operations'])}"
