@@ -82,6 +82,8 @@ def _guest_image(fleet: Fleet, options: argparse.Namespace) -> None:
 def _driver_bundle(fleet: Fleet, options: argparse.Namespace) -> None:
     if not DRIVER_VERSION.fullmatch(options.version):
         raise LabError(f"{options.version} is no driver version", "give one like 580.95.05")
+    if not options.directory.is_dir():
+        raise LabError(f"there is no directory {options.directory}", "make it, or name another with --directory")
     if options.guest:
         path = write_guest_bundle(options.directory, options.version)
     else:

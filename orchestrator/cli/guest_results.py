@@ -30,11 +30,16 @@ _FACTS: Final = (
 
 def guest_lines(guest: Json) -> list[str]:
     """Nothing when nothing was."""
+    details = guest_details(guest)
+    return render_details(details) if details else []
+
+
+def guest_details(guest: Json) -> list[tuple[str, str]]:
+    """Labels and what to say of each."""
     results = [(shown(one["role"]), _result(one)) for one in guest["results"]]
     facts = [(label, shown(guest["facts"][key])) for label, key in _FACTS if guest["facts"].get(key)]
     licence = _licence(guest.get("licence"), asked=any(one["role"] == "guest_licence" for one in guest["results"]))
-    details = [*results, *facts, *licence]
-    return render_details(details) if details else []
+    return [*results, *facts, *licence]
 
 
 def _licence(licence: Json | None, *, asked: bool) -> list[tuple[str, str]]:

@@ -52,8 +52,11 @@ SHORT_ID: Final = 8
 
 
 def _state_of(operation: Mapping[str, Any]) -> str:
+    """With the step that it is in, or what it waits for."""
     waits = waits_for(operation)
-    return shown(operation["state"]) if waits is None else f"{shown(operation['state'])}, waits for {waits}"
+    step = next((one["title"] for one in operation.get("steps", ()) if one["state"] == "running"), None)
+    more = "" if step is None else f": {shown(step)}"
+    return f"{shown(operation['state'])}{more}" if waits is None else f"{shown(operation['state'])}, waits for {waits}"
 
 
 COLUMNS: Final = (

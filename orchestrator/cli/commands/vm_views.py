@@ -13,7 +13,7 @@ import typer
 
 from orchestrator.cli.ages import show_time
 from orchestrator.cli.complete import hosts, profiles
-from orchestrator.cli.guest_results import guest_lines
+from orchestrator.cli.guest_results import guest_details
 from orchestrator.cli.output import render_details, shown
 from orchestrator.cli.parameters import AllTenants, ListTenant, Name, Selector, Sort, Tenant, listed_tenant
 from orchestrator.cli.session import CliSession, Format, Output, session_of
@@ -80,9 +80,10 @@ def details(
     waits: str | None = None,
     subnets: Mapping[str, str | None] | None = None,
     problems: Iterable[str] = (),
+    guest: Iterable[tuple[str, str]] = (),
 ) -> list[str]:
     """A VM for people; ``waits``: for which host its operation waits; ``subnets``: of its networks, by name;
-    ``problems``: what doctor has found of it."""
+    ``problems``: what doctor has found of it; ``guest``: what was done in its guest."""
     devices = [f"{one['type_name']} ({one['kind']}){_on(one['parent'])}" for one in vm["devices"]]
     return render_details(
         [
@@ -114,6 +115,7 @@ def details(
             ("lease end", show_time(vm["lease_end"])),
             *_planned_stop(vm["planned_stop"]),
             ("priority", shown(vm["priority"])),
+            *guest,
         ]
     )
 
@@ -175,7 +177,7 @@ def show_vm(
         several = session.client.networks(tenant) if vm["more_networks"] and output is Format.TABLE else []
         subnets = {one["name"]: one["subnet"] for one in several if one["tenant"] in {None, tenant}}
         problems = _problems(session, vm) if output is Format.TABLE else []
-        lines = [*details(vm, waits, subnets, problems), *guest_lines(guest)]
+        lines = details(vm, waits, subnets, problems, guest_details(guest))
         return View(data={**vm, "provisioned": guest}, lines=lambda: lines)
 
     show_view(session, read_view, output, watch=watch)
