@@ -69,7 +69,8 @@ class Site:
         tasks_file = playbooks / "roles/vgpuctl_tried/tasks/main.yml"
         tasks_file.parent.mkdir(parents=True)
         tasks_file.write_text(json.dumps(tasks))
-        for name in ("provision-guest.yml", "own_settings.yml", "ansible.cfg"):
+        (playbooks / "tasks").mkdir()
+        for name in ("provision-guest.yml", "tasks/own_settings.yml", "ansible.cfg"):
             (playbooks / name).write_text((ROOT / "playbooks" / name).read_text())
         return playbooks
 
