@@ -33,9 +33,9 @@ class Settings(BaseSettings):
     database_url: str | None = None
     """As SQLAlchemy writes it; None: SQLite in the state directory."""
     workers: int = Field(default=64, ge=1, le=256)
-    """Operations at the same time; most of them wait for their host or guest."""
+    """Operations at work at the same time; four times as many with those that wait for their hosts."""
     operations_per_host: int = Field(default=4, ge=1, le=64)
-    """Of them on one host; the others wait for their turn."""
+    """Of them on one host, or in guests of a tenant; the others wait for their turn."""
     operations_kept_days: float = Field(default=90.0, ge=1.0, le=3650.0)
     """How long after its end an operation can still be shown."""
     refresh_seconds: float = Field(default=30.0, ge=1.0, le=3600.0)

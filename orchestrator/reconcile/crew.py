@@ -41,15 +41,20 @@ class Crew(Generic[T]):
     _members: int = 0
     _change: threading.Condition = field(default_factory=threading.Condition)
 
-    def work(self, items: Iterable[T], timeout_s: float, *, per_s: float | None = None) -> None:
-        """Returns when all are done, or after that long: those not begun by then are left out. ``per_s``: no more than
+    def work(
+        self, items: Iterable[T], timeout_s: float, *, per_s: float | None = None, wait_for_held_up: bool = True
+    ) -> None:
+        """Returns when all are done, or after that long: those not begun by then are left out. Unless
+        ``wait_for_held_up``, whoever is held up by the last ones goes on alone. ``per_s``: no more than
         so many are begun in a second, by as few as can be: each one more is one more that others of this process wait
         for at every turn of the interpreter."""
         began = time.monotonic()
         end, released = began + timeout_s, 0
         with self._change:
             self._later.extend(items)
-            while (self._later or self._left or self._since) and (now := time.monotonic()) < end:
+            while (now := time.monotonic()) < end and (self._later or self._left or self._since):
+                if not (wait_for_held_up or self._later or self._left) and self._held_up(now) == len(self._since):
+                    break
                 due = len(self._later) if per_s is None else int((now - began) * per_s) + 1 - released
                 behind = len(self._left)  # nobody has come to these since the handful before
                 self._left.extend(self._later.popleft() for _ in range(min(due, len(self._later))))
@@ -63,12 +68,14 @@ class Crew(Generic[T]):
     def _hire(self, most: int) -> None:
         """As many as are needed, so that ``at_once`` of them are not held up; no more than ``most``."""
         now = time.monotonic()
-        held_up = sum(now - since > SLOW_S for since in self._since.values())
-        room = min(self.at_once - (len(self._since) - held_up), self.at_once * COMPANIONS - len(self._since))
+        room = min(self.at_once - (len(self._since) - self._held_up(now)), self.at_once * COMPANIONS - len(self._since))
         for _ in range(min(room, most, len(self._left))):
             self._members += 1
             self._since[self._members] = now
             self.pool.submit(self._member, self._members)
+
+    def _held_up(self, now: float) -> int:
+        return sum(now - since > SLOW_S for since in self._since.values())
 
     def _member(self, number: int) -> None:
         try:

@@ -85,7 +85,8 @@ class Reconciler:
     def round(self, *, over_s: float = 0.0, asked: bool = False) -> None:
         """One look at every host that is not being looked at. ``over_s``: what is not urgent is spread over so many
         seconds, so that whoever asks meanwhile does not wait for thousands of looks. ``asked``: somebody wants to know
-        how hosts are now; one that is being looked at, as it was before, is looked at beside that.
+        how hosts are now; one that is being looked at, as it was before, is looked at beside that, and the slowest is
+        waited for. Else the next rounds begin without those that take long.
 
         :raises WorldError: the database was away for one of them"""
         hosts, quiet = self._quiet.read(self.clock.now())
@@ -99,7 +100,7 @@ class Reconciler:
         crew = Crew(pool=self._pool, at_once=self.at_once, do=partial(self._look, quiet, asked))
         over_s = min(over_s, self.timeout_s / 2)
         per_s = max(len(by_state["other"]) / over_s, _ANYWAY_PER_S) if over_s else None
-        crew.work(by_state["other"], self.timeout_s, per_s=per_s)
+        crew.work(by_state["other"], self.timeout_s, per_s=per_s, wait_for_held_up=asked)
         self._quiet.keep()
         for error in crew.errors:
             raise error

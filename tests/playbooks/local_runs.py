@@ -22,6 +22,7 @@ def run_local(
     hosts: dict[str, dict[str, object]],
     progress: Callable[[str], None] = lambda _title: None,
     leaving: Callable[[], bool] = lambda: False,
+    silent_s: int | None = None,
 ) -> RunReport:
     """Every name in ``hosts`` is this machine, with its own variables."""
     scratch.mkdir(exist_ok=True)
@@ -36,6 +37,7 @@ def run_local(
             },
             scratch=scratch,
             timeout_s=120,
+            silent_s=silent_s,
             confined=False,
         ),
         progress,

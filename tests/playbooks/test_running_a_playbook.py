@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,13 @@ def test_a_play_that_hangs_is_ended_with_everything_it_started_when_the_server_l
     assert report.status == "canceled"
     assert isinstance(error_of(report, "gpu-1"), Unknown)
     assert _is_gone(_pid(pid_file))
+
+
+def test_a_play_that_tells_nothing_for_too_long_is_ended(tmp_path: Path) -> None:
+    began = time.monotonic()
+    hosts: dict[str, dict[str, object]] = {"gpu-1": {"pid_file": str(tmp_path / "pid")}}
+    assert run_local("endless.yml", tmp_path / "s", hosts, silent_s=5).status == "timeout"
+    assert time.monotonic() - began < 100, "long before it has had its time"
 
 
 def _is_gone(pid: int) -> bool:

@@ -36,6 +36,8 @@ from orchestrator.ports.host import ByteStream
 
 SSH_PORT = 22
 LONGEST_CONTACT_S = 120
+LONGEST_SILENCE_S = 1800
+"""One task of a role, which tells nothing until it ends: a toolkit is fetched, modules are built."""
 LONGEST_RUN_S = 7200
 """A toolkit of some GB is fetched and unpacked, and modules are built."""
 
@@ -118,6 +120,7 @@ class AnsibleGuests:
                     readable=job.files,
                     writable=(control,),
                     timeout_s=job.timeout_s,
+                    silent_s=LONGEST_SILENCE_S,
                     confined=self.confined,
                 )
                 report = run_play(play, progress, lambda: self.leaving.is_set() or stop())

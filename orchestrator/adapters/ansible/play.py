@@ -42,6 +42,8 @@ class Play:
     environment: dict[str, str]
     scratch: Path
     timeout_s: int
+    silent_s: int | None = None
+    """How long it may tell nothing; None: as long as it lasts."""
     variables: Mapping[str, object] = field(default_factory=dict)
     readable: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
@@ -83,14 +85,15 @@ def run_play(play: Play, progress: Callable[[str], None], leaving: Callable[[], 
     """Run it to its end and report; ``progress`` gets the title of each task as it starts.
 
     As soon as ``leaving`` says so ansible-playbook and all that it started is killed; the status is then ``canceled``,
-    after ``timeout_s`` it is ``timeout``, and ``too_much`` when more was told than a run has to tell.
+    after ``timeout_s`` or a silence of ``silent_s`` it is ``timeout``, and ``too_much`` when more was told than a run
+    has to tell.
     Several plays may run at once in different threads; they share nothing but the machine.
 
     :raises Fatal: ``ansible.no_sandbox``
     """
     told = Told(progress)
     with _started(play) as process:
-        ended = _follow(process, told, time.monotonic() + play.timeout_s, leaving)
+        ended = _follow(process, told, play, leaving)
     if play.confined and not told.begun and ended is None:
         raise Fatal(
             "ansible.no_sandbox", "bubblewrap cannot keep runs of Ansible apart on this machine", hint=HINT,
@@ -136,21 +139,24 @@ def _give(process: subprocess.Popen[bytes], text: bytes) -> None:
         pass  # it has ended, and what it printed says why
 
 
-def _follow(process: subprocess.Popen[bytes], told: Told, until: float, leaving: Callable[[], bool]) -> str | None:
+def _follow(process: subprocess.Popen[bytes], told: Told, play: Play, leaving: Callable[[], bool]) -> str | None:
     """Why it has to be ended; None: it has ended."""
     if process.stdout is None:
         return None
     output, left, rest = process.stdout.fileno(), MAX_BYTES, b""
+    began = heard = time.monotonic()
+    silent_s = play.timeout_s if play.silent_s is None else play.silent_s
     while True:
         if leaving():
             return "canceled"
-        if time.monotonic() > until:
+        if time.monotonic() > min(began + play.timeout_s, heard + silent_s):
             return "timeout"
         if not select.select([output], [], [], POLL_S)[0]:
             continue
         data = os.read(output, CHUNK)
         if not data:
             break
+        heard = time.monotonic()
         left -= len(data)
         *lines, rest = (rest + data).split(b"\n")
         if left < 0 or len(rest) > MAX_LINE_BYTES:

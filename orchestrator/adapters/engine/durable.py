@@ -62,7 +62,7 @@ class DurableEngine:
         living: LiveControllers,
         afterwards: Callable[[str, str], None],
     ) -> None:
-        """``open_queue`` is given what runs one operation of a host; ``afterwards`` is given the host's name and the
+        """``open_queue`` is given what runs one operation of a line; ``afterwards`` is given the host's name and the
         operation's subject after a run."""
         self._store = store
         self._runner = runner
@@ -192,7 +192,7 @@ class DurableEngine:
             self._own.offer(one for one in due if one.operation not in queued)
             return
         if self._queue is None:  # a server that is alone, or only asked, does without
-            self._queue = self._open_queue(self._own.run_once)
+            self._queue = self._open_queue(self._run_queued)
         others = self._of_others(due, self._queue) if thorough else self._left_alone or frozenset()
         self._queue.offer(due, thorough=thorough, busy=self._own.known() | others)
 
@@ -253,14 +253,22 @@ class DurableEngine:
         self._thorough = True
         self._wake.set()
 
+    def _run_queued(self, operation_id: str, _line: str) -> None:
+        due = self._due_now(operation_id)
+        if due is not None:
+            self._own.run_queued(due)
+
+    def _due_now(self, operation_id: str) -> DueOperation | None:
+        with self._store.read() as tx:
+            return {one.operation: one for one in tx.operations.due([operation_id])}.get(operation_id)
+
     def _run(self, operation_id: str) -> None:
         with self._changed:
             if self._stopping.is_set():
                 return
             self._running += 1
         try:
-            with self._store.read() as tx:
-                due = {one.operation: one for one in tx.operations.due([operation_id])}.get(operation_id)
+            due = self._due_now(operation_id)
             if due is None or self._is_for_another(due.host):
                 return
             with _outlived(f"operation {operation_id}", partial(self._runner.broken, operation_id)):

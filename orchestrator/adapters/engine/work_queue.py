@@ -93,15 +93,15 @@ class WorkQueue:
         )
 
         @DBOS.workflow(name=_WORKFLOW)
-        def run_operation(operation_id: str, host: str = "") -> None:  # without a host: queued by an older version
-            run(operation_id, host)
+        def run_operation(operation_id: str, line: str = "") -> None:  # without a line: queued by an older version
+            run(operation_id, line)
 
         self._workflow = run_operation
         try:
             DBOS.launch()
             DBOS.register_queue(
                 _QUEUE,
-                worker_concurrency=bounds.workers,
+                worker_concurrency=bounds.most,
                 partition_concurrency=min(bounds.per_host, bounds.workers),
                 polling_interval_sec=_POLL_S,
                 on_conflict="always_update",
@@ -142,8 +142,8 @@ class WorkQueue:
 
     def _enqueue(self, run: str, one: DueOperation) -> None:
         """A run of that id that there is already is left as it is."""
-        with SetWorkflowID(run), SetEnqueueOptions(queue_partition_key=one.host):
-            DBOS.enqueue_workflow(_QUEUE, self._workflow, one.operation, one.host)
+        with SetWorkflowID(run), SetEnqueueOptions(queue_partition_key=one.line):
+            DBOS.enqueue_workflow(_QUEUE, self._workflow, one.operation, one.line)
 
     def take_over(self, living: Collection[str] | None, running: Collection[str]) -> int:
         """Let be queued again what a controller that is not among the ``living`` had begun (None: another one sees to

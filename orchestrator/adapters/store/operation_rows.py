@@ -82,13 +82,8 @@ _NUMBER: Final = (
 _ADD: Final = kept(insert(operations).values(number=_NUMBER))
 _UNFINISHED: Final = kept(
     select(
-        operations.c.id,
-        operations.c.subject,
-        operations.c.host,
-        operations.c.attempt,
-        operations.c.waits_for,
-        operations.c.host_wait,
-        operations.c.guest_wait,
+        *(operations.c[name] for name in ("id", "subject", "host", "attempt", "kind", "tenant")),
+        *(operations.c[name] for name in ("waits_for", "host_wait", "guest_wait")),
     )
     .where(operations.c.state.in_(UNFINISHED))
     .order_by(
@@ -308,8 +303,9 @@ class SqlOperations:
         for row in rows:
             first.setdefault(row.subject, row)
         open_ones = self._unfinished({one for row in first.values() for one in row.waits_for or ()})
+        same = ("subject", "host", "attempt", "kind", "tenant")
         return tuple(
-            DueOperation(operation=row.id, subject=row.subject, host=row.host, attempt=row.attempt)
+            DueOperation(operation=row.id, **{name: getattr(row, name) for name in same})
             for row in first.values()
             if "waiting" not in {row.host_wait, row.guest_wait} and open_ones.isdisjoint(row.waits_for or ())
         )

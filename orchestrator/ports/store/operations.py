@@ -34,6 +34,18 @@ class DueOperation:
     host: str
     attempt: int
     """How many have begun."""
+    kind: str = ""
+    tenant: str | None = None
+
+    @property
+    def in_guest(self) -> bool:
+        """It waits for a guest, which its tenant may let hang."""
+        return self.kind == "provision_vm"
+
+    @property
+    def line(self) -> str:
+        """Whose places it takes: the host's, or those of the tenant's runs in guests."""
+        return f"guests of {self.tenant}" if self.in_guest else self.host
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from orchestrator.adapters.engine.live_controllers import LiveControllers
 from orchestrator.adapters.engine.own_runs import OwnRuns
 from orchestrator.adapters.engine.work_queue import WorkQueue
 from orchestrator.adapters.store.database import SqlStore
+from orchestrator.ports.store.operations import DueOperation
 from tests.contract.engine.test_durable import LIMIT_S, Open, Recording, add, wait_for
 
 
@@ -57,11 +58,11 @@ def test_a_queue_that_was_opened_again_stays_open_until_what_it_was_opened_for_h
         poll(self, **which)
         polled.set()
 
-    def late(self: OwnRuns, operation_id: str, host: str) -> None:
-        if operation_id == "op1":
+    def late(self: OwnRuns, one: DueOperation) -> None:
+        if one.operation == "op1":
             polled.clear()  # the poll that offers it may have ended already, the next one has not
             assert polled.wait(LIMIT_S)
-        run(self, operation_id, host)
+        run(self, one)
 
     monkeypatch.setattr(LiveControllers, "alone", False)
     monkeypatch.setattr(WorkQueue, "close", told)

@@ -113,3 +113,20 @@ def test_of_what_is_spread_over_time_more_are_done_side_by_side_where_each_takes
     crew.work(range(30), LIMIT_S, per_s=500)
     assert crew.errors == []
     pool.shutdown()
+
+
+def test_a_round_that_need_not_wait_ends_without_who_is_held_up() -> None:
+    let_go, done = threading.Event(), list[int]()
+
+    def work(number: int) -> None:
+        if number == 0:
+            assert let_go.wait(LIMIT_S)
+        done.append(number)
+
+    pool = ThreadPoolExecutor(4)
+    crew = Crew(pool=pool, at_once=2, do=work)
+    crew.work(range(5), LIMIT_S, wait_for_held_up=False)
+    assert sorted(done) == [1, 2, 3, 4]
+    let_go.set()
+    pool.shutdown()
+    assert sorted(done) == [0, 1, 2, 3, 4]
