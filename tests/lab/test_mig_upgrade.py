@@ -90,8 +90,9 @@ def test_what_mig_has_is_there_again_after_an_upgrade_and_after_one_that_fails(
     code, host, said = upgrade(enrolled, WITHOUT_VGPUS)
     assert (code != 0, host["phase"], loaded(enrolled.host)) == (True, "rolled_back", SECOND), host
     assert "vGPU" in host["why"]
+    assert [one["code"] for one in product.run("doctor", "-o", "json").json()] == ["host.upgrade_failed"]
+    product.ok("host", "uncordon", enrolled.name)
     assert standing(enrolled) == before
     assert enrolled.guest_pci_id in enrolled.guest_says("train")
-    product.ok("host", "uncordon", enrolled.name)
     product.run("driver", "upgrade", "abort")
     product.ok("mig", "release", enrolled.name, "--yes")
