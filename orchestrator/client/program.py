@@ -31,5 +31,5 @@ def need_extra(extra: Literal["server", "login"]) -> None:
         raise Fatal(
             "program.not_installed",
             f"what this needs is not installed here: {extra}",
-            hint=f"pip install 'vgpuctl[{extra}]'{elsewhere}",
+            hint=f"'pipx install --force ./vgpuctl-VERSION.whl[{extra}]' with the same wheel brings it{elsewhere}",
         )

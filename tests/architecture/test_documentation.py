@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 LISTED_PATH = re.compile(
     r"`((?:orchestrator|playbooks|vgpu_profiles|lab|docs|tests|inventory|core|cli|agent)/[\w/.-]*)`"
 )
+_INSTALLS = re.compile(r"\b(?:pip|pipx|uv pip|uv tool|uvx)(?: install)? +['\"]?vgpuctl\b(?!-)")
 OURS = [
     Path("README.md"), Path("ARCHITECTURE.md"), Path("CONTRIBUTING.md"), Path("playbooks/README.md"),
     Path("docs/explanation/add-a-host-action.md"), Path("docs/explanation/add-an-attachment-kind.md"),
@@ -48,10 +50,17 @@ def test_every_file_for_apply_that_is_shown_can_be_read(page: Path) -> None:
         assert {one.profile for one in read_manifest(page, example).vms} != set()
 
 
-def test_every_page_for_users_is_in_the_index() -> None:
+def test_nobody_is_told_to_install_a_package_from_a_registry() -> None:
+    """None there is ours: whoever takes the name has the machines of those who follow such a line."""
+    told = [path for path in (*files(".md"), *files(".py", under="orchestrator")) if _INSTALLS.search(text(path))]
+    assert told == []
+
+
+def test_every_page_for_users_is_in_the_index_once() -> None:
     pages = {page.relative_to("docs").as_posix() for page in files(".md") if page.parts[0] == "docs"}
-    index = set(LINK.findall(text(Path("docs/README.md"))))
-    assert {page for page in pages if "/" in page and not page.startswith("decisions/")} - index == set()
+    index = Counter(LINK.findall(text(Path("docs/README.md"))))
+    assert {page for page in pages if not page.startswith(("decisions/", "README"))} - set(index) == set()
+    assert [page for page, count in index.items() if count > 1] == []
 
 
 @pytest.mark.parametrize("page", OURS, ids=str)

@@ -27,7 +27,7 @@ logged() { "$@" >/srv/log 2>&1 || { cat /srv/log; exit 1; }; }
 logged pipx install /srv/dist/vgpuctl-*.whl
 commands=$HOME/.local/bin/vgpuctl
 say "$($commands --version)"
-say "$($commands list-vms 2>&1 | grep -o 'vgpuctl\[server\]' | head -1)"
+say "$($commands list-vms 2>&1 | grep -o 'whl\[server\]' | head -1)"
 logged pipx uninstall vgpuctl
 [ ! -e $commands ]
 python3 -m venv /opt/vgpuctl
@@ -91,4 +91,4 @@ def test_a_bare_debian_gets_commands_by_pipx_and_a_server_from_the_list(
     shutil.copytree(fetched(dist, PYTHONS[release], tmp_path), root / "srv/wheels")
     (root / "srv/fleet.yaml").write_text(FLEET)
     version = next(dist.glob("*.whl")).name.split("-")[1]
-    assert said_in(root, TRIED) == [f"vgpuctl {version}", "vgpuctl[server]", "train"]
+    assert said_in(root, TRIED) == [f"vgpuctl {version}", "whl[server]", "train"]
