@@ -85,7 +85,7 @@ def test_what_an_extra_brings_is_asked_for_by_name(tmp_path: Path, words: tuple[
     done = _run(tmp_path, *words)
     assert (done.returncode, done.stdout) == (9, "")
     assert "[program.not_installed]" in done.stderr
-    assert f"vgpuctl[{extra}]" in done.stderr
+    assert f"vgpuctl-VERSION.whl[{extra}]" in done.stderr
 
 
 def test_with_those_alone_a_server_is_used(tmp_path: Path) -> None:
