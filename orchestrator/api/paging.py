@@ -22,6 +22,8 @@ from orchestrator.core.foreign_json import parse_json, unstorable
 DEFAULT_LIMIT: Final = 1000
 MAX_LIMIT: Final = 10_000
 MAX_CURSOR: Final = 1024
+TOTAL: Final = "x-total-count"
+"""The header that says how many objects all pages have."""
 _SEQUENCE: Final = re.compile("[1-9][0-9]{0,17}", re.ASCII)
 
 Key = tuple[str, ...]
@@ -81,10 +83,15 @@ class Paging:
         rest = [item for item in ordered if after is None or key(item) > after]
         return self.page(rest, key)
 
-    def page(self, items: list[Item], key: Callable[[Item], Key]) -> list[Item]:
-        """The first ``limit`` of items that begin where this page begins, and a link when there are more."""
+    def page(
+        self, items: list[Item], key: Callable[[Item], Key], how_many: Callable[[], int] | None = None
+    ) -> list[Item]:
+        """The first ``limit`` of items that begin where this page begins, and a link when there are more. ``how_many``:
+        are on all pages together; it is asked, and told in a header, when there are more."""
         shown = items[: self.limit]
         if len(items) > self.limit:
+            if how_many is not None:
+                self._response.headers[TOTAL] = str(how_many())
             others = [(name, value) for name, value in self._request.query_params.multi_items() if name != "after"]
             query = urlencode([*others, ("after", encode_cursor(key(shown[-1])))])
             self._response.headers["link"] = f'<{self._request.url.path}?{query}>; rel="next"'

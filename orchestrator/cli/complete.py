@@ -59,4 +59,4 @@ def tenants(incomplete: str) -> list[str]:
 
 
 def operations(incomplete: str) -> list[str]:
-    return _names(lambda client: client.operations(), incomplete, "id")
+    return _names(lambda client: client.operations(beginning=incomplete or None), incomplete, "id")

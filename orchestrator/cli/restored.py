@@ -11,7 +11,6 @@ from orchestrator.client.client import Client
 from orchestrator.core.errors import InvalidInput, NotFound
 
 ALL: Final = "all"
-_MAX_OPERATIONS: Final = 100_000
 _GONE: Final = frozenset({"vm.domain_missing", "vm.volume_missing"})
 
 
@@ -35,7 +34,7 @@ class Item:
 def items_of(client: Client) -> tuple[Item, ...]:
     """Every host is looked at first."""
     found: list[Any] = list(client.observe_findings(None))
-    stuck: list[Any] = list(client.operations(limit=_MAX_OPERATIONS))
+    stuck: list[Any] = list(client.operations(limit=None, state="stuck"))
     items = [*_younger(found), *_operations(stuck), *_gone(found)]
     return tuple(sorted(items, key=lambda one: (one.host, one.kind, one.id)))
 
@@ -54,7 +53,7 @@ def _younger(findings: Sequence[Any]) -> Iterator[Item]:
 
 def _operations(operations: Sequence[Any]) -> Iterator[Item]:
     for one in operations:
-        if one["state"] == "stuck" and (one["error"] or {}).get("code") == "operation.restored":
+        if (one["error"] or {}).get("code") == "operation.restored":
             what = f"{one['kind'].replace('_', ' ')} of {one['subject_name']}: had not ended in the backup"
             yield Item(id=one["id"], host="-", kind="operation", what=what)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -147,6 +148,21 @@ def show_list(
     """Print a list; ``none`` says in the table that there is nothing. ``sort``: as :func:`sorted_rows` takes it."""
     ordered = sorted_rows(rows, columns, sort)
     show(ordered, output, lambda: list_lines(ordered, columns, output, none))
+
+
+def show_newest(rows: Sequence[Mapping[str, Any]], total: int | None, limit: int, listing: Listing) -> None:
+    """As :func:`show_list`, at most ``limit`` rows, sorted before they are cut; says on standard error when there are
+    more. ``total``: how many there are, None: ``rows`` are all."""
+    ordered = sorted_rows(rows, listing.columns, listing.sort)[:limit]
+    show(ordered, listing.output, lambda: list_lines(ordered, listing.columns, listing.output, listing.none))
+    say_cut(len(ordered), total or len(rows), listing.sort)
+
+
+def say_cut(rows: int, total: int, sort: str | None) -> None:
+    """On standard error, when a list is not all there is."""
+    if total > rows:
+        which = "newest" if sort is None else "first"
+        print(f"{which} {rows} of {total}; --limit {total} shows all", file=sys.stderr)
 
 
 @dataclass(frozen=True, kw_only=True)

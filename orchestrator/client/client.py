@@ -193,10 +193,10 @@ class Client(SiteCalls):
         self._delete(path_of("tokens", token_id), tenant=tenant)
 
     def audit(
-        self, limit: int, before: int | None, *, actor: str | None = None, subject: str | None = None
+        self, limit: int | None, before: int | None, *, actor: str | None = None, subject: str | None = None
     ) -> list[models.AuditRecord]:
-        """Newest first, at most so many, over as many pages as that takes. ``actor``: only by this one, of a token
-        its id or name will do; ``subject``: only about this."""
+        """Newest first, at most so many (None: all), over as many pages as that takes. ``actor``: only by this one, of
+        a token its id or name will do; ``subject``: only about this."""
         wanted = {"before": before, "actor": actor, "subject": subject}
         return self.connection.pages(path_of("audit"), wanted, at_most=limit)
 
@@ -211,11 +211,12 @@ class Client(SiteCalls):
         return verdict
 
     def operations(
-        self, *, active: bool = False, limit: int = 100, subject: str | None = None, beginning: str | None = None
+        self, *, active: bool = False, limit: int | None = 100, **only: str | None
     ) -> list[models.Operation]:
-        """The newest, at most so many, over as many pages as that takes. ``subject``: only about what has this id or
-        had this name (``tenant/name`` of a VM). ``beginning``: how the id begins."""
-        wanted = {"active": "true" if active else None, "subject": subject, "beginning": beginning}
+        """The newest, at most so many (None: all), over as many pages as that takes. ``active``: only those that have
+        not ended, or are stuck. ``only``: ``state``, ``kind``, ``tenant``, ``subject`` (an id, a host, ``tenant/name``
+        of a VM), ``beginning`` of the id."""
+        wanted = {"active": "true" if active else None, **only}
         return self.connection.pages(path_of("operations"), wanted, at_most=limit)
 
     def operation(

@@ -33,6 +33,7 @@ _DATE: Final = re.compile(r"[A-Z][a-z]{2}, ([0-9]{2}) ([A-Z][a-z]{2}) ([0-9]{4})
 _MONTHS: Final = "JanFebMarAprMayJunJulAugSepOctNovDec"
 _SAME_S: Final = 2.0
 _PAUSE_S: Final = 0.2
+_TOTAL: Final = "x-total-count"
 _NEXT: Final = re.compile(r'<(?P<target>/[!-=?-~]*)>; rel="next"')
 
 
@@ -94,6 +95,8 @@ class Pages:
     at_most: int | None = None
     member: str | None = None
     found: list[Any] = field(default_factory=list)
+    total: int | None = None
+    """Of all pages together, as the server says it; None: it does not, or there is one page only."""
 
     def first(self) -> Request:
         limit = PAGE if self.at_most is None else min(PAGE, self.at_most)
@@ -103,6 +106,8 @@ class Pages:
         """What to ask next; None: that was all."""
         page = decoded(answer, self.first())
         self.found += page if self.member is None else page[self.member]
+        if (total := answer.headers.get(_TOTAL, "")).isdecimal():
+            self.total = int(total)
         following = _NEXT.fullmatch(answer.headers.get("link", ""))
         if following is None or (self.at_most is not None and len(self.found) >= self.at_most):
             return None
@@ -120,6 +125,8 @@ class Connection:
         self._http = http
         self.retries = retries
         self._ahead_s = 0.0
+        self.total: int | None = None
+        """How many the list has that was read last and cut at ``at_most``; None: it was not cut."""
 
     def server_time(self) -> float:
         """Seconds since the epoch, by the server's clock as its last answer told it."""
@@ -161,6 +168,7 @@ class Connection:
         following: Request | None = pages.first()
         while following is not None:
             following = pages.add(self._exchange(following))
+        self.total = pages.total if at_most is not None and len(pages.found) >= at_most else None
         return pages.found[:at_most]
 
     def digest_of(self, content: Content) -> str:

@@ -23,6 +23,8 @@ and does without."""
 FINISHED: frozenset[OperationState] = frozenset({"done", "undone", "stuck"})
 UNFINISHED: tuple[OperationState, ...] = ("queued", "running", "undoing")
 """The others. What is asked of all operations names these: they are few, and found by the index."""
+UNSETTLED: tuple[OperationState, ...] = (*UNFINISHED, "stuck")
+"""What somebody waits for or must decide about."""
 OUT_OF_REACH = frozenset(
     {
         "host.unreachable",

@@ -67,6 +67,11 @@ class AuditService:
                 _check_subject(tx, subject)
             return found
 
+    def how_many(self, *, before: int | None = None, actor: str | None = None, subject: str | None = None) -> int:
+        """Those that :meth:`list` would have without a limit."""
+        with self.store.read() as tx:
+            return tx.audit.how_many(before=before, actor=actor, subject=subject)
+
     def after(self, sequence: int, *, limit: int) -> tuple[AuditRecord, ...]:
         """Oldest first, those after that sequence number."""
         with self.store.read() as tx:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Unpack
 
 from orchestrator.core.errors import Conflict, WorldError
 from orchestrator.core.operation import FINISHED, Operation, Watched, unknown_subject
@@ -14,7 +15,7 @@ from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.restored import is_about_its_host, is_restored, record_outcome
 from orchestrator.operations.stuck import take_up
 from orchestrator.ports.engine import Engine
-from orchestrator.ports.store.operations import Job
+from orchestrator.ports.store.operations import Job, OperationFilter
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.acting import actor
 from orchestrator.services.known_names import names_of_things
@@ -33,34 +34,22 @@ class OperationService:
         """:raises NotFound: ``operation.unknown``"""
         return self._job(operation_id).operation
 
-    def list(
-        self,
-        *,
-        unfinished: bool,
-        limit: int,
-        tenants: tuple[str, ...] | None = None,
-        before: str | None = None,
-        subject: str | None = None,
-        beginning: str | None = None,
-    ) -> tuple[Operation, ...]:
-        """Newest first; ``tenants``: only theirs, None: all; ``before``: only those after the one with this id;
-        ``subject``: only those about what has this id or had this name (``tenant/name`` of a VM);
-        ``beginning``: of their id.
+    def list(self, *, limit: int, before: str | None = None, **only: Unpack[OperationFilter]) -> tuple[Operation, ...]:
+        """Newest first; ``before``: only those after the one with this id.
 
-        :raises NotFound: ``operation.subject_unknown``: nothing is or was called so, as far as ``tenants`` may know
+        :raises NotFound: ``operation.subject_unknown``: nothing is or was called so, as far as its ``tenants`` may know
         """
         with self.world.store.read() as tx:
-            found = tx.operations.list(
-                unfinished=unfinished,
-                limit=limit,
-                tenants=tenants,
-                before=before,
-                subject=subject,
-                beginning=beginning,
-            )
+            found = tx.operations.list(limit=limit, before=before, **only)
+            subject = only.get("subject")
             if subject is not None and not found:
-                _check_subject(tx, subject, tenants)
+                _check_subject(tx, subject, only.get("tenants"))
             return found
+
+    def how_many(self, **only: Unpack[OperationFilter]) -> int:
+        """Those that :meth:`list` would have without a limit."""
+        with self.world.store.read() as tx:
+            return tx.operations.how_many(**only)
 
     def counts(self) -> dict[tuple[str, str], int]:
         """How many are stored, by kind and state."""

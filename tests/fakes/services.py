@@ -10,11 +10,11 @@ each time somebody waits for it. VMs named ``fails`` and ``stuck`` have operatio
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import cast
+from typing import Any, cast
 
 from orchestrator.adapters.bundles.library import BundleLibrary
 from orchestrator.adapters.files.opening import Readable
@@ -258,8 +258,10 @@ class Operations:
     def list(
         self,
         *,
-        unfinished: bool,
         limit: int,
+        unfinished: bool = False,
+        states: Collection[str] | None = None,
+        kind: str | None = None,
         tenants: tuple[str, ...] | None = None,
         before: str | None = None,
         subject: str | None = None,
@@ -276,10 +278,15 @@ class Operations:
             op
             for op in found
             if (not unfinished or op.state not in FINISHED)
+            and (states is None or op.state in states)
+            and kind in {None, op.kind}
             and (tenants is None or op.tenant in tenants)
             and subject in {None, op.subject, op.subject_name}
             and op.id.startswith(beginning or "")
         )[:limit]
+
+    def how_many(self, **only: Any) -> int:
+        return len(self.list(limit=len(self._world.operations), **only))
 
     def counts(self) -> dict[tuple[str, str], int]:
         return Counter((one.operation.kind, one.operation.state) for one in self._world.operations.values())

@@ -7,7 +7,8 @@ import secrets
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from sqlalchemy import bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy.sql.functions import count
 
 from orchestrator.adapters.store.statements import Statements, kept
 from orchestrator.adapters.store.tables import audit, meta, tokens
@@ -18,6 +19,17 @@ _HEAD = "audit_head"
 _AT_ONCE = 500
 _NAME: Final = kept(select(tokens.c.name).where(tokens.c.id == bindparam("its_id")))
 _ADD: Final = kept(insert(audit).returning(audit.c.sequence))
+
+
+def _matching(before: int | None, actor: str | None, subject: str | None) -> Iterator[ColumnElement[bool]]:
+    if before is not None:
+        yield audit.c.sequence < before
+    if actor is not None:
+        named = with_name(actor, "")[:-1]  # up to its name; LIKE would not tell cases apart, and names have one
+        identity = func.substr(audit.c.actor, 1, len(named)) == named
+        yield or_(audit.c.actor == actor, identity, audit.c.actor.endswith(f" ({actor})", autoescape=True))
+    if subject is not None:
+        yield audit.c.subject == subject
 
 
 class SqlAudit:
@@ -53,18 +65,14 @@ class SqlAudit:
         self, *, limit: int, before: int | None = None, actor: str | None = None, subject: str | None = None
     ) -> tuple[AuditRecord, ...]:
         """Newest first."""
-        query = select(audit).order_by(audit.c.sequence.desc()).limit(limit)
-        if before is not None:
-            query = query.where(audit.c.sequence < before)
-        if actor is not None:
-            named = with_name(actor, "")[:-1]  # up to its name; LIKE would not tell cases apart, and names have one
-            identity = func.substr(audit.c.actor, 1, len(named)) == named
-            query = query.where(
-                or_(audit.c.actor == actor, identity, audit.c.actor.endswith(f" ({actor})", autoescape=True))
-            )
-        if subject is not None:
-            query = query.where(audit.c.subject == subject)
+        matching = _matching(before, actor, subject)
+        query = select(audit).where(*matching).order_by(audit.c.sequence.desc()).limit(limit)
         return tuple(AuditRecord(**row._asdict()) for row in self._db.execute(query))
+
+    def how_many(self, *, before: int | None = None, actor: str | None = None, subject: str | None = None) -> int:
+        """Those that :meth:`newest` would have without a limit."""
+        query = select(count()).select_from(audit).where(*_matching(before, actor, subject))
+        return int(self._db.execute(query).scalar_one())
 
     def all(self) -> Iterator[AuditRecord]:
         """Oldest first."""

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from sqlalchemy import (
     Column,
@@ -46,7 +46,7 @@ from orchestrator.core.operation import (
     Watched,
     unknown_operation,
 )
-from orchestrator.ports.store.operations import BootingGuest, DueOperation, Job
+from orchestrator.ports.store.operations import BootingGuest, DueOperation, Job, OperationFilter
 
 # Put together once, as that takes as long as asking; what a step asks again and again. Values of an UPDATE are those
 # that come with it.
@@ -121,6 +121,21 @@ _STUCK_ON: Final = kept(_STUCK.where(operations.c.host == bindparam("its_host"))
 _ITS_STEPS: Final = kept(select(steps).where(steps.c.operation == bindparam("operation_id")).order_by(steps.c.position))
 _CHANGING: Final = ("state", "started_at", "finished_at", "message")
 """Columns of a step."""
+
+
+def _matching(only: OperationFilter) -> Iterator[ColumnElement[bool]]:
+    if only.get("unfinished"):
+        yield operations.c.state.in_(UNFINISHED)
+    if (states := only.get("states")) is not None:
+        yield operations.c.state.in_(states)
+    if (kind := only.get("kind")) is not None:
+        yield operations.c.kind == kind
+    if (tenants := only.get("tenants")) is not None:
+        yield operations.c.tenant.in_(tenants)
+    if (subject := only.get("subject")) is not None:
+        yield or_(operations.c.subject == subject, operations.c.subject_name == subject)
+    if (beginning := only.get("beginning")) is not None:
+        yield operations.c.id.startswith(beginning, autoescape=True)
 
 
 @lru_cache
@@ -240,34 +255,24 @@ class SqlOperations:
         return bool(row.cancelled)
 
     def list(
-        self,
-        *,
-        unfinished: bool = False,
-        limit: int = 1000,
-        tenants: tuple[str, ...] | None = None,
-        before: str | None = None,
-        subject: str | None = None,
-        beginning: str | None = None,
+        self, *, limit: int = 1000, before: str | None = None, **only: Unpack[OperationFilter]
     ) -> tuple[Operation, ...]:
-        """Newest first; ``tenants``: only theirs, None: all; ``before``: only those after the one with this id;
-        ``subject``: only those about what has this id or had this name; ``beginning``: of their id."""
+        """Newest first; ``before``: only those after the one with this id."""
         query = select(operations).order_by(operations.c.created_at.desc(), operations.c.id).limit(limit)
-        if tenants is not None:
-            query = query.where(operations.c.tenant.in_(tenants))
-        if beginning is not None:
-            query = query.where(operations.c.id.startswith(beginning, autoescape=True))
-        if subject is not None:
-            query = query.where(or_(operations.c.subject == subject, operations.c.subject_name == subject))
-        if unfinished:
-            query = query.where(operations.c.state.in_(UNFINISHED))
+        query = query.where(*_matching(only))
         if before is not None:
             known = select(operations.c.created_at).where(operations.c.id == before)
+            tenants = only.get("tenants")
             if tenants is not None:  # one of others is as unknown as one that is not there
                 known = known.where(operations.c.tenant.in_(tenants))
             created = known.scalar_subquery()
             later = and_(operations.c.created_at == created, operations.c.id > before)
             query = query.where(or_(operations.c.created_at < created, later))
         return self._all(query)
+
+    def how_many(self, **only: Unpack[OperationFilter]) -> int:
+        """Those that :meth:`list` would have without a limit."""
+        return int(self._db.execute(select(count()).select_from(operations).where(*_matching(only))).scalar_one())
 
     def counts(self) -> dict[tuple[str, str], int]:
         """How many are stored, by kind and state."""

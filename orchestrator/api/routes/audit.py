@@ -35,7 +35,12 @@ def list_all(
     after = paging.after(1)
     start = before if after is None else sequence_of(after[0])
     found = services.tenancy.audit.list(limit=paging.limit + 1, before=start, actor=actor, subject=subject)
-    return [AuditAnswer.of(one) for one in paging.page(list(found), lambda one: (str(one.sequence),))]
+    page = paging.page(
+        list(found),
+        lambda one: (str(one.sequence),),
+        lambda: services.tenancy.audit.how_many(before=before, actor=actor, subject=subject),
+    )
+    return [AuditAnswer.of(one) for one in page]
 
 
 @router.get("/export")

@@ -6,19 +6,20 @@ from __future__ import annotations
 import time
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
 from orchestrator.api import events
 from orchestrator.api.auth import ASK_AGAIN_S, Asked, CallerOf, just_read
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.operations import OperationAnswer
-from orchestrator.api.services import ServicesOf
+from orchestrator.api.services import ServicesOf, TenantFilter
 from orchestrator.api.telling import watches_pool
 from orchestrator.api.waiting import WaitingOf
 from orchestrator.core.access import Caller
 from orchestrator.core.errors import Denied
-from orchestrator.core.operation import FINISHED, Watched
+from orchestrator.core.operation import FINISHED, UNSETTLED, OperationState, Watched, check_kind
+from orchestrator.ports.store.operations import OperationFilter
 
 router = APIRouter(prefix="/operations", tags=["operations"])
 
@@ -34,28 +35,37 @@ Subject = Annotated[
 ]
 
 
+async def _filter(
+    active: Annotated[bool, Query(description="Only those that have not ended, or are stuck")] = False,
+    state: Annotated[OperationState | None, Query(description="Only those in this state")] = None,
+    kind: Annotated[str | None, Query(max_length=40, description="Only of this kind, like create_vm")] = None,
+    subject: Subject = None,
+    beginning: Annotated[str | None, Query(max_length=36, description="How the id begins")] = None,
+) -> OperationFilter:
+    """:raises InvalidInput: ``operation.kind_unknown``"""
+    states = UNSETTLED if active else None
+    if state is not None:
+        states = (state,) if states is None or state in states else ()
+    kind = None if kind is None else check_kind(kind)
+    return OperationFilter(states=states, kind=kind, subject=subject, beginning=beginning)
+
+
 @router.get("")
 def list_all(
     services: ServicesOf,
     caller: CallerOf,
     paging: PagingOf,
-    active: bool = False,
-    subject: Subject = None,
-    beginning: Annotated[str | None, Query(max_length=36, description="How the id begins")] = None,
+    only: Annotated[OperationFilter, Depends(_filter)],
+    tenant: TenantFilter = None,
 ) -> list[OperationAnswer]:
     """Operations, newest first."""
+    only["tenants"] = caller.visible(tenant)
     after = paging.after(1)
     before = None if after is None else after[0]
-    found = services.operations.list(
-        unfinished=active,
-        limit=paging.limit + 1,
-        tenants=caller.tenants,
-        before=before,
-        subject=subject,
-        beginning=beginning,
-    )
+    found = services.operations.list(limit=paging.limit + 1, before=before, **only)
+    page = paging.page(list(found), lambda one: (one.id,), lambda: services.operations.how_many(**only))
     watching = watches_pool(caller)
-    return [OperationAnswer.of(one, watching=watching) for one in paging.page(list(found), lambda one: (one.id,))]
+    return [OperationAnswer.of(one, watching=watching) for one in page]
 
 
 @router.get("/{operation_id}")

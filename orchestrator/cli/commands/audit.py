@@ -13,7 +13,7 @@ from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Sort
 from orchestrator.cli.session import Format, Output, session_of
-from orchestrator.cli.table import Column, Fit, age, field, show_list
+from orchestrator.cli.table import Column, Fit, Listing, age, field, show_newest
 from orchestrator.core.errors import Fatal, NotFound, Reason
 
 app = new_group("Who did or wanted what, refusals too.")
@@ -49,8 +49,10 @@ def list_records(
     output: Output = Format.TABLE,
 ) -> None:
     """List audit records, newest first."""
-    found = session_of(ctx).client.audit(limit, before, actor=who, subject=about)
-    show_list(found, COLUMNS, output, "no records", sort)
+    client = session_of(ctx).client
+    found = client.audit(limit if sort is None else None, before, actor=who, subject=about)
+    listing = Listing(columns=COLUMNS, none="no records", output=output, sort=sort)
+    show_newest(found, client.connection.total, limit, listing)
 
 
 @app.command("show")

@@ -6,17 +6,21 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from orchestrator.cli.ages import seconds_until, show_time
+from orchestrator.cli.commands.operation import SHORT_ID
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.output import printable
 from orchestrator.cli.parameters import Sort
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.client.autostart import server_info
+
+if TYPE_CHECKING:
+    from orchestrator.client.client import Client
 
 WARN_S: Final = 30 * 86_400.0
 DIFFERENCES_EXIT: Final = 3
@@ -48,6 +52,21 @@ def _summary(findings: Sequence[Mapping[str, Any]]) -> str:
     return f"{len(findings)} findings about {len(vms)} VMs on {len(hosts_of)} hosts: {codes}"
 
 
+def _warn_of_stuck(client: Client) -> bool:
+    """What a person must decide about comes before what differs on hosts. Whether there is any."""
+    stuck = client.operations(state="stuck", limit=_STUCK_SHOWN)
+    for one in stuck:
+        what = printable(f"{one['kind']} of {one['subject_name']}")
+        command = f"vgpuctl operation show {one['id'][:SHORT_ID]}"
+        typer.echo(f"stuck: {what} since {show_time(one['finished_at'])}: '{command}' has its ways out", err=True)
+    if client.connection.total is not None and client.connection.total > len(stuck):
+        typer.echo(
+            f"stuck: {client.connection.total} operations: 'vgpuctl operation list --state stuck' has all", err=True
+        )
+    return bool(stuck)
+
+
+_STUCK_SHOWN: Final = 10
 _SUMMED_FROM: Final = 10
 COLUMNS: Final = (
     field("HOST", "host", Fit.WHOLE),
@@ -71,10 +90,11 @@ def doctor(
 ) -> None:
     """Tell what differs from what is wanted; repair it.
 
-    Every host is looked at first. Exit code 3: something differs. What goes wrong in the server itself is said on
-    standard error.
+    Every host is looked at first. Exit code 3: something differs, or an operation is stuck. Stuck operations, and what
+    goes wrong in the server itself, are said on standard error.
     """
     client = session_of(ctx).client
+    stuck = _warn_of_stuck(client)
     for warning in server_info(client.connection).get("warnings", ()):
         print(f"warning: the server: {printable(warning)}", file=sys.stderr)
     found = client.observe_findings(host)
@@ -85,5 +105,5 @@ def doctor(
     show_list(found, COLUMNS, output, "nothing differs", sort)
     if len(found) > _SUMMED_FROM and output in {Format.TABLE, Format.WIDE}:
         print(_summary(found))
-    if found:
+    if found or stuck:
         raise typer.Exit(DIFFERENCES_EXIT)

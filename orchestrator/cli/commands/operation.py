@@ -17,11 +17,11 @@ from orchestrator.cli.ages import show_time
 from orchestrator.cli.complete import operations
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown, width
-from orchestrator.cli.parameters import Sort
+from orchestrator.cli.parameters import ListTenant, Sort
 from orchestrator.cli.progress import POLL_S, follow
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.step_times import seconds_of
-from orchestrator.cli.table import Column, Fit, Listing, age, field, render_table
+from orchestrator.cli.table import Column, Fit, Listing, age, field, render_table, show_newest
 from orchestrator.cli.waiting import waits_for
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.errors import InvalidInput
@@ -118,12 +118,13 @@ class _Newest:
 @app.command("list")
 def list_operations(
     ctx: typer.Context,
-    active: Annotated[bool, typer.Option("--active", help="Only those that are not finished.")] = False,
+    active: Annotated[bool, typer.Option("--active", help="Only those that have not ended, or are stuck.")] = False,
     about: Annotated[
         str | None, typer.Option("--about", metavar="SUBJECT", help="Only about this host, or VM as TENANT/NAME.")
     ] = None,
     state: Annotated[OperationStateName | None, typer.Option("--state", help="Only those in this state.")] = None,
     kind: Annotated[str | None, typer.Option("--kind", help="Only of this kind, like create_vm.")] = None,
+    tenant: ListTenant = None,
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=1_000_000, help="At most so many, before others are left out.")
     ] = 100,
@@ -133,20 +134,25 @@ def list_operations(
 ) -> None:
     """List operations, newest first."""
     session = session_of(ctx)
-    wanted = None if kind is None else check_kind(kind)
+    only = {
+        "subject": about,
+        "state": None if state is None else state.value,
+        "kind": None if kind is None else check_kind(kind),
+        "tenant": tenant,
+    }
     newest = _Newest(limit)
     listing = Listing(columns=COLUMNS, none="no operations", output=output, sort=sort)
 
     def read_view() -> View:
-        found = [
-            one
-            for one in session.client.operations(active=active, limit=limit, subject=about)
-            if state in {None, one["state"]} and wanted in {None, one["kind"]}
-        ]
+        found = session.client.operations(active=active, limit=limit, **only)
         view = list_view(found, listing, lambda operation: str(operation["id"]))
         return replace(view, pushed_out=newest.pushed_out(found))
 
-    show_view(session, read_view, output, watch=watch)
+    if watch:
+        show_view(session, read_view, output, watch=True)
+        return
+    found = session.client.operations(active=active, limit=limit if sort is None else None, **only)
+    show_newest(found, session.client.connection.total, limit, listing)
 
 
 @app.command("show")

@@ -18,7 +18,7 @@ from orchestrator.cli.output import render_details, shown
 from orchestrator.cli.parameters import AllTenants, ListTenant, Name, Selector, Sort, Tenant, listed_tenant
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.step_times import seconds_of
-from orchestrator.cli.table import Column, Fit, Listing, age, field, show_list
+from orchestrator.cli.table import Column, Fit, Listing, age, field, show_newest
 from orchestrator.cli.waiting import waits_for
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.errors import InvalidInput, NotFound
@@ -269,12 +269,13 @@ def events(
     client = session_of(ctx).client
     found: dict[str, Any] = {}
     with suppress(NotFound):  # it may have had another name
-        found = {one["id"]: one for one in client.operations(limit=limit, subject=f"{tenant}/{name}")}
+        found = {one["id"]: one for one in client.operations(limit=None, subject=f"{tenant}/{name}")}
     try:
         vm_id = client.vm(name, tenant)["id"]
-        found |= {one["id"]: one for one in client.operations(limit=limit, subject=vm_id)}
+        found |= {one["id"]: one for one in client.operations(limit=None, subject=vm_id)}
     except NotFound:
         if not found:
             raise
-    newest = sorted(found.values(), key=lambda one: str(one["created_at"]), reverse=True)[:limit]
-    show_list(newest, EVENT_COLUMNS, output, f"nothing is known of a VM {name}", sort)
+    newest = sorted(found.values(), key=lambda one: str(one["created_at"]), reverse=True)
+    listing = Listing(columns=EVENT_COLUMNS, none=f"nothing is known of a VM {name}", output=output, sort=sort)
+    show_newest(newest, len(newest), limit, listing)

@@ -22,6 +22,9 @@ class Audit(Protocol):
         """Newest first; ``before``: only older ones than this sequence number. ``actor``: only by this one, of a
         token ``token:3f2a`` or ``ci`` alone will do for ``token:3f2a (ci)``; ``subject``: only about this."""
 
+    def how_many(self, *, before: int | None = None, actor: str | None = None, subject: str | None = None) -> int:
+        """Those that :meth:`newest` would have without a limit."""
+
     def all(self) -> Iterator[AuditRecord]:
         """Oldest first."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack
 
-from orchestrator.core.operation import HostWait, Operation, StepRecord, WaitState
+from orchestrator.core.operation import HostWait, Operation, OperationState, StepRecord, WaitState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +61,20 @@ class BootingGuest:
     """False: it goes on, and may wait again."""
 
 
+class OperationFilter(TypedDict, total=False):
+    """Which operations; all that is given must hold."""
+
+    unfinished: bool
+    states: Collection[OperationState] | None
+    kind: str | None
+    tenants: tuple[str, ...] | None
+    """Only theirs."""
+    subject: str | None
+    """Only those about what has this id or had this name (``tenant/name`` of a VM)."""
+    beginning: str | None
+    """Of their id."""
+
+
 class Operations(Protocol):
     def add(self, operation: Operation, *, host: str, inputs: dict[str, object], waits_for: Sequence[str] = ()) -> None:
         """``waits_for``: ids of operations that have to end first, whichever way they do."""
@@ -93,17 +107,12 @@ class Operations(Protocol):
         """:raises NotFound: ``operation.unknown``"""
 
     def list(
-        self,
-        *,
-        unfinished: bool = False,
-        limit: int = 1000,
-        tenants: tuple[str, ...] | None = None,
-        before: str | None = None,
-        subject: str | None = None,
-        beginning: str | None = None,
+        self, *, limit: int = 1000, before: str | None = None, **only: Unpack[OperationFilter]
     ) -> tuple[Operation, ...]:
-        """Newest first; ``tenants``: only theirs, None: all; ``before``: only those after the one with this id;
-        ``subject``: only those about what has this id or had this name; ``beginning``: of their id."""
+        """Newest first; ``before``: only those after the one with this id."""
+
+    def how_many(self, **only: Unpack[OperationFilter]) -> int:
+        """Those that :meth:`list` would have without a limit."""
 
     def counts(self) -> dict[tuple[str, str], int]:
         """How many are stored, by kind and state."""

@@ -81,3 +81,29 @@ def test_every_noun_shows_and_lists() -> None:
             found[name] = {"list", "show"} - set(command.commands)
     alone = {"mig": {"list"}, "driver": {"list", "show"}}
     assert {name: without for name, without in found.items() if without} == alone
+
+
+@pytest.mark.parametrize("words", ["operation list", "audit list", "events cut"])
+def test_a_list_that_is_cut_says_so_and_is_sorted_before(cli: Cli, words: str) -> None:
+    if cli("show-vm", "cut").code:
+        assert cli("create-vm", "cut", "--profile", "t4-small", "--image", "guest").code == 0
+        assert cli("stop-vm", "cut").code == 0
+    by = "number" if words == "audit list" else "operation"
+    every = cli(*words.split(), "--limit", "10000", "-o", "name", "--sort", by)
+    names = every.out.splitlines()
+    assert (every.err, len(names) > 1) == ("", True)
+    first = cli(*words.split(), "--limit", "1", "-o", "name", "--sort", f"-{by}")
+    assert first.out.splitlines() == names[-1:]
+    assert first.err == f"first 1 of {len(names)}; --limit {len(names)} shows all\n"
+    cut = cli(*words.split(), "--limit", "1", "-o", "name")
+    assert (cut.err, len(cut.out.split())) == (f"newest 1 of {len(names)}; --limit {len(names)} shows all\n", 1)
+
+
+def test_doctor_names_an_operation_that_is_stuck_with_its_command(cli: Cli) -> None:
+    assert cli("create-vm", "stuck", "--profile", "t4-small", "--image", "guest").code != 0
+    told = cli("doctor")
+    (stuck,) = cli("operation", "list", "--state", "stuck", "--about", "default/stuck", "-o", "name").out.split()
+    assert "stuck: create_vm of default/stuck since" in told.err
+    assert f"'vgpuctl operation show {stuck[:8]}' has its ways out" in told.err
+    assert told.code == 3
+    assert stuck in cli("operation", "list", "--active", "--limit", "10000", "-o", "name").out.split()

@@ -68,8 +68,8 @@ def test_an_operation_that_newer_ones_pushed_out_of_the_list_is_not_gone(
 ) -> None:
     story = iter([[2, 1], [3, 2], [4, 2], [4]])
 
-    def operations(*, active: bool, limit: int, subject: str | None) -> list[dict[str, object]]:
-        assert (active, limit, subject) == (True, 2, None)
+    def operations(*, active: bool, limit: int, **only: str | None) -> list[dict[str, object]]:
+        assert (active, limit, {*only.values()}) == (True, 2, {None})
         numbers = next(story, None)
         if numbers is None:
             raise KeyboardInterrupt
