@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -237,34 +237,63 @@ class ManifestForm(_ManifestPart):
     vms: list[VmForm] = Field(default=[], max_length=MAX_OBJECTS)
 
 
-def read_manifest(path: Path, text: str) -> Manifest:
-    """The file's text as wanted things.
+_Read = tuple[LinedYaml, ManifestForm]
 
-    :raises InvalidInput: ``manifest.invalid`` with file, line and reason of every mistake
+
+def read_manifest(path: Path, text: str) -> Manifest:
+    """One file's text as wanted things. Raises as :func:`read_manifests` does."""
+    return read_manifests([(path, text)])
+
+
+def read_manifests(files: Sequence[tuple[Path, str]]) -> Manifest:
+    """Files' texts as the wanted things of all of them together; what is in one may name what is in another.
+
+    :raises InvalidInput: ``manifest.invalid`` with file, line and reason of every mistake; ``manifest.labels``: they
+        have several labels
     """
+    read = [_read(path, text) for path, text in files]
+    mistakes = [*_given_twice(read), *(one for document, form in read for one in _impossible_offerings(document, form))]
+    if mistakes:
+        raise _invalid(mistakes)
+    forms = [form for _, form in read]
+    offerings = [one for form in forms for one in form.offerings]
+    profiles = shipped_profiles().with_site(one.to_core("site") for one in offerings)
+    return Manifest(
+        label=_one_label(read),
+        tenants=tuple(one.to_core(profiles) for form in forms for one in form.tenants),
+        offerings=tuple(WantedOffering(offering=one.to_core("site"), look_up=not one.unlisted) for one in offerings),
+        networks=tuple(one.to_core() for form in forms for one in form.networks),
+        images=tuple(one.to_core() for form in forms for one in form.images),
+        volumes=tuple(one.to_core() for form in forms for one in form.volumes),
+        vms=tuple(one.to_core() for form in forms for one in form.vms),
+    )
+
+
+def _read(path: Path, text: str) -> _Read:
     try:
         document = LinedYaml(str(path), text)
     except InvalidInput as error:
         raise _invalid([_problem_of(reason) for reason in error.reasons]) from error
     try:
-        form = ManifestForm.model_validate(document.data)
+        return document, ManifestForm.model_validate(document.data)
     except ValidationError as error:
         raise _invalid([_problem(document, detail) for detail in error.errors(include_url=False)]) from error
-    mistakes = [*_given_twice(document, form), *_impossible_offerings(document, form)]
-    if mistakes:
-        raise _invalid(mistakes)
-    profiles = shipped_profiles().with_site(one.to_core("site") for one in form.offerings)
-    return Manifest(
-        label=form.label,
-        tenants=tuple(one.to_core(profiles) for one in form.tenants),
-        offerings=tuple(
-            WantedOffering(offering=one.to_core("site"), look_up=not one.unlisted) for one in form.offerings
-        ),
-        networks=tuple(one.to_core() for one in form.networks),
-        images=tuple(one.to_core() for one in form.images),
-        volumes=tuple(one.to_core() for one in form.volumes),
-        vms=tuple(one.to_core() for one in form.vms),
-    )
+
+
+def _one_label(read: Sequence[_Read]) -> str | None:
+    """A label says which VMs are pruned: two files with different ones are two sites."""
+    (first, form), *others = read
+    for document, other in others:
+        if other.label != form.label:
+            said = [
+                f"{one.file} has {label or 'none'}" for one, label in ((first, form.label), (document, other.label))
+            ]
+            raise InvalidInput(
+                "manifest.labels",
+                f"the files have different labels: {', '.join(said)}",
+                hint="apply one after the other",
+            )
+    return form.label
 
 
 def _problem(document: LinedYaml, detail: ErrorDetails) -> Problem:
@@ -290,8 +319,8 @@ def _impossible_offerings(document: LinedYaml, form: ManifestForm) -> Iterator[P
             yield problem_at(document, index, field, f"{offering.name}: {reason}")
 
 
-def _given_twice(document: LinedYaml, form: ManifestForm) -> list[Problem]:
-    keys = {
+def _keys(form: ManifestForm) -> dict[str, list[str]]:
+    return {
         "tenants": [one.name for one in form.tenants],
         "offerings": [one.name for one in form.offerings],
         "networks": [one.to_core().key for one in form.networks],
@@ -299,18 +328,22 @@ def _given_twice(document: LinedYaml, form: ManifestForm) -> list[Problem]:
         "volumes": [one.to_core().key for one in form.volumes],
         "vms": [f"{one.tenant}/{one.name}" for one in form.vms],
     }
-    problems = []
-    for noun, names in keys.items():
-        first: dict[str, int] = {}
-        for index, key in enumerate(names):
-            if first.setdefault(key, index) != index:
-                line = document.line_of((noun, index))
-                problems.append(Problem(file=document.file, line=line, reason=f"{noun}: {key} is given twice"))
+
+
+def _given_twice(read: Sequence[_Read]) -> list[Problem]:
+    problems, seen = [], set[tuple[str, str]]()
+    for document, form in read:
+        for noun, names in _keys(form).items():
+            for index, key in enumerate(names):
+                if (noun, key) in seen:
+                    line = document.line_of((noun, index))
+                    problems.append(Problem(file=document.file, line=line, reason=f"{noun}: {key} is given twice"))
+                seen.add((noun, key))
     return problems
 
 
 def _invalid(problems: list[Problem]) -> InvalidInput:
-    ordered = sorted(problems, key=lambda problem: problem.line)
+    ordered = sorted(problems, key=lambda problem: (problem.file, problem.line))
     more = f" (and {len(ordered) - 1} more)" if len(ordered) > 1 else ""
     return InvalidInput(
         "manifest.invalid",

@@ -29,7 +29,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "events": ("events train",),
     "plan": ("plan -f site.yaml",),
     "diff": ("diff -f site.yaml",),
-    "apply": ("apply -f site.yaml", "apply -f site.yaml --prune", "apply -f -"),
+    "apply": ("apply -f site.yaml", "apply -f site.yaml --prune", "apply -f tenants.yaml -f vms/", "apply -f -"),
     "export": ("export", "export --tenant research"),
     "schema": ("schema",),
     "console": ("console train", "console train --log"),

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from errno import EBADF
 from pathlib import Path
 from typing import Final
@@ -34,6 +36,31 @@ def read_text(path: Path, *, what: str, max_bytes: int) -> str:
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{what}.not_text", f"{_name(path)} is not UTF-8 text", hint=_hint(what)) from error
     return text.removeprefix(_BOM)
+
+
+def files_of(paths: Sequence[Path], *, what: str, suffixes: tuple[str, ...]) -> list[Path]:
+    """The files themselves, and those of a directory that end so, by name; not those of directories in it.
+
+    :raises InvalidInput: ``<what>.unreadable``: a directory has none or cannot be read; ``cli.usage``: named twice
+    """
+    files: list[Path] = []
+    for path in paths:
+        if str(path) == STDIN or not path.is_dir():
+            files.append(path)
+            continue
+        try:
+            inside = sorted(one for one in path.iterdir() if one.suffix in suffixes and not one.is_dir())
+        except OSError as error:
+            why = f"cannot read {_name(path)}: {why_unreadable(error)}"
+            raise InvalidInput(f"{what}.unreadable", why, hint=_hint(what)) from error
+        if not inside:
+            why = f"{_name(path)} has no file that ends in {' or '.join(suffixes)}"
+            raise InvalidInput(f"{what}.unreadable", why, hint=_hint(what))
+        files += inside
+    again = next((path for path, times in Counter(files).items() if times > 1), None)
+    if again is not None:
+        raise InvalidInput("cli.usage", f"{_name(again)} is given more than once", hint="give it once")
+    return files
 
 
 def _typed(max_bytes: int) -> bytes | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import typer
 
-from orchestrator.cli.tree import HELP_OPTIONS, Group
+from orchestrator.cli.tree import HELP_OPTIONS, Commands, Group
 
 
 def new_group(summary: str) -> typer.Typer:
     """A group that prints its help when called without a command."""
-    group = typer.Typer(
+    group = Commands(
         cls=Group, rich_markup_mode=None, help=summary, add_completion=False, context_settings=HELP_OPTIONS
     )
 

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from orchestrator.cli.examples import add_examples
 from orchestrator.core.errors import InvalidInput
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 COMPLETE_VARIABLE: Final = "_VGPUCTL_COMPLETE"
 """The shell's completion script sets it when it asks for the words that fit."""
 _WHOLE: Final = 1_000
@@ -85,8 +86,43 @@ OF_GROUPS: Final = {"ls": ("list",), "rm": ("delete", "remove", "revoke"), "desc
 """The same in groups (``host ls``); the first that the group has."""
 
 
+def _check_once(command: Any, ctx: Any, args: list[str]) -> None:
+    """The parser takes the last of several values, and the others would be lost in silence.
+
+    :raises InvalidInput: ``cli.usage``: an option is given twice that takes one value
+    """
+    if ctx.resilient_parsing:
+        return
+    _, _, given = command.make_parser(ctx).parse_args(args=list(args))
+    for option in {one.name: one for one in given if one.param_type_name == "option" and not one.multiple}.values():
+        if sum(one is option for one in given) > 1:
+            name = max(option.opts, key=len)
+            raise InvalidInput(
+                "cli.usage", f"{name} is given more than once", hint=f"it takes one value: give {name} once"
+            )
+
+
+class Command(TyperCommand):
+    """Refuses an option that is given twice and takes one value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _check_once(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+
+class Commands(typer.Typer):
+    """All of its commands are :class:`Command`."""
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Function], Function]:
+        return super().command(name, cls=Command, **settings)
+
+
 class Group(TyperGroup):
     """Commands of a noun. Takes the words of other tools, and says what is near to one that is none."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _check_once(self, ctx, args)
+        return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Summaries go on in the next line where one has no room; none is cut."""
@@ -142,7 +178,7 @@ def load(name: str, entry: CommandEntry) -> Any:
     if isinstance(found, typer.Typer):
         command = get_command(found)
     else:
-        single = typer.Typer(rich_markup_mode=None, add_completion=False)
+        single = Commands(rich_markup_mode=None, add_completion=False)
         single.command(name, context_settings=HELP_OPTIONS)(found)
         command = get_command(single)
     command.name = name

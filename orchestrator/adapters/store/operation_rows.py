@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, Unpack
@@ -32,6 +32,7 @@ from orchestrator.adapters.store.rows import (
     host_wait_of,
     operation_of,
     operation_values,
+    operations_matching,
     step_of,
 )
 from orchestrator.adapters.store.statements import OfFew, Statements, kept
@@ -121,21 +122,6 @@ _STUCK_ON: Final = kept(_STUCK.where(operations.c.host == bindparam("its_host"))
 _ITS_STEPS: Final = kept(select(steps).where(steps.c.operation == bindparam("operation_id")).order_by(steps.c.position))
 _CHANGING: Final = ("state", "started_at", "finished_at", "message")
 """Columns of a step."""
-
-
-def _matching(only: OperationFilter) -> Iterator[ColumnElement[bool]]:
-    if only.get("unfinished"):
-        yield operations.c.state.in_(UNFINISHED)
-    if (states := only.get("states")) is not None:
-        yield operations.c.state.in_(states)
-    if (kind := only.get("kind")) is not None:
-        yield operations.c.kind == kind
-    if (tenants := only.get("tenants")) is not None:
-        yield operations.c.tenant.in_(tenants)
-    if (subject := only.get("subject")) is not None:
-        yield or_(operations.c.subject == subject, operations.c.subject_name == subject)
-    if (beginning := only.get("beginning")) is not None:
-        yield operations.c.id.startswith(beginning, autoescape=True)
 
 
 @lru_cache
@@ -259,7 +245,7 @@ class SqlOperations:
     ) -> tuple[Operation, ...]:
         """Newest first; ``before``: only those after the one with this id."""
         query = select(operations).order_by(operations.c.created_at.desc(), operations.c.id).limit(limit)
-        query = query.where(*_matching(only))
+        query = query.where(*operations_matching(only))
         if before is not None:
             known = select(operations.c.created_at).where(operations.c.id == before)
             tenants = only.get("tenants")
@@ -272,7 +258,9 @@ class SqlOperations:
 
     def how_many(self, **only: Unpack[OperationFilter]) -> int:
         """Those that :meth:`list` would have without a limit."""
-        return int(self._db.execute(select(count()).select_from(operations).where(*_matching(only))).scalar_one())
+        return int(
+            self._db.execute(select(count()).select_from(operations).where(*operations_matching(only))).scalar_one()
+        )
 
     def counts(self) -> dict[tuple[str, str], int]:
         """How many are stored, by kind and state."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from operator import attrgetter
@@ -11,9 +11,9 @@ from sys import getsizeof
 from typing import Any, Final
 
 from pydantic import TypeAdapter
-from sqlalchemy import Row, Text, cast
+from sqlalchemy import ColumnElement, Row, Text, cast, or_
 
-from orchestrator.adapters.store.tables import hosts, vms
+from orchestrator.adapters.store.tables import hosts, operations, vms
 from orchestrator.core.bridges import Uplink
 from orchestrator.core.byte_cache import ByteCache
 from orchestrator.core.claim import Claim, DeviceClaim
@@ -29,9 +29,10 @@ from orchestrator.core.mig_layout import MigLayout
 from orchestrator.core.network import Network
 from orchestrator.core.nic import NicPlace
 from orchestrator.core.offering import Offering
-from orchestrator.core.operation import FINISHED, HostWait, Operation, StepRecord
+from orchestrator.core.operation import FINISHED, UNFINISHED, HostWait, Operation, StepRecord
 from orchestrator.core.units import MIB
 from orchestrator.core.vm import Vm, VmSpec
+from orchestrator.ports.store.operations import OperationFilter
 
 AnyRow = Row[Any]
 
@@ -282,3 +283,19 @@ def claim_of(slots: Sequence[AnyRow]) -> Claim:
 def _device_claim(slots: Sequence[AnyRow]) -> DeviceClaim:
     one = slots[0]
     return DeviceClaim(gpu=one.gpu, cut=one.cut, slots=tuple(row.slot for row in slots), function=one.function)
+
+
+def operations_matching(only: OperationFilter) -> Iterator[ColumnElement[bool]]:
+    """What must hold of each."""
+    if only.get("unfinished"):
+        yield operations.c.state.in_(UNFINISHED)
+    if (states := only.get("states")) is not None:
+        yield operations.c.state.in_(states)
+    if (kind := only.get("kind")) is not None:
+        yield operations.c.kind == kind
+    if (tenants := only.get("tenants")) is not None:
+        yield operations.c.tenant.in_(tenants)
+    if (subject := only.get("subject")) is not None:
+        yield or_(operations.c.subject == subject, operations.c.subject_name == subject)
+    if (beginning := only.get("beginning")) is not None:
+        yield operations.c.id.startswith(beginning, autoescape=True)

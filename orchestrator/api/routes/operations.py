@@ -36,7 +36,7 @@ Subject = Annotated[
 
 
 async def _filter(
-    active: Annotated[bool, Query(description="Only those that have not ended, or are stuck")] = False,
+    active: bool = False,
     state: Annotated[OperationState | None, Query(description="Only those in this state")] = None,
     kind: Annotated[str | None, Query(max_length=40, description="Only of this kind, like create_vm")] = None,
     subject: Subject = None,

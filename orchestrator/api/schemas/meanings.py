@@ -12,7 +12,7 @@ MEANINGS: Final = {
     "about": "The token as lists show it",
     "action": "What was done or wanted, like create_vm",
     "actions": "What to do, in this order",
-    "active": "Only those that are not finished",
+    "active": "Only those that have not ended, or are stuck",
     "actor": "Who did it: a token's name, a login, or a uid of the server's machine",
     "address": "Host name or IP address that SSH reaches it at",
     "HostGpu.address": "PCI address",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from orchestrator.cli.files import read_text
+from orchestrator.cli.files import files_of, read_text
 from orchestrator.cli.output import colour, show, shown, width
 from orchestrator.cli.parameters import ListTenant
 from orchestrator.cli.session import CliSession, Format, Output, session_of
@@ -27,10 +27,13 @@ DIFFERENT: Final = 3
 MAX_FILE_BYTES: Final = 1024 * 1024
 MAX_PARALLEL: Final = 64
 
-File = Annotated[
-    Path,
+Files = Annotated[
+    list[Path],
     typer.Option(
-        "--file", "-f", help="YAML file of tenants, offerings, networks, images and VMs; - for standard input."
+        "--file",
+        "-f",
+        help="YAML file of tenants, offerings, networks, images and VMs, or a directory of them; "
+        "- for standard input; may be repeated.",
     ),
 ]
 Prune = Annotated[
@@ -52,7 +55,7 @@ COLUMNS: Final = (
 )
 
 
-def plan(ctx: typer.Context, file: File, prune: Prune = False, output: Output = Format.TABLE) -> None:
+def plan(ctx: typer.Context, file: Files, prune: Prune = False, output: Output = Format.TABLE) -> None:
     """Show what apply would do; exit code 3 when it would do something."""
     _, found = _changes(session_of(ctx), file, prune=prune)
     rows = [asdict(change) for change in found]
@@ -66,7 +69,7 @@ def plan(ctx: typer.Context, file: File, prune: Prune = False, output: Output = 
     raise typer.Exit(DIFFERENT if found else 0)
 
 
-def diff(ctx: typer.Context, file: File, prune: Prune = False, output: Output = Format.TABLE) -> None:
+def diff(ctx: typer.Context, file: Files, prune: Prune = False, output: Output = Format.TABLE) -> None:
     """Show every value that is not as a file says; exit code 3 when there is one."""
     _, found = _changes(session_of(ctx), file, prune=prune)
     if found or output not in {Format.TABLE, Format.WIDE}:
@@ -76,7 +79,7 @@ def diff(ctx: typer.Context, file: File, prune: Prune = False, output: Output = 
 
 def apply(
     ctx: typer.Context,
-    file: File,
+    file: Files,
     prune: Prune = False,
     parallel: Annotated[
         int, typer.Option("--parallel", min=1, max=MAX_PARALLEL, help="VMs worked on at the same time.")
@@ -111,12 +114,13 @@ def schema(output: Output = Format.JSON) -> None:
     show(ManifestForm.model_json_schema(), Format.JSON if output is Format.TABLE else output, list)
 
 
-def _changes(session: CliSession, file: Path, *, prune: bool) -> tuple[Manifest, tuple[Change, ...]]:
-    from orchestrator.catalogue.manifest_file import read_manifest
+def _changes(session: CliSession, files: Sequence[Path], *, prune: bool) -> tuple[Manifest, tuple[Change, ...]]:
+    from orchestrator.catalogue.manifest_file import read_manifests
     from orchestrator.cli.manifest.observed import observe
     from orchestrator.cli.manifest.references import check_references
 
-    manifest = read_manifest(file, read_text(file, what="file", max_bytes=MAX_FILE_BYTES))
+    paths = files_of(files, what="file", suffixes=(".yaml", ".yml"))
+    manifest = read_manifests([(path, read_text(path, what="file", max_bytes=MAX_FILE_BYTES)) for path in paths])
     if prune and manifest.label is None:
         raise InvalidInput(
             "manifest.no_label",

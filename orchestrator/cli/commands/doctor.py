@@ -58,7 +58,7 @@ def _warn_of_stuck(client: Client) -> bool:
     for one in stuck:
         what = printable(f"{one['kind']} of {one['subject_name']}")
         command = f"vgpuctl operation show {one['id'][:SHORT_ID]}"
-        typer.echo(f"stuck: {what} since {show_time(one['finished_at'])}: '{command}' has its ways out", err=True)
+        typer.echo(f"stuck: {what}: '{command}' has its ways out", err=True)
     if client.connection.total is not None and client.connection.total > len(stuck):
         typer.echo(
             f"stuck: {client.connection.total} operations: 'vgpuctl operation list --state stuck' has all", err=True

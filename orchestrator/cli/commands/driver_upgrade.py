@@ -18,7 +18,7 @@ from orchestrator.cli.output import printable, render_details, show, shown, widt
 from orchestrator.cli.progress import retry
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, render_table
-from orchestrator.cli.tree import HELP_OPTIONS, Group
+from orchestrator.cli.tree import HELP_OPTIONS, Commands, Group
 from orchestrator.client.connection import Json
 from orchestrator.core.driver_upgrade import BAD, UNDER_WAY
 from orchestrator.core.errors import Fatal, InvalidInput
@@ -26,7 +26,7 @@ from orchestrator.core.leaving import WAIT
 from orchestrator.core.names import check_name
 
 _SUMMARY: Final = "Bring another driver onto hosts, some at a time. Status, pause, resume, abort."
-app = typer.Typer(cls=Group, rich_markup_mode=None, help=_SUMMARY, add_completion=False, context_settings=HELP_OPTIONS)
+app = Commands(cls=Group, rich_markup_mode=None, help=_SUMMARY, add_completion=False, context_settings=HELP_OPTIONS)
 POLL_S: Final = 1.0
 _STANDING: Final = frozenset({"paused", "halted"})
 """States in which nothing goes on by itself once what had begun has ended."""

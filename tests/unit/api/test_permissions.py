@@ -18,7 +18,7 @@ from tests.fakes.services import InMemory
 from tests.unit.api.asking import serving
 
 REFUSALS = {"access.denied", "tenant.unknown", "operation.unknown", "access.no_rule"}
-OWN_LISTS = {"GET /v1/operations", "GET /v1/tenants"}
+OWN_LISTS = {"GET /v1/tenants"}
 """Of all tenants that the caller may know of; no parameter narrows them."""
 CALLERS: list[tuple[str, Role]] = [
     (EVERYWHERE, "admin"), (EVERYWHERE, "operator"), (EVERYWHERE, "read-only"),
