@@ -22,7 +22,7 @@ from orchestrator.catalogue.nvidia_rows import (
 from orchestrator.catalogue.tables import read_table
 from orchestrator.core.driver_matrix import DriverMatrix
 from orchestrator.core.gpu_model import FabricPartition, GpuModel
-from orchestrator.core.mig_profile import MigProfile
+from orchestrator.core.mig_profile import MigProfile, parse_mig_profile_name
 from orchestrator.core.vgpu_type import VgpuType
 
 T = TypeVar("T")
@@ -91,17 +91,18 @@ class Catalogue:
         """The model of that name in the table."""
         return self._models_by_name.get(name)
 
-    def model_of_pci(self, device: str, subsystem: str) -> GpuModel | None:
+    def model_of_pci(self, device: str, subsystem: str, memory_mib: int = 0) -> GpuModel | None:
         """The model with these lower-case PCI ids; None when no row, or more than one, could be meant.
 
-        Several boards share a device id (A16 and A2), so the subsystem decides where the table has it.
+        Several boards share a device id (A16 and A2), so the subsystem decides where the table has it, and a row for
+        another size than ``memory_mib`` (0: not told) is never meant.
         """
-        here = self._models_by_device.get(device, ())
+        here = tuple(model for model in self._models_by_device.get(device, ()) if model.may_have(memory_mib))
         exact = [model for model in here if subsystem in model.pci_subsystems]
         if exact:
             return exact[0]
         alias = self._models_by_alias.get((device, subsystem))
-        if alias is not None:
+        if alias is not None and alias.may_have(memory_mib):
             return alias
         return here[0] if len(here) == 1 else None
 
@@ -119,8 +120,16 @@ class Catalogue:
         return self._types_by_model.get(base.name, ()) if base is not None else ()
 
     def profiles_of_model(self, model: GpuModel) -> tuple[MigProfile, ...]:
-        """The GPU-instance profiles of a model. GB200 has two tables under one id: the driver must decide."""
-        return self._profiles_by_device.get(model.pci_device, ())
+        """The GPU-instance profiles of a model, of boards with its memory by the name of their largest profile.
+
+        GB200 has two tables under one id: the driver must decide.
+        """
+        profiles = self._profiles_by_device.get(model.pci_device, ())
+        sizes: dict[str, int] = {}
+        for profile in profiles:
+            size = parse_mig_profile_name(profile.name).memory_gb
+            sizes[profile.board] = max(sizes.get(profile.board, 0), size)
+        return tuple(profile for profile in profiles if model.may_have(sizes[profile.board] * 1024))
 
     def profiles_named(self, name: str) -> tuple[MigProfile, ...]:
         """All tables' entries for a GPU-instance profile name."""

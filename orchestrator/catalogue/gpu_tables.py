@@ -107,10 +107,10 @@ def _tables(known: Catalogue, seen: _Seen) -> GpuTables:
 
 
 def _model(catalogue: Catalogue, seen: _Seen) -> GpuModel | None:
-    found = catalogue.model_of_pci(seen.device, seen.subsystem)
+    found = catalogue.model_of_pci(seen.device, seen.subsystem, seen.memory_mib)
     if found is not None:
         return found
-    named = [model for model in catalogue.gpu_models if seen.model in model.driver_names]
+    named = [m for m in catalogue.gpu_models if seen.model in m.driver_names and m.may_have(seen.memory_mib)]
     return named[0] if len(named) == 1 else None
 
 

@@ -22,8 +22,6 @@ Kind = Literal[
     "framebuffer",
     "max_instances",
 ]
-_SHORTFALL, _EXCESS = 8, 32
-"""Memory reported by a driver may be an eighth below the nominal size (ECC, reservations), hardly above."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,9 +50,9 @@ def reconcile_types(catalogue: Catalogue, observed: GpuSnapshot) -> ReconciledTy
     A GPU or type that the tables lack works from what the driver says. A driver that lists no types (vGPU
     software not loaded) is no disagreement about types.
     """
-    model = catalogue.model_of_pci(observed.pci_device, observed.pci_subsystem_device)
+    model = catalogue.model_of_pci(observed.pci_device, observed.pci_subsystem_device, observed.memory_mib)
     known = {vgpu_type.name: vgpu_type for vgpu_type in catalogue.types_of_model(model)} if model else {}
-    found: list[Disagreement] = [*_about_gpu(observed, model)]
+    found: list[Disagreement] = [*_about_gpu(catalogue, observed, model)]
     types: list[VgpuType] = []
     for host_type in observed.types:
         entry = known.get(host_type.name)
@@ -74,23 +72,16 @@ def reconcile_types(catalogue: Catalogue, observed: GpuSnapshot) -> ReconciledTy
     return ReconciledTypes(model=model, types=tuple(types), disagreements=tuple(found))
 
 
-def _about_gpu(observed: GpuSnapshot, model: GpuModel | None) -> Iterator[Disagreement]:
-    ids = f"{observed.pci_device}:{observed.pci_subsystem_device}"
-    if model is None:
-        yield Disagreement(
-            kind="gpu_unknown", subject=observed.address, host=f"{observed.model} ({ids})", catalogue="no such GPU"
-        )
+def _about_gpu(catalogue: Catalogue, observed: GpuSnapshot, model: GpuModel | None) -> Iterator[Disagreement]:
+    if model is not None:
         return
-    if model.memory_gib is None:
+    other_size = catalogue.model_of_pci(observed.pci_device, observed.pci_subsystem_device)
+    if other_size is not None and other_size.memory_gib is not None:
+        host, table = f"{observed.memory_mib} MiB", f"{other_size.memory_gib * 1024} MiB ({other_size.name})"
+        yield Disagreement(kind="memory", subject=observed.address, host=host, catalogue=table)
         return
-    nominal = model.memory_gib * 1024
-    if not nominal - nominal // _SHORTFALL <= observed.memory_mib <= nominal + nominal // _EXCESS:
-        yield Disagreement(
-            kind="memory",
-            subject=observed.address,
-            host=f"{observed.memory_mib} MiB",
-            catalogue=f"{nominal} MiB ({model.name})",
-        )
+    host = f"{observed.model} ({observed.pci_device}:{observed.pci_subsystem_device})"
+    yield Disagreement(kind="gpu_unknown", subject=observed.address, host=host, catalogue="no such GPU")
 
 
 def _about_stranger(catalogue: Catalogue, host_type: HostVgpuType, observed: GpuSnapshot) -> Iterator[Disagreement]:

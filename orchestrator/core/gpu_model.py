@@ -9,6 +9,8 @@ from typing import Literal
 Architecture = Literal[
     "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell"
 ]  # fmt: skip
+_SHORTFALL, _EXCESS = 8, 32
+"""Memory reported by a driver may be an eighth below the nominal size (ECC, reservations), hardly above."""
 HostVgpuMode = Literal["sriov", "mdev"]
 """``sriov``: vGPUs sit on virtual functions. ``mdev``: on the GPU itself (Turing and before)."""
 
@@ -47,6 +49,16 @@ class GpuModel:
     def named_by_id(self) -> bool:
         """Of which no more is known than its device id: ``A100 40GB (20B1)``. A part of the name never means it."""
         return self.name.endswith(f"({self.pci_device.upper()})")
+
+    def may_have(self, memory_mib: int) -> bool:
+        """Whether a card with so much memory may be of this model; where either is not known (0: not told), it may.
+
+        Boards of one device id come in several sizes, and what fits one is wrong for the other.
+        """
+        nominal = (self.memory_gib or 0) * 1024
+        if not nominal or not memory_mib:
+            return True
+        return nominal - nominal // _SHORTFALL <= memory_mib <= nominal + nominal // _EXCESS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

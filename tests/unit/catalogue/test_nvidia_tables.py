@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.catalogue.catalogue import near_names, shipped
+from orchestrator.catalogue.geometries import mig_rows
 from orchestrator.catalogue.nvidia_rows import XidActionRow
 from orchestrator.catalogue.tables import read_table
 from orchestrator.core.vgpu_type import parse_vgpu_type_name
@@ -16,7 +17,7 @@ CATALOGUE = shipped()
 TABLES = sorted(CATALOGUE.directory.glob("*.csv"))
 
 
-@pytest.mark.parametrize("name, rows", [("gpu_models", 84), ("vgpu_types", 1233), ("mig_profiles", 169),
+@pytest.mark.parametrize("name, rows", [("gpu_models", 85), ("vgpu_types", 1237), ("mig_profiles", 176),
                                         ("fabric_partitions", 15)])  # fmt: skip
 def test_no_row_of_a_table_is_lost(name: str, rows: int) -> None:
     assert len(getattr(CATALOGUE, name)) == rows
@@ -29,7 +30,7 @@ def test_no_row_about_what_a_driver_logs_is_lost() -> None:
 def test_no_row_of_the_driver_matrix_is_lost() -> None:
     matrix = CATALOGUE.driver_matrix
     counts = [len(part) for part in (matrix.releases, matrix.branches, matrix.toolkits)]
-    assert [*counts, len(matrix.cuda_min_branch), len(matrix.host_systems)] == [57, 8, 43, 3, 8]
+    assert [*counts, len(matrix.cuda_min_branch), len(matrix.host_systems)] == [58, 10, 51, 3, 8]
 
 
 @pytest.mark.parametrize("table", [t for t in TABLES if t.name != "known_gaps.csv"], ids=lambda t: t.name)
@@ -76,6 +77,8 @@ def test_inferred_type_ids_are_not_taken_for_facts() -> None:
         ("233d", "ffff", "H100 96GB (233D)"),
         ("20b6", "1492", "PG506-232 96GB"),
         ("2c3a", "21f4", "RTX PRO 4500 Blackwell Server Edition"),
+        ("27b0", "16fa", "RTX 4000 SFF Ada Generation"),
+        ("31c2", "21f1", "GB300"),
         ("26b9", "1851", "L40S"),
         ("ffff", "ffff", None),
     ],
@@ -86,13 +89,66 @@ def test_pci_ids_tell_the_model_or_nothing(device: str, subsystem: str, model: s
 
 
 @pytest.mark.parametrize(
+    "device, subsystem, memory_mib, model",
+    [
+        ("26b9", "1851", 46068, "L40S"),
+        ("26b9", "1851", 23034, None),
+        ("26b9", "1851", 0, "L40S"),
+        ("2bb3", "ffff", 48935, "RTX PRO 5000 Blackwell 48GB"),
+        ("2bb3", "ffff", 73280, "RTX PRO 5000 72GB Blackwell"),
+        ("2bb3", "204d", 73280, "RTX PRO 5000 72GB Blackwell"),
+        ("20b8", "1581", 40960, None),
+        ("2336", "16c2", 65247, None),
+        ("31c2", "21f1", 284208, "GB300"),
+        ("230e", "20df", 97871, "H20 NVL16"),
+        ("1b38", "11d9", 22919, "Tesla P40"),
+    ],
+)
+def test_no_row_is_taken_for_a_card_of_another_size(
+    device: str, subsystem: str, memory_mib: int, model: str | None
+) -> None:
+    found = CATALOGUE.model_of_pci(device, subsystem, memory_mib)
+    assert (found.name if found else None) == model
+
+
+@pytest.mark.parametrize(
+    "model, largest",
+    [
+        ("RTX PRO 5000 Blackwell 48GB", "2g.48gb"),
+        ("RTX PRO 5000 72GB Blackwell", None),
+        ("H100 96GB (233D)", "7g.96gb"),
+        ("PG506-232 96GB", "7g.96gb"),
+        ("RTX PRO 4500 Blackwell Server Edition", "2g.32gb"),
+        ("GB300", "7g.278gb"),
+    ],
+)
+def test_gpu_instance_profiles_are_those_of_boards_with_the_models_memory(model: str, largest: str | None) -> None:
+    known = CATALOGUE.model(model)
+    assert known is not None
+    names = {profile.name for profile in CATALOGUE.profiles_of_model(known)}
+    assert largest in names if largest else not names
+
+
+def test_a_balanced_layout_of_nvidias_fits_an_h100_with_96_gb() -> None:
+    model = CATALOGUE.model("H100 96GB (233D)")
+    assert model is not None
+    layout = dict.fromkeys(("1g.12gb", "2g.24gb", "3g.48gb"), 1) | {"1g.12gb": 2}
+    starts = {row.name: (row.starts, row.size) for row in mig_rows(CATALOGUE, model, 97871) if row.name in layout}
+    assert starts == {"1g.12gb": (tuple(range(7)), 1), "2g.24gb": ((0, 2, 4), 2), "3g.48gb": ((0, 4), 4)}
+
+
+@pytest.mark.parametrize(
     "name, most",
     [
         ("NVIDIA RTX 6000D-1-42C", 2),
         ("NVIDIA RTX 6000D-1-42Q", 2),
         ("NVIDIA RTX 6000D-2-84C", 1),
         ("NVIDIA RTX 6000D-2-84Q", 1),
-        ("NVIDIA RTX Pro 4500 Blackwell DC-1-16C", 1),
+        ("NVIDIA RTX Pro 4500 Blackwell DC-1-8C", 4),
+        ("NVIDIA RTX Pro 4500 Blackwell DC-1-16C", 2),
+        ("NVIDIA RTX Pro 4500 Blackwell DC-1-16Q", 2),
+        ("NVIDIA RTX Pro 4500 Blackwell DC-2-8Q", 4),
+        ("NVIDIA RTX Pro 4500 Blackwell DC-2-32Q", 1),
         ("NVIDIA RTX Pro 4500 Blackwell DC-2-8C", 4),
         ("NVIDIA RTX Pro 4500 Blackwell DC-2-32C", 1),
     ],

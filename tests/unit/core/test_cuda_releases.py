@@ -12,8 +12,8 @@ MATRIX = shipped().driver_matrix
 
 def test_releases_are_tried_from_the_newest_each_with_the_row_that_says_its_oldest_driver() -> None:
     found = cuda_releases(MATRIX)
-    assert [one.release for one in found][:3] == ["13.1", "13.0", "12.9"]
-    assert (found[2].oldest_driver, found[2].row) == ("525", "cuda_minor_compat 12.x")
+    assert [one.release for one in found][:6] == ["13.5", "13.4", "13.3", "13.2", "13.1", "13.0"]
+    assert (found[6].oldest_driver, found[6].row) == ("525", "cuda_minor_compat 12.x")
     assert (found[-1].release, found[-1].row) == ("10.0", "cuda_toolkit 10.0")
 
 

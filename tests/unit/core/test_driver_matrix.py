@@ -48,6 +48,9 @@ def test_a_host_takes_guests_that_its_table_lists_of_its_branch_the_one_before_a
         ("470.82.01", "12.0 GA", False),
         ("440.33", "10.2.89", True),
         ("418.39", "10.2.89", False),
+        ("595.71.05", "13.2", True),
+        ("570.124.06", "13.3 Update 1", False),
+        ("620.10.02", "13.5", True),
         ("580.65.06", "99.0", None),
     ],
 )
@@ -64,6 +67,16 @@ def test_a_driver_tells_its_release() -> None:
     assert guest is not None
     assert (host.name, guest.name) == ("19.1", "19.0")
     assert MATRIX.release_of_host_driver("1.2.3") is None
+
+
+@pytest.mark.parametrize(
+    "guest, release",
+    [("595.58.03", "20.0"), ("595.97", "20.0"), ("595.71.05", "20.1"), ("580.105.08", "19.3"), ("596.86", "20.2")],
+)
+def test_the_guest_drivers_of_a_release_tell_it(guest: str, release: str) -> None:
+    known = MATRIX.release_of_guest_driver(guest)
+    assert known is not None
+    assert known.name == release
 
 
 def test_of_two_releases_with_one_driver_the_later_is_meant() -> None:
