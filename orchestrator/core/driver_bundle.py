@@ -21,9 +21,11 @@ DRIVERS: Final[frozenset[BundleKind]] = frozenset({"vgpu_host", "vgpu_guest", "d
 """Their versions are driver versions, of a branch."""
 
 _RUN_TARGET: Final = re.compile(
-    r"NVIDIA-Linux-(?P<arch>x86_64|aarch64)-(?P<version>[0-9.]{5,20})(?P<flavour>-vgpu-kvm|-grid|)", re.ASCII
+    r"NVIDIA-Linux-(?P<arch>x86_64|aarch64)-(?P<version>[0-9.]{5,20})(?P<flavour>-vgpu-kvm(?:-aie)?|-grid|)", re.ASCII
 )
-_RUN_KINDS: Final[dict[str, BundleKind]] = {"-vgpu-kvm": "vgpu_host", "-grid": "vgpu_guest", "": "datacenter"}
+_RUN_KINDS: Final[dict[str, BundleKind]] = {
+    "-vgpu-kvm": "vgpu_host", "-vgpu-kvm-aie": "vgpu_host", "-grid": "vgpu_guest", "": "datacenter",
+}  # fmt: skip
 _PACKAGES: Final[tuple[tuple[re.Pattern[str], BundleKind], ...]] = (
     (re.compile(r"nvidia-vgpu-(?!guest)[a-z0-9.+-]+"), "vgpu_host"),
     (re.compile(r"nvidia-linux-grid(?:-[0-9]+)?"), "vgpu_guest"),

@@ -116,7 +116,7 @@ def test_hosts_and_vms_are_compared_with_what_is_locked_for_them(plane: ControlP
     assert found["host t4", "kernel"] == ("ok", None)
     _carries(plane, None)
     assert _verdicts(plane)["VM default/train", "guest_driver"] == ("unknown", "580.65.06")
-    _carries(plane, "535.54.03")
+    _carries(plane, "550.54.14")
     assert _verdicts(plane)["VM default/train", "guest_driver"] == ("forbidden", "580.65.06")
 
 
