@@ -50,6 +50,19 @@ def test_a_vm_is_made_once_stopped_started_and_deleted(node: ControlNode) -> Non
     assert (gone["vm"], left["vms"]) == ({}, [])
 
 
+def test_a_vm_is_sized_as_people_type_it_and_stays_as_it_is(node: ControlNode) -> None:
+    typed = {"name": "sized", "profile": "GRID T4-4Q", "image": "demo", "memory": "2gb", "disk": "10 GiB"}
+    ran = node.run(
+        ("vm", {**typed, "lease": "1day"}), ("vm", typed), ("vm", {**typed, "memory": "2"}),
+        ("vm", {**typed, "lease": "1month"}), ("vm", {"name": "sized", "state": "absent"}),
+    )  # fmt: skip
+    assert [line.split(":")[0] for line in ran.refusals] == ["memory.invalid", "lease.invalid"], ran.printed
+    vm = ran.results[0]["vm"]
+    assert (vm["memory_mib"], vm["disk_bytes"]) == (2048, 10 * 1024**3)
+    assert vm["lease_end"] is not None
+    assert ran.results[1]["changed"] is False
+
+
 def test_check_mode_shows_what_would_be_and_changes_nothing(node: ControlNode) -> None:
     tasks: tuple[Task, ...] = (
         VM,

@@ -105,6 +105,30 @@ def test_a_span_that_is_shown_can_be_typed_back(seconds: int) -> None:
     assert parse_duration(show_span(seconds), field="lease", at_most_s=10**9) == seconds
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("45m", 2700), ("8H", 28800), ("90 min", 5400), ("1hour", 3600), ("2hrs", 7200), ("1day", 86400),
+        ("3 days", 259200), ("2w", 1209600), ("1 Week", 604800), ("1y", 31536000), ("30secs", 30),
+    ],
+)  # fmt: skip
+def test_a_duration_is_read_as_people_type_it(text: str, seconds: int) -> None:
+    assert parse_duration(text, field="lease", at_most_s=10**9) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "1", "0d", "1.5h", "1M", "1month", "-1h", "h", "1  h", "1\u017f", "1h\n"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        parse_duration(text, field="lease", at_most_s=10**9)
+    assert raised.value.code == "lease.invalid"
+
+
+def test_a_duration_without_its_unit_gets_it_from_the_hint() -> None:
+    with pytest.raises(InvalidInput) as raised:
+        parse_duration("8", field="lease", at_most_s=10**9)
+    assert raised.value.hint == "say the unit: 8m, 8h or 8d"
+
+
 @pytest.mark.parametrize("text", ["", "Z", "tomorrow", "2026-12-01", "2026-12-01T10:00"])
 def test_what_is_no_moment_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput) as raised:

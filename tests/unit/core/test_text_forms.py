@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +12,9 @@ from hypothesis import strategies as st
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import check_name
 from orchestrator.core.pci import parse_pci_address, split_pci_address
-from orchestrator.core.units import GIB, MIB, TIB, parse_size, show_size
+from orchestrator.core.units import GIB, MIB, TIB, parse_duration, parse_size, show_size
+
+ROOT = Path(__file__).parents[3]
 
 HOSTILE_NAMES = [
     "", "\x00", "a" * 64, "..", ".", "/etc/x", "a/b", "-rf", "--config=x", "$(id)", "`id`", ";reboot", "|x", "&&",
@@ -45,18 +51,26 @@ def test_a_plain_name_is_itself(name: str) -> None:
         ("4.5GiB", 4608 * MIB),
         ("0.5Ti", 512 * GIB),
         ("4.3G", 4404 * MIB),
+        ("40GB", 40 * GIB),
+        ("20g", 20 * GIB),
+        ("500mb", 500 * MIB),
+        ("4 GiB", 4 * GIB),
+        ("1tb", TIB),
+        ("1048576KB", GIB),
+        ("1kib", MIB),
     ],
 )
-def test_a_size_with_a_binary_unit_is_read(text: str, size: int) -> None:
+def test_a_size_is_read_as_people_type_it_and_units_are_binary(text: str, size: int) -> None:
     assert parse_size(text, field="memory", at_least=MIB, at_most=4 * TIB) == size
 
 
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("0", "invalid"), ("1B", "invalid"), ("16EiB", "invalid"), ("4GB", "invalid"), ("4", "invalid"),
+        ("0", "invalid"), ("1B", "invalid"), ("16EiB", "invalid"), ("4", "invalid"), ("4GBs", "invalid"),
         ("-4GiB", "invalid"), ("4e3GiB", "invalid"), ("04GiB", "invalid"), ("\u0664GiB", "invalid"),
-        ("4 GiB", "invalid"), ("4GiB\n", "invalid"), ("", "invalid"), ("1.GiB", "invalid"), ("NaN", "invalid"),
+        ("4  GiB", "invalid"), (" 4GiB", "invalid"), ("\u212aB", "invalid"), ("4\u212aB", "invalid"),
+        ("4GiB\n", "invalid"), ("", "invalid"), ("1.GiB", "invalid"), ("NaN", "invalid"),
         ("0GiB", "out_of_range"), ("99999999999GiB", "invalid"), ("1MiB", "out_of_range"),
         ("9999999999TiB", "out_of_range"),
     ],
@@ -65,6 +79,12 @@ def test_a_bad_size_is_refused(text: str, code: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_size(text, field="memory", at_least=64 * MIB, at_most=TIB)
     assert caught.value.code == f"memory.{code}"
+
+
+def test_a_size_without_its_unit_gets_it_from_the_hint() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_size("20", field="disk", at_least=MIB, at_most=TIB)
+    assert caught.value.hint == "say the unit: 20GiB or 20MiB"
 
 
 @given(st.integers(min_value=1, max_value=2**20).map(lambda n: n * MIB))
@@ -95,3 +115,38 @@ def test_what_is_no_pci_address_is_refused(text: str) -> None:
 
 def test_a_pci_address_splits_into_numbers() -> None:
     assert split_pci_address("0001:af:1f.7") == (1, 0xAF, 0x1F, 7)
+
+
+def test_the_collection_reads_sizes_and_durations_as_the_command_line() -> None:
+    amounts = runpy.run_path(
+        str(ROOT / "collections/ansible_collections/vgpuctl/cloud/plugins/module_utils/amounts.py")
+    )
+    texts = [
+        "4",
+        "4GB",
+        "20g",
+        "4.3 mib",
+        "1tb",
+        "4 GB ",
+        "1EB",
+        "8h",
+        "1day",
+        "1M",
+        "2 weeks",
+        "1y",
+        "1s",
+        "1hs",
+        "\u212aB",
+    ]
+    for ours, theirs in (
+        (lambda text: parse_size(text, field="disk", at_least=MIB, at_most=9 * TIB), amounts["bytes_of"]),
+        (lambda text: parse_duration(text, field="lease", at_most_s=10**12), amounts["seconds_of"]),
+    ):
+        assert [_or_refused(ours, text) for text in texts] == [_or_refused(theirs, text) for text in texts]
+
+
+def _or_refused(read: Callable[[str], int], text: str) -> int | None:
+    try:
+        return read(text)
+    except (InvalidInput, ValueError):
+        return None

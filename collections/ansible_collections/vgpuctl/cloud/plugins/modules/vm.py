@@ -43,11 +43,19 @@ options:
   vcpus:
     description: How many; the server's default for a new VM when left out, and so are the next ones.
     type: int
+  memory:
+    description: Memory, like V(8GiB); units are binary, V(8GB) is the same.
+    type: str
+    version_added: 0.3.0
   memory_mib:
-    description: Memory in MiB.
+    description: Or memory in MiB.
     type: int
+  disk:
+    description: Size of its disk, like V(20GiB).
+    type: str
+    version_added: 0.3.0
   disk_bytes:
-    description: Size of its disk. For a size like V(20GiB) use the filter P(ansible.builtin.human_to_bytes#filter).
+    description: Or the same in bytes.
     type: int
   network:
     description: A network that the tenant may use.
@@ -85,8 +93,12 @@ options:
   labels:
     description: By key; null takes one away, those that are not named stay.
     type: dict
+  lease:
+    description: How long a new VM has its place, like V(8h), V(30d) or V(2 weeks).
+    type: str
+    version_added: 0.3.0
   lease_s:
-    description: How long a new VM has its place, in seconds.
+    description: Or the same in seconds.
     type: int
   until:
     description: Or when it gives its place back, like V(2026-12-01T10:00Z).
@@ -107,8 +119,9 @@ EXAMPLES = r"""
     name: train
     profile: GRID T4-4Q
     image: debian-13
-    memory_mib: 8192
-    disk_bytes: "{{ '40GiB' | ansible.builtin.human_to_bytes }}"
+    memory: 8GiB
+    disk: 40GiB
+    lease: 30d
     ssh_keys:
       - "{{ lookup('ansible.builtin.file', '~/.ssh/id_ed25519.pub') }}"
     labels:
@@ -139,6 +152,7 @@ preempted:
   sample: [default/spare]
 """
 
+from ansible_collections.vgpuctl.cloud.plugins.module_utils.amounts import bytes_of, mib_of, seconds_of
 from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import (
     ApiError,
     answer,
@@ -153,6 +167,12 @@ SHAPE = ("profile", "image", "vcpus", "memory_mib", "disk_bytes", "network", "ni
 NEW = (*SHAPE, "name", "ssh_keys", "user_data", "host", "gpu", "preempt", "lease_s", "until")
 SHOWN = (*SHAPE, "name", "tenant", "state", "labels")
 ON_THE_WAY = ("creating", "adopting", "starting", "stopping", "deleting")
+TYPED = {
+    "memory": ("memory_mib", mib_of),
+    "disk": ("disk_bytes", bytes_of),
+    "lease": ("lease_s", seconds_of),
+}
+"""What people type: the number that the server takes, and what reads it."""
 VERBS = {"started": ("start", "running"), "stopped": ("stop", "stopped")}
 
 
@@ -231,7 +251,17 @@ def _delete(site, vm):
     return answer(_shown(vm), {}, vm={})
 
 
+def _read_amounts(params):
+    for name, (number, read) in TYPED.items():
+        if params[name] is not None:
+            try:
+                params[number] = read(params[name])
+            except ValueError as error:
+                raise ApiError(f"{name}.invalid", f"{name} {error}") from error
+
+
 def _work(site):
+    _read_amounts(site.params)
     vm = _look(site)
     if site.params["state"] == "absent":
         return _delete(site, vm)
@@ -269,8 +299,9 @@ def main():
         "force": {"type": "bool", "default": False},
         "wait": {"type": "bool", "default": True},
     }
-    words = {name: {"type": "str"} for name in ("tenant", "profile", "image", "network", "host", "gpu", "until")}
-    run({**own, **words}, _work, mutually_exclusive=[("lease_s", "until")])
+    words = ("tenant", "profile", "image", "network", "host", "gpu", "until", *TYPED)
+    exclusive = [("memory", "memory_mib"), ("disk", "disk_bytes"), ("lease", "lease_s", "until")]
+    run({**own, **{name: {"type": "str"} for name in words}}, _work, mutually_exclusive=exclusive)
 
 
 if __name__ == "__main__":
