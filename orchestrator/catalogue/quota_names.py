@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 
 from orchestrator.catalogue.catalogue import Catalogue, near_names, shipped
@@ -12,6 +12,7 @@ from orchestrator.catalogue.profiles import Profiles
 from orchestrator.core.errors import NotFound
 from orchestrator.core.gpu_model import GpuModel
 from orchestrator.core.quota import check_resource
+from orchestrator.core.snapshot import HostVgpuType
 from orchestrator.core.vgpu_type import is_vgpu_type_name, parse_vgpu_type_name
 
 
@@ -27,6 +28,31 @@ def resolved_resource(name: str, profiles: Profiles, *, host_types: Collection[s
     return (
         f"{kind}:{_profile(wanted, profiles, host_types) if kind == 'vgpus' else _board(wanted, profiles, host_types)}"
     )
+
+
+def check_is_here(resource: str, boards: Mapping[str, int]) -> None:
+    """``resource``: as :func:`resolved_resource` has it; ``boards``: GPUs of the site by model. Where there is none yet
+    nothing is checked.
+
+    :raises NotFound: ``quota.none_here``, with the models that may have been meant
+    """
+    kind, _, wanted = resource.partition(":")
+    board = _board_of(wanted) if kind == "vgpus" and is_vgpu_type_name(wanted) else wanted if kind == "gpus" else ""
+    if not board or not boards or board in boards:
+        return
+    near = [f"{one} ({boards[one]} here)" for one in near_names(board, boards) or sorted(boards)]
+    raise NotFound(
+        "quota.none_here",
+        f"no GPU here is of model {board}, so {resource} would limit nothing",
+        hint=f"did you mean {' or '.join(near)}? --anyway sets it before such a GPU is here",
+    )
+
+
+def boards_of(model: str, types: Collection[HostVgpuType]) -> set[str]:
+    """How quotas name a GPU of this model whose driver offers these types: ``H100XM``. One that is in no
+    table and has no types: by its own name."""
+    offered = {_board_of(one.name) for one in types if is_vgpu_type_name(one.name)}
+    return offered | _boards_of_model(model, shipped()) or {model.removeprefix("NVIDIA ")}
 
 
 @lru_cache(maxsize=256)

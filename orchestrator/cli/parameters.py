@@ -87,7 +87,7 @@ def tenant_if_named(text: str | None) -> str | None:
     return None if text is None else check_name(text, what="tenant")
 
 
-def _own_tenant(ctx: typer.Context, param: typer.CallbackParam, text: str) -> str:
+def own_tenant(ctx: typer.Context, param: typer.CallbackParam, text: str) -> str:
     """What was named; else ``VGPUCTL_TENANT``, the context's, the only one that a token has, ``default``."""
     source = ctx.get_parameter_source(param.name or "")
     given = source is None or source.name != "DEFAULT"
@@ -96,10 +96,15 @@ def _own_tenant(ctx: typer.Context, param: typer.CallbackParam, text: str) -> st
     return session_of(ctx).own_tenant
 
 
+def own_tenant_or_everywhere(ctx: typer.Context, param: typer.CallbackParam, text: str) -> str:
+    """The same where ``*`` may be named."""
+    return text if text == EVERYWHERE else own_tenant(ctx, param, text)
+
+
 Tenant = Annotated[
     str,
     typer.Option(
-        "--tenant", help="Whose VM it is.", callback=_own_tenant, show_default="VGPUCTL_TENANT, the context's, yours"
+        "--tenant", help="Whose VM it is.", callback=own_tenant, show_default="VGPUCTL_TENANT, the context's, yours"
     ),
 ]
 ListTenant = Annotated[str | None, typer.Option("--tenant", help="Only this tenant's.", callback=tenant_if_named)]

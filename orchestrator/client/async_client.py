@@ -159,10 +159,12 @@ class AsyncClient(AsyncSiteCalls):
         found: list[models.QuotaLine] = await self._get(path_of("tenants", tenant, "quota"))
         return found
 
-    async def change_quota(self, tenant: str, limits: Body) -> list[models.QuotaLine]:
-        """By resource; None takes a limit away. Framebuffer, memory and disk in MiB."""
+    async def change_quota(self, tenant: str, limits: Body, *, anyway: bool = False) -> list[models.QuotaLine]:
+        """By resource; None takes a limit away. Framebuffer, memory and disk in MiB. ``anyway``: also of models that
+        the site has no GPU of."""
         path = path_of("tenants", tenant, "quota")
-        found: list[models.QuotaLine] = await self.connection.call("PATCH", path, {"limits": limits})
+        wanted = {"limits": limits, **({"anyway": True} if anyway else {})}
+        found: list[models.QuotaLine] = await self.connection.call("PATCH", path, wanted)
         return found
 
     async def policy(self, tenant: str) -> models.Policy:

@@ -161,10 +161,12 @@ class Client(SiteCalls):
         found: list[models.QuotaLine] = self._get(path_of("tenants", tenant, "quota"))
         return found
 
-    def change_quota(self, tenant: str, limits: Body) -> list[models.QuotaLine]:
-        """By resource; None takes a limit away. Framebuffer, memory and disk in MiB."""
+    def change_quota(self, tenant: str, limits: Body, *, anyway: bool = False) -> list[models.QuotaLine]:
+        """By resource; None takes a limit away. Framebuffer, memory and disk in MiB. ``anyway``: also of models that
+        the site has no GPU of."""
         path = path_of("tenants", tenant, "quota")
-        found: list[models.QuotaLine] = self.connection.call("PATCH", path, {"limits": limits})
+        wanted = {"limits": limits, **({"anyway": True} if anyway else {})}
+        found: list[models.QuotaLine] = self.connection.call("PATCH", path, wanted)
         return found
 
     def policy(self, tenant: str) -> models.Policy:

@@ -444,6 +444,10 @@ class ChangeQuota(TypedDict):
     """
     By resource; null takes a limit away. Framebuffer, memory and disk in MiB
     """
+    anyway: NotRequired[bool]
+    """
+    Also limits of GPU models that the site has no GPU of
+    """
 
 
 class ChangeVm(TypedDict):

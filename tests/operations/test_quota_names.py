@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.catalogue.manifest_file import read_manifest
+from orchestrator.catalogue.quota_names import check_is_here
 from orchestrator.core.errors import InvalidInput, NotFound, QuotaExceeded
 from orchestrator.core.quota import Limit
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
@@ -58,3 +59,29 @@ def test_a_file_says_a_quota_as_the_server_keeps_it() -> None:
     text = "schema_version: 1\ntenants:\n  - {name: red, quota: {'vgpus:t4-2q': 2, 'gpus:Tesla T4': 1, vms: 3}}\n"
     (tenant,) = read_manifest(Path("file"), text).tenants
     assert dict(tenant.quota) == {f"vgpus:{T4}": 2, "gpus:T4": 1, "vms": 3}
+
+
+@pytest.mark.parametrize(
+    ("limited", "near"),
+    [("gpus:L4", "T4 ("), ("gpus:H100", "T4 ("), ("vgpus:NVIDIA L40S-12Q", "T4 (")],
+)
+def test_a_limit_of_a_model_that_no_gpu_here_has_is_refused_with_those_that_are(
+    plane: ControlPlane, limited: str, near: str
+) -> None:
+    quotas = plane.services.tenancy.quotas
+    with pytest.raises(NotFound) as caught:
+        quotas.change("default", {"vms": 1, limited: 1})
+    assert (caught.value.code, near in str(caught.value.hint)) == ("quota.none_here", True)
+    with plane.store.read() as tx:
+        assert tx.quotas.list() == ()
+    quotas.change("default", {limited: 1}, anyway=True)
+    quotas.change("default", {limited: None})
+
+
+def test_near_models_are_told_with_their_number() -> None:
+    with pytest.raises(NotFound) as caught:
+        check_is_here("gpus:H100", {"H100XM": 8, "T4": 2})
+    assert "did you mean H100XM (8 here)?" in str(caught.value.hint)
+    for fine in ("gpus", "gpus:T4", "vgpus:GRID T4-2Q", "vgpus:some-offering", "memory"):
+        check_is_here(fine, {"T4": 2})
+    check_is_here("gpus:H100", {})  # hosts are added after their tenants

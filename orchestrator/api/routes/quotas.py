@@ -25,4 +25,4 @@ def get(tenant: Place, services: ServicesOf) -> list[HeldAnswer]:
 @router.patch("")
 def change(tenant: Place, body: ChangeQuotaBody, services: ServicesOf) -> list[HeldAnswer]:
     """Set limits or take them away; those not named stay."""
-    return [HeldAnswer.of(one) for one in services.tenancy.quotas.change(tenant, body.limits)]
+    return [HeldAnswer.of(one) for one in services.tenancy.quotas.change(tenant, body.limits, anyway=body.anyway)]

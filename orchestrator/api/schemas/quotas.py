@@ -22,6 +22,7 @@ class ChangeQuotaBody(RequestBody):
     )
 
     limits: dict[_Resource, _Amount | None] = Field(min_length=1, max_length=100)
+    anyway: bool = Field(default=False, description="Also limits of GPU models that the site has no GPU of")
 
 
 class HeldAnswer(CopiedAnswer):

@@ -9,16 +9,19 @@ from typing import Annotated, Final
 
 import typer
 
+from orchestrator.cli.files import MAX_KEY_BYTES, read_text
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Sort
 from orchestrator.cli.session import Format, Output
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.client.contexts import ClientContext, load, path, save
+from orchestrator.core.errors import InvalidInput
 
 app = new_group("Names for the servers you use. VGPUCTL_CONTEXT chooses one for a command.")
 
 Name = Annotated[str, typer.Argument(help="Name of the context.")]
+_BEGIN: Final = "-----BEGIN CERTIFICATE-----"
 COLUMNS: Final = (
     field("NAME", "name", Fit.WHOLE),
     Column("CURRENT", lambda row: "yes" if row["current"] else "-"),
@@ -30,6 +33,13 @@ COLUMNS: Final = (
 
 def _absolute(file: Path | None) -> str | None:
     return None if file is None else str(file.absolute())
+
+
+def _certificates(file: Path | None) -> str | None:
+    """:raises InvalidInput: ``ca_file.…``: it cannot be read or has no certificate"""
+    if file is not None and _BEGIN not in read_text(file, what="ca_file", max_bytes=MAX_KEY_BYTES):
+        raise InvalidInput("ca_file.no_certificate", f"{str(file)!a} has no certificate", hint="give a PEM file")
+    return _absolute(file)
 
 
 @app.command("add")
@@ -46,7 +56,7 @@ def add(
     context = ClientContext(
         name=name,
         url=url,
-        ca_file=_absolute(ca_file),
+        ca_file=_certificates(ca_file),
         token_file=_absolute(token_file),
         state=_absolute(state),
         tenant=tenant,

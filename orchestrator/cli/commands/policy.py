@@ -13,7 +13,7 @@ import typer
 from orchestrator.cli.complete import tenants
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
-from orchestrator.cli.parameters import Sort, tenant_name
+from orchestrator.cli.parameters import Sort, own_tenant
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.client.connection import Json
@@ -35,7 +35,7 @@ _CHOICES: Final[Mapping[str, tuple[str, Mapping[str, PolicyValue]]]] = {
 }
 
 
-Place = Annotated[str, typer.Argument(help="Name of the tenant.", autocompletion=tenants, callback=tenant_name)]
+Place = Annotated[str, typer.Argument(help="Name of the tenant.", autocompletion=tenants, callback=own_tenant)]
 
 
 def _span(key: str) -> Callable[[Mapping[str, Any]], str]:

@@ -12,7 +12,7 @@ import typer
 
 from orchestrator.cli.complete import tenants
 from orchestrator.cli.group import new_group
-from orchestrator.cli.parameters import Sort, tenant_or_everywhere
+from orchestrator.cli.parameters import Sort, own_tenant_or_everywhere
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.core.access import EVERYWHERE
@@ -26,7 +26,7 @@ Place = Annotated[
     typer.Argument(
         help="Name of the tenant; '*' for the pool that all share.",
         autocompletion=tenants,
-        callback=tenant_or_everywhere,
+        callback=own_tenant_or_everywhere,
     ),
 ]
 
@@ -70,11 +70,20 @@ def set_quota(
     limits: Annotated[
         list[str], typer.Argument(metavar="RESOURCE=AMOUNT...", help="For example gpus=2 framebuffer=40GiB vms=none.")
     ],
+    anyway: Annotated[bool, typer.Option("--anyway", help="Also limits of GPU models that no host has yet.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Set limits of a tenant. Those not named stay, what is held stays held."""
+    """Set limits of a tenant. Those not named stay, what is held stays held.
+
+    gpus counts devices: each vGPU and each whole GPU of a VM is one, so four pieces of one card are four.
+    gpus:MODEL counts those of one model, by its name in vGPU types (gpus:L40S, gpus:H100XM).
+    vgpus and vgpus:PROFILE count vGPUs alone, whole GPUs not.
+    framebuffer is the nominal memory of vGPUs, mig-slices the compute slices of MIG-backed ones.
+    nics counts functions of network cards; vms, vcpus, memory, disk count VMs, stopped ones too, and disk also volumes.
+    """
     wanted = dict(_parsed(text) for text in limits)
-    show_list(session_of(ctx).client.change_quota(tenant, wanted), COLUMNS, output, "no limits")
+    found = session_of(ctx).client.change_quota(tenant, wanted, anyway=anyway)
+    show_list(found, COLUMNS, output, "no limits")
 
 
 def _parsed(text: str) -> tuple[str, int | None]:

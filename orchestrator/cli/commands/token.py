@@ -15,7 +15,7 @@ from orchestrator.cli.ages import seconds_since, seconds_until, show_age, show_e
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
-from orchestrator.cli.parameters import Sort, TenantRole, tenant_or_everywhere
+from orchestrator.cli.parameters import Sort, TenantRole, own_tenant_or_everywhere
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list
 from orchestrator.client.connection import Json
@@ -57,7 +57,7 @@ COLUMNS: Final = (
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the token, as 'token list' shows it.")]
 Place = Annotated[
-    str, typer.Option("--tenant", help="Where it acts; '*' for everywhere.", callback=tenant_or_everywhere)
+    str, typer.Option("--tenant", help="Where it acts; '*' for everywhere.", callback=own_tenant_or_everywhere)
 ]
 
 

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.catalogue.quota_names import resolved_resource
+from orchestrator.catalogue.quota_names import boards_of, check_is_here, resolved_resource
 from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.quota import (
@@ -49,7 +50,7 @@ def volume_within_quota(tx: Transaction, volume: Volume) -> None:
     QuotaRoom.of(tx, volume.tenant).check(volume_amounts(volume.size_bytes))
 
 
-def _resolved(tx: Transaction, limits: Mapping[str, int | None]) -> dict[str, int | None]:
+def _resolved(tx: Transaction, limits: Mapping[str, int | None], *, anyway: bool) -> dict[str, int | None]:
     """By what their keys mean. A limit that is taken away may be one that was stored before keys were looked up."""
     if all(":" not in name for name in limits):
         return dict(limits)
@@ -61,7 +62,17 @@ def _resolved(tx: Transaction, limits: Mapping[str, int | None]) -> dict[str, in
         except NotFound:
             if amount is not None:
                 raise
+    if not anyway:
+        boards = _boards(tx)
+        for name in (name for name, amount in found.items() if amount is not None):
+            check_is_here(name, boards)
     return found
+
+
+def _boards(tx: Transaction) -> Counter[str]:
+    """How many GPUs of each model the hosts have, by its name in vGPU types: ``H100XM``."""
+    facts = (one.facts for one in tx.fleet.hosts(None) if one.facts is not None)
+    return Counter(board for one in facts for gpu in one.gpus for board in boards_of(gpu.model, gpu.types))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,18 +95,19 @@ class QuotaService:
                 names = [*RESOURCES, *sorted(limits.keys() - set(RESOURCES))]
         return tuple(QuotaUse(resource=name, limit=limits.get(name), used=used.get(name, 0)) for name in names)
 
-    def change(self, tenant: str, limits: Mapping[str, int | None]) -> tuple[QuotaUse, ...]:
-        """Set these limits, or with None take them away; others stay. What is held already stays held.
+    def change(self, tenant: str, limits: Mapping[str, int | None], *, anyway: bool = False) -> tuple[QuotaUse, ...]:
+        """Set these limits, or with None take them away; others stay. What is held already stays held. ``anyway``: also
+        of models that the site has no GPU of.
 
         :raises InvalidInput: ``quota.resource_unknown``, ``quota.invalid``
-        :raises NotFound: ``tenant.unknown``, ``quota.name_unknown``
+        :raises NotFound: ``tenant.unknown``, ``quota.name_unknown``, ``quota.none_here``
         """
         for resource, amount in limits.items():
             check_resource(resource)
             if amount is not None and not 0 <= amount <= MAX_LIMIT:
                 raise InvalidInput("quota.invalid", f"the quota of {resource} cannot be {amount}", hint="0 or more")
         with self.store.read() as tx:
-            meant = _resolved(tx, limits)
+            meant = _resolved(tx, limits, anyway=anyway)
         with self.store.begin() as tx:
             if tenant != EVERYWHERE:
                 known_tenant(tx, tenant)

@@ -142,9 +142,14 @@ def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
 
 
 def test_an_authority_that_is_none_is_refused(anywhere: Cli, tmp_path: Path) -> None:
-    assert (
-        anywhere("context", "add", "x", "--url", "https://127.0.0.1:1", "--ca-file", str(tmp_path / "none")).code == 0
-    )
+    file = tmp_path / "none"
+    add = ("context", "add", "x", "--url", "https://127.0.0.1:1", "--ca-file", str(file))
+    assert "[ca_file.unreadable]" in anywhere(*add).err
+    file.write_text("no certificate")
+    assert "[ca_file.no_certificate]" in anywhere(*add).err
+    file.write_text("-----BEGIN CERTIFICATE-----")
+    assert anywhere(*add).code == 0
+    file.unlink()
     refused = anywhere("list-vms").err
     assert "none cannot be read: there is no such file [context.ca_unusable]" in refused
 

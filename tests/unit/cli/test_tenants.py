@@ -161,3 +161,13 @@ def test_quotas_and_policies_of_all_tenants_are_listed(cli: Cli) -> None:
     line = next(one for one in cli("policy", "list").out.splitlines() if one.startswith("listed"))
     assert line.split()[1] == "8h"
     assert cli("tenant", "delete", "listed").code == 0
+
+
+def test_the_only_tenant_of_a_token_is_what_commands_are_about(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cli("tenant", "create", "only").code == 0
+    made = cli("token", "create", "--tenant", "only", "--role", "tenant-admin", "-o", "json").json()
+    monkeypatch.setenv("VGPUCTL_TOKEN", made["token"])
+    for words in ("quota show", "policy show", "token list", f"token show {made['about']['id']}"):
+        told = cli(*words.split())
+        assert told.code == 0, told.err
+    assert cli("token", "create", "-o", "json").json()["about"]["tenant"] == "only"
