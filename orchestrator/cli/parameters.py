@@ -143,7 +143,8 @@ ServerPath = Annotated[
     typer.Option("--server-path", help="The file is one of the server's machine, in its setting file_directories."),
 ]
 Sort = Annotated[
-    str | None, typer.Option("--sort", metavar="COLUMN", help="Sort by this column; -COLUMN: the other way round.")
+    str | None,
+    typer.Option("--sort", metavar="COLUMN", help="Sort by this column; -COLUMN: the other way round; several: a,-b."),
 ]
 Selector = Annotated[
     str | None,

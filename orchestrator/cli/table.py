@@ -208,12 +208,19 @@ def list_lines(
 def sorted_rows(
     rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], sort: str | None
 ) -> Sequence[Mapping[str, Any]]:
-    """By a column's header or a member's name, with ``-`` before it the other way round; None: as they come.
+    """By columns' headers or members' names with commas between them, the first decides before the next ones; with
+    ``-`` before one the other way round; None: as they come.
 
     :raises InvalidInput: ``cli.sort``
     """
-    if sort is None:
-        return rows
+    ordered = rows
+    for key in reversed([] if sort is None else sort.split(",")):
+        ordered = _sorted_by(key.strip(), ordered, columns)
+    return ordered
+
+
+def _sorted_by(sort: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> Sequence[Mapping[str, Any]]:
+    """By one of them; what is alike in it stays in order."""
     wanted = _word(sort.removeprefix("-"))
     headers = {_word(column.header): column for column in columns}
     found = headers.get(wanted)

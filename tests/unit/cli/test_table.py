@@ -12,7 +12,8 @@ from orchestrator.cli.advice.capacity import capacity_columns
 from orchestrator.cli.commands.gpu import COLUMNS as GPU_COLUMNS
 from orchestrator.cli.commands.vm_views import COLUMNS as VM_COLUMNS
 from orchestrator.cli.output import GAP
-from orchestrator.cli.table import MIN_CUT, Column, Fit, field, render_table
+from orchestrator.cli.table import MIN_CUT, Column, Fit, field, render_table, sorted_rows
+from orchestrator.core.errors import InvalidInput
 
 CELLS = st.text(alphabet=st.characters(min_codepoint=33, max_codepoint=126), max_size=60)
 ROWS = st.lists(st.fixed_dictionaries({"a": CELLS, "b": CELLS, "c": CELLS}), max_size=8)
@@ -106,3 +107,20 @@ def test_capacity_says_beside_a_zero_why_none_fits() -> None:
         "t4-8q    0         at least 2  too full",
     ]
     assert [column.header for column in capacity_columns([some])] == ["PROFILE", "FITS NOW", "WITH MOVES"]
+
+
+def test_rows_are_sorted_by_several_columns_the_first_before_the_next() -> None:
+    rows = [{"a": a, "b": b, "c": c} for a, b, c in ("x21", "y11", "x12", "y12", "x11")]
+    for sort, expected in (
+        ("a,b,-c", "x12 x11 x21 y12 y11"),
+        ("-a,-b,c", "y11 y12 x21 x11 x12"),
+        ("c, a,b", "x11 x21 y11 x12 y12"),
+    ):
+        assert ["".join(row.values()) for row in sorted_rows(rows, COLUMNS, sort)] == expected.split(), sort
+
+
+@pytest.mark.parametrize("sort", ["", "a,", "a,nothing", ",a", "a,,b", "--a"])
+def test_one_sort_key_that_is_no_column_is_refused(sort: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        sorted_rows([{"a": "1", "b": "2", "c": "3"}], COLUMNS, sort)
+    assert caught.value.code == "cli.sort"
