@@ -14,36 +14,8 @@ from orchestrator.cli.output import shown, somebody_types
 from orchestrator.cli.session import CliSession
 from orchestrator.core.errors import Denied, InvalidInput
 from orchestrator.core.host import MAX_OVERCOMMIT
-from orchestrator.core.pci import parse_pci_address
 
 _OWN_KEYS: Final = ("id_ed25519", "id_ecdsa", "id_rsa")
-
-
-def checked_address(text: str) -> str:
-    """Never an option for ssh and never a line break; whether it exists, connecting will tell."""
-    if not text or text.startswith("-") or any(not (c.isascii() and (c.isalnum() or c in ".-:%_")) for c in text):
-        raise InvalidInput(
-            "host.address_invalid",
-            f"{ascii(text)[:70]} is not an address",
-            hint="give an IP address or a DNS name, and the port with --port",
-        )
-    return text
-
-
-def checked_user(text: str) -> str:
-    """Never an option for ssh."""
-    if not text or text.startswith("-") or any(not (c.isascii() and (c.isalnum() or c in "._-")) for c in text):
-        raise InvalidInput(
-            "host.user_invalid", f"{ascii(text)[:70]} is not a user name", hint="letters, digits, '.', '_' and '-'"
-        )
-    return text
-
-
-def checked_gpus(text: str) -> str:
-    """``all``, ``unused`` or canonical addresses with commas."""
-    if text in {"all", "unused"}:
-        return text
-    return ",".join(parse_pci_address(address) for address in text.split(","))
 
 
 def overcommit(text: str | None) -> float | str | None:

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from orchestrator.core.errors import InvalidInput
 from orchestrator.core.labels import Labels
 from orchestrator.core.mig_layout import MigLayout
+from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.snapshot import HostSnapshot
 
 HostState = Literal[
@@ -20,6 +24,9 @@ HostState = Literal[
 RestoredState = Literal["unseen", "seen"]
 """Of a host whose database was restored. ``unseen``: nobody has looked at it since, so which epoch it obeys is not
 known. ``seen``: what it has may be newer than the database: nothing there is repaired or taken back by itself."""
+
+_DNS_NAME: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?", re.ASCII)
+_USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,31}", re.ASCII)
 
 MAX_OVERCOMMIT: Final = 64.0
 """Most that anything of a host may be promised, against what there is of it."""
@@ -90,3 +97,52 @@ def seen_after_restore(host: Host, snapshot: HostSnapshot) -> Host:
         return host
     epoch = snapshot.epoch + 1 if snapshot.epoch else host.epoch  # an older agent does not tell
     return replace(host, epoch=epoch, restored="seen")
+
+
+def check_address(text: str) -> str:
+    """The canonical form of an IP address without a zone, or a DNS name in lower case (``_`` occurs in those of hosts
+    files): nothing that could be an option or syntax to ssh. Whether it exists, connecting will tell.
+
+    :raises InvalidInput: ``host.address_invalid``
+    """
+    try:
+        if "%" not in text:
+            return str(ipaddress.ip_address(text))
+    except ValueError:
+        if _DNS_NAME.fullmatch(text) and ".." not in text:
+            return text.lower()
+    raise InvalidInput(
+        "host.address_invalid",
+        f"{ascii(text)[:60]} is not an address",
+        hint="give an IP address (without a zone) or a DNS name, and the port with --port",
+    )
+
+
+def check_user(text: str) -> str:
+    """An account as ``useradd`` and directories have them: ``ops``, ``jane.doe``, ``Administrator``. Never an option
+    for ssh.
+
+    :raises InvalidInput: ``host.user_invalid``
+    """
+    if _USER.fullmatch(text) is None:
+        raise InvalidInput(
+            "host.user_invalid",
+            f"{ascii(text)[:40]} is not a user name",
+            hint="up to 32 letters, digits, '.', '_' and '-', the first no '.' and no '-'",
+        )
+    return text
+
+
+def check_port(port: int) -> int:
+    """:raises InvalidInput: ``port.out_of_range``"""
+    if not 1 <= port <= 65535:
+        raise InvalidInput("port.out_of_range", f"{port} is not a TCP port", hint="1 to 65535")
+    return port
+
+
+def check_gpus(text: str) -> str:
+    """Which GPUs of a host we get: ``all``, ``unused``, or PCI addresses with commas in their canonical form.
+
+    :raises InvalidInput: ``pci.address_invalid``
+    """
+    return text if text in {"all", "unused"} else ",".join(map(parse_pci_address, text.split(",")))

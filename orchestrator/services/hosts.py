@@ -3,18 +3,15 @@
 
 from __future__ import annotations
 
-import ipaddress
-import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from orchestrator.core.driver_upgrade import UNDER_WAY
-from orchestrator.core.errors import Conflict, Fatal, InvalidInput
-from orchestrator.core.host import Host, HostState, new_host
+from orchestrator.core.errors import Conflict, Fatal
+from orchestrator.core.host import Host, HostState, check_address, check_gpus, check_port, check_user, new_host
 from orchestrator.core.host_facts import facts_of
 from orchestrator.core.names import check_name
 from orchestrator.core.operation import FINISHED
-from orchestrator.core.pci import parse_pci_address
 from orchestrator.operations.steps.volume import check_no_volumes
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
@@ -26,9 +23,6 @@ from orchestrator.services.fleet_view import Overcommit, capacity_of
 from orchestrator.services.forgetting import forget
 from orchestrator.services.host_settings import changed, check_nics, keep_cpus
 from orchestrator.services.messages import AddHost, HostChange, HostInfo, HostKey, Started
-
-_HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?", re.ASCII)
-_USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +43,7 @@ class HostService:
         """The SSH host key at that address, for the operator to confirm.
 
         :raises InvalidInput: ``host.address_invalid``; :raises Retryable: ``host.unreachable``"""
-        return self.scan_key(check_address(address), _check_port(port))
+        return self.scan_key(check_address(address), check_port(port))
 
     def add(self, request: AddHost) -> Started:
         """Pin the key, install the agent, take over GPUs.
@@ -62,7 +56,8 @@ class HostService:
         with self.store.begin() as tx:
             tx.hosts.add(host)
             operation = new_operation("add_host", host, clock=self.clock, ids=self.ids)
-            record(tx, operation, host=host.name, inputs={"gpus": request.gpus, "take_over": request.take_over})
+            inputs = {"gpus": check_gpus(request.gpus), "take_over": request.take_over}
+            record(tx, operation, host=host.name, inputs=inputs)
             self.keys.put(tx, host.name, request.provisioning_key)
         self.engine.submit(operation.id)
         return Started(operation=operation.id, name=host.name)
@@ -70,16 +65,9 @@ class HostService:
     def checked(self, request: AddHost) -> Host:
         """The host as it would be added; its key is looked at. Raises what :meth:`add` does before it writes."""
         check_name(request.name, what="host")
-        address, port = check_address(request.address), _check_port(request.port)
-        if _USER.fullmatch(request.user) is None:
-            raise InvalidInput(
-                "host.user_invalid",
-                f"{ascii(request.user)[:40]} is not a user name",
-                hint="letters, digits, '.', '_' and '-'",
-            )
-        if request.gpus not in {"all", "unused"}:
-            for text in request.gpus.split(","):
-                parse_pci_address(text)
+        address, port = check_address(request.address), check_port(request.port)
+        check_user(request.user)
+        check_gpus(request.gpus)
         found = self.scan_key(address, port)
         if found.fingerprint != request.fingerprint:
             raise Fatal(
@@ -224,28 +212,3 @@ def _check_no_upgrade(tx: Transaction, host: Host) -> None:
             f"the driver upgrade to {upgrade.version} is under way on host {host.name}",
             hint="it is uncordoned when that has ended; 'vgpuctl driver upgrade status' shows how far it is",
         )
-
-
-def check_address(text: str) -> str:
-    """An IP address without a zone, or a DNS name: nothing that could be an option or syntax to ssh.
-
-    :raises InvalidInput: ``host.address_invalid``
-    """
-    try:
-        return str(ipaddress.ip_address(text)) if "%" not in text else _no_address(text)
-    except ValueError:
-        return text.lower() if _HOST_NAME.fullmatch(text) and ".." not in text else _no_address(text)
-
-
-def _no_address(text: str) -> str:
-    raise InvalidInput(
-        "host.address_invalid",
-        f"{ascii(text)[:60]} is not an address",
-        hint="give an IP address (without a zone) or a host name",
-    )
-
-
-def _check_port(port: int) -> int:
-    if not 1 <= port <= 65535:
-        raise InvalidInput("port.out_of_range", f"{port} is not a TCP port", hint="1 to 65535")
-    return port

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -147,6 +149,20 @@ def test_keys_that_nobody_confirmed_enrol_nothing(cli: Cli, inventory: Path, key
         ("a ansible_connection=local\n", "hosts are reached over ssh"),
         ("a ansible_ssh_common_args='-o ProxyCommand=x'\n", "leads through another machine"),
         ("a ansible_user='x y'\n", "is not a user name"),
+        ("a ansible_host=fe80::1%eno1\n", "'fe80::1%eno1' is not an address"),
+        ("a ansible_ssh_common_args='-J bastion'\n", "ansible_ssh_common_args leads through another machine"),
+        ("a ansible_ssh_args='-o ProxyJump=bastion'\n", "ansible_ssh_args leads through another machine"),
+        ("a ansible_ssh_extra_args='-o BindAddress=192.0.2.9'\n", "ansible_ssh_extra_args binds to an address"),
+        ("a ansible_ssh_common_args='-o CertificateFile=/x'\n", "logs in with more than a key file"),
+        ("a ansible_ssh_common_args='-i /x' ansible_ssh_private_key_file=/y\n", "logged in to with 2 keys"),
+        ("a ansible_ssh_common_args=--wrong\n", "ansible_ssh_common_args is not understood: unknown option"),
+        ("a ansible_ssh_pass=hunter2\n", "ansible_ssh_pass is set"),
+        ("a ansible_user=ops ansible_become_password=hunter2\n", "ansible_become_password is set"),
+        ("a ansible_user=ops ansible_become_method=su\n", "ansible_become_method is 'su'"),
+        ("a ansible_ssh_executable=/opt/jump\n", "ansible_ssh_executable is '/opt/jump'"),
+        ("a ansible_connection=paramiko ansible_paramiko_port=7\n", "ansible_paramiko_port is for a connection"),
+        ("gpu1 ansible_host=192.0.2.99\n", "host gpu1 is enrolled at 192.0.2.10 port 22"),
+        ("other ansible_host=192.0.2.10\n", "192.0.2.10 port 22 is enrolled as"),
         ("a vgpuctl_gpus=gpu0\n", "gpu0"),
         ("a vgpuctl_name=Bad_Name\n", "is not allowed"),
         ("a ansible_user=7\n", "ansible_user is not text"),
@@ -166,6 +182,68 @@ def test_a_bad_inventory_is_refused_before_anything_is_done(
     assert done.err.count("error: ") == 1
     assert "Traceback" not in done.err
     assert _names(cli) == before
+
+
+def test_old_names_and_arguments_of_ssh_count_in_the_order_that_ansible_has(cli: Cli, inventory: Path) -> None:
+    inventory.write_text(
+        "[gpu]\n"
+        "old ansible_ssh_host=192.0.2.11 ansible_ssh_user=ubuntu ansible_ssh_port=2222\n"
+        "both ansible_host=192.0.2.12 ansible_ssh_host=192.0.2.13 ansible_user=one ansible_ssh_user=two\n"
+        "short ansible_host=192.0.2.14 ansible_ssh_common_args='-p 2222'\n"
+        "long ansible_host=192.0.2.15 ansible_ssh_extra_args='-o Port=2200 -o User=ops'\n"
+        "alias ansible_host=gpu ansible_ssh_common_args='-o HostName=192.0.2.16'\n"
+        "key ansible_host=192.0.2.17 ansible_ssh_args='-l ops -i /etc/keys/gpu'\n"
+        "variable-first ansible_host=192.0.2.18 ansible_port=22 ansible_ssh_common_args='-p 2222'\n"
+        "template ansible_host='{{ network }}.19' ansible_user=jane.doe\n"
+        "name_in_a_hosts_file vgpuctl_name=underscores\n"
+        "[gpu:vars]\nnetwork=192.0.2\n"
+    )
+    planned = _rows(_import(cli, inventory, "--dry-run", "-o", "json"))
+    assert {name: (row["user"], row["address"], row["port"]) for name, row in planned.items()} == {
+        "old": ("ubuntu", "192.0.2.11", 2222),
+        "both": ("two", "192.0.2.13", 22),
+        "short": ("root", "192.0.2.14", 2222),
+        "long": ("ops", "192.0.2.15", 2200),
+        "alias": ("root", "192.0.2.16", 22),
+        "key": ("ops", "192.0.2.17", 22),
+        "variable-first": ("root", "192.0.2.18", 22),
+        "template": ("jane.doe", "192.0.2.19", 22),
+        "underscores": ("root", "name_in_a_hosts_file", 22),
+    }
+    assert planned["key"]["provisioning_key"] == "/etc/keys/gpu"
+
+
+def test_settings_of_ansible_count_and_a_home_of_whoever_types_does_not(
+    cli: Cli, inventory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ansible.cfg").write_text("[defaults]\nremote_user=site\nremote_port=2022\n")
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh/config").write_text("Host *\n  ProxyJump bastion\n  User me\n")
+    monkeypatch.setenv("ANSIBLE_CONFIG", str(tmp_path / "ansible.cfg"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    inventory.write_text("new-1 ansible_host=192.0.2.30\n")
+    (row,) = _rows(_import(cli, inventory, "--dry-run", "-o", "json")).values()
+    assert (row["user"], row["address"], row["port"]) == ("site", "192.0.2.30", 2022)
+
+
+def test_what_is_encrypted_is_read_with_the_password_and_asked_for_without(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANSIBLE_VAULT_PASSWORD_FILE", raising=False)
+    password, directory = tmp_path / "password", tmp_path / "site"
+    password.write_text("a\n")
+    (directory / "group_vars").mkdir(parents=True)
+    secret = directory / "group_vars/gpu.yml"
+    (directory / "hosts").write_text("[gpu]\nsecret-1\n")
+    secret.write_text("ansible_host: 192.0.2.40\n")
+    vault = ["ansible-vault", "encrypt", "--vault-password-file", str(password)]
+    subprocess.run([Path(sys.executable).with_name(vault[0]), *vault[1:], secret], check=True, capture_output=True)
+    refused = _import(cli, directory, "--dry-run")
+    assert (refused.code, refused.out) == (2, "")
+    assert "[inventory.encrypted]" in refused.err
+    assert "--vault-password-file FILE" in refused.err
+    told = _import(cli, directory, "--dry-run", "-o", "json", "--vault-password-file", str(password))
+    assert _rows(told)["secret-1"]["address"] == "192.0.2.40"
 
 
 def test_an_inventory_that_is_not_there_and_a_pattern_without_hosts_are_said(cli: Cli, inventory: Path) -> None:

@@ -29,7 +29,7 @@ from orchestrator.cli.vm_outcome import Outcome, each
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.host import HostState
+from orchestrator.core.host import HostState, check_address, check_gpus, check_user
 from orchestrator.core.labels import parse_labels, parse_selector, selects, show_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.units import MIB, show_size
@@ -98,7 +98,7 @@ def scan(
     output: Output = Format.TABLE,
 ) -> None:  # fmt: skip
     """Show the SSH host key that answers at an address."""
-    key = session_of(ctx).client.scan_host(enrolment.checked_address(address), port)
+    key = session_of(ctx).client.scan_host(check_address(address), port)
     show(key, output, lambda: [f"{shown(key['type'])} {shown(key['fingerprint'])}"])
 
 
@@ -129,10 +129,10 @@ def add(
     session = session_of(ctx)
     wanted: dict[str, object] = {
         "name": name,
-        "address": enrolment.checked_address(address),
+        "address": check_address(address),
         "port": port,
-        "user": enrolment.checked_user(user),
-        "gpus": enrolment.checked_gpus(gpus),
+        "user": check_user(user),
+        "gpus": check_gpus(gpus),
         "provisioning_key": enrolment.private_key(provisioning_key),
         "take_over": take_over,
     }

@@ -14,6 +14,7 @@ from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Fit, Listing, field, show_rows
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.host import check_address, check_user
 from orchestrator.core.names import check_name
 
 NOT_READY: Final = 3
@@ -61,9 +62,9 @@ def _check_new(
     session: CliSession, address: str, port: int, user: str, key: Path | None, fingerprint: str | None, *, yes: bool
 ) -> Json:
     wanted: dict[str, object] = {
-        "address": enrolment.checked_address(address),
+        "address": check_address(address),
         "port": port,
-        "user": enrolment.checked_user(user),
+        "user": check_user(user),
         "provisioning_key": enrolment.private_key(key),
     }
     wanted["fingerprint"] = fingerprint or enrolment.confirmed_fingerprint(session, address, port, yes=yes)

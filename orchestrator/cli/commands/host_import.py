@@ -39,6 +39,9 @@ def import_hosts(
         list[str], typer.Option("--inventory", "-i", help="Ansible inventory: file, directory or plugin's file.")
     ],
     limit: Annotated[str | None, typer.Option("--limit", "-l", help="Only these hosts or groups (a pattern).")] = None,
+    vault_password_file: Annotated[
+        str | None, typer.Option("--vault-password-file", help="What ansible-vault encrypted is read with it.")
+    ] = None,
     provisioning_key: Annotated[
         Path | None, typer.Option("--provisioning-key", help="Private key for hosts whose variables name none.")
     ] = None,
@@ -53,7 +56,7 @@ def import_hosts(
     from orchestrator.cli.inventory.wanted import wanted_hosts
 
     session = session_of(ctx)
-    wanted = wanted_hosts(read_inventory(inventory, limit))
+    wanted = wanted_hosts(read_inventory(inventory, limit, vault_password_file))
     new, present = split_present(session.client.hosts(), wanted)
     if dry_run:
         show_list([_planned(host, provisioning_key) for host in new], PLANNED, output, "all of them are enrolled")

@@ -9,11 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestrator.cli import enrolment, guest_access
+from orchestrator.cli import guest_access
 from orchestrator.cli.output import show
 from orchestrator.cli.session import CliSession, Format, session_of
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Denied
+from orchestrator.core.host import check_user
 
 
 def inventory(
@@ -25,7 +26,7 @@ def inventory(
     from orchestrator.cli.inventory.writing import ansible_inventory
 
     session = session_of(ctx)
-    enrolment.checked_user(user)
+    check_user(user)
     found = ansible_inventory(
         site="here" if session.context is None else session.context.name,
         hosts=_hosts(session),

@@ -18,7 +18,7 @@ from orchestrator.cli.output import printable, shown, somebody_types
 from orchestrator.cli.progress import wait_among_others
 from orchestrator.cli.session import CliSession
 from orchestrator.client.connection import Json
-from orchestrator.core.errors import Denied, InvalidInput, VgpuctlError
+from orchestrator.core.errors import Denied, InvalidInput, Reason, VgpuctlError
 
 _NOT_ENROLLED: Final = frozenset({"enrolling", "failed", "removing", "forgotten"})
 
@@ -38,14 +38,34 @@ class Imported:
 
 def split_present(hosts: Sequence[Json], wanted: Sequence[WantedHost]) -> tuple[list[WantedHost], list[Imported]]:
     """Hosts to enrol, and those that are enrolled at the same address already; ``hosts``: as the server lists them.
-    What becomes of one whose enrolment has not ended, or failed, the server says."""
-    there = {host["name"]: (host["address"], host["port"]) for host in hosts if host["state"] not in _NOT_ENROLLED}
-    new, present = list[WantedHost](), list[Imported]()
+    What becomes of one whose enrolment has not ended, or failed, the server says.
+
+    :raises InvalidInput: ``inventory.invalid``: a name or an address is that of another host that is enrolled
+    """
+    enrolled = [host for host in hosts if host["state"] not in _NOT_ENROLLED]
+    places = {host["name"]: (host["address"], host["port"]) for host in enrolled}
+    names = {place: name for name, place in places.items()}
+    new, present, reasons = list[WantedHost](), list[Imported](), list[Reason]()
     for host in wanted:
-        if there.get(host.name) == (host.address, host.port):
+        place = (host.address, host.port)
+        if places.get(host.name) == place:
             present.append(Imported(name=host.name, address=host.address, result="present"))
+        elif host.name in places:
+            address, port = places[host.name]
+            why = f"host {host.name} is enrolled at {address} port {port}, not at {host.address} port {host.port}"
+            reasons.append(Reason(code="host.exists", message=why, subjects=(host.called,)))
+        elif place in names:
+            why = f"{host.address} port {host.port} is enrolled as {names[place]}"
+            reasons.append(Reason(code="host.address_taken", message=why, subjects=(host.called,)))
         else:
             new.append(host)
+    if reasons:
+        raise InvalidInput(
+            "inventory.invalid",
+            f"{len(reasons)} of {len(wanted)} hosts are in the way of hosts that are enrolled, nothing was done",
+            hint="set vgpuctl_name or ansible_host; 'vgpuctl host list' shows what is enrolled",
+            reasons=tuple(reasons),
+        )
     return new, present
 
 

@@ -10,9 +10,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from orchestrator.cli.inventory.reaching import SshReach, ask_ansible
 from orchestrator.core.errors import Fatal, InvalidInput
 from orchestrator.core.file_errors import why_unreadable
 
@@ -26,20 +28,37 @@ LONGEST: Final = 300
 _SAID_BY_PLUGIN: Final = re.compile(r"^\[WARNING\]: Failed to parse inventory with '(\w+)' plugin: (.+)$", re.MULTILINE)
 _FAILED_SOURCE: Final = re.compile(r"Completely failed to parse inventory source (.+)$", re.MULTILINE)
 
+_UNDECRYPTED: Final = "no vault secrets"
+"""What Ansible says to encrypted files without a password for them."""
+
 Variables = Mapping[str, Any]
 
 
-def read_inventory(sources: Sequence[str], limit: str | None) -> dict[str, Variables]:
-    """Variables by the inventory's name of each host, of the hosts that ``limit`` (a pattern of Ansible) matches.
+@dataclass(frozen=True, kw_only=True)
+class InventoryHost:
+    """``variables``: of it and its groups, as Ansible merges them. ``reach``: how Ansible would reach it."""
+
+    variables: Variables
+    reach: SshReach
+
+
+def read_inventory(
+    sources: Sequence[str], limit: str | None, vault_password_file: str | None = None
+) -> dict[str, InventoryHost]:
+    """By the inventory's name of each host, those hosts that ``limit`` (a pattern of Ansible) matches.
 
     Without ``limit``: the hosts of the group :data:`OUR_GROUP` if there is one, else all.
 
-    :raises InvalidInput: ``inventory.unreadable``, ``inventory.empty``, ``cli.usage``
+    :raises InvalidInput: ``inventory.unreadable``, ``inventory.encrypted``, ``inventory.empty``, ``cli.usage``
     :raises Fatal: ``ansible.missing``
     """
     _check_said(sources, limit)
-    listed = _listed(sources, limit)
-    names = _names(listed, OUR_GROUP) if limit is None and OUR_GROUP in listed else _names(listed, "all")
+    options = [f"--inventory={source}" for source in sources]
+    options += [] if limit is None else [f"--limit={limit}"]
+    options += [] if vault_password_file is None else [f"--vault-password-file={vault_password_file}"]
+    listed = _listed(sources, options)
+    group = OUR_GROUP if limit is None and OUR_GROUP in listed else "all"
+    names = _names(listed, group)
     if not names:
         raise InvalidInput(
             "inventory.empty",
@@ -47,7 +66,12 @@ def read_inventory(sources: Sequence[str], limit: str | None) -> dict[str, Varia
             hint="ansible-inventory --graph -i INVENTORY shows what is in it",
         )
     variables = listed.get("_meta", {}).get("hostvars", {})
-    return {name: variables.get(name, {}) for name in names}
+    try:
+        reach = ask_ansible(_program("ansible"), options, group, _environment())
+    except subprocess.TimeoutExpired as error:
+        raise _unreadable(sources, "Ansible does not come to an end of how it would reach the hosts") from error
+    silent = SshReach(ssh={}, why="Ansible does not say how it would reach it")
+    return {name: InventoryHost(variables=variables.get(name, {}), reach=reach.get(name, silent)) for name in names}
 
 
 def _check_said(sources: Sequence[str], limit: str | None) -> None:
@@ -81,26 +105,32 @@ def _names(listed: Mapping[str, Any], group: str) -> list[str]:
     return list(found)
 
 
-def _listed(sources: Sequence[str], limit: str | None) -> dict[str, Any]:
-    words = [_program(), "--list", *(f"--inventory={source}" for source in sources)]
-    if limit is not None:
-        words.append(f"--limit={limit}")
-    environment = {
+def _environment() -> dict[str, str]:
+    return {
         **os.environ,
         "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "True",
         "ANSIBLE_DUPLICATE_YAML_DICT_KEY": "error",  # else the last one counts, and a host is another machine
         "ANSIBLE_NOCOLOR": "True",
         "ANSIBLE_DEPRECATION_WARNINGS": "False",
     }
+
+
+def _listed(sources: Sequence[str], options: Sequence[str]) -> dict[str, Any]:
+    words = [_program("ansible-inventory"), "--list", *options]
     try:
         done = subprocess.run(
-            words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=READING_LIMIT_S, check=False
+            words,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=READING_LIMIT_S,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise _unreadable(sources, f"nothing came within {READING_LIMIT_S} s") from error
     said = done.stderr.decode(errors="replace")
     if done.returncode != 0 or len(done.stdout) > MAX_OUTPUT_BYTES:
-        raise _unreadable(sources, _why(said), details=said)
+        raise _encrypted(sources, said) if _UNDECRYPTED in said else _unreadable(sources, _why(said), details=said)
     try:
         listed = json.loads(done.stdout)
     except (ValueError, RecursionError) as error:
@@ -110,12 +140,12 @@ def _listed(sources: Sequence[str], limit: str | None) -> dict[str, Any]:
     return listed
 
 
-def _program() -> str:
+def _program(name: str) -> str:
     """Beside this Python first: it comes with us."""
-    beside = Path(sys.executable).with_name("ansible-inventory")
-    found = str(beside) if beside.is_file() else shutil.which("ansible-inventory")
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.is_file() else shutil.which(name)
     if found is None:
-        raise Fatal("ansible.missing", "there is no ansible-inventory on this machine", hint="install ansible-core")
+        raise Fatal("ansible.missing", f"there is no {name} on this machine", hint="install ansible-core")
     return found
 
 
@@ -143,4 +173,14 @@ def _unreadable(sources: Sequence[str], why: str, details: str | None = None) ->
         f"cannot read the inventory {named}: {why}",
         hint="ansible-inventory --list -i INVENTORY must succeed",
         details=details,
+    )
+
+
+def _encrypted(sources: Sequence[str], said: str) -> InvalidInput:
+    named = ", ".join(ascii(source)[1:-1][:80] for source in sources)
+    return InvalidInput(
+        "inventory.encrypted",
+        f"the inventory {named} has variables that ansible-vault encrypted",
+        hint="add --vault-password-file FILE, or set ANSIBLE_VAULT_PASSWORD_FILE",
+        details=said,
     )

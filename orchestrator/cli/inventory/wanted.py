@@ -11,15 +11,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from orchestrator.cli import enrolment
-from orchestrator.cli.inventory.reading import Variables
+from orchestrator.cli.inventory.reaching import SshReach
+from orchestrator.cli.inventory.reading import InventoryHost, Variables
 from orchestrator.core.errors import InvalidInput, Reason
+from orchestrator.core.host import check_address, check_gpus, check_user
 from orchestrator.core.labels import Labels, check_labels
 from orchestrator.core.names import check_name
 
-_KEY_VARIABLES: Final = ("ansible_ssh_private_key_file", "ansible_private_key_file")
-_ROUNDABOUT: Final = re.compile(r"proxy|(?:^|\s)-[JFW]", re.IGNORECASE)
 _SSH_ARGUMENTS: Final = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
+_TEXTS: Final = ("ansible_host", "ansible_ssh_host", "ansible_user", "ansible_ssh_user")
+_PORTS: Final = ("ansible_port", "ansible_ssh_port")
+_SECRET: Final = re.compile(r"ansible_(?:\w+_)?(?:pass|password|passphrase)|ansible_(?:ssh_)?private_key", re.ASCII)
+_AS_ROOT: Final = re.compile(r"ansible_(?:become|sudo|su)_\w+", re.ASCII)
+_AS_OURS: Final = {
+    "ansible_become_method": ("sudo", "ansible.builtin.sudo"),
+    "ansible_become_user": ("root",),
+    "ansible_ssh_executable": ("ssh", "/usr/bin/ssh"),
+}
+"""Values of these that ask for what the server does."""
+_NOT_OURS: Final = (
+    "proxyjump", "proxycommand", "bindaddress", "bindinterface", "certificatefile", "identityagent", "pkcs11provider",
+)  # fmt: skip
+"""Options of ssh, as ``ssh -G`` writes them, that lead through another machine or log in as the server does not."""
 _CONNECTIONS: Final = frozenset({"ssh", "smart", "paramiko", "paramiko_ssh", "ansible.builtin.ssh"})
 
 
@@ -38,16 +51,16 @@ class WantedHost:
     labels: Labels = ()
 
 
-def wanted_hosts(inventory: Mapping[str, Variables]) -> list[WantedHost]:
+def wanted_hosts(inventory: Mapping[str, InventoryHost]) -> list[WantedHost]:
     """One for each host of the inventory, by name.
 
     :raises InvalidInput: ``inventory.invalid`` with a reason for each host that cannot be meant
     """
     wanted: list[WantedHost] = []
     reasons: list[Reason] = []
-    for inventory_name, variables in inventory.items():
+    for inventory_name, host in inventory.items():
         try:
-            wanted.append(_wanted(inventory_name, variables))
+            wanted.append(_wanted(inventory_name, host.variables, host.reach))
         except InvalidInput as error:
             reasons.append(Reason(code=error.code, message=error.message, subjects=(inventory_name[:80],)))
     reasons += _shared(wanted, "name", lambda host: host.name)
@@ -77,21 +90,30 @@ def _shared(wanted: list[WantedHost], what: str, key: Callable[[WantedHost], str
     ]
 
 
-def _wanted(inventory_name: str, variables: Variables) -> WantedHost:
-    _check_way(variables)
-    key_file = next((found for name in _KEY_VARIABLES if (found := _text(variables, name))), None)
+def _wanted(inventory_name: str, variables: Variables, reach: SshReach) -> WantedHost:
+    _check_written(variables)
+    _check_way(variables, reach)
+    user = check_user(reach.ssh["user"][0])
+    _check_login(variables, user)
     name = _text(variables, "vgpuctl_name") or _first_label(inventory_name)
     return WantedHost(
         name=check_name(name, what="host"),
         called=inventory_name[:80],
-        address=enrolment.checked_address(_text(variables, "ansible_host") or inventory_name),
-        port=_port(variables.get("ansible_port", 22)),
-        user=enrolment.checked_user(_text(variables, "ansible_user") or "root"),
-        gpus=enrolment.checked_gpus(_text(variables, "vgpuctl_gpus") or "unused"),
-        key_file=None if key_file is None else _key_path(key_file),
+        address=check_address(reach.ssh["hostname"][0]),
+        port=int(reach.ssh["port"][0]),
+        user=user,
+        gpus=check_gpus(_text(variables, "vgpuctl_gpus") or "unused"),
+        key_file=_key_file(reach),
         fingerprint=_text(variables, "vgpuctl_host_key_fingerprint"),
         labels=_labels(variables.get("vgpuctl_labels", {})),
     )
+
+
+def _key_file(reach: SshReach) -> Path | None:
+    keys = dict.fromkeys(reach.ssh.get("identityfile", ()))
+    if len(keys) > 1:
+        raise _unsupported(f"it is logged in to with {len(keys)} keys, the server has one for each host")
+    return next(map(_key_path, keys), None)
 
 
 def _key_path(text: str) -> Path:
@@ -115,18 +137,85 @@ def _first_label(inventory_name: str) -> str:
     raise InvalidInput("inventory.unnamed", "an address is no name for a host", hint="set vgpuctl_name")
 
 
-def _check_way(variables: Variables) -> None:
-    """:raises InvalidInput: ``inventory.unsupported``: this host is reached in a way that the server has not"""
+def _check_written(variables: Variables) -> None:
+    """What Ansible would say of these in many words.
+
+    :raises InvalidInput: ``inventory.value_invalid``
+    """
+    for name in _TEXTS:
+        if not (_is_template(variables.get(name)) or _is_encrypted(variables.get(name))):
+            _text(variables, name)
+    for name in _PORTS:
+        if not (_is_template(variables.get(name)) or _is_encrypted(variables.get(name))):
+            _check_port(name, variables.get(name, 22))
+
+
+def _check_way(variables: Variables, reach: SshReach) -> None:
+    """:raises InvalidInput: ``inventory.unsupported``: this host is reached in a way that the server has not;
+    ``host.address_invalid``; ``inventory.value_invalid``: neither Ansible nor ssh know what is meant"""
     connection = _text(variables, "ansible_connection") or "ssh"
     if connection not in _CONNECTIONS:
         raise _unsupported(f"ansible_connection is {connection[:40]!a}, hosts are reached over ssh")
-    for name in _SSH_ARGUMENTS:
-        if _ROUNDABOUT.search(_text(variables, name) or ""):
-            raise _unsupported(f"{name} leads through another machine, the server reaches hosts directly")
+    of_paramiko = [name for name in variables if name.startswith("ansible_paramiko_")]
+    if of_paramiko and "paramiko" in connection:
+        raise _unsupported(f"{of_paramiko[0][:60]} is for a connection that the server has not")
+    if reach.host.startswith("-"):
+        check_address(reach.host)
+    if "hostname" not in reach.ssh:
+        raise _not_understood(variables, reach.why)
+    for option in _NOT_OURS:
+        if option in reach.ssh:
+            raise _unsupported(f"{_origin(variables, option)} {_MEANING.get(option, _OTHER_LOGIN)} ({option})")
+
+
+_MEANING: Final = dict.fromkeys(
+    ("proxyjump", "proxycommand"), "leads through another machine, the server reaches hosts directly"
+) | dict.fromkeys(("bindaddress", "bindinterface"), "binds to an address of this machine, the server has its own")
+_OTHER_LOGIN: Final = "logs in with more than a key file, the server has the key alone"
+
+
+def _origin(variables: Variables, option: str) -> str:
+    """The variables that may have set an option of ssh; Ansible has merged them all."""
+    given = [name for name in _SSH_ARGUMENTS if variables.get(name)]
+    naming = [name for name in given if option in str(variables[name]).lower()]
+    return " and ".join(naming or given) or "ssh_args of ansible.cfg or ANSIBLE_SSH_ARGS"
+
+
+def _check_login(variables: Variables, user: str) -> None:
+    """:raises InvalidInput: ``inventory.unsupported``: the server has a key, and ``sudo`` that asks for nothing"""
+    for name, value in variables.items():
+        if value in (None, "") or (user == "root" and _AS_ROOT.fullmatch(name)):
+            continue
+        if _SECRET.fullmatch(name):
+            raise _unsupported(f"{name} is set; the server logs in by a key file and sudo asks it for no password")
+        if name in _AS_OURS and value not in _AS_OURS[name]:
+            raise _unsupported(f"{name} is {value!a:.40}, the server takes {_AS_OURS[name][0]}")
+
+
+def _not_understood(variables: Variables, why: str) -> InvalidInput:
+    for name, value in variables.items():
+        if name.startswith("ansible_") and _is_template(value):
+            return _invalid(name, f"is a template that Ansible does not get to the end of: {why}")
+        if name.startswith("ansible_") and _is_encrypted(value):
+            return InvalidInput(
+                "inventory.encrypted",
+                f"{name} is encrypted: {why}",
+                hint="add --vault-password-file FILE, or set ANSIBLE_VAULT_PASSWORD_FILE",
+            )
+    given = " and ".join(name for name in _SSH_ARGUMENTS if variables.get(name))
+    return _invalid(given or "what says how it is reached", f"is not understood: {why}")
 
 
 def _unsupported(why: str) -> InvalidInput:
     return InvalidInput("inventory.unsupported", why, hint="see docs/howto/import-an-inventory.md")
+
+
+def _is_template(value: object) -> bool:
+    return isinstance(value, str) and ("{{" in value or "{%" in value)
+
+
+def _is_encrypted(value: object) -> bool:
+    return isinstance(value, dict) and "__ansible_vault" in value
 
 
 def _text(variables: Variables, name: str) -> str | None:
@@ -134,18 +223,17 @@ def _text(variables: Variables, name: str) -> str | None:
     if value is None or value == "":
         return None
     if not isinstance(value, str):
-        raise _invalid(name, "is encrypted" if isinstance(value, dict) else "is not text")
-    if "{{" in value or "{%" in value:
+        raise _invalid(name, "is encrypted" if _is_encrypted(value) else "is not text")
+    if _is_template(value):
         raise _invalid(name, "is a template, which ansible-inventory leaves as it is")
     return value
 
 
-def _port(value: Any) -> int:
+def _check_port(name: str, value: Any) -> None:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 5:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65535:
-        raise _invalid("ansible_port", "is not a TCP port")
-    return value
+        raise _invalid(name, "is not a TCP port")
 
 
 def _labels(value: Any) -> Labels:

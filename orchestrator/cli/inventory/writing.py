@@ -14,10 +14,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from orchestrator.cli import enrolment
 from orchestrator.cli.guest_access import guest_name
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput, Unknown
+from orchestrator.core.host import check_address, check_user
 from orchestrator.core.names import check_name
 
 HOSTS: Final = "vgpuctl_hosts"
@@ -66,8 +66,8 @@ def _check(hosts: Sequence[Json], vms: Sequence[Json]) -> None:
         for name, what in names:
             check_name(_text(name), what=what)
         for host in hosts:
-            enrolment.checked_address(_text(host["address"]))
-            enrolment.checked_user(_text(host["user"]))
+            check_address(_text(host["address"]))
+            check_user(_text(host["user"]))
     except InvalidInput as error:
         raise Unknown("server.malformed", f"the server's answer: {error.message}", hint=error.hint) from error
     wrong = [host["name"] for host in hosts if type(host["port"]) is not int or not 1 <= host["port"] <= MAX_PORT]
