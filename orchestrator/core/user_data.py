@@ -12,7 +12,7 @@ from typing import Literal
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.vm import MAX_USER_DATA_BYTES
 
-UserDataType = Literal["text/cloud-config", "text/x-shellscript"]
+UserDataType = Literal["text/cloud-config", "text/x-shellscript", "text/jinja2", "multipart/mixed"]
 
 KEY_TYPES = frozenset(
     {
@@ -25,6 +25,9 @@ KEY_TYPES = frozenset(
         "sk-ecdsa-sha2-nistp256@openssh.com",
     }
 )
+_JINJA = re.compile(r"##\s*template:\s*jinja", re.ASCII | re.IGNORECASE)
+_MIME = re.compile(r"(?:MIME-Version:[^\n]*\n)?Content-Type: multipart/", re.ASCII | re.IGNORECASE)
+"""As ``cloud-init devel make-mime`` and ``write-mime-multipart`` write it, the kind first or second."""
 _MAX_KEY = 16384
 _COMMENT = re.compile(r"[\x20-\x7e]{0,200}", re.ASCII)
 
@@ -78,10 +81,15 @@ def user_data_type(text: str) -> UserDataType:
         return "text/cloud-config"
     if first.startswith("#!"):
         return "text/x-shellscript"
+    if _JINJA.fullmatch(first):
+        return "text/jinja2"
+    if _MIME.match(text):
+        return "multipart/mixed"
     raise InvalidInput(
         "user_data.unsupported",
         "user data starts neither with #cloud-config nor with #!",
-        hint="its first line says what it is; includes and archives are not passed on",
+        hint="its first line says what it is: these, '## template: jinja' or the head of MIME parts; includes and "
+        "archives are not passed on",
     )
 
 

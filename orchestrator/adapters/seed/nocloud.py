@@ -6,15 +6,12 @@ YAML is built as data and dumped, never written as text, so no value can become 
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Callable
 from typing import Final
 
 import pycdlib
 import yaml
-
-from orchestrator.core.user_data import user_data_type
 
 _LABEL = "cidata"
 _ISO_NAMES = {
@@ -48,11 +45,12 @@ class NoCloudSeeds:
         self._authority = authority
 
     def build(self, *, vm_id: str, hostname: str, ssh_keys: tuple[str, ...], user_data: str | None) -> bytes:
-        """Four files; the user's own user data is a part of its own beside ours."""
-        ours = "#cloud-config\n" + _dump(_config(ssh_keys))
+        """Four files; the user's own user data is passed on as it is. The keys are of the meta-data, where no user
+        data takes their place: cloud-init gives its default user both."""
+        keys = {"public-keys": list(ssh_keys)} if ssh_keys else {}
         files = {
-            "meta-data": _dump({"instance-id": vm_id, "local-hostname": hostname}),
-            "user-data": ours if user_data is None else _multipart(ours, user_data),
+            "meta-data": _dump({"instance-id": vm_id, "local-hostname": hostname, **keys}),
+            "user-data": "#cloud-config\n{}\n" if user_data is None else user_data,
             "vendor-data": _LET_IN.format(line=self._authority(vm_id)),
             "network-config": _dump(_NETWORK),
         }
@@ -62,24 +60,9 @@ class NoCloudSeeds:
 _NETWORK = {"version": 2, "ethernets": {"all": {"match": {"name": "e*"}, "dhcp4": True}}}
 
 
-def _config(ssh_keys: tuple[str, ...]) -> dict[str, object]:
-    return {"ssh_authorized_keys": list(ssh_keys)} if ssh_keys else {}
-
-
 def _dump(value: object) -> str:
     text: str = yaml.safe_dump(value, default_flow_style=False, allow_unicode=False, width=100_000)
     return text
-
-
-def _multipart(ours: str, theirs: str) -> str:
-    """Both as MIME parts (RFC 2046). The boundary is drawn from the contents, so it does not occur in them."""
-    boundary = hashlib.sha256(f"{ours}\0{theirs}".encode()).hexdigest()
-    parts = "".join(
-        f'--{boundary}\nContent-Type: {kind}; charset="utf-8"\nContent-Transfer-Encoding: 8bit\n\n{text}\n'
-        for kind, text in (("text/cloud-config", ours), (user_data_type(theirs), theirs))
-    )
-    head = f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="{boundary}"\n\n'
-    return f"{head}{parts}--{boundary}--\n"
 
 
 def _iso(files: dict[str, str]) -> bytes:

@@ -55,6 +55,9 @@ def test_no_text_breaks_the_check_of_keys(text: str) -> None:
         ("#cloud-config\nx: 1\n", "text/cloud-config"),
         ("#cloud-config\r\nx: 1\r\n", "text/cloud-config"),
         ("#!/bin/bash\n", "text/x-shellscript"),
+        ("## template: jinja\n#cloud-config\n", "text/jinja2"),
+        ("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=x\n", "multipart/mixed"),
+        ("Content-Type: multipart/mixed; boundary=x\nMIME-Version: 1.0\n", "multipart/mixed"),
     ],
 )
 def test_the_first_line_says_what_user_data_is(text: str, kind: str) -> None:
@@ -64,8 +67,8 @@ def test_the_first_line_says_what_user_data_is(text: str, kind: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "password: x", "#include http://host/x", "## template: jinja\n#cloud-config",
-        "Content-Type: multipart/mixed",
+        "", "password: x", "#include http://host/x", "## template: other\n#cloud-config",
+        "Content-Type: text/plain",
         " #cloud-config", "#cloud-config\n\x00", "#cloud-config\n\ud800", "#cloud-config\n\x1b[2J", "#cloud-boothook\n",
     ],
 )  # fmt: skip
