@@ -39,7 +39,7 @@ def node_rooms(seen: HostRecord, facts: HostFacts, memory_reserve_mib: int) -> N
     return NodeRooms(
         cpus=tuple((node, sum(map(len, cores))) for node, cores in free.items()),
         memory=tuple((node, max(0, mib)) for (size, node), mib in left.items() if not size),
-        shared=tuple((node.id, len(set(node.cpus) - pinnable)) for node in facts.nodes),
+        shared=tuple((node.id, len(set(node.cpus) - pinnable)) for node in facts.nodes if node.cpus),
         pages=tuple((size, node, max(0, mib)) for (size, node), mib in left.items() if size),
         threads=threads_of(facts.nodes) if pinnable else 1,
         pinnable=len(pinnable),

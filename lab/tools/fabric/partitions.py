@@ -16,12 +16,15 @@ LINE_RATE_MBPS = 26562
 
 
 class Partitions:
-    """``fabric`` is what the loader wrote: ``partitions`` (id, gpus, nvlinks) and ``gpus`` (module_id, uuid, pci)."""
+    """``fabric`` is what the loader wrote: ``partitions`` (id, gpus, nvlinks) and ``gpus`` (module_id, uuid, pci;
+    ``physical_id`` where the fabric manager numbers them otherwise, as on HGX A100)."""
 
     def __init__(self, fabric: dict[str, Any], mode: int, restarted: bool, devices: Path) -> None:
         self._members: dict[int, list[int]] = {entry["id"]: entry["gpus"] for entry in fabric["partitions"]}
         self._nvlinks: dict[int, int] = {entry["id"]: entry["nvlinks"] for entry in fabric["partitions"]}
-        self._gpus: dict[int, dict[str, Any]] = {entry["module_id"]: entry for entry in fabric["gpus"]}
+        self._gpus: dict[int, dict[str, Any]] = {
+            entry.get("physical_id", entry["module_id"]): entry for entry in fabric["gpus"]
+        }
         self._mode = mode
         self._waits = restarted
         self._devices = devices

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from orchestrator.agent.fabric.config import FabricConfig, read_fabric_config
+from orchestrator.agent.fabric.members import ListedPartition, PartitionMember, address_from
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.process import ChildHangs, ChildTalksTooMuch, Finished, run
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError
-from orchestrator.core.fabric import ObservedPartition
 
 _READ_SECONDS = 30.0
 """A third of what a controller waits for an observation: a host whose guests begin to run may be slow."""
@@ -43,8 +43,8 @@ class FabricManager(Protocol):
     def version(self) -> str | None:
         """None: it cannot be told."""
 
-    def partitions(self) -> tuple[ObservedPartition, ...]:
-        """As it has them now; nobody's."""
+    def partitions(self) -> tuple[ListedPartition, ...]:
+        """As it has them now."""
 
     def activate(self, partition: int) -> None:
         """:raises Waits:"""
@@ -84,7 +84,7 @@ class Fmpm:
             return None
         return self._known[1]
 
-    def partitions(self) -> tuple[ObservedPartition, ...]:
+    def partitions(self) -> tuple[ListedPartition, ...]:
         finished = self._run(["-l"], _READ_SECONDS)
         try:
             return partitions_from(finished.output)
@@ -168,7 +168,7 @@ def _error_for(finished: Finished, arguments: Sequence[str]) -> VgpuctlError | W
     )
 
 
-def partitions_from(text: str) -> tuple[ObservedPartition, ...]:
+def partitions_from(text: str) -> tuple[ListedPartition, ...]:
     """What ``fmpm -l`` printed.
 
     :raises ValueError: it makes no sense; so do KeyError and TypeError
@@ -179,19 +179,27 @@ def partitions_from(text: str) -> tuple[ObservedPartition, ...]:
     found = tuple(_partition(row) for row in rows)
     if len({one.id for one in found}) != len(found):
         raise ValueError("a partition stands there twice")
-    busy = [module for one in found if one.active for module in one.modules]
+    busy = [member.physical for one in found if one.active for member in one.members]
     if len(set(busy)) != len(busy):
         raise ValueError("partitions that overlap are active")
     return found
 
 
-def _partition(row: dict[str, Any]) -> ObservedPartition:
-    modules = tuple(_number(gpu["physicalId"], 1024) for gpu in row["gpuInfo"])
-    if not modules or len(modules) > _MAX_GPUS or len(set(modules)) != len(modules) or row["numGpus"] != len(modules):
+def _partition(row: dict[str, Any]) -> ListedPartition:
+    members = tuple(_member(gpu) for gpu in row["gpuInfo"])
+    numbers = {member.physical for member in members}
+    if not members or len(members) > _MAX_GPUS or len(numbers) != len(members) or row["numGpus"] != len(members):
         raise ValueError("GPUs of a partition that cannot be so")
-    return ObservedPartition(
-        id=_number(row["partitionId"], _MAX_PARTITIONS), modules=modules, active=bool(_number(row["isActive"], 2))
+    return ListedPartition(
+        id=_number(row["partitionId"], _MAX_PARTITIONS), members=members, active=bool(_number(row["isActive"], 2))
     )
+
+
+def _member(gpu: dict[str, Any]) -> PartitionMember:
+    uuid, address = gpu.get("uuid") or "", gpu.get("pciBusId") or ""
+    if not isinstance(uuid, str) or not isinstance(address, str):
+        raise TypeError("a UUID or PCI address that is no text")
+    return PartitionMember(physical=_number(gpu["physicalId"], 1024), uuid=uuid, address=address_from(address))
 
 
 def _number(value: object, below: int) -> int:

@@ -3,20 +3,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 from orchestrator.agent.fabric.fmpm import FabricManager, Waits
+from orchestrator.agent.fabric.members import BoardGpu, ListedPartition, PartitionMembers, remember, remembered
 from orchestrator.agent.fabric.partitions import PREFIX, wrong_version
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.paths import Paths
 from orchestrator.core.errors import VgpuctlError
-from orchestrator.core.fabric import FabricSnapshot
+from orchestrator.core.fabric import FabricSnapshot, ObservedPartition
 from orchestrator.core.snapshot import GpuSnapshot
 
 
 def observe_fabric(
-    paths: Paths, ledger: Ledger, manager: FabricManager, gpus: Iterable[GpuSnapshot]
+    paths: Paths, ledger: Ledger, manager: FabricManager, gpus: Sequence[GpuSnapshot]
 ) -> FabricSnapshot | None:
     """None: no GPU is on a baseboard (its module id is 0 then, nvml.h), or nothing of a fabric manager is there."""
     if not any(gpu.module_id for gpu in gpus):
@@ -31,6 +31,33 @@ def observe_fabric(
         return FabricSnapshot(version=version, problem="the fabric manager is not ready yet")
     except VgpuctlError as error:
         return FabricSnapshot(version=version, problem=error.message)
-    owners = {number: owner.vm for number, owner in ledger.owned(PREFIX).items()}
-    partitions = tuple(replace(one, owner=owners.get(str(one.id))) for one in found)
-    return FabricSnapshot(version=version, partitions=partitions, problem=wrong_version(paths, version))
+    members = _members(gpus, {})
+    remember(ledger, members, found)
+    members = _members(gpus, remembered(ledger))
+    partitions = tuple(_observed(one, members, ledger) for one in found)
+    unknown = sorted({one.physical for each in found for one in each.members if members.module_of(one) is None})
+    return FabricSnapshot(
+        version=version,
+        partitions=partitions,
+        problem=wrong_version(paths, version) or (_unknown(unknown) if unknown else None),
+    )
+
+
+def _members(gpus: Sequence[GpuSnapshot], known: Mapping[int, int]) -> PartitionMembers:
+    on_board = [gpu for gpu in gpus if gpu.module_id != 0]
+    board = [BoardGpu(address=gpu.address, uuid=gpu.uuid, module=gpu.module_id) for gpu in on_board]
+    return PartitionMembers(board, [gpu.pci_device for gpu in on_board], known)
+
+
+def _observed(partition: ListedPartition, members: PartitionMembers, ledger: Ledger) -> ObservedPartition:
+    """With those of its members that are known."""
+    owner = ledger.owner(f"{PREFIX}{partition.id}")
+    modules = tuple(module for one in partition.members if (module := members.module_of(one)) is not None)
+    return ObservedPartition(
+        id=partition.id, modules=modules, active=partition.active, owner=None if owner is None else owner.vm
+    )
+
+
+def _unknown(numbers: Sequence[int]) -> str:
+    named = ", ".join(str(number) for number in numbers)
+    return f"the fabric manager does not tell which GPUs its members {named} are: give them back to the NVIDIA driver"

@@ -13,10 +13,11 @@ from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.attachments.gpu_record import GpuRecord, gpu_key
 from orchestrator.agent.attachments.kind import Handlers
 from orchestrator.agent.fabric.fmpm import FabricManager, Waits
+from orchestrator.agent.fabric.members import BoardGpu, ListedPartition, PartitionMembers, remembered
 from orchestrator.agent.paths import Paths
-from orchestrator.agent.sysfs import binding, open_files, reading
+from orchestrator.agent.sysfs import binding, open_files, pci, reading
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError
-from orchestrator.core.fabric import FabricPlace, ObservedPartition
+from orchestrator.core.fabric import FabricPlace
 from orchestrator.core.fabric_actions import ActivateFabricPartition, DeactivateFabricPartition
 from orchestrator.core.host_actions import ActionResult
 
@@ -46,7 +47,8 @@ class FabricPartitions:
         return {ActivateFabricPartition: self.activate, DeactivateFabricPartition: self.deactivate}
 
     def activate(self, action: ActivateFabricPartition) -> ActionResult:
-        """:raises Conflict: ``fabric.members_differ``, ``fabric.foreign``, ``fabric.in_use``, ``fabric.forgotten``
+        """:raises Conflict: ``fabric.members_differ``, ``fabric.foreign``, ``fabric.in_use``, ``fabric.forgotten``,
+            ``fabric.members_unknown``
         :raises Fatal: ``fabric.version``, ``fabric.partition_differs``, ``fabric.refused``, ``fabric.not_shared``,
             ``fabric.no_tool``, ``fabric.answer_invalid``
         :raises Retryable: ``fabric.down``; :raises Unknown: ``fabric.hung``"""
@@ -158,15 +160,24 @@ class FabricPartitions:
         detail = json.dumps({"gpus": action.gpus, "active": active})
         self._ledger.claim(f"{PREFIX}{action.partition}", action.vm, detail=detail, until_reboot=True)
 
-    def _listed(self) -> tuple[ObservedPartition, ...]:
+    def _listed(self) -> tuple[ListedPartition, ...]:
         try:
             return self._manager.partitions()
         except Waits as error:
             raise Retryable("fabric.down", "the fabric manager is not ready yet", details=str(error)) from error
 
-    def _read(self, action: ActivateFabricPartition) -> ObservedPartition:
+    def _read(self, action: ActivateFabricPartition) -> ListedPartition:
+        members = self._members(action)
         for one in self._listed():
-            if one.id == action.partition and set(one.modules) == set(action.modules):
+            modules = {members.module_of(member) for member in one.members}
+            if one.id == action.partition and any(members.is_unknown(member) for member in one.members):
+                raise Conflict(
+                    "fabric.members_unknown",
+                    f"nothing tells which GPUs are in fabric partition {one.id}",
+                    hint="stop the VMs with whole GPUs there: the fabric manager names a GPU while the NVIDIA driver "
+                    "has it",
+                )
+            if one.id == action.partition and modules == set(action.modules):
                 return one
         raise Fatal(
             "fabric.partition_differs",
@@ -174,6 +185,16 @@ class FabricPartitions:
             hint="did somebody change the fabric manager's partitions? delete the VM and create it again",
             details=f"modules {', '.join(str(one) for one in action.modules)}",
         )
+
+    def _members(self, action: ActivateFabricPartition) -> PartitionMembers:
+        owners = {gpu: self._ledger.owner(gpu_key(gpu)) for gpu in action.gpus}
+        said = {gpu: GpuRecord.from_text(owner.detail).said for gpu, owner in owners.items() if owner is not None}
+        gpus = [
+            BoardGpu(address=gpu, uuid=one.uuid or "", module=one.module_id) for gpu, one in said.items() if one
+        ]  # fmt: skip
+        identities = [pci.identity(str(self._paths.pci(gpu))) for gpu in action.gpus]
+        devices = ["0" if one is None else one.device for one in identities]
+        return PartitionMembers(gpus, devices, remembered(self._ledger))
 
     def _is_active(self, partition: int) -> bool:
         return any(one.id == partition and one.active for one in self._listed())

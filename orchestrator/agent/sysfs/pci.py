@@ -109,14 +109,20 @@ def iommu_shared_with(paths: Paths, address: str, vfs: Iterable[str]) -> tuple[s
     """Members of its IOMMU group that are not the GPU's own, its virtual functions ``vfs`` included; None: it is in no
     group.
 
-    Bridges do not count: VFIO leaves them with the host (linux drivers/vfio/vfio_iommu_type1.c, pcieport).
+    Bridges do not count, nor what no driver has (host bridges, AMD's functions of class 1300): VFIO leaves them with
+    the host (linux drivers/iommu/iommu.c, iommu_group_claim_dma_owner: only a driver that uses DMA stands against it).
     """
     group = f"{_directory(paths, address)}/iommu_group"
     if reading.link_name(group) is None:
         return None
     members = reading.names(f"{group}/devices")
     own = {*_own_of(paths, address, members), *vfs}
-    return tuple(name for name in members if name not in own and not _is_bridge(paths, name))
+    return tuple(name for name in members if name not in own and _is_used(paths, name))
+
+
+def _is_used(paths: Paths, address: str) -> bool:
+    directory = _directory(paths, address)
+    return reading.link_name(f"{directory}/driver") is not None and not _is_bridge(paths, address)
 
 
 def _is_bridge(paths: Paths, address: str) -> bool:

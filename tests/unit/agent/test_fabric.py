@@ -24,7 +24,7 @@ from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, Vgpuct
 from orchestrator.core.fabric import FabricPlace, FabricSnapshot
 from orchestrator.core.fabric_actions import ActivateFabricPartition, DeactivateFabricPartition
 from orchestrator.core.host_actions import ActionResult, BindVfio, HostAction, RestoreDriver
-from tests.fakes.fabric_host import GPUS, MODULES, FabricHost
+from tests.fakes.fabric_host import GPUS, MODULES, FabricHost, fabric_of
 from tests.fakes.fake_mig import FakeMig
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
@@ -37,11 +37,12 @@ class FakeDriver:
 
     def __init__(self, host: FakeSysfs) -> None:
         self.host = host
+        self.uuids = {gpu["pci"]: gpu["uuid"] for gpu in fabric_of()["gpus"]}
 
     def read(self) -> NvmlReading:
         said = {
             gpu: NvmlGpu(
-                uuid=f"GPU-{module}", serial=None, name="NVIDIA H100 80GB HBM3", memory_mib=81559, mig_enabled=False,
+                uuid=self.uuids[gpu], serial=None, name="NVIDIA H100 80GB HBM3", memory_mib=81559, mig_enabled=False,
                 mig_pending=False, instances=(), heterogeneous=None, module_id=module, types=(), problems=(),
             )
             for gpu, module in zip(GPUS, MODULES, strict=True)
@@ -55,11 +56,11 @@ class FakeDriver:
 
 
 class Bench:
-    def __init__(self, root: Path, socket: Path) -> None:
+    def __init__(self, root: Path, socket: Path, device: str = "2330") -> None:
         self.host = FakeSysfs(root)
         self.host.add_drivers("nvidia", "vfio-pci")
         for gpu in GPUS:
-            self.host.add_function(gpu, device="2330")
+            self.host.add_function(gpu, device=device)
             self.host.bind(gpu, "nvidia")
         self.driver = FakeDriver(self.host)
         self.fabric = FabricHost(self.host.paths, socket)

@@ -171,9 +171,12 @@ def test_a_gpu_that_somebody_else_gave_to_vfio_is_shown_and_left_alone(bench: Be
 
 
 @pytest.mark.fault("F26")
-def test_a_group_with_other_members_is_refused_naming_them_and_bridges_do_not_count(bench: Bench) -> None:
+def test_a_group_with_other_members_is_refused_naming_them_and_bridges_and_what_has_no_driver_do_not_count(
+    bench: Bench,
+) -> None:
     bench.host.add_function("0000:00:05.0", device="000c", pci_class="0x060400", vendor="0x1b36")
-    bench.host.join_groups(T4, "0000:00:05.0")
+    bench.host.add_function("0000:00:06.0", device="14b5", pci_class="0x130000", vendor="0x1022")  # of no driver
+    bench.host.join_groups(T4, "0000:00:05.0", "0000:00:06.0")
     bench.do(take())
     bench.do(give_back())
     bench.host.join_groups(T4, L40S)

@@ -12,6 +12,7 @@ import pytest
 from orchestrator.core.advice.alike import OneOfEach
 from orchestrator.core.advice.remedies import remedies
 from orchestrator.core.placement.engine import PlacementEngine
+from orchestrator.core.placement.nodes import node_of
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.preemption import place_preempting, plan_preemption
 from orchestrator.core.placement.views import HostView, Placement, Refusal, Request
@@ -187,3 +188,19 @@ def test_whoever_has_huge_pages_gives_them_to_a_vm_of_higher_priority() -> None:
 def test_a_place_near_one_node_is_on_it() -> None:
     assert isinstance(place(near("v", 8192), [two_nodes()]), Placement)
     assert isinstance(place(near("v", 8193), [two_nodes()]), Refusal)
+
+
+@pytest.mark.parametrize(
+    ("shared", "free", "node"),
+    [
+        (((0, 64), (1, 0)), (), 0),  # node 1 is memory alone
+        (((0, 0), (1, 16)), ((0, 0), (1, 4)), None),  # all CPUs of node 0 are kept for VMs, and taken
+        (((0, 16),), ((0, 8), (1, 0)), 0),
+    ],
+)
+def test_a_gpu_that_tells_no_node_is_near_the_only_one_with_cpus(
+    shared: tuple[tuple[int, int], ...], free: tuple[tuple[int, int], ...], node: int | None
+) -> None:
+    seen = replace(two_nodes(), numa_shared=shared, numa_free_vcpus=free)
+    seen = replace(seen, gpus=tuple(replace(gpu, numa=None) for gpu in seen.gpus))
+    assert {node_of(gpu) for gpu in PlacementEngine([seen]).fleet.gpus} == {node}
