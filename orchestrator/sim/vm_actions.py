@@ -190,7 +190,7 @@ def start(machine: SimulatedMachine, action: StartDomain) -> ActionResult:
     _check_cpus(machine, domain)
     _check_pages(machine, domain)
     domain.running, domain.started_at = True, machine.now
-    domain.address = _free_address(machine)
+    domain.address = domain.address or _free_address(machine)
     kernel.opened |= set(domain.devices)
     machine.nvram |= {action.vm} if domain.uefi else set()
     printed = f"{machine.consoles.get(action.vm, '')}{domain.name} boots\r\n{domain.name} login: \r\n"
@@ -219,11 +219,12 @@ def _check_pages(machine: SimulatedMachine, domain: Domain) -> None:
 
 
 def _free_address(machine: SimulatedMachine) -> str:
-    """The lowest that no running domain has, as a DHCP server gives them out.
+    """The lowest that no domain has, as a DHCP server gives them out that keeps each lease: one that is stopped comes
+    back with its own.
 
     Each machine has addresses of its own, which real hosts have not: nobody shall take two VMs for one.
     """
-    taken = {domain.address for domain in machine.domains.values() if domain.running}
+    taken = {domain.address for domain in machine.domains.values()}
     block = machine.index % _BLOCKS
     numbers = (block * _BLOCK + n for n in range(_FIRST, 1 << 16))
     return next(address for n in numbers if (address := str(_ADDRESSES[n % _ADDRESSES.num_addresses])) not in taken)
