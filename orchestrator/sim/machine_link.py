@@ -81,7 +81,7 @@ class MachineLink(ABC):
 
     def open_console(self, host: Host, vm: str) -> ByteStream:
         """A guest that sends back what it gets."""
-        return Echo(f"console of {vm} on {host.name}\r\n".encode())
+        return Echo(f"console of {vm}\r\n".encode())
 
     def console_log(self, host: Host, vm: str, most: int) -> bytes:
         """What its domain printed at every start."""
