@@ -201,7 +201,8 @@ class Networks:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def add(self, name: str, subnet: str | None, tenant: str | None = None) -> Network:
+    def add(self, name: str, subnet: str | None, tenant: str | None = None, *, operator: bool = True) -> Network:
+        del operator
         check_name(name, what="network")
         key = name if tenant is None else own_name(tenant, name)
         self._world.networks[key] = Network(name=key, subnet=subnet or "10.88.0.0/24", shared=tenant is None)

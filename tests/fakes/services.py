@@ -130,7 +130,8 @@ class Vms:
         self._world.vms[tenant, new] = named
         return Started(operation=operation, name=new)
 
-    def plan(self, request: CreateVm) -> DryRun:
+    def plan(self, request: CreateVm, *, coarse: bool = False) -> DryRun:
+        del coarse
         spec = self._spec(request)
         actions = (
             WriteSeed(vm="vm", seed="vm.iso", iso_base64="A" * 500),

@@ -114,7 +114,7 @@ class TenantService:
                 raise Conflict(
                     "member.too_many",
                     f"{MAX_MEMBERS} members are as many as there can be",
-                    hint="'vgpuctl member remove' takes one away; a group of an identity provider is one member",
+                    hint="'vgpuctl tenant remove-member' takes one away; a group of an identity provider is one member",
                 )
             tx.tenants.put_member(member)
             self._note(tx, f"add_member {member.role}", f"{member.tenant}/{member.subject}")
