@@ -60,7 +60,7 @@ def tables_of(gpu: GpuSnapshot) -> GpuTables:
     seen = _Seen(
         gpu.model, gpu.memory_mib, gpu.pci_device, gpu.pci_subsystem_device, gpu.types,
         gpu.framework not in {"none", "passthrough"}, gpu.mig_enabled is True,
-        gpu.backs_vgpus_with_mig, gpu.heterogeneous, gpu.mig_profiles,
+        gpu.backs_vgpus_with_mig, gpu.heterogeneous, gpu.mig_profiles, gpu.sriov_enabled_vfs,
     )  # fmt: skip
     known = shipped()
     kept = _KEPT.get((known, seen))
@@ -88,6 +88,7 @@ class _Seen:
     switches_mig: bool
     heterogeneous: bool | None
     mig_profiles: tuple[str, ...]
+    functions: int
 
 
 def _tables(known: Catalogue, seen: _Seen) -> GpuTables:
@@ -95,6 +96,7 @@ def _tables(known: Catalogue, seen: _Seen) -> GpuTables:
     rows = type_rows(known, model) if model is not None else []
     types = _types(seen.types, rows)
     types = [_among_others(row) for row in types] if seen.heterogeneous else types
+    types = [replace(row, functions=seen.functions) for row in types]
     mig = mig_rows(known, model, seen.memory_mib, seen.mig_profiles) if model is not None else []
 
     def cut(kinds: frozenset[str]) -> Geometry:

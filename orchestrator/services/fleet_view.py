@@ -136,10 +136,6 @@ def gpu_view(
     if reason is None and foreign:
         cut = next(iter(cuts))
         occupied += _placed(geometry, str(cut), occupied, [one for _, one in foreign])
-    shapes = None if cut is None else geometry.cut(cut)
-    is_full = shapes is not None and sum(one.size for one in occupied) >= shapes.slots
-    if reason is None and not is_full and _functions_taken(gpu, claims, len(foreign)):
-        reason = "every virtual function is taken"
     return GpuView(
         gpu_id=gpu.address,
         geometry=geometry,
@@ -161,12 +157,6 @@ def _not_whole(gpu: GpuSnapshot) -> str | None:
     if gpu.iommu_shared_with:
         return f"its IOMMU group has {', '.join(gpu.iommu_shared_with)} in it as well"
     return "it is in MIG mode" if gpu.mig_enabled else None
-
-
-def _functions_taken(gpu: GpuSnapshot, claims: Iterable[Claim], foreign: int) -> bool:
-    """A GPU may have fewer functions than it has places for vGPUs."""
-    ours = sum(one.gpu == gpu.address and one.function is not None for claim in claims for one in claim.devices)
-    return ours + foreign >= gpu.sriov_enabled_vfs > 0
 
 
 def _occupied(claim: Claim, vm: Vm, gpu: str) -> Iterator[Occupied]:

@@ -32,6 +32,8 @@ class TypeRow:
     gi_profile: str | None = None
     """MIG-backed: the GPU-instance profile it needs; None: time-sliced."""
     max_per_gi: int | None = None
+    functions: int = 0
+    """SR-IOV functions that the GPU's time-sliced vGPUs share, one each; 0: they need none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +90,8 @@ def _equal_cuts(rows: tuple[TypeRow, ...], options: _Found) -> list[Cut]:
     most: dict[int, int] = {}
     for row in rows:
         if row.gi_profile is None and row.max_per_gpu:
-            most[row.framebuffer_mib] = min(row.max_per_gpu, most.get(row.framebuffer_mib, row.max_per_gpu))
+            count = min(row.max_per_gpu, row.functions or row.max_per_gpu)
+            most[row.framebuffer_mib] = min(count, most.get(row.framebuffer_mib, count))
     cuts = {size: EqualSizeCut(size, count) for size, count in sorted(most.items())}
     for row in rows:
         if row.gi_profile is None and row.max_per_gpu:
@@ -100,13 +103,14 @@ def _equal_cuts(rows: tuple[TypeRow, ...], options: _Found) -> list[Cut]:
 def _mixed_cut(rows: tuple[TypeRow, ...], options: _Found, kind: CutKind) -> list[Cut]:
     places: dict[str, Places] = {}
     region = 0
+    functions = max((row.functions for row in rows), default=0)
     for row in rows:
         if row.placement_ids and row.placement_size and row.placement_region:
             region = max(region, row.placement_region)
             shape = f"{row.placement_size}@{','.join(map(str, row.placement_ids))}"
-            places[shape] = intervals(row.placement_ids, row.placement_size)
+            places[shape] = intervals(row.placement_ids, row.placement_size, {"function": 1 if functions else 0})
             options.setdefault(row.name, []).append((MIXED, shape))
-    return [MaskCut(MIXED, kind, region, 1024, places)] if places else []
+    return [MaskCut(MIXED, kind, region, 1024, places, {"function": functions})] if places else []
 
 
 def _mig_cut(memory_mib: int, mig: tuple[MigRow, ...], types: tuple[TypeRow, ...], options: _Found) -> Cut:
