@@ -51,4 +51,5 @@ class GpuRecord:
 def _said(read: dict[str, Any]) -> NvmlGpu:
     types = tuple(HostVgpuType(**one) for one in read.pop("types"))
     none: dict[str, Any] = {"instances": (), "scheduler": None, "licences": ()}
-    return NvmlGpu(**{**read, **none, "types": types, "problems": tuple(read["problems"])})
+    lists = {name: tuple(read.get(name, ())) for name in ("problems", "mig_profiles")}
+    return NvmlGpu(**{**read, **none, **lists, "types": types})

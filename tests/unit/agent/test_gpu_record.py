@@ -17,7 +17,7 @@ SAID = NvmlGpu(
     instances=(FoundInstance(id=1, profile="1g.10gb", start=0, size=1, compute=(0,)),), heterogeneous=False,
     module_id=7, types=(HostVgpuType(name="H100-4C", type_id=1, framebuffer_mib=4096, max_instances=20),),
     problems=("warm",), scheduler=SchedulerState(policy="best_effort", time_slice_us=None),
-    licences=(VgpuLicence(vm="a", state="licensed"),),
+    licences=(VgpuLicence(vm="a", state="licensed"),), mig_profiles=("1g.10gb",),
 )  # fmt: skip
 
 
