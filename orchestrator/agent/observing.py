@@ -94,7 +94,7 @@ class Observer:
             storage_total_bytes=disk.total,
             iommu=about.iommu,
             gpus=gpus,
-            domains=problems.read(self.domains.snapshots, ()),
+            domains=problems.read(lambda: self.domains.snapshots(problems.found.append), ()),
             volumes=self.storage.volumes(),
             seeds=self.storage.seeds(),
             data=self.storage.data.snapshots(),

@@ -12,6 +12,8 @@ from orchestrator.core.units import GIB, show_size
 ReadinessState = Literal["ok", "missing", "advice"]
 """``missing``: without it nothing, or no vGPU, works. ``advice``: it works, and will not always."""
 
+ARCHITECTURE: Final = "x86_64"
+"""Of every definition of a VM."""
 MIN_PYTHON: Final = (3, 10)
 MIN_LIBVIRT: Final = (8, 0)
 """Ubuntu 22.04's, and the floor of OpenStack's Nova."""
@@ -41,6 +43,8 @@ class HostReadinessFacts:
     os: str
     os_id: str
     kernel: str
+    architecture: str
+    """As ``uname -m`` tells it."""
     command_line: str
     amd: bool
     iommu_groups: int
@@ -89,6 +93,10 @@ def requirements(facts: HostReadinessFacts) -> tuple[Requirement, ...]:
 
 def _all(facts: HostReadinessFacts) -> Iterator[Requirement]:
     yield _of("systemd", facts.systemd, "runs the host", "does not run the host", "use a host that systemd runs")
+    yield _of(
+        "architecture", facts.architecture == ARCHITECTURE, facts.architecture, facts.architecture or "unknown",
+        f"use a host with processors of {ARCHITECTURE}: no other runs VMs",
+    )  # fmt: skip
     yield _python(facts)
     yield _of(
         "KVM", facts.kvm, "/dev/kvm", "no /dev/kvm",
@@ -172,6 +180,20 @@ def _floor(name: str, version: str | None, floor: tuple[int, int]) -> Requiremen
 
 def _gpus(facts: HostReadinessFacts) -> Requirement:
     named = ", ".join(gpu.address for gpu in facts.gpus)
+    passed = ", ".join(gpu.address for gpu in facts.gpus if gpu.driver == "vfio-pci")
+    if passed and "vfio-pci.ids=" in facts.command_line:
+        return _of(
+            "GPUs", False, named, f"vfio-pci has {passed} since boot",
+            "take vfio-pci.ids= out of the kernel's arguments and reboot: a GPU goes to vfio-pci when its VM starts",
+            state="advice",
+        )  # fmt: skip
+    if passed:
+        return _of(
+            "GPUs", False, named, f"vfio-pci has {passed}",
+            "unless VMs have them: take what binds them to vfio-pci out of /etc/modprobe.d, the initramfs and "
+            "driverctl, and reboot; a GPU goes to vfio-pci when its VM starts",
+            state="advice",
+        )  # fmt: skip
     return _of(
         "GPUs", bool(facts.gpus), named, "no NVIDIA GPU is on the PCI bus",
         "look at the firmware's settings (above 4G decoding, SR-IOV) and at lspci -d 10de:",

@@ -11,7 +11,7 @@ from orchestrator.core.adoption import devices_of, find_domain, places_of
 from orchestrator.core.claim import Claim, HostCapacity
 from orchestrator.core.device import Device
 from orchestrator.core.domain import MadeAs
-from orchestrator.core.errors import Conflict, NoCapacity
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
 from orchestrator.core.host import Host
 from orchestrator.core.host_facts import facts_of
 from orchestrator.core.names import check_name
@@ -101,7 +101,7 @@ class AdoptionService:
         with self.store.begin() as tx:
             host, snapshot = self._observed(tx, request.host)
             domain = find_domain(snapshot, request.domain)
-            name = request.name if request.name is not None else check_name(domain.name, what="vm")
+            name = request.name if request.name is not None else _name_of(domain)
             there = tx.vms.find_id(domain.uuid)
             if there is not None and (there.spec.tenant, there.spec.name, there.host) == (
                 request.tenant, name, request.host,
@@ -232,6 +232,14 @@ class AdoptionService:
             else:
                 tx.volumes.attach(known, vm.id, vm.host, capacity)
                 tx.volumes.made(known.id)
+
+
+def _name_of(domain: DomainSnapshot) -> str:
+    """:raises InvalidInput: ``vm.name_invalid``"""
+    try:
+        return check_name(domain.name, what="vm")
+    except InvalidInput as error:
+        raise InvalidInput(error.code, error.message, hint="give the VM another one with --name") from error
 
 
 def check_instances(tx: Transaction, vm: Vm, claim: Claim) -> None:

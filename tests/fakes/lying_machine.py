@@ -31,6 +31,7 @@ PLAUSIBLE: Mapping[str, Any] = {
     "changed": False, "rc": 0, "stdout": "1", "stdout_lines": ["1"], "stat": {"exists": True, "isdir": False},
     "matched": 1, "results": [], "state": "file",
     "host": {
+        "architecture": "x86_64",
         "systemd": True, "python": {"version": [3, 11], "libvirt": True}, "libvirt_listens": True, "family": "debian",
         "site": None, "nvidia": [], "volumes": [], "packages": [], "program_sha256": None,
     },

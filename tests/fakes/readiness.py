@@ -9,7 +9,7 @@ from orchestrator.core.host_readiness import HostGpuFact, HostReadinessFacts
 from orchestrator.core.units import GIB
 
 READY: Final = HostReadinessFacts(
-    os="Debian GNU/Linux 13 (trixie)", os_id="debian", kernel="6.12.48+deb13-amd64",
+    os="Debian GNU/Linux 13 (trixie)", os_id="debian", kernel="6.12.48+deb13-amd64", architecture="x86_64",
     command_line="BOOT_IMAGE=/vmlinuz root=/dev/sda1 intel_iommu=on iommu=pt", amd=False, iommu_groups=40,
     modules=("kvm", "nvidia", "nvidia_vgpu_vfio", "vfio_iommu_type1", "vfio_pci"), kvm=True, systemd=True,
     libvirt_listens=True, libvirt="11.3.0", qemu="10.0.2", python=(3, 13), python_libvirt=True, driver="580.65.05",

@@ -343,3 +343,14 @@ def test_an_adopted_vm_is_called_otherwise_and_its_domain_is_not(plane: ControlP
     done(plane, plane.services.vms.rename("default", "byhand", "train").operation)
     assert machine.domains == before
     assert vm_of(plane, "train").domain_name == "byhand"
+
+
+def test_a_domains_name_that_no_vm_may_have_is_answered_with_the_option_for_another(plane: ControlPlane) -> None:
+    machine = plane.machine(T4_HOST)
+    machine.mdevs[MDEV_UUID] = (machine.gpus[0].address, "GRID T4-2Q", None)
+    foreign_domain(machine, domain_xml(MDEV_SOURCE, name="Win 11 (vGPU)"))
+    wanted = replace(WANTED, domain="Win 11 (vGPU)")
+    with pytest.raises(InvalidInput) as refused:
+        adopt(plane, wanted)
+    assert (refused.value.code, "--name" in str(refused.value.hint)) == ("vm.name_invalid", True)
+    assert adopt(plane, replace(wanted, name="win-11")).state == "done"

@@ -20,6 +20,7 @@ from tests.playbooks.local_runs import ROLE, ROOT, run_local
 SITE = "11111111-2222-3333-4444-555555555555"
 KEY = "ssh-ed25519 AAAAC3Nza controller"
 GOOD = {
+    "architecture": "x86_64",
     "family": "debian",
     "python": {"version": [3, 11], "libvirt": True},
     "systemd": True,
@@ -35,6 +36,7 @@ FINDINGS: dict[str, tuple[dict[str, object], dict[str, object], str | None]] = {
     "taken-over": ({"site": "other"}, {"vgpuctl_agent_take_over": True}, None),
     "gone-gpu-at-upgrade": ({"site": SITE}, {"vgpuctl_agent_gpus": ["0000:ff:00.0"]}, None),
     "other-site": ({"site": "other"}, {}, "host.other_site"),
+    "another-architecture": ({"architecture": "aarch64"}, {}, "host.unsupported"),
     "no-systemd": ({"systemd": False}, {}, "host.unsupported"),
     "old-python": ({"python": {"version": [3, 9], "libvirt": True}}, {}, "host.unsupported"),
     "no-python": ({"python": {"version": [], "libvirt": False}}, {}, "host.unsupported"),

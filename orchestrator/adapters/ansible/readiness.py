@@ -34,6 +34,7 @@ class _Readiness(_Answer):
     os: Text
     os_id: Text
     kernel: Text
+    architecture: Text
     command_line: Text
     amd: bool
     iommu_groups: int

@@ -140,7 +140,12 @@ class WholeGpus:
     def _written_down(self, action: BindVfio) -> GpuRecord:
         gpu = action.gpu
         if binding.is_passed_through(self._paths, gpu):
-            raise Conflict("gpu.foreign", f"vfio-pci has GPU {gpu}, and we did not give it there", hint="see doctor")
+            raise Conflict(
+                "gpu.foreign",
+                f"vfio-pci has GPU {gpu}, and we did not give it there",
+                hint="since boot? take vfio-pci.ids= (or /etc/modprobe.d, driverctl) away and reboot the host: a GPU "
+                "goes to vfio-pci when its VM starts",
+            )
         self._check_passable(gpu)
         own = (gpu, *(one for one in pci.own_functions(self._paths, gpu) if one != gpu))
         record = GpuRecord(

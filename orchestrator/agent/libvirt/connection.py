@@ -55,6 +55,10 @@ _RETRYABLE = frozenset(
     }
 )
 _ABSENT = (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_NO_NETWORK, libvirt.VIR_ERR_NO_NWFILTER)
+_OF_ONE_DOMAIN = (
+    libvirt.VIR_ERR_INTERNAL_ERROR, libvirt.VIR_ERR_XML_ERROR, libvirt.VIR_ERR_CONFIG_UNSUPPORTED,
+    libvirt.VIR_ERR_OPERATION_FAILED,
+)  # fmt: skip
 _CONNECTION_LOST = frozenset({libvirt.VIR_FROM_RPC, libvirt.VIR_FROM_REMOTE, libvirt.VIR_FROM_STREAMS})
 
 
@@ -174,3 +178,10 @@ def _dotted(number: int) -> str:
 def is_absent(error: Any) -> bool:
     """Whether libvirt says that there is no such domain, network or filter."""
     return error.get_error_code() in _ABSENT
+
+
+def is_of_one_domain(error: Exception) -> bool:
+    """Whether it tells of one domain's definition and not of libvirt or the connection to it."""
+    if not isinstance(error, libvirt.libvirtError):
+        return True
+    return error.get_error_code() in _OF_ONE_DOMAIN and error.get_error_domain() not in _CONNECTION_LOST

@@ -31,7 +31,8 @@ class DomainText:
     uuid: str
     name: str
     devices: tuple[str, ...]
-    """UUIDs and PCI addresses of its hostdevs, in the order of the XML."""
+    """UUIDs and PCI addresses of the host's devices that it has, in the order of the XML: hostdevs, interfaces and NVMe
+    disks that are PCI functions."""
     interfaces: tuple[str, ...]
     """Names on the host of its network interfaces; a domain that does not run has none."""
     vcpus: int | None = None
@@ -54,12 +55,7 @@ def read_domain_xml(xml: str) -> DomainText:
         raise InvalidInput("vm.xml_invalid", "the VM's definition is not XML", details=str(error)) from error
     if root.tag != "domain":
         raise InvalidInput("vm.xml_invalid", "the VM's definition is not a libvirt domain")
-    devices = [
-        _device(address)
-        for hostdev in root.findall("./devices/hostdev")
-        if hostdev.get("type") not in OTHER_BUSES
-        for address in hostdev.findall("./source/address")
-    ]
+    devices = [_device(address) for address in _device_addresses(root)]
     return DomainText(
         uuid=(root.findtext("uuid") or "").strip().lower(),
         name=(root.findtext("name") or "").strip(),
@@ -72,6 +68,18 @@ def read_domain_xml(xml: str) -> DomainText:
         memory_words=_memory(root),
         plugs=tuple(_plugs(root)),
     )
+
+
+def _device_addresses(root: ElementTree.Element) -> Iterator[ElementTree.Element]:
+    """A function that libvirt took out of a network's pool stands in a running domain's as in one that names it."""
+    for device in root.findall("./devices/*"):
+        kind = device.get("type")
+        if device.tag == "hostdev" and kind not in OTHER_BUSES:
+            yield from device.findall("./source/address")
+        elif device.tag == "interface":
+            yield from device.findall("./source/address[@type='pci']")
+        elif device.tag == "disk" and kind == "nvme":
+            yield from device.findall("./source/address")
 
 
 def _plugs(root: ElementTree.Element) -> Iterator[Plug]:
@@ -106,6 +114,8 @@ def _memory(root: ElementTree.Element) -> str:
     size = _number_of("" if page is None else page.get("size", ""))
     pages = "" if huge is None or size else "huge pages"
     mode, nodes = ("any", "") if where is None else (where.get("mode", "strict"), where.get("nodeset", ""))
+    if where is not None and where.get("placement") == "auto":
+        return f"{pages}, {mode}, placed by numad".removeprefix(", ")
     return pages or memory_words(size, mode, nodes)
 
 

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import libvirt
 
 from orchestrator.agent.ledger import Ledger
-from orchestrator.agent.libvirt.connection import Libvirt, is_absent
+from orchestrator.agent.libvirt.connection import Libvirt, is_absent, is_of_one_domain
 from orchestrator.agent.libvirt.domain_devices import read_domain_xml
 from orchestrator.agent.libvirt.domain_parts import parts_of
 from orchestrator.agent.libvirt.learned import LEARNED, learned_of
 from orchestrator.agent.pinned_cpus import PinnedCpus
 from orchestrator.agent.timing import Timing
-from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable, Unknown
+from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound, Retryable, Unknown
 from orchestrator.core.host_actions import ActionResult
 from orchestrator.core.snapshot import DomainSnapshot, DomainState
 
@@ -247,11 +248,19 @@ class Domains:
     def is_active(self, vm: str) -> bool:
         return self._libvirt.call(lambda connection: _is_active(connection, vm))
 
-    def snapshots(self) -> tuple[DomainSnapshot, ...]:
-        """All domains of the host, in the order of their names."""
-        found = self._libvirt.call(
-            lambda connection: [self._snapshot(domain) for domain in connection.listAllDomains()]
-        )
+    def snapshots(self, problem: Callable[[str], None]) -> tuple[DomainSnapshot, ...]:
+        """All domains of the host, in the order of their names. ``problem`` is told of each that cannot be read."""
+
+        def read(domain: Any) -> DomainSnapshot | None:
+            try:
+                return self._snapshot(domain)
+            except (InvalidInput, ValueError, libvirt.libvirtError) as error:
+                if not is_of_one_domain(error):
+                    raise
+                problem(f"domain {domain.name()} cannot be read: {error}")
+            return self._unread(domain)
+
+        found = self._libvirt.call(lambda connection: [read(domain) for domain in connection.listAllDomains()])
         return tuple(sorted((one for one in found if one is not None), key=lambda one: one.name))
 
     def find(self, uuid: str) -> DomainSnapshot | None:
@@ -263,25 +272,22 @@ class Domains:
 
         return self._libvirt.call(find)
 
+    def _unread(self, domain: Any) -> DomainSnapshot:
+        """That it is there; its devices are not known."""
+        uuid = domain.UUIDString().lower()
+        owner = self._ledger.owner(domain_key(uuid))
+        vm = None if owner is None else owner.vm
+        return DomainSnapshot(uuid=uuid, name=domain.name(), state=_state(domain), owner=vm, devices=())
+
     def _snapshot(self, domain: Any) -> DomainSnapshot | None:
         try:
-            uuid = domain.UUIDString().lower()
-            owner = self._ledger.owner(domain_key(uuid))
-            text = read_domain_xml(domain.XMLDesc())
-            return DomainSnapshot(
-                uuid=uuid,
-                name=domain.name(),
-                state=_state(domain),
-                owner=None if owner is None else owner.vm,
-                devices=text.devices,
-                addresses=self._addresses(domain, text.interfaces),
-                vcpus=text.vcpus,
-                memory_mib=text.memory_mib,
-                disk_bytes=_disk_bytes(domain, text.disks) if owner is None else None,
-                affinity=text.affinity,
-                memory_words=text.memory_words,
+            text, bare = read_domain_xml(domain.XMLDesc()), self._unread(domain)
+            return replace(
+                bare, devices=text.devices, addresses=self._addresses(domain, text.interfaces), vcpus=text.vcpus,
+                memory_mib=text.memory_mib, affinity=text.affinity, memory_words=text.memory_words,
+                disk_bytes=_disk_bytes(domain, text.disks) if bare.owner is None else None,
                 cut_off=tuple(one.network for one in text.plugs if not self._is_plugged(one.interface)),
-            )
+            )  # fmt: skip
         except libvirt.libvirtError as error:
             if is_absent(error):
                 return None  # undefined since the list was made

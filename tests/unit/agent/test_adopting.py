@@ -3,11 +3,11 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.agent.libvirt.domain_devices import read_domain_xml
+from orchestrator.agent.libvirt.domain_devices import DomainText, read_domain_xml
 from orchestrator.agent.libvirt.domains import domain_key
 from orchestrator.core.action_names import ACTIONS
 from orchestrator.core.device import Device
-from orchestrator.core.errors import Conflict, Denied, NotFound
+from orchestrator.core.errors import Conflict, Denied, InvalidInput, NotFound
 from orchestrator.core.host_actions import (
     AdoptDomain,
     CreateMdev,
@@ -61,9 +61,40 @@ def test_a_typed_virtual_function_becomes_ours_with_the_type_it_has(bench: Bench
 def test_the_snapshot_tells_a_foreign_domains_size(bench: Bench) -> None:
     bench.host.make_mdev(T4, "nvidia-231", MDEV)
     bench.define(MDEV_SOURCE)
-    seen = next(one for one in bench.domains.snapshots() if one.uuid == bench.vm)
+    seen = next(one for one in bench.domains.snapshots(print) if one.uuid == bench.vm)
     assert (seen.vcpus, seen.memory_mib, seen.disk_bytes) == (3, 64, 0)
     assert (seen.owner, seen.devices) == (None, (MDEV,))
+
+
+def test_a_domain_that_cannot_be_read_loses_itself_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.define(MDEV_SOURCE)
+    other = "test"  # which libvirt's test driver has by itself
+    problems: list[str] = []
+
+    def refuse(xml: str) -> DomainText:
+        if f"<name>{other}</name>" in xml:
+            raise InvalidInput("vm.xml_invalid", "the VM's definition is not XML")
+        return read_domain_xml(xml)
+
+    monkeypatch.setattr("orchestrator.agent.libvirt.domains.read_domain_xml", refuse)
+    seen = {one.name: one for one in bench.domains.snapshots(problems.append)}
+    assert (seen[other].devices, seen[other].memory_mib) == ((), None)
+    assert (MDEV,) in [one.devices for one in seen.values()]
+    assert problems == [f"domain {other} cannot be read: the VM's definition is not XML"]
+
+
+def test_a_function_counts_in_whatever_form_a_domain_has_it() -> None:
+    at = "<address type='pci' domain='0x0' bus='0x18' slot='0x2' function='0x{}'/>"
+    card = f"<interface type='hostdev' managed='yes'><source>{at.format(1)}</source>{at.format(7)}</interface>"
+    disk = f"<disk type='nvme' device='disk'><source namespace='1'>{at.format(2)}</source></disk>"
+    plain = "<disk type='file'><source file='/a'/></disk><interface type='network'><source network='n'/></interface>"
+    found = read_domain_xml(f"<domain><devices>{card}{disk}{plain}</devices></domain>")
+    assert found.devices == ("0000:18:02.1", "0000:18:02.2")
+
+
+def test_memory_that_numad_places_is_told_so() -> None:
+    placed = "<numatune><memory mode='strict' placement='auto'/></numatune>"
+    assert read_domain_xml(f"<domain>{placed}</domain>").memory_words == "strict, placed by numad"
 
 
 def test_an_adopted_domain_is_never_defined_again(bench: Bench) -> None:

@@ -106,7 +106,7 @@ class Host:
         return vm
 
     def cut_off(self) -> dict[str, tuple[str, ...]]:
-        return {one.uuid: one.cut_off for one in self.domains.snapshots() if one.cut_off}
+        return {one.uuid: one.cut_off for one in self.domains.snapshots(print) if one.cut_off}
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ def test_a_host_that_has_everything_lacks_nothing() -> None:
     ("changes", "name", "remedy"),
     [
         ({"systemd": False}, "systemd", "use a host that systemd runs"),
+        ({"architecture": "aarch64"}, "architecture", "use a host with processors of x86_64"),
         ({"python": (3, 9)}, "Python", "3.10 or newer"),
         ({"python": ()}, "Python", "3.10 or newer"),
         ({"iommu_groups": 0, "command_line": "quiet"}, "IOMMU", "add intel_iommu=on iommu=pt to"),
@@ -54,6 +55,16 @@ def test_each_thing_that_is_missing_has_its_remedy(changes: dict[str, Any], name
 
 def test_libvirt_of_debian_12_does_for_mediated_devices() -> None:
     assert _wanting(libvirt="9.0.0", gpus=(replace(READY.gpus[0], takes_types=False),)) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"), [("quiet vfio-pci.ids=10de:2331", "take vfio-pci.ids= out"), ("quiet", "/etc/modprobe.d")]
+)
+def test_gpus_that_vfio_pci_has_are_named_with_what_to_do(arguments: str, remedy: str) -> None:
+    passed = replace(READY.gpus[0], driver="vfio-pci")
+    wanting = next(one for one in _wanting(gpus=(passed,), command_line=arguments) if one.name == "GPUs")
+    assert (wanting.state, passed.address in wanting.found) == ("advice", True)
+    assert remedy in (wanting.remedy or "")
 
 
 def test_a_host_without_kvm_is_told_and_not_refused() -> None:

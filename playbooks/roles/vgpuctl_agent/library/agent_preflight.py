@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 import subprocess
 from pathlib import Path
 
@@ -89,6 +90,7 @@ def main() -> None:
     module.exit_json(
         changed=False,
         host={
+            "architecture": platform.machine(),
             "family": os_family(),
             "python": interpreter(module.params["python"]),
             "systemd": Path("/run/systemd/system").is_dir(),

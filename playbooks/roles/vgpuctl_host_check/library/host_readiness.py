@@ -168,6 +168,7 @@ def read(root: Path, python: str, storage: str) -> dict[str, object]:
         "os": release.get("PRETTY_NAME") or release.get("ID", ""),
         "os_id": release.get("ID", ""),
         "kernel": kernel,
+        "architecture": platform.machine(),
         "command_line": text_of(root / "proc/cmdline"),
         "amd": "AuthenticAMD" in text_of(root / "proc/cpuinfo"),
         "iommu_groups": len(list((root / "sys/kernel/iommu_groups").glob("*"))),
