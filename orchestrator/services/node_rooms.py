@@ -35,9 +35,10 @@ def node_rooms(seen: HostRecord, facts: HostFacts, memory_reserve_mib: int) -> N
         return NodeRooms(pinnable=None)
     pinnable = set(seen.host.pinnable_cpus)
     free = cores_left(seen, facts, frozenset()) if pinnable else {}
+    with_cpus = {node.id for node in facts.nodes if node.cpus}
     left = memory_left(seen, facts, memory_reserve_mib)
     return NodeRooms(
-        cpus=tuple((node, sum(map(len, cores))) for node, cores in free.items()),
+        cpus=tuple((node, sum(map(len, cores))) for node, cores in free.items() if node in with_cpus),
         memory=tuple((node, max(0, mib)) for (size, node), mib in left.items() if not size),
         shared=tuple((node.id, len(set(node.cpus) - pinnable)) for node in facts.nodes if node.cpus),
         pages=tuple((size, node, max(0, mib)) for (size, node), mib in left.items() if size),

@@ -165,7 +165,7 @@ def with_more(free: Iterable[tuple[int, int]], more: Iterable[tuple[int, int]]) 
 
 def node_of(gpu: Gpu) -> int | None:
     """A machine with a single node that has CPUs often says of no device that it is near it. Where VMs have CPUs alone,
-    a node may have none to share."""
+    the nodes with CPUs are those of ``numa_vcpus``, whatever is free or shared of them."""
     host = gpu.host
-    nodes = [node for node, cpus in host.view.numa_shared if cpus or host.numa_vcpus] or list(host.numa_vcpus)
+    nodes = list(host.numa_vcpus) or [node for node, cpus in host.view.numa_shared if cpus]
     return nodes[0] if gpu.view.numa is None and len(nodes) == 1 else gpu.view.numa

@@ -195,7 +195,7 @@ def test_a_place_near_one_node_is_on_it() -> None:
     [
         (((0, 64), (1, 0)), (), 0),  # node 1 is memory alone
         (((0, 0), (1, 16)), ((0, 0), (1, 4)), None),  # all CPUs of node 0 are kept for VMs, and taken
-        (((0, 16),), ((0, 8), (1, 0)), 0),
+        (((0, 16), (1, 0)), ((0, 0),), 0),
     ],
 )
 def test_a_gpu_that_tells_no_node_is_near_the_only_one_with_cpus(
