@@ -89,7 +89,7 @@ def _written(tmp_path: Path, variables: dict[str, object], absent: list[str]) ->
         "root": str(root),
         "owner": pwd.getpwuid(os.getuid()).pw_name,
         "group": grp.getgrgid(os.getgid()).gr_name,
-        "absent": absent,
+        "absent": variables.get("absent", absent),
         "program_sha256": variables.get("program_sha256", hashlib.sha256(bytes(range(4))).hexdigest()),
     }
     return run_local("files.yml", tmp_path / "s", {"gpu-1": own})
@@ -149,6 +149,29 @@ def test_what_must_be_absent_is_removed_with_all_below_it(tmp_path: Path, role_v
     assert "old" in _write(tmp_path, role_variables, [str(old)])
     assert not old.exists()
     assert "old" not in _write(tmp_path, role_variables, [str(old)])
+
+
+def test_a_removal_leaves_nothing_of_ours_and_all_of_others(tmp_path: Path, role_variables: dict[str, object]) -> None:
+    root = tmp_path / "root"
+    drivers = ROOT / "playbooks/roles/vgpuctl_nvidia_host"
+    installation = (drivers / "library/driver_installation.py").read_text()
+    (directory,) = re.findall(
+        r"^vgpuctl_nvidia_host_directory: /(.*)$", (drivers / "defaults/main.yml").read_text(), re.M
+    )
+    markers = re.findall(r'^(?:SWAPPED|LOCK) = "(.*)"$', installation, re.M)
+    assert len(markers) == 2
+    ours = [*markers, f"{directory}/580.65.06.run", "etc/vgpuctl-agent/config.json",
+            "var/lib/vgpuctl-agent/ledger/ledger.sqlite", "var/lib/vgpuctl-relay/.ssh/authorized_keys",
+            "usr/lib/vgpuctl-agent/vgpuctl-agent.pyz"]  # fmt: skip
+    others = ["etc/apparmor.d/libvirt/libvirt-1", "var/lib/libvirt/images/disk", "run/other.lock"]
+    for name in (*ours, *others):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    below = {**role_variables, "absent": "{{ vgpuctl_agent_files | map('regex_replace', '^', root) | list }}"}
+    assert error_of(_written(tmp_path, below, []), "gpu-1") is None
+    left = {path.relative_to(root).as_posix() for path in root.rglob("*")}
+    assert not [path for path in left if "vgpuctl" in path and path != "vgpuctl-agent.service"]
+    assert set(others) <= left
 
 
 def test_the_written_files_say_what_the_agent_and_sshd_need(tmp_path: Path, role_variables: dict[str, object]) -> None:
