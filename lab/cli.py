@@ -68,6 +68,12 @@ def _reboot(fleet: Fleet, options: argparse.Namespace) -> None:
     _say(f"{instance.name} is back after {time.monotonic() - begun:.0f} s")
 
 
+def _start(fleet: Fleet, options: argparse.Namespace) -> None:
+    begun = time.monotonic()
+    fleet.switch_on(options.name).wait_ready(fleet.places.key, BOOT_LIMIT_S)
+    _say(f"{options.name} is back after {time.monotonic() - begun:.0f} s")
+
+
 def _console(fleet: Fleet, options: argparse.Namespace) -> None:
     instance = fleet.instance(options.name)
     attach(instance.directory / "console.sock", instance.console)
@@ -121,7 +127,11 @@ def _parser() -> argparse.ArgumentParser:
     reboot = command("reboot", _reboot, "reboot a host and wait until it is ready")
     reboot.add_argument("name")
     reboot.add_argument("--power-cut", action="store_true", help="at once: what was not written to its disk is lost")
-    command("console", _console, "attach to a host's serial console").add_argument("name")
+    for name, act, help_ in (
+        ("start", _start, "switch a host on whose QEMU ended, with the disk that it has"),
+        ("console", _console, "attach to a host's serial console"),
+    ):
+        command(name, act, help_).add_argument("name")
     _add_kinds(command("guest-image", _guest_image, "build the small guest image if need be and print its path"))
     bundle = command("driver-bundle", _driver_bundle, "write a driver file that installs on lab hosts; print its path")
     bundle.add_argument("--version", required=True, help="what the driver says of itself, like 580.95.05")

@@ -76,6 +76,11 @@ class Fleet:
             remember(image, first.accelerator, lambda line: run(first.ssh(self.places.key, line)))
         return wanted
 
+    def switch_on(self, name: str) -> Instance:
+        """A host whose QEMU ended, with the disk that it has."""
+        with self._alone():
+            return self.instance(name).switch_on()
+
     def guest_image(self, kind: str = "small") -> Path:
         """One of :data:`GUESTS`; built when its inputs changed."""
         with self._alone():

@@ -9,7 +9,7 @@ import shutil
 import socket
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from lab.machine.qemu import Machine, arguments
 
 ADDRESS = "127.0.0.1"
 _BANNER_LIMIT_S = 5.0
+_WORDS = "command.json"
+"""What its QEMU was started with."""
 _LONGEST_CONTROL_PATH = 85
 """Bytes: ssh appends 17 to it, and the address of a unix socket ends at 107 (unix(7))."""
 # Says "ready" and the boot's id when NVIDIA's surface is loaded and libvirt answers, else what is wrong.
@@ -151,6 +153,15 @@ class Instance:
             return "stopped"
         return "running" if _greets(self.ssh_port) else "starting"
 
+    def switch_on(self) -> Instance:
+        """Starts its QEMU again, as it was started, on the disk that it has. Raises LabError while it runs."""
+        if self.running():
+            raise LabError(f"host {self.name} runs already", "'reboot' has it boot again")
+        words = json.loads((self.directory / _WORDS).read_text())
+        instance = replace(self, process=_begun(self.directory, words))
+        instance.save()
+        return instance
+
     def remove(self) -> None:
         """Ends the machine and forgets all of it."""
         self.process.end()
@@ -192,10 +203,14 @@ def launch(base: Base, machine: Machine, index: int, scenario: str) -> Instance:
     (directory / "scenario.json").write_text(json.dumps(machine.host.payload()))
     public = (directory / "host_key.pub").read_text()
     (directory / "known_hosts").write_text(known_host_line(ADDRESS, machine.ssh_port, public) + "\n")
-    words = [*base.emulator(), *arguments(machine)]
-    pid = start(words, log=directory / "qemu.log", directory=directory)
+    words = [str(word) for word in (*base.emulator(), *arguments(machine))]
+    (directory / _WORDS).write_text(json.dumps(words))
     instance = Instance(
-        machine.host.name, directory, identify(pid), machine.ssh_port, index, machine.accelerator, scenario
+        machine.host.name, directory, _begun(directory, words), machine.ssh_port, index, machine.accelerator, scenario
     )
     instance.save()
     return instance
+
+
+def _begun(directory: Path, words: list[str]) -> Process:
+    return identify(start(words, log=directory / "qemu.log", directory=directory))

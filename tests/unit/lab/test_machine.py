@@ -13,10 +13,12 @@ import pytest
 from lab import requirements
 from lab.cli import main
 from lab.errors import LabError
+from lab.fleet import Fleet
+from lab.image.base import Base
 from lab.machine.accelerator import has_virtualisation
 from lab.machine.fault import fault_command
 from lab.machine.identity import identity, lan_address
-from lab.machine.instance import Instance
+from lab.machine.instance import Instance, launch, load
 from lab.machine.keys import key_pair, known_host_line, sha256_fingerprint
 from lab.machine.processes import Process, identify
 from lab.machine.qemu import Machine, arguments, mac
@@ -154,6 +156,42 @@ def test_ending_a_process_waits_until_it_is_gone() -> None:
     ours.end(grace_s=5)
     assert not ours.alive()
     child.wait()
+
+
+def _words_of(instance: Instance) -> bytes:
+    return Path(f"/proc/{instance.process.pid}/cmdline").read_bytes()
+
+
+def test_a_host_whose_qemu_ended_is_switched_on_with_the_disk_that_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("LAB_CACHE", str(tmp_path / "cache"))
+    fleet = Fleet(places(), print)
+    directory = fleet.places.state / "hosts/lab-a"
+    directory.mkdir(parents=True)
+    (directory / "host_key.pub").write_text("ssh-ed25519 AAAA lab-a\n")
+    (directory / "disk.qcow2").write_text("kept")
+    program = tmp_path / "root/lib64/ld-linux-x86-64.so.2"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\nread forever < fifo\n")
+    os.mkfifo(directory / "fifo")
+    program.chmod(0o755)
+    machine = Machine(replace(host(), name="lab-a"), directory, tmp_path / "kernel", "tcg", 2222, 3333)
+    first = launch(Base(tmp_path), machine, 0, "{}")
+    words = _words_of(first)
+    first.process.end()
+    again = fleet.switch_on("lab-a")
+    try:
+        assert again.running()
+        assert _words_of(again) == words
+        assert load(directory) == again != first
+        assert main(["start", "lab-a"]) == 1
+        assert capsys.readouterr().err.startswith("error: host lab-a runs already")
+    finally:
+        again.process.end()
+    assert (directory / "disk.qcow2").read_text() == "kept"
+    assert again.ssh_port == first.ssh_port
 
 
 def test_a_fault_is_quoted_for_the_shell() -> None:
