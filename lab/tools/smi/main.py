@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 
-from . import report, vgpu
+from . import mig, report, vgpu
 from .gpus import Gpu
 from .nvml import IN_USE, Nvml, NvmlError
 
 USAGE = """NVIDIA System Management Interface
 nvidia-smi [-i ID] [-L | -q -x | --query-gpu=FIELD,... --format=csv[,noheader][,nounits]]
 nvidia-smi vgpu [-i ID] [-s [-v] | -c [-v] | -q | -shm 0|1]
+nvidia-smi mig [-i ID] [-lgip | -lgi | -lci | -cgi PROFILE[:START],... [-C] | -cci [PROFILE,...] [-gi ID] |
+                        -dgi [-gi ID] | -dci [-gi ID] [-ci ID]]
 """
 
 
@@ -61,6 +64,33 @@ def _vgpu(nvml: Nvml, arguments: list[str]) -> str:
     )
 
 
+def _mig(nvml: Nvml, arguments: list[str]) -> str:
+    lone = {at for at, (word, after) in enumerate(pairwise([*arguments, "-"])) if word == "-cci" and after[0] == "-"}
+    options = _options(
+        ["-cci=all" if at in lone else word for at, word in enumerate(arguments)],
+        {"-i", "--id", "-cgi", "-cci", "-gi", "-ci"},
+    )
+    gpus = _chosen(nvml, options.pop("-i", options.pop("--id", None)))
+    instance, compute = options.get("-gi"), options.get("-ci")
+    lists = {"-lgip": mig.profiles, "-lgi": mig.gpu_instances, "-lci": mig.compute_instances}
+    names = set(options)
+    if len(names) == 1 and names <= lists.keys():
+        return lists[names.pop()](nvml, gpus)
+    try:
+        if "-cgi" in names and names <= {"-cgi", "-C"}:
+            return mig.create_gpu_instances(nvml, gpus, options["-cgi"], whole="-C" in names)
+        if "-cci" in names and names <= {"-cci", "-gi"}:
+            asked = "" if options["-cci"] == "all" else options["-cci"]
+            return mig.create_compute_instances(nvml, gpus, asked, instance)
+    except ValueError as error:
+        raise UsageError("Profiles are given by their ids.") from error
+    if "-dgi" in names and names <= {"-dgi", "-gi"}:
+        return mig.destroy_gpu_instances(nvml, gpus, instance)
+    if "-dci" in names and names <= {"-dci", "-gi", "-ci"}:
+        return mig.destroy_compute_instances(nvml, gpus, instance, compute)
+    raise UsageError(f"Invalid combination of input arguments: {' '.join(sorted(names))}.")
+
+
 def _gpu(nvml: Nvml, arguments: list[str]) -> str:
     options = _options(arguments, {"-i", "--id", "--query-gpu", "--format"})
     gpus = _chosen(nvml, options.pop("-i", options.pop("--id", None)))
@@ -88,7 +118,8 @@ def main(arguments: list[str]) -> int:
         return 0
     try:
         with Nvml() as nvml:
-            text = _vgpu(nvml, arguments[1:]) if arguments[:1] == ["vgpu"] else _gpu(nvml, arguments)
+            of = {"vgpu": _vgpu, "mig": _mig}.get(arguments[0] if arguments else "")
+            text = _gpu(nvml, arguments) if of is None else of(nvml, arguments[1:])
     except UsageError as error:
         print(error)
         return 2

@@ -119,3 +119,31 @@ def test_the_mode_tells_the_module_whether_anybody_else_holds_the_driver(host: F
     (host.root / "var/lib/vgpu-lab/mig").mkdir(parents=True)
     assert ask(host, "n.nvmlDeviceSetMigMode(h, 0)") == 0
     assert command(host) == "mode 0 0"
+
+
+def test_nvidia_smi_lists_makes_and_destroys_instances(host: FakeGpuHost) -> None:
+    def said(words: str) -> list[list[str]]:
+        done = host.smi("mig", "-i", "0", *words.split())
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [line.split() for line in done.stdout.splitlines()]
+
+    state = STATE + "".join(f"left {profile} 0\n" for profile in (0, 5, 9, 14, 20))
+    (host.root / "sys/kernel/vgpu_lab/gpus/0/mig").write_text(state)
+    assert ["0", "MIG", "1g.10gb", "19", "3/7", "9856"] in said("-lgip")
+    assert said("-lgi")[1:] == [["0", "MIG", "1g.10gb", "19", "11", "2:1"], ["0", "MIG", "1g.20gb", "15", "5", "0:2"]]
+    assert said("-lci")[1:] == [["0", "11", "0", "0", "0:1"], ["0", "5", "0", "0", "0:1"]]
+    did = {
+        "-cgi 15:0": "gi 15 0", "-cgi 15": "gi 15 -1", "-cci -gi 5": "ci 5 0 -1", "-cci 0 -gi 11": "ci 11 0 -1",
+        "-dgi -gi 11": "destroy 11", "-dci -gi 5 -ci 0": "destroy 5 0",
+    }  # fmt: skip
+    for words, asked in did.items():
+        assert said(words)[0][0] == "Successfully", words
+        assert command(host) == asked
+
+
+def test_nvidia_smi_refuses_what_it_cannot_do_to_instances(host: FakeGpuHost) -> None:
+    for words, code in (("-dgi -gi 77", 6), ("-cgi large", 2), ("-lgi -lci", 2)):
+        done = host.smi("mig", "-i", "0", *words.split())
+        assert (done.returncode, done.stderr) == (code, ""), (words, done.stdout)
+    assert host.smi("mig", "-i", "1", "-cgi", "19").returncode == 3
+    assert command(host) == ""
