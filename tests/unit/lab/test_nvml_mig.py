@@ -128,10 +128,11 @@ def test_nvidia_smi_lists_makes_and_destroys_instances(host: FakeGpuHost) -> Non
         return [line.split() for line in done.stdout.splitlines()]
 
     state = STATE + "".join(f"left {profile} 0\n" for profile in (0, 5, 9, 14, 20))
+    state += f"ci 5 5 0 0 {UUIDS[2]}\nci 11 5 0 0 {UUIDS[2]}\n"  # what creating answers is 'made 5'
     (host.root / "sys/kernel/vgpu_lab/gpus/0/mig").write_text(state)
     assert ["0", "MIG", "1g.10gb", "19", "3/7", "9856"] in said("-lgip")
     assert said("-lgi")[1:] == [["0", "MIG", "1g.10gb", "19", "11", "2:1"], ["0", "MIG", "1g.20gb", "15", "5", "0:2"]]
-    assert said("-lci")[1:] == [["0", "11", "0", "0", "0:1"], ["0", "5", "0", "0", "0:1"]]
+    assert [row[1:4] for row in said("-lci")[1:]] == [[gi, "0", ci] for gi in ("11", "5") for ci in ("0", "5")]
     did = {
         "-cgi 15:0": "gi 15 0", "-cgi 15": "gi 15 -1", "-cci -gi 5": "ci 5 0 -1", "-cci 0 -gi 11": "ci 11 0 -1",
         "-dgi -gi 11": "destroy 11", "-dci -gi 5 -ci 0": "destroy 5 0",
