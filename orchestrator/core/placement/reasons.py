@@ -138,8 +138,10 @@ def _of_board(engine: PlacementEngine, request: Request, host: FleetHost) -> Ite
     else:
         code = "gpu.no_partition"
     yield code, _message(code, request, free=free), host.view.name
-    for gpu in host.gpus:
+    for gpu, model in zip(host.gpus, models, strict=True):
         subject = f"{host.view.name}/{gpu.view.gpu_id}"
+        if request.gpu_models and model not in request.gpu_models:
+            continue  # what is wrong with it is no reason: it would not be taken
         if not gpu.usable:
             yield "gpu.unusable", _message("gpu.unusable", request, gpu.reason), subject
         elif gpu.view.reason_not_whole is not None:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from orchestrator.core.advice.alike import KnownRooms, OneOfEach, kinds_of
 from orchestrator.core.advice.capacity import CapacityRow, capacity, placed
-from orchestrator.core.placement.views import HostView
+from orchestrator.core.placement.place import place
+from orchestrator.core.placement.views import HostView, Refusal
 from tests.fakes.drawn import drawn_capacity
 from tests.unit.placement.explain_cases import A100, L4, asks, gpu, host, vm
 from tests.unit.placement.golden_text import assert_golden
@@ -106,3 +107,15 @@ def test_hosts_that_cannot_give_their_gpus_out_as_a_whole_are_not_like_those_tha
 def test_the_table_reads_as_agreed() -> None:
     wanted = [asks(name) for name in ("NVIDIA L4-4Q", "NVIDIA L4-8Q", "NVIDIA L4-24Q", "1g.5gb", "gpu:1")]
     assert_golden("capacity", drawn_capacity(capacity(wanted, (*TWO_HALF_FULL, host("kvm3", gpu("41", A100))))))
+
+
+def test_what_is_wrong_with_a_gpu_of_another_model_is_no_reason() -> None:
+    mixed = host("h0", gpu("41", A100), replace(gpu("61", L4), reason_not_whole="its IOMMU group has others"))
+    asked = replace(asks("gpu:2"), gpu_models=(A100.model,))
+    refusal = place(asked, [mixed])
+    assert isinstance(refusal, Refusal)
+    assert "gpu.not_whole" not in {reason.code for reason in refusal.reasons}
+    both = replace(asked, gpu_models=(A100.model, L4.model))
+    broken = place(both, [mixed])
+    assert isinstance(broken, Refusal)
+    assert "gpu.not_whole" in {reason.code for reason in broken.reasons}
