@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -14,6 +14,7 @@ Engines = Mapping[str, int]
 """How many of each kind of engine (``nvdec``, ``ofa``); of a shape: what one instance takes."""
 _COUNT_BITS = 8
 """Of an engine's counter in a state: counts below 128, and a bit that says that there are not enough."""
+_COUNT_MAX = 1 << (_COUNT_BITS - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class MaskCut(Cut):
         self.places = {shape: replace(p, engines=tuple(self._counted(p))) for shape, p in places.items()}
         self.shapes = tuple(self.places)
         shift = {kind: slots + number * _COUNT_BITS for number, kind in enumerate(sorted(self.engines))}
-        full = 1 << (_COUNT_BITS - 1)
+        full = _COUNT_MAX
         self.empty: State = sum((full - 1 - count) << shift[kind] for kind, count in self.engines.items())
         self._short = sum(full << at for at in shift.values())
         self._taken = {
@@ -145,27 +146,34 @@ def _different(places: Mapping[str, Places], engines: Engines) -> dict[str, int]
 
 def _that_run_out(places: Mapping[str, Places], engines: Engines) -> dict[str, int]:
     """Of the engines those of which instances that fit by slots, and by the engines found before, can take too many."""
-    beyond = max((mask.bit_length() for p in places.values() for mask in p.masks), default=0)
     found: dict[str, int] = {}
     shapes = Counter(kind for p in places.values() for kind, _ in p.engines)
     for kind, count in sorted(engines.items(), key=lambda engine: (engine[1], -shapes[engine[0]], engine[0])):
-        single = [other for other in found if found[other] == 1]
-        most = {0: 0}
-        """Mask of taken slots and, beyond them, of single engines → most of the kind that instances on them take."""
-        for p in places.values():
-            taken = dict(p.engines)
-            held = sum(1 << (beyond + number) for number, other in enumerate(single) if other in taken)
-            for mask in p.masks:
-                _add(most, mask | held, taken.get(kind, 0))
-        if max(most.values()) > count:
+        if count < _COUNT_MAX and _most(places, kind, [other for other in found if found[other] == 1]) > count:
             found[kind] = count
     return found
 
 
-def _add(most: dict[int, int], mask: int, engines: int) -> None:
-    for before, others in list(most.items()):
-        if not before & mask:
-            most[before | mask] = max(most.get(before | mask, 0), others + engines)
+def _most(places: Mapping[str, Places], kind: str, single: Sequence[str]) -> int:
+    """Most engines of the kind that instances side by side take, of each kind in ``single`` one at most."""
+    slots = max((mask.bit_length() for p in places.values() for mask in p.masks), default=0)
+    most: list[dict[int, int]] = [{0: 0}, *({} for _ in range(slots))]
+    """By the first slot that is free: bits of the single engines that are taken → most engines of the kind."""
+    lying = [(p, mask) for p in places.values() for mask in p.masks]
+    for free in range(slots):
+        _keep(most[free + 1], most[free])
+        for p, mask in lying:
+            if _lowest(mask) == free:
+                taken = dict(p.engines)
+                held = sum(1 << number for number, other in enumerate(single) if other in taken)
+                after = {b | held: n + taken.get(kind, 0) for b, n in most[free].items() if not b & held}
+                _keep(most[mask.bit_length()], after)
+    return max(most[slots].values())
+
+
+def _keep(most: dict[int, int], found: Mapping[int, int]) -> None:
+    for bits_taken, count in found.items():
+        most[bits_taken] = max(most.get(bits_taken, 0), count)
 
 
 def _lowest(mask: int) -> int:
