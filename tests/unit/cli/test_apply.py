@@ -177,7 +177,7 @@ MISTAKES = {
     "schema_version: 1\nvms:\n  - name: A b\n    profile: p\n    image: i\n": (3, "name 'A b' is not allowed"),
     "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    vcpus: '2'\n": (6, "valid integer"),
     "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    vcpus: yes\n": (6, "valid integer"),
-    "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    memory: 4GB\n": (6, "'4GB' is not a size"),
+    "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    memory: 4EB\n": (6, "'4EB' is not a size"),
     "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    disk: 1\n": (6, "valid string"),
     "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    owner: x\n": (6, "not permitted"),
     "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    ssh_keys: [x]\n": (6, "not an SSH public"),

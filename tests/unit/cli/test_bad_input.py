@@ -20,8 +20,8 @@ HOSTILE_NAMES = (
 )  # fmt: skip
 
 BAD_SIZES = (
-    "0", "1", "4g", "4gib", "4 GiB", "-4GiB", "4.GiB", ".5GiB", "1e3MiB", "0x10MiB", "٤GiB", "04GiB", "GiB", "",
-    "4GiB\n", "99999999999GiB", "1MiB", "nan", "4GB", "4KiB", "1_000MiB", "16384PiB",
+    "0", "1", "4  GiB", " 4GiB", "4gibs", "-4GiB", "4.GiB", ".5GiB", "1e3MiB", "0x10MiB", "٤GiB", "04GiB", "GiB", "",
+    "4GiB\n", "99999999999GiB", "1MiB", "nan", "4EB", "4KiB", "1_000MiB", "16384PiB",
 )  # fmt: skip
 
 BAD_COUNTS = ("0", "-1", "1025", "1e3", "1.5", "", "true", "NaN", "1000000", "0x4", "2147483648")
