@@ -11,11 +11,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from orchestrator.core.bridges import Bridge
+from orchestrator.core.cpu_place import CpuPlace
 from orchestrator.core.cpus import MAX_CPU, HugePages, NumaNode
+from orchestrator.core.device import Device
+from orchestrator.core.domain import DomainDescription, MadeAs
 from orchestrator.core.errors import Unknown
-from orchestrator.core.fabric import FabricSnapshot, ObservedPartition
+from orchestrator.core.fabric import FabricPlace, FabricSnapshot, ObservedPartition
 from orchestrator.core.guest_licence import VgpuLicence
 from orchestrator.core.nic import MAX_NICS, HostNic, NicFunction
+from orchestrator.core.offering import Scheduler, VgpuParameters
 from orchestrator.core.snapshot import (
     DomainSnapshot,
     FileSnapshot,
@@ -110,6 +114,19 @@ BOUNDS: Final[Mapping[type, Mapping[str, Bound]]] = {
         "devices": Bound(_FUNCTIONS), "addresses": Bound(_FUNCTIONS), "vcpus": Bound(MAX_CPU + 1),
         "memory_mib": Bound(HOST_MIB), "disk_bytes": Bound(_FILE), "affinity": Bound(MAX_CPU + 1, 6 * (MAX_CPU + 1)),
         "cut_off": Bound(_SMALL),
+    },
+    MadeAs: {"disk_bytes": Bound(_FILE)},
+    DomainDescription: {
+        "vcpus": Bound(MAX_CPU + 1), "memory_mib": Bound(HOST_MIB), "devices": Bound(_FUNCTIONS),
+        "more_networks": Bound(_SMALL), "data": Bound(_THINGS),
+    },
+    Device: {"gi_start": Bound(_SLOTS), "placement_id": Bound(_SMALL)},
+    Scheduler: {"time_slice_ms": Bound(1_000_000)},
+    VgpuParameters: {},
+    FabricPlace: {"partition": Bound(_NUMBER), "modules": Bound(_GPUS, _SMALL), "gpus": Bound(_GPUS)},
+    CpuPlace: {
+        "shared": Bound(MAX_CPU + 1, MAX_CPU), "pinned": Bound(MAX_CPU + 1, MAX_CPU), "threads": Bound(MAX_CPU + 1),
+        "nodes": Bound(_SMALL + 1, _SMALL), "page_kib": Bound(2**24), "page_mib": Bound(_SMALL + 1, HOST_MIB),
     },
     FileSnapshot: {"size_bytes": Bound(_FILE)},
     FabricSnapshot: {"partitions": Bound(_PARTITIONS), "problem": Bound(_PROBLEMS)},

@@ -149,6 +149,7 @@ ELSEWHERE = {
     "host.half_seen": "libvirt answers: tests/unit/core/test_diff.py",
     "host.broke": "tests/unit/reconcile/test_one_that_breaks.py",
     "host.confinement_unknown": "tests/unit/reconcile/test_unconfined_hosts.py",
+    "host.restored": "tests/operations/test_after_restore.py",
     "host.fabric": "the fabric manager answers: tests/unit/core/test_diff.py",
     "gpu.missing": "tests/unit/core/test_gpu_cards.py",
     "gpu.replaced": "tests/unit/core/test_gpu_cards.py",
