@@ -51,7 +51,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "host forget": ("host forget gpu-1 --confirm gpu-1",),
     "host upgrade-agent": ("host upgrade-agent gpu-1 gpu-2",),
     "host provision": ("host provision gpu-1 gpu-2",),
-    "host cordon": ("host cordon gpu-1",),
+    "host cordon": ("host cordon gpu-1", 'host cordon gpu-1 --reason "fan 3 is loud"'),
     "host uncordon": ("host uncordon gpu-1",),
     "host plan-drain": ("host plan-drain gpu-1",),
     "gpu list": ("gpu list --model L40S --sort vms", "gpu list --host gpu-1"),

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -54,3 +54,17 @@ def numa_lines(host: Mapping[str, Any]) -> Iterator[str]:
         )
         cpus = f"CPUs {shown(node['cpus'])} ({node['cores']} cores)" if node["cpus"] else "no CPUs"
         yield f"{node['id']}  {', '.join((cpus, show_size(node['memory_mib'] * MIB), *pages))}"
+
+
+def claimed_line(host: Mapping[str, Any], what: str, words: Callable[[int], str]) -> str:
+    """``64; VMs have 12 of 256 (4 for each)``; of CPUs those count that VMs share."""
+    there, most = host[what], host[f"most_{what}"]
+    if there is None or most is None:
+        return "-"
+    own = host[f"{what.partition('_')[0].removesuffix('s')}_overcommit"] is not None
+    by = shared_cpus(host) if what == "vcpus" else there
+    each = [f"{most / by:.3g} for each" + (f" of {by} that they share" if by < there else "")]
+    said = ", ".join([*(each if what == "vcpus" or own else []), *(["set for this host"] if own else [])])
+    return f"{words(there)}; VMs have {words(host[f'claimed_{what}'])} of {words(most)}" + (
+        f" ({said})" if said else ""
+    )

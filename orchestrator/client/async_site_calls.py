@@ -118,8 +118,8 @@ class AsyncSiteCalls:
         found: models.Provisioning = await self._get(path_of("vms", name, "provision"), tenant=tenant)
         return found
 
-    async def cordon(self, name: str) -> models.Host:
-        host: models.Host = await self._post(path_of("hosts", name, "cordon"))
+    async def cordon(self, name: str, reason: str | None = None) -> models.Host:
+        host: models.Host = await self._post(path_of("hosts", name, "cordon"), {"reason": reason} if reason else None)
         return host
 
     async def uncordon(self, name: str) -> models.Host:

@@ -514,6 +514,33 @@ class ConsoleLog(TypedDict):
     """
 
 
+class Cordon(TypedDict):
+    """
+    Who cordoned a host, when and why.
+    """
+
+    at: str
+    """
+    When
+    """
+    by: str
+    reason: str | None
+    """
+    Why, for people
+    """
+
+
+class CordonHost(TypedDict):
+    """
+    Why a host gets no new VMs.
+    """
+
+    reason: NotRequired[str | None]
+    """
+    Why, for people
+    """
+
+
 class CreateTenant(TypedDict):
     """
     A tenant: VMs, members and quota of its own.
@@ -3045,6 +3072,10 @@ class Host(TypedDict):
     cordoned_for: str | None
     """
     What of ours it is cordoned for; null: a person said so
+    """
+    cordon: Cordon | None
+    """
+    Of a person; null: nobody cordoned it, or that is not on record
     """
     host_key: str
     """

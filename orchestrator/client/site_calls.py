@@ -121,8 +121,8 @@ class SiteCalls:
         found: models.Provisioning = self._get(path_of("vms", name, "provision"), tenant=tenant)
         return found
 
-    def cordon(self, name: str) -> models.Host:
-        host: models.Host = self._post(path_of("hosts", name, "cordon"))
+    def cordon(self, name: str, reason: str | None = None) -> models.Host:
+        host: models.Host = self._post(path_of("hosts", name, "cordon"), {"reason": reason} if reason else None)
         return host
 
     def uncordon(self, name: str) -> models.Host:

@@ -33,6 +33,15 @@ MAX_OVERCOMMIT: Final = 64.0
 
 
 @dataclass(frozen=True, kw_only=True)
+class Cordon:
+    """Who cordoned a host, when (seconds since the epoch, UTC) and why, in his words."""
+
+    at: float
+    by: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Host:
     """A host as the database holds it. Secrets (private keys) are files of the state directory, not here."""
 
@@ -62,6 +71,8 @@ class Host:
     labels: Labels = ()
     cordoned_for: str | None = None
     """What of ours it is cordoned for, in words; None with ``cordoned``: a person said so."""
+    cordon: Cordon | None = None
+    """Of a person; None: nobody cordoned it, or did so before this was kept."""
     mig_layouts: tuple[MigLayout, ...] = ()
     """Of those managed GPUs that are kept for one; by address. No VM gets a part of them."""
     pinnable_cpus: tuple[int, ...] = ()

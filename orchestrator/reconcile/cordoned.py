@@ -11,9 +11,6 @@ from orchestrator.core.host import Host
 from orchestrator.core.lease import show_moment
 from orchestrator.ports.store.transaction import Transaction
 
-_RECORDS = 50
-"""Of a host's newest, in which its cordon is looked for."""
-
 
 def cordon_findings(tx: Transaction, host: Host) -> Iterator[Finding]:
     """One, unless a driver upgrade is just at work there."""
@@ -23,21 +20,22 @@ def cordon_findings(tx: Transaction, host: Host) -> Iterator[Finding]:
     turn = None if upgrade is None else next((one for one in upgrade.hosts if one.host == host.name), None)
     if upgrade is None or turn is None or turn.phase not in {*UNDER_WAY, "failed", "rolled_back"}:
         mend = f"'vgpuctl host uncordon {host.name}' when it shall get new VMs again"
-        yield _finding(host, "host.cordoned", "info", _cordoned(tx, host), mend)
+        yield _finding(host, "host.cordoned", "info", _cordoned(host), mend)
     elif turn.phase not in UNDER_WAY:
         ended = "" if turn.ended_at is None else f" at {show_moment(turn.ended_at)}"
-        what = f"the upgrade to {upgrade.version} ended as {turn.phase}{ended}: {turn.why}; {_cordoned(tx, host)}"
+        what = f"the upgrade to {upgrade.version} ended as {turn.phase}{ended}: {turn.why}; {_cordoned(host)}"
         mend = f"mend it and upgrade it again, or 'vgpuctl host uncordon {host.name}' when it shall serve as it is"
         yield _finding(host, "host.upgrade_failed", "warning", what, mend)
 
 
-def _cordoned(tx: Transaction, host: Host) -> str:
+def _cordoned(host: Host) -> str:
     """Since when and by whom, as far as that is on record."""
     if host.cordoned_for is not None:
         return f"cordoned for {host.cordoned_for}"
-    records = tx.audit.newest(limit=_RECORDS, subject=host.name)
-    said = next((one for one in records if one.action == "cordon"), None)
-    return "cordoned" if said is None else f"cordoned since {show_moment(said.at)} by {said.actor}"
+    if host.cordon is None:
+        return "cordoned"
+    reason = f": {host.cordon.reason}" if host.cordon.reason else ""
+    return f"cordoned since {show_moment(host.cordon.at)} by {host.cordon.by}{reason}"
 
 
 def _finding(host: Host, code: str, severity: Severity, observed: str, reason: str) -> Finding:

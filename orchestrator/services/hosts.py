@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 
 from orchestrator.core.driver_upgrade import UNDER_WAY
 from orchestrator.core.errors import Conflict, Fatal
-from orchestrator.core.host import Host, HostState, check_address, check_gpus, check_port, check_user, new_host
+from orchestrator.core.host import Cordon, Host, HostState, check_address, check_gpus, check_port, check_user, new_host
 from orchestrator.core.host_facts import facts_of
 from orchestrator.core.names import check_name
 from orchestrator.core.operation import FINISHED
@@ -148,13 +148,13 @@ class HostService:
         with self.store.read() as tx:
             return self._info(tx, tx.hosts.get(name))
 
-    def cordon(self, name: str) -> HostInfo:
+    def cordon(self, name: str, reason: str | None = None) -> HostInfo:
         """Place no new VMs there."""
-        return self._set_cordoned(name, cordoned=True)
+        return self._set_cordoned(name, Cordon(at=self.clock.now(), by=actor(), reason=reason))
 
     def uncordon(self, name: str) -> HostInfo:
         """Place VMs there again. :raises Conflict: ``host.busy``: its driver is being upgraded"""
-        return self._set_cordoned(name, cordoned=False)
+        return self._set_cordoned(name, None)
 
     def change(self, name: str, change: HostChange) -> HostInfo:
         """Set what is named. VMs that are there stay, even if they have more than the host may give now.
@@ -192,15 +192,16 @@ class HostService:
             agent_differs=agent is not None and self.own_agent() not in {None, agent},
         )
 
-    def _set_cordoned(self, name: str, *, cordoned: bool) -> HostInfo:
+    def _set_cordoned(self, name: str, cordon: Cordon | None) -> HostInfo:
         with self.store.begin() as tx:
             host = tx.hosts.get(name)
-            if not cordoned:
+            if cordon is None:
                 _check_no_upgrade(tx, host)
-            tx.hosts.update(replace(host, cordoned=cordoned, cordoned_for=None))
+            tx.hosts.update(replace(host, cordoned=cordon is not None, cordoned_for=None, cordon=cordon))
             tx.looks.judge_host_anew(name)
-            action = "cordon" if cordoned else "uncordon"
-            tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=name, outcome="done")
+            action = "uncordon" if cordon is None else "cordon"
+            outcome = cordon.reason if cordon is not None and cordon.reason else "done"
+            tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=name, outcome=outcome)
             return self._info(tx, tx.hosts.get(name))
 
 

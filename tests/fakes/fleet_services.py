@@ -100,7 +100,7 @@ class Hosts:
         self._world.hosts[name] = replace(info, host=replace(info.host, labels=labels))
         return self._world.hosts[name]
 
-    def cordon(self, name: str) -> HostInfo:
+    def cordon(self, name: str, reason: str | None = None) -> HostInfo:
         return self._cordoned(name, cordoned=True)
 
     def uncordon(self, name: str) -> HostInfo:

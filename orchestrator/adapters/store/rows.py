@@ -23,7 +23,7 @@ from orchestrator.core.device import Device, InstancePlace
 from orchestrator.core.driver_bundle import DriverBundle
 from orchestrator.core.driver_lock import DriverLock
 from orchestrator.core.driver_upgrade import DriverUpgrade
-from orchestrator.core.host import Host
+from orchestrator.core.host import Cordon, Host
 from orchestrator.core.image import Image
 from orchestrator.core.mig_layout import MigLayout
 from orchestrator.core.network import Network
@@ -53,6 +53,7 @@ def host_of(row: AnyRow, gpus: Sequence[tuple[str, Any]]) -> Host:
             "labels": tuple(sorted(values["labels"].items())),
             "pinnable_cpus": parse_cpus(values["pinnable_cpus"] or ""),
             "rdma_nics": tuple(filter(None, (values["rdma_nics"] or "").split(","))),
+            "cordon": None if values["cordon"] is None else Cordon(**values["cordon"]),
         },
         managed_gpus=tuple(address for address, _ in gpus),
         mig_layouts=tuple(layout_of(address, stored) for address, stored in gpus if stored is not None),

@@ -45,7 +45,7 @@ hosts = Table(
     Column("state", String(20), nullable=False),
     Column("state_reason", Text),
     Column("cordoned", Boolean, nullable=False),
-    Column("cordoned_for", String(80)),
+    Column("cordoned_for", String(80)), Column("cordon", JSON(none_as_null=True)),
     Column("machine_id", String(64)),
     Column("epoch", Integer, nullable=False),
     Column("last_seen_at", Float),

@@ -11,6 +11,7 @@ from orchestrator.api.schemas.hosts import (
     AddHostBody,
     ChangeHostBody,
     CheckHostBody,
+    CordonBody,
     ForgetBody,
     HostAnswer,
     HostCheckAnswer,
@@ -91,9 +92,9 @@ def provision(name: NameInPath, services: ServicesOf) -> StartedAnswer:
 
 
 @router.post("/{name}/cordon")
-def cordon(name: NameInPath, services: ServicesOf) -> HostAnswer:
+def cordon(name: NameInPath, services: ServicesOf, body: CordonBody | None = None) -> HostAnswer:
     """Place no new VMs there."""
-    return HostAnswer.of(services.hosts.cordon(name))
+    return HostAnswer.of(services.hosts.cordon(name, None if body is None else body.reason))
 
 
 @router.post("/{name}/uncordon")

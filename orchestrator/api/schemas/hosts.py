@@ -8,13 +8,21 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, LabelValue, Name, RequestBody, moment_or_none
+from orchestrator.api.schemas.base import (
+    AnswerBody,
+    CopiedAnswer,
+    LabelValue,
+    Name,
+    RequestBody,
+    moment,
+    moment_or_none,
+)
 from orchestrator.api.schemas.fabric import FabricAnswer
 from orchestrator.api.schemas.host_cpus import NumaNodeAnswer
 from orchestrator.api.schemas.host_nics import HostNicAnswer
 from orchestrator.core.after_boot import not_on_bus
 from orchestrator.core.cpus import cpus_text, parse_cpus
-from orchestrator.core.host import MAX_OVERCOMMIT, Host, HostState
+from orchestrator.core.host import MAX_OVERCOMMIT, Cordon, Host, HostState
 from orchestrator.core.host_readiness import ReadinessState, Requirement
 from orchestrator.core.nic import parse_nics
 from orchestrator.core.snapshot import Confinement, HostSnapshot
@@ -118,6 +126,14 @@ class HostCheckAnswer(AnswerBody):
         )
 
 
+class CordonBody(RequestBody):
+    """Why a host gets no new VMs."""
+
+    model_config = ConfigDict(title="CordonHost", json_schema_extra={"examples": [{"reason": "fan 3 is loud"}]})
+
+    reason: str | None = Field(default=None, min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
+
+
 class ForgetBody(RequestBody):
     """A host to give up."""
 
@@ -217,6 +233,18 @@ class HostBridgeAnswer(CopiedAnswer):
     vlans: tuple[str, ...] = Field(description="VLANs that leave through it, as ``br0.120``")
 
 
+class CordonAnswer(AnswerBody):
+    """Who cordoned a host, when and why."""
+
+    at: datetime
+    by: str
+    reason: str | None
+
+
+def _cordon(cordon: Cordon | None) -> CordonAnswer | None:
+    return None if cordon is None else CordonAnswer(at=moment(cordon.at), by=cordon.by, reason=cordon.reason)
+
+
 class HostAnswer(AnswerBody):
     """A host with what was last seen on it; what nobody has seen yet is null."""
 
@@ -228,6 +256,7 @@ class HostAnswer(AnswerBody):
     state_reason: str | None
     cordoned: bool
     cordoned_for: str | None
+    cordon: CordonAnswer | None = Field(description="Of a person; null: nobody cordoned it, or that is not on record")
     host_key: str
     machine_id: str | None
     last_seen_at: datetime | None
@@ -269,6 +298,7 @@ class HostAnswer(AnswerBody):
             state_reason=host.state_reason,
             cordoned=host.cordoned,
             cordoned_for=host.cordoned_for,
+            cordon=_cordon(host.cordon),
             host_key=host.host_key,
             machine_id=host.machine_id,
             last_seen_at=moment_or_none(host.last_seen_at),

@@ -18,7 +18,7 @@ from orchestrator.cli.commands.host_provision import provision
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
-from orchestrator.cli.host_cpus import PinnableCpus, checked_cpus, numa_lines, pinned_line, shared_cpus
+from orchestrator.cli.host_cpus import PinnableCpus, checked_cpus, claimed_line, numa_lines, pinned_line
 from orchestrator.cli.host_nics import RdmaNics, checked_nics, nic_lines
 from orchestrator.cli.output import render_details, show, show_plain, shown, text_width
 from orchestrator.cli.parameters import Label, OfModel, Selector, Sort, Unlabel, check_model
@@ -208,6 +208,15 @@ def _filter(state: str | None, model: str | None, selector: str | None) -> Calla
     return picks
 
 
+def _cordoned(host: Mapping[str, Any]) -> str:
+    cordon = host["cordon"]
+    if cordon is None:
+        return f"for {shown(host['cordoned_for'])}" if host["cordoned_for"] else shown(host["cordoned"])
+    return f"since {show_time(cordon['at'])} by {shown(cordon['by'])}" + (
+        f": {shown(cordon['reason'])}" if cordon["reason"] else ""
+    )
+
+
 def details(host: Mapping[str, Any]) -> list[str]:
     """A host for people."""
     software = host["software"] or {}
@@ -215,12 +224,12 @@ def details(host: Mapping[str, Any]) -> list[str]:
         ("name", shown(host["name"])),
         ("state", shown(host["state"])),
         ("because", shown(host["state_reason"])),
-        ("cordoned", f"for {shown(host['cordoned_for'])}" if host["cordoned_for"] else shown(host["cordoned"])),
+        ("cordoned", _cordoned(host)),
         ("address", f"{shown(host['user'])}@{shown(host['address'])} port {host['port']}"),
         ("last seen", show_time(host["last_seen_at"])),
         ("labels", shown(show_labels(host["labels"]))),
-        ("vCPUs", _given(host, "vcpus", str)),
-        ("memory", _given(host, "memory_mib", lambda size: show_size(size * MIB))),
+        ("vCPUs", claimed_line(host, "vcpus", str)),
+        ("memory", claimed_line(host, "memory_mib", lambda size: show_size(size * MIB))),
         (
             "free disk",
             "-" if host["storage_free_bytes"] is None else show_size(host["storage_free_bytes"] // MIB * MIB),
@@ -259,20 +268,6 @@ def _confined(host: Mapping[str, Any]) -> str:
     if found == "none":
         return "no, and allowed" if host["allow_unconfined"] else "no: nothing new is put there"
     return _NAMES.get(str(found), "not told")
-
-
-def _given(host: Mapping[str, Any], what: str, words: Callable[[int], str]) -> str:
-    """``64; VMs have 12 of 256 (4 for each)``; of CPUs those count that VMs share."""
-    there, most = host[what], host[f"most_{what}"]
-    if there is None or most is None:
-        return "-"
-    own = host[f"{what.partition('_')[0].removesuffix('s')}_overcommit"] is not None
-    by = shared_cpus(host) if what == "vcpus" else there
-    each = [f"{most / by:.3g} for each" + (f" of {by} that they share" if by < there else "")]
-    said = ", ".join([*(each if what == "vcpus" or own else []), *(["set for this host"] if own else [])])
-    return f"{words(there)}; VMs have {words(host[f'claimed_{what}'])} of {words(most)}" + (
-        f" ({said})" if said else ""
-    )
 
 
 def _fabric_lines(fabric: Mapping[str, Any] | None) -> list[str]:
@@ -378,9 +373,14 @@ app.command("provision")(provision)
 
 
 @app.command("cordon")
-def cordon(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> None:
+def cordon(
+    ctx: typer.Context,
+    name: Name,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why, for whoever finds it cordoned.")] = None,
+    output: Output = Format.TABLE,
+) -> None:
     """Place no new VMs on a host."""
-    host = session_of(ctx).client.cordon(name)
+    host = session_of(ctx).client.cordon(name, reason)
     show(host, output, lambda: [f"{shown(host['name'])} is cordoned"])
 
 
