@@ -133,3 +133,13 @@ def test_a_short_stop_is_not_wondered_at(plane: ControlPlane) -> None:
     time.look()
     assert time.health().error is None
     assert abs(time.now() - fake(plane).now()) < 1.0
+
+
+@pytest.mark.fault("F101")
+def test_a_lease_that_is_given_while_the_clock_is_behind_lasts_as_long_as_was_asked(plane: ControlPlane) -> None:
+    time, vms = started(plane, ahead_s=-100 * DAY_S), plane.services.vms
+    vms.create(replace(create_vm("late"), end=WantedEnd(after_s=int(DAY_S))))
+    plane.engine.drain()
+    fake(plane).ahead = 0.0
+    passes(plane, time, ROUND_S * 5)
+    assert ended(plane, time) == 0
