@@ -24,6 +24,11 @@ class Image:
     guest_driver: str | None = None
     """The NVIDIA driver that is in it, as an operator said; None: nobody said, or there is none."""
 
+    @property
+    def file(self) -> str:
+        """Name of its copy on hosts."""
+        return f"{self.sha256}.{self.format}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class NewImage:

@@ -144,7 +144,7 @@ class Repairer:
         if kind == UPGRADE_AGENT.kind:
             if not upgrade_in_turn(tx, subject):
                 return None
-        elif not asked and not self.pacing.may_begin():
+        elif not asked and first.code != "orphan.image" and not self.pacing.may_begin():
             log.warning("%s of %s is left for later: enough was repaired in this hour", first.code, first.subject)
             return None
         subject_of = vm or vm_id or tx.hosts.get(first.host)

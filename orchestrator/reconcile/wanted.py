@@ -53,6 +53,7 @@ def wanted_of(tx: Transaction, host: Host, snapshot: HostSnapshot, turn: int, no
     return ExpectedHost(
         host=host, vms=tuple(vms), busy=frozenset(busy), gone=frozenset(gone), placed=there, volumes=at_rest,
         networks=tuple(one for one in tx.networks.list() if any(one.name in vm.spec.networks for vm in there)),
+        images=frozenset(image.file for image in tx.images.list()),
     )  # fmt: skip
 
 

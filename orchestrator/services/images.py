@@ -18,7 +18,7 @@ from orchestrator.services.acting import actor
 
 @dataclass(frozen=True, kw_only=True)
 class ImageService:
-    """Add, look, remove. Copies on hosts stay until a host is removed."""
+    """Add, look, remove. Copies on hosts are removed once a look finds that they have no name any more."""
 
     store: Store
     files: ImageFiles

@@ -72,6 +72,7 @@ def _to_dict(machine: SimulatedMachine) -> dict[str, Any]:
         "ledger": {**dataclasses.asdict(ledger), "managed": sorted(ledger.managed)},
         "domains": {uuid: dataclasses.asdict(domain) for uuid, domain in machine.domains.items()},
         "volumes": machine.volumes,
+        "bases": machine.bases,
         "seeds": machine.seeds,
         "nvram": sorted(machine.nvram),
         "data": machine.data,
@@ -113,5 +114,6 @@ def _onto(machine: SimulatedMachine, kept: dict[str, Any]) -> None:
         for uuid, domain in kept["domains"].items()
     }
     machine.volumes, machine.seeds = kept["volumes"], kept["seeds"]
+    machine.bases = kept.get("bases", {})
     machine.data, machine.nvram = kept.get("data", {}), set(kept.get("nvram", ()))  # a file of before has none
     machine.images, machine.networks = set(kept["images"]), set(kept["networks"])

@@ -98,7 +98,7 @@ def _delete_file(machine: SimulatedMachine, files: dict[str, int], key: str, vm:
 
 def delete_image(machine: SimulatedMachine, action: DeleteImage) -> ActionResult:
     name = f"{action.sha256}.{action.image_format}"
-    if machine.volumes:
+    if any(machine.bases.get(volume, name) == name for volume in machine.volumes):
         raise Conflict("image.in_use", "disks on this host are based on the image")
     changed = name in machine.images
     machine.images.discard(name)

@@ -327,7 +327,10 @@ def _remove_network(machine: FakeMachine, action: RemoveNetwork) -> None:
 
 
 def _delete_image(machine: FakeMachine, action: DeleteImage) -> None:
-    machine.images.discard(f"{action.sha256}.{action.image_format}")
+    name = f"{action.sha256}.{action.image_format}"
+    if any(base == name for _, _, base in machine.volumes.values()):
+        raise Conflict("image.in_use", "disks on this host are based on the image")
+    machine.images.discard(name)
 
 
 def _enable(machine: FakeMachine, action: EnableVirtualFunctions) -> None:

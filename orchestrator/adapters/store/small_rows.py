@@ -12,7 +12,7 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 from orchestrator.adapters.store.rows import image_of, network_of, network_values, offering_of
 from orchestrator.adapters.store.secret_box import BOUND, SecretBox, Unreadable
 from orchestrator.adapters.store.statements import Statements, kept
-from orchestrator.adapters.store.tables import audit, images, meta, networks, offerings, secrets
+from orchestrator.adapters.store.tables import audit, images, looks, meta, networks, offerings, secrets
 from orchestrator.core.bridges import Uplink
 from orchestrator.core.errors import Bug, Conflict, Fatal, NotFound
 from orchestrator.core.image import Image
@@ -63,6 +63,8 @@ class SqlImages:
         return tuple(image_of(row) for row in self._db.execute(select(images).order_by(images.c.name)))
 
     def remove(self, name: str) -> None:
+        """All hosts are compared anew with what is wanted: they may have copies."""
+        self._db.execute(update(looks).values(judged=None))
         self._db.execute(delete(images).where(images.c.name == name))
 
 

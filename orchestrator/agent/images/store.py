@@ -8,6 +8,7 @@ import binascii
 import hashlib
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,6 +58,8 @@ class Storage:
         """:raises Fatal: ``host.storage_failed``"""
         self._paths = paths
         self._ledger = ledger
+        self._bases = threading.Lock()
+        """From the look whether a base image is there, or is nobody's base, until that has been acted upon."""
         self.data = DataVolumes(paths, ledger)
         self.nvram = NvramFiles(paths, ledger)
         try:
@@ -87,6 +90,11 @@ class Storage:
             if header.backing_name != str(base) or header.virtual_bytes != action.size_bytes:
                 raise Conflict("volume.differs", "the VM's disk exists with another size or image", details=target.name)
             return ActionResult(changed=False)
+        with self._bases:
+            self._make_volume(action, target, base)
+        return ActionResult(changed=True)
+
+    def _make_volume(self, action: CreateVolume, target: Path, base: Path) -> None:
         if not base.exists():
             raise Fatal("image.missing", "the base image is not on the host", hint="send it first", details=base.name)
         smallest = check_base_image(base, action.base_format).virtual_bytes
@@ -99,7 +107,6 @@ class Storage:
             )
         with self._owned("volume", target, action.vm, base.name), files.written_whole(target, mode=0o600) as part:
             create_overlay(part, base=base, base_format=action.base_format, size_bytes=action.size_bytes)
-        return ActionResult(changed=True)
 
     def write_seed(self, vm: str, seed: str, iso_base64: str) -> ActionResult:
         """:raises InvalidInput: ``seed.invalid``"""
@@ -126,13 +133,14 @@ class Storage:
     def delete_image(self, sha256: str, image_format: ImageFormat) -> ActionResult:
         """:raises Conflict: ``image.in_use``"""
         path = self._paths.images / image_name(sha256, image_format)
-        users = [volume.name for volume in self._paths.volumes.iterdir() if self._backing(volume) == str(path)]
-        if users:
-            raise Conflict(
-                "image.in_use", "disks on this host are based on the image", hint="delete their VMs first",
-                details=", ".join(sorted(users)),
-            )  # fmt: skip
-        return ActionResult(changed=files.remove(path))
+        with self._bases:
+            users = [volume.name for volume in self._paths.volumes.iterdir() if self._backing(volume) == str(path)]
+            if users:
+                raise Conflict(
+                    "image.in_use", "disks on this host are based on the image", hint="delete their VMs first",
+                    details=", ".join(sorted(users)),
+                )  # fmt: skip
+            return ActionResult(changed=files.remove(path))
 
     def has_image(self, sha256: str, image_format: ImageFormat) -> bool:
         return (self._paths.images / image_name(sha256, image_format)).exists()

@@ -25,7 +25,7 @@ from orchestrator.core.diff.finding import (
 from orchestrator.core.diff.host_parts import part_findings
 from orchestrator.core.diff.layouts import layout_findings
 from orchestrator.core.diff.leases import lease_finding
-from orchestrator.core.diff.orphans import orphan_findings
+from orchestrator.core.diff.orphans import image_finding, orphan_findings
 from orchestrator.core.diff.vms import vm_findings
 from orchestrator.core.diff.volumes import volume_findings
 from orchestrator.core.host import Host
@@ -122,7 +122,8 @@ def compare(wanted: ExpectedHost, snapshot: HostSnapshot) -> tuple[Finding, ...]
     parts = part_findings(wanted, snapshot)
     of_vms = [finding for one in wanted.vms if one.vm.id not in wanted.busy for finding in _of_vm(one, snapshot)]
     layouts = () if KEEPER in wanted.busy else layout_findings(wanted.host, snapshot)
-    return (*of_host, *parts, *of_vms, *layouts, *volume_findings(wanted, snapshot), *orphan_findings(wanted, snapshot))
+    left = (*orphan_findings(wanted, snapshot), *filter(None, (image_finding(wanted, snapshot),)))
+    return (*of_host, *parts, *of_vms, *layouts, *volume_findings(wanted, snapshot), *left)
 
 
 def _of_vm(wanted: ExpectedVm, snapshot: HostSnapshot) -> list[Finding]:

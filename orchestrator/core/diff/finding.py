@@ -112,6 +112,8 @@ class ExpectedHost:
     """Data volumes that lie there and no operation works on."""
     networks: tuple[Network, ...] = ()
     """Those that VMs there are on."""
+    images: frozenset[str] = frozenset()
+    """Files of the base images that have a name, of the whole site."""
 
 
 @dataclass(frozen=True, kw_only=True)

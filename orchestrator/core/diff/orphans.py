@@ -3,18 +3,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orchestrator.core.attachments import observed_on, remove
 from orchestrator.core.diff.finding import ExpectedHost, Finding, Repair, Whose
 from orchestrator.core.fabric_actions import DeactivateFabricPartition
-from orchestrator.core.host_actions import DeleteSeed, DeleteVolume, HostAction, StopDomain, UndefineDomain
+from orchestrator.core.host_actions import (
+    DeleteImage,
+    DeleteSeed,
+    DeleteVolume,
+    HostAction,
+    ImageFormat,
+    StopDomain,
+    UndefineDomain,
+)
 from orchestrator.core.mig_layout import KEEPER
 from orchestrator.core.nic_actions import TakeNicFunction
 from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.core.volume_actions import DeleteDataVolume, DetachVolume
 
+_IMAGE = re.compile(r"([0-9a-f]{64})\.(qcow2|raw)", re.ASCII)
+_FORMATS: dict[str, ImageFormat] = {"qcow2": "qcow2", "raw": "raw"}
 _NO_REPAIR: dict[Whose, str] = {
     "ours": "it is in use: stop what uses it first",
     "foreign": "we did not make it, so we leave it alone",
@@ -58,6 +69,29 @@ def orphan_findings(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[Fi
             repair=Repair(kind="clean_up", automatic=True, actions=found.remove) if safe else None,
             reason="a deleted VM left it behind; it is removed" if safe else _why_not(wanted, found, whose),
         )
+
+
+def image_finding(wanted: ExpectedHost, snapshot: HostSnapshot) -> Finding | None:
+    """Copies of base images that were removed. While there are disks of VMs that the database does not know, each may
+    be based on one."""
+    named = ((file, _IMAGE.fullmatch(file.name)) for file in snapshot.images if file.name not in wanted.images)
+    left = [(file, match) for file, match in named if match is not None]
+    if not left:
+        return None
+    known = {vm.id for vm in wanted.placed}
+    unknown = [file for file in snapshot.volumes if file.owner not in known]
+    if any(file.owner in wanted.busy | wanted.gone for file in unknown):
+        return None  # those disks go first
+    actions = tuple(DeleteImage(sha256=match[1], image_format=_FORMATS[match[2]]) for _, match in left)
+    why = "the images were removed, and no VM is based on them; their copies are removed too"
+    if unknown:
+        why = f"they stay while disks are there whose VMs the database does not know: {', '.join(file.name for file in unknown)[:200]}"
+    return Finding(
+        code="orphan.image", severity="warning", host=wanted.host.name, subject=f"images on host {wanted.host.name}",
+        vm=None, whose="ours", wanted="copies of images that have a name",
+        observed=f"{len(left)} others, {sum(file.size_bytes for file, _ in left)} bytes",
+        repair=None if unknown else Repair(kind="clean_up", automatic=True, actions=actions), reason=why,
+    )  # fmt: skip
 
 
 def _why_not(wanted: ExpectedHost, found: _Object, whose: Whose) -> str:

@@ -4,6 +4,7 @@ The agent refuses what is not ours or is in use."""
 
 from __future__ import annotations
 
+from orchestrator.core.host_actions import DeleteImage, HostAction
 from orchestrator.core.wire import action_from_dict
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
@@ -22,7 +23,15 @@ def _do(context: Context) -> int:
     """How many of the repair's actions changed something."""
     documents = context.inputs.get("actions")
     actions = [action_from_dict(dict(one)) for one in documents] if isinstance(documents, list) else []
-    return sum(context.perform(action).changed for action in actions)
+    return sum(context.perform(action).changed for action in actions if not _is_wanted(context, action))
+
+
+def _is_wanted(context: Context, action: HostAction) -> bool:
+    """An image may have been given a name again since."""
+    if not isinstance(action, DeleteImage):
+        return False
+    with context.world.store.read() as tx:
+        return any((one.sha256, one.format) == (action.sha256, action.image_format) for one in tx.images.list())
 
 
 CLEAN = Step(

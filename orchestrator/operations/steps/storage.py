@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 from typing import Final
 
+from orchestrator.core.errors import Fatal
 from orchestrator.core.host_actions import CreateVolume, DeleteSeed, DeleteVolume, WriteSeed
 from orchestrator.core.image import Image
 from orchestrator.core.units import show_size
@@ -34,9 +35,12 @@ def _send_image(context: Context) -> str:
     image = context.image()
     with context.world.store.read() as tx:
         seen = tx.hosts.snapshot(context.host_name)
-    name = f"{image.sha256}.{image.format}"
-    if seen is not None and any(file.name == name for file in seen.images):
+    if seen is not None and any(file.name == image.file for file in seen.images):
         return "there already"
+    return _sent(context, image)
+
+
+def _sent(context: Context, image: Image) -> str:
     host = context.host()
     path = context.world.images.path(image.sha256, image.format)
     result = context.world.link.send_image(host, path, image.sha256, image.format, context.token(host))
@@ -62,7 +66,14 @@ def _with_our_files(context: Context) -> Vm | None:
 
 def _create_volume(context: Context) -> str:
     vm = context.known_vm()
-    context.make(_DISK, create_volume_action(vm, context.image()))
+    image = context.image()
+    try:
+        context.make(_DISK, create_volume_action(vm, image))
+    except Fatal as error:
+        if error.code != "image.missing":
+            raise
+        _sent(context, image)  # removed since the host was seen
+        context.make(_DISK, create_volume_action(vm, image))
     give_volumes(context, vm)
     return ", ".join((show_size(vm.spec.disk_bytes), *(f"volume {name}" for name in attached_names(vm))))
 

@@ -7,6 +7,9 @@ import hashlib
 import io
 import struct
 import subprocess
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -108,6 +111,36 @@ def test_an_image_stays_while_a_disk_is_based_on_it(storage: Storage, tmp_path: 
     storage.delete_volume("a", "a.qcow2")
     assert storage.delete_image(digest, "qcow2").changed
     assert not storage.delete_image(digest, "qcow2").changed
+
+
+def test_an_image_goes_or_a_disk_is_made_on_it_never_both(storage: Storage) -> None:
+    digest = received(storage, b"\0" * MIB, "raw")
+    seen = set[tuple[str, str]]()
+
+    def made(number: int) -> str:
+        name = f"a{number}.qcow2"
+        volume = CreateVolume(vm="a", volume=name, base_sha256=digest, base_format="raw", size_bytes=32 * MIB)
+        return outcome(lambda: storage.create_volume(volume))
+
+    with ThreadPoolExecutor(1) as pool:
+        for number in range(30):
+            making = pool.submit(made, number)
+            time.sleep(number / 3000)  # qemu-img takes some milliseconds
+            gone = outcome(lambda: storage.delete_image(digest, "raw"))
+            seen.add((making.result(), gone))
+            assert storage.has_image(digest, "raw") == (gone == "image.in_use")
+            storage.delete_volume("a", f"a{number}.qcow2")
+            received(storage, b"\0" * MIB, "raw")
+    assert seen <= {("done", "image.in_use"), ("image.missing", "done")}
+    assert ("done", "image.in_use") in seen
+
+
+def outcome(act: Callable[[], object]) -> str:
+    try:
+        act()
+    except VgpuctlError as error:
+        return error.code
+    return "done"
 
 
 def test_a_disk_of_another_size_or_owner_is_a_conflict(storage: Storage, tmp_path: Path) -> None:

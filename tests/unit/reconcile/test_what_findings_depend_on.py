@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from orchestrator.core.driver_lock import DriverLock, Locked, LockGroup
+from orchestrator.core.image import NewImage
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.messages import HostChange
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
@@ -76,12 +77,18 @@ def _set(change: HostChange) -> Callable[[ControlPlane], object]:
     return lambda plane: plane.services.hosts.change(T4_HOST, change)
 
 
+def _remove_image(plane: ControlPlane) -> None:
+    plane.services.images.add(NewImage(name="other", source="/other.qcow2"))
+    plane.services.images.remove("other")
+
+
 BY_OPERATIONS = "operations alone change it, and each has its host looked at as a whole"
 BY_LOOKS = "looks alone change it"
 PARTS: dict[str, str | list[Callable[[ControlPlane], object]]] = {
     "hosts": [_set(HostChange(labels={"rack": "7"})), _set(HostChange(allow_unconfined=True))],
     "driver_locks": [lambda plane: plane.services.driver_locks.apply(OTHER)],
     "policies": [lambda plane: plane.services.tenancy.policies.change("default", {"isolation": "gpu"})],
+    "images": [_remove_image],
     "vms": BY_OPERATIONS,
     "claims": BY_OPERATIONS,
     "operations": BY_OPERATIONS,
