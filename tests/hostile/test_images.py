@@ -196,7 +196,7 @@ SOURCES = (
 
 def test_a_source_is_a_path_or_an_address(site: Site) -> None:
     for source in SOURCES:
-        code = "request.invalid" if source == "/\ud83d" else "image.source_refused"
+        code = "request.text_invalid" if source in {"/\ud83d", "/a\x00b"} else "image.source_refused"
         said = site.refused("POST", "/v1/images", {"name": "bad", "source": source}, code=code)
         assert "secret" not in said
 

@@ -85,7 +85,8 @@ def image_finding(wanted: ExpectedHost, snapshot: HostSnapshot) -> Finding | Non
     actions = tuple(DeleteImage(sha256=match[1], image_format=_FORMATS[match[2]]) for _, match in left)
     why = "the images were removed, and no VM is based on them; their copies are removed too"
     if unknown:
-        why = f"they stay while disks are there whose VMs the database does not know: {', '.join(file.name for file in unknown)[:200]}"
+        names = ", ".join(file.name for file in unknown)
+        why = f"they stay while disks are there whose VMs the database does not know: {names[:200]}"
     return Finding(
         code="orphan.image", severity="warning", host=wanted.host.name, subject=f"images on host {wanted.host.name}",
         vm=None, whose="ours", wanted="copies of images that have a name",

@@ -147,7 +147,6 @@ ELSEWHERE = {
     "agent.sessions_full": "tests/unit/agent/test_sessions.py",
     "host.unreached": "tests/contract/engine/test_asymmetric_reach.py",
     "host.half_seen": "libvirt answers: tests/unit/core/test_diff.py",
-    "host.restored": "tests/operations/test_younger_than_the_backup.py",
     "host.broke": "tests/unit/reconcile/test_one_that_breaks.py",
     "host.confinement_unknown": "tests/unit/reconcile/test_unconfined_hosts.py",
     "host.restored": "tests/operations/test_after_restore.py",
@@ -173,8 +172,8 @@ ELSEWHERE = {
 """Relied on as well, and shown there."""
 NOTHING_RELIES_ON = {
     "gpu.facts_differ", "gpu.shared", "orphan.data", "orphan.domain", "orphan.image", "orphan.nic",
-    "orphan.partition", "orphan.seed", "orphan.vgpu", "orphan.volume", "vm.device_left", "vm.nic_left", "vm.running", "vm.unlicensed",
-    "vm.lease_ends_soon", "vm.lease_over", "vm.disk_kept_too_long",
+    "orphan.partition", "orphan.seed", "orphan.vgpu", "orphan.volume", "vm.device_left", "vm.nic_left",
+    "vm.running", "vm.unlicensed", "vm.lease_ends_soon", "vm.lease_over", "vm.disk_kept_too_long",
 }  # fmt: skip
 _CODE = re.compile(r'"((?:agent|driver|gpu|host|mig|network|orphan|vm|volume)\.[a-z_]+)"')
 CASES = [pytest.param(row, host, id=f"{what}, {host}") for what, row in RELIED_ON.items() for host in row.hosts]
