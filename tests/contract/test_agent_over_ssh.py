@@ -16,7 +16,7 @@ import pytest
 from orchestrator.adapters.agent_link.link import SshHostLink
 from orchestrator.adapters.agent_link.ssh import scan_host_key
 from orchestrator.agent import session, sessions
-from orchestrator.core.domain import DomainDescription
+from orchestrator.core.domain import DomainDescription, MadeAs
 from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import (
@@ -232,7 +232,10 @@ def test_a_domain_lives_from_definition_to_removal(way: Chain, link: SshHostLink
     assert link.perform(host, StartDomain(vm=VM), token()).changed
     assert not link.perform(host, StartDomain(vm=VM), token()).changed
     assert {d.uuid: (d.name, d.state, d.owner) for d in link.observe(host).domains}[VM] == ("t.a", "running", VM)
-    assert link.observe_domain(host, VM) == next(d for d in link.observe(host).domains if d.uuid == VM)
+    alone, among_all = link.observe_domain(host, VM), next(d for d in link.observe(host).domains if d.uuid == VM)
+    sha256 = hashlib.sha256((tmp_path / "image.raw").read_bytes()).hexdigest()
+    made_as = MadeAs(domain=DOMAIN, image=f"{sha256}.raw", disk_bytes=16 * 1024**2, boot_policy="local")
+    assert alone == dataclasses.replace(among_all, made_as=made_as)
     assert link.things_of(host, VM) == ("domain t.a", "volume a.qcow2", "seed a.iso")
     with pytest.raises(Conflict) as refused:
         link.perform(host, UndefineDomain(vm=VM), token())
