@@ -176,9 +176,13 @@ class SimulatedMachine:
         self.kernel.opened -= set(domain.devices)
 
     def reboot(self) -> None:
-        """Domains stay defined and do not run; the kernel forgets everything."""
+        """Domains stay defined and do not run; the kernel forgets everything. Virtual functions are on again, as the
+        agent has them on before any controller asks; what VMs need besides is left to the controllers."""
         self.boot += 1
+        switched_on = [gpu for gpu in self.kernel.gpus if gpu.functions]
         self.kernel.reboot()
+        for gpu in switched_on:
+            self.kernel.switch_functions(gpu, on=True)
         self.foreign &= self.domains.keys()
         self.agent_deaths = 0
         for domain in self.domains.values():

@@ -87,6 +87,7 @@ TABLE: Final[dict[str, Page]] = {
         before=("vgpuctl list-vms",),
         alone=True,
         elsewhere={"age-keygen": NOT_HERE},
+        exits={"vgpuctl server settle-restored --remove": 4},
     ),
     "docs/howto/describe-in-a-file.md": Page(
         words={"/srv/images/debian-13.qcow2": "{files}/debian-13.raw", "t4-quarter": "t4-quarter-of-file"},

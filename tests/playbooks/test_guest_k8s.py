@@ -98,8 +98,8 @@ def test_a_guest_becomes_a_node_and_a_second_run_changes_nothing(guest: Packaged
     assert _restarts(guest) == started
     assert placed.read_text() == BOOTSTRAP
     told = "".join(file.read_text(errors="replace") for file in guest.root.glob("*/artifacts/**/*") if file.is_file())
-    assert "guest_service" in told
-    assert "abcdef" not in told + first.output
+    assert "vgpuctl_guest" in repr(first)
+    assert "abcdef" not in told + repr(first)
 
 
 def test_other_labels_restart_the_kubelet_alone_and_shared_gpus_the_plugin_alone(guest: PackagedGuest) -> None:
