@@ -16,10 +16,11 @@ SWAPPED = {
 
 
 def maintain(machine: FakeMachine, moved: Mapping[str, str], new: Mapping[str, str] | None = None) -> None:
-    """It is off meanwhile. ``moved``: where cards are now; ``new``: address → UUID of the card that replaced one."""
+    """It is off meanwhile; a service of the host has its functions on again. ``moved``: where cards are now; ``new``:
+    address → UUID of the card that replaced one."""
     for gpu in machine.gpus:
         gpu.card = (new or {}).get(gpu.address, gpu.uuid)
-        gpu.address, gpu.enabled = moved.get(gpu.address, gpu.address), False
+        gpu.address = moved.get(gpu.address, gpu.address)
     machine.mdevs.clear()
     machine.vf_types.clear()
     machine.domains = {uuid: (xml, False) for uuid, (xml, _) in machine.domains.items()}
