@@ -77,6 +77,12 @@ class Site:
         return Reply(int(first.split()[1]), headers, content)
 
 
+def code_for(value: object, code: str) -> str:
+    """The code that refuses this value: with NUL or half a character it comes no further than the border."""
+    unstorable = isinstance(value, str) and any(char == "\0" or "\ud800" <= char <= "\udfff" for char in value)
+    return "request.text_invalid" if unstorable else code
+
+
 def problem_of(reply: Reply) -> dict[str, Any]:
     """An error as all errors are: a problem, one printable line, nothing of the program in it."""
     assert reply.headers["content-type"] == "application/problem+json", reply

@@ -15,7 +15,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from orchestrator.api.telling import failure_for_tenant, refusal_for_tenant
-from orchestrator.core.access import EVERYWHERE
+from orchestrator.core.access import EVERYWHERE, Role
 from orchestrator.core.agent_error import agent_error
 from orchestrator.core.errors import (
     FAMILIES,
@@ -31,6 +31,7 @@ from orchestrator.core.errors import (
     VgpuctlError,
     error_to_dict,
 )
+from orchestrator.ports.timers import TimerHealth
 from tests.contract.api.real_app import real_app
 from tests.contract.api.test_tenant_views import PROFILE, QUESTIONS, site
 from tests.fakes.fake_host import Strike
@@ -188,13 +189,21 @@ def test_operations_are_counted_that_the_caller_may_see(tmp_path: Path) -> None:
         assert stranger.get("/v1/server").json()["running_operations"] == 0
 
 
+_NO_OPERATORS: tuple[tuple[str, Role], ...] = (
+    ("own", "tenant-admin"), ("own", "tenant-user"), ("own", "read-only"), (EVERYWHERE, "read-only"),
+)  # fmt: skip
+
+
 def test_of_the_servers_process_operators_alone_are_told(tmp_path: Path) -> None:
-    with site(tmp_path / "s", []) as (plane, found):
-        watches = plane.services.tenancy.tokens.create(EVERYWHERE, "read-only", None)[1]
-        watcher = TestClient(real_app(plane), headers={"Authorization": f"Bearer {watches}"})
-        for client in (found, watcher):
-            told = client.get("/v1/server").json()
+    failing = (TimerHealth(name="look", every_s=1, good_ago_s=9, failed=3, error="t4 hangs"),)
+    with site(tmp_path / "s", []) as (plane, _):
+        tokens = [plane.services.tenancy.tokens.create(*of, None)[1] for of in _NO_OPERATORS]
+        app = real_app(plane, timers=failing)
+        for token in tokens:
+            told = TestClient(app, headers={"Authorization": f"Bearer {token}"}).get("/v1/server").json()
+            assert told.pop("warnings") == []
             assert {key for key, value in told.items() if value is not None} == {"version", "running_operations"}
-        told = TestClient(real_app(plane)).get("/v1/server").json()
+        told = TestClient(app).get("/v1/server").json()
     assert told["pid"] == os.getpid()
     assert told["started_at"] is not None
+    assert told["warnings"] == ["look: t4 hangs"]

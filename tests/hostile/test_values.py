@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.hostile.site import HOST, VM, Site, problem_of
+from tests.hostile.site import HOST, VM, Site, code_for, problem_of
 
 BLOB = base64.b64encode(struct.pack(">I", 11) + b"ssh-ed25519" + b"\0\0\0\x20" + b"k" * 32).decode()
 KEY = f"ssh-ed25519 {BLOB} me@desk"
@@ -76,13 +76,17 @@ KEYS = (
 def test_a_key_line_that_says_more_than_a_key_is_refused(site: Site, path: str) -> None:
     for line in KEYS:
         for keys in ([line], [KEY, line]):
-            said = site.refused("POST", path, {**VM, "ssh_keys": keys}, code="ssh_key.invalid")
-            assert ".pub" in said
+            said = site.refused("POST", path, {**VM, "ssh_keys": keys}, code=code_for(line, "ssh_key.invalid"))
+            assert ("NUL" if "\0" in line else ".pub") in said
 
 
 USER_DATA = (
-    "", " ", "password: x", "#include http://x/y", "#include-once\nhttp://x", "## template: jinja\n#cloud-config\n",
-    "Content-Type: multipart/mixed; boundary=x\n\n--x", "MIME-Version: 1.0\n", "#cloud-config-archive\n- x",
+    "", " ", "password: x", "#include http://x/y", "#include-once\nhttp://x", "# template: jinja\n#cloud-config\n",
+    "## template: mako\n#cloud-config\n", "## template: jinja x\n#cloud-config\n", "## template: jinja\n\x1b[2J",
+    "## template: jinja\u2028#cloud-config\n", "\n## template: jinja\n", "## template: jinja\x00\n#cloud-config\n",
+    "Content-Type: text/x-include-url\n\nhttp://x", "\nContent-Type: multipart/mixed; boundary=x\n\n--x",
+    "Subject: x\nContent-Type: multipart/mixed; boundary=x\n\n--x", "MIME-Version: 1.0\nContent-Type: text/html\n",
+    "Content-Type: multipart/mixed; boundary=x\n\n\x00--x", "MIME-Version: 1.0\n", "#cloud-config-archive\n- x",
     "#cloud-boothook\n", "#part-handler\n", "#upstart-job\n", "#cloud-config-jsonp\n", " #cloud-config\n",
     "\ufeff#cloud-config\n", "#cloud-config x\n", "#cloud-config\x00\n", "#cloud-config\n\x1b[2J", "#Cloud-config\n",
     "\n#cloud-config\n", "#cloud-config\x0bpassword: x", "#cloud-config\u2028x: 1", "!!python/object/apply:os.system",
@@ -93,7 +97,7 @@ USER_DATA = (
 @pytest.mark.parametrize("path", ["/v1/vms", "/v1/vms/plan"])
 def test_user_data_that_is_something_else_is_refused(site: Site, path: str) -> None:
     for text in USER_DATA:
-        said = site.refused("POST", path, {**VM, "user_data": text}, code="user_data.unsupported")
+        said = site.refused("POST", path, {**VM, "user_data": text}, code=code_for(text, "user_data.unsupported"))
         assert len(said) > 20
 
 
@@ -126,7 +130,7 @@ ADDRESSES = (
 def test_what_is_no_address_is_not_asked(site: Site, path: str) -> None:
     rest: dict[str, Any] = HOST if path == "/v1/hosts" else {}
     for address in ADDRESSES:
-        site.refused("POST", path, {**rest, "address": address}, code="host.address_invalid")
+        site.refused("POST", path, {**rest, "address": address}, code=code_for(address, "host.address_invalid"))
 
 
 PCI = (
@@ -161,21 +165,25 @@ CPUS = (
 
 def test_cpus_that_are_kept_for_vms_are_numbers(site: Site) -> None:
     for cpus in CPUS:
-        site.refused("PATCH", "/v1/hosts/t4", {"pinnable_cpus": cpus}, code="host.cpus_invalid")
+        site.refused("PATCH", "/v1/hosts/t4", {"pinnable_cpus": cpus}, code=code_for(cpus, "host.cpus_invalid"))
 
 
-USERS = ("-x", "--config=x", "a b", "$(id)", "a;b", "a\nb", "\x00", "a:b", "{{x}}", "\u0430", "Root", "root ", "1a")
+USERS = (
+    "-x", "--config=x", "a b", "$(id)", "a;b", "a\nb", "\x00", "a:b", "{{x}}", "\u0430", "\u0661", "Root ", "root ",
+    ".a", "a@b", "DOMAIN\\a", "a/b", "root\n", "%u", "a" * 33,
+)  # fmt: skip
 
 
 def test_who_logs_in_at_a_host_is_a_user_and_no_option(site: Site) -> None:
     for user in USERS:
-        site.refused("POST", "/v1/hosts", {**HOST, "user": user}, code="host.user_invalid")
+        site.refused("POST", "/v1/hosts", {**HOST, "user": user}, code=code_for(user, "host.user_invalid"))
 
 
 def test_a_fingerprint_that_is_not_the_hosts_enrols_nothing(site: Site) -> None:
-    for fingerprint in ("", "SHA256:", "SHA256:t4.test", "SHA256:l40s.test\n", "MD5:00", "-x", "\x00", "{{x}}"):
+    for fingerprint in ("", "SHA256:", "SHA256:t4.test", "SHA256:l40s.test\n", "MD5:00", "-x", "{{x}}"):
         body = {**HOST, "fingerprint": fingerprint}
         site.refused("POST", "/v1/hosts", body, code="host.key_differs", status=502)
+    site.refused("POST", "/v1/hosts", {**HOST, "fingerprint": "\x00"}, code="request.text_invalid")
 
 
 SUBJECTS = (
@@ -187,7 +195,8 @@ SUBJECTS = (
 def test_a_member_is_somebody(site: Site) -> None:
     for subject in SUBJECTS:
         body = {"subject": subject, "role": "tenant-user"}
-        site.refused("PUT", "/v1/tenants/default/members", body, code="member.subject_invalid")
+        code = code_for(subject, "member.subject_invalid")
+        site.refused("PUT", "/v1/tenants/default/members", body, code=code)
 
 
 @pytest.mark.parametrize("role", ["root", "Admin", "admin", "operator", "", "tenant-admin ", "*", None, 1, True])

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from orchestrator.api.app import create_app
 from orchestrator.api.limits import Activity
 from orchestrator.api.services import Process
+from orchestrator.ports.timers import TimerHealth
 from tests.fakes.control_plane import ControlPlane, control_plane, create_vm
 
 
@@ -38,8 +39,8 @@ def furnished_plane(state: Path) -> ControlPlane:
     return plane
 
 
-def real_app(plane: ControlPlane, uid: int | None = None) -> ASGIApp:
+def real_app(plane: ControlPlane, uid: int | None = None, timers: tuple[TimerHealth, ...] = ()) -> ASGIApp:
     """The application over a plane's services, as ``uid`` calls it; without one, as its owner does."""
-    process = Process(started_at=time.time(), idle_seconds=None, activity=Activity())
+    process = Process(started_at=time.time(), idle_seconds=None, activity=Activity(), timers=lambda: timers)
     app = create_app(plane.services, process)
     return AsPeer(app, os.geteuid() if uid is None else uid)
