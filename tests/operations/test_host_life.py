@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core.errors import Conflict, Fatal, InvalidInput, VgpuctlError
+from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NoCapacity, VgpuctlError
+from orchestrator.core.host import Cordon
 from orchestrator.operations.steps.host import choose_gpus
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, add_host, control_plane, create_vm
 
@@ -139,3 +140,30 @@ def test_two_hosts_do_not_share_name_or_address(plane: ControlPlane) -> None:
     with pytest.raises(Conflict) as caught:
         plane.services.hosts.add(replace(add_host(T4_HOST), name="other"))
     assert caught.value.code == "host.address_taken"
+
+
+def test_a_cordoned_host_gets_no_new_vms(plane: ControlPlane) -> None:
+    plane.add_host(T4_HOST)
+    plane.services.hosts.cordon(T4_HOST)
+    with pytest.raises(NoCapacity) as caught:
+        plane.services.vms.create(create_vm())
+    assert "host.cordoned" in {reason.code for reason in caught.value.reasons}
+    plane.services.hosts.uncordon(T4_HOST)
+    assert plane.services.vms.create(create_vm()).operation
+
+
+def test_who_cordoned_a_host_when_and_why_is_told_until_it_is_uncordoned(plane: ControlPlane) -> None:
+    plane.add_host(T4_HOST)
+    before = plane.world.clock.now()
+    plane.services.hosts.cordon(T4_HOST, "fan 3 is loud")
+    cordon = plane.services.hosts.get(T4_HOST).host.cordon
+    assert cordon is not None
+    assert cordon == Cordon(at=cordon.at, by="server", reason="fan 3 is loud")
+    assert before <= cordon.at <= plane.world.clock.now()
+    (told,) = (one.finding.observed for one in plane.findings.observe(T4_HOST) if one.finding.code == "host.cordoned")
+    assert told.endswith(" by server: fan 3 is loud")
+    plane.services.hosts.uncordon(T4_HOST)
+    assert plane.services.hosts.get(T4_HOST).host.cordon is None
+    assert "host.cordoned" not in {
+        one.finding.code for one in plane.findings.observe(T4_HOST) if one.cleared_at is None
+    }

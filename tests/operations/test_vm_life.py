@@ -10,7 +10,6 @@ from sqlalchemy import update
 
 from orchestrator.adapters.store.tables import steps
 from orchestrator.core.errors import Conflict, Fatal, NoCapacity, NotFound, Retryable
-from orchestrator.core.host import Cordon
 from orchestrator.core.operation import Operation
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
@@ -364,31 +363,6 @@ def test_a_host_is_unreachable_while_it_does_not_answer_and_ready_again_after(pl
     plane.machine(T4_HOST).answers = True
     plane.reconciler.round()
     assert plane.services.hosts.get(T4_HOST).host.state == "ready"
-
-
-def test_a_cordoned_host_gets_no_new_vms(plane: ControlPlane) -> None:
-    plane.services.hosts.cordon(T4_HOST)
-    with pytest.raises(NoCapacity) as caught:
-        plane.services.vms.create(create_vm())
-    assert "host.cordoned" in {reason.code for reason in caught.value.reasons}
-    plane.services.hosts.uncordon(T4_HOST)
-    assert plane.services.vms.create(create_vm()).operation
-
-
-def test_who_cordoned_a_host_when_and_why_is_told_until_it_is_uncordoned(plane: ControlPlane) -> None:
-    before = plane.world.clock.now()
-    plane.services.hosts.cordon(T4_HOST, "fan 3 is loud")
-    cordon = plane.services.hosts.get(T4_HOST).host.cordon
-    assert cordon is not None
-    assert cordon == Cordon(at=cordon.at, by="server", reason="fan 3 is loud")
-    assert before <= cordon.at <= plane.world.clock.now()
-    (told,) = (one.finding.observed for one in plane.findings.observe(T4_HOST) if one.finding.code == "host.cordoned")
-    assert told.endswith(" by server: fan 3 is loud")
-    plane.services.hosts.uncordon(T4_HOST)
-    assert plane.services.hosts.get(T4_HOST).host.cordon is None
-    assert "host.cordoned" not in {
-        one.finding.code for one in plane.findings.observe(T4_HOST) if one.cleared_at is None
-    }
 
 
 def test_console_and_ports_need_a_running_vm(plane: ControlPlane) -> None:
