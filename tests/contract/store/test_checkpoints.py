@@ -13,23 +13,28 @@ from orchestrator.adapters.store import checkpoints, connections
 from orchestrator.adapters.store.checkpoints import Checkpoints
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.turn import Turn
+from orchestrator.core.audit import MAX_RECORD_TEXT
 from tests.fakes.control_plane import KEY
 
 LIMIT_S = 120.0
 NEVER = 1_000_000
 SQLITE_MOVES_AFTER = 1000
 """Pages, where nothing else is said (sqlite.org/pragma.html#pragma_wal_autocheckpoint)."""
-LARGE = "d" * 4096 * 12
+MANY = 12
+LARGE = MANY * MAX_RECORD_TEXT
+"""Bytes of a commit of so many records that are as long as records may be: 12 pages and more."""
 
 
 def opened(directory: Path) -> SqlStore:
     return SqlStore(f"sqlite:///{directory / 'd.sqlite'}", key=KEY, new_site="s")
 
 
-def write(store: SqlStore, times: int, text: str = "d") -> None:
+def write(store: SqlStore, times: int, records: int = 1) -> None:
+    """``records``: of each commit, as long as records are."""
     for number in range(times):
         with store.begin() as tx:
-            tx.audit.append(at=float(number), actor="a", action="b", subject="c", outcome=text)
+            for _ in range(records):
+                tx.audit.append(at=float(number), actor="a", action="b", subject="c", outcome="d" * MAX_RECORD_TEXT)
 
 
 def in_the_file_alone(directory: Path) -> int:
@@ -52,11 +57,11 @@ def moved(store: SqlStore) -> None:
 def test_no_commit_moves_a_log_that_is_not_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "EVERY", NEVER)
     store = opened(tmp_path)
-    write(store, 120, LARGE)
+    write(store, 120, MANY)
     assert (tmp_path / "d.sqlite-wal").stat().st_size > SQLITE_MOVES_AFTER * 4096
     assert in_the_file_alone(tmp_path) == 0
     store.close()
-    assert in_the_file_alone(tmp_path) == 120
+    assert in_the_file_alone(tmp_path) == 120 * MANY
 
 
 def test_a_thread_moves_what_was_committed_and_the_log_begins_anew(
@@ -66,10 +71,10 @@ def test_a_thread_moves_what_was_committed_and_the_log_begins_anew(
     store = opened(tmp_path)
     moved(store)
     for number in range(40):
-        write(store, 1, LARGE)
+        write(store, 1, MANY)
         moved(store)
-        assert in_the_file_alone(tmp_path) == number + 1
-    assert (tmp_path / "d.sqlite-wal").stat().st_size < 10 * len(LARGE)
+        assert in_the_file_alone(tmp_path) == (number + 1) * MANY
+    assert (tmp_path / "d.sqlite-wal").stat().st_size < 10 * LARGE
     store.close()
 
 
@@ -99,11 +104,11 @@ def test_a_long_log_is_moved_while_nobody_commits(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(checkpoints, "_pages_moved", hindered)
     for _ in range(40):
-        write(store, 1, LARGE)
+        write(store, 1, MANY)
         moved(store)
-    assert (tmp_path / "d.sqlite-wal").stat().st_size < 20 * len(LARGE)
+    assert (tmp_path / "d.sqlite-wal").stat().st_size < 20 * LARGE
     store.close()
-    assert in_the_file_alone(tmp_path) == 40
+    assert in_the_file_alone(tmp_path) == 40 * MANY
 
 
 def test_who_commits_waits_for_no_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,8 +131,8 @@ def test_a_log_beyond_its_bound_is_moved_by_whoever_commits(tmp_path: Path, monk
     monkeypatch.setattr(checkpoints, "EVERY", NEVER)
     monkeypatch.setattr(connections, "MAX_PAGES", 10)
     store = opened(tmp_path)
-    write(store, 20, LARGE)
-    assert in_the_file_alone(tmp_path) >= 19
+    write(store, 20, MANY)
+    assert in_the_file_alone(tmp_path) >= 19 * MANY
     store.close()
 
 
