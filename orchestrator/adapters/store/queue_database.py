@@ -6,6 +6,7 @@ Nothing in it is the only copy of anything: what has to run is read from the ope
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -24,6 +25,7 @@ _SCHEMA: Final = "dbos"
 """As the library calls it."""
 _OPENING: Final = 0x76677171
 """The advisory lock of who opens the queue."""
+_AGAIN_S: Final = 0.1
 _NOT_WHOLE: Final = frozenset({"42P01", "42703", "3F000", "42P06", "42P07", "42701", "42710"})
 """PostgreSQL, appendix A: a table, a column, a schema is undefined; or defined already, when the rest is made."""
 
@@ -58,7 +60,9 @@ class QueueDatabase:
             yield
             return
         with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.execute(text(f"SELECT pg_advisory_lock({_OPENING})"))
+            # A question that waits has a snapshot. The library makes indexes CONCURRENTLY, which waits for those.
+            while not connection.execute(text(f"SELECT pg_try_advisory_lock({_OPENING})")).scalar_one():
+                time.sleep(_AGAIN_S)
             try:
                 yield
             finally:
