@@ -70,8 +70,13 @@ def deb_file(
         "zst": zstd.compress,
         "bz2": bytes,
     }
-    control = packers[packing](packed.getvalue())
-    return b"!<arch>\n" + _ar("debian-binary", b"2.0\n") + _ar(f"control.tar.{packing}", control) + _ar("data.tar", b"")
+    return deb_of(packers[packing](packed.getvalue()), f".{packing}")
+
+
+def deb_of(control: bytes, packing: str = "") -> bytes:
+    """Around any control archive."""
+    member = _ar(f"control.tar{packing}", control)
+    return b"!<arch>\n" + _ar("debian-binary", b"2.0\n") + member + _ar("data.tar", b"")
 
 
 def _ar(name: str, content: bytes) -> bytes:

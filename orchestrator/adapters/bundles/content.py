@@ -9,6 +9,7 @@ import re
 import sys
 import tarfile
 import zlib
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -24,8 +25,17 @@ _RUN_HEADER_BYTES: Final = 64 * 1024
 """A makeself archive begins with its script; the variables stand at its top."""
 _RUN_TARGET: Final = re.compile(rb'^targetdir="?([^"\n]{1,200})"?$', re.MULTILINE)
 _CONTROL_BYTES: Final = 4 * 1024 * 1024
+_MAX_MEMBERS: Final = 100
+"""Sizes below zero have tarfile go back and never end."""
+_XZ_BYTES: Final = 128 * 1024 * 1024
+"""What 'xz -9' needs is half of that."""
 _GZIP: Final = 31
 """zlib's window size with the format of gzip around it."""
+_DAMAGED: Final = (
+    OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError, tarfile.TarError,
+    ValueError, LookupError, ArithmeticError, AssertionError, MemoryError, RecursionError,
+)  # fmt: skip
+"""What unpacking raises; tarfile also whatever its own parts do: headers in headers, sparse files, sizes below zero."""
 _NAME, _VERSION, _RELEASE, _ARCHITECTURE = 1000, 1001, 1002, 1022
 """Tags of an rpm's header."""
 
@@ -67,10 +77,13 @@ def _control(suffix: str, packed: bytes) -> dict[str, str]:
         raise unknown_content(f"the package's control file is packed as {suffix!a}, which is not read here")
     try:
         with tarfile.open(fileobj=io.BytesIO(_unpacked(suffix, packed)), mode="r:") as archive:
-            member = next((one for one in archive if one.name in {"control", "./control"} and one.isreg()), None)
+            member = next(
+                (one for one in islice(archive, _MAX_MEMBERS) if one.name in {"control", "./control"} and one.isreg()),
+                None,
+            )
             content = None if member is None else archive.extractfile(member)
             text = "" if content is None else content.read(_CONTROL_BYTES).decode("utf-8", "replace")
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError, tarfile.TarError, ValueError) as error:
+    except _DAMAGED as error:
         raise unknown_content("the package's control file is damaged") from error
     pairs = (line.partition(":") for line in text.splitlines() if ":" in line and not line[0].isspace())
     return {name.lower(): value.strip() for name, _, value in pairs}
@@ -81,7 +94,7 @@ def _unpacked(suffix: str, packed: bytes) -> bytes:
     if suffix == ".gz":
         return zlib.decompressobj(_GZIP).decompress(packed, _CONTROL_BYTES)
     if suffix == ".xz":
-        return lzma.LZMADecompressor().decompress(packed, _CONTROL_BYTES)
+        return lzma.LZMADecompressor(memlimit=_XZ_BYTES).decompress(packed, _CONTROL_BYTES)
     if suffix == ".zst":
         return zstd.ZstdDecompressor().decompress(packed, _CONTROL_BYTES)
     return packed

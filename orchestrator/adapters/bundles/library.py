@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,8 @@ from orchestrator.core.errors import Fatal, InvalidInput
 from orchestrator.ports.files import TakenFile
 
 MAX_BUNDLE_BYTES: Final = 8 * 1024**3
+_AT_ONCE: Final = 2
+"""Files whose headers are in memory, some tens of MiB each."""
 
 
 class BundleLibrary:
@@ -27,6 +30,7 @@ class BundleLibrary:
     def __init__(self, directory: Path, files: Readable) -> None:
         self._directory = directory
         self._files = files
+        self._judging = threading.BoundedSemaphore(_AT_ONCE)
         self._copies = PrivateCopies(
             directory,
             Refusals(
@@ -63,8 +67,9 @@ class BundleLibrary:
             self._opened(wanted.source) as chunks,
             self._copies.of(chunks, wanted.sha256, wanted.size_bytes) as copied,
         ):
-            signed = _checked(copied, wanted)
-            content = content_of(copied.path)
+            with self._judging:
+                signed = _checked(copied, wanted)
+                content = content_of(copied.path)
             bundle = DriverBundle(
                 sha256=copied.sha256,
                 content=content,

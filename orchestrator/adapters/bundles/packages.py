@@ -19,11 +19,16 @@ AR_MAGIC: Final = b"!<arch>\n"
 RPM_MAGIC: Final = b"\xed\xab\xee\xdb"
 _AR_MEMBER: Final = 60
 _RPM_LEAD: Final = 96
+_RPM_ENTRY: Final = 16
 _RPM_HEADER: Final = b"\x8e\xad\xe8\x01"
-_RPM_HEADER_BYTES: Final = 64 * 1024 * 1024
+_RPM_HEADER_BYTES: Final = 16 * 1024 * 1024
+"""It lists the package's files, of which drivers have hundreds; kernels with 20,000 need 3 MiB."""
+_MAX_TAGS: Final = 0xFFFF
+"""As rpm itself has it."""
 _RPM_TEXTS: Final = frozenset({6, 8})
 """A string; an array of strings, of which the first counts."""
 _RPM_BINARY: Final = 7
+_MAX_TEXT: Final = 4096
 
 
 @dataclass(frozen=True)
@@ -60,24 +65,27 @@ def ar_members(file: BinaryIO) -> Iterator[ArMember]:
 
 @dataclass(frozen=True)
 class RpmHeader:
-    """One header. ``content``: all of it, as a signature of it is made over."""
+    """One header. ``content``: all of it, as a signature of it is made over; its store begins at ``start``."""
 
     content: bytes
     entries: dict[int, tuple[int, int, int]]
     """Tag → kind, where its value begins in the store, how many."""
-    store: bytes
+    start: int
 
     def text(self, tag: int) -> str:
         """Empty when it is not there."""
         kind, offset, _ = self.entries.get(tag, (0, 0, 0))
         if kind not in _RPM_TEXTS:
             return ""
-        return self.store[offset:].partition(b"\0")[0].decode("utf-8", "replace")
+        begin = self.start + offset
+        end = self.content.find(b"\0", begin, begin + _MAX_TEXT)
+        return self.content[begin : end if end >= 0 else begin + _MAX_TEXT].decode("utf-8", "replace")
 
     def binary(self, tag: int) -> bytes | None:
         """None when it is not there."""
         kind, offset, count = self.entries.get(tag, (0, 0, 0))
-        return self.store[offset : offset + count] if kind == _RPM_BINARY else None
+        begin = self.start + offset
+        return self.content[begin : begin + count] if kind == _RPM_BINARY else None
 
 
 def rpm_headers(file: BinaryIO) -> tuple[RpmHeader, RpmHeader]:
@@ -96,12 +104,14 @@ def _rpm_header(file: BinaryIO) -> RpmHeader:
     if len(intro) != 16 or intro[:4] != _RPM_HEADER:
         raise unknown_content("the package's header is damaged")
     entries, size = struct.unpack(">II", intro[8:])
-    if entries * 16 + size > _RPM_HEADER_BYTES:
+    length = entries * _RPM_ENTRY + size
+    if entries > _MAX_TAGS or length > _RPM_HEADER_BYTES:
         raise unknown_content("the package's header is too large")
-    index, store = file.read(entries * 16), file.read(size)
-    if len(index) != entries * 16 or len(store) != size:
+    file.seek(-len(intro), io.SEEK_CUR)
+    content = file.read(len(intro) + length)
+    if len(content) != len(intro) + length:
         raise unknown_content("the package's header is cut off")
-    found = {
-        tag: (kind, offset, count) for tag, kind, offset, count in struct.iter_unpack(">IIII", index) if offset < size
-    }
-    return RpmHeader(intro + index + store, found, store)
+    start = len(intro) + entries * _RPM_ENTRY
+    index = struct.iter_unpack(">IIII", memoryview(content)[len(intro) : start])
+    found = {tag: (kind, offset, count) for tag, kind, offset, count in index if offset < size}
+    return RpmHeader(content, found, start)
