@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.frames import CloseCode
 from websockets.sync.client import ClientConnection, connect, unix_connect
 
@@ -80,7 +80,7 @@ def _connect(opened: ExitStack, session: CliSession, target: str) -> ClientConne
             )
     except InvalidStatus as refused:
         raise problem_of(refused.response.status_code, bytes(refused.response.body or b"")) from refused
-    except (OSError, TimeoutError) as error:
+    except (OSError, ValueError, EOFError, WebSocketException) as error:
         raise Retryable("server.unreachable", f"the server does not answer: {error}") from error
 
 
@@ -139,7 +139,7 @@ def _send_input(stream: ClientConnection, leave: bytes | None) -> None:
                 stream.close()
                 return
             stream.send(data)
-    except (ConnectionClosed, OSError):
+    except (WebSocketException, OSError):
         pass  # closed, or standard input is not there: then it has ended
     if leave is None:
         stream.close()

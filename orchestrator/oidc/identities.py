@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from joserfc import jws, jwt
-from joserfc.errors import ExpiredTokenError, JoseError
+from joserfc.errors import ExpiredTokenError
 
 from orchestrator.core.errors import Denied
 from orchestrator.core.tenant import login_names
-from orchestrator.oidc.keys import PublishedKeys
+from orchestrator.oidc.keys import UNUSABLE, PublishedKeys
 from orchestrator.oidc.provider import Provider
 from orchestrator.ports.clock import Clock
 
@@ -42,7 +42,7 @@ class OidcIdentities:
         """See :class:`~orchestrator.ports.identity.Identities`."""
         try:
             return self._keys.awaited(_key_id(text))
-        except (JoseError, ValueError, RecursionError):
+        except UNUSABLE:
             return None
 
     def subjects(self, text: str) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ class OidcIdentities:
             return _names(self._claims(text), self.groups_claim)
         except ExpiredTokenError as error:
             raise Denied("token.refused", "the login is over", hint="vgpuctl login") from error
-        except (JoseError, ValueError, TypeError, RecursionError) as error:
+        except UNUSABLE as error:
             raise Denied("token.refused", "this token is not valid", hint="vgpuctl login") from error
 
     def _claims(self, text: str) -> dict[str, Any]:

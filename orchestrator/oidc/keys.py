@@ -11,6 +11,7 @@ import threading
 from concurrent.futures import Future
 from typing import Final, cast
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet, KeySetSerialization
 
@@ -20,6 +21,11 @@ from orchestrator.ports.clock import Clock
 
 log = logging.getLogger(__name__)
 
+UNUSABLE: Final = (
+    JoseError, UnsupportedAlgorithm, ValueError, TypeError, LookupError, ArithmeticError, RecursionError,
+)  # fmt: skip
+"""What reading a stranger's keys and tokens raises: of the library, and of what it reads with."""
+_NOT_HAD: Final = (VgpuctlError, *UNUSABLE)
 _FRESH_S: Final = 3600.0
 """Then they are asked for again, while they go on."""
 _KEPT_S: Final = 86400.0
@@ -84,7 +90,7 @@ class PublishedKeys:
         try:
             where = str(self._provider.metadata().get("jwks_uri"))
             found = KeySet.import_key_set(cast(KeySetSerialization, self._provider.get(where)))
-        except (VgpuctlError, JoseError, ValueError, TypeError, KeyError, RecursionError) as error:
+        except _NOT_HAD as error:
             log.warning("the identity provider's keys cannot be had: %s", _reason(error))
         finally:
             self._end(found)

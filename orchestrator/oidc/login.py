@@ -10,7 +10,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Final
 
-from authlib.oauth2.rfc6749 import OAuth2Error
+from authlib.common.errors import AuthlibBaseError
 from authlib.oauth2.rfc6749.parameters import parse_authorization_code_response, prepare_grant_uri
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
@@ -83,7 +83,7 @@ def log_in(provider: Provider, client_id: str, show: Callable[[str], None], limi
         answer = listener.wait(limit_s)
     try:
         code = parse_authorization_code_response(answer, state)["code"]
-    except OAuth2Error as error:
+    except (AuthlibBaseError, ValueError) as error:
         raise _refused(str(error)) from error
     form = {
         "grant_type": "authorization_code", "code": code, "redirect_uri": back, "client_id": client_id,

@@ -22,6 +22,9 @@ _WHOLE_S: Final = 20.0
 _MAX_BYTES: Final = 1024 * 1024
 _PRINTABLE: Final = re.compile("[!-~]{1,2000}", re.ASCII)
 """It goes to a terminal, a browser and a request."""
+_NO_ANSWER: Final = (
+    httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, httpx2.CookieConflict, OSError, ValueError,
+)  # fmt: skip
 _LOOPBACK: Final = {"127.0.0.1", "::1", "localhost"}
 
 
@@ -51,7 +54,7 @@ class Provider:
         check_address(url)
         try:
             answer = parse_json(self._body(method, url, form))
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
+        except _NO_ANSWER as error:
             raise self._strange(str(error)) from error
         if not isinstance(answer, dict):
             raise self._strange("no JSON object")

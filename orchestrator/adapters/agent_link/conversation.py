@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
 
 import paramiko
 
-from orchestrator.adapters.agent_link.ssh import unreachable
+from orchestrator.adapters.agent_link.ssh import LOST, unreachable
 from orchestrator.core.agent_error import agent_error
 from orchestrator.core.errors import Fatal, Retryable, Unknown, VgpuctlError
 from orchestrator.core.host import Host
@@ -29,6 +31,7 @@ CUT = "agent.channel_cut"
 HELLO_SECONDS = 60.0
 """The relay is a Python process that has to start on the host."""
 
+_NOT_GREETED: Final = (*LOST, Unknown)
 _OPEN_SECONDS = 20.0
 _MAX_NOISE = 2000
 
@@ -81,7 +84,7 @@ class Conversation:
             raise Retryable(
                 "host.busy", f"{host.name} takes no more sessions for now", hint="try again", details=str(error)
             ) from error
-        except (paramiko.SSHException, EOFError, OSError) as error:
+        except LOST as error:
             raise unreachable(host.address, error) from error
         conversation = cls(host, channel)
         try:
@@ -96,7 +99,7 @@ class Conversation:
         try:
             self._channel.sendall(encode_frame({"hello": hello}))
             answer = read_frame(_Source(self._channel, HELLO_SECONDS), HELLO_BYTES)
-        except (OSError, EOFError, Unknown) as error:
+        except _NOT_GREETED as error:
             raise self._not_running(str(error)) from error
         if answer is None:
             raise self._not_running("it closed the connection")
@@ -146,7 +149,7 @@ class Conversation:
         try:
             self._channel.settimeout(limit_s)
             self._channel.sendall(encode_frame({"id": self._last_id, "method": method, "params": params}))
-        except (OSError, EOFError) as error:
+        except LOST as error:
             raise unreachable(self._host.address, error) from error
         answer = self.receive(limit_s, OBSERVED_BYTES if method == "observe" else ANSWER_BYTES)
         if answer.get("id") != self._last_id:
@@ -170,7 +173,7 @@ class Conversation:
                 hint="look at the host",
                 details=f"no answer within {limit_s:g} s",
             ) from error
-        except (OSError, EOFError) as error:
+        except LOST as error:
             raise _cut(self._host, str(error)) from error
         if answer is None:
             raise _cut(self._host, "the stream ended")
@@ -184,13 +187,15 @@ class Conversation:
 
     def send(self, data: bytes) -> None:
         """:raises OSError: the stream is closed"""
-        self._channel.sendall(data)
+        with _closed_if_lost():
+            self._channel.sendall(data)
 
     def send_some(self, data: bytes) -> int:
         """How much the other side takes now, perhaps nothing. :raises OSError: the stream is closed"""
         if not self._channel.send_ready():
             return 0
-        sent = self._channel.send(data)
+        with _closed_if_lost():
+            sent = self._channel.send(data)
         if not sent:
             raise BrokenPipeError
         return sent
@@ -200,15 +205,25 @@ class Conversation:
         return self._channel.fileno()
 
     def receive_bytes(self, size: int) -> bytes:
-        """b"" at the end of the stream."""
+        """b"" at the end of the stream. :raises OSError: it was cut"""
         self._channel.settimeout(None)
-        return self._channel.recv(size)
+        with _closed_if_lost():
+            return self._channel.recv(size)
 
     def limit_sending(self, seconds: float) -> None:
         self._channel.settimeout(seconds)
 
     def close(self) -> None:
         self._channel.close()
+
+
+@contextmanager
+def _closed_if_lost() -> Iterator[None]:
+    """:raises OSError:"""
+    try:
+        yield
+    except (paramiko.SSHException, EOFError) as error:
+        raise BrokenPipeError(str(error)) from error
 
 
 def _cut(host: Host, why: str) -> Unknown:

@@ -9,10 +9,12 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import paramiko
 
 from orchestrator.adapters.agent_link.standing import StandingTransport
+from orchestrator.core.contained import Contained
 from orchestrator.core.errors import Fatal, Retryable, WorldError
 from orchestrator.core.host import Host
 
@@ -21,6 +23,8 @@ UNREACHABLE = "host.unreachable"
 CONNECT_SECONDS = 5.0
 HANDSHAKE_SECONDS = 30.0
 
+LOST: Final = (paramiko.SSHException, EOFError, OSError)
+"""What a connection raises once its other end is gone. Keys are exchanged again now and then, also below a channel."""
 _ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 """Key type of known_hosts → signature algorithms to ask for, where they differ."""
 
@@ -62,6 +66,8 @@ def scan_host_key(address: str, port: int) -> HostKeyFound:
     transport = _transport(address, port, None)
     try:
         key = transport.get_remote_server_key()
+    except LOST as error:
+        raise unreachable(f"{address}, port {port},", error) from error
     finally:
         transport.close()
     digest = base64.b64encode(hashlib.sha256(key.asbytes()).digest()).decode().rstrip("=")
@@ -77,18 +83,16 @@ def connect(host: Host, *, user: str, key_file: Path, lost: Callable[[], None]) 
     key = _private_key(key_file)
     pinned_type, _, pinned_key = host.host_key.partition(" ")
     transport = _transport(host.address, host.port, pinned_type)
-    try:
+    broken: list[Exception] = []
+    with Contained(broken.append):
         presented = transport.get_remote_server_key()
         if (presented.get_name(), presented.get_base64()) != (pinned_type, pinned_key.strip()):
             raise _key_changed(host, presented.get_name())
         transport.auth_timeout = HANDSHAKE_SECONDS
         transport.auth_publickey(user, key)
-    except (paramiko.SSHException, EOFError, OSError) as error:
+    for problem in broken:
         transport.close()
-        raise _login_error(host, error) from error
-    except WorldError:
-        transport.close()
-        raise
+        raise problem if isinstance(problem, WorldError) else _login_error(host, problem) from problem
     transport.stand(lost)
     return transport
 
@@ -102,25 +106,29 @@ def _transport(address: str, port: int, key_type: str | None) -> StandingTranspo
     transport = StandingTransport(connection)
     transport.banner_timeout = HANDSHAKE_SECONDS
     transport.handshake_timeout = HANDSHAKE_SECONDS
-    if key_type is not None:
-        transport.get_security_options().key_types = _ALGORITHMS.get(key_type, (key_type,))
-    try:
+    broken: list[Exception] = []
+    with Contained(broken.append):  # whatever the library's thread ended with, by what a stranger sent
+        if key_type is not None:
+            transport.get_security_options().key_types = _ALGORITHMS.get(key_type, (key_type,))
         transport.start_client(timeout=HANDSHAKE_SECONDS)
-    except paramiko.ssh_exception.IncompatiblePeer as error:
+    for problem in broken:
         transport.close()
-        raise Fatal(
-            "host.key_changed",
-            f"{address} no longer has the SSH host key of the pinned type",
-            hint="if the host was reinstalled on purpose, enrol it again",
-            details=str(error),
-        ) from error
-    except (paramiko.SSHException, EOFError, OSError) as error:
-        transport.close()
-        raise unreachable(f"{address}, port {port},", error) from error
+        raise _no_handshake(address, port, problem) from problem
     if not transport.initial_kex_done:  # the library returns at its limit as if all were well
         transport.close()
         raise unreachable(f"{address}, port {port},", f"no SSH server answered within {HANDSHAKE_SECONDS:g} s")
     return transport
+
+
+def _no_handshake(address: str, port: int, error: Exception) -> WorldError:
+    if isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
+        return Fatal(
+            "host.key_changed",
+            f"{address} no longer has the SSH host key of the pinned type",
+            hint="if the host was reinstalled on purpose, enrol it again",
+            details=str(error),
+        )
+    return unreachable(f"{address}, port {port},", error)
 
 
 def _private_key(key_file: Path) -> paramiko.PKey:

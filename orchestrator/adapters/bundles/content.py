@@ -33,7 +33,7 @@ _GZIP: Final = 31
 """zlib's window size with the format of gzip around it."""
 _DAMAGED: Final = (
     OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError, tarfile.TarError,
-    ValueError, LookupError, ArithmeticError, AssertionError, MemoryError, RecursionError,
+    ValueError, TypeError, LookupError, ArithmeticError, AssertionError, MemoryError, RecursionError,
 )  # fmt: skip
 """What unpacking raises; tarfile also whatever its own parts do: headers in headers, sparse files, sizes below zero."""
 _NAME, _VERSION, _RELEASE, _ARCHITECTURE = 1000, 1001, 1002, 1022

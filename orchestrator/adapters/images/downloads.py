@@ -44,7 +44,7 @@ class Downloads:
                 yield self._answer(client, stack, source, refused).iter_bytes(CHUNK)
         except httpx2.InvalidURL as error:
             raise refused(source, "that is not a URL") from error
-        except httpx2.HTTPError as error:
+        except (httpx2.HTTPError, httpx2.StreamError, httpx2.CookieConflict) as error:
             raise _failed(str(error)) from error
 
     def _answer(self, client: httpx2.Client, stack: ExitStack, source: str, refused: Refuse) -> httpx2.Response:
@@ -71,7 +71,7 @@ class Downloads:
         port = url.port or (443 if url.scheme == "https" else 80)
         try:
             found = socket.getaddrinfo(url.raw_host.decode("ascii").strip("[]"), port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:
+        except (OSError, ValueError, OverflowError) as error:
             raise _failed(f"{url.host[:80]!a} is not known") from error
         addresses = [ip_address(str(one[4][0])) for one in found]
         if not all(self._may_ask(one) for one in addresses):
