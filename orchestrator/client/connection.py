@@ -243,9 +243,10 @@ def unreachable(place: str, way_out: str, error: OSError) -> Retryable:
 
 def lost_answer(error: OSError) -> Unknown:
     """It was sent, and the answer did not come."""
+    late = isinstance(error, TimeoutError)
     return Unknown(
         "server.lost",
-        "the server went away before it answered",
+        f"the server {'did not answer in time' if late else 'went away before it answered'}",
         hint="run the command again; an operation that was started goes on",
         details=str(error),
     )

@@ -197,3 +197,12 @@ def test_one_variable_moves_all_state(environment: dict[str, str], end: str) -> 
 def test_a_relative_state_directory_is_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert state_directory({"VGPUCTL_STATE": "here"}) == tmp_path / "here"
+
+
+def test_a_server_that_does_not_answer_is_not_one_that_went_away(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "s"))
+        listening.listen()
+        with pytest.raises(Unknown) as caught:
+            Connection(UnixHttp(tmp_path / "s", 0.05)).call("GET", "/v1/x")
+    assert (caught.value.code, caught.value.message) == ("server.lost", "the server did not answer in time")
