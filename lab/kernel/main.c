@@ -38,6 +38,8 @@ static void set_bound(struct lab_gpu *gpu, struct pci_dev *pdev)
 		gpu->scheduler = (struct lab_scheduler){ 0 };
 	gpu->pdev = pdev;
 	gpu->heterogeneous = false;
+	if (!pdev)
+		gpu->unbind_lock = false;
 	lab_mig_clear(gpu);		/* GPU instances end with every change of the binding */
 	if (!pdev)			/* the mode that a board keeps is the pending one */
 		gpu->mig = gpu->mig_pending = gpu->mig_reset && gpu->mig_pending;
@@ -79,6 +81,8 @@ static void lab_remove(struct pci_dev *pdev)
 	struct lab_gpu *gpu = lab_gpu_of(pdev);
 
 	if (!pdev->is_virtfn) {
+		/* as NVIDIA's does: until nothing uses the GPU any more */
+		wait_event(gpu->released, !READ_ONCE(gpu->persistence));
 		set_bound(gpu, NULL);
 		pci_disable_sriov(pdev);
 	}

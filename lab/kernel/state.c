@@ -3,6 +3,7 @@
 #include <linux/module.h>
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
+#include <linux/uaccess.h>
 #include "vgpu_lab.h"
 
 static struct kobject *root_kobj, *gpus_kobj;
@@ -36,9 +37,9 @@ static ssize_t state_show(struct lab_gpu *gpu, char *buf)
 	const struct lab_scheduler *scheduler = &gpu->scheduler;
 	struct pci_dev *pdev = gpu->pdev;
 
-	return sysfs_emit(buf, "%sbdf %s\nbound %d\nlost %d\nheterogeneous %d\nnumvfs %d\nlast_xid %u\nnuma %d\n"
+	return sysfs_emit(buf, "%sbdf %s\nbound %d\nlost %d\nheterogeneous %d\npersistence %d\nnumvfs %d\nlast_xid %u\nnuma %d\n"
 			  "fault_create %s %u\nscheduler %u %u %u %u %u\n", gpu->sensors, gpu->bdf, pdev != NULL, gpu->lost,
-			  gpu->heterogeneous, pdev ? pci_num_vf(pdev) : 0, gpu->last_xid,
+			  gpu->heterogeneous, gpu->persistence, pdev ? pci_num_vf(pdev) : 0, gpu->last_xid,
 			  pdev ? dev_to_node(&pdev->dev) : -1, faults[gpu->fault], gpu->fault_value,
 			  scheduler->policy, scheduler->arr, scheduler->factor, scheduler->frequency, scheduler->slice);
 }
@@ -94,18 +95,32 @@ static int lost_store(struct lab_gpu *gpu, const char *buf)
 }
 
 /* Somebody who uses the module and shows no open file: it cannot be unloaded. */
+static int hold(bool *held, const char *buf)
+{
+	bool wanted;
+
+	if (kstrtobool(buf, &wanted))
+		return -EINVAL;
+	if (wanted && !*held)
+		__module_get(THIS_MODULE);
+	if (!wanted && *held)
+		module_put(THIS_MODULE);
+	WRITE_ONCE(*held, wanted);
+	return 0;
+}
+
 static int held_store(struct lab_gpu *gpu, const char *buf)
 {
-	bool held;
+	return hold(&gpu->held, buf);
+}
 
-	if (kstrtobool(buf, &held))
-		return -EINVAL;
-	if (held && !gpu->held)
-		__module_get(THIS_MODULE);
-	if (!held && gpu->held)
-		module_put(THIS_MODULE);
-	gpu->held = held;
-	return 0;
+/* A GPU that is kept initialised is used: it has a user until this is off. Nobody opens one that is locked. */
+static int persistence_store(struct lab_gpu *gpu, const char *buf)
+{
+	int ret = gpu->pdev && !gpu->unbind_lock ? hold(&gpu->persistence, buf) : -EBUSY;
+
+	wake_up_all(&gpu->released);
+	return ret;
 }
 
 static int heterogeneous_store(struct lab_gpu *gpu, const char *buf)
@@ -147,10 +162,54 @@ static bool has_open(struct lab_gpu *gpu)
 	return false;
 }
 
-/* sriov-manage's handshake; refused while a VM has a vGPU of this GPU */
+/* sriov-manage's handshake; refused while a VM has a vGPU of this GPU, or persistence mode keeps it in use */
 static int unbind_lock_store(struct lab_gpu *gpu, const char *buf)
 {
-	return has_open(gpu) ? -EBUSY : kstrtobool(buf, &gpu->unbind_lock);
+	return has_open(gpu) || gpu->persistence ? -EBUSY : kstrtobool(buf, &gpu->unbind_lock);
+}
+
+/* The same as NVIDIA's own file: what was written reads back as 0 where it was refused. */
+static int unbind_lock_show(struct seq_file *seq, void *unused)
+{
+	seq_printf(seq, "%d\n", READ_ONCE(((struct lab_gpu *)seq->private)->unbind_lock));
+	return 0;
+}
+
+static int unbind_lock_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, unbind_lock_show, pde_data(inode));
+}
+
+static ssize_t unbind_lock_write(struct file *file, const char __user *buf, size_t count, loff_t *at)
+{
+	char text[4] = "";
+
+	if (!count || count >= sizeof(text))
+		return -EINVAL;
+	if (copy_from_user(text, buf, count))
+		return -EFAULT;
+	guard(mutex)(&lab_lock);
+	unbind_lock_store(pde_data(file_inode(file)), text);
+	return count;
+}
+
+static const struct proc_ops unbind_lock_ops = {
+	.proc_open = unbind_lock_open, .proc_read = seq_read, .proc_lseek = seq_lseek, .proc_release = single_release,
+	.proc_write = unbind_lock_write,
+};
+
+/* /proc/driver/nvidia/gpus/ADDRESS/unbindLock */
+static int add_unbind_locks(void)
+{
+	struct proc_dir_entry *gpus = proc_mkdir("gpus", proc_root), *directory;
+	struct lab_gpu *gpu;
+
+	list_for_each_entry(gpu, &lab_gpus, node) {
+		directory = gpus ? proc_mkdir(gpu->bdf, gpus) : NULL;
+		if (!directory || !proc_create_data("unbindLock", 0644, directory, &unbind_lock_ops, gpu))
+			return -ENOMEM;
+	}
+	return 0;
 }
 
 /* "POLICY ARR FACTOR FREQUENCY SLICE": only while no VM has a vGPU of this GPU, which is not in MIG mode */
@@ -177,6 +236,7 @@ static struct lab_attr mig_command_attr = { { "mig_command", 0200 }, NULL, lab_m
 WRITABLE(fault_create);
 WRITABLE(lost);
 WRITABLE(held);
+WRITABLE(persistence);
 WRITABLE(heterogeneous);
 WRITABLE(xid);
 WRITABLE(sensors);
@@ -185,7 +245,7 @@ WRITABLE(scheduler);
 
 static struct attribute *gpu_attrs[] = {
 	&state_attr.attr, &vgpus_attr.attr, &creatable_attr.attr, &fault_create_attr.attr, &lost_attr.attr, &held_attr.attr,
-	&heterogeneous_attr.attr, &xid_attr.attr, &sensors_attr.attr,
+	&persistence_attr.attr, &heterogeneous_attr.attr, &xid_attr.attr, &sensors_attr.attr,
 	&unbind_lock_attr.attr, &scheduler_attr.attr, &mig_attr.attr, &mig_command_attr.attr, NULL
 };
 ATTRIBUTE_GROUPS(gpu);
@@ -225,7 +285,7 @@ int lab_state_init(void)
 	if (!gpus_kobj || !proc_root ||
 	    sysfs_create_bin_file(root_kobj, &bin_attr_config) ||
 	    !proc_create_single("version", 0444, proc_root, version_show) ||
-	    lab_capabilities_init(proc_root))
+	    lab_capabilities_init(proc_root) || add_unbind_locks())
 		ret = -ENOMEM;
 	list_for_each_entry(gpu, &lab_gpus, node)
 		if (!ret)

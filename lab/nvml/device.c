@@ -108,8 +108,17 @@ API nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t gpu, uint *brand)
 API nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t gpu, uint *mode)
 {
 	CHECK_GPU(gpu, mode);
-	*mode = source_number_or(gpu, "persistence", 1);
+	*mode = source_number_or(gpu, "persistence", 0);
 	return NVML_SUCCESS;
+}
+
+API nvmlReturn_t nvmlDeviceSetPersistenceMode(nvmlDevice_t gpu, uint mode)
+{
+	nvmlReturn_t ret = check_gpu(gpu);
+
+	if (ret != NVML_SUCCESS)
+		return ret;
+	return mode > 1 ? NVML_ERROR_INVALID_ARGUMENT : source_write(gpu, "persistence", mode ? "1" : "0");
 }
 
 API nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t gpu, uint *mode)

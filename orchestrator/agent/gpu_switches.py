@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.agent.attachments.device_files import check_address, check_managed, check_ours
+from orchestrator.agent.attachments.gpu_use import without_persistence
 from orchestrator.agent.attachments.instance_holders import InstanceHolders
 from orchestrator.agent.attachments.kind import Kinds
 from orchestrator.agent.ledger import Ledger
@@ -95,7 +96,7 @@ class GpuSwitches:
         if not reading.number(self._paths.pci(gpu) / "sriov_totalvfs"):
             raise Fatal("gpu.no_sriov", f"GPU {gpu} has no virtual functions", hint="is SR-IOV on in the firmware?")
         self._check_no_foreign_instances(gpu)
-        with self._nvml.closed():
+        with without_persistence(self._nvml, gpu):
             sriov.manage(self._paths, self._timing, "-e", gpu)
         if not self._enabled(gpu):
             raise Unknown("gpu.sriov_failed", f"GPU {gpu} shows no virtual functions after sriov-manage -e")
@@ -107,7 +108,7 @@ class GpuSwitches:
         if not self._enabled(gpu):
             return ActionResult(changed=False)
         self._check_no_vgpus(gpu)
-        with self._nvml.closed():
+        with without_persistence(self._nvml, gpu):
             sriov.manage(self._paths, self._timing, "-d", gpu)
         if self._enabled(gpu):
             raise Unknown("gpu.sriov_failed", f"GPU {gpu} still shows virtual functions after sriov-manage -d")

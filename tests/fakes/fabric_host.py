@@ -46,7 +46,7 @@ class FabricHost:
         self.fmpm.symlink_to(fmpm())
         self.installed(VERSION)
         version = paths.proc / "driver/nvidia/version"
-        version.parent.mkdir(parents=True)
+        version.parent.mkdir(parents=True, exist_ok=True)
         version.write_text(f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {VERSION}  Mon Oct\n")
         config = paths.etc / FILE
         config.parent.mkdir(parents=True)

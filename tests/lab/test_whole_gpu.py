@@ -36,6 +36,7 @@ def test_a_vm_has_a_whole_gpu_and_its_driver_has_it_back_as_it_was(enrolled: Enr
     product.ok(*enrolled.request_of("beside", enrolled.other_size))
     before, sibling = facts(enrolled.shell), enrolled.running_since("beside")
 
+    enrolled.shell("nvidia-smi -pm 1")  # as its daemon has them: in use, though no file shows it
     product.ok("doctor")  # a host with one emulated processor may have been silent while its guest started
     product.ok(*enrolled.request("train"))
     (device,) = product.json("show-vm", "train")["devices"]
@@ -54,6 +55,9 @@ def test_a_vm_has_a_whole_gpu_and_its_driver_has_it_back_as_it_was(enrolled: Enr
     assert _driver(enrolled, device["gpu"]) == "vfio-pci"
     product.ok("delete-vm", "train")
     product.ok("delete-vm", "other")
+    said = enrolled.shell("nvidia-smi --query-gpu=persistence_mode --format=csv,noheader; nvidia-smi -pm 0")
+    assert "Enabled" in said
+    assert not {"Disabled"} & set(said.splitlines())
     assert facts(enrolled.shell) == before
     assert enrolled.running_since("beside") == sibling
 

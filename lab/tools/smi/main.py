@@ -12,6 +12,7 @@ from .nvml import IN_USE, Nvml, NvmlError
 
 USAGE = """NVIDIA System Management Interface
 nvidia-smi [-i ID] [-L | -q -x | --query-gpu=FIELD,... --format=csv[,noheader][,nounits]]
+nvidia-smi [-i ID] -pm 0|1
 nvidia-smi vgpu [-i ID] [-s [-v] | -c [-v] | -q | -shm 0|1]
 nvidia-smi mig [-i ID] [-lgip | -lgi | -lci | -cgi PROFILE[:START],... [-C] | -cci [PROFILE,...] [-gi ID] |
                         -dgi [-gi ID] | -dci [-gi ID] [-ci ID]]
@@ -92,7 +93,7 @@ def _mig(nvml: Nvml, arguments: list[str]) -> str:
 
 
 def _gpu(nvml: Nvml, arguments: list[str]) -> str:
-    options = _options(arguments, {"-i", "--id", "--query-gpu", "--format"})
+    options = _options(arguments, {"-i", "--id", "-pm", "--persistence-mode", "--query-gpu", "--format"})
     gpus = _chosen(nvml, options.pop("-i", options.pop("--id", None)))
     names = set(options)
     if not names:
@@ -101,6 +102,8 @@ def _gpu(nvml: Nvml, arguments: list[str]) -> str:
         return report.listing(gpus)
     if names in ({"-q", "-x"}, {"--query", "--xml-format"}, {"-q", "--xml-format"}):
         return report.xml(nvml, gpus)
+    if names in ({"-pm"}, {"--persistence-mode"}) and set(options.values()) <= {"0", "1"}:
+        return report.set_persistence(nvml, gpus, int(next(iter(options.values()))))
     formats = options.get("--format", "").split(",")
     if names == {"--query-gpu", "--format"} and formats[0] == "csv":
         fields = [field.strip() for field in options["--query-gpu"].split(",")]

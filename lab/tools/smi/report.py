@@ -27,6 +27,15 @@ def query(gpus: list[Gpu], fields: list[str], formats: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def set_persistence(nvml: Nvml, gpus: list[Gpu], value: int) -> str:
+    """``-pm 0|1``: a GPU that nothing uses is let go, or kept initialised."""
+    text = ""
+    for gpu in gpus:
+        nvml.call("nvmlDeviceSetPersistenceMode", gpu.device, value)
+        text += f"{'Enabled' if value else 'Disabled'} persistence mode for GPU {gpu.bus_id}.\n"
+    return text + "All done.\n"
+
+
 def _add(parent: ET.Element, name: str, **children: str) -> ET.Element:
     element = ET.SubElement(parent, name)
     for child, text in children.items():

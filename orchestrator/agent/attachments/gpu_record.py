@@ -36,6 +36,8 @@ class GpuRecord:
     said: NvmlGpu | None
     """By its driver, which cannot be asked while it does not have the GPU. GPU instances, a scheduler and licences of
     vGPUs there are none."""
+    persistence: bool = False
+    """Its driver kept it initialised though nothing used it."""
 
     def to_text(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))

@@ -4,22 +4,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.agent.attachments.device_files import DeviceFiles, check_address, check_managed, not_as_seen
 from orchestrator.agent.attachments.gpu_record import FunctionBefore, GpuRecord, gpu_key
+from orchestrator.agent.attachments.gpu_use import GpuUse, in_use
 from orchestrator.agent.attachments.kind import Handlers, Kind, Observation
 from orchestrator.agent.fabric.partitions import FabricPartitions
 from orchestrator.agent.nvml.reading import Driver, NvmlGpu
-from orchestrator.agent.sysfs import binding, gpu_users, open_files, pci, reading, sriov
+from orchestrator.agent.sysfs import binding, open_files, pci, reading, sriov
 from orchestrator.agent.sysfs.binding import VFIO
 from orchestrator.agent.sysfs.pci import PciGpu
 from orchestrator.core.device import Device
-from orchestrator.core.errors import Conflict, Fatal, Unknown
+from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError
 from orchestrator.core.host_actions import ActionResult, BindVfio, RestoreDriver
 from orchestrator.core.snapshot import HostVgpuType, VgpuParent
 
+_NVIDIA = "nvidia"
 _UNKNOWN = NvmlGpu(
     uuid=None, serial=None, name=None, memory_mib=None, mig_enabled=None, mig_pending=None, instances=(),
     heterogeneous=None, module_id=None, types=(), problems=(),
@@ -34,6 +37,7 @@ class WholeGpus:
         self._paths = files.paths
         self._ledger = files.ledger
         self._driver = driver
+        self._use = GpuUse(files, driver)
         self._parts = parts
         self._fabric = fabric
 
@@ -46,6 +50,7 @@ class WholeGpus:
         :raises Fatal: ``gpu.no_iommu``, ``gpu.no_reset``, ``host.no_vfio``, ``gpu.bind_refused``"""
         self._files.check_managed(action.gpu)
         record = self._record(action.gpu)
+        fresh = record is None
         if record is None:
             record = self._written_down(action)
         else:
@@ -55,14 +60,44 @@ class WholeGpus:
             return ActionResult(changed=False)
         binding.load_vfio(self._paths)
         self._check_no_parts(action.gpu, record.said)
-        with self._driver.closed():
-            self._check_no_users(action.gpu)
+        with self._unused(action.gpu, record, fresh=fresh):
             if record.had_virtual_functions:
+                self._use.unlock(action.gpu)  # sriov-manage takes the lock for itself
                 self._switch_functions(action.gpu, "-d", on=False)
+                self._use.lock(action.gpu)
             for function in record.functions:
                 binding.set_override(self._paths, self._files.write_file, function.address, VFIO)
                 binding.move(self._paths, self._files.write_file, function.address, VFIO)
         return ActionResult(changed=True)
+
+    @contextmanager
+    def _unused(self, gpu: str, record: GpuRecord, *, fresh: bool) -> Iterator[None]:
+        """Nothing uses it through its driver, and nothing can from now on; as before where it is not taken.
+        ``fresh``: it was written down just now."""
+        if record.persistence and binding.driver_of(self._paths, gpu) == _NVIDIA:
+            self._driver.set_persistence(gpu, on=False)
+        locked = False
+        try:
+            with self._driver.closed():
+                self._use.lock(gpu)
+                locked = True
+                yield
+        except (Conflict, Fatal, Retryable):
+            self._use.unlock(gpu)
+            self._persist(gpu, record)
+            if fresh and not locked:
+                self._ledger.release(gpu_key(gpu))
+            raise
+
+    def _persist(self, gpu: str, record: GpuRecord) -> str:
+        """Persistence mode as it was; what kept it from that."""
+        if not record.persistence or binding.driver_of(self._paths, gpu) != _NVIDIA:
+            return ""
+        try:
+            self._driver.set_persistence(gpu, on=True)
+        except VgpuctlError as error:
+            return f"persistence mode of GPU {gpu} is off: {error.message}"
+        return ""
 
     def give_back(self, action: RestoreDriver) -> ActionResult:
         """One that is not this VM's, or is nobody's after a reboot, is left as it is; where vfio-pci has it all the
@@ -78,6 +113,7 @@ class WholeGpus:
             return ActionResult(changed=False, message=said)
         for function in record.functions:
             self._files.check_unused(self._paths.pci(function.address), function.address)
+        self._use.unlock(action.gpu)
         with self._driver.closed():
             if binding.is_passed_through(self._paths, action.gpu):
                 binding.reset(self._paths, self._files.write_file, action.gpu)
@@ -91,8 +127,9 @@ class WholeGpus:
                     binding.move(self._paths, self._files.write_file, function.address, function.driver)
             if record.had_virtual_functions and self._can_switch(record.functions[0]):
                 self._switch_functions(action.gpu, "-e", on=True)
+        message = self._persist(action.gpu, record)
         self._ledger.release(key)
-        return ActionResult(changed=True)
+        return ActionResult(changed=True, message=message)
 
     def adopt(self, vm: str, device: Device) -> None:
         """One that vfio-pci has. What it was before is not known: it goes back to the driver that the kernel finds,
@@ -152,11 +189,11 @@ class WholeGpus:
             model=action.model,
             functions=tuple(self._function_now(address) for address in own),
             had_virtual_functions=bool(reading.number(self._paths.pci(gpu) / "sriov_numvfs")),
+            persistence=self._driver.persistence(gpu),
             said=self._driver.read().gpus.get(gpu),
         )
         self._check_no_parts(gpu, record.said)
-        with self._driver.closed():
-            self._check_no_users(gpu)
+        self._use.check(gpu, persistence=record.persistence)
         self._ledger.claim(gpu_key(gpu), action.vm, detail=record.to_text(), until_reboot=True)
         return record
 
@@ -195,18 +232,11 @@ class WholeGpus:
         if said is not None and said.mig_enabled:
             there.append("MIG mode")
         if there:
-            raise _in_use(gpu, there)
+            raise in_use(gpu, there)
 
     def _can_switch(self, function: FunctionBefore) -> bool:
         """Of a GPU whose driver the kernel was to find, only where it found NVIDIA's."""
-        return not function.probed or binding.driver_of(self._paths, function.address) == "nvidia"
-
-    def _check_no_users(self, gpu: str) -> None:
-        """Cannot tell counts as in use. The agent itself must have nothing open."""
-        own = (*pci.own_functions(self._paths, gpu), *pci.virtual_functions(self._paths, gpu))
-        users = gpu_users.users_of(self._paths, own)
-        if users is None or users:
-            raise _in_use(gpu, ("processes that cannot be looked at",) if users is None else users)
+        return not function.probed or binding.driver_of(self._paths, function.address) == _NVIDIA
 
     def _switch_functions(self, gpu: str, option: str, *, on: bool) -> None:
         numvfs = self._paths.pci(gpu) / "sriov_numvfs"
@@ -214,14 +244,6 @@ class WholeGpus:
             sriov.manage(self._paths, self._files.timing, option, gpu)
         if bool(reading.number(numvfs)) != on:
             raise Unknown("gpu.sriov_failed", f"GPU {gpu} did not take sriov-manage {option}")
-
-
-def _in_use(gpu: str, by: Iterable[str]) -> Conflict:
-    return Conflict(
-        "gpu.in_use",
-        f"GPU {gpu} is in use: {', '.join(by)}",
-        hint="a VM gets all of it when nothing else uses it: stop what does",
-    )
 
 
 class _ObservedGpus:

@@ -17,10 +17,10 @@ from typing import Any, Protocol, TypeVar
 import pynvml
 
 from orchestrator.agent.deadline import CallHangs, Gate, TooManyHungCalls
-from orchestrator.agent.nvml.gpu_instances import FoundInstance, instances, profile_names
+from orchestrator.agent.nvml.gpu_instances import FoundInstance, device_at, instances, profile_names
 from orchestrator.agent.nvml.licences import licences
 from orchestrator.agent.nvml.scheduler_state import scheduler_state
-from orchestrator.core.errors import InvalidInput, Unknown
+from orchestrator.core.errors import Fatal, InvalidInput, Unknown
 from orchestrator.core.gpu_cards import GpuCard
 from orchestrator.core.guest_licence import VgpuLicence
 from orchestrator.core.pci import parse_pci_address
@@ -82,6 +82,15 @@ class Driver(Protocol):
 
     def closed(self) -> AbstractContextManager[None]:
         """While this is held, the agent keeps nothing of the driver open."""
+
+    def persistence(self, gpu: str) -> bool:
+        """Whether it keeps the GPU initialised, and so in use, while nothing uses it. Not when it does not say."""
+
+    def set_persistence(self, gpu: str, *, on: bool) -> None:
+        """:raises Fatal: ``gpu.persistence_refused``"""
+
+    def processes(self, gpu: str) -> tuple[int, ...]:
+        """Numbers of processes that it says compute or draw there."""
 
 
 class _Asker:
@@ -263,6 +272,34 @@ class Nvml:
                     hint="look at the host's kernel log",
                     details=str(error),
                 ) from error
+
+    def persistence(self, gpu: str) -> bool:
+        try:
+            return bool(self.change(lambda: pynvml.nvmlDeviceGetPersistenceMode(device_at(gpu))))
+        except pynvml.NVMLError:
+            return False
+
+    def set_persistence(self, gpu: str, *, on: bool) -> None:
+        try:
+            self.change(lambda: pynvml.nvmlDeviceSetPersistenceMode(device_at(gpu), int(on)))
+        except pynvml.NVMLError as error:
+            raise Fatal(
+                "gpu.persistence_refused",
+                f"the driver does not switch persistence mode of GPU {gpu} {'on' if on else 'off'}",
+                hint=f"try it by hand: nvidia-smi -i {gpu} -pm {int(on)}",
+                details=f"NVML: {error}",
+            ) from error
+
+    def processes(self, gpu: str) -> tuple[int, ...]:
+        def running() -> tuple[int, ...]:
+            device = device_at(gpu)
+            computing = pynvml.nvmlDeviceGetComputeRunningProcesses(device)
+            return tuple(one.pid for one in (*computing, *pynvml.nvmlDeviceGetGraphicsRunningProcesses(device)))
+
+        try:
+            return self.change(running)
+        except pynvml.NVMLError:
+            return ()
 
     @contextmanager
     def closed(self) -> Iterator[None]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs.errno_table import error_for
 from orchestrator.agent.sysfs.write import child_argv
+from orchestrator.core.errors import Unknown
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class FakeSysfs:
         """Parameters of vGPUs that the driver takes and forgets."""
         self.holds_places = False
         """The driver moves no vGPU from where it put it."""
+        self.uses: dict[str, set[str]] = {}
+        """What uses a GPU in its driver though no open file shows it: ``persistence mode``, a display driver."""
         self._types: dict[str, tuple[FakeType, ...]] = {}
         self._groups = 0
         for directory in (self.paths.pci_devices, self.paths.mdev_devices, self.paths.proc, self.paths.iommu_groups):
@@ -108,6 +111,18 @@ class FakeSysfs:
             hidden.rename(offered)
         elif driver != "nvidia" and offered.exists():
             offered.rename(hidden)
+        if driver == "nvidia":
+            self.text(self._unbind_lock(address), "0")
+        else:
+            shutil.rmtree(self._unbind_lock(address).parent, ignore_errors=True)
+            self.uses.pop(address, None)
+
+    def _unbind_lock(self, address: str) -> Path:
+        return self.paths.proc / "driver/nvidia/gpus" / address / "unbindLock"
+
+    def unbind_locked(self, address: str) -> bool:
+        file = self._unbind_lock(address)
+        return file.exists() and file.read_text().strip() == "1"
 
     def driver_of(self, address: str) -> str | None:
         link = self.paths.pci(address) / "driver"
@@ -177,6 +192,9 @@ class FakeSysfs:
             return self._bind(path, value)
         if path.name == "drivers_probe":
             return self._probe(path.parent / "drivers", value)
+        if path.name == "unbindLock":  # NVIDIA's nv-procfs.c: it stays open while the GPU is used
+            self.text(path, "0" if self.uses.get(path.parent.name) else value)
+            return 0
         if path.name in {"driver_override", "reset"}:
             self.text(path, "(null)" if value == "\n" else value)
             return 0
@@ -226,6 +244,8 @@ class FakeSysfs:
         if path.name == "unbind":
             if now != name:
                 return errno.ENODEV
+            if self.uses.get(address):  # NVIDIA's nv-pci.c waits for the count of users to fall to zero
+                raise Unknown("vgpu.create_hung", "the GPU driver did not answer in time", details=str(path))
             self.bind(address, None)
             return 0
         override = (self.paths.pci(address) / "driver_override").read_text().strip()

@@ -6,7 +6,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,17 +25,18 @@ from orchestrator.core.fabric_actions import ActivateFabricPartition, Deactivate
 from orchestrator.core.host_actions import ActionResult, BindVfio, HostAction, RestoreDriver
 from tests.fakes.fabric_host import GPUS, MODULES, FabricHost, fabric_of
 from tests.fakes.fake_mig import FakeMig
+from tests.unit.agent.fake_driver import FakeUses
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
 
 MODEL = "NVIDIA H100XM"
 
 
-class FakeDriver:
+class FakeDriver(FakeUses):
     """Tells the module id of a GPU as long as it has it."""
 
     def __init__(self, host: FakeSysfs) -> None:
-        self.host = host
+        super().__init__(host)
         self.uuids = {gpu["pci"]: gpu["uuid"] for gpu in fabric_of()["gpus"]}
 
     def read(self) -> NvmlReading:
@@ -49,10 +49,6 @@ class FakeDriver:
             if self.host.driver_of(gpu) == "nvidia"
         }  # fmt: skip
         return NvmlReading(driver_version="580.105.06", gpus=said)
-
-    @contextmanager
-    def closed(self) -> Iterator[None]:
-        yield
 
 
 class Bench:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -40,6 +39,7 @@ from tests.fakes.fake_mixed_sizes import FakeMixedSizes
 from tests.fakes.fake_nics import FakeNicLinks
 from tests.fakes.fake_schedulers import BEST_EFFORT, FakeSchedulers
 from tests.unit.agent.fake_a100 import A100, A100Host
+from tests.unit.agent.fake_driver import FakeUses
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
 
@@ -52,20 +52,17 @@ _SAID = NvmlGpu(
 )  # fmt: skip
 
 
-class Driver:
+class Driver(FakeUses):
     """Lists the GPUs that it has."""
 
     def __init__(self, host: FakeSysfs, mig: FakeMig) -> None:
-        self._host, self._mig = host, mig
+        super().__init__(host)
+        self._mig = mig
 
     def read(self) -> NvmlReading:
-        bound = [gpu for gpu in (T4, L40S, A100) if self._host.driver_of(gpu) == "nvidia"]
+        bound = [gpu for gpu in (T4, L40S, A100) if self.host.driver_of(gpu) == "nvidia"]
         said = {gpu: replace(_SAID, mig_enabled=self._mig.mode.get(gpu)) for gpu in bound}
         return NvmlReading(driver_version="580.95.02", gpus=said)
-
-    @contextmanager
-    def closed(self) -> Iterator[None]:
-        yield
 
 
 def _with_t4_and_l40s(root: Path) -> FakeSysfs:

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from tests.fakes.fake_mig import FakeMig
 from tests.fakes.fake_mixed_sizes import FakeMixedSizes
 from tests.fakes.fake_schedulers import FakeSchedulers
 from tests.unit.agent.acting import Acting
+from tests.unit.agent.fake_driver import PERSISTENCE, FakeUses
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
 
@@ -36,20 +36,16 @@ SAID = NvmlGpu(
 )  # fmt: skip
 
 
-class FakeDriver:
+class FakeDriver(FakeUses):
     """Knows the GPUs that the nvidia driver has."""
 
     def __init__(self, host: FakeSysfs) -> None:
-        self.host = host
+        super().__init__(host)
         self.said = SAID
 
     def read(self) -> NvmlReading:
         bound = [gpu for gpu in (T4, L40S) if self.host.driver_of(gpu) == "nvidia"]
         return NvmlReading(driver_version="580.95.02", gpus=dict.fromkeys(bound, self.said))
-
-    @contextmanager
-    def closed(self) -> Iterator[None]:
-        yield
 
 
 class Bench(Acting[BindVfio | RestoreDriver | CreateMdev | SetVgpuType]):
@@ -69,9 +65,14 @@ class Bench(Acting[BindVfio | RestoreDriver | CreateMdev | SetVgpuType]):
 
     def start(self, boot_id: str = "boot-1") -> None:
         self.ledger = Ledger(self.host.paths.ledger, site="s", epoch=1, boot_id=boot_id)
-        files = DeviceFiles(self.host.paths, self.ledger, FakeTiming(), dict, self.host.write)
+        self.timing = FakeTiming()
+        files = DeviceFiles(self.host.paths, self.ledger, self.timing, dict, self.host.write)
         self.kinds = kinds_of(files, FakeMig(), self.driver)
         self.handlers = {action: do for kind in self.kinds.values() for action, do in kind.handlers.items()}
+
+    def switches(self) -> GpuSwitches:
+        chosen = Chosen(FakeMig(), FakeSchedulers(), FakeMixedSizes())
+        return GpuSwitches(self.host.paths, self.ledger, self.timing, self.driver, self.kinds, chosen)
 
     def sriov_manage(self) -> None:
         path = self.host.paths.sriov_manage
@@ -215,6 +216,76 @@ def test_a_process_that_has_the_gpu_open_is_named(bench: Bench) -> None:
     assert bench.host.driver_of(T4) == "nvidia"
 
 
+def test_persistence_mode_is_off_while_a_vm_has_the_gpu_and_on_again_afterwards(bench: Bench) -> None:
+    for gpu in (T4, L40S):
+        bench.host.uses[gpu] = {PERSISTENCE}
+        bench.do(take(gpu))
+        assert bench.host.driver_of(gpu) == "vfio-pci"
+        assert bench.do(give_back(gpu)).message == ""
+        assert bench.host.uses[gpu] == {PERSISTENCE}
+
+
+def test_persistence_mode_comes_back_after_an_agent_that_was_killed_while_it_took_the_gpu(bench: Bench) -> None:
+    bench.host.uses[T4] = {PERSISTENCE}
+    bench.host.answers.extend([0, errno.EINVAL])
+    with pytest.raises(Fatal):
+        bench.do(take())
+    assert not bench.host.unbind_locked(T4)
+    bench.host.answers.clear()
+    bench.ledger.close()
+    bench.start()
+    bench.do(take())
+    bench.do(give_back())
+    assert bench.host.uses[T4] == {PERSISTENCE}
+
+
+def test_the_persistence_daemon_closes_the_gpu_when_its_mode_is_off(bench: Bench) -> None:
+    bench.host.uses[T4] = {PERSISTENCE}
+    bench.host.text(bench.host.paths.proc / f"driver/nvidia/gpus/{T4}/information", "Model: T4\nDevice Minor: \t 3")
+    bench.host.text(bench.host.paths.proc / "4242/comm", "nvidia-persiste")
+    bench.host.hold_open("/dev/nvidia3")
+    bench.timing.while_waiting = lambda: shutil.rmtree(bench.host.paths.proc / "4242", ignore_errors=True)
+    bench.do(take())
+    assert bench.host.driver_of(T4) == "vfio-pci"
+
+
+@pytest.mark.parametrize(
+    "use, named", [("a leak", "no open file shows"), ("nvidia-drm", "nvidia-drm"), ("a process", "train (77)")]
+)
+def test_who_holds_a_gpu_that_no_open_file_shows_is_named_and_nothing_is_changed(
+    bench: Bench, use: str, named: str
+) -> None:
+    before = bench.drivers()
+    bench.host.uses[T4] = {PERSISTENCE, use}
+    if use == "nvidia-drm":
+        bench.host.text(bench.host.paths.root / "sys/module/nvidia_drm/parameters/modeset", "Y")
+        (bench.host.paths.pci(T4) / "drm/card1").mkdir(parents=True)
+    if use == "a process":
+        bench.host.text(bench.host.paths.proc / "77/comm", "train")
+        bench.driver.running[T4] = (77,)
+    assert named in bench.refused(take(), Conflict, "gpu.in_use")
+    assert (bench.drivers(), bench.host.unbind_locked(T4)) == (before, False)
+    assert bench.host.uses[T4] == {PERSISTENCE, use}
+    bench.host.uses[T4] = {PERSISTENCE}
+    bench.driver.running.clear()
+    bench.do(take(vm="b"))
+
+
+def test_persistence_mode_that_cannot_be_switched_on_again_keeps_no_gpu_from_its_host(bench: Bench) -> None:
+    bench.host.uses[T4] = {PERSISTENCE}
+    bench.do(take())
+    bench.driver.keeps_persistence = True
+    assert "persistence" in bench.do(give_back()).message
+    assert bench.host.driver_of(T4) == "nvidia"
+
+
+def test_virtual_functions_are_switched_while_persistence_mode_is_off(bench: Bench) -> None:
+    switches = bench.switches()
+    bench.host.uses[L40S] = {PERSISTENCE}
+    switches.disable_virtual_functions(L40S)
+    assert bench.host.uses[L40S] == {PERSISTENCE}
+
+
 def test_a_gpu_that_a_vm_has_open_is_not_taken_away(bench: Bench) -> None:
     bench.do(take())
     bench.host.hold_open(bench.host.node_of(bench.host.paths.pci(T4)))
@@ -285,14 +356,7 @@ def test_gpus_that_were_not_given_to_us_are_not_taken(bench: Bench) -> None:
 
 
 def test_virtual_functions_of_a_gpu_that_a_vm_has_stay_off(bench: Bench) -> None:
-    switches = GpuSwitches(
-        bench.host.paths,
-        bench.ledger,
-        FakeTiming(),
-        bench.driver,
-        bench.kinds,
-        Chosen(FakeMig(), FakeSchedulers(), FakeMixedSizes()),
-    )
+    switches = bench.switches()
     bench.do(take(L40S))
     assert not switches.enable_virtual_functions(L40S).changed
     with pytest.raises(Conflict, match="in use"):

@@ -129,6 +129,18 @@ def test_a_guest_has_the_licence_that_was_written_down_for_its_vm(host: FakeGpuH
     assert ask(host, LICENCE) == [1, 5, 4, 0, 0]
 
 
+def test_persistence_mode_is_the_modules_and_is_switched_there(host: FakeGpuHost) -> None:
+    file = host.root / "sys/kernel/vgpu_lab/gpus/0/persistence"
+    file.touch()
+    assert ask(host, "[n.nvmlDeviceSetPersistenceMode(h, 1), n.nvmlDeviceGetPersistenceMode(h)]") == [None, 0]
+    assert file.read_text() == "1"
+    host.state(0, persistence=1)
+    assert ask(host, "n.nvmlDeviceGetPersistenceMode(h)") == 1
+    assert ask(host, "tried(lambda: n.nvmlDeviceSetPersistenceMode(h, 2))") == "NVMLError_InvalidArgument"
+    assert "Disabled persistence mode for GPU 00000000:01:00.0" in host.smi("-i", "0", "-pm", "0").stdout
+    assert host.smi("-i", "0", "-pm", "2").returncode == 2
+
+
 def test_creatable_types_are_the_modules(host: FakeGpuHost) -> None:
     host.vgpus(0, creatable="231 7\n226 7\n")
     assert ask(host, "n.nvmlDeviceGetCreatableVgpus(h)") == [231, 226]
