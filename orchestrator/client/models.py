@@ -229,6 +229,10 @@ class AdoptVm(TypedDict):
     """
     Who starts it again after a reboot of its host
     """
+    although_managed_by: NotRequired[str | None]
+    """
+    The other controller that it is taken from
+    """
 
 
 class Asked(TypedDict):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from orchestrator.core.attachments import observed_on
@@ -31,6 +32,26 @@ def find_domain(snapshot: HostSnapshot, wanted: str) -> DomainSnapshot:
         f"the host has no domain {wanted[:255]!a}",
         hint=f"domains that we did not make: {others or 'none'}; 'vgpuctl doctor' looks again",
     )
+
+
+def check_free(domain: DomainSnapshot, although: str | None) -> None:
+    """Nobody else goes on changing it, and it has nothing that reaches past its own files and devices. ``although``:
+    the other controller that it is taken from all the same.
+
+    :raises Conflict: ``domain.other_controller``, ``domain.unsafe``"""
+    holder = domain.managed_by
+    if holder and holder.lower() != (although or "").lower():
+        raise Conflict(
+            "domain.other_controller",
+            f"domain {domain.name} is held by {holder}, which would go on starting, moving and removing it",
+            hint=f"take it out of {holder}, then adopt it with --although-managed-by {shlex.quote(holder)}",
+        )
+    if domain.unsafe:
+        raise Conflict(
+            "domain.unsafe",
+            f"domain {domain.name} has what no VM may have: {', '.join(domain.unsafe)}",
+            hint=f"take it out of the definition ('virsh edit {domain.uuid}'), restart the domain, then adopt it",
+        )
 
 
 def devices_of(host: Host, snapshot: HostSnapshot, domain: DomainSnapshot) -> tuple[Device, ...]:

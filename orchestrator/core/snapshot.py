@@ -169,6 +169,10 @@ class DomainSnapshot:
     """What its memory is made of and where it is, as ``CpuPlace.memory_words`` has it. None: not told."""
     cut_off: tuple[str, ...] = ()
     """Networks that it is defined to be on while its interfaces are plugged into nothing."""
+    managed_by: str = ""
+    """The other controller that its definition names; empty: none that says so, or not told. Of domains of others."""
+    unsafe: tuple[str, ...] = ()
+    """What it has that no VM of ours may have, for people. Of domains of others."""
     made_as: MadeAs | None = None
     """Of a domain of ours that is asked for alone. None: not told, as by an older agent."""
 

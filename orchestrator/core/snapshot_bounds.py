@@ -113,7 +113,7 @@ BOUNDS: Final[Mapping[type, Mapping[str, Bound]]] = {
     DomainSnapshot: {
         "devices": Bound(_FUNCTIONS), "addresses": Bound(_FUNCTIONS), "vcpus": Bound(MAX_CPU + 1),
         "memory_mib": Bound(HOST_MIB), "disk_bytes": Bound(_FILE), "affinity": Bound(MAX_CPU + 1, 6 * (MAX_CPU + 1)),
-        "cut_off": Bound(_SMALL),
+        "cut_off": Bound(_SMALL), "unsafe": Bound(_SMALL),
     },
     MadeAs: {"disk_bytes": Bound(_FILE)},
     DomainDescription: {

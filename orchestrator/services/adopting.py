@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from orchestrator.catalogue.gpu_tables import tables_of
-from orchestrator.core.adoption import devices_of, find_domain, places_of
+from orchestrator.core.adoption import check_free, devices_of, find_domain, places_of
 from orchestrator.core.claim import Claim, HostCapacity
 from orchestrator.core.device import Device
 from orchestrator.core.domain import MadeAs
@@ -139,6 +139,7 @@ class AdoptionService:
     ) -> tuple[Vm, Claim]:
         claims = tx.claims.of_host(host.name)
         devices = devices_of(host, snapshot, domain)
+        check_free(domain, request.although_managed_by)
         _check_functions(devices, claims)
         geometries = {gpu.address: tables_of(gpu).now for gpu in snapshot.gpus}
         places = places_of(geometries, domain.uuid, devices, claims)

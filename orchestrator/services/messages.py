@@ -50,6 +50,8 @@ class AdoptVm:
     name: str | None = None
     """What the VM is called; None: as the domain."""
     boot_policy: BootPolicy = "local"
+    although_managed_by: str | None = None
+    """The other controller that it is taken from."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 
 from orchestrator.core.bridges import Bridge
 from orchestrator.core.domain import MadeAs
+from orchestrator.core.domain_xml.foreign import managed_by, unsafe_parts
 from orchestrator.core.errors import Conflict, Denied, Fatal
 from orchestrator.core.fabric import FabricSnapshot, ObservedPartition
 from orchestrator.core.guest_licence import VgpuLicence
@@ -285,7 +286,10 @@ def _fabric(machine: FakeMachine) -> FabricSnapshot | None:
 
 def _domain(machine: FakeMachine, uuid: str) -> DomainSnapshot:
     xml, running = machine.domains[uuid]
+    root, foreign = ET.fromstring(xml), uuid in machine.foreign
     return DomainSnapshot(
+        managed_by=managed_by(root) if foreign else "",
+        unsafe=unsafe_parts(root) if foreign else (),
         uuid=uuid,
         name=ET.fromstring(xml).findtext("name") or "",
         state="running" if running else "shut_off",

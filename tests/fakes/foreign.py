@@ -11,10 +11,11 @@ MDEV_UUID = "3c1c2f90-0f9e-4a6e-b3a5-2a1f7f1f9e21"
 MDEV_SOURCE = f'<address uuid="{MDEV_UUID}"/>'
 
 
-def domain_xml(*sources: str, name: str = "byhand", uuid: str = DOMAIN_UUID) -> str:
+def domain_xml(*sources: str, name: str = "byhand", uuid: str = DOMAIN_UUID, more: str = "") -> str:
+    """``more``: other parts of the definition."""
     hostdevs = "".join(f"<hostdev><source>{source}</source></hostdev>" for source in sources)
     return (
-        f"<domain><name>{name}</name><uuid>{uuid}</uuid><memory>4096</memory><vcpu>3</vcpu>"
+        f"<domain><name>{name}</name><uuid>{uuid}</uuid><memory>4096</memory><vcpu>3</vcpu>{more}"
         f"<devices>{hostdevs}</devices></domain>"
     )
 

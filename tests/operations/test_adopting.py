@@ -269,6 +269,27 @@ def _name_taken(plane: ControlPlane) -> None:
     plane.engine.drain()
 
 
+NOVA = '<metadata><nova:instance xmlns:nova="http://openstack.org/xmlns/libvirt/nova/1.1"/></metadata>'
+
+
+def _with(more: str) -> Callable[[ControlPlane], None]:
+    def prepare(plane: ControlPlane) -> None:
+        with_mdev(plane.machine(T4_HOST))
+        foreign_domain(plane.machine(T4_HOST), domain_xml(MDEV_SOURCE, more=more))
+
+    return prepare
+
+
+def test_a_domain_of_another_controller_is_taken_when_that_one_is_named(plane: ControlPlane) -> None:
+    _with(NOVA)(plane)
+    plane.observer.observe(T4_HOST)
+    for although in (None, "oVirt"):
+        with pytest.raises(Conflict, match="nova") as refused:
+            plane.services.adoption.adopt(replace(WANTED, although_managed_by=although))
+        assert "--although-managed-by nova" in str(refused.value.hint)
+    assert adopt(plane, replace(WANTED, although_managed_by="nova")).state == "done"
+
+
 @pytest.mark.parametrize(
     ("prepare", "error", "code"),
     [
@@ -288,6 +309,8 @@ def _name_taken(plane: ControlPlane) -> None:
         (_small_host, NoCapacity, "host.no_capacity"),
         (_quota, QuotaExceeded, "quota.exceeded"),
         (_name_taken, Conflict, "vm.exists"),
+        (_with(NOVA), Conflict, "domain.other_controller"),
+        (_with("<seclabel type='none' model='apparmor'/>"), Conflict, "domain.unsafe"),
     ],
 )
 def test_what_cannot_be_taken_over_is_refused_and_nothing_is_written(

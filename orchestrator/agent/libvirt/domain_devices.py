@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 from orchestrator.core.cpu_place import floating, memory_words
 from orchestrator.core.cpus import parse_cpus
+from orchestrator.core.domain_xml.foreign import managed_by, unsafe_parts
 from orchestrator.core.errors import InvalidInput
 
 OTHER_BUSES = ("usb", "scsi", "scsi_host")
@@ -45,6 +46,9 @@ class DomainText:
     """As ``core.cpu_place.CpuPlace.memory_words`` has it."""
     plugs: tuple[Plug, ...] = ()
     """Of one that runs: its interfaces on libvirt networks that are bridges."""
+    managed_by: str = ""
+    unsafe: tuple[str, ...] = ()
+    """Both as ``core.domain_xml.foreign`` tells them."""
 
 
 def read_domain_xml(xml: str) -> DomainText:
@@ -67,6 +71,8 @@ def read_domain_xml(xml: str) -> DomainText:
         affinity=tuple(_affinity(root)),
         memory_words=_memory(root),
         plugs=tuple(_plugs(root)),
+        managed_by=managed_by(root),
+        unsafe=unsafe_parts(root),
     )
 
 

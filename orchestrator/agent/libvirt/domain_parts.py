@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 from orchestrator.agent.libvirt.domain_devices import OTHER_BUSES, read_domain_xml
 from orchestrator.core.domain_xml.console import console_log
 from orchestrator.core.domain_xml.firmware import QEMU_NAMESPACE, is_large_bars
+from orchestrator.core.domain_xml.foreign import is_unconfined
 
 _NEVER = ("filesystem", "graphics", "shmem", "redirdev", "smartcard", "parallel", "channel", "tpm")
 """Devices that reach files, sockets or addresses of the host."""
@@ -54,8 +55,7 @@ def _others(root: ET.Element) -> Iterator[str]:
     yield from _other_firmware(root)
     yield from (f"os/{tag}" for tag in _ON_THE_HOST if root.find(f"./os/{tag}") is not None)
     for label in root.findall("seclabel"):
-        # libvirt writes the model "none" itself where the host has neither AppArmor nor SELinux
-        if label.get("model") != "none" and (label.get("type") == "none" or label.get("relabel") == "no"):
+        if is_unconfined(label):
             yield "seclabel"
 
 

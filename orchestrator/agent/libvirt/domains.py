@@ -282,10 +282,12 @@ class Domains:
     def _snapshot(self, domain: Any) -> DomainSnapshot | None:
         try:
             text, bare = read_domain_xml(domain.XMLDesc()), self._unread(domain)
+            foreign = bare.owner is None
             return replace(
-                bare, devices=text.devices, addresses=self._addresses(domain, text.interfaces), vcpus=text.vcpus,
+                bare, managed_by=text.managed_by if foreign else "", unsafe=text.unsafe if foreign else (),
+                devices=text.devices, addresses=self._addresses(domain, text.interfaces), vcpus=text.vcpus,
                 memory_mib=text.memory_mib, affinity=text.affinity, memory_words=text.memory_words,
-                disk_bytes=_disk_bytes(domain, text.disks) if bare.owner is None else None,
+                disk_bytes=_disk_bytes(domain, text.disks) if foreign else None,
                 cut_off=tuple(one.network for one in text.plugs if not self._is_plugged(one.interface)),
             )  # fmt: skip
         except libvirt.libvirtError as error:

@@ -190,12 +190,13 @@ class AdoptVmBody(RequestBody):
     tenant: Name = "default"
     name: Name | None = Field(default=None, description="Name of the VM; as the domain's when left out")
     boot_policy: BootPolicy = Field(default="local", description="Who starts it again after a reboot of its host")
+    although_managed_by: str | None = Field(
+        default=None, min_length=1, max_length=MAX_NAME, description="The other controller that it is taken from"
+    )
 
     def to_request(self) -> AdoptVm:
         """What the service takes."""
-        return AdoptVm(
-            host=self.host, domain=self.domain, tenant=self.tenant, name=self.name, boot_policy=self.boot_policy
-        )
+        return AdoptVm(**self.model_dump())
 
 
 class VmAnswer(AnswerBody):

@@ -203,6 +203,10 @@ def adopt(
     boot_policy: Annotated[
         BootPolicy, typer.Option("--boot-policy", help="Who starts it again after a reboot of its host.")
     ] = BootPolicy.LOCAL,
+    although_managed_by: Annotated[
+        str | None,
+        typer.Option("--although-managed-by", metavar="NAME", help="Take it from the other controller that held it."),
+    ] = None,
     wait: Wait = True,
     output: Output = Format.TABLE,
 ) -> None:
@@ -215,6 +219,8 @@ def adopt(
     }
     if name is not None:
         wanted["name"] = check_name(name, what="vm")
+    if although_managed_by is not None:
+        wanted["although_managed_by"] = although_managed_by
     session = session_of(ctx)
     finish(session, session.client.adopt_vm(wanted), tenant, wait=wait)
 

@@ -168,3 +168,56 @@ def test_a_usb_or_scsi_device_of_a_domain_is_no_pci_function() -> None:
     pci = f"<hostdev mode='subsystem' type='pci'><source>{at}</source></hostdev>"
     found = read_domain_xml(f"<domain><devices>{usb}{scsi}{pci}</devices></domain>")
     assert found.devices == ("0000:01:00.4",)
+
+
+METADATA = [
+    ("<x:instance xmlns:x='http://openstack.org/xmlns/libvirt/nova/1.1'/>", "nova"),
+    ("<x:vm xmlns:x='http://ovirt.org/vm/1.0'/><x:qos xmlns:x='http://ovirt.org/vm/tune/1.0'/>", "oVirt"),
+    ("<x:kubevirt xmlns:x='http://kubevirt.io'/>", "KubeVirt"),
+    ("<x:vm xmlns:x='http://opennebula.org/xmlns/libvirt/1.0'/>", "OpenNebula"),
+    ("<vmtemplate xmlns='unraid' name='Linux'/>", "Unraid"),
+    ("<x:vm xmlns:x='https://cloud.example.org/schema/1'/>", "cloud.example.org"),
+    ("<x:libosinfo xmlns:x='http://libosinfo.org/xmlns/libvirt/domain/1.0'/>", ""),
+    (
+        "<x:libosinfo xmlns:x='http://libosinfo.org/xmlns/libvirt/domain/1.0'/><x:a xmlns:x='http://kubevirt.io'/>",
+        "KubeVirt",
+    ),
+    ("", ""),
+]
+
+
+@pytest.mark.parametrize(("metadata", "name"), METADATA)
+def test_who_else_holds_a_domain_is_read_of_its_metadata(metadata: str, name: str) -> None:
+    assert read_domain_xml(f"<domain><metadata>{metadata}</metadata></domain>").managed_by == name
+
+
+def test_who_else_holds_a_domain_is_read_of_what_its_firmware_says() -> None:
+    entries = "<entry name='manufacturer'>Apache Software Foundation</entry><entry name='product'>{}</entry>"
+    told = "<domain><sysinfo type='smbios'><system>" + entries + "</system></sysinfo></domain>"
+    assert read_domain_xml(told.format("CloudStack KVM Hypervisor")).managed_by == "CloudStack"
+    assert read_domain_xml(told.format("Desk of Jane")).managed_by == ""
+
+
+QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
+FUNCTION = (
+    "<hostdev mode='subsystem' type='pci' managed='{}'>"
+    "<source><address domain='0' bus='0x2' slot='0' function='0x4'/></source></hostdev>"
+)
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        (f"<devices>{FUNCTION.format('yes')}</devices>", "hostdev with managed='yes'"),
+        (f"<q:commandline xmlns:q='{QEMU}'><q:arg value='-S'/></q:commandline>", "qemu:commandline"),
+        (f"<q:override xmlns:q='{QEMU}'/>", "qemu:override"),
+        ("<devices><shmem name='a'/></devices>", "shmem"),
+        ("<devices><filesystem type='mount'/></devices>", "filesystem"),
+        ("<seclabel type='none' model='selinux'/>", "seclabel"),
+        (f"<q:deprecation xmlns:q='{QEMU}' behavior='omit'/><seclabel type='none' model='none'/>", None),
+        (f"<devices>{FUNCTION.format('no')}<graphics type='spice'/></devices>", None),
+        ("<devices><hostdev mode='subsystem' type='usb' managed='yes'/></devices>", None),
+    ],
+)
+def test_what_no_vm_may_have_is_told_of_a_domain_by_name(parts: str, told: str | None) -> None:
+    assert read_domain_xml(f"<domain>{parts}</domain>").unsafe == (() if told is None else (told,))
