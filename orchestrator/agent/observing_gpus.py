@@ -74,7 +74,7 @@ def _gpu(
         pci_subsystem_vendor=gpu.subsystem_vendor,
         pci_subsystem_device=gpu.subsystem_device,
         numa_node=gpu.numa_node,
-        memory_mib=said.memory_mib or 0,
+        memory_mib=said.memory_mib,
         driver=gpu.driver,
         framework=framework,
         sriov_total_vfs=gpu.total_vfs,

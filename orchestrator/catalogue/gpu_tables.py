@@ -52,13 +52,21 @@ class GpuTables:
 Tables = Callable[[GpuSnapshot], GpuTables]
 
 
+def model_name(gpu: GpuSnapshot) -> str:
+    """The driver's name for it; of one that its driver does not have, as vfio-pci's, the catalogue's by its PCI ids."""
+    if gpu.model != f"NVIDIA {gpu.pci_vendor}:{gpu.pci_device}":
+        return gpu.model
+    model = shipped().model_of_pci(gpu.pci_device, gpu.pci_subsystem_device)
+    return gpu.model if model is None else model.name
+
+
 def tables_of(gpu: GpuSnapshot) -> GpuTables:
     """The tables of a GPU, from the shipped catalogue.
 
     A model that the catalogue lacks has the driver's types only.
     """
     seen = _Seen(
-        gpu.model, gpu.memory_mib, gpu.pci_device, gpu.pci_subsystem_device, gpu.types,
+        gpu.model, gpu.memory_mib or 0, gpu.pci_device, gpu.pci_subsystem_device, gpu.types,
         gpu.framework not in {"none", "passthrough"}, gpu.mig_enabled is True,
         gpu.backs_vgpus_with_mig, gpu.heterogeneous, gpu.mig_profiles, gpu.sriov_enabled_vfs,
     )  # fmt: skip

@@ -50,7 +50,7 @@ def reconcile_types(catalogue: Catalogue, observed: GpuSnapshot) -> ReconciledTy
     A GPU or type that the tables lack works from what the driver says. A driver that lists no types (vGPU
     software not loaded) is no disagreement about types.
     """
-    model = catalogue.model_of_pci(observed.pci_device, observed.pci_subsystem_device, observed.memory_mib)
+    model = catalogue.model_of_pci(observed.pci_device, observed.pci_subsystem_device, observed.memory_mib or 0)
     known = {vgpu_type.name: vgpu_type for vgpu_type in catalogue.types_of_model(model)} if model else {}
     found: list[Disagreement] = [*_about_gpu(catalogue, observed, model)]
     types: list[VgpuType] = []

@@ -2923,9 +2923,9 @@ class Gpu(TypedDict):
     """
     NUMA node that it is nearest to
     """
-    memory_mib: int
+    memory_mib: int | None
     """
-    Memory, in MiB
+    null: its driver does not tell, or does not have it
     """
     driver: str | None
     """

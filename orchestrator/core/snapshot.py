@@ -110,7 +110,8 @@ class GpuSnapshot:
     pci_subsystem_device: str
     """Four lower-case hex digits each."""
     numa_node: int | None
-    memory_mib: int
+    memory_mib: int | None
+    """None: its driver does not tell, as of one whose memory is the host's, or does not have it. Older agents say 0."""
     driver: str | None
     """Kernel driver bound to it: ``nvidia``, ``vfio-pci``, ``nouveau``, None."""
     framework: Framework

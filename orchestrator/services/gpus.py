@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 
-from orchestrator.catalogue.gpu_tables import tables_of
+from orchestrator.catalogue.gpu_tables import model_name, tables_of
 from orchestrator.core.claim import Claim
 from orchestrator.core.errors import NotFound
 from orchestrator.core.geometry.cut import Cut, IllegalLayout, Taken
@@ -72,7 +72,7 @@ def _info(host: Host, gpu: GpuSnapshot, claims: tuple[Claim, ...], vms: dict[str
     devices = Counter(one.type_name for vm in here for one in vm.devices if one.gpu == gpu.address)
     return GpuInfo(
         host=host.name,
-        gpu=gpu,
+        gpu=replace(gpu, model=model_name(gpu)),
         managed=gpu.address in host.managed_gpus,
         cut=view.cut,
         types=tuple(_use(one, view, devices[one.name]) for one in gpu.types),

@@ -78,6 +78,7 @@ class FakeGpu:
     """On an HGX baseboard."""
     card: str = ""
     """Its UUID, if it is another card than was there first."""
+    tells_memory: bool = True
 
     @property
     def uuid(self) -> str:
@@ -288,19 +289,14 @@ def _domain(machine: FakeMachine, uuid: str) -> DomainSnapshot:
     xml, running = machine.domains[uuid]
     root, foreign = ET.fromstring(xml), uuid in machine.foreign
     return DomainSnapshot(
-        managed_by=managed_by(root) if foreign else "",
-        unsafe=unsafe_parts(root) if foreign else (),
-        uuid=uuid,
-        name=ET.fromstring(xml).findtext("name") or "",
-        state="running" if running else "shut_off",
-        owner=None if uuid in machine.foreign else uuid,
-        devices=devices(xml),
+        uuid=uuid, name=root.findtext("name") or "", state="running" if running else "shut_off",
+        owner=None if foreign else uuid, devices=devices(xml),
+        managed_by=managed_by(root) if foreign else "", unsafe=unsafe_parts(root) if foreign else (),
         cut_off=tuple(sorted(network for vm, network in machine.cut_off if vm == uuid)) if running else (),
         addresses=("192.168.122.10",) if running and machine.gives_addresses else (),
-        vcpus=int(ET.fromstring(xml).findtext("vcpu") or 0),
-        memory_mib=int(ET.fromstring(xml).findtext("memory") or 0),
-        disk_bytes=FOREIGN_DISK if uuid in machine.foreign else None,
-    )
+        vcpus=int(root.findtext("vcpu") or 0), memory_mib=int(root.findtext("memory") or 0),
+        disk_bytes=FOREIGN_DISK if foreign else None,
+    )  # fmt: skip
 
 
 def _gpu_snapshot(machine: FakeMachine, gpu: FakeGpu) -> GpuSnapshot:
@@ -320,7 +316,7 @@ def _gpu_snapshot(machine: FakeMachine, gpu: FakeGpu) -> GpuSnapshot:
         pci_subsystem_vendor="10de",
         pci_subsystem_device=board.subsystem,
         numa_node=0,
-        memory_mib=board.memory_mib,
+        memory_mib=board.memory_mib if gpu.tells_memory else None,
         driver=gpu.driver,
         framework=("mdev" if gpu.framework == "mdev" else "vendor_vfio") if on else "none",
         sriov_total_vfs=gpu.functions,

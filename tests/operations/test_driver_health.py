@@ -62,6 +62,13 @@ def test_a_layout_that_leaves_no_place_is_said_and_nothing_is_tried(plane: Contr
     assert plane.hosts.effects[-1] == "provision"
 
 
+def test_a_gpu_that_tells_no_memory_of_its_own_is_well(plane: ControlPlane) -> None:
+    """As one whose memory is the host's: NVML answers that it does not support the question."""
+    for gpu in plane.machine(L40S_HOST).gpus:
+        gpu.tells_memory = False
+    assert told(plane, L40S_HOST)[:2] == ("done", "")
+
+
 def test_a_driver_that_makes_no_gpu_instance_is_taken_back(plane: ControlPlane) -> None:
     with_layout(plane, "1g.20gb")
 

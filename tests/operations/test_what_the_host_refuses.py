@@ -177,7 +177,7 @@ def test_gpus_that_the_driver_cannot_read_take_nothing_new_lose_nothing_and_are_
         well = tx.hosts.snapshot(T4_HOST)
     assert well is not None
     unread = tuple(
-        replace(gpu, uuid="", model="NVIDIA 10de:1eb8", memory_mib=0, types=(), problems=("NVML does not answer",))
+        replace(gpu, uuid="", model="NVIDIA 10de:1eb8", memory_mib=None, types=(), problems=("NVML does not answer",))
         for gpu in well.gpus
     )
     for gpus in (unread[:1] + well.gpus[1:], unread):
@@ -188,7 +188,8 @@ def test_gpus_that_the_driver_cannot_read_take_nothing_new_lose_nothing_and_are_
     with pytest.raises(NoCapacity) as caught:
         plane.services.vms.create(create_vm("late", profile=T4_PROFILE))
     assert "NVML does not answer" in str([(reason.message, reason.subjects) for reason in caught.value.reasons])
-    assert {gpu.model for gpu in unread} == {one.gpu.model for one in plane.services.gpus.list(T4_HOST)}
+    listed = plane.services.gpus.list(T4_HOST)
+    assert {(one.gpu.model, one.gpu.memory_mib) for one in listed} == {("Tesla T4", None)}  # its PCI ids' model
     _seen(plane, well)
     assert _how_many(plane) == before
     assert made(plane, "late").state == "done"

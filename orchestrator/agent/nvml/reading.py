@@ -156,7 +156,7 @@ def _gpu(device: Any, board: tuple[int, int], vgpu_types: _VgpuTypes) -> NvmlGpu
         uuid=asker.ask("UUID", lambda: str(pynvml.nvmlDeviceGetUUID(device))),
         serial=asker.ask("serial number", lambda: str(pynvml.nvmlDeviceGetSerial(device))),
         name=asker.ask("name", lambda: str(pynvml.nvmlDeviceGetName(device))),
-        memory_mib=None if memory is None else int(memory.total) // MIB,
+        memory_mib=None if memory is None or not memory.total else int(memory.total) // MIB,
         mig_enabled=None if mig is None else bool(mig[0]),
         mig_pending=None if mig is None else bool(mig[1]),
         instances=(asker.ask("GPU instances", lambda: instances(device)) or ()) if mig and mig[0] else (),

@@ -105,7 +105,7 @@ class GpuAnswer(AnswerBody):
     model: str
     pci_id: str = Field(description="vendor:device as lspci prints it")
     numa_node: int | None
-    memory_mib: int
+    memory_mib: int | None = Field(description="null: its driver does not tell, or does not have it")
     driver: str | None = Field(description="Kernel driver bound to it")
     framework: Framework = Field(description="How the driver offers vGPUs here, probed")
     virtual_functions: int
@@ -132,7 +132,7 @@ class GpuAnswer(AnswerBody):
             model=gpu.model,
             pci_id=f"{gpu.pci_vendor}:{gpu.pci_device}",
             numa_node=gpu.numa_node,
-            memory_mib=gpu.memory_mib,
+            memory_mib=gpu.memory_mib or None,
             driver=gpu.driver,
             framework=gpu.framework,
             virtual_functions=gpu.sriov_enabled_vfs,

@@ -29,7 +29,7 @@ DRAWN_HOSTS: Final = 20
 
 
 def _memory(gpu: Mapping[str, Any]) -> str:
-    return show_size(gpu["memory_mib"] * MIB)
+    return shown(None) if gpu["memory_mib"] is None else show_size(gpu["memory_mib"] * MIB)
 
 
 COLUMNS: Final = (

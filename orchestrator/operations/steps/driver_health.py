@@ -54,8 +54,8 @@ def _wrong_with(context: Context, snapshot: HostSnapshot) -> str | None:
         gpu = there.get(address)
         if gpu is None or gpu.driver != "nvidia":
             return f"GPU {address} is not with the driver"
-        if gpu.problems or not gpu.memory_mib:
-            return f"GPU {address}: {', '.join(gpu.problems) or 'it has no memory'}"
+        if gpu.problems:
+            return f"GPU {address}: {', '.join(gpu.problems)}"
     return _not_back(context, there) or _no_scheduler(context, there)
 
 

@@ -166,6 +166,7 @@ def test_a_gpu_that_somebody_else_gave_to_vfio_is_shown_and_left_alone(bench: Be
     (device,) = observed_on(bench.seen(T4))
     assert device.owner is None
     assert bench.seen(T4).problems == ("vfio-pci has it, and we did not give it there",)
+    assert bench.seen(T4).memory_mib is None
     bench.refused(take(), Conflict, "gpu.foreign")
     assert not bench.do(give_back()).changed
     assert bench.host.driver_of(T4) == "vfio-pci"

@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.catalogue.catalogue import shipped
+from orchestrator.catalogue.gpu_tables import model_name
 from orchestrator.catalogue.reconcile import reconcile_types
 from orchestrator.core.snapshot import GpuSnapshot, HostVgpuType
 
@@ -113,3 +114,11 @@ def test_a_driver_without_vgpu_software_lists_nothing_and_contradicts_nothing() 
 
 def test_memory_that_no_reservation_explains_is_reported() -> None:
     assert reconcile_types(CATALOGUE, replace(gpu(()), memory_mib=24576)).disagreements[0].kind == "memory"
+
+
+def test_a_gpu_that_its_driver_does_not_have_goes_by_the_model_of_its_pci_ids() -> None:
+    unread = replace(gpu(()), model="NVIDIA 10de:26b9", memory_mib=None)
+    assert model_name(unread) == "L40S"
+    assert model_name(gpu(())) == "NVIDIA L40S"
+    assert model_name(replace(unread, pci_device="ffff", model="NVIDIA 10de:ffff")) == "NVIDIA 10de:ffff"
+    assert reconcile_types(CATALOGUE, unread).disagreements == ()
