@@ -14,6 +14,7 @@ from orchestrator.cli.session import CliSession, Format
 from orchestrator.client.connection import Json
 from orchestrator.client.content import Content, Progress, open_content
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.image import check_file_name
 
 _MIB: Final = 1024 * 1024
 _SHOWN_FROM: Final = 16 * _MIB
@@ -25,6 +26,7 @@ def take_image(session: CliSession, name: str, source: str, sha256: str | None, 
     """A base image out of a URL, which the server asks, or a file, which is read here."""
     if "://" in source:
         return session.client.add_image({"name": name, "source": source, "sha256": sha256, "format": image_format})
+    check_file_name(source)
     with sending(session, Path(source), sha256) as content:
         return session.client.upload_image(name, content, image_format)
 

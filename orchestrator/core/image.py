@@ -3,10 +3,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from orchestrator.core.errors import InvalidInput
 from orchestrator.core.host_actions import ImageFormat
+
+_OTHERS = re.compile(r"(?<![a-z0-9])(arm64|aarch64|armhf|ppc64le|ppc64el|riscv64|s390x)(?![a-z0-9])")
+_OURS = re.compile(r"(?<![a-z0-9])(x86[_-]64|amd64)(?![a-z0-9])")
+
+
+def for_other_hosts(architecture: str) -> InvalidInput:
+    return InvalidInput(
+        "image.architecture",
+        f"the image is for {architecture}, and hosts run VMs of x86_64",
+        hint="take the distribution's image for amd64 (x86_64); is it one, give the file another name",
+    )
+
+
+def check_file_name(source: str) -> None:
+    """A distribution's image has the architecture in its file's name. ``source``: a path or URL.
+
+    :raises InvalidInput: ``image.architecture``"""
+    name = source.rpartition("/")[2].lower()
+    other = _OTHERS.search(name)
+    if other is not None and not _OURS.search(name):
+        raise for_other_hosts(other[1])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from orchestrator.core.digest import check_sha256
 from orchestrator.core.driver_matrix import version_key
 from orchestrator.core.errors import Conflict, NotFound
-from orchestrator.core.image import Image, NewImage
+from orchestrator.core.image import Image, NewImage, check_file_name
 from orchestrator.core.names import check_name
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.files import ImageFiles
@@ -29,11 +29,14 @@ class ImageService:
 
         The same content under the same name again is fine.
 
-        :raises InvalidInput: ``image.source_refused``, ``image.unsafe``, ``image.digest_differs``
+        :raises InvalidInput: ``image.source_refused``, ``image.unsafe``, ``image.digest_differs``,
+            ``image.architecture``
         :raises Conflict: ``image.exists`` when the name is taken by other content
         """
         name = check_name(wanted.name, what="image")
         check_sha256(wanted.sha256, "image.digest_invalid")
+        if isinstance(wanted.source, str):
+            check_file_name(wanted.source)
         there = self._as_announced(name, wanted.sha256)
         if there is not None:
             return there

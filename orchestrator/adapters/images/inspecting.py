@@ -11,9 +11,11 @@ from typing import Final
 from oslo_utils.imageutils import format_inspector
 
 from orchestrator.adapters.images import qcow2, qemu_check, raw_disk
+from orchestrator.adapters.images.architecture import other_architecture
 from orchestrator.adapters.images.qcow2_extent import needed_bytes
 from orchestrator.adapters.images.refused import check_disk_size, unsafe
 from orchestrator.core.host_actions import ImageFormat
+from orchestrator.core.image import for_other_hosts
 
 _SECTOR: Final = 512
 _VMDK_TEXT: Final = b"# Disk DescriptorFile"
@@ -44,7 +46,7 @@ class Found:
 def inspect(path: Path, said: ImageFormat | None) -> Found:
     """``said``: the format that somebody named; None: it is told by the content.
 
-    :raises InvalidInput: ``image.unsafe``, ``image.too_large``
+    :raises InvalidInput: ``image.unsafe``, ``image.too_large``, ``image.architecture``
     :raises Fatal: ``image.checker_missing``
     """
     with path.open("rb") as file:
@@ -73,6 +75,7 @@ def _check_qcow2(path: Path) -> int:
         raise unsafe(f"is cut: the file has {size} bytes, its content reaches to {needed}", _AGAIN)
     if checked.errors:
         raise unsafe(f"is damaged: qemu-img check finds {checked.errors} errors", _AGAIN)
+    _check_architecture(path, header)
     return header.virtual_bytes
 
 
@@ -117,4 +120,13 @@ def _check_raw(path: Path, *, named: bool) -> int:
         )
     if content is not None and content.bytes > size:
         raise unsafe(f"is cut: its {content.name} reaches to {content.bytes} bytes, the file has {size}", _AGAIN)
+    _check_architecture(path, None)
     return size
+
+
+def _check_architecture(path: Path, header: qcow2.Header | None) -> None:
+    """:raises InvalidInput: ``image.architecture``"""
+    with path.open("rb") as file:
+        other = other_architecture(file, header)
+    if other is not None:
+        raise for_other_hosts(other)
