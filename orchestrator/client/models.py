@@ -528,6 +528,9 @@ class Cordon(TypedDict):
     When
     """
     by: str
+    """
+    Login name, token or uid of whoever cordoned it
+    """
     reason: str | None
     """
     Why, for people

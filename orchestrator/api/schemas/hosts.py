@@ -237,7 +237,7 @@ class CordonAnswer(AnswerBody):
     """Who cordoned a host, when and why."""
 
     at: datetime
-    by: str
+    by: str = Field(description="Login name, token or uid of whoever cordoned it")
     reason: str | None
 
 
