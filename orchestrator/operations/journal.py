@@ -144,6 +144,8 @@ class Journal:
         changed = {move.position: steps[move.position] for move in moves}
         alone = bool(writes) or operation.state in FINISHED
         with self._store.begin() if alone else self._store.claim() as tx:
+            if operation.finished_at is not None:
+                operation = replace(operation, finished_at=tx.time.no_earlier(operation.finished_at))
             cancelled = tx.operations.advance(operation, changed, whole=whole)
             if cancelled is None:
                 raise Suspended

@@ -48,7 +48,8 @@ def record_outcome(tx: Transaction, job: Job, snapshot: HostSnapshot, now: float
     else:
         state, told = "undone", "a later operation has its VM, or it is gone"
     note = f"recorded as its host shows it after the restore: {told}"
-    ended = replace(operation, state=state, finished_at=now, remainder=(), warnings=(*operation.warnings, note))
+    at, warnings = tx.time.no_earlier(now), (*operation.warnings, note)
+    ended = replace(operation, state=state, finished_at=at, remainder=(), warnings=warnings)
     tx.operations.update(ended)
     return ended
 

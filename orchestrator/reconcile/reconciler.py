@@ -201,7 +201,7 @@ class Reconciler:
             host = _find(tx, name)
             if host is not None:
                 found = [*host_findings(host), host_broke(host, [type(error).__name__ for error in ours])]
-                now = self.clock.now()
+                now = tx.time.no_earlier(self.clock.now())
                 _audit(tx, tx.findings.record(name, found, at=now, complete=False), now)
 
     def close(self) -> None:
@@ -227,7 +227,8 @@ class Reconciler:
         with self.store.begin() as tx:
             found = self._found(tx, name, now)
             if found is not None:
-                _audit(tx, tx.findings.record(name, found[0], at=now, complete=found[1]), now)
+                at = tx.time.no_earlier(now)
+                _audit(tx, tx.findings.record(name, found[0], at=at, complete=found[1]), now)
                 tx.looks.judge(name)
                 _learn_cards(tx, name)
                 _settle_restored(tx, name, *found)

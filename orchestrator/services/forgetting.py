@@ -53,8 +53,9 @@ def _end_operations(tx: Transaction, host: str, now: float) -> int:
         one for one in tx.operations.list(unfinished=True, limit=1_000_000) if tx.operations.get(one.id).host == host
     ]
     left += tx.operations.stuck_on(host)
+    at = tx.time.no_earlier(now)
     for one in left:
         # A run that is under way is overtaken: it can write nothing any more.
-        ended = replace(one, state="undone", attempt=one.attempt + 1, finished_at=now, remainder=())
+        ended = replace(one, state="undone", attempt=one.attempt + 1, finished_at=at, remainder=())
         tx.operations.update(replace(ended, warnings=(*one.warnings, note)))
     return len(left)

@@ -126,8 +126,8 @@ class OperationService:
             if definition is not None:
                 context = Context.of(self.world, job, lambda _: None, self.world.clock.sleep, lambda: None)
                 definition.abandoned(replace(context, within=tx))
-            ended = replace(operation, state="undone", finished_at=operation.finished_at or self.world.clock.now())
-            tx.operations.update(replace(ended, remainder=(), warnings=(*operation.warnings, note)))
+            at, warnings = tx.time.no_earlier(self.world.clock.now()), (*operation.warnings, note)
+            tx.operations.update(replace(operation, state="undone", finished_at=at, remainder=(), warnings=warnings))
             tx.audit.append(
                 at=self.world.clock.now(),
                 actor=actor(),

@@ -15,7 +15,7 @@ import threading
 from typing import Final
 
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store.transaction import Store, Transaction
+from orchestrator.ports.store.transaction import Store
 from orchestrator.ports.timers import TimerHealth
 
 EVEN_FOR_S: Final = 3600.0
@@ -25,12 +25,6 @@ _RESTART_S: Final = 600.0
 """A server that was away for no longer need not wonder: so much may be missing from the mark at its start."""
 _MARK_EVERY_S: Final = 60.0
 log = logging.getLogger(__name__)
-
-
-def no_earlier(tx: Transaction, shown: float) -> float:
-    """``shown`` by a wall clock, or what has surely passed where that clock is behind: a lease counted from there
-    lasts as long as was asked."""
-    return max(shown, tx.time.mark() or 0.0)
 
 
 class SiteTime:

@@ -27,7 +27,6 @@ from orchestrator.services.messages import CreateVm, DryRun, Started
 from orchestrator.services.networks import NetworkService
 from orchestrator.services.planning import Planner, VmPlan, check_still_ready
 from orchestrator.services.requirements import checked, spec_of
-from orchestrator.services.site_time import no_earlier
 from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.upgrade_waits import gets_driver, is_held
@@ -132,7 +131,7 @@ class VmService:
         spec = spec_of(request, secret, networks, tuple(one.on_hosts for one in volumes))
         roles = wanted_roles(request, self.planner.index.known.resolve(spec.profile))
         plan = replace(self.planner, coarse=coarse).plan(tx, spec, preempt=request.preempt, volumes=volumes)
-        end = new_lease_end(policy, request.end, no_earlier(tx, plan.vm.created_at))
+        end = new_lease_end(policy, request.end, tx.time.no_earlier(plan.vm.created_at))
         plan = replace(plan, vm=replace(plan.vm, lease_end=end))
         within_quota(tx, plan.vm)
         plan = replace(plan, run=planned_run(tx, plan.vm, roles, clock=self.planner.clock, ids=self.planner.ids))
@@ -202,7 +201,7 @@ class VmService:
         """
         with self.store.begin() as tx:
             vm = known_vm(tx, tenant, name)
-            now = no_earlier(tx, self.planner.clock.now())
+            now = tx.time.no_earlier(self.planner.clock.now())
             later = extended_lease_end(tx.policies.get(tenant), end, now, vm.lease_end)
             extended = replace(vm, lease_end=later)
             tx.vms.update(extended)

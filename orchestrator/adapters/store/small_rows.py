@@ -204,6 +204,10 @@ class SqlTime:
         at: float | None = self._db.execute(newest).scalar_one_or_none()
         return at
 
+    def no_earlier(self, shown: float) -> float:
+        """The later of the two: a wall clock, and what has surely passed."""
+        return max(shown, self.mark() or 0.0)
+
     def put_mark(self, passed: float) -> None:
         if self._db.execute(update(meta).where(meta.c.key == _MARK).values(value=repr(passed))).rowcount == 0:
             self._db.execute(insert(meta).values(key=_MARK, value=repr(passed)))

@@ -16,4 +16,8 @@ class Time(Protocol):
         """What has surely passed, as far as anybody has written it down; without that, when the newest record of the
         audit was written. None: there is none."""
 
+    def no_earlier(self, shown: float) -> float:
+        """``shown`` by a wall clock, or what has surely passed where that clock is behind: what is counted from there
+        lasts as long as was asked."""
+
     def put_mark(self, passed: float) -> None: ...

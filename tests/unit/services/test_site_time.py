@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator.core.lease import DAY_S, WantedEnd
+from orchestrator.operations.restored import CODE
 from orchestrator.services.retention import Retention
 from orchestrator.services.site_time import EVEN_FOR_S, SiteTime
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
@@ -143,3 +144,76 @@ def test_a_lease_that_is_given_while_the_clock_is_behind_lasts_as_long_as_was_as
     fake(plane).ahead = 0.0
     passes(plane, time, ROUND_S * 5)
     assert ended(plane, time) == 0
+
+
+def stuck(plane: ControlPlane, code: str) -> str:
+    """Id of the operation that stopped a VM, which runs again since."""
+    plane.services.vms.stop("default", "train")
+    plane.engine.drain()
+    with plane.store.begin() as tx:
+        stopped = tx.operations.list(kind="stop_vm")[0]
+        tx.operations.update(replace(stopped, state="stuck", finished_at=fake(plane).now(), error={"code": code}))
+    return stopped.id
+
+
+def stop_twice(plane: ControlPlane) -> None:
+    """The later one is kept as the last of all."""
+    for _ in range(2):
+        plane.services.vms.stop("default", "train")
+        plane.engine.drain()
+        plane.services.vms.start("default", "train")
+        plane.engine.drain()
+
+
+def abandon(plane: ControlPlane) -> None:
+    plane.services.operations.abandon(stuck(plane, "agent.bug"))
+    stop_twice(plane)
+
+
+def record_after_a_restore(plane: ControlPlane) -> None:
+    plane.services.operations.retry(stuck(plane, CODE))
+    stop_twice(plane)
+
+
+def give_a_host_up(plane: ControlPlane) -> None:
+    stop_twice(plane)
+    stuck(plane, "agent.bug")
+    with plane.store.begin() as tx:
+        tx.hosts.update(replace(tx.hosts.get(T4_HOST), state="unreachable"))
+    plane.services.hosts.forget(T4_HOST, confirm=T4_HOST)
+
+
+@pytest.mark.fault("F101")
+@pytest.mark.parametrize("end", [stop_twice, abandon, record_after_a_restore, give_a_host_up])
+def test_an_operation_that_ends_while_the_clock_is_behind_is_not_forgotten(
+    plane: ControlPlane, end: Callable[[ControlPlane], None]
+) -> None:
+    time = started(plane, ahead_s=-100 * DAY_S)
+    end(plane)
+    fake(plane).ahead = 0.0
+    passes(plane, time, ROUND_S * 5)
+    with plane.store.read() as tx:
+        before = {one.id for one in tx.operations.list()}
+    assert Retention(store=plane.store, clock=plane.world.clock, time=time, days=30).round() == 0
+    with plane.store.read() as tx:
+        assert {one.id for one in tx.operations.list()} == before
+
+
+@pytest.mark.fault("F101")
+def test_answers_and_findings_of_a_clock_that_is_behind_are_not_forgotten(plane: ControlPlane) -> None:
+    keys, machine = plane.services.tenancy.request_keys, plane.machine(T4_HOST)
+    time = started(plane, ahead_s=-100 * DAY_S)
+    keys.finish(keys.begin("ann", "key-1", b"create"), 200, "made")
+    before = dict(machine.domains)
+    for runs in (False, True):
+        machine.domains |= {uuid: (xml, runs) for uuid, (xml, _) in before.items()}
+        plane.reconciler.observe(T4_HOST)
+    fake(plane).ahead = 0.0
+    passes(plane, time, ROUND_S * 5)
+    with plane.store.read() as tx:
+        cleared = [one.finding.code for one in tx.findings.list(cleared=True) if one.cleared_at is not None]
+    assert cleared
+    Retention(store=plane.store, clock=plane.world.clock, time=time, days=30).round()
+    assert keys.begin("ann", "key-1", b"create").answer == "made"
+    with plane.store.read() as tx:
+        assert [one.finding.code for one in tx.findings.list(cleared=True) if one.cleared_at is not None] == cleared
