@@ -9,9 +9,12 @@ from typing import Any, Final, Literal
 
 from orchestrator.client.client import Client
 from orchestrator.core.errors import InvalidInput, NotFound
+from orchestrator.core.host import UNSETTLED
 
 ALL: Final = "all"
+Kind = Literal["vm", "left", "operation", "gone", "runs", "differs"]
 _GONE: Final = frozenset({"vm.domain_missing", "vm.volume_missing"})
+_RUNS: Final = frozenset({"vm.running", "vm.not_running"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,14 +23,15 @@ class Item:
 
     id: str
     host: str
-    kind: Literal["vm", "left", "operation", "gone"]
+    kind: Kind
     what: str
 
     @property
     def ways(self) -> str:
         """How it is settled, for people."""
         return {
-            "vm": "take over, remove", "left": "remove", "operation": "take over", "gone": "start-vm or delete-vm"
+            "vm": "take over, remove", "left": "remove", "operation": "take over", "gone": "start-vm or delete-vm",
+            "runs": "start-vm or stop-vm", "differs": "stop-vm and start-vm, or delete-vm",
         }[self.kind]  # fmt: skip
 
 
@@ -35,7 +39,7 @@ def items_of(client: Client) -> tuple[Item, ...]:
     """Every host is looked at first."""
     found: list[Any] = list(client.observe_findings(None))
     stuck: list[Any] = list(client.operations(limit=None, state="stuck"))
-    items = [*_younger(found), *_operations(stuck), *_gone(found)]
+    items = [*_younger(found), *_operations(stuck), *_of_known_vms(found)]
     return tuple(sorted(items, key=lambda one: (one.host, one.kind, one.id)))
 
 
@@ -58,10 +62,17 @@ def _operations(operations: Sequence[Any]) -> Iterator[Item]:
             yield Item(id=one["id"], host="-", kind="operation", what=what)
 
 
-def _gone(findings: Sequence[Any]) -> Iterator[Item]:
-    there = {one["vm"]: one for one in findings if one["code"] in _GONE and one["vm"] is not None}
-    for vm, one in there.items():
-        yield Item(id=vm, host=one["host"], kind="gone", what=f"{one['subject']}: its host does not have it any more")
+def _of_known_vms(findings: Sequence[Any]) -> Iterator[Item]:
+    """VMs that were stopped, started, changed or deleted after the backup: what keeps their host from being settled."""
+    restored = {one["host"] for one in findings if one["code"] == "host.restored"}
+    kinds: tuple[tuple[Kind, frozenset[str]], ...] = (("gone", _GONE), ("differs", UNSETTLED - _RUNS), ("runs", _RUNS))
+    items: dict[str, Item] = {}
+    for kind, codes in kinds:
+        for one in findings:
+            if one["code"] in codes and one["host"] in restored:
+                what = f"{one['subject']}: wanted is {one['wanted']}, there is {one['observed']}"
+                items.setdefault(one["vm"], Item(id=one["vm"], host=one["host"], kind=kind, what=what))
+    yield from items.values()
 
 
 def chosen(items: Sequence[Item], wanted: Sequence[str], *, way: Literal["take over", "remove"]) -> tuple[Item, ...]:

@@ -24,6 +24,11 @@ HostState = Literal[
 RestoredState = Literal["unseen", "seen"]
 """Of a host whose database was restored. ``unseen``: nobody has looked at it since, so which epoch it obeys is not
 known. ``seen``: what it has may be newer than the database: nothing there is repaired or taken back by itself."""
+UNSETTLED: Final = frozenset(
+    {"vm.running", "vm.not_running", "vm.domain_missing", "vm.volume_missing", "vm.device_differs", "vm.not_in_ledger"}
+)
+"""Codes of findings about VMs that the database knows: while one stands on a host whose database was restored, a person
+has to say what is to be so."""
 
 _DNS_NAME: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?", re.ASCII)
 _USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,31}", re.ASCII)

@@ -34,7 +34,9 @@ class RequestKeyService:
             tx.request_keys.forget_more(actor, MAX_KEYS)
             kept = tx.request_keys.find(actor, key)
             if kept is None:
-                kept = StoredRequest(actor=actor, key=key, fingerprint=fingerprint, at=tx.time.no_earlier(self.clock.now()))
+                kept = StoredRequest(
+                    actor=actor, key=key, fingerprint=fingerprint, at=tx.time.no_earlier(self.clock.now())
+                )
                 tx.request_keys.put(kept)
         check_same(kept, fingerprint)
         return kept

@@ -6,7 +6,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.simulated.run import MIG, RunPlan, simulate
+from tests.simulated.databases import fresh_sqlite
+from tests.simulated.restores import soak
+from tests.simulated.run import MIG, Report, RunPlan, simulate
 from tests.simulated.upgrades import simulate_upgrade
 
 
@@ -20,16 +22,26 @@ def main() -> int:
     parser.add_argument("--mig", action="store_true", help="VMs have vGPUs in GPU instances")
     parser.add_argument("--upgrade", action="store_true", help="in the middle of a rolling driver upgrade")
     parser.add_argument("--clocks", action="store_true", help="with wall clocks that jump all the time")
+    parser.add_argument("--restores", action="store_true", help="the database goes back to copies, clocks jump by days")
     parser.add_argument("--quiet", action="store_true", help="no event log")
     wanted = parser.parse_args()
-    plan = RunPlan(hosts=wanted.hosts, urgent=wanted.urgent, clocks=wanted.clocks, pairs=wanted.pairs)
-    report = simulate_upgrade(wanted.seed) if wanted.upgrade else simulate(wanted.seed, MIG if wanted.mig else plan)
+    report = _report(wanted)
     if not wanted.quiet:
         print("\n".join(report.log))
     for text in report.broken:
         print(f"BROKEN {text}")
     print(f"seed {report.seed}: {report.operations} operations in {report.virtual_s:.0f} virtual seconds")
     return 1 if report.broken else 0
+
+
+def _report(wanted: argparse.Namespace) -> Report:
+    if wanted.restores:
+        with fresh_sqlite() as url:
+            return soak(wanted.seed, url, two=False)
+    if wanted.upgrade:
+        return simulate_upgrade(wanted.seed)
+    plan = RunPlan(hosts=wanted.hosts, urgent=wanted.urgent, clocks=wanted.clocks, pairs=wanted.pairs)
+    return simulate(wanted.seed, MIG if wanted.mig else plan)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.host_checks import HostInspection
 from orchestrator.services.observing import HostObserver
+from orchestrator.services.retention import Retention
 from orchestrator.services.site_time import SiteTime
 from orchestrator.services.tenancy.tenancy import tenancy
 from orchestrator.settings import Settings
@@ -66,6 +67,8 @@ class Controller:
     reconciler: Reconciler
     guests: GuestRounds
     keeper: DriverUpgradeKeeper
+    retention: Retention
+    time: SiteTime
 
 
 class GuestRounds:
@@ -122,7 +125,8 @@ def start(around: Surroundings, name: str) -> Controller:
     keeper = keeper_of(world, engine)
     booting = BootingGuests(store, link, clock, engine, limit_s=world.limits.guest_seen)
     guests = GuestRounds(schedule, process, clock, booting)
-    settings, time = Settings.model_construct(), SiteTime(store, clock)
+    # its lock is held over a transaction, so no other fiber may come first there; and no database's clock is virtual
+    settings, time = Settings.model_construct(), SiteTime(around.store, clock, ask_database=False)
     reconciler = reconciler_of(settings, world, engine, observer, time)
     people = tenancy(store, clock, owner_uid=os.geteuid(), key=_KEY)
     site = Site(key=_KEY, tenancy=people, overcommit=Overcommit())
@@ -135,4 +139,6 @@ def start(around: Surroundings, name: str) -> Controller:
         reconciler=reconciler,
         guests=guests,
         keeper=keeper,
+        retention=Retention(store=store, clock=clock, time=time, days=1.0),
+        time=time,
     )

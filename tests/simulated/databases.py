@@ -28,30 +28,47 @@ _MEMORY = Path("/dev/shm")
 @lru_cache(maxsize=1)
 def _template() -> bytes:
     with tempfile.TemporaryDirectory(dir=_directory()) as name:
-        store = _open(Path(name))
-        with store.begin() as tx:
-            tx.networks.add(Network(name=DEFAULT_NAME, subnet="192.168.122.0/24", shared=True))
-            tx.policies.put(TENANT, TenantPolicy(max_priority="high", preempt=True))
-            tx.images.add(InMemoryImages().named(NewImage(name=IMAGE, source="guest.qcow2"), EPOCH_S))
+        store = open_database(_url(Path(name)))
+        furnish(store)
         store.close()
         return (Path(name) / "vgpuctl.sqlite").read_bytes()
+
+
+def furnish(store: SqlStore) -> None:
+    """An image and the default network."""
+    with store.begin() as tx:
+        tx.networks.add(Network(name=DEFAULT_NAME, subnet="192.168.122.0/24", shared=True))
+        tx.policies.put(TENANT, TenantPolicy(max_priority="high", preempt=True))
+        tx.images.add(InMemoryImages().named(NewImage(name=IMAGE, source="guest.qcow2"), EPOCH_S))
 
 
 @contextmanager
 def fresh_database() -> Iterator[SqlStore]:
     """With an image and the default network, without hosts."""
+    with fresh_sqlite() as url:
+        store = open_database(url)
+        yield store
+        store.close()
+
+
+@contextmanager
+def fresh_sqlite() -> Iterator[str]:
+    """URL of one as :func:`furnish` leaves it."""
     directory = Path(tempfile.mkdtemp(dir=_directory(), prefix="vgpuctl-"))
     try:
         (directory / "vgpuctl.sqlite").write_bytes(_template())
-        store = _open(directory)
-        yield store
-        store.close()
+        yield _url(directory)
     finally:
         shutil.rmtree(directory)
 
 
-def _open(directory: Path) -> SqlStore:
-    return SqlStore(f"sqlite:///{directory / 'vgpuctl.sqlite'}", key=_KEY, new_site=SITE)
+def open_database(url: str) -> SqlStore:
+    """As a process does that begins."""
+    return SqlStore(url, key=_KEY, new_site=SITE)
+
+
+def _url(directory: Path) -> str:
+    return f"sqlite:///{directory / 'vgpuctl.sqlite'}"
 
 
 def _directory() -> Path | None:

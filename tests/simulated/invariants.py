@@ -49,8 +49,8 @@ class HostView:
 class Memory:
     """What has to be remembered between looks."""
 
-    attempts: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(host, operation) → highest attempt that acted there."""
+    attempts: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    """(host, operation) → highest epoch and attempt that acted there."""
     running: dict[str, str] = field(default_factory=dict)
     """Domain → host it runs on."""
 
@@ -130,10 +130,10 @@ def i6_an_adoption_writes_the_ledger_alone(view: HostView, _: Memory) -> Iterato
 def i8_a_controller_that_was_replaced_does_not_act(view: HostView, memory: Memory) -> Iterator[str]:
     for effect in view.effects:
         key = (view.host, effect.token.operation)
-        highest = memory.attempts.get(key, 0)
-        if effect.token.attempt < highest:
-            yield f"{effect.action} of attempt {effect.token.attempt} was let in after attempt {highest}"
-        memory.attempts[key] = max(highest, effect.token.attempt)
+        highest, acted = memory.attempts.get(key, (0, 0)), (effect.token.epoch, effect.token.attempt)
+        if acted < highest:
+            yield f"{effect.action} of (epoch, attempt) {acted} was let in after {highest}"
+        memory.attempts[key] = max(highest, acted)
 
 
 def i9_a_vm_runs_on_one_host(view: HostView, memory: Memory) -> Iterator[str]:

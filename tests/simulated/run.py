@@ -105,30 +105,29 @@ def simulate(seed: int, plan: RunPlan | None = None) -> Report:
 def report_of(seed: int, plan: RunPlan, kind: Callable[[int, RunPlan, SqlStore], Run]) -> Report:
     """Of a run of that kind."""
     with fresh_database() as store:
-        run = kind(seed, plan, store)
-        try:
-            run.play()
-        except Broken as error:
-            found = tuple(str(text) for text in error.args)
-        else:
-            found = ()
-        finally:
-            run.end()
-        with store.read() as tx:
-            operations = len(tx.operations.list(limit=100_000))
-        return Report(
-            seed=seed,
-            broken=found,
-            log=tuple(run.schedule.log),
-            operations=operations,
-            virtual_s=run.schedule.time,
-        )
+        return played(kind(seed, plan, store))
+
+
+def played(run: Run) -> Report:
+    """What came of it."""
+    found: tuple[str, ...] = ()
+    try:
+        run.play()
+    except Broken as error:
+        found = tuple(str(text) for text in error.args)
+    finally:
+        operations = len(run.operations())
+        run.end()
+    return Report(
+        seed=run.seed, broken=found, log=tuple(run.schedule.log), operations=operations, virtual_s=run.schedule.time
+    )
 
 
 class Run:
     """Implements nemesis.Stage."""
 
     def __init__(self, seed: int, plan: RunPlan, store: SqlStore) -> None:
+        self.seed = seed
         self.schedule = Schedule(seed)
         self._plan = plan
         self._store = store
@@ -329,9 +328,13 @@ class Run:
         controller.engine.recover()
         controller.guests.begin()
 
-    def _operations(self, *states: str) -> list[Operation]:
+    def operations(self) -> tuple[Operation, ...]:
+        """All that the database has."""
         with self._store.read() as tx:
-            return [one for one in tx.operations.list(limit=100_000) if one.state in states]
+            return tx.operations.list(limit=100_000)
+
+    def _operations(self, *states: str) -> list[Operation]:
+        return [one for one in self.operations() if one.state in states]
 
     def _observe(self, address: str) -> None:
         self._touched.add(address)

@@ -57,7 +57,7 @@ def host_is_as_wanted(view: HostView, disturbed: bool) -> Iterator[str]:
         yield from (f"{view.host}: VM {vm.id} {text}" for text in _vm(view, vm, disturbed))
     extra = {key for key in objects_on(machine) if (machine.owner(key) or "") not in view.vms}
     yield from (f"{view.host}: {key} is extra" for key in sorted(extra))
-    there = set(objects_on(machine))
+    there = {*objects_on(machine), *(f"{kind}:{name}" for kind in ("data", "attached") for name in machine.data)}
     for key in machine.ledger.owners:
         if machine.owner(key) is not None and key not in there:
             yield f"{view.host}: the ledger has {key}, the host has not"

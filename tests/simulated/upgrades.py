@@ -73,11 +73,13 @@ class UpgradingRun(Run):
             self._fleet.machine(address).refuses_drivers = frozenset({NEW})
 
     def _create_kept(self, number: int) -> None:
-        wish = CreateVm(
+        self._controllers[-1].services.vms.create(self._kept_wish(number))
+
+    def _kept_wish(self, number: int) -> CreateVm:
+        return CreateVm(
             name=f"kept{number}", tenant=TENANT, profile=_PROFILES[number % len(_PROFILES)], image="guest", vcpus=1,
             memory_mib=512, disk_bytes=2**30, host=f"h{number}",
         )  # fmt: skip
-        self._controllers[-1].services.vms.create(wish)
 
     def _begin(self) -> None:
         """By an operator who tries until it is taken."""
@@ -120,7 +122,7 @@ class UpgradingRun(Run):
             if upgrade is None or is_over(upgrade):
                 return
             services = self._controllers[-1].services
-            if upgrade.state == "halted":
+            if upgrade.state in {"halted", "paused"}:
                 self._in_fiber(partial(_resume, services))
             self._in_fiber(self._controllers[-1].keeper.round)
             self._settle()
@@ -132,10 +134,13 @@ class UpgradingRun(Run):
         self.schedule.note(f"phases {phases}")
         failed = {host for host, phase in phases.items() if phase == "failed"}
         self._disturbed |= {f"{host}.test" for host in failed}
+        self._check_upgraded()
+        super()._check_settled()
+
+    def _check_upgraded(self) -> None:
         found = [text for vm in self._vms() for text in self._wrong(vm)]
         if found:
             raise Broken(*found)
-        super()._check_settled()
 
     def _wrong(self, vm: Vm) -> Iterator[str]:
         address = f"{vm.host}.test"

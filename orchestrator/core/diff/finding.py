@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
-from orchestrator.core.host import Host
+from orchestrator.core.host import UNSETTLED, Host
 from orchestrator.core.host_actions import HostAction
 from orchestrator.core.network import Network
 from orchestrator.core.vm import Vm
@@ -129,11 +129,6 @@ class StoredFinding:
     """The operation that was begun last to repair it."""
 
 
-_NEWER: Final = frozenset(
-    {"vm.running", "vm.not_running", "vm.domain_missing", "vm.volume_missing", "vm.device_differs", "vm.not_in_ledger"}
-)
-
-
 def tells_of_something_newer(finding: Finding) -> bool:
     """Of a host after a restore: it has gone on since the backup, and somebody has to say what is to be so."""
-    return (finding.whose == "unknown" and finding.subject != f"host {finding.host}") or finding.code in _NEWER
+    return (finding.whose == "unknown" and finding.subject != f"host {finding.host}") or finding.code in UNSETTLED

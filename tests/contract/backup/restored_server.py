@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m tests.contract.backup.restored_server``: serves a restored database beside hosts that have gone on since.
 
-``young`` was made after the backup; ``begun`` was being made then, and runs.
+``young`` was made after the backup; ``begun`` was being made then, and runs; ``paused`` ran then, and was stopped.
 """
 
 from __future__ import annotations
@@ -21,12 +21,16 @@ def main() -> None:
     _key(old)
     before = control_plane(old)
     before.add_host(T4_HOST)
+    before.services.vms.create(create_vm("paused"))
+    before.engine.drain()
     before.services.vms.create(create_vm("begun"))
     back_up(old, state.with_name("backup"))
     before.engine.drain()
     for name in ("young", "unwanted"):
         before.services.vms.create(create_vm(name))
         before.engine.drain()
+    before.services.vms.stop("default", "paused")
+    before.engine.drain()
     before.store.close()
     restore(state, state.with_name("backup"), time.time())
     plane = control_plane(state, hosts=before.hosts)

@@ -40,7 +40,7 @@ def vgpuctl(state: Path, *words: str) -> Any:
 @pytest.mark.fault("F99")
 def test_what_is_newer_is_listed_taken_over_and_removed_item_by_item(state: Path) -> None:
     listed = vgpuctl(state, "server", "settle-restored")
-    assert sorted(one["kind"] for one in listed) == ["operation", "vm", "vm"]
+    assert sorted(one["kind"] for one in listed) == ["operation", "runs", "vm", "vm"]
     assert listed == vgpuctl(state, "server", "settle-restored"), "nothing changes without an option"
     unwanted = listed[-1]["id"]
     vgpuctl(state, "server", "settle-restored", "--remove", unwanted, "--yes")
@@ -50,9 +50,13 @@ def test_what_is_newer_is_listed_taken_over_and_removed_item_by_item(state: Path
             break
     assert unwanted not in {one["id"] for one in left}
     done = vgpuctl(state, "server", "settle-restored", "--take-over", "all")
-    assert all(one["done"] for one in done)
+    assert all(one["done"] for one in done if "take over" in one["ways"])
+    (stopped,) = vgpuctl(state, "server", "settle-restored")
+    assert "paused" in stopped["what"]
+    vgpuctl(state, "start-vm", "paused")
     assert vgpuctl(state, "server", "settle-restored") == []
-    assert len(vgpuctl(state, "list-vms")) == 2
+    assert [one["code"] for one in vgpuctl(state, "doctor") if one["code"] == "host.restored"] == []
+    assert len(vgpuctl(state, "list-vms")) == 3
     assert {one["state"] for one in vgpuctl(state, "list-vms")} == {"running"}
 
 
