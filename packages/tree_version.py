@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 TREE = Path(__file__).resolve().parents[1]
-_SOURCES = ("orchestrator", "playbooks", "vgpu_profiles")
+_SOURCES = ("orchestrator", "vgpuctl", "playbooks", "vgpu_profiles")
 _DESCRIBED = re.compile(r"v(?P<tag>[0-9]+(?:\.[0-9]+)*)-(?P<more>[0-9]+)-g(?P<commit>[0-9a-f]+)")
 
 

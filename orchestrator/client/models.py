@@ -1539,7 +1539,6 @@ MigEntryForm = TypedDict(
         "mig-enabled": bool,
         "mig-devices": NotRequired[dict[str, int] | None],
     },
-    closed=True,
 )
 
 

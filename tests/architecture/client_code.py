@@ -68,11 +68,8 @@ def models() -> str:
         lines = [
             line for line in target.read_text().splitlines() if not line.startswith(("#", "from typing_extensions"))
         ]
-    text = (
-        "\n".join(lines)
-        .replace(", closed=True", "")
-        .replace("from typing import ", "from typing import TypedDict, ", 1)
-    )
+    text = re.sub(r",\s*closed=True", "", "\n".join(lines))  # not before Python 3.15
+    text = text.replace("from typing import ", "from typing import TypedDict, ", 1)
     return _formatted(f"{_LICENCE}{_MODELS_SAY}{text}\n")
 
 

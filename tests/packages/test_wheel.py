@@ -86,3 +86,11 @@ def test_whoever_installs_the_wheel_finds_what_it_reads_beside_its_code(program:
     assert {one for one in shipped if not (package / "_data" / one[0] / one[1]).is_file()} == set()
     code = {file.relative_to(ROOT / "orchestrator") for file in (ROOT / "orchestrator").rglob("*.py")}
     assert {file for file in code if not (package / file).is_file()} == set()
+
+
+def test_a_program_imports_the_client_and_its_types(program: Path, tmp_path: Path) -> None:
+    asked = "import vgpuctl; print(vgpuctl.__file__, vgpuctl.open_client.__name__, vgpuctl.models.Vm.__name__)"
+    file, *names = _run(program.with_name("python"), "-c", asked, state=tmp_path).split()
+    assert Path(file).is_relative_to(program.parents[1])
+    assert names == ["open_client", "Vm"]
+    assert Path(file).with_name("py.typed").is_file()

@@ -9,16 +9,18 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
+import vgpuctl
 from orchestrator.client.async_client import AsyncClient
 from orchestrator.client.async_connection import AsyncConnection, unix_opener
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Connection
 from orchestrator.client.http import UnixHttp
 from orchestrator.client.opening import RETRIES, open_async_client, open_client
-from orchestrator.core.errors import Fatal, NotFound, Retryable, Unknown
+from orchestrator.core.errors import FAMILIES, Fatal, NotFound, Retryable, Unknown
 from tests.fakes.running import running_server
 
 WANTED = {"name": "train", "profile": "t4-small", "image": "guest"}
@@ -34,6 +36,13 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def here(state: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("VGPUCTL_STATE", str(state))
     return state
+
+
+def test_all_that_a_program_names_is_in_one_package() -> None:
+    errors = {family.__name__ for family in FAMILIES.values()}
+    assert errors - {"WorldError"} <= {*vgpuctl.__all__}
+    assert [name for name in vgpuctl.__all__ if not hasattr(vgpuctl, name)] == []
+    assert get_type_hints(vgpuctl.models.MigEntryForm)["mig-enabled"] is bool
 
 
 @pytest.mark.usefixtures("here")
