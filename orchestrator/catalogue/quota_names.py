@@ -65,6 +65,13 @@ def board_name(model: str) -> str:
     return f"NVIDIA {model}" if first is None else f"{first.brand} {first.board}"
 
 
+@lru_cache(maxsize=256)
+def models_of(board: str) -> str:
+    """The inverse, for people: ``H100 SXM5 80GB``. A few models differ in nothing that their vGPU types tell."""
+    names = [model.name for model in shipped().gpu_models if board_name(model.name) == board]
+    return " or ".join(names) or board.removeprefix("NVIDIA ")
+
+
 def _profile(wanted: str, profiles: Profiles, host_types: Collection[str]) -> str:
     try:
         offering = profiles.resolve(wanted, host_types=host_types)

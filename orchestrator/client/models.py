@@ -753,6 +753,10 @@ class Device(TypedDict):
     """
     vGPU type as NVIDIA calls it; null: it is no vGPU
     """
+    gpu_model: str | None
+    """
+    Of a whole GPU; null: it is a vGPU
+    """
     mdev_uuid: str | None
     """
     Its UUID; null: the function itself is passed through

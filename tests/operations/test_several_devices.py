@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.api.schemas.vm_parts import device_members
 from orchestrator.core.errors import Fatal, NoCapacity, QuotaExceeded
 from orchestrator.core.offering import Offering
 from orchestrator.services.capacity import Question
@@ -47,12 +48,14 @@ def test_two_whole_gpus_are_claimed_bound_and_given_back_together(plane: Control
     assert state_after(plane, wanted("train", "l40s-x2")) == "done"
     vm = plane.services.vms.get("default", "train")
     assert [(one.kind, one.type_name) for one in vm.devices] == [("passthrough", "NVIDIA L40S")] * 2
+    assert {device_members(one, watching=True)["gpu_model"] for one in vm.devices} == {"L40S"}
     assert drivers(plane).count("NVIDIA L40S") == 2
     plane.services.vms.stop("default", "train")
     plane.engine.drain()
     assert drivers(plane) == [None] * 4
     plane.services.vms.start("default", "train")
     plane.engine.drain()
+    assert {device_members(one, watching=True)["gpu_model"] for one in vm.devices} == {"L40S"}
     assert drivers(plane).count("NVIDIA L40S") == 2
     plane.services.vms.delete("default", "train")
     plane.engine.drain()

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment
+from orchestrator.catalogue.quota_names import models_of
 from orchestrator.core.device import Device, DeviceKind
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.network import short_name, tenant_of
@@ -20,6 +21,7 @@ class DeviceAnswer(AnswerBody):
     gpu: str | None = Field(description="PCI address of the GPU; null for a tenant")
     parent: str | None = Field(description="PCI address of the function it is made on; null for a tenant")
     type_name: str
+    gpu_model: str | None = Field(description="Of a whole GPU; null: it is a vGPU")
     mdev_uuid: str | None = Field(description="Its UUID; null: the function itself is passed through")
 
 
@@ -71,5 +73,6 @@ def device_members(device: Device, *, watching: bool) -> dict[str, object]:
         "gpu": device.gpu if watching else None,
         "parent": device.parent if watching else None,
         "type_name": device.type_name,
+        "gpu_model": models_of(device.type_name) if device.is_whole_gpu else None,
         "mdev_uuid": device.name if device.name != device.parent else None,
     }

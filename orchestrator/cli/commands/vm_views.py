@@ -84,7 +84,7 @@ def details(
 ) -> list[str]:
     """A VM for people; ``waits``: for which host its operation waits; ``subnets``: of its networks, by name;
     ``problems``: what doctor has found of it; ``guest``: what was done in its guest."""
-    devices = [f"{one['type_name']} ({one['kind']}){_on(one['parent'])}" for one in vm["devices"]]
+    devices = [f"{one['gpu_model'] or one['type_name']} ({one['kind']}){_on(one['parent'])}" for one in vm["devices"]]
     return render_details(
         [
             ("name", shown(vm["name"])),

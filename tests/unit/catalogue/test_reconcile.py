@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.gpu_tables import model_name
+from orchestrator.catalogue.quota_names import board_name, models_of
 from orchestrator.catalogue.reconcile import reconcile_types
 from orchestrator.core.snapshot import GpuSnapshot, HostVgpuType
 
@@ -122,3 +123,9 @@ def test_a_gpu_that_its_driver_does_not_have_goes_by_the_model_of_its_pci_ids() 
     assert model_name(gpu(())) == "NVIDIA L40S"
     assert model_name(replace(unread, pci_device="ffff", model="NVIDIA 10de:ffff")) == "NVIDIA 10de:ffff"
     assert reconcile_types(CATALOGUE, unread).disagreements == ()
+
+
+def test_a_whole_gpu_is_named_by_its_model_and_not_as_vgpu_types_begin() -> None:
+    shown = {name: models_of(board_name(name)) for name in ("H100 SXM5 80GB", "Tesla T4", "L40S", "A30")}
+    assert shown == {"H100 SXM5 80GB": "H100 SXM5 80GB", "Tesla T4": "Tesla T4", "L40S": "L40S", "A30": "A30 or A30X"}
+    assert models_of(board_name("GPU of tomorrow")) == "GPU of tomorrow"
