@@ -84,7 +84,7 @@ def _check_quota(quota: dict[str, int | str]) -> dict[str, int | str]:
 
 
 class TenantForm(_ManifestPart):
-    """A tenant. ``quota`` is as ``quota set`` takes it: ``gpus: 2``, ``framebuffer: 40GiB``, ``vms: none``."""
+    """A tenant. ``quota`` is as ``quota set`` takes it: ``devices: 2``, ``framebuffer: 40GiB``, ``vms: none``."""
 
     name: Name
     quota: Annotated[dict[str, int | str], AfterValidator(_check_quota)] = Field(default={}, max_length=100)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import lru_cache
+from typing import Final
 
 from orchestrator.catalogue.catalogue import Catalogue, near_names, shipped
 from orchestrator.catalogue.geometries import find_model
@@ -15,9 +16,11 @@ from orchestrator.core.quota import check_resource
 from orchestrator.core.snapshot import HostVgpuType
 from orchestrator.core.vgpu_type import is_vgpu_type_name, parse_vgpu_type_name
 
+_BY_MODEL: Final = frozenset({"devices", "whole-gpus"})
+
 
 def resolved_resource(name: str, profiles: Profiles, *, host_types: Collection[str] = ()) -> str:
-    """``vgpus:t4-2q`` → ``vgpus:GRID T4-2Q``, ``gpus:Tesla T4`` → ``gpus:T4``; what needs no look-up stays.
+    """``vgpus:t4-2q`` → ``vgpus:GRID T4-2Q``, ``devices:Tesla T4`` → ``devices:T4``; what needs no look-up stays.
 
     :raises InvalidInput: ``quota.resource_unknown``: no quota is called so
     :raises NotFound: ``quota.name_unknown``: it would limit nothing
@@ -25,9 +28,8 @@ def resolved_resource(name: str, profiles: Profiles, *, host_types: Collection[s
     kind, narrowed, wanted = check_resource(name).partition(":")
     if not narrowed:
         return name
-    return (
-        f"{kind}:{_profile(wanted, profiles, host_types) if kind == 'vgpus' else _board(wanted, profiles, host_types)}"
-    )
+    counted = _board(name, profiles, host_types) if kind in _BY_MODEL else _profile(wanted, profiles, host_types)
+    return f"{kind}:{counted}"
 
 
 def check_is_here(resource: str, boards: Mapping[str, int]) -> None:
@@ -37,7 +39,7 @@ def check_is_here(resource: str, boards: Mapping[str, int]) -> None:
     :raises NotFound: ``quota.none_here``, with the models that may have been meant
     """
     kind, _, wanted = resource.partition(":")
-    board = _board_of(wanted) if kind == "vgpus" and is_vgpu_type_name(wanted) else wanted if kind == "gpus" else ""
+    board = _board_of(wanted) if kind == "vgpus" and is_vgpu_type_name(wanted) else wanted if kind in _BY_MODEL else ""
     if not board or not boards or board in boards:
         return
     near = [f"{one} ({boards[one]} here)" for one in near_names(board, boards) or sorted(boards)]
@@ -83,8 +85,9 @@ def _profile(wanted: str, profiles: Profiles, host_types: Collection[str]) -> st
     return offering.vgpu_type or offering.name
 
 
-def _board(wanted: str, profiles: Profiles, host_types: Collection[str]) -> str:
+def _board(resource: str, profiles: Profiles, host_types: Collection[str]) -> str:
     """As the names of vGPU types have it: that is what is counted."""
+    wanted = resource.partition(":")[2]
     boards = {_board_of(name) for name in (*profiles.catalogue.type_names, *host_types) if is_vgpu_type_name(name)}
     if wanted in boards:
         return wanted
@@ -92,7 +95,7 @@ def _board(wanted: str, profiles: Profiles, host_types: Collection[str]) -> str:
     if len(own) == 1:
         return own.pop()
     near = near_names(wanted, boards | own)
-    raise _unknown(f"gpus:{wanted}", f"did you mean {' or '.join(near)}?" if near else None)
+    raise _unknown(resource, f"did you mean {' or '.join(near)}?" if near else None)
 
 
 def _boards_of_model(wanted: str, catalogue: Catalogue) -> set[str]:
@@ -109,5 +112,5 @@ def _unknown(resource: str, hint: str | None) -> NotFound:
     return NotFound(
         "quota.name_unknown",
         f"there is nothing that a quota for {resource[:80]!a} could count",
-        hint=hint or "gpus:MODEL (gpus:L40S) or vgpus:PROFILE; 'vgpuctl profile list' has the profiles",
+        hint=hint or "devices:MODEL (devices:L40S) or vgpus:PROFILE; 'vgpuctl profile list' has the profiles",
     )

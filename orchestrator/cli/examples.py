@@ -98,7 +98,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "tenant remove-member": ("tenant remove-member research uid:1000",),
     "quota list": ("quota list --sort -used",),
     "quota show": ("quota show research",),
-    "quota set": ("quota set research gpus=2 framebuffer=40GiB vms=none",),
+    "quota set": ("quota set research devices=2 framebuffer=40GiB vms=none",),
     "policy list": ("policy list",),
     "policy show": ("policy show research",),
     "policy set": ("policy set research max_lease=30d",),

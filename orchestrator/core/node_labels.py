@@ -72,7 +72,7 @@ def _numa(vm: Vm, snapshot: HostSnapshot | None) -> Iterator[tuple[str, str]]:
 
 
 def _quotas(tenant: str, limits: Iterable[Limit]) -> Iterator[tuple[str, str]]:
-    """Of the tenant alone; ``gpus:L40S`` is ``quota-gpus.L40S``."""
+    """Of the tenant alone; ``devices:L40S`` is ``quota-devices.L40S``."""
     for limit in limits:
         if limit.tenant == tenant:
             yield f"quota-{label_value(limit.resource.replace(':', '.'))}"[:MAX_VALUE].strip("-._"), str(limit.amount)

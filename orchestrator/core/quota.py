@@ -25,14 +25,26 @@ from orchestrator.core.volume import Volume
 Amounts = Mapping[str, int]
 """How much of every resource."""
 
-RESOURCES: Final = ("vms", "gpus", "vgpus", "framebuffer", "mig-slices", "vcpus", "memory", "disk", "nics")
-"""``gpus:L40S`` are devices on GPUs of one model, ``vgpus:<profile>`` those of one offering or type."""
+COUNTS: Final = {
+    "vms": "VMs, stopped ones too",
+    "devices": "vGPUs and whole GPUs: four pieces of one card are four",
+    "whole-gpus": "cards that VMs have whole; pieces of cards not",
+    "vgpus": "vGPUs, which are pieces of cards; whole GPUs not",
+    "framebuffer": "nominal memory of vGPUs; whole GPUs not",
+    "mig-slices": "compute slices of MIG-backed vGPUs, of which a card has 7 at most",
+    "vcpus": "vCPUs of VMs, stopped ones too",
+    "memory": "memory of VMs, stopped ones too",
+    "disk": "disks of VMs, and data volumes",
+    "nics": "functions of network cards",
+}
+RESOURCES: Final = tuple(COUNTS)
+"""``devices:L40S`` and ``whole-gpus:L40S`` are on GPUs of one model, ``vgpus:<profile>`` of one offering or type."""
 SIZES: Final = frozenset({"framebuffer", "memory", "disk"})
 """Counted in MiB."""
 MAX_LIMIT: Final = 2**53
 """JSON carries larger numbers badly."""
 MAX_RESOURCE: Final = 100
-_NARROWED: Final = re.compile(r"(gpus|vgpus):[A-Za-z0-9][A-Za-z0-9 ._-]{0,89}", re.ASCII)
+_NARROWED: Final = re.compile(r"(devices|whole-gpus|vgpus):[A-Za-z0-9][A-Za-z0-9 ._-]{0,87}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +67,26 @@ class QuotaUse:
 
 def check_resource(name: str) -> str:
     """:raises InvalidInput: ``quota.resource_unknown``"""
+    if name.partition(":")[0] == "gpus":
+        of = name[4:44]
+        raise InvalidInput(
+            "quota.resource_unknown",
+            "'gpus' could be cards or pieces of them, so no quota is called so",
+            hint=f"devices{of} counts vGPUs and whole GPUs (what gpus was), whole-gpus{of} cards given whole",
+        )
     if name not in RESOURCES and _NARROWED.fullmatch(name) is None:
         raise InvalidInput(
             "quota.resource_unknown",
             f"there is no quota for {name[:40]!a}",
-            hint=f"one of {', '.join(RESOURCES)}, gpus:MODEL (gpus:L40S), vgpus:PROFILE",
+            hint=f"one of {', '.join(RESOURCES)}, devices:MODEL, whole-gpus:MODEL (whole-gpus:L40S), vgpus:PROFILE",
         )
     return name
+
+
+def counted_by(resource: str) -> str:
+    """What a quota of ``resource`` counts, in words."""
+    kind, narrowed, of = resource.partition(":")
+    return COUNTS.get(kind, "") + (f" (of {of})" if narrowed else "")
 
 
 def parse_amount(resource: str, text: str) -> int | None:
@@ -100,10 +125,8 @@ def _device_amounts(device: Device, profile: str) -> Counter[str]:
 
 def whole_gpu_amounts(board: str | None) -> Counter[str]:
     """A whole GPU; ``board`` as NVIDIA's vGPU types begin: ``NVIDIA L40S``. None: one of any model."""
-    amounts = Counter({"gpus": 1})
-    if board is not None:
-        amounts[f"gpus:{board.partition(' ')[2]}"] = 1
-    return amounts
+    names = ("devices", "whole-gpus")
+    return Counter(names if board is None else (*names, *(f"{name}:{board.partition(' ')[2]}" for name in names)))
 
 
 def machine_amounts(vcpus: int, memory_mib: int, disk_bytes: int) -> Counter[str]:
@@ -116,8 +139,8 @@ def vgpu_amounts(type_name: str, profile: str) -> Counter[str]:
     kind = parse_vgpu_type_name(type_name)
     return Counter(
         {
-            "gpus": 1,
-            f"gpus:{kind.board}": 1,
+            "devices": 1,
+            f"devices:{kind.board}": 1,
             "vgpus": 1,
             f"vgpus:{type_name}": 1,
             f"vgpus:{profile}": 1,  # of limits that were stored before their keys were looked up

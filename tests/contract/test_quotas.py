@@ -76,10 +76,10 @@ def eight_l40s(tmp_path: Path) -> Iterator[Site]:
 
 def test_eight_gpus_are_shared_by_three_tenants_and_a_pool(eight_l40s: Site) -> None:
     site, whole = eight_l40s, "NVIDIA L40S-48Q"
-    site.limit("research", gpus=2, framebuffer=40 * GIB)
-    site.limit("analysis", gpus=1, framebuffer=20 * GIB)
-    site.limit("testing", gpus=1, framebuffer=16 * GIB)
-    site.limit(EVERYWHERE, gpus=4, framebuffer=4 * 48 * GIB)
+    site.limit("research", devices=2, framebuffer=40 * GIB)
+    site.limit("analysis", devices=1, framebuffer=20 * GIB)
+    site.limit("testing", devices=1, framebuffer=16 * GIB)
+    site.limit(EVERYWHERE, devices=4, framebuffer=4 * 48 * GIB)
     site.limit("visitors")
     # The pool is emptied first, by one with no quota of its own and by one beyond its own.
     assert [site.create("visitors", f"v{number}", whole) for number in range(3)] == [True, True, True]
@@ -93,7 +93,7 @@ def test_eight_gpus_are_shared_by_three_tenants_and_a_pool(eight_l40s: Site) -> 
     assert not site.create("research", "r3", "NVIDIA L40S-12Q")
     assert site.create("analysis", "a1", "NVIDIA L40S-12Q")
     assert not site.create("analysis", "a2", "NVIDIA L40S-12Q")
-    assert site.held(EVERYWHERE)["gpus"] == QuotaUse(resource="gpus", limit=4, used=4)
+    assert site.held(EVERYWHERE)["devices"] == QuotaUse(resource="devices", limit=4, used=4)
     assert site.held("research")["framebuffer"] == QuotaUse(resource="framebuffer", limit=40 * GIB, used=36 * GIB)
     # What is given back can be taken by the next.
     site.vms.delete("visitors", "v0")
@@ -107,8 +107,8 @@ def test_sixty_four_clients_at_once_never_exceed_a_quota_and_none_is_starved(tmp
     site = _site(tmp_path, [t4(f"0000:{bus}:00.0") for bus in range(41, 46)], url)
     tenants = ("one", "two", "three", "four")
     for tenant in tenants:
-        site.limit(tenant, gpus=5)
-    site.limit(EVERYWHERE, gpus=8)
+        site.limit(tenant, devices=5)
+    site.limit(EVERYWHERE, devices=8)
     with ThreadPoolExecutor(CLIENTS) as clients:
         answers = list(
             clients.map(lambda number: site.create(tenants[number % 4], f"vm{number}", "GRID T4-1Q"), range(CLIENTS))
@@ -116,7 +116,7 @@ def test_sixty_four_clients_at_once_never_exceed_a_quota_and_none_is_starved(tmp
     taken = Counter(vm.spec.tenant for vm in site.vms.list(None))
     assert answers.count(True) == taken.total() == 4 * 5 + 8
     assert all(taken[tenant] >= 5 for tenant in tenants)
-    assert site.held(EVERYWHERE)["gpus"].used == 8
+    assert site.held(EVERYWHERE)["devices"].used == 8
     site.plane.store.close()
 
 
@@ -187,8 +187,8 @@ def test_a_quota_below_what_is_held_only_refuses_what_is_new(eight_l40s: Site) -
     site.limit("research")
     assert [site.create("research", name, vgpu) for name in ("a", "b")] == [True, True]
     site.plane.engine.drain()
-    site.plane.services.tenancy.quotas.change("research", {"gpus": 1})
-    assert site.held("research")["gpus"] == QuotaUse(resource="gpus", limit=1, used=2)
+    site.plane.services.tenancy.quotas.change("research", {"devices": 1})
+    assert site.held("research")["devices"] == QuotaUse(resource="devices", limit=1, used=2)
     for verb in (site.vms.stop, site.vms.start, site.vms.restart):
         verb("research", "a")
         site.plane.engine.drain()

@@ -211,8 +211,8 @@ def test_a_tenants_role_is_one_of_three(site: Site, role: object) -> None:
 
 def test_a_limit_is_a_number_of_a_resource_that_there_is(site: Site) -> None:
     wrong: tuple[object, ...] = (
-        {"vms": -1}, {"vms": 1.5}, {"vms": "1"}, {"vms": True}, {"vms": 2**63}, {"nothing": 1}, {"": 1}, {"gpus:": 1},
-        {"../x": 1}, [], "x", None, {"vms": [1]}, {},
+        {"vms": -1}, {"vms": 1.5}, {"vms": "1"}, {"vms": True}, {"vms": 2**63}, {"nothing": 1}, {"": 1},
+        {"devices:": 1}, {"gpus": 1}, {"../x": 1}, [], "x", None, {"vms": [1]}, {},
     )  # fmt: skip
     for limits in wrong:
         with site.untouched():

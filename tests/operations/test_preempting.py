@@ -111,9 +111,9 @@ def test_only_a_tenant_whose_policy_says_so_has_others_stopped(plane: ControlPla
 
 def test_what_a_tenants_own_quota_promises_is_never_taken_from_it(plane: ControlPlane) -> None:
     running(plane, asked("batch", "low", tenant="other"))
-    plane.services.tenancy.quotas.change("other", {"gpus": 1})
+    plane.services.tenancy.quotas.change("other", {"devices": 1})
     refused(plane, asked("train", "high"), "gpu.no_capacity")
-    plane.services.tenancy.quotas.change("other", {"gpus": 0})
+    plane.services.tenancy.quotas.change("other", {"devices": 0})
     preempt(plane, asked("train", "high"))
     plane.engine.drain()
     assert found(plane, "batch", "other").deallocated == "preempted"

@@ -324,12 +324,12 @@ def test_a_guest_that_holds_its_token_is_not_asked_for_it_again(plane: ControlPl
 
 def test_a_node_of_kubernetes_is_told_what_its_vm_is_now_and_other_roles_are_not(plane: ControlPlane) -> None:
     with plane.store.begin() as tx:
-        tx.quotas.put(Limit(tenant="default", resource="gpus", amount=8))
+        tx.quotas.put(Limit(tenant="default", resource="devices", amount=8))
     secrets = {"k8s_node_bootstrap": "kind: Config", "k8s_node_kubelet_config": "kind: KubeletConfiguration"}
     plane.services.guests.provision("default", "train", ("guest_k8s_node",), secrets=secrets)
     plane.engine.drain()
     _provisioned(plane)
     node, other = _guests(plane).wanted
     assert node.labels["topology.kubernetes.io/zone"] == plane.store.site
-    assert (node.labels["vgpuctl/gpu-model"], node.labels["vgpuctl/quota-gpus"]) == ("T4", "8")
+    assert (node.labels["vgpuctl/gpu-model"], node.labels["vgpuctl/quota-devices"]) == ("T4", "8")
     assert other.labels == {}

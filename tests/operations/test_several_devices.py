@@ -96,7 +96,7 @@ def test_whoever_asks_about_whole_gpus_hears_the_same(plane: ControlPlane) -> No
 
 
 def test_a_quota_of_a_model_counts_its_whole_gpus(plane: ControlPlane) -> None:
-    plane.services.tenancy.quotas.change("default", {"gpus:L40S": 2})
+    plane.services.tenancy.quotas.change("default", {"devices:L40S": 2})
     with pytest.raises(QuotaExceeded):
         plane.services.vms.create(wanted("four", "gpu:4"))
     assert state_after(plane, wanted("two", "gpu:2")) == "done"

@@ -200,7 +200,7 @@ TABLE: Final[dict[str, Page]] = {
     "docs/howto/share-between-tenants.md": Page(
         words={"2026-12-01T10:00Z": "{soon}"},
         before=("vgpuctl tenant create lab-a",),
-        after=("vgpuctl quota set '*' gpus=none framebuffer=none",),
+        after=("vgpuctl quota set '*' devices=none framebuffer=none",),
     ),
     "docs/howto/stuck-operations.md": Page(words={"ID": "{operation}", "HOST": "gpu-1"}),
     "docs/howto/try-without-hardware.md": Page(

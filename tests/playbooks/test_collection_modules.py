@@ -68,7 +68,7 @@ def test_check_mode_shows_what_would_be_and_changes_nothing(node: ControlNode) -
         VM,
         ("tenant", {"name": "research", "members": {"uid:1000": "tenant-admin"}}),
         ("network", {"name": "blue", "subnet": "10.88.7.0/24"}),
-        ("quota", {"tenant": "default", "limits": {"gpus": 1}}),
+        ("quota", {"tenant": "default", "limits": {"devices": 1}}),
         ("offering", {"name": "quarter", "kind": "time_sliced", "vgpu_type": "GRID T4-4Q"}),
         ("host", {"name": "t4-0", "cordoned": True, "labels": {"rack": 3}}),
     )
@@ -92,14 +92,14 @@ def test_check_mode_refuses_what_the_server_would_refuse(node: ControlNode) -> N
 def test_tenants_networks_quotas_and_offerings_are_there_once_and_go(node: ControlNode) -> None:
     tenant: Task = ("tenant", {"name": "lab", "members": {"uid:1000": "tenant-admin", "uid:1001": "tenant-user"}})
     network: Task = ("network", {"name": "blue", "tenant": "lab", "subnet": "10.88.9.0/24"})
-    quota: Task = ("quota", {"tenant": "lab", "limits": {"gpus": "2", "vms": 5}})
+    quota: Task = ("quota", {"tenant": "lab", "limits": {"devices": "2", "vms": 5}})
     offering: Task = ("offering", {"name": "half", "kind": "time_sliced", "vgpu_type": "GRID T4-8Q", "numa": "strict"})
     wanted = [tenant, network, quota, offering]
     made = node.run(*wanted, *wanted)
     assert made.refusals == [], made.printed
     assert made.changed == [True] * 4 + [False] * 4
     assert made.results[0]["tenant"]["members"] == {"uid:1000": "tenant-admin", "uid:1001": "tenant-user"}
-    assert made.results[2]["limits"] == {"gpus": 2, "vms": 5}
+    assert made.results[2]["limits"] == {"devices": 2, "vms": 5}
     less = node.run(
         ("tenant", {"name": "lab", "members": {"uid:1001": None}}),
         ("quota", {"tenant": "lab", "limits": {"vms": None}}),
@@ -107,7 +107,7 @@ def test_tenants_networks_quotas_and_offerings_are_there_once_and_go(node: Contr
     )  # fmt: skip
     assert less.changed == [True] * 3, less.printed
     assert less.results[0]["tenant"]["members"] == {"uid:1000": "tenant-admin"}
-    assert (less.results[1]["limits"], less.results[2]["offering"]["numa"]) == ({"gpus": 2}, "prefer")
+    assert (less.results[1]["limits"], less.results[2]["offering"]["numa"]) == ({"devices": 2}, "prefer")
     away: list[Task] = [
         ("network", {"name": "blue", "tenant": "lab", "state": "absent"}),
         ("offering", {"name": "half", "state": "absent"}), ("tenant", {"name": "lab", "state": "absent"}),
@@ -180,7 +180,7 @@ def test_what_is_no_name_is_refused_before_the_server_is_asked(node: ControlNode
     wanted = {"profile": "GRID T4-4Q", "image": "demo"}
     ran = node.run(
         ("vm", {**wanted, "name": ""}), ("vm", {"name": "", "state": "absent"}), ("vm", {**wanted, "name": "a/b"}),
-        ("tenant", {"name": "."}), ("quota", {"tenant": "", "limits": {"gpus": 1}}), ("host", {"name": ".."}),
+        ("tenant", {"name": "."}), ("quota", {"tenant": "", "limits": {"devices": 1}}), ("host", {"name": ".."}),
     )  # fmt: skip
     assert [line.split(": ")[0] for line in ran.refusals] == ["request.invalid"] * 6
     assert "'' is no name" in ran.refusals[0]
@@ -215,8 +215,8 @@ def test_a_refusal_is_one_line_with_its_code_and_changes_nothing(node: ControlNo
     ran = node.run(
         ("vm", {"name": "new"}), ("vm", {**vm, "name": "new", "profile": "GRID T4-5Q"}),
         ("vm", {**vm, "name": "new", "image": "none"}), ("vm", {**vm, "name": "new", "tenant": "nobody"}),
-        ("vm", {**vm, "name": "-"}), ("quota", {"tenant": "nobody", "limits": {"gpus": 1}}),
-        ("quota", {"tenant": "default", "limits": {"gpus": "many"}}),
+        ("vm", {**vm, "name": "-"}), ("quota", {"tenant": "nobody", "limits": {"devices": 1}}),
+        ("quota", {"tenant": "default", "limits": {"devices": "many"}}),
         ("tenant", {"name": "new", "members": {"uid:1": "king"}}), ("offering", {"name": "new", "kind": "mig"}),
         ("host", {"name": "nobody"}), ("host", {"name": "t4-0", "address": "192.0.2.1"}),
         ("network", {"name": "new", "subnet": "10.0.0.0/99"}), ("image", {"name": "new", "source": "/missing"}),

@@ -22,7 +22,7 @@ from tests.playbooks.test_guest_services import SYSTEMCTL
 
 LABELS = {
     "node.kubernetes.io/instance-type": "t4-2q", "topology.kubernetes.io/zone": "here", "vgpuctl/gpu-model": "T4",
-    "vgpuctl/mig": "none", "vgpuctl/gpu-numa-nodes": "1", "vgpuctl/quota-gpus": "8",
+    "vgpuctl/mig": "none", "vgpuctl/gpu-numa-nodes": "1", "vgpuctl/quota-devices": "8",
 }  # fmt: skip
 _TELLS = '#!/bin/sh\n[ "$1" = --version ] && {{ echo "{said}"; exit; }}\n{else_}\n'
 _RECORDS = 'printf "%s\\n" "$0" "$@" >/srv/$(basename "$0").started; exec sleep infinity'

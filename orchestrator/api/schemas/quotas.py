@@ -18,7 +18,7 @@ class ChangeQuotaBody(RequestBody):
     """New limits by resource; null takes a limit away. Framebuffer, memory and disk in MiB."""
 
     model_config = ConfigDict(
-        title="ChangeQuota", json_schema_extra={"examples": [{"limits": {"gpus": 2, "framebuffer": 40960}}]}
+        title="ChangeQuota", json_schema_extra={"examples": [{"limits": {"devices": 2, "framebuffer": 40960}}]}
     )
 
     limits: dict[_Resource, _Amount | None] = Field(min_length=1, max_length=100)

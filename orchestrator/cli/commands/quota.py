@@ -17,7 +17,7 @@ from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import Denied, InvalidInput, NotFound
-from orchestrator.core.quota import check_resource, parse_amount, show_amount
+from orchestrator.core.quota import COUNTS, check_resource, counted_by, parse_amount, show_amount
 
 app = new_group("What tenants may hold, and what they do.")
 
@@ -39,6 +39,7 @@ COLUMNS: Final = (
     field("RESOURCE", "resource", Fit.WHOLE),
     Column("LIMIT", _limit, rank=lambda line: inf if line["limit"] is None else line["limit"]),
     Column("USED", lambda line: show_amount(line["resource"], line["used"]), rank=lambda line: line["used"]),
+    Column("COUNTS", lambda line: counted_by(line["resource"]), wide=True),
 )
 
 
@@ -63,24 +64,27 @@ def show_quota(ctx: typer.Context, tenant: Place = "default", sort: Sort = None,
     show_list(session_of(ctx).client.quota(tenant), COLUMNS, output, "no limits", sort)
 
 
-@app.command("set")
+def _help() -> str:
+    words = "\n".join(f"{name:12}{text}" for name, text in COUNTS.items())
+    return (
+        "Set limits of a tenant. Those not named stay, what is held stays held.\n\n"
+        f"\b\nRESOURCE    counts\n{words}\n\n"
+        "devices:MODEL and whole-gpus:MODEL are on GPUs of one model, by its name in vGPU types "
+        "(devices:L40S, whole-gpus:H100XM); vgpus:PROFILE are of one profile."
+    )
+
+
+@app.command("set", help=_help())
 def set_quota(
     ctx: typer.Context,
     tenant: Place,
     limits: Annotated[
-        list[str], typer.Argument(metavar="RESOURCE=AMOUNT...", help="For example gpus=2 framebuffer=40GiB vms=none.")
+        list[str],
+        typer.Argument(metavar="RESOURCE=AMOUNT...", help="For example devices=2 framebuffer=40GiB vms=none."),
     ],
     anyway: Annotated[bool, typer.Option("--anyway", help="Also limits of GPU models that no host has yet.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Set limits of a tenant. Those not named stay, what is held stays held.
-
-    gpus counts devices: each vGPU and each whole GPU of a VM is one, so four pieces of one card are four.
-    gpus:MODEL counts those of one model, by its name in vGPU types (gpus:L40S, gpus:H100XM).
-    vgpus and vgpus:PROFILE count vGPUs alone, whole GPUs not.
-    framebuffer is the nominal memory of vGPUs, mig-slices the compute slices of MIG-backed ones.
-    nics counts functions of network cards; vms, vcpus, memory, disk count VMs, stopped ones too, and disk also volumes.
-    """
     wanted = dict(_parsed(text) for text in limits)
     found = session_of(ctx).client.change_quota(tenant, wanted, anyway=anyway)
     show_list(found, COLUMNS, output, "no limits")
@@ -89,5 +93,5 @@ def set_quota(
 def _parsed(text: str) -> tuple[str, int | None]:
     resource, equals, amount = text.partition("=")
     if not equals:
-        raise InvalidInput("quota.invalid", f"{text[:40]!a} sets nothing", hint="write RESOURCE=AMOUNT, like gpus=2")
+        raise InvalidInput("quota.invalid", f"{text[:40]!a} sets nothing", hint="write RESOURCE=AMOUNT, like devices=2")
     return check_resource(resource), parse_amount(resource, amount)

@@ -164,9 +164,9 @@ def test_a_tenant_without_a_quota_learns_whether_one_fits_and_cannot_count_what_
         with site(tmp_path / str(number), [(f"vm{n}", PROFILE) for n in range(others)]) as (plane, client):
             plane.services.tenancy.quotas.change("own", {"vms": None})
             rows = client.get("/v1/capacity").json()["rows"]
-            plane.services.tenancy.quotas.change("*", {"gpus": 60})
+            plane.services.tenancy.quotas.change("*", {"devices": 60})
             pooled = client.get("/v1/capacity").json()["rows"]
-            plane.services.tenancy.quotas.change("own", {"gpus": 3})
+            plane.services.tenancy.quotas.change("own", {"devices": 3})
             told.append((rows, pooled, client.get(f"/v1/capacity?profile={PROFILE}").json()["rows"]))
     (rows, pooled, promised), with_more = told[0], told[1]
     assert with_more == told[0]

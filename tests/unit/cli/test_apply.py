@@ -103,7 +103,7 @@ def test_tenants_come_first_and_their_limits_are_kept_as_the_file_says(cli: Cli,
     assert (cli("plan", "-f", str(file)).code, cli("apply", "-f", str(file)).code) == (3, 0)
     assert _states(client) == {"red/one": "running"}
     limits = {line["resource"]: line["limit"] for line in client.quota("red")}
-    assert (limits["vms"], limits["framebuffer"], limits["gpus"]) == (1, 40 * 1024, None)
+    assert (limits["vms"], limits["framebuffer"], limits["devices"]) == (1, 40 * 1024, None)
     assert (cli("plan", "-f", str(file)).code, cli("diff", "-f", str(file)).out) == (0, "")
 
     file.write_text(file.read_text().replace("vms: 1", "vms: none"))
@@ -247,7 +247,7 @@ def test_pruning_without_a_label_is_refused(cli: Cli, file: Path) -> None:
 UNKNOWN = """\
 schema_version: 1
 tenants:
-  - {name: red, quota: {"vgpus:t4-smal": 2, "gpus:T4": 1, "vgpus:GRID T4-1Q": 1, vms: 3}}
+  - {name: red, quota: {"vgpus:t4-smal": 2, "devices:T4": 1, "vgpus:GRID T4-1Q": 1, vms: 3}}
 networks:
   - {name: lan, tenant: rad, subnet: 10.9.0.0/24}
 vms:

@@ -28,7 +28,7 @@ STORY = (
     "network add office --bridge br0 --vlan 120",
     "tenant create research",
     "tenant add-member research uid:1000 --role tenant-admin",
-    "quota set research gpus=2 framebuffer=40G vms=none",
+    "quota set research devices=2 framebuffer=40G vms=none",
     "policy set research max-lease=30d isolation=gpu",
     "context add site --url https://gpu.example.org:8443 --tenant research",
     "context add here --state /srv/vgpuctl",
@@ -142,7 +142,7 @@ ROWS: Mapping[str, tuple[Sequence[Mapping[str, Any]], Sequence[Column]]] = {
     "audit-list": (
         [
             _record(12004, "create_token tenant-user", "0b14c3893b80 (ci)", "done"),
-            _record(12003, "set_quota framebuffer=40GiB, gpus=2", "research", "done"),
+            _record(12003, "set_quota devices=2, framebuffer=40GiB", "research", "done"),
             _record(12002, "POST /v1/vms", "/v1/vms of research", "refused: gpu.no_capacity"),
             _record(12001, "create_vm", "research/train-of-the-week", "accepted"),
         ],

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.core.quota import COUNTS
 from tests.fakes.typed import Cli
+
+PAGE = Path(__file__).parents[3] / "docs/howto/share-between-tenants.md"
 
 
 @pytest.fixture
@@ -46,9 +49,9 @@ def test_members_come_and_go(cli: Cli, research: str) -> None:
         ("token create --tenant absent", "tenant.unknown"),
         ("token revoke 0123", "token.unknown"),
         ("token create --save /", "token.unwritable"),
-        ("quota set default gpus", "quota.invalid"),
+        ("quota set default devices", "quota.invalid"),
         ("quota set default gpu=1", "quota.resource_unknown"),
-        ("quota set absent gpus=1", "tenant.unknown"),
+        ("quota set absent devices=1", "tenant.unknown"),
         ("policy set default lease", "policy.invalid"),
         ("policy set default grace=1d", "policy.invalid"),
         ("policy set default disk-grace=none", "request.invalid"),
@@ -103,20 +106,20 @@ def test_a_saved_token_is_its_owners_alone_and_never_printed(
 
 
 def test_a_quota_is_set_shown_and_taken_away(cli: Cli, research: str) -> None:
-    assert cli("quota", "set", research, "gpus=2", "framebuffer=40GiB", "gpus:L40S=1").code == 0
+    assert cli("quota", "set", research, "devices=2", "framebuffer=40GiB", "devices:L40S=1").code == 0
     lines = {line.split()[0]: line.split()[1:] for line in cli("quota", "show", research).out.splitlines()[1:]}
-    assert lines["gpus"] == ["2", "0"]
+    assert lines["devices"] == ["2", "0"]
     assert lines["framebuffer"] == ["40GiB", "0"]
-    assert lines["gpus:L40S"] == ["1", "0"]
+    assert lines["devices:L40S"] == ["1", "0"]
     assert lines["vms"] == ["none", "0"]
-    assert cli("quota", "set", research, "gpus=none").code == 0
+    assert cli("quota", "set", research, "devices=none").code == 0
     shown = json.loads(cli("quota", "show", research, "-o", "json").out)
-    assert {"resource": "gpus", "limit": None, "used": 0} in shown
-    assert cli("quota", "set", "*", "gpus=4").code == 0
-    assert json.loads(cli("quota", "show", "*", "-o", "json").out) == [{"resource": "gpus", "limit": 4, "used": 0}]
-    pool = {"tenant": "*", "resource": "gpus", "limit": 4, "used": 0}
+    assert {"resource": "devices", "limit": None, "used": 0} in shown
+    assert cli("quota", "set", "*", "devices=4").code == 0
+    assert json.loads(cli("quota", "show", "*", "-o", "json").out) == [{"resource": "devices", "limit": 4, "used": 0}]
+    pool = {"tenant": "*", "resource": "devices", "limit": 4, "used": 0}
     assert pool in json.loads(cli("quota", "list", "-o", "json").out)
-    assert cli("quota", "set", "*", "gpus=none").code == 0
+    assert cli("quota", "set", "*", "devices=none").code == 0
 
 
 def test_a_policy_is_set_shown_and_taken_back(cli: Cli, research: str) -> None:
@@ -148,11 +151,11 @@ def test_how_far_a_tenant_is_kept_apart_is_set(cli: Cli, research: str, isolatio
 
 def test_quotas_and_policies_of_all_tenants_are_listed(cli: Cli) -> None:
     assert cli("tenant", "create", "listed").code == 0
-    assert cli("quota", "set", "listed", "gpus=2", "framebuffer=40GiB").code == 0
+    assert cli("quota", "set", "listed", "devices=2", "framebuffer=40GiB").code == 0
     assert cli("policy", "set", "listed", "lease=8h", "max-priority=high").code == 0
     listed = json.loads(cli("quota", "list", "-o", "json").out)
     assert [(one["resource"], one["limit"]) for one in listed if one["tenant"] == "listed"] == [
-        ("gpus", 2),
+        ("devices", 2),
         ("framebuffer", 40 * 1024),
     ]
     policies = {one["tenant"]: one for one in json.loads(cli("policy", "list", "-o", "json").out)}
@@ -171,3 +174,10 @@ def test_the_only_tenant_of_a_token_is_what_commands_are_about(cli: Cli, monkeyp
         told = cli(*words.split())
         assert told.code == 0, told.err
     assert cli("token", "create", "-o", "json").json()["about"]["tenant"] == "only"
+
+
+def test_help_and_page_say_of_every_resource_what_its_quota_counts(cli: Cli) -> None:
+    shown, page = cli("quota", "set", "--help").out, PAGE.read_text()
+    for resource, counts in COUNTS.items():
+        assert f"{resource:12}{counts}" in shown
+        assert f"`{resource}`" in page

@@ -43,8 +43,8 @@ def _own(labels: dict[str, str]) -> dict[str, str]:
 
 def test_a_node_is_told_its_gpu_its_size_and_its_tenants_quotas() -> None:
     limits = [
-        Limit(tenant="ml", resource="gpus", amount=8), Limit(tenant="ml", resource="gpus:RTX PRO 6000", amount=2),
-        Limit(tenant="other", resource="gpus", amount=1), Limit(tenant="*", resource="vgpus", amount=9),
+        Limit(tenant="ml", resource="devices", amount=8), Limit(tenant="ml", resource="devices:RTX PRO 6000", amount=2),
+        Limit(tenant="other", resource="devices", amount=1), Limit(tenant="*", resource="vgpus", amount=9),
     ]  # fmt: skip
     labels = node_labels(VM, None, limits, "11111111-1111-4111-8111-111111111111")
     assert labels["node.kubernetes.io/instance-type"] == "t4-2q"
@@ -54,7 +54,7 @@ def test_a_node_is_told_its_gpu_its_size_and_its_tenants_quotas() -> None:
     assert own == {
         "tenant": "ml", "gpu-count": "1", "gpu-model": "T4", "gpu-share": "vgpu", "gpu-memory-mib": "2048",
         "mig": "none", "fabric": "none", "gpu-numa-nodes": "unknown", "cpu-numa": "shared",
-        "quota-gpus": "8", "quota-gpus.RTX-PRO-6000": "2",
+        "quota-devices": "8", "quota-devices.RTX-PRO-6000": "2",
     }  # fmt: skip
 
 
@@ -93,6 +93,6 @@ def test_whatever_something_is_called_kubernetes_takes_it_and_it_is_no_template(
     assert A_LABEL.fullmatch(value)
     assert "{" not in value
     spec = replace(SPEC, tenant=name, profile=name)
-    labels = node_labels(replace(VM, spec=spec), None, [Limit(tenant=name, resource=f"gpus:{name}", amount=1)], name)
+    labels = node_labels(replace(VM, spec=spec), None, [Limit(tenant=name, resource=f"devices:{name}", amount=1)], name)
     assert all(A_LABEL.fullmatch(one) for one in labels.values())
     assert all(A_LABEL.fullmatch(key.partition("/")[2]) for key in labels)

@@ -14,7 +14,7 @@ from orchestrator.core.quota import Limit, totals_of
 from orchestrator.core.vm import Vm, VmSpec
 
 TENANTS = st.sampled_from(["red", "green", "blue"])
-RESOURCES = st.sampled_from(["gpus", "framebuffer", "vcpus", "memory", "vms", "disk", "gpus:L40S", "vgpus:p"])
+RESOURCES = st.sampled_from(["devices", "framebuffer", "vcpus", "memory", "vms", "disk", "devices:L40S", "vgpus:p"])
 KINDS = st.sampled_from(["NVIDIA L40S-12Q", "GRID T4-4Q"])
 
 

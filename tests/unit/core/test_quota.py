@@ -11,10 +11,21 @@ from hypothesis import strategies as st
 from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.device import Device
 from orchestrator.core.errors import InvalidInput, QuotaExceeded
-from orchestrator.core.quota import Amounts, Limit, amounts_of, check_quota, check_resource, parse_amount, show_amount
+from orchestrator.core.quota import (
+    Amounts,
+    Limit,
+    amounts_of,
+    check_quota,
+    check_resource,
+    counted_by,
+    parse_amount,
+    show_amount,
+    vgpu_amounts,
+    whole_gpu_amounts,
+)
 from orchestrator.core.vm import Vm, VmSpec
 
-TENANTS, RESOURCES = ("a", "b", "c"), ("gpus", "vcpus")
+TENANTS, RESOURCES = ("a", "b", "c"), ("devices", "vcpus")
 LIMITS = st.dictionaries(
     st.tuples(st.sampled_from((*TENANTS, EVERYWHERE)), st.sampled_from(RESOURCES)), st.integers(0, 6)
 )
@@ -61,31 +72,31 @@ def test_no_limit_is_ever_broken_and_nobody_is_refused_what_is_guaranteed(
 
 
 def test_without_limits_nobody_is_refused() -> None:
-    check_quota("a", {"gpus": 10**9}, (), {}, {})
-    check_quota("a", {"gpus": 10**9}, (Limit(tenant="b", resource="gpus", amount=0),), {}, {})
+    check_quota("a", {"devices": 10**9}, (), {}, {})
+    check_quota("a", {"devices": 10**9}, (Limit(tenant="b", resource="devices", amount=0),), {}, {})
 
 
 def test_a_refusal_names_limit_used_and_asked_of_every_resource_that_lacks() -> None:
     limits = (
         Limit(tenant="a", resource="framebuffer", amount=40960),
-        Limit(tenant="a", resource="gpus", amount=2),
+        Limit(tenant="a", resource="devices", amount=2),
         Limit(tenant="a", resource="vms", amount=9),
     )
-    asked, used = {"framebuffer": 16384, "gpus": 1, "vms": 1}, {"framebuffer": 30720, "gpus": 2, "vms": 2}
+    asked, used = {"framebuffer": 16384, "devices": 1, "vms": 1}, {"framebuffer": 30720, "devices": 2, "vms": 2}
     with pytest.raises(QuotaExceeded) as caught:
         check_quota("a", asked, limits, used, {})
     assert [reason.message for reason in caught.value.reasons] == [
+        "the quota of devices is 2, 2 in use, 1 asked for",
         "the quota of framebuffer is 40GiB, 30GiB in use, 16GiB asked for",
-        "the quota of gpus is 2, 2 in use, 1 asked for",
     ]
 
 
 def test_of_the_pool_a_refusal_tells_no_numbers() -> None:
-    pool = (Limit(tenant=EVERYWHERE, resource="gpus", amount=777),)
+    pool = (Limit(tenant=EVERYWHERE, resource="devices", amount=777),)
     messages = set()
     for others in (777, 776):
         with pytest.raises(QuotaExceeded) as caught:
-            check_quota("a", {"gpus": 2}, pool, {}, {"gpus": others})
+            check_quota("a", {"devices": 2}, pool, {}, {"devices": others})
         messages.add((caught.value.message, caught.value.hint, caught.value.reasons))
     assert len(messages) == 1
     assert "77" not in str(messages)
@@ -98,14 +109,26 @@ def test_a_vm_counts_by_model_by_profile_and_by_its_nominal_framebuffer() -> Non
     device = Device(kind="mdev", gpu="g", parent="g", type_name="NVIDIA A100-2-10C", name="u")
     vm = Vm(id="i", spec=spec, state="stopped", host="h", devices=(device,), addresses=(), operation=None, created_at=0)
     assert amounts_of(vm) == {
-        "vms": 1, "gpus": 1, "gpus:A100": 1, "vgpus": 1, "vgpus:t4-small": 1,
+        "vms": 1, "devices": 1, "devices:A100": 1, "vgpus": 1, "vgpus:t4-small": 1,
         "vgpus:NVIDIA A100-2-10C": 1, "framebuffer": 10240, "mig-slices": 2,
         "vcpus": 3, "memory": 512, "disk": 2,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "name", ["", "gpu", "gpus:", "gpus:\x1b", "vms:x", "vgpus:" + "x" * 91, "memory\n", "gpus:\u0430"]
+    "name",
+    [
+        "",
+        "gpu",
+        "gpus",
+        "gpus:L40S",
+        "devices:",
+        "devices:\x1b",
+        "vms:x",
+        "vgpus:" + "x" * 91,
+        "memory\n",
+        "devices:\u0430",
+    ],
 )
 def test_what_is_no_resource_has_no_quota(name: str) -> None:
     with pytest.raises(InvalidInput) as caught:
@@ -113,7 +136,9 @@ def test_what_is_no_resource_has_no_quota(name: str) -> None:
     assert caught.value.code == "quota.resource_unknown"
 
 
-@pytest.mark.parametrize(("resource", "text"), [("gpus", "0"), ("gpus:L40S", "12"), ("memory", "40GiB"), ("disk", "0")])
+@pytest.mark.parametrize(
+    ("resource", "text"), [("devices", "0"), ("devices:L40S", "12"), ("memory", "40GiB"), ("disk", "0")]
+)
 def test_an_amount_is_shown_as_it_is_typed(resource: str, text: str) -> None:
     amount = parse_amount(resource, text)
     assert amount is not None
@@ -121,9 +146,28 @@ def test_an_amount_is_shown_as_it_is_typed(resource: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("resource", "text"), [("gpus", "-1"), ("gpus", "1.5"), ("gpus", "9" * 5000), ("gpus", "\u0664"), ("memory", "4")]
+    ("resource", "text"),
+    [("devices", "-1"), ("devices", "1.5"), ("devices", "9" * 5000), ("devices", "\u0664"), ("memory", "4")],
 )
 def test_what_is_no_amount_is_refused(resource: str, text: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_amount(resource, text)
     assert caught.value.code == "quota.invalid"
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("gpus", "devices"), ("gpus:L40S", "devices:L40S")])
+def test_gpus_could_be_cards_or_pieces_and_is_refused_with_the_words_that_cannot(typed: str, meant: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        check_resource(typed)
+    hint = str(caught.value.hint)
+    assert hint.startswith(f"{meant} counts")
+    assert f"whole-{typed} cards" in hint
+    assert [check_resource(name) for name in (meant, f"whole-{typed}")] == [meant, f"whole-{typed}"]
+
+
+def test_a_whole_card_and_a_piece_of_one_are_counted_by_different_words() -> None:
+    whole, piece = whole_gpu_amounts("NVIDIA L40S"), vgpu_amounts("NVIDIA L40S-12Q", "l40s-12q")
+    assert whole == {"devices": 1, "whole-gpus": 1, "devices:L40S": 1, "whole-gpus:L40S": 1}
+    assert (piece["devices"], piece["whole-gpus"], piece["vgpus"]) == (1, 0, 1)
+    for resource in {*whole, *piece}:
+        assert counted_by(resource)

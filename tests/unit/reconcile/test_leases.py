@@ -177,10 +177,10 @@ def test_an_ended_lease_counts_for_disk_and_vms_only_and_starting_it_asks_the_qu
     held = {one.resource: one.used for one in plane.services.tenancy.quotas.get("default")}
     assert {name for name, amount in held.items() if amount} == {"vms", "disk"}
     plane.services.vms.extend("default", "train", WantedEnd(after_s=HOUR))
-    plane.services.tenancy.quotas.change("default", {"gpus": 0, "vms": 1})
+    plane.services.tenancy.quotas.change("default", {"devices": 0, "vms": 1})
     with pytest.raises(QuotaExceeded):
         plane.services.vms.start("default", "train")
-    plane.services.tenancy.quotas.change(EVERYWHERE, {"gpus": 1})
+    plane.services.tenancy.quotas.change(EVERYWHERE, {"devices": 1})
     plane.services.vms.start("default", "train")
     plane.engine.drain()
     assert train(plane).state == "running"

@@ -33,7 +33,7 @@ EXAMPLES = r"""
   vgpuctl.cloud.quota:
     tenant: research
     limits:
-      gpus: 2
+      devices: 2
       disk:
 """
 
@@ -42,12 +42,12 @@ limits:
   description: All limits of the tenant by resource.
   returned: success
   type: dict
-  sample: {gpus: 2}
+  sample: {devices: 2}
 used:
   description: What is held, by resource.
   returned: success
   type: dict
-  sample: {gpus: 1}
+  sample: {devices: 1}
 """
 
 from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import ApiError, answer, merged, run
