@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from orchestrator.api.errors import problem
 from orchestrator.api.http_rules import PREFIX
 from orchestrator.core.access import EVERYWHERE
+from orchestrator.core.audit import REFUSED
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.names import is_name
 from orchestrator.services.acting import act_for
@@ -104,4 +105,4 @@ class _Held:
         except ValueError:
             problem = None
         code = problem.get("code") if isinstance(problem, dict) else None
-        return f"refused: {code or self._status}"
+        return f"{REFUSED}{code or self._status}"

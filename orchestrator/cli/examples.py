@@ -108,7 +108,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "token list": ("token list --tenant research",),
     "token show": ("token show 3f2a91c07be4 --tenant research",),
     "token revoke": ("token revoke 3f2a91c07be4 --tenant research",),
-    "audit list": ("audit list --about research/train",),
+    "audit list": ("audit list --about research/train", "audit list --refused --since 1d"),
     "audit show": ("audit show 4711",),
     "audit export": ("audit export",),
     "audit verify": ("audit verify",),

@@ -194,13 +194,11 @@ class Client(SiteCalls):
     def revoke_token(self, token_id: str, tenant: str) -> None:
         self._delete(path_of("tokens", token_id), tenant=tenant)
 
-    def audit(
-        self, limit: int | None, before: int | None, *, actor: str | None = None, subject: str | None = None
-    ) -> list[models.AuditRecord]:
+    def audit(self, limit: int | None, before: int | None = None, **only: str | None) -> list[models.AuditRecord]:
         """Newest first, at most so many (None: all), over as many pages as that takes. ``actor``: only by this one, of
-        a token its id or name will do; ``subject``: only about this."""
-        wanted = {"before": before, "actor": actor, "subject": subject}
-        return self.connection.pages(path_of("audit"), wanted, at_most=limit)
+        a token its id or name will do; ``subject``: only about this; ``since``, ``until``: moments with their offset;
+        ``refused="true"``: only refusals."""
+        return self.connection.pages(path_of("audit"), {"before": before, **only}, at_most=limit)
 
     def export_audit(self, after: int) -> Iterator[models.ExportedAuditRecord]:
         """Every record after that sequence number, oldest first."""

@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from orchestrator.core.agent_error import one_line
 from orchestrator.core.errors import InvalidInput
@@ -39,6 +40,10 @@ class AuditRecord:
     """None: not sealed yet."""
     proof: str | None
     """That a server wrote it (:func:`proof_of`); None: a version that gave none did."""
+
+
+REFUSED: Final = "refused: "
+"""How the outcome of what was refused begins."""
 
 
 @dataclass(frozen=True, kw_only=True)

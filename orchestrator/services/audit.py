@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from typing import Unpack
 
 from orchestrator.core.audit import AuditRecord, Head, Verdict, parse_head, proven, seal_of, verify
-from orchestrator.core.errors import NotFound
+from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.names import near
 from orchestrator.core.tenant import token_of_actor
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.files import NotedHead
+from orchestrator.ports.store.audit import AuditFilter
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor as acting
 from orchestrator.services.known_names import names_of_things
@@ -52,25 +54,26 @@ class AuditService:
                 )
             tx.audit.append(at=self.clock.now(), actor=acting(), action=action, subject=subject, outcome=outcome)
 
-    def list(
-        self, *, limit: int, before: int | None = None, actor: str | None = None, subject: str | None = None
-    ) -> tuple[AuditRecord, ...]:
-        """Newest first; ``before``: only older ones than this sequence number. ``actor``: only by this one, of a
-        token its id or name will do; ``subject``: only about this.
+    def list(self, *, limit: int, before: int | None = None, **only: Unpack[AuditFilter]) -> tuple[AuditRecord, ...]:
+        """Newest first; ``before``: only older ones than this sequence number.
 
         :raises NotFound: ``audit.actor_unknown``, ``audit.subject_unknown``
+        :raises InvalidInput: ``until.invalid``
         """
+        since, until = only.get("since"), only.get("until")
+        if since is not None and until is not None and until <= since:
+            raise InvalidInput("until.invalid", "until is not later than since", hint="name a later moment for until")
         with self.store.read() as tx:
-            found = tx.audit.newest(limit=limit, before=before, actor=actor, subject=subject)
+            found = tx.audit.newest(limit=limit, before=before, **only)
             if not found:
-                _check_actor(tx, actor)
-                _check_subject(tx, subject)
+                _check_actor(tx, only.get("actor"))
+                _check_subject(tx, only.get("subject"))
             return found
 
-    def how_many(self, *, before: int | None = None, actor: str | None = None, subject: str | None = None) -> int:
+    def how_many(self, *, before: int | None = None, **only: Unpack[AuditFilter]) -> int:
         """Those that :meth:`list` would have without a limit."""
         with self.store.read() as tx:
-            return tx.audit.how_many(before=before, actor=actor, subject=subject)
+            return tx.audit.how_many(before=before, **only)
 
     def after(self, sequence: int, *, limit: int) -> tuple[AuditRecord, ...]:
         """Oldest first, those after that sequence number."""

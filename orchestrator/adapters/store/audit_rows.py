@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Iterator
-from typing import Final
+from typing import Final, Unpack
 
 from sqlalchemy import ColumnElement, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.sql.functions import count
 
 from orchestrator.adapters.store.statements import Statements, kept
 from orchestrator.adapters.store.tables import audit, meta, tokens
-from orchestrator.core.audit import AuditRecord, Head, parse_head, proof_of, record_text
+from orchestrator.core.audit import REFUSED, AuditRecord, Head, parse_head, proof_of, record_text
 from orchestrator.core.tenant import token_of_actor, with_name
+from orchestrator.ports.store.audit import AuditFilter
 
 _HEAD = "audit_head"
 _AT_ONCE = 500
@@ -21,14 +22,20 @@ _NAME: Final = kept(select(tokens.c.name).where(tokens.c.id == bindparam("its_id
 _ADD: Final = kept(insert(audit).returning(audit.c.sequence))
 
 
-def _matching(before: int | None, actor: str | None, subject: str | None) -> Iterator[ColumnElement[bool]]:
+def _matching(before: int | None, only: AuditFilter) -> Iterator[ColumnElement[bool]]:
     if before is not None:
         yield audit.c.sequence < before
-    if actor is not None:
+    if (since := only.get("since")) is not None:
+        yield audit.c.at >= since
+    if (until := only.get("until")) is not None:
+        yield audit.c.at < until
+    if only.get("refused"):
+        yield audit.c.outcome.startswith(REFUSED)
+    if (actor := only.get("actor")) is not None:
         named = with_name(actor, "")[:-1]  # up to its name; LIKE would not tell cases apart, and names have one
         identity = func.substr(audit.c.actor, 1, len(named)) == named
         yield or_(audit.c.actor == actor, identity, audit.c.actor.endswith(f" ({actor})", autoescape=True))
-    if subject is not None:
+    if (subject := only.get("subject")) is not None:
         yield audit.c.subject == subject
 
 
@@ -61,17 +68,14 @@ class SqlAudit:
             found.update((row.sequence, row.proof) for row in self._db.execute(query))
         return found
 
-    def newest(
-        self, *, limit: int, before: int | None = None, actor: str | None = None, subject: str | None = None
-    ) -> tuple[AuditRecord, ...]:
+    def newest(self, *, limit: int, before: int | None = None, **only: Unpack[AuditFilter]) -> tuple[AuditRecord, ...]:
         """Newest first."""
-        matching = _matching(before, actor, subject)
-        query = select(audit).where(*matching).order_by(audit.c.sequence.desc()).limit(limit)
+        query = select(audit).where(*_matching(before, only)).order_by(audit.c.sequence.desc()).limit(limit)
         return tuple(AuditRecord(**row._asdict()) for row in self._db.execute(query))
 
-    def how_many(self, *, before: int | None = None, actor: str | None = None, subject: str | None = None) -> int:
+    def how_many(self, *, before: int | None = None, **only: Unpack[AuditFilter]) -> int:
         """Those that :meth:`newest` would have without a limit."""
-        query = select(count()).select_from(audit).where(*_matching(before, actor, subject))
+        query = select(count()).select_from(audit).where(*_matching(before, only))
         return int(self._db.execute(query).scalar_one())
 
     def all(self) -> Iterator[AuditRecord]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 
 from orchestrator.api.paging import PagingOf, sequence_of
 from orchestrator.api.schemas.audit import MAX_SEQUENCE, AuditAnswer, ExportedRecord, VerdictAnswer
 from orchestrator.api.services import ServicesOf
+from orchestrator.core.lease import parse_moment
+from orchestrator.ports.store.audit import AuditFilter
 
 MAX_EXPORTED: Final = 1000
 
 MAX_TEXT: Final = 300
+_OFFSET: Final = ", like 2026-12-01T10:00Z or with another offset"
 
 Actor = Annotated[
     str | None, Query(max_length=MAX_TEXT, description="Only by this one; of a token, its id or name will do")
@@ -23,22 +26,38 @@ Subject = Annotated[str | None, Query(max_length=MAX_TEXT, description="Only abo
 router = APIRouter(prefix="/audit", tags=["audit"])
 
 
+async def _filter(
+    actor: Actor = None,
+    subject: Subject = None,
+    since: Annotated[str | None, Query(max_length=MAX_TEXT, description="Only from this moment on" + _OFFSET)] = None,
+    until: Annotated[str | None, Query(max_length=MAX_TEXT, description="Only before this moment" + _OFFSET)] = None,
+    refused: Annotated[bool, Query(description="Only what was refused")] = False,
+) -> AuditFilter:
+    """:raises InvalidInput: ``since.invalid``, ``until.invalid``"""
+    return AuditFilter(
+        actor=actor,
+        subject=subject,
+        since=None if since is None else parse_moment(since, field="since"),
+        until=None if until is None else parse_moment(until, field="until"),
+        refused=refused,
+    )
+
+
 @router.get("")
 def list_all(
     services: ServicesOf,
     paging: PagingOf,
+    only: Annotated[AuditFilter, Depends(_filter)],
     before: Annotated[int | None, Query(ge=1, le=MAX_SEQUENCE, description="Only those before this sequence")] = None,
-    actor: Actor = None,
-    subject: Subject = None,
 ) -> list[AuditAnswer]:
     """Who did or wanted what, newest first; refusals too."""
     after = paging.after(1)
     start = before if after is None else sequence_of(after[0])
-    found = services.tenancy.audit.list(limit=paging.limit + 1, before=start, actor=actor, subject=subject)
+    found = services.tenancy.audit.list(limit=paging.limit + 1, before=start, **only)
     page = paging.page(
         list(found),
         lambda one: (str(one.sequence),),
-        lambda: services.tenancy.audit.how_many(before=before, actor=actor, subject=subject),
+        lambda: services.tenancy.audit.how_many(before=before, **only),
     )
     return [AuditAnswer.of(one) for one in page]
 

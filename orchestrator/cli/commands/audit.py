@@ -4,17 +4,21 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated, Final
 
 import typer
 
 from orchestrator.cli.ages import show_time
+from orchestrator.cli.clock import now
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Sort
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, Listing, age, field, show_newest
 from orchestrator.core.errors import Fatal, NotFound, Reason
+from orchestrator.core.lease import MAX_LEASE_S, parse_moment, show_moment
+from orchestrator.core.units import parse_duration
 
 app = new_group("Who did or wanted what, refusals too.")
 
@@ -23,6 +27,22 @@ def _who(actor: str) -> str:
     """What people call it first, as there may be no room for all: ``ci (token:3f2a)`` of ``token:3f2a (ci)``."""
     identity, named, name = actor.removesuffix(")").partition(" (")
     return f"{name} ({identity})" if named else actor
+
+
+_WHEN: Final = " 2h is two hours ago; or a moment, 2026-12-01T10:00Z."
+
+
+_BEGINS_WITH_YEAR: Final = re.compile(r"[0-9]{4}-")
+
+
+def _moment(when: str | None, field_name: str) -> str | None:
+    """As the API takes it; of how long ago that was too."""
+    if when is None:
+        return None
+    if _BEGINS_WITH_YEAR.match(when):
+        parse_moment(when, field=field_name)
+        return when
+    return show_moment(now() - parse_duration(when, field=field_name, at_most_s=MAX_LEASE_S))
 
 
 COLUMNS: Final = (
@@ -45,12 +65,16 @@ def list_records(
         str | None, typer.Option("--who", help="Only by this actor; of a token, its id or name will do.")
     ] = None,
     about: Annotated[str | None, typer.Option("--about", metavar="SUBJECT", help="Only about this.")] = None,
+    since: Annotated[str | None, typer.Option("--since", metavar="WHEN", help="Only from then on." + _WHEN)] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Only before then." + _WHEN)] = None,
+    refused: Annotated[bool, typer.Option("--refused", help="Only what was refused.")] = False,
     sort: Sort = None,
     output: Output = Format.TABLE,
 ) -> None:
     """List audit records, newest first."""
     client = session_of(ctx).client
-    found = client.audit(limit if sort is None else None, before, actor=who, subject=about)
+    only = {"since": _moment(since, "since"), "until": _moment(until, "until"), "refused": "true" if refused else None}
+    found = client.audit(limit if sort is None else None, before, actor=who, subject=about, **only)
     listing = Listing(columns=COLUMNS, none="no records", output=output, sort=sort)
     show_newest(found, client.connection.total, limit, listing)
 

@@ -4,9 +4,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack
 
 from orchestrator.core.audit import AuditRecord, Head
+
+
+class AuditFilter(TypedDict, total=False):
+    """Of which records; what is not said matters not."""
+
+    actor: str | None
+    """Only by this one, of a token ``token:3f2a`` or ``ci`` alone will do for ``token:3f2a (ci)``."""
+    subject: str | None
+    """Only about this."""
+    since: float | None
+    """Only from then on, seconds since the epoch."""
+    until: float | None
+    """Only before then."""
+    refused: bool
+    """Only refusals."""
 
 
 class Audit(Protocol):
@@ -16,13 +31,10 @@ class Audit(Protocol):
     def proofs(self, sequences: Collection[int]) -> dict[int, str | None]:
         """Of those of the records that are there, by number."""
 
-    def newest(
-        self, *, limit: int, before: int | None = None, actor: str | None = None, subject: str | None = None
-    ) -> tuple[AuditRecord, ...]:
-        """Newest first; ``before``: only older ones than this sequence number. ``actor``: only by this one, of a
-        token ``token:3f2a`` or ``ci`` alone will do for ``token:3f2a (ci)``; ``subject``: only about this."""
+    def newest(self, *, limit: int, before: int | None = None, **only: Unpack[AuditFilter]) -> tuple[AuditRecord, ...]:
+        """Newest first; ``before``: only older ones than this sequence number."""
 
-    def how_many(self, *, before: int | None = None, actor: str | None = None, subject: str | None = None) -> int:
+    def how_many(self, *, before: int | None = None, **only: Unpack[AuditFilter]) -> int:
         """Those that :meth:`newest` would have without a limit."""
 
     def all(self) -> Iterator[AuditRecord]:

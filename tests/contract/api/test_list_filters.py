@@ -23,7 +23,10 @@ FILTERS = {
         "active": "true", "state": "stuck", "kind": "delete_vm", "tenant": "aa", "subject": "aa/lost",
         "beginning": "0000",
     },
-    "/v1/audit": {"actor": "uid:7", "subject": "aa/lost", "before": ""},
+    "/v1/audit": {
+        "actor": "uid:7", "subject": "aa/lost", "before": "", "since": "1970-01-01T00:00:01Z",
+        "until": "1970-01-01T01:00:02+01:00", "refused": "true",
+    },
 }  # fmt: skip
 CASES = [(path, name) for path, filters in FILTERS.items() for name in filters]
 
@@ -34,7 +37,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     made.services.tenancy.tenants.create("aa")
     with made.store.begin() as tx:
         tx.operations.add(OLD, host="gpu1", inputs={})
-        tx.audit.append(at=1.0, actor="uid:7", action="delete_vm", subject="aa/lost", outcome="accepted")
+        tx.audit.append(at=1.0, actor="uid:7", action="delete_vm", subject="aa/lost", outcome="refused: x")
         for number in range(NEWER):
             newer = replace(OLD, id=f"1{number:035}", kind="create_vm", state="done", tenant="default")
             newer = replace(newer, subject=f"vm{number}", subject_name=f"default/vm{number}", created_at=2.0 + number)
@@ -61,7 +64,8 @@ def test_newer_ones_that_do_not_match_hide_none_that_does(owner: TestClient, pat
     value = FILTERS[path][name]
     if name == "before":
         value = str(owner.get(path, params={"subject": "aa/lost"}).json()[0]["sequence"] + 1)
-    reply = owner.get(path, params={name: value, "limit": 1})
+    both = {"until": FILTERS[path]["until"]} if name == "since" else {}  # the newer ones are later too
+    reply = owner.get(path, params={name: value, "limit": 1, **both})
     subjects = [row.get("subject_name", row["subject"]) for row in reply.json()]
     assert subjects == ["aa/lost"], reply.text
     assert ("x-total-count" in reply.headers) == (name == "before")  # older ones were there

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.adapters.store.database import SqlStore
+from orchestrator.ports.store.audit import AuditFilter
 
 SAID = (
     ("uid:1", "one"), ("token:3f2a (ci)", "one"), ("token:3f2a", "two"), ("token:3f2ab (other)", "one"),
@@ -40,3 +41,30 @@ def test_records_are_picked_before_they_are_counted(
         found = [one.sequence for one in tx.audit.newest(limit=9, actor=actor, subject=subject)]
         last = [one.sequence for one in tx.audit.newest(limit=1, actor=actor, subject=subject)]
     assert (found, last) == (numbers, numbers[:1])
+
+
+@pytest.mark.parametrize(
+    ("only", "numbers"),
+    [
+        ({"since": 20.0}, [4, 3, 2]),
+        ({"until": 20.0}, [1]),
+        ({"since": 20.0, "until": 30.0}, [3, 2]),
+        ({"refused": True}, [4, 2]),
+        ({"refused": True, "until": 30.0}, [2]),
+        ({"refused": False}, [4, 3, 2, 1]),
+    ],
+)
+def test_records_of_a_time_and_refusals_alone_are_picked(
+    store: SqlStore, only: AuditFilter, numbers: list[int]
+) -> None:
+    with store.begin() as tx:
+        for at, outcome in (
+            (10.0, "done"),
+            (20.0, "refused: vm.unknown"),
+            (20.0, "not refused: x"),
+            (30.0, "refused: 500"),
+        ):
+            tx.audit.append(at=at, actor="uid:1", action="do", subject="it", outcome=outcome)
+    with store.read() as tx:
+        assert [one.sequence for one in tx.audit.newest(limit=9, **only)] == numbers
+        assert tx.audit.how_many(**only) == len(numbers)

@@ -107,3 +107,28 @@ def test_a_token_is_told_by_its_name_first_and_found_by_it(
     for who in (f"token:{made['about']['id']}", "nightly-run-2"):
         shown = cli("audit", "list", "--who", who).out.splitlines()
         assert shown[1].split()[2] == "nightly-run-2"
+
+
+def test_records_of_a_time_and_refusals_alone_are_listed(cli: Cli) -> None:
+    assert cli("start-vm", "nobody").code == 4
+    told = json.loads(cli("audit", "list", "--refused", "--since", "1h", "-o", "json").out)
+    assert told[0]["outcome"] == "refused: vm.unknown"
+    assert {one["outcome"].partition(":")[0] for one in told} == {"refused"}
+    assert cli("audit", "list", "--until", "1h").out == "no records\n"
+    assert len(json.loads(cli("audit", "list", "--since", "2020-01-01T00:00+01:00", "-o", "json").out)) > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "hint"),
+    [
+        (("--since", "yesterday"), "since.invalid", "45m, 8h, 30d"),
+        (("--since", "2026-12-01"), "since.invalid", "2026-12-01T10:00Z"),
+        (("--until", "99999d"), "until.out_of_range", "at most"),
+        (("--since", "1h", "--until", "2h"), "until.invalid", "a later moment"),
+    ],
+)
+def test_a_time_that_is_none_is_refused(cli: Cli, words: tuple[str, ...], code: str, hint: str) -> None:
+    refused = cli("audit", "list", *words)
+    assert (refused.code, refused.out) == (2, "")
+    assert f"[{code}]" in refused.err
+    assert hint in refused.err
