@@ -13,6 +13,8 @@ from orchestrator.core.errors import InvalidInput
 Labels = tuple[tuple[str, str], ...]
 """(key, value), by key."""
 
+KEPT_FOR: Final = "kept-for"
+"""A host's label with the name of a tenant: nobody else is placed there."""
 MAX_LABELS: Final = 32
 MAX_SELECTOR: Final = 1024
 KEY_PATTERN: Final = "[a-z0-9](?:[a-z0-9._/-]{0,61}[a-z0-9])?"
@@ -59,6 +61,12 @@ def changed_labels(labels: Labels, changes: Mapping[str, str | None]) -> Labels:
             raise _invalid(f"{key}={changes[key] or ''}")
     wanted: dict[str, str | None] = {**dict(labels), **changes}
     return check_labels({key: value for key, value in wanted.items() if value is not None})
+
+
+def kept_from(labels: Labels, tenant: str) -> str | None:
+    """The tenant that a host with these labels is kept for, when that is another than ``tenant``."""
+    keeper = dict(labels).get(KEPT_FOR)
+    return None if keeper == tenant else keeper
 
 
 def parse_labels(texts: Iterable[str]) -> dict[str, str]:

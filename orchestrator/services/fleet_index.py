@@ -16,6 +16,7 @@ from orchestrator.core.advice.alike import KnownRooms, OneOfEach, kinds_of
 from orchestrator.core.claim import Claim
 from orchestrator.core.errors import NotFound
 from orchestrator.core.isolation import DEFAULT_ISOLATION, Isolation
+from orchestrator.core.labels import KEPT_FOR
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.views import HostView
@@ -197,7 +198,7 @@ class FleetIndex:
         self._resolved.clear()
         self._know(shipped_profiles().with_site(offerings))
         before = self._rules
-        keys = frozenset(key for offering in self._known.offerings for key, _ in offering.hosts)
+        keys = frozenset(key for offering in self._known.offerings for key, _ in offering.hosts) | {KEPT_FOR}
         self._rules = replace(before, label_keys=keys)
         for name, seen in self._seen.items():
             if seen.vms or (seen.host.labels and before.label_keys != keys):

@@ -41,7 +41,7 @@ class SiteRules:
     apart: Callable[[str], Isolation]
     """Tenant → how far it is kept apart from others."""
     label_keys: frozenset[str] = frozenset()
-    """Keys of the hosts' labels that offerings ask for."""
+    """Keys of the hosts' labels that say something about placement."""
     uplinks: Mapping[str, Uplink] = field(default_factory=dict)
     """Bridges of hosts that networks leave by, by the names of the networks on hosts."""
 

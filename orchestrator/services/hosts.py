@@ -10,6 +10,7 @@ from orchestrator.core.driver_upgrade import UNDER_WAY
 from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.host import Cordon, Host, HostState, check_address, check_gpus, check_port, check_user, new_host
 from orchestrator.core.host_facts import facts_of
+from orchestrator.core.labels import KEPT_FOR
 from orchestrator.core.names import check_name
 from orchestrator.core.operation import FINISHED
 from orchestrator.operations.steps.volume import check_no_volumes
@@ -23,6 +24,7 @@ from orchestrator.services.fleet_view import Overcommit, capacity_of
 from orchestrator.services.forgetting import forget
 from orchestrator.services.host_settings import changed, check_nics, keep_cpus
 from orchestrator.services.messages import AddHost, HostChange, HostInfo, HostKey, Started
+from orchestrator.services.tenancy.tenants import known_tenant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,13 +163,16 @@ class HostService:
 
         :raises InvalidInput: ``label.…``, ``host.overcommit_invalid``, ``host.cpus_invalid``, ``nic.unknown``
         :raises Conflict: ``host.has_vms``, ``host.cpus_unknown``: CPUs are divided before VMs come
-        :raises Conflict: ``nic.none_told``"""
+        :raises Conflict: ``nic.none_told``; :raises NotFound: ``tenant.unknown``: it is to be kept for"""
         with self.store.begin() as tx:
             host = tx.hosts.get(name)
             if change.pinnable_cpus not in {None, host.pinnable_cpus}:
                 keep_cpus(tx, host, change.pinnable_cpus)
             if change.rdma_nics is not None:
                 check_nics(tx, host, change.rdma_nics)
+            keeper = change.labels.get(KEPT_FOR)
+            if keeper is not None:
+                known_tenant(tx, keeper)
             tx.hosts.update(changed(host, change))
             said = ", ".join(f"{key}={value}" for key, value in asdict(change).items() if value not in (None, {}))
             tx.audit.append(

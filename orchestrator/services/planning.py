@@ -25,6 +25,7 @@ from orchestrator.core.units import GIB, show_size
 from orchestrator.core.vm import Vm, VmSpec
 from orchestrator.core.volume import Volume
 from orchestrator.operations.guest_driver import check_guest_driver
+from orchestrator.operations.steps.preempt import check_not_kept
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.store.claims import ClaimLost
 from orchestrator.ports.store.transaction import Transaction
@@ -333,11 +334,13 @@ def _gpu(snapshot: HostSnapshot, address: str) -> GpuSnapshot:
     raise ClaimLost(f"{address} has only just come")
 
 
-def check_still_ready(tx: Transaction, name: str) -> None:
-    """:raises ClaimLost: it is being given back, or is not to be touched"""
+def check_still_open(tx: Transaction, vm: Vm) -> None:
+    """:raises ClaimLost: its host is being given back, is not to be touched, or is kept for another tenant now"""
+    name = vm.host
     try:
         host = tx.hosts.get(name)
     except NotFound as error:
         raise ClaimLost(error.message) from error
     if host.state != "ready":
         raise ClaimLost(f"host {name} is {host.state}")
+    check_not_kept(host, vm.spec.tenant)

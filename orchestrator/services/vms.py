@@ -25,7 +25,7 @@ from orchestrator.services.dry_run import actions_of, xml_of
 from orchestrator.services.guest_runs import planned_run, wanted_roles
 from orchestrator.services.messages import CreateVm, DryRun, Started
 from orchestrator.services.networks import NetworkService
-from orchestrator.services.planning import Planner, VmPlan, check_still_ready
+from orchestrator.services.planning import Planner, VmPlan, check_still_open
 from orchestrator.services.requirements import checked, spec_of
 from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
@@ -107,7 +107,7 @@ class VmService:
         known_tenant(tx, request.tenant)
         if any(tx.networks.find(name) is None for name in plan.vm.spec.networks):
             raise ClaimLost(f"a network of VM {request.name} was deleted meanwhile")
-        check_still_ready(tx, plan.vm.host)
+        check_still_open(tx, plan.vm)
         if plan.vm.spec.user_data is not None and request.user_data is not None:
             tx.secrets.put(plan.vm.spec.user_data, request.user_data)
         kind = "create_vm" if request.start else "create_stopped_vm"
@@ -297,6 +297,7 @@ class VmService:
         """Claimed like a new VM, on the host where its disk is."""
         placed = replace(vm, devices=plan.vm.devices, cpus=plan.vm.cpus, nic=plan.vm.nic, deallocated=None)
         within_quota(tx, placed, vm)
+        check_still_open(tx, vm)
         plan.take(tx)
         before = [asdict(device) for device in vm.devices]
         return self._begin(tx, "start_freed_vm", placed, more={"freed": vm.deallocated, "devices": before})

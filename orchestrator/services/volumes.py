@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.claim import HostCapacity
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
+from orchestrator.core.labels import kept_from
 from orchestrator.core.names import check_name
 from orchestrator.core.operation import FINISHED
 from orchestrator.core.units import show_size
@@ -57,7 +58,8 @@ class VolumeService:
 
         :raises InvalidInput: ``volume.name_invalid``, ``volume.out_of_range``
         :raises NotFound: ``tenant.unknown``, ``host.unknown``; :raises Conflict: ``volume.exists``, ``volume.used_up``
-        :raises QuotaExceeded: ``quota.exceeded``; :raises NoCapacity: ``volume.no_capacity``, ``host.not_ready``"""
+        :raises QuotaExceeded: ``quota.exceeded``; :raises NoCapacity: ``volume.no_capacity``, ``host.not_ready``,
+            ``host.kept``"""
         check_name(name, what="volume")
         _check_size(size_bytes)
         capacity = None if host is None else self._capacity(host)
@@ -66,6 +68,7 @@ class VolumeService:
             there = tx.volumes.find(tenant, name)
             if there is not None and there.size_bytes == size_bytes and host in {None, there.host}:
                 return _info(tx, there)
+            _check_not_kept(tx, tenant, host)
             volume = Volume(
                 id=self.planner.ids.new_uuid(), tenant=tenant, name=name, size_bytes=size_bytes, host=host,
                 vm=None, state="new", created_at=self.planner.clock.now(),
@@ -184,6 +187,14 @@ class VolumeService:
     def _note(self, tx: Transaction, action: str, volume: Volume, outcome: str) -> None:
         tx.audit.append(
             at=self.planner.clock.now(), actor=actor(), action=action, subject=volume.full_name, outcome=outcome
+        )
+
+
+def _check_not_kept(tx: Transaction, tenant: str, host: str | None) -> None:
+    keeper = None if host is None else kept_from(tx.hosts.get(host).labels, tenant)
+    if keeper is not None:
+        raise NoCapacity(
+            "host.kept", f"host {host} is kept for tenant {keeper}", hint="'vgpuctl host list -o wide' has the labels"
         )
 
 

@@ -19,6 +19,7 @@ from orchestrator.cli.complete import hosts
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
 from orchestrator.cli.host_cpus import PinnableCpus, checked_cpus, claimed_line, numa_lines, pinned_line
+from orchestrator.cli.host_labels import label_lines
 from orchestrator.cli.host_nics import RdmaNics, checked_nics, nic_lines
 from orchestrator.cli.output import render_details, show, show_plain, shown, text_width
 from orchestrator.cli.parameters import Label, OfModel, Selector, Sort, Unlabel, check_model
@@ -227,7 +228,7 @@ def details(host: Mapping[str, Any]) -> list[str]:
         ("cordoned", _cordoned(host)),
         ("address", f"{shown(host['user'])}@{shown(host['address'])} port {host['port']}"),
         ("last seen", show_time(host["last_seen_at"])),
-        ("labels", shown(show_labels(host["labels"]))),
+        *label_lines(host),
         ("vCPUs", claimed_line(host, "vcpus", str)),
         ("memory", claimed_line(host, "memory_mib", lambda size: show_size(size * MIB))),
         (
@@ -242,8 +243,7 @@ def details(host: Mapping[str, Any]) -> list[str]:
         ("system", f"{shown(software.get('os'))}, kernel {shown(software.get('kernel'))}"),
         ("VMs", shown(host["vms"])),
     ]
-    pairs += [("own CPUs", pinned_line(host))]
-    pairs += [("NUMA node", line) for line in numa_lines(host)]
+    pairs += [("own CPUs", pinned_line(host)), *(("NUMA node", line) for line in numa_lines(host))]
     if (host["software"] or {}).get("uefi") is False:  # an older server does not say
         pairs.append(("UEFI for VMs", "no: install OVMF"))
     pairs += [("network card", line) for line in nic_lines(host)]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from orchestrator.core.bridges import bridge_of
+from orchestrator.core.labels import kept_from
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.nodes import kept_off_near_nics, kept_off_nics, kept_off_nodes, numa_fits
 from orchestrator.core.placement.sharing import kept_off_gpu, kept_off_host, scheduled_otherwise
@@ -23,6 +24,7 @@ _HostRule = Callable[[Request, FleetHost], bool]
 
 _HOST_RULES: tuple[tuple[str, _HostRule], ...] = (
     ("host.other", lambda r, h: r.host is not None and r.host not in {h.view.host_id, h.view.name}),
+    ("host.kept", lambda r, h: kept_from(h.view.labels, r.tenant) is not None),
     ("host.labels", lambda r, h: lacks_labels(r, h.view)),
     ("host.no_uefi", lambda r, h: r.uefi and not h.view.uefi),
     ("host.anti_affinity", lambda r, h: any(vm in h.vms for vm in r.apart_from_vms)),
@@ -40,8 +42,9 @@ def lacks_labels(request: Request, host: HostView) -> bool:
 
 
 def lacks_what_it_needs(request: Request, host: HostView) -> bool:
-    """Whether the host can never take it, whatever room it has: labels, firmware or a bridge that it does not have."""
-    if lacks_labels(request, host) or (request.uefi and not host.uefi):
+    """Whether the host can never take it, whatever room it has: it is kept for another tenant, or has not the labels,
+    the firmware or a bridge."""
+    if kept_from(host.labels, request.tenant) or lacks_labels(request, host) or (request.uefi and not host.uefi):
         return True
     return next(_bridges_missing(request, host), None) is not None
 

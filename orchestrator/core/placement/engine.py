@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.core.geometry.cut import Choice, Taken, cut_words
+from orchestrator.core.labels import KEPT_FOR
 from orchestrator.core.placement.constraints import allows
 from orchestrator.core.placement.fleet import Fleet, FleetHost, Gpu
 from orchestrator.core.placement.layouts import Layouts
@@ -56,6 +57,8 @@ class PlacementEngine:
         """VMs by priority."""
         self.scheduled = 0
         """VMs that have their GPU divide its time in a way of their own."""
+        self.kept = 0
+        """Hosts that are kept for a tenant."""
         self.layouts = Layouts(self.fleet)
         self.opens_gpus = True
         """False while a plan must not put parts on empty GPUs."""
@@ -89,12 +92,14 @@ class PlacementEngine:
             self.layouts.forget()
 
     def _count_out(self, host: FleetHost) -> None:
+        self.kept -= KEPT_FOR in dict(host.view.labels)
         for vm_id in {item.vm_id for gpu in host.gpus for _, item in gpu.held}:
             held = self.vms.get(vm_id)
             if held is not None and held.host is host:
                 self.count(self.vms.pop(vm_id).request, -1)
 
     def _count_in(self, host: FleetHost) -> None:
+        self.kept += KEPT_FOR in dict(host.view.labels)
         gpus: dict[str, list[Gpu]] = {}
         first: dict[str, Occupied] = {}
         for gpu in host.gpus:
@@ -120,7 +125,7 @@ class PlacementEngine:
 
     def is_filtered(self, request: Request) -> bool:
         """Whether room alone does not tell where the request may go."""
-        return request.is_filtered or self.scheduled > 0
+        return request.is_filtered or self.scheduled > 0 or self.kept > 0
 
     def plan(self, request: Request) -> PlacementPlan | None:
         """The best place for a request, None when nothing fits. Changes nothing. Quotas are asked separately."""

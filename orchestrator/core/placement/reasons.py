@@ -10,7 +10,7 @@ from orchestrator.core.bridges import NO_BRIDGE, OPEN_VSWITCH, why_not
 from orchestrator.core.errors import Reason
 from orchestrator.core.geometry.board import other_models
 from orchestrator.core.geometry.cut import MIXES
-from orchestrator.core.labels import show_labels
+from orchestrator.core.labels import kept_from, show_labels
 from orchestrator.core.placement.constraints import closed_to, gpu_obstacles, host_obstacles
 from orchestrator.core.placement.engine import PlacementEngine, demand_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
@@ -43,6 +43,7 @@ _MESSAGES = {
     "host.cordoned": "the host is cordoned",
     "gpu.other": "another GPU was asked for",
     "host.other": "another host was asked for",
+    "host.kept": "the host is kept for another tenant",
     "host.labels": "the host is not labelled {labels}",
     "host.no_uefi": "the host has no UEFI firmware for VMs",
     "host.anti_affinity": "a VM to stay apart from is on the host",
@@ -103,7 +104,8 @@ def _of_host(engine: PlacementEngine, request: Request, host: FleetHost) -> Iter
         if code == "host.cordoned" and host.view.reason is not None:
             yield host.view.reason_code, host.view.reason, host.view.name
         else:
-            yield code, _message(code, request), host.view.name
+            keeper = kept_from(host.view.labels, request.tenant) if code == "host.kept" else None
+            yield code, _message(code, request, keeper), host.view.name
     elif not host.gpus and request.host is not None:
         yield "host.no_gpus", _message("host.no_gpus", request), host.view.name
     elif request.whole_gpus:

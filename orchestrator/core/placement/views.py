@@ -120,7 +120,7 @@ class HostView:
     vms: frozenset[str] = frozenset()
     """Every VM on it, for affinity."""
     labels: Labels = ()
-    """Those that some offering asks for; the others say nothing about placement."""
+    """Those that some offering asks for, and whom it is kept for; the others say nothing about placement."""
     bridges: tuple[Bridge, ...] = ()
     """Of the host's own, for networks that leave by one."""
     uefi: bool = True
@@ -262,7 +262,7 @@ class Refusal:
     ``host.no_hugepages`` · ``host.hugepages`` ·
     ``host.numa`` · ``host.no_nic`` · ``host.nics_taken`` · ``gpu.no_nic`` · ``gpu.nics_taken`` ·
     ``host.devices`` · ``host.cordoned`` ·
-    ``host.not_ready`` · ``host.unconfined`` · ``host.anti_affinity`` · ``host.labels`` ·
+    ``host.not_ready`` · ``host.unconfined`` · ``host.anti_affinity`` · ``host.labels`` · ``host.kept`` ·
     ``host.no_bridge`` · ``host.openvswitch`` · ``host.no_uefi`` ·
     ``host.other`` (another host was named) · ``host.none`` (there are no hosts).
     """

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from orchestrator.core.claim import Claim, DeviceClaim, HostCapacity
 from orchestrator.core.errors import Bug, NoCapacity
+from orchestrator.core.host import Host
+from orchestrator.core.labels import kept_from
 from orchestrator.operations.context import Context
 from orchestrator.operations.fencing import Suspended
 from orchestrator.operations.step import Step
@@ -16,9 +18,11 @@ def _claim(context: Context) -> str:
     """As it was planned: nobody else was given the place meanwhile (services/fleet_view.py)."""
     try:
         with context.begin() as tx:
-            if tx.vms.find_id(context.subject) is not None and tx.claims.find(context.subject) is None:
+            vm = tx.vms.find_id(context.subject)
+            if vm is not None and tx.claims.find(context.subject) is None:
                 if context.operation_id not in {one.operation for one in tx.operations.due([context.operation_id])}:
                     raise Suspended  # too early: who has to go has not gone
+                check_not_kept(tx.hosts.get(vm.host), vm.spec.tenant)
                 tx.claims.take(*_planned(context))
     except ClaimLost as error:
         raise NoCapacity(
@@ -28,6 +32,13 @@ def _claim(context: Context) -> str:
             details=str(error),
         ) from error
     return vm_record.claim_of(context)
+
+
+def check_not_kept(host: Host, tenant: str) -> None:
+    """:raises ClaimLost: for another tenant; whoever planned it before that has to plan again"""
+    keeper = kept_from(host.labels, tenant)
+    if keeper is not None:
+        raise ClaimLost(f"host {host.name} is kept for tenant {keeper} now")
 
 
 def _planned(context: Context) -> tuple[Claim, HostCapacity]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.access import EVERYWHERE, unknown_tenant
 from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.labels import KEPT_FOR
 from orchestrator.core.names import check_name, near
 from orchestrator.core.tenant import (
     DEFAULT_TENANT,
@@ -85,6 +86,7 @@ class TenantService:
                     f"tenant {name} has {len(volumes)} volumes",
                     hint=f"'vgpuctl volume list --tenant {name}'",
                 )
+            _check_keeps_nothing(tx, name)
             tx.operations.disown(name)
             _remove_networks(tx, name)
             tx.tenants.remove(name)
@@ -140,6 +142,17 @@ def known_tenant(tx: Transaction, name: str) -> Tenant:
         hint = near(name, [one.name for one in tx.tenants.list()], "vgpuctl tenant list")
         raise NotFound("tenant.unknown", unknown_tenant(name).message, hint=hint)
     return tenant
+
+
+def _check_keeps_nothing(tx: Transaction, tenant: str) -> None:
+    """A tenant that is called so later would get what was kept for this one."""
+    kept = [host.name for host in tx.hosts.list() if dict(host.labels).get(KEPT_FOR) == tenant]
+    if kept:
+        raise Conflict(
+            "tenant.in_use",
+            f"{len(kept)} hosts are kept for tenant {tenant}: {', '.join(kept[:5])}",
+            hint=f"'vgpuctl host set {kept[0]} --unlabel {KEPT_FOR}'",
+        )
 
 
 def _remove_networks(tx: Transaction, tenant: str) -> None:
