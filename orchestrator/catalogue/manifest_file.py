@@ -37,7 +37,7 @@ from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.priority import Priority
 from orchestrator.core.quota import check_resource, parse_amount
 from orchestrator.core.units import parse_duration
-from orchestrator.core.user_data import check_ssh_key, user_data_type
+from orchestrator.core.user_data import check_ssh_key, plain_user_data
 from orchestrator.core.vm import DEFAULT_DISK, DEFAULT_MEMORY, DEFAULT_VCPUS, MAX_VCPUS, disk_bytes, memory_mib
 from orchestrator.core.volume import MAX_ATTACHED
 from orchestrator.core.wanted_network import WantedNetwork
@@ -178,7 +178,7 @@ class VmForm(_ManifestPart):
     volumes: list[Name] = Field(default=[], max_length=MAX_ATTACHED)
     nic: NicKind | None = None
     ssh_keys: list[SshKey] = Field(default=[], max_length=64)
-    user_data: Annotated[str, _checked(user_data_type)] | None = None
+    user_data: Annotated[str, _checked(plain_user_data)] | None = None
     host: Name | None = None
     gpu: Annotated[str, _checked(parse_pci_address)] | None = None
     lease: Annotated[str, _checked(_lease_s)] | None = None

@@ -12,10 +12,13 @@ from typing import Final
 
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.file_errors import why_unreadable
+from orchestrator.core.user_data import unpacked_user_data
+from orchestrator.core.vm import MAX_USER_DATA_BYTES
 from orchestrator.regular_file import read_at_most
 
 MAX_KEY_BYTES: Final = 64 * 1024
 STDIN: Final = "-"
+_USER_DATA: Final = "user_data"
 _BOM: Final = "\ufeff"
 
 
@@ -24,6 +27,19 @@ def read_text(path: Path, *, what: str, max_bytes: int) -> str:
 
     :raises InvalidInput: ``<what>.unreadable``, ``<what>.too_large``, ``<what>.not_text``
     """
+    return _decoded(_content(path, what=what, max_bytes=max_bytes), path, what)
+
+
+def read_user_data(path: Path) -> str:
+    """The same of a file for cloud-init, which may be packed by gzip.
+
+    :raises InvalidInput: ``user_data.…``
+    """
+    content = _content(path, what=_USER_DATA, max_bytes=MAX_USER_DATA_BYTES)
+    return _decoded(unpacked_user_data(content), path, _USER_DATA)
+
+
+def _content(path: Path, *, what: str, max_bytes: int) -> bytes:
     try:
         content = _typed(max_bytes) if str(path) == STDIN else read_at_most(path, max_bytes)
     except (OSError, ValueError) as error:
@@ -31,6 +47,10 @@ def read_text(path: Path, *, what: str, max_bytes: int) -> str:
         raise InvalidInput(f"{what}.unreadable", why, hint=_hint(what)) from error
     if content is None:
         raise InvalidInput(f"{what}.too_large", f"{_name(path)} is over {max_bytes} bytes", hint=_hint(what))
+    return content
+
+
+def _decoded(content: bytes, path: Path, what: str) -> str:
     try:
         text = content.decode()
     except UnicodeDecodeError as error:

@@ -7,12 +7,11 @@ import base64
 import binascii
 import re
 import struct
-from typing import Literal
+import zlib
+from typing import Final
 
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.vm import MAX_USER_DATA_BYTES
-
-UserDataType = Literal["text/cloud-config", "text/x-shellscript", "text/jinja2", "multipart/mixed"]
 
 KEY_TYPES = frozenset(
     {
@@ -28,6 +27,10 @@ KEY_TYPES = frozenset(
 _JINJA = re.compile(r"##\s*template:\s*jinja", re.ASCII | re.IGNORECASE)
 _MIME = re.compile(r"(?:MIME-Version:[^\n]*\n)?Content-Type: multipart/", re.ASCII | re.IGNORECASE)
 """As ``cloud-init devel make-mime`` and ``write-mime-multipart`` write it, the kind first or second."""
+_GZIP: Final = b"\x1f\x8b\x08"
+_GZIP_IN_BASE64: Final = "H4sI"
+_GZIP_WINDOW: Final = 31
+"""zlib's largest window, with the format of gzip around it."""
 _MAX_KEY = 16384
 _COMMENT = re.compile(r"[\x20-\x7e]{0,200}", re.ASCII)
 
@@ -59,37 +62,70 @@ def _bad_key(line: str) -> InvalidInput:
     )
 
 
-def user_data_type(text: str) -> UserDataType:
-    """What the user data is, by its first line.
+def plain_user_data(text: str) -> str:
+    """What cloud-init gets: the text itself, or what it holds as gzip in base64.
 
     :raises InvalidInput: ``user_data.too_large``, ``user_data.unsupported``
     """
     if len(text.encode(errors="surrogatepass")) > MAX_USER_DATA_BYTES:
-        raise InvalidInput(
-            "user_data.too_large",
-            f"user data has more than {MAX_USER_DATA_BYTES // 1024}KiB",
-            hint="let it fetch the rest when the VM starts",
-        )
-    if not _is_text(text):
+        raise _too_large()
+    plain = _decoded(text) if text.startswith(_GZIP_IN_BASE64) else text
+    if not _is_text(plain):
         raise InvalidInput(
             "user_data.unsupported",
             "user data holds characters that are not text",
             hint="give UTF-8 text without control characters",
         )
-    first = text.split("\n", 1)[0].rstrip("\r ")
-    if first == "#cloud-config":
-        return "text/cloud-config"
-    if first.startswith("#!"):
-        return "text/x-shellscript"
-    if _JINJA.fullmatch(first):
-        return "text/jinja2"
-    if _MIME.match(text):
-        return "multipart/mixed"
+    first = plain.split("\n", 1)[0].rstrip("\r ")
+    if first == "#cloud-config" or first.startswith("#!") or _JINJA.fullmatch(first) or _MIME.match(plain):
+        return plain
     raise InvalidInput(
         "user_data.unsupported",
         "user data starts neither with #cloud-config nor with #!",
         hint="its first line says what it is: these, '## template: jinja' or the head of MIME parts; includes and "
         "archives are not passed on",
+    )
+
+
+def unpacked_user_data(content: bytes) -> bytes:
+    """The content, without gzip around it.
+
+    :raises InvalidInput: ``user_data.too_large``, ``user_data.unsupported``
+    """
+    if not content.startswith(_GZIP):
+        return content
+    stream = zlib.decompressobj(_GZIP_WINDOW)
+    try:
+        plain = stream.decompress(content, MAX_USER_DATA_BYTES + 1)
+    except zlib.error as error:
+        raise _damaged() from error
+    if len(plain) > MAX_USER_DATA_BYTES:
+        raise _too_large()
+    if not stream.eof or stream.unused_data:
+        raise _damaged()
+    return plain
+
+
+def _decoded(text: str) -> str:
+    try:
+        return unpacked_user_data(base64.b64decode("".join(text.split()), validate=True)).decode()
+    except ValueError as error:
+        raise _damaged() from error
+
+
+def _too_large() -> InvalidInput:
+    return InvalidInput(
+        "user_data.too_large",
+        f"user data has more than {MAX_USER_DATA_BYTES // 1024}KiB",
+        hint="let it fetch the rest when the VM starts",
+    )
+
+
+def _damaged() -> InvalidInput:
+    return InvalidInput(
+        "user_data.unsupported",
+        "user data is packed by gzip, and cut, damaged or not text",
+        hint="'gzip -t' says whether the file is whole",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -26,9 +26,25 @@ class TakenFile(Generic[T_co]):
     keep: Callable[[], object]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Seed:
+    """What a guest is told at its first boot."""
+
+    vm: str
+    hostname: str
+    ssh_keys: tuple[str, ...] = ()
+    """OpenSSH public key lines."""
+    user_data: str | None = field(default=None, repr=False)
+    """The text itself."""
+    cards: tuple[str, ...]
+    """Hardware addresses of its network cards, in order."""
+    function: str | None = None
+    """That of the virtual function of a card that it has, which may have another: not every card takes one."""
+
+
 class SeedBuilder(Protocol):
-    def build(self, *, vm_id: str, hostname: str, ssh_keys: tuple[str, ...], user_data: str | None) -> bytes:
-        """The NoCloud seed as an ISO 9660 image."""
+    def build(self, wanted: Seed) -> bytes:
+        """As an ISO 9660 image of cloud-init's NoCloud data source."""
 
 
 class ImageFiles(Protocol):

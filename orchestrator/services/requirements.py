@@ -11,7 +11,7 @@ from orchestrator.core.names import check_name
 from orchestrator.core.network import MAX_CARDS
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.units import MIB, show_size
-from orchestrator.core.user_data import check_ssh_key, user_data_type
+from orchestrator.core.user_data import check_ssh_key, plain_user_data
 from orchestrator.core.vm import (
     MAX_DISK_BYTES,
     MAX_MEMORY_MIB,
@@ -25,7 +25,7 @@ from orchestrator.services.vm_volumes import check_names
 
 
 def checked(request: CreateVm) -> CreateVm:
-    """The request with canonical keys.
+    """The request with canonical keys and plain user data.
 
     :raises InvalidInput: for the first thing that is wrong
     """
@@ -49,9 +49,9 @@ def checked(request: CreateVm) -> CreateVm:
             "no VM is stopped for one that is not started",
             hint="leave out --no-start, or --preempt",
         )
-    if request.user_data is not None:
-        user_data_type(request.user_data)
-    return replace(request, gpu=gpu, ssh_keys=tuple(dict.fromkeys(check_ssh_key(line) for line in request.ssh_keys)))
+    user_data = None if request.user_data is None else plain_user_data(request.user_data)
+    ssh_keys = tuple(dict.fromkeys(check_ssh_key(line) for line in request.ssh_keys))
+    return replace(request, gpu=gpu, user_data=user_data, ssh_keys=ssh_keys)
 
 
 def check_networks(networks: tuple[str, ...]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from orchestrator.core.host_actions import ImageFormat
 from orchestrator.core.image import Image, NewImage
-from orchestrator.ports.files import TakenFile
+from orchestrator.ports.files import Seed, TakenFile
 from orchestrator.ports.store.transaction import Transaction
 
 
@@ -44,9 +44,13 @@ class CountedIds:
         return str(uuid.uuid5(uuid.NAMESPACE_OID, str(self.count)))
 
 
+@dataclass
 class FakeSeeds:
-    def build(self, *, vm_id: str, hostname: str, ssh_keys: tuple[str, ...], user_data: str | None) -> bytes:
-        return f"{vm_id} {hostname} {ssh_keys} {user_data}".encode()
+    built: list[Seed] = field(default_factory=list)
+
+    def build(self, wanted: Seed) -> bytes:
+        self.built.append(wanted)
+        return f"{wanted} {wanted.user_data}".encode()
 
 
 @dataclass

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -78,8 +79,11 @@ def test_a_file_that_is_no_text_is_no_user_data(site: Site, tmp_path: Path, enco
     _one_line(done.stderr, "user_data.not_text")
 
 
-@pytest.mark.parametrize("content", [b"\xef\xbb\xbf#cloud-config\n", b"#cloud-config\r\nx: 1\r\n", b"#!/bin/sh\r\n"])
-def test_marks_and_line_ends_of_another_system_are_read(site: Site, tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [b"\xef\xbb\xbf#cloud-config\n", b"#cloud-config\r\nx: 1\r\n", b"#!/bin/sh\r\n", gzip.compress(b"#!/bin/sh\n")],
+)
+def test_marks_and_line_ends_of_another_system_and_gzip_are_read(site: Site, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "data").write_bytes(content)
     with site.untouched():
         done = command(site.state, *CREATE, "--disk", "1GiB", "--user-data", str(tmp_path / "data"), "--dry-run")

@@ -17,6 +17,7 @@ from lab.machine.accelerator import accelerator, processor
 from lab.places import places
 from tests.lab.conftest import lab
 
+MAC: Final = "52:54:00:12:34:56"
 _BOOTED_WITHIN_S: Final = 1500.0
 
 
@@ -34,7 +35,7 @@ def debian_machine(directory: Path, seed: bytes) -> Iterator[int]:
         *built.emulator(), *processor(accelerator(built), 1), "-nodefaults", "-display", "none", "-m", "1024M",
         "-drive", f"file={disk},if=virtio,format=qcow2", "-drive", f"file={drive},media=cdrom,format=raw",
         "-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22",
-        "-device", "virtio-net-pci,netdev=net,romfile=", "-device", "virtio-rng-pci",
+        "-device", f"virtio-net-pci,netdev=net,mac={MAC},romfile=", "-device", "virtio-rng-pci",
         "-serial", f"file:{directory / 'console.log'}",
     ]  # fmt: skip
     with subprocess.Popen([str(word) for word in words]) as machine:

@@ -21,9 +21,10 @@ from orchestrator.adapters.state.clock import SystemClock
 from orchestrator.adapters.state.guest_keys import GuestKeys
 from orchestrator.core.guest import Guest, GuestFacts, GuestRun, WantedRoles
 from orchestrator.core.host_drivers import DriverFile
+from orchestrator.ports.files import Seed
 from tests.fakes.loopback_guest import LoopbackStream
 from tests.lab.conftest import lab
-from tests.lab.debian_machine import debian_machine
+from tests.lab.debian_machine import MAC, debian_machine
 from tests.unit.adapters.ansible.hosts import host
 
 pytestmark = pytest.mark.lab
@@ -87,10 +88,11 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     directory = tmp_path_factory.mktemp("guest")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", directory / "key"], check=True)
-    seed = NoCloudSeeds(KEYS.authority).build(
-        vm_id=VM, hostname="train", ssh_keys=((directory / "key.pub").read_text().strip(),),
+    wanted = Seed(
+        vm=VM, hostname="train", ssh_keys=((directory / "key.pub").read_text().strip(),), cards=(MAC,),
         user_data=(ROOT / "tests/lab/guest_packages.sh").read_text(),
     )  # fmt: skip
+    seed = NoCloudSeeds(KEYS.authority).build(wanted)
     lab("driver-bundle", "--guest", "--version", VERSION, "--directory", str(directory))
     with debian_machine(directory, seed) as port:
         one = Site(directory, port)

@@ -21,7 +21,7 @@ def _prepare(plane: ControlPlane) -> None:
     plane.services.hosts.change(L40S_HOST, HostChange(rdma_nics=(CARD.address,)))
 
 
-def _with_vm(plane: ControlPlane) -> None:
+def create_with_function(plane: ControlPlane) -> None:
     _prepare(plane)
     _create(plane)
     plane.engine.drain()
@@ -34,4 +34,4 @@ def _create(plane: ControlPlane) -> str | None:
     return plane.services.vms.create(replace(create_vm(profile=PROFILE), nic="rdma")).operation
 
 
-CASES = cases_of("network function", _prepare, _with_vm, _create)
+CASES = cases_of("network function", _prepare, create_with_function, _create)

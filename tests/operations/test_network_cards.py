@@ -14,6 +14,8 @@ from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.host_actions import EnsureNetwork
 from orchestrator.services.messages import CreateVm
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
+from tests.fakes.fake_world import FakeSeeds
+from tests.operations.network_functions import create_with_function
 from tests.operations.test_vm_life import finished
 
 
@@ -47,6 +49,8 @@ def test_a_vm_has_a_card_on_each_network_in_their_order(plane: ControlPlane) -> 
         {"mac": macs[1], "network": "common", "network_tenant": None},
     ]
     assert len(set(macs)) == 2
+    assert isinstance(plane.world.seeds, FakeSeeds)
+    assert [list(seed.cards) for seed in plane.world.seeds.built] == [macs], "by which its guest tells them apart"
     assert {"default.inner", "common"} <= machine.networks
     assert vms.create(on("inner", "common")).existing, "the same command again"
     with pytest.raises(Conflict):
@@ -76,3 +80,11 @@ def test_a_network_twice_one_of_nobodys_and_too_many_are_refused(plane: ControlP
 def test_a_card_on_the_default_network_that_is_not_made_yet_makes_it(plane: ControlPlane) -> None:
     assert finished(plane, plane.services.vms.create(on("inner", "default")).operation).state == "done"
     assert plane.services.vms.get("default", "train").spec.more_networks == ("default.default",)
+
+
+def test_the_function_of_a_card_is_told_by_the_address_that_is_set_on_it(plane: ControlPlane) -> None:
+    create_with_function(plane)
+    vm, seeds = plane.services.vms.get("default", "train"), plane.world.seeds
+    assert isinstance(seeds, FakeSeeds)
+    assert vm.nic is not None
+    assert [seed.function for seed in seeds.built] == [vm.nic.mac]

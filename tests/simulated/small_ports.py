@@ -12,7 +12,7 @@ from orchestrator.adapters.store.database import SqlStore, SqlTransaction
 from orchestrator.core.driver_bundle import DriverBundle, NewBundle
 from orchestrator.core.errors import Bug
 from orchestrator.core.operation import Watched
-from orchestrator.ports.files import TakenFile
+from orchestrator.ports.files import Seed, TakenFile
 from orchestrator.ports.store.transaction import Transaction
 from tests.simulated.schedule import Schedule
 
@@ -49,8 +49,8 @@ class SeededIds:
 class InMemorySeeds:
     """Implements ports.files.SeedBuilder."""
 
-    def build(self, *, vm_id: str, hostname: str, ssh_keys: tuple[str, ...], user_data: str | None) -> bytes:
-        return f"{vm_id} {hostname} {len(ssh_keys)} {user_data is not None}".encode()
+    def build(self, wanted: Seed) -> bytes:
+        return str(wanted).encode()
 
 
 class InMemoryKeys:

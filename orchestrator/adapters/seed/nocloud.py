@@ -13,7 +13,11 @@ from typing import Final
 import pycdlib
 import yaml
 
+from orchestrator.ports.files import Seed
+
 _LABEL = "cidata"
+_METRIC: Final = 100
+"""Of the first card's routes; each further card's are that much worse."""
 _ISO_NAMES = {
     "meta-data": "/META.;1",
     "user-data": "/USER.;1",
@@ -44,20 +48,37 @@ class NoCloudSeeds:
     def __init__(self, authority: Callable[[str], str]) -> None:
         self._authority = authority
 
-    def build(self, *, vm_id: str, hostname: str, ssh_keys: tuple[str, ...], user_data: str | None) -> bytes:
+    def build(self, wanted: Seed) -> bytes:
         """Four files; the user's own user data is passed on as it is. The keys are of the meta-data, where no user
         data takes their place: cloud-init gives its default user both."""
-        keys = {"public-keys": list(ssh_keys)} if ssh_keys else {}
+        keys = {"public-keys": list(wanted.ssh_keys)} if wanted.ssh_keys else {}
         files = {
-            "meta-data": _dump({"instance-id": vm_id, "local-hostname": hostname, **keys}),
-            "user-data": "#cloud-config\n{}\n" if user_data is None else user_data,
-            "vendor-data": _LET_IN.format(line=self._authority(vm_id)),
-            "network-config": _dump(_NETWORK),
+            "meta-data": _dump({"instance-id": wanted.vm, "local-hostname": wanted.hostname, **keys}),
+            "user-data": "#cloud-config\n{}\n" if wanted.user_data is None else wanted.user_data,
+            "vendor-data": _LET_IN.format(line=self._authority(wanted.vm)),
+            "network-config": _dump(_network(wanted.cards, wanted.function)),
         }
         return _iso(files)
 
 
-_NETWORK = {"version": 2, "ethernets": {"all": {"match": {"name": "e*"}, "dhcp4": True}}}
+def _network(cards: tuple[str, ...], function: str | None) -> dict[str, object]:
+    """DHCP on each card. The default route goes by the first card that has one.
+
+    Cards are matched by their addresses: only netplan and networkd know patterns of names. Without ``set-name``,
+    cloud-init looks up how the guest calls the card, renames nothing, and boots on where a card is missing. The keys
+    are the names that cloud-init before 20.1 takes instead."""
+    ethernets = {f"eth{number}": _dhcp(mac, number) for number, mac in enumerate(cards)}
+    if function is not None:
+        ethernets["rdma0"] = {**_dhcp(function, len(cards)), "optional": True}
+    return {"version": 2, "ethernets": ethernets}
+
+
+def _dhcp(mac: str, number: int) -> dict[str, object]:
+    return {
+        "match": {"macaddress": mac},
+        "dhcp4": True,
+        "dhcp4-overrides": {"route-metric": _METRIC * (number + 1)},
+    }
 
 
 def _dump(value: object) -> str:

@@ -12,7 +12,7 @@ from orchestrator.cli import guest_access
 from orchestrator.cli.commands import guest, vm_power, vm_provision, vm_views
 from orchestrator.cli.commands.vm_views import details
 from orchestrator.cli.complete import hosts, images, profiles
-from orchestrator.cli.files import read_ssh_keys, read_text
+from orchestrator.cli.files import read_ssh_keys, read_user_data
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import show, shown
 from orchestrator.cli.parameters import (
@@ -41,7 +41,6 @@ from orchestrator.core.vm import (
     DEFAULT_DISK,
     DEFAULT_MEMORY,
     DEFAULT_VCPUS,
-    MAX_USER_DATA_BYTES,
     MAX_VCPUS,
     disk_bytes,
     memory_mib,
@@ -126,7 +125,7 @@ def create(
     }
     wanted |= _end(lease, until) | roles.asked()
     if user_data is not None:
-        wanted["user_data"] = read_text(user_data, what="user_data", max_bytes=MAX_USER_DATA_BYTES)
+        wanted["user_data"] = read_user_data(user_data)
     if on_host is not None:
         wanted["host"] = check_name(on_host, what="host")
     if gpu is not None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 from typing import Final
 
+from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import Fatal
 from orchestrator.core.host_actions import CreateVolume, DeleteSeed, DeleteVolume, WriteSeed
 from orchestrator.core.image import Image
@@ -15,6 +16,7 @@ from orchestrator.core.volume import attached_names
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.volume import detach_all, give_volumes, take_volumes_back, volume_text
+from orchestrator.ports.files import Seed
 
 _DISK: Final = "disk"
 _SEED: Final = "seed"
@@ -93,7 +95,15 @@ def _write_seed(context: Context) -> None:
     if vm.spec.user_data is not None:
         with context.world.store.read() as tx:
             user_data = tx.secrets.get(vm.spec.user_data)
-    iso = context.world.seeds.build(vm_id=vm.id, hostname=vm.spec.name, ssh_keys=vm.spec.ssh_keys, user_data=user_data)
+    seed = Seed(
+        vm=vm.id,
+        hostname=vm.spec.name,
+        ssh_keys=vm.spec.ssh_keys,
+        user_data=user_data,
+        cards=tuple(mac_address(vm.id, number) for number in range(len(vm.spec.networks))),
+        function=None if vm.nic is None else vm.nic.mac,
+    )
+    iso = context.world.seeds.build(seed)
     context.make(_SEED, WriteSeed(vm=vm.id, seed=vm.seed, iso_base64=base64.b64encode(iso).decode()))
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from pathlib import Path
@@ -168,8 +169,11 @@ def test_each_mistake_has_its_exit_code_and_one_line(cli: Cli, code: int, words:
 def test_files_that_cannot_be_user_data_are_refused(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "big").write_bytes(b"a" * (64 * 1024 + 1))
+    (tmp_path / "bomb").write_bytes(gzip.compress(b"#!" + bytes(2**24)))
+    (tmp_path / "cut").write_bytes(gzip.compress(b"#!/bin/sh\n")[:-4])
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "missing", tmp_path, tmp_path / "binary", tmp_path / "big", tmp_path / "fifo",
+                 tmp_path / "bomb", tmp_path / "cut",
                  Path("/dev/zero"), Path("/dev/null")):  # fmt: skip
         assert "user_data." in _refused(cli, 2, *_create("ok", "t4-small", f"--user-data={path}"))
 

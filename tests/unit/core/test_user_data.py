@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import struct
 from contextlib import suppress
 
@@ -10,12 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.user_data import check_ssh_key, user_data_type
+from orchestrator.core.user_data import check_ssh_key, plain_user_data
 from orchestrator.core.vm import MAX_USER_DATA_BYTES
 
 
 def blob(kind: str = "ssh-ed25519", content: bytes = b"\0\0\0\x20" + b"k" * 32) -> str:
     return base64.b64encode(struct.pack(">I", len(kind)) + kind.encode() + content).decode()
+
+
+def packed(text: str) -> str:
+    return base64.b64encode(gzip.compress(text.encode())).decode()
 
 
 @pytest.mark.parametrize("kind", ["ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "sk-ssh-ed25519@openssh.com"])
@@ -50,18 +55,20 @@ def test_no_text_breaks_the_check_of_keys(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text,kind",
+    "text",
     [
-        ("#cloud-config\nx: 1\n", "text/cloud-config"),
-        ("#cloud-config\r\nx: 1\r\n", "text/cloud-config"),
-        ("#!/bin/bash\n", "text/x-shellscript"),
-        ("## template: jinja\n#cloud-config\n", "text/jinja2"),
-        ("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=x\n", "multipart/mixed"),
-        ("Content-Type: multipart/mixed; boundary=x\nMIME-Version: 1.0\n", "multipart/mixed"),
+        "#cloud-config\nx: 1\n",
+        "#cloud-config\r\nx: 1\r\n",
+        "#!/bin/bash\n",
+        "## template: jinja\n#cloud-config\n",
+        "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=x\n",
+        "Content-Type: multipart/mixed; boundary=x\nMIME-Version: 1.0\n",
     ],
 )
-def test_the_first_line_says_what_user_data_is(text: str, kind: str) -> None:
-    assert user_data_type(text) == kind
+def test_user_data_that_says_what_it_is_is_taken_as_it_is_and_out_of_gzip(text: str) -> None:
+    assert plain_user_data(text) == text
+    assert plain_user_data(packed(text)) == text
+    assert plain_user_data(base64.encodebytes(gzip.compress(text.encode())).decode()) == text
 
 
 @pytest.mark.parametrize(
@@ -69,18 +76,30 @@ def test_the_first_line_says_what_user_data_is(text: str, kind: str) -> None:
     [
         "", "password: x", "#include http://host/x", "## template: other\n#cloud-config",
         "Content-Type: text/plain",
-        " #cloud-config", "#cloud-config\n\x00", "#cloud-config\n\ud800", "#cloud-config\n\x1b[2J", "#cloud-boothook\n",
+        " #cloud-config", packed("password: x"), packed("#cloud-config\n\x00"), "H4sI", "H4sIAAAA",
+        packed("#cloud-config\n")[:-8], packed("#cloud-config\n") + "AAAA", "H4sI#cloud-config",
+        base64.b64encode(gzip.compress(b"#!\xff")).decode(), packed(packed("#!/bin/sh\n")),
+        "#cloud-config\n\x00", "#cloud-config\n\ud800", "#cloud-config\n\x1b[2J", "#cloud-boothook\n",
     ],
 )  # fmt: skip
 def test_other_user_data_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        user_data_type(text)
+        plain_user_data(text)
     assert caught.value.code == "user_data.unsupported"
 
 
 def test_user_data_has_a_limit() -> None:
     fits = "#!" + "x" * (MAX_USER_DATA_BYTES - 2)
-    assert user_data_type(fits) == "text/x-shellscript"
+    assert plain_user_data(fits) == fits
     with pytest.raises(InvalidInput) as caught:
-        user_data_type(fits + "x")
+        plain_user_data(fits + "x")
+    assert caught.value.code == "user_data.too_large"
+
+
+@pytest.mark.parametrize("size", [MAX_USER_DATA_BYTES, 32 * 2**20])
+def test_what_is_packed_has_the_same_limit(size: int) -> None:
+    text = packed("#!" + "x" * (size - 1))
+    assert len(text) < MAX_USER_DATA_BYTES
+    with pytest.raises(InvalidInput) as caught:
+        plain_user_data(text)
     assert caught.value.code == "user_data.too_large"

@@ -8,8 +8,10 @@ import pytest
 import yaml
 
 from orchestrator.adapters.seed.nocloud import NoCloudSeeds
+from orchestrator.ports.files import Seed
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEXAMPLE me: - {x} #y"
+MAC = "52:54:00:aa:bb:01"
 SEEDS = NoCloudSeeds(lambda vm: f"cert-authority ssh-ed25519 AAAA {vm}")
 
 
@@ -29,7 +31,7 @@ def files_of(iso_bytes: bytes) -> dict[str, str]:
 
 
 def built(user_data: str | None = None, keys: tuple[str, ...] = (KEY,)) -> dict[str, str]:
-    return files_of(SEEDS.build(vm_id="id-1", hostname="train", ssh_keys=keys, user_data=user_data))
+    return files_of(SEEDS.build(Seed(vm="id-1", hostname="train", ssh_keys=keys, user_data=user_data, cards=(MAC,))))
 
 
 def test_a_guest_learns_its_name_its_keys_and_to_use_dhcp() -> None:
@@ -39,7 +41,8 @@ def test_a_guest_learns_its_name_its_keys_and_to_use_dhcp() -> None:
     }  # fmt: skip
     assert files["user-data"].startswith("#cloud-config\n")
     assert yaml.safe_load(files["user-data"]) == {}
-    assert yaml.safe_load(files["network-config"])["ethernets"]["all"]["dhcp4"] is True
+    (card,) = yaml.safe_load(files["network-config"])["ethernets"].values()
+    assert (card["match"], card["dhcp4"]) == ({"macaddress": MAC}, True)
 
 
 @pytest.mark.parametrize(
@@ -58,5 +61,5 @@ def test_the_users_own_data_is_unchanged_and_takes_no_keys_place(text: str) -> N
 
 
 def test_a_name_that_looks_like_a_number_stays_text() -> None:
-    files = files_of(SEEDS.build(vm_id="1e3", hostname="2026-11-20", ssh_keys=(), user_data=None))
+    files = files_of(SEEDS.build(Seed(vm="1e3", hostname="2026-11-20", cards=(MAC,))))
     assert yaml.safe_load(files["meta-data"]) == {"instance-id": "1e3", "local-hostname": "2026-11-20"}
