@@ -31,6 +31,8 @@ _GZIP: Final = b"\x1f\x8b\x08"
 _GZIP_IN_BASE64: Final = "H4sI"
 _GZIP_WINDOW: Final = 31
 """zlib's largest window, with the format of gzip around it."""
+_OF_WINDOWS = re.compile(r"#ps1(_sysnative|_x86)?|rem cmd", re.ASCII)
+"""Scripts as cloudbase-init knows them, alone on their line."""
 _MAX_KEY = 16384
 _COMMENT = re.compile(r"[\x20-\x7e]{0,200}", re.ASCII)
 
@@ -77,7 +79,9 @@ def plain_user_data(text: str) -> str:
             hint="give UTF-8 text without control characters",
         )
     first = plain.split("\n", 1)[0].rstrip("\r ")
-    if first == "#cloud-config" or first.startswith("#!") or _JINJA.fullmatch(first) or _MIME.match(plain):
+    if first == "#cloud-config" or first.startswith("#!") or _OF_WINDOWS.fullmatch(first):
+        return plain
+    if _JINJA.fullmatch(first) or _MIME.match(plain):
         return plain
     raise InvalidInput(
         "user_data.unsupported",

@@ -64,9 +64,9 @@ class NoCloudSeeds:
 def _network(cards: tuple[str, ...], function: str | None) -> dict[str, object]:
     """DHCP on each card. The default route goes by the first card that has one.
 
-    Cards are matched by their addresses: only netplan and networkd know patterns of names. Without ``set-name``,
-    cloud-init looks up how the guest calls the card, renames nothing, and boots on where a card is missing. The keys
-    are the names that cloud-init before 20.1 takes instead."""
+    Cards are matched by their addresses: netplan alone knows patterns of names. Without ``set-name``, cloud-init looks
+    up how the guest calls the card, renames nothing, and boots on where a card is missing. The keys are the names that
+    cloud-init before 20.1 takes instead."""
     ethernets = {f"eth{number}": _dhcp(mac, number) for number, mac in enumerate(cards)}
     if function is not None:
         ethernets["rdma0"] = {**_dhcp(function, len(cards)), "optional": True}

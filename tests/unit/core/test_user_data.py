@@ -61,6 +61,9 @@ def test_no_text_breaks_the_check_of_keys(text: str) -> None:
         "#cloud-config\r\nx: 1\r\n",
         "#!/bin/bash\n",
         "## template: jinja\n#cloud-config\n",
+        "#ps1_sysnative\r\nWrite-Output ready\r\n",
+        "#ps1\nWrite-Output ready\n",
+        "rem cmd\r\necho ready\r\n",
         "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=x\n",
         "Content-Type: multipart/mixed; boundary=x\nMIME-Version: 1.0\n",
     ],
@@ -75,7 +78,7 @@ def test_user_data_that_says_what_it_is_is_taken_as_it_is_and_out_of_gzip(text: 
     "text",
     [
         "", "password: x", "#include http://host/x", "## template: other\n#cloud-config",
-        "Content-Type: text/plain",
+        "Content-Type: text/plain", "#ps2\n", "remcmd\n",
         " #cloud-config", packed("password: x"), packed("#cloud-config\n\x00"), "H4sI", "H4sIAAAA",
         packed("#cloud-config\n")[:-8], packed("#cloud-config\n") + "AAAA", "H4sI#cloud-config",
         base64.b64encode(gzip.compress(b"#!\xff")).decode(), packed(packed("#!/bin/sh\n")),

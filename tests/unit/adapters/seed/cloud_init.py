@@ -42,27 +42,22 @@ CARDS = ("enp1s0", "enp2s0", "enp9s0f0v1")
 """What the guest calls them, by their order in the seed."""
 
 
-class Guest(stages.Init):
-    """With a configuration and directories of its own in place of this machine's."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__()
-        self.paths_of_guest = {"cloud_dir": str(root / "cloud"), "run_dir": str(root / "run")}
-
-    def _read_cfg(self, extra_fns: Any) -> Any:
-        system = {"distro": "debian", "default_user": {"name": "debian"}, "paths": self.paths_of_guest}
-        paths = helpers.Paths(self.paths_of_guest, self.datasource)
-        base = copy.deepcopy({**CONFIG, "system_info": system})
-        return helpers.ConfigMerger(paths, self.datasource, additional_fns=extra_fns, base_cfg=base).cfg
-
-
-def boot(root: Path, files: dict[str, str]) -> Guest:
-    """Its first boot up to where modules run."""
+def boot(root: Path, files: dict[str, str]) -> Any:
+    """Its first boot up to where modules run, with a configuration and directories of its own in place of this
+    machine's."""
     seed = root / "cloud/seed/nocloud"
     seed.mkdir(parents=True)
     for name, text in files.items():
         (seed / name).write_bytes(text.encode())
-    guest = Guest(root)
+    paths = {"cloud_dir": str(root / "cloud"), "run_dir": str(root / "run")}
+    system = {"distro": "debian", "default_user": {"name": "debian"}, "paths": paths}
+    guest = stages.Init()
+
+    def configuration(_more: object) -> Any:
+        base = copy.deepcopy({**CONFIG, "system_info": system})
+        return helpers.ConfigMerger(helpers.Paths(paths, guest.datasource), guest.datasource, base_cfg=base).cfg
+
+    guest._read_cfg = configuration
     guest.initialize()
     guest.fetch(existing="trust")
     guest.instancify()
@@ -71,7 +66,7 @@ def boot(root: Path, files: dict[str, str]) -> Guest:
     return guest
 
 
-def keys(guest: Guest, config: dict[str, Any]) -> dict[str, list[str]]:
+def keys(guest: Any, config: dict[str, Any]) -> dict[str, list[str]]:
     """User → keys, as the module ``ssh`` writes them."""
     written: dict[str, list[str]] = {}
     setup, ssh_util.setup_user_keys = (
@@ -85,7 +80,7 @@ def keys(guest: Guest, config: dict[str, Any]) -> dict[str, list[str]]:
     return written
 
 
-def scripts(guest: Guest, kind: str) -> list[str]:
+def scripts(guest: Any, kind: str) -> list[str]:
     directory = Path(guest.paths.get_ipath_cur(kind))
     return [path.read_text() for path in sorted(directory.glob("*")) if path.is_file()]
 

@@ -79,10 +79,11 @@ def guests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         )
         for name, text in USER_DATA.items()
     }  # fmt: skip
-    words = ["bwrap", "--ro-bind", "/", "/", "--bind", directory, directory, "--dev", "/dev", "--unshare-net", "--"]
+    writable = ["--bind", str(directory), str(directory)]
+    words = ["bwrap", "--ro-bind", "/", "/", *writable, "--dev", "/dev", "--unshare-net", "--"]
     files = {name: files_of(seeds.build(seed)) for name, seed in asked.items()}
     done = subprocess.run(
-        [*words, "/usr/bin/python3", "-I", PROGRAM],
+        [*words, "/usr/bin/python3", "-I", str(PROGRAM)],
         input=json.dumps({"directory": str(directory), "seeds": files}), capture_output=True, text=True, check=False,
     )  # fmt: skip
     missing = "No module named 'cloudinit'" in done.stderr

@@ -26,6 +26,8 @@ def files_of(iso_bytes: bytes) -> dict[str, str]:
         assert by_joliet.getvalue() == by_rock_ridge.getvalue()
         found[name] = by_joliet.getvalue().decode()
     assert iso.pvd.volume_identifier.strip() == b"cidata"
+    assert iso.joliet_vd is not None
+    assert iso.joliet_vd.volume_identifier.decode("utf-16_be").strip() == "cidata", "which Windows goes by"
     iso.close()
     return found
 
@@ -48,6 +50,7 @@ def test_a_guest_learns_its_name_its_keys_and_to_use_dhcp() -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "#ps1_sysnative\r\nWrite-Output ready\r\n",
         "#cloud-config\npackages: [vim]\nssh_authorized_keys: [theirs]\n",
         "#!/bin/sh\necho ü\n",
         "## template: jinja\n#cloud-config\nhostname: {{ v1.local_hostname }}\n",
@@ -63,3 +66,15 @@ def test_the_users_own_data_is_unchanged_and_takes_no_keys_place(text: str) -> N
 def test_a_name_that_looks_like_a_number_stays_text() -> None:
     files = files_of(SEEDS.build(Seed(vm="1e3", hostname="2026-11-20", cards=(MAC,))))
     assert yaml.safe_load(files["meta-data"]) == {"instance-id": "1e3", "local-hostname": "2026-11-20"}
+
+
+def test_what_cloudbase_init_reads_is_shaped_as_it_reads_it() -> None:
+    """Its service for NoCloud: name and instance as texts, keys as a list, each card by its address, none static."""
+    files = built()
+    meta, network = (yaml.safe_load(files[name]) for name in ("meta-data", "network-config"))
+    assert {name: type(value) for name, value in meta.items()} == {
+        "instance-id": str, "local-hostname": str, "public-keys": list,
+    }  # fmt: skip
+    assert network["version"] == 2
+    assert [entry["match"]["macaddress"] for entry in network["ethernets"].values()] == [MAC]
+    assert not {"addresses", "gateway4", "nameservers", "routes"} & set(network["ethernets"]["eth0"])
