@@ -17,8 +17,11 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from orchestrator.api.admission import peer_credentials
 from orchestrator.api.deadlines import TimedHttpProtocol
+from orchestrator.core.audit import Origin
 
 _UID_PREFIX: Final = "uid:"
+_AGENT: Final = 120
+_INTERFACES: Final = {"vgpuctl-cli": "cli", "vgpuctl-ansible": "ansible", "vgpuctl-python": "python"}
 _UID: Final = re.compile("0|[1-9][0-9]{0,9}", re.ASCII)
 
 
@@ -58,6 +61,15 @@ class PeerWebSocketProtocol(WebSocketsSansIOProtocol):
     def _end_handshake(self) -> None:
         """A refusal ends it too, and a client that has left: uvicorn would log each as an error of the application."""
         self.handshake_complete = True
+
+
+def origin_of(connection: HTTPConnection) -> Origin:
+    """From where and with what a request came; what the client says of itself is cut and printable."""
+    named = ascii(connection.headers.get("user-agent", ""))[1:-1][:_AGENT]
+    client = connection.client
+    uid = uid_of(connection)
+    source = "unknown" if client is None else client.host if uid is None else f"unix pid {client.port}"
+    return Origin(source=source, interface=_INTERFACES.get(named.partition("/")[0], "api"), user_agent=named)
 
 
 def uid_of(connection: HTTPConnection) -> int | None:

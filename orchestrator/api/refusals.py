@@ -8,14 +8,17 @@ import logging
 from typing import Final
 
 from anyio import to_thread
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.errors import problem
 from orchestrator.api.http_rules import PREFIX
+from orchestrator.api.peers import origin_of
 from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.audit import REFUSED
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.names import is_name
+from orchestrator.ports.request_origin import came_from
 from orchestrator.services.acting import act_for
 from orchestrator.use_cases import Services
 
@@ -38,6 +41,7 @@ class RecordRefusals:
             await self._app(scope, receive, send)
             return
         act_for(STRANGER)
+        came_from(origin_of(HTTPConnection(scope)))
         scope.setdefault("state", {})  # what the routes note is to be seen here
         if scope["type"] != "http" or scope["method"] in _READS:
             await self._app(scope, receive, send)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import select
 import socket
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -130,7 +131,14 @@ def _is_due(kept: socket.socket) -> bool:
 
 def headers_to(host: str, headers: Mapping[str, str] | None) -> dict[str, str]:
     """What goes with every request."""
-    return {"Host": host, "Accept": "application/json", **(headers or {})}
+    return {"Host": host, "Accept": "application/json", "User-Agent": user_agent(), **(headers or {})}
+
+
+def user_agent() -> str:
+    """Which of the programs that use this client it is, for the audit: of those that are loaded the first."""
+    programs = {"orchestrator.cli.session": "cli", "ansible": "ansible"}
+    program = next((name for module, name in programs.items() if module in sys.modules), "python")
+    return f"vgpuctl-{program}"
 
 
 def written(method: str, target: str, headers: Mapping[str, str], body: bytes | None, key: str | None) -> bytes:

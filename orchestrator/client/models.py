@@ -302,6 +302,18 @@ class AuditRecord(TypedDict):
     """
     Whether a seal covers it
     """
+    source: str | None
+    """
+    Address that the request came from, or the process on this machine; null: no request
+    """
+    interface: str | None
+    """
+    cli, ansible, python or api, as its client says; null: no request
+    """
+    user_agent: str | None
+    """
+    What its client calls itself; null: no request
+    """
 
 
 class AwaitedTenant(TypedDict):
@@ -886,6 +898,18 @@ class ExportedAuditRecord(TypedDict):
     sealed: bool
     """
     Whether a seal covers it
+    """
+    source: str | None
+    """
+    Address that the request came from, or the process on this machine; null: no request
+    """
+    interface: str | None
+    """
+    cli, ansible, python or api, as its client says; null: no request
+    """
+    user_agent: str | None
+    """
+    What its client calls itself; null: no request
     """
     seal: str | None
     """

@@ -27,6 +27,16 @@ _HEAD = re.compile(r"(?P<sequence>[1-9][0-9]{0,17}):(?P<seal>[0-9a-f]{64})", re.
 
 
 @dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Of a request. ``source``: an address, or ``unix pid 4711``; ``interface``: ``cli``, ``ansible``, ``python``, or
+    ``api``, as ``user_agent`` says: the client's own words."""
+
+    source: str
+    interface: str
+    user_agent: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class AuditRecord:
     """Who did or wanted what, and what came of it. ``at`` is seconds since the epoch, UTC."""
 
@@ -40,6 +50,17 @@ class AuditRecord:
     """None: not sealed yet."""
     proof: str | None
     """That a server wrote it (:func:`proof_of`); None: a version that gave none did."""
+    source: str | None = None
+    interface: str | None = None
+    user_agent: str | None = None
+    """Of its :class:`Origin`; None: no request, or of a version that did not note it."""
+
+    @property
+    def said(self) -> list[object]:
+        """What is sealed. Records without an origin are sealed as they were before there was any."""
+        origin = [self.source, self.interface, self.user_agent]
+        known = [] if origin == [None] * 3 else origin
+        return [self.at, self.actor, self.action, self.subject, self.outcome, *known]
 
 
 REFUSED: Final = "refused: "
@@ -79,9 +100,8 @@ def record_text(text: str) -> str:
     return one_line(text, MAX_RECORD_TEXT)
 
 
-def proof_of(key: bytes, nonce: str, said: tuple[float, str, str, str, str]) -> str:
-    """What a record gets when it is written. ``nonce``: 32 hexadecimal digits that no other has; ``said``: when, who,
-    what, to what, with what outcome."""
+def proof_of(key: bytes, nonce: str, said: list[object]) -> str:
+    """What a record gets when it is written. ``nonce``: 32 hexadecimal digits that no other has; ``said``: of it."""
     return nonce + hmac.new(key, json.dumps(["record", nonce, *said]).encode(), hashlib.sha256).hexdigest()
 
 
@@ -89,8 +109,7 @@ def proven(key: bytes, record: AuditRecord) -> bool:
     """Whether a server that has the key wrote it."""
     if record.proof is None:
         return False
-    said = (record.at, record.actor, record.action, record.subject, record.outcome)
-    return _same(record.proof, proof_of(key, record.proof[:_NONCE], said))
+    return _same(record.proof, proof_of(key, record.proof[:_NONCE], record.said))
 
 
 def parse_head(text: str) -> Head:
@@ -105,7 +124,7 @@ def parse_head(text: str) -> Head:
 
 def seal_of(key: bytes, before: str, record: AuditRecord) -> str:
     """``before``: the seal of the record before it, empty for the first."""
-    fields = [before, record.sequence, record.at, record.actor, record.action, record.subject, record.outcome]
+    fields = [before, record.sequence, *record.said]
     return hmac.new(key, json.dumps(fields).encode(), hashlib.sha256).hexdigest()
 
 

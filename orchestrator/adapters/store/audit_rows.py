@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Iterator
+from dataclasses import asdict
 from typing import Final, Unpack
 
 from sqlalchemy import ColumnElement, bindparam, delete, func, insert, or_, select, update
@@ -14,6 +15,7 @@ from orchestrator.adapters.store.statements import Statements, kept
 from orchestrator.adapters.store.tables import audit, meta, tokens
 from orchestrator.core.audit import REFUSED, AuditRecord, Head, parse_head, proof_of, record_text
 from orchestrator.core.tenant import token_of_actor, with_name
+from orchestrator.ports.request_origin import request_origin
 from orchestrator.ports.store.audit import AuditFilter
 
 _HEAD = "audit_head"
@@ -51,9 +53,14 @@ class SqlAudit:
         """Who acts is written down with the name of a token, which may be gone when somebody reads it."""
         actor = record_text(with_name(actor, self._name_of_token(actor)))
         action, subject, outcome = map(record_text, (action, subject, outcome))
-        record = {"at": at, "actor": actor, "action": action, "subject": subject, "outcome": outcome}
-        proof = proof_of(self._key, secrets.token_hex(16), (at, actor, action, subject, outcome))
-        written = self._db.execute(_ADD, {**record, "proof": proof})
+        origin = request_origin()
+        record = AuditRecord(
+            sequence=0, at=at, actor=actor, action=action, subject=subject, outcome=outcome, seal=None, proof=None,
+            **({} if origin is None else asdict(origin)),
+        )  # fmt: skip
+        proof = proof_of(self._key, secrets.token_hex(16), record.said)
+        values = {name: value for name, value in asdict(record).items() if name not in {"sequence", "seal"}}
+        written = self._db.execute(_ADD, {**values, "proof": proof})
         self.appended.append((written.scalar_one(), proof))
 
     def _name_of_token(self, actor: str) -> str | None:

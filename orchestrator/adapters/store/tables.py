@@ -320,6 +320,7 @@ audit = Table(
     Column("outcome", Text, nullable=False),
     Column("seal", String(64)),
     Column("proof", String(96)),
+    Column("source", Text), Column("interface", Text), Column("user_agent", Text),
 )  # fmt: skip
 
 findings = Table(

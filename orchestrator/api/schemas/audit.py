@@ -23,6 +23,11 @@ class AuditAnswer(AnswerBody):
     subject: str
     outcome: str
     sealed: bool
+    source: str | None = Field(
+        description="Address that the request came from, or the process on this machine; null: no request"
+    )
+    interface: str | None = Field(description="cli, ansible, python or api, as its client says; null: no request")
+    user_agent: str | None = Field(description="What its client calls itself; null: no request")
 
     @classmethod
     def of(cls, record: AuditRecord) -> AuditAnswer:
@@ -34,6 +39,9 @@ class AuditAnswer(AnswerBody):
             subject=record.subject,
             outcome=record.outcome,
             sealed=record.seal is not None,
+            source=record.source,
+            interface=record.interface,
+            user_agent=record.user_agent,
         )
 
 

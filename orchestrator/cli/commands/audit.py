@@ -50,6 +50,9 @@ COLUMNS: Final = (
     age("at"),
     Column("AT", lambda row: show_time(row["at"]), Fit.WHOLE, wide=True),
     Column("WHO", lambda row: _who(shown(row["actor"]))),
+    field("FROM", "source", Fit.WHOLE, wide=True),
+    field("WITH", "interface", Fit.WHOLE, wide=True),
+    field("CLIENT", "user_agent", wide=True),
     field("WHAT", "action", Fit.WRAP),
     field("SUBJECT", "subject", Fit.WRAP),
     field("OUTCOME", "outcome", Fit.WRAP),
@@ -91,6 +94,8 @@ def show_record(
         raise NotFound("audit.unknown", f"there is no audit record {number}", hint="'vgpuctl audit list' shows them")
     record = found[0]
     pairs = [("number", str(number)), ("at", show_time(record["at"])), ("who", shown(record["actor"]))]
+    pairs += [("from", shown(record["source"])), ("with", shown(record["interface"]))]
+    pairs += [("client", shown(record["user_agent"]))]
     pairs += [("what", shown(record["action"])), ("subject", shown(record["subject"]))]
     show(record, output, lambda: render_details([*pairs, ("outcome", shown(record["outcome"]))]))
 
