@@ -48,7 +48,7 @@ class KnowTheSender:
             except VgpuctlError as error:
                 await refusal(error, None)(scope, receive, send)
                 return
-            act_for(caller.actor)
+            act_for(caller.actor, of_pool=bool(caller.everywhere))
             scope["state"] |= {_SENDER: caller, "caller": caller}
         await self._app(scope, receive, send)
 
@@ -61,7 +61,7 @@ async def authorize(connection: HTTPConnection) -> Caller:
     """
     services: Services = connection.app.state.services
     caller = connection.scope["state"].pop(_SENDER, None) or await _identified(connection, services)
-    act_for(caller.actor)
+    act_for(caller.actor, of_pool=bool(caller.everywhere))
     connection.state.caller = caller
     rule = RULES.get(route_of(connection.scope))
     if rule is None:

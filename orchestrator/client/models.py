@@ -3584,6 +3584,14 @@ class Operation(TypedDict):
     """
     That host, for those who may know of it
     """
+    asked_by: NotRequired[str | None]
+    """
+    Who began it: uid, token or login; operator: somebody of the pool, to its tenant; server: it did
+    """
+    why: NotRequired[str | None]
+    """
+    Why, where nobody asked for it itself; null: somebody did
+    """
     waits_for_guest: NotRequired[bool]
     """
     The guest boots: it goes on by itself when that is up

@@ -109,6 +109,17 @@ class HostWait:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Asked:
+    """Who began an operation. ``of_pool``: by a role in the whole pool, so that tenants are told no name."""
+
+    by: str
+    """``uid:1000``, ``token:3f2a…``, a login, or ``server``."""
+    of_pool: bool
+    why: str | None = None
+    """None: this is what was asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Operation:
     id: str
     kind: str
@@ -137,6 +148,8 @@ class Operation:
     """Whether it waits for its VM's guest to boot; None: that step has not looked yet, or has ended."""
     went_on: int = 0
     """Runs among its attempts that went on after such a wait; the store alone counts them."""
+    asked: Asked | None = None
+    """None: an older version began it."""
 
     @property
     def tries(self) -> int:

@@ -69,6 +69,7 @@ class _Work:
 
     def __init__(self, tx: Transaction, clock: Clock, ids: Ids, upgrade: DriverUpgrade) -> None:
         self._tx, self._clock, self._ids, self._upgrade = tx, clock, ids, upgrade
+        self._why = f"the driver upgrade to {upgrade.version}"
         self.begun: list[str] = []
 
     def advance(self) -> DriverUpgrade:
@@ -102,8 +103,7 @@ class _Work:
         if (kept := kept_by_others(self._tx, host)) is not None:
             return self._ended(replace(one, phase="kept", why=kept))
         if not host.cordoned or host.cordoned_for is not None:  # what a person said stays
-            why = f"the driver upgrade to {self._upgrade.version}"
-            self._tx.hosts.update(replace(host, cordoned=True, cordoned_for=why))
+            self._tx.hosts.update(replace(host, cordoned=True, cordoned_for=self._why))
         there = () if self._upgrade.policy == "wait" else self._tx.vms.list(host=one.host)
         ran = tuple(vm.id for vm in there if vm.state == "running" and vm.wanted == "running")
         return replace(one, phase="emptying", vms=ran, began_at=self._clock.now())
@@ -228,7 +228,7 @@ class _Work:
         """One operation more for each. What is wanted of a VM is its users' to say: the stop does not change it."""
         state: VmState = "stopping" if kind == "stop_vm" else "starting"
         for vm in vms:
-            operation = new_operation(kind, vm, clock=self._clock, ids=self._ids)
+            operation = new_operation(kind, vm, clock=self._clock, ids=self._ids, why=self._why)
             self._tx.vms.update(replace(vm, operation=operation.id, state=state))
             record(self._tx, operation, host=vm.host, inputs={"vm": vm.spec.name, **before(vm)})
             self.begun.append(operation.id)

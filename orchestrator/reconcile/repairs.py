@@ -148,7 +148,7 @@ class Repairer:
             log.warning("%s of %s is left for later: enough was repaired in this hour", first.code, first.subject)
             return None
         subject_of = vm or vm_id or tx.hosts.get(first.host)
-        operation = new_operation(kind, subject_of, clock=self.clock, ids=self.ids)
+        operation = new_operation(kind, subject_of, clock=self.clock, ids=self.ids, why=f"repair of {first.code}")
         if vm is not None:
             tx.vms.update(replace(held_by(operation, vm), state=_TO[kind]))
         actions = [action_to_dict(action) for one in group if one.repair for action in one.repair.actions]

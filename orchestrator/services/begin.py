@@ -13,11 +13,15 @@ from orchestrator.core.volume import Volume
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.store.transaction import Transaction
-from orchestrator.services.acting import actor
+from orchestrator.services.acting import actor, asked
 
 
-def new_operation(kind: str, about: Vm | Host | Volume | str, *, clock: Clock, ids: Ids) -> Operation:
-    """Queued, with all its steps pending. ``about``: the id alone of a VM that is not there any more."""
+def new_operation(
+    kind: str, about: Vm | Host | Volume | str, *, clock: Clock, ids: Ids, why: str | None = None
+) -> Operation:
+    """Queued, with all its steps pending. ``about``: the id alone of a VM that is not there any more. ``why`` it begins
+    where nobody asked for it itself, in words that name nothing of others: a tenant whose request has it begun is
+    not named either."""
     subject, name, tenant = _named(about)
     return Operation(
         id=ids.new_uuid(),
@@ -29,6 +33,7 @@ def new_operation(kind: str, about: Vm | Host | Volume | str, *, clock: Clock, i
         steps=DEFINITIONS[kind].records(),
         attempt=0,
         created_at=clock.now(),
+        asked=asked(why),
     )
 
 

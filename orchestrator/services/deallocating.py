@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.preemptible import preemptible
@@ -13,10 +14,15 @@ from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.begin import before, held_by, new_operation, record
 
+_WHY: Final[dict[DeallocationReason, str]] = {
+    "lease_over": "its lease has ended",
+    "preempted": "a VM of higher priority takes its place",
+}
+
 
 def begin_deallocation(tx: Transaction, vm: Vm, why: DeallocationReason, *, clock: Clock, ids: Ids) -> Operation:
     """The operation that stops it and gives its claim back. The VM must be running or stopped, and :func:`idle`."""
-    operation = new_operation("free_vm", vm, clock=clock, ids=ids)
+    operation = new_operation("free_vm", vm, clock=clock, ids=ids, why=_WHY[why])
     tx.vms.update(replace(held_by(operation, vm), state="stopping"))
     inputs: dict[str, object] = {"vm": vm.spec.name, **before(vm), "freed": why}
     record(tx, operation, host=vm.host, inputs=inputs)

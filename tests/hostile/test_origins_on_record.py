@@ -20,7 +20,7 @@ NO_ORIGIN: Final = "source = NULL, interface = NULL, user_agent = NULL"
 
 def _newest(plane: ControlPlane, agent: str, *, refused: bool = False) -> AuditRecord:
     body = {"name": "A;b" if refused else f"t{len(plane.services.tenancy.audit.list(limit=1000))}"}
-    TestClient(real_app(plane)).post("/v1/tenants", json=body, headers={"user-agent": agent.encode("latin-1")})
+    TestClient(real_app(plane)).post("/v1/tenants", json=body, headers={b"user-agent": agent.encode("latin-1")})
     return plane.services.tenancy.audit.list(limit=1)[0]
 
 

@@ -29,7 +29,7 @@ from orchestrator.core.mig_layout import MigLayout
 from orchestrator.core.network import Network
 from orchestrator.core.nic import NicPlace
 from orchestrator.core.offering import Offering
-from orchestrator.core.operation import FINISHED, UNFINISHED, HostWait, Operation, StepRecord
+from orchestrator.core.operation import FINISHED, UNFINISHED, Asked, HostWait, Operation, StepRecord
 from orchestrator.core.units import MIB
 from orchestrator.core.vm import Vm, VmSpec
 from orchestrator.ports.store.operations import OperationFilter
@@ -169,6 +169,7 @@ def operation_values(operation: Operation) -> dict[str, Any]:
         "attempt": operation.attempt,
         "went_on": operation.went_on,
         "created_at": operation.created_at,
+        "asked": None if operation.asked is None else asdict(operation.asked),
         **course_values(operation),
     }
 
@@ -207,6 +208,7 @@ def operation_of(row: AnyRow, steps: tuple[StepRecord, ...]) -> Operation:
         host_wait=None if row.host_wait is None else host_wait_of(row),
         guest_wait=row.guest_wait,
         went_on=row.went_on,
+        asked=None if row.asked is None else Asked(**row.asked),
     )
 
 

@@ -272,6 +272,7 @@ operations = Table(
     Column("host_wait_since", Float),
     Column("guest_wait", String(8), index=True),
     Column("went_on", Integer, nullable=False),
+    Column("asked", JSON(none_as_null=True)),
 )
 """Clocks order nothing. ``number``: of its subject's operations, as they were stored. ``ended_turn``: grows with every
 end of an operation; an observation that began when the newest was at least this has seen all that the operation did."""

@@ -11,7 +11,7 @@ from pydantic import Field
 from orchestrator.api.schemas.base import AnswerBody, moment, moment_or_none
 from orchestrator.api.schemas.vms import named_for
 from orchestrator.api.telling import REMAINS, failure_for_tenant, is_of_guest
-from orchestrator.core.operation import FINISHED, Operation, OperationState, StepRecord, StepState
+from orchestrator.core.operation import FINISHED, Asked, Operation, OperationState, StepRecord, StepState
 from orchestrator.services.messages import Started
 
 
@@ -57,6 +57,13 @@ class OperationAnswer(AnswerBody):
         default=None, description="Its host is out of reach: it goes on by itself when that answers again"
     )
     waits_for_host: str | None = Field(default=None, description="That host, for those who may know of it")
+    asked_by: str | None = Field(
+        default=None,
+        description="Who began it: uid, token or login; operator: somebody of the pool, to its tenant; server: it did",
+    )
+    why: str | None = Field(
+        default=None, description="Why, where nobody asked for it itself; null: somebody did"
+    )
     waits_for_guest: bool = Field(default=False, description="The guest boots: it goes on by itself when that is up")
     revision: int | None = Field(default=None, description="Grows with every change; for the next ?since=")
 
@@ -82,8 +89,16 @@ class OperationAnswer(AnswerBody):
             warnings=operation.warnings,
             waits_for_host_since=moment_or_none(None if wait is None else wait.since),
             waits_for_host=wait.host if wait is not None and watching else None,
+            asked_by=_asked_by(operation.asked, watching=watching),
+            why=None if operation.asked is None else operation.asked.why,
             waits_for_guest=wait is None and operation.guest_wait == "waiting" and operation.state not in FINISHED,
         )
+
+
+def _asked_by(asked: Asked | None, *, watching: bool) -> str | None:
+    if asked is None or watching or not asked.of_pool or asked.by == "server":
+        return None if asked is None else asked.by
+    return "operator"
 
 
 class StartedAnswer(AnswerBody):

@@ -179,6 +179,8 @@ def details(operation: Mapping[str, Any]) -> list[str]:
         ("kind", shown(operation["kind"])),
         ("subject", shown(operation["subject_name"])),
         ("state", shown(operation["state"])),
+        ("asked by", shown(operation["asked_by"])),
+        ("why", shown(operation["why"])),
         ("attempt", shown(operation["attempt"])),
         ("created", show_time(operation["created_at"])),
         ("finished", show_time(operation["finished_at"])),

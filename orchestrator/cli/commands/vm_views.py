@@ -252,6 +252,8 @@ EVENT_COLUMNS: Final = (
     field("WHAT", "kind", Fit.WHOLE),
     field("STATE", "state", Fit.WHOLE),
     Column("TOOK", _took),
+    Column("WHO", lambda operation: shown(operation["asked_by"]), Fit.WHOLE),
+    Column("WHY", lambda operation: shown(operation["why"]), Fit.WRAP),
     Column("MESSAGE", _said, Fit.WRAP),
     field("AT", "created_at", wide=True),
 )
