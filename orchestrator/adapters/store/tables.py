@@ -314,13 +314,10 @@ secrets = Table(
 
 audit = Table(
     "audit", metadata,
-    Column("sequence", Integer, primary_key=True, autoincrement=True),
-    Column("at", Float, nullable=False),
+    Column("sequence", Integer, primary_key=True, autoincrement=True), Column("at", Float, nullable=False),
     Column("actor", Text, nullable=False), Column("action", Text, nullable=False),
-    Column("subject", Text, nullable=False),
-    Column("outcome", Text, nullable=False),
-    Column("seal", String(64)),
-    Column("proof", String(96)),
+    Column("subject", Text, nullable=False), Column("outcome", Text, nullable=False),
+    Column("seal", String(64)), Column("proof", String(96)),
     Column("source", Text), Column("interface", Text), Column("user_agent", Text),
 )  # fmt: skip
 

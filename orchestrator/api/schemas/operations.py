@@ -61,9 +61,7 @@ class OperationAnswer(AnswerBody):
         default=None,
         description="Who began it: uid, token or login; operator: somebody of the pool, to its tenant; server: it did",
     )
-    why: str | None = Field(
-        default=None, description="Why, where nobody asked for it itself; null: somebody did"
-    )
+    why: str | None = Field(default=None, description="Why, where nobody asked for it itself; null: somebody did")
     waits_for_guest: bool = Field(default=False, description="The guest boots: it goes on by itself when that is up")
     revision: int | None = Field(default=None, description="Grows with every change; for the next ?since=")
 
