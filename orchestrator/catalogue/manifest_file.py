@@ -38,7 +38,7 @@ from orchestrator.core.priority import Priority
 from orchestrator.core.quota import check_resource, parse_amount
 from orchestrator.core.units import parse_duration
 from orchestrator.core.user_data import check_ssh_key, plain_user_data
-from orchestrator.core.vm import DEFAULT_DISK, DEFAULT_MEMORY, DEFAULT_VCPUS, MAX_VCPUS, disk_bytes, memory_mib
+from orchestrator.core.vm import MAX_VCPUS, disk_bytes, memory_mib
 from orchestrator.core.volume import MAX_ATTACHED
 from orchestrator.core.wanted_network import WantedNetwork
 
@@ -170,9 +170,9 @@ class VmForm(_ManifestPart):
     tenant: Name = "default"
     profile: str = Field(min_length=1, max_length=255)
     image: Name
-    vcpus: int = Field(default=DEFAULT_VCPUS, ge=1, le=MAX_VCPUS)
-    memory: Annotated[str, _checked(memory_mib)] = DEFAULT_MEMORY
-    disk: Annotated[str, _checked(disk_bytes)] = DEFAULT_DISK
+    vcpus: int | None = Field(default=None, ge=1, le=MAX_VCPUS)
+    memory: Annotated[str, _checked(memory_mib)] | None = None
+    disk: Annotated[str, _checked(disk_bytes)] | None = None
     network: Name = "default"
     more_networks: list[Name] = Field(default=[], max_length=MAX_CARDS - 1)
     volumes: list[Name] = Field(default=[], max_length=MAX_ATTACHED)
@@ -201,9 +201,9 @@ class VmForm(_ManifestPart):
             tenant=self.tenant,
             profile=self.profile,
             image=self.image,
-            vcpus=self.vcpus,
-            memory_mib=memory_mib(self.memory),
-            disk_bytes=disk_bytes(self.disk),
+            vcpus=self.vcpus or 0,
+            memory_mib=0 if self.memory is None else memory_mib(self.memory),
+            disk_bytes=0 if self.disk is None else disk_bytes(self.disk),
             network=self.network,
             more_networks=tuple(self.more_networks),
             volumes=tuple(self.volumes),

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
+from orchestrator.core.errors import InvalidInput
 from orchestrator.core.guest_settings import MAX_SETTINGS
 from orchestrator.core.labels import KEY_PATTERN, MAX_LABELS, VALUE_PATTERN, check_labels
 from orchestrator.core.nic import NicKind
@@ -24,12 +25,28 @@ from orchestrator.core.offering import (
     SchedulerPolicy,
     VgpuParameters,
 )
+from orchestrator.core.units import MIB, show_size
+from orchestrator.core.vm import MAX_VCPUS, disk_bytes, memory_mib
 
 OfferingName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 _PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f]*$"
 Text = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_PRINTABLE)]
 LabelKey = Annotated[str, StringConstraints(pattern=f"^(?:{KEY_PATTERN})$")]
 LabelValue = Annotated[str, StringConstraints(pattern=f"^(?:{VALUE_PATTERN})$")]
+
+
+def _memory(text: str) -> str:
+    try:
+        return show_size(memory_mib(text) * MIB)
+    except InvalidInput as error:
+        raise PydanticCustomError("refused", "{why}", {"why": f"{error.message}; {error.hint}"}) from error
+
+
+def _disk(text: str) -> str:
+    try:
+        return show_size(disk_bytes(text))
+    except InvalidInput as error:
+        raise PydanticCustomError("refused", "{why}", {"why": f"{error.message}; {error.hint}"}) from error
 
 
 class _OfferingPart(BaseModel):
@@ -76,6 +93,15 @@ class OfferingForm(_OfferingPart):
     )
     scheduler: SchedulerForm | None = None
     parameters: ParametersForm = ParametersForm()
+    vcpus: int | None = Field(
+        default=None, ge=1, le=MAX_VCPUS, description="Of a VM that asks for no number; none: by its framebuffer"
+    )
+    memory: Annotated[Text, AfterValidator(_memory)] | None = Field(
+        default=None, description="The same of memory, like 32GiB"
+    )
+    disk: Annotated[Text, AfterValidator(_disk)] | None = Field(
+        default=None, description="The same of its disk, like 100GiB"
+    )
     mixed_sizes: bool = Field(default=False, description="Needs a GPU in heterogeneous mode")
     nvlink_p2p: bool = Field(default=False, description="vGPUs of one VM talk over NVLink")
     numa: NumaPolicy = "prefer"
@@ -115,6 +141,9 @@ class OfferingForm(_OfferingPart):
             hosts=check_labels(self.hosts),
             scheduler=Scheduler(**scheduler.model_dump()) if scheduler else None,
             parameters=VgpuParameters(**self.parameters.model_dump()),
+            vcpus=self.vcpus,
+            memory=self.memory,
+            disk=self.disk,
             mixed_sizes=self.mixed_sizes,
             nvlink_p2p=self.nvlink_p2p,
             numa=self.numa,

@@ -15,6 +15,7 @@ from orchestrator.core.mig_profile import is_mig_profile_name
 from orchestrator.core.offering import Offering
 from orchestrator.core.offering_rules import MAX_GPUS
 from orchestrator.core.vgpu_type import is_vgpu_type_name, parse_vgpu_type_name
+from orchestrator.core.vm_size import VmSize, vm_size
 
 _WHOLE_GPUS = re.compile(r"gpu:(?P<count>[1-9][0-9]?)", re.ASCII)
 
@@ -47,6 +48,25 @@ class Profiles:
         if match is not None and int(match["count"]) <= MAX_GPUS:
             return Offering(name=name, origin="gpu_count", kind="passthrough", gpu_count=int(match["count"]))
         raise self._unknown(name, host_types)
+
+    def framebuffer_mib(self, offering: Offering) -> int | None:
+        """Of one of its devices; None: nothing known names it. Of several GPU models the smallest."""
+        if offering.vgpu_type is not None:
+            vgpu_type = self.catalogue.vgpu_type(offering.vgpu_type)
+            if vgpu_type is not None:
+                return vgpu_type.framebuffer_mib
+            named = is_vgpu_type_name(offering.vgpu_type)
+            return parse_vgpu_type_name(offering.vgpu_type).framebuffer_mib if named else None
+        if offering.mig_profile is not None:
+            profiles = self.catalogue.profiles_named(offering.mig_profile)
+            return min((one.memory_mib for one in profiles if one.memory_mib is not None), default=None)
+        models = (self.catalogue.model(name) for name in offering.gpu_models)
+        sizes = (one.memory_gib for one in models if one is not None and one.memory_gib is not None)
+        return min((size * 1024 for size in sizes), default=None)
+
+    def size(self, offering: Offering) -> VmSize:
+        """Of its VMs that ask for none."""
+        return vm_size(offering, self.framebuffer_mib(offering))
 
     def with_site(self, offerings: Iterable[Offering]) -> Profiles:
         """With those that a site added. They win: VMs were made under them before a new release ships that name."""

@@ -14,6 +14,7 @@ from orchestrator.cli.session import CliSession, session_of
 from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.names import check_name
+from orchestrator.core.vm import MAX_VCPUS, disk_bytes, memory_mib
 
 
 class BootPolicy(StrEnum):
@@ -167,4 +168,22 @@ Nic = Annotated[
 Gpu = Annotated[
     str | None, typer.Option("--gpu", metavar="ADDRESS", help="Only this GPU will do; 'vgpuctl gpu list' has them.")
 ]
+Vcpus = Annotated[int | None, typer.Option("--vcpus", min=1, max=MAX_VCPUS, help="Virtual CPUs; as its profile says.")]
+Memory = Annotated[str | None, typer.Option("--memory", help="Memory, like 512MiB or 4GiB; as its profile says.")]
+Disk = Annotated[str | None, typer.Option("--disk", help="Size of its disk; as its profile says.")]
+
+
+def size_asked(vcpus: int | None, memory: str | None, disk: str | None) -> dict[str, int]:
+    """As the API takes it; what was not given is left out.
+
+    :raises InvalidInput: ``memory.…``, ``disk.…``
+    """
+    asked = {
+        "vcpus": vcpus,
+        "memory_mib": None if memory is None else memory_mib(memory),
+        "disk_bytes": None if disk is None else disk_bytes(disk),
+    }
+    return {name: value for name, value in asked.items() if value is not None}
+
+
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")]

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from orchestrator.cli.ages import seconds_since, show_age
+from orchestrator.cli.ages import seconds_since, show_age, show_time
 from orchestrator.cli.output import GAP, STATE_COLOURS, colour, csv_text, show, shown, width
 from orchestrator.cli.session import Format
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.units import show_size
 
 MIN_CUT: Final = 6
 MIN_WRAPPED: Final = 12
@@ -47,6 +48,8 @@ class Column:
     """Shown only with ``-o wide`` and ``-o csv``."""
     rank: Callable[[Mapping[str, Any]], float] | None = None
     """What rows are sorted by; None: the text, numbers in it by their size."""
+    exact: Callable[[Mapping[str, Any]], object] | None = None
+    """What ``-o csv`` has: bytes, seconds, RFC 3339; None: the text."""
 
     @property
     def least(self) -> int | None:
@@ -65,7 +68,28 @@ def age(key: str = "created_at", header: str = "AGE") -> Column:
     def seconds(row: Mapping[str, Any]) -> float:
         return seconds_since(row.get(key)) or 0.0
 
-    return Column(header, lambda row: show_age(row.get(key)), Fit.WHOLE, spare=True, rank=seconds)
+    return Column(
+        header, lambda row: show_age(row.get(key)), Fit.WHOLE, True, rank=seconds, exact=lambda row: row.get(key)
+    )
+
+
+def time(header: str, key: str, *, wide: bool = False) -> Column:
+    """When that was, or will be."""
+    return Column(header, lambda row: show_time(row.get(key)), spare=True, wide=wide, exact=lambda row: row.get(key))
+
+
+def size(header: str, key: str, unit: int = 1, *, wide: bool = False, text: Callable[[int], str] = show_size) -> Column:
+    """A column of sizes; ``unit``: bytes in one of the member."""
+
+    def counted(row: Mapping[str, Any]) -> int | None:
+        value = row.get(key)
+        return value * unit if isinstance(value, int) else None
+
+    def said(row: Mapping[str, Any]) -> str:
+        size_bytes = counted(row)
+        return shown(None) if size_bytes is None else text(size_bytes)
+
+    return Column(header, said, wide=wide, rank=lambda row: counted(row) or 0, exact=counted)
 
 
 def render_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], limit: int | None) -> list[str]:
@@ -196,13 +220,20 @@ def list_lines(
     if output is Format.NAME:
         return [columns[0].text(row) for row in rows]
     if output is Format.CSV:
-        said = [[column.text(row) for column in columns] for row in rows]
+        said = [[_exactly(column, row) for column in columns] for row in rows]
         return csv_text([[column.header for column in columns], *said]).split("\n")
     if not rows:
         return [none]
     if output is Format.WIDE:
         return render_table(rows, columns, None)
     return render_table(rows, [column for column in columns if not column.wide], width())
+
+
+def _exactly(column: Column, row: Mapping[str, Any]) -> str:
+    if column.exact is None:
+        return column.text(row)
+    value = column.exact(row)
+    return "" if value is None else shown(value)
 
 
 def sorted_rows(

@@ -627,17 +627,17 @@ class CreateVm(TypedDict):
     """
     Name of the image that its disk was made from
     """
-    vcpus: NotRequired[int]
+    vcpus: NotRequired[int | None]
     """
-    Virtual CPUs
+    Left out: as the profile says
     """
-    memory_mib: NotRequired[int]
+    memory_mib: NotRequired[int | None]
     """
-    Memory, in MiB
+    Left out: as the profile says
     """
-    disk_bytes: NotRequired[int]
+    disk_bytes: NotRequired[int | None]
     """
-    Size of its disk, in bytes
+    Left out: as the profile says
     """
     network: NotRequired[str]
     """
@@ -1884,6 +1884,22 @@ class Profile(TypedDict):
     gpu_models: list[str]
     """
     Models that will do; none named: any
+    """
+    framebuffer_mib: int | None
+    """
+    Of all its devices together; null: as the GPUs have it
+    """
+    vcpus: int
+    """
+    What a VM of it has that asks for no number
+    """
+    memory_mib: int
+    """
+    The same of memory
+    """
+    disk_bytes: int
+    """
+    The same of its disk
     """
     host_labels: dict[str, str]
     """
@@ -3362,6 +3378,18 @@ class Offering(TypedDict):
     """
     Parameters of the vGPU plugin
     """
+    vcpus: int | None
+    """
+    Of a VM that asks for no number; null: by its framebuffer
+    """
+    memory: str | None
+    """
+    The same of memory, like 32GiB
+    """
+    disk: str | None
+    """
+    The same of its disk
+    """
     mixed_sizes: bool
     """
     vGPUs of several sizes share a GPU
@@ -3464,6 +3492,18 @@ class OfferingForm(TypedDict):
     parameters: NotRequired[ParametersForm]
     """
     Parameters of the vGPU plugin
+    """
+    vcpus: NotRequired[int | None]
+    """
+    Of a VM that asks for no number; none: by its framebuffer
+    """
+    memory: NotRequired[str | None]
+    """
+    The same of memory, like 32GiB
+    """
+    disk: NotRequired[str | None]
+    """
+    The same of its disk, like 100GiB
     """
     mixed_sizes: NotRequired[bool]
     """

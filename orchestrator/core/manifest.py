@@ -329,6 +329,7 @@ _COMPARED: Final = tuple(one.name for one in fields(ManifestVm) if one.name not 
 """Every member that makes a VM what it is."""
 _PLACE: Final = frozenset({"host", "gpu"})
 """Where it shall be made. The host is compared with the one that it is on."""
+_SIZES: Final = frozenset({"vcpus", "memory_mib", "disk_bytes"})
 _IN_FILE: Final = {"memory_mib": "memory", "disk_bytes": "disk", "has_user_data": "user_data"}
 """What a file calls what has another unit here."""
 
@@ -350,6 +351,8 @@ def _all_fields(vm: ManifestVm) -> Iterator[FieldChange]:
 def _differences(wanted: ManifestVm, found: ExistingVm) -> Iterator[FieldChange]:
     for name in _COMPARED:
         there, value = getattr(found.vm, name), getattr(wanted, name)
+        if name in _SIZES and not value:
+            continue  # left to the profile, which may say another size now than when the VM was made
         if name not in _PLACE and value != there:
             yield FieldChange(field=_in_file(name), there=_words(name, there), wanted=_words(name, value))
     if found.on_host is not None and wanted.host not in {None, found.on_host}:

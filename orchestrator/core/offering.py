@@ -72,6 +72,12 @@ class Offering:
     """Labels that a host must have, all of them, to take a VM of it."""
     scheduler: Scheduler | None = None
     parameters: VgpuParameters = VgpuParameters()
+    vcpus: int | None = None
+    """Of a VM of it that asks for no number; None: by its framebuffer (core/vm_size.py)."""
+    memory: str | None = None
+    """The same of its memory, like ``32GiB``."""
+    disk: str | None = None
+    """The same of its disk."""
     mixed_sizes: bool = False
     """The GPU is in heterogeneous mode: vGPUs of several sizes may share it."""
     nvlink_p2p: bool = False
@@ -92,6 +98,11 @@ class Offering:
     """Roles that are run in the guest of a new VM of it (core/guest_roles.py)."""
     provision_settings: Mapping[str, int | str] = field(default_factory=dict, hash=False)
     """What is said to them; what is said with the VM goes before it."""
+
+    @property
+    def devices(self) -> int:
+        """vGPUs or whole GPUs in one VM."""
+        return self.gpu_count or self.vgpu_count
 
     @property
     def page_kib(self) -> int:

@@ -17,7 +17,9 @@ from orchestrator.core.guest_roles import check_roles
 from orchestrator.core.guest_settings import check_settings
 from orchestrator.core.mig_profile import MigProfile
 from orchestrator.core.offering import Offering, VgpuParameters, Violation
+from orchestrator.core.offering_support import has_whole_pages
 from orchestrator.core.vgpu_type import VgpuType
+from orchestrator.core.vm import memory_mib
 
 TIME_SLICE_MS = range(1, 31)
 FABRIC_COUNTS = (1, 2, 4, 8)
@@ -315,6 +317,15 @@ def _power_cap_is_ours_to_set(offering: Offering, facts: OfferingFacts) -> Itera
     yield Violation(rule=rule, field="power_cap_w", message=message)
 
 
+def _memory_is_whole_pages(offering: Offering, _: OfferingFacts) -> Iterator[Violation]:
+    if offering.memory is not None and not has_whole_pages(offering, memory_mib(offering.memory)):
+        yield Violation(
+            rule="memory.not_whole_pages",
+            field="memory",
+            message=f"{offering.memory} are not whole huge pages of {offering.hugepages}",
+        )
+
+
 def _roles_can_be_run(offering: Offering, _: OfferingFacts) -> Iterator[Violation]:
     try:
         roles = check_roles(offering.provision) if offering.provision else ()
@@ -348,5 +359,6 @@ RULES: tuple[Rule, ...] = (
     _gpu_count_is_a_partition,
     _migration_is_possible,
     _power_cap_is_ours_to_set,
+    _memory_is_whole_pages,
     _roles_can_be_run,
 )

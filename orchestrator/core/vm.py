@@ -59,6 +59,7 @@ class VmShape:
     image: str
     """Name of a registered base image; empty for an adopted VM."""
     vcpus: int
+    """This and the next two are 0 where a request or a file leaves them to the profile (core/vm_size.py)."""
     memory_mib: int
     disk_bytes: int
     network: str

@@ -25,7 +25,6 @@ from orchestrator.core.placement.views import Request
 from orchestrator.core.priority import Priority
 from orchestrator.core.quota import Amounts
 from orchestrator.core.units import GIB
-from orchestrator.core.vm import DEFAULT_DISK_BYTES, DEFAULT_MEMORY_MIB, DEFAULT_VCPUS
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.counted import Counted, check_roles, check_roles_where_placed
@@ -47,12 +46,13 @@ _WHAT_IF = "what-if"
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a VM that somebody thinks of would be, of whatever profile; left out: as create takes it."""
+    """What a VM that somebody thinks of would be, of whatever profile; left out: as create takes it.
+    0: as its profile says."""
 
     tenant: str = "default"
-    vcpus: int = DEFAULT_VCPUS
-    memory_mib: int = DEFAULT_MEMORY_MIB
-    disk_bytes: int = DEFAULT_DISK_BYTES
+    vcpus: int = 0
+    memory_mib: int = 0
+    disk_bytes: int = 0
     networks: tuple[str, ...] = (DEFAULT_NAME,)
     """What its tenant calls them, a network card each."""
     volumes: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class Question(Asked):
 
 @dataclass(frozen=True)
 class _Ties:
-    """Where its networks and volumes let a VM be. ``disk_bytes``: with the volumes that lie nowhere yet."""
+    """Where its networks and volumes let a VM be. ``disk_bytes``: of the volumes that lie nowhere yet."""
 
     host: str | None
     disk_bytes: int
@@ -118,7 +118,8 @@ class CapacityService:
         with self.index.current(), self.store.read() as tx:
             now, asked = self._fleet(), replace(question or each or Asked(), tenant=tenant)
             quota, ties = QuotaRoom.of(tx, tenant), _ties(tx, asked)
-            questions = _questions(question, asked, _possible(now.each, now.known, asked) if question is None else ())
+            names = _possible(now.each, now.known, asked) if question is None else ()
+            questions = _questions(question, asked, names, now.known)
             alone = question is not None
             wanted = [(one, self._counted(tx, one, now.known, ties, alone=alone, coarse=True)) for one in questions]
             there = _tied(now, ties)
@@ -157,7 +158,8 @@ class CapacityService:
         with self.index.current() as index, self.store.read() as tx:
             now, asked = index.fleet(), question or each or Asked()
             ties = _ties(tx, asked)
-            questions = _questions(question, asked, _possible(now.each, now.known, asked) if question is None else ())
+            names = _possible(now.each, now.known, asked) if question is None else ()
+            questions = _questions(question, asked, names, now.known)
             wanted = [
                 (one.profile, self._counted(tx, one, now.known, ties, alone=question is not None)) for one in questions
             ]
@@ -170,12 +172,12 @@ class CapacityService:
         return tuple(_bounded(replace(found[one], profile=name), asked) for name, one in wanted)
 
     def free(self, names: Iterable[str]) -> dict[str, int]:
-        """How many VMs of the usual size fit now, nothing moved, of each of these profiles; 0 of what is refused."""
+        """How many VMs of their usual size fit now, nothing moved, of each of these profiles; 0 of what is refused."""
         with self.index.current(), self.store.read() as tx:
             now, asked = self._fleet(), Asked()
             ties = _ties(tx, asked)
             given = [name for name in names if not unsupported(now.known.resolve(name))]
-            asked_of = {one.profile: one for one in _questions(None, asked, given)}
+            asked_of = {one.profile: one for one in _questions(None, asked, given, now.known)}
             wanted = {name: self._counted(tx, one, now.known, ties, alone=False) for name, one in asked_of.items()}
             places = {one: one.places(now) for one in dict.fromkeys(wanted.values())}
         return {name: places[wanted[name]] if name in wanted else 0 for name in names}
@@ -195,6 +197,7 @@ class CapacityService:
             check_place(tx, index, question.host, question.gpu)
             fleet = self._fleet()
             known = fleet.known
+            question = known.sized(question)
             request = self._request(tx, question, known, _ties(tx, question, question.host))
             request = in_coarse_steps(request) if coarse else request
             over = QuotaRoom.of(tx, question.tenant).refuses(self._amounts(question, known))
@@ -293,7 +296,7 @@ class CapacityService:
             huge_mib=ask.huge_mib(question.memory_mib),
             page_kib=ask.page_kib,
             nic=ask.nic or question.nic is not None,
-            disk_gib=-(-ties.disk_bytes // GIB),
+            disk_gib=-(-(question.disk_bytes + ties.disk_bytes) // GIB),
             tenant=question.tenant,
             isolation=self.index.isolation_of(question.tenant),
             host=ties.host,
@@ -307,11 +310,12 @@ class CapacityService:
         )
 
 
-def _questions(question: Question | None, asked: Asked, names: Iterable[str]) -> list[Question]:
-    """The one that was put, in the tenant it is asked for, or one for each of these profiles."""
+def _questions(question: Question | None, asked: Asked, names: Iterable[str], known: KnownProfiles) -> list[Question]:
+    """The one that was put, in the tenant it is asked for, or one for each of these profiles; with sizes."""
     if question is not None:
-        return [replace(question, tenant=asked.tenant)]
-    return [Question(profile=name, **{one.name: getattr(asked, one.name) for one in fields(Asked)}) for name in names]
+        return [known.sized(replace(question, tenant=asked.tenant))]
+    same = {one.name: getattr(asked, one.name) for one in fields(Asked)}
+    return [known.sized(Question(profile=name, **same)) for name in names]
 
 
 def _ties(tx: Transaction, asked: Asked, host: str | None = None) -> _Ties:
@@ -320,7 +324,7 @@ def _ties(tx: Transaction, asked: Asked, host: str | None = None) -> _Ties:
     check_names(asked.volumes)
     uplinks = (network_for(tx, asked.tenant, name).uplink for name in asked.networks)
     volumes = volumes_for(tx, asked.tenant, asked.volumes, host)
-    where, disk_bytes = place_with(volumes, host, asked.disk_bytes)
+    where, disk_bytes = place_with(volumes, host, 0)
     return _Ties(where, disk_bytes, tuple(one for one in uplinks if one is not None))
 
 
@@ -353,7 +357,7 @@ def _possible(each: OneOfEach, known: KnownProfiles, asked: Asked) -> list[str]:
     models = {gpu.geometry.model for gpu in gpus}
     offered = [
         one for one in known.offerings
-        if not unsupported(one) and has_whole_pages(one, asked.memory_mib)
+        if not unsupported(one) and has_whole_pages(one, asked.memory_mib or known.profiles.size(one).memory_mib)
         and (models & set(one.gpu_models) if one.gpu_count else ask_of(one).profile in profiles)
     ]  # fmt: skip
     covered = {one.vgpu_type for one in offered}

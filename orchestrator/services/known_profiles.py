@@ -3,13 +3,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from orchestrator.catalogue.profiles import Profiles, shipped_profiles
 from orchestrator.core.host_facts import HostFacts
 from orchestrator.core.offering import Offering
 from orchestrator.core.snapshot import HostVgpuType
 from orchestrator.ports.store.transaction import Transaction
+
+
+class _AsksForSize(Protocol):
+    """A dataclass that says how big a VM is; 0: as its profile says."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def profile(self) -> str: ...
+    @property
+    def vcpus(self) -> int: ...
+    @property
+    def memory_mib(self) -> int: ...
+    @property
+    def disk_bytes(self) -> int: ...
+
+
+_AskedT = TypeVar("_AskedT", bound=_AsksForSize)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +54,18 @@ class KnownProfiles:
     def resolve(self, name: str) -> Offering:
         """:raises NotFound: ``profile.unknown`` with near names"""
         return self.profiles.resolve(name, host_types=self.types)
+
+    def sized(self, asked: _AskedT) -> _AskedT:
+        """With the size that its profile gives where it asks for none. :raises NotFound: ``profile.unknown``"""
+        if asked.vcpus and asked.memory_mib and asked.disk_bytes:
+            return asked
+        size = self.profiles.size(self.resolve(asked.profile))
+        return replace(
+            asked,
+            vcpus=asked.vcpus or size.vcpus,
+            memory_mib=asked.memory_mib or size.memory_mib,
+            disk_bytes=asked.disk_bytes or size.disk_bytes,
+        )
 
 
 class OfferedTypes:

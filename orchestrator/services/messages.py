@@ -16,6 +16,7 @@ from orchestrator.core.lease import WantedEnd
 from orchestrator.core.offering import Offering
 from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.core.vm import VmShape
+from orchestrator.core.vm_size import VmSize
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,9 +178,13 @@ class GpuInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileInfo:
-    """Something ``--profile`` takes. ``free`` counts how many VMs of the usual size fit now, as capacity does."""
+    """Something ``--profile`` takes. ``free`` counts how many VMs of its usual size fit now, as capacity does."""
 
     offering: Offering
     hosts: tuple[str, ...]
     """Hosts that offer it."""
     free: int
+    framebuffer_mib: int | None
+    """Of all its devices together; None: as the GPUs have it."""
+    size: VmSize
+    """Of its VMs that ask for none."""

@@ -33,6 +33,8 @@ class ProfileService:
                 offering=offering,
                 hosts=tuple(host.name for host in now.views if _offers(host, offering)),
                 free=free[name],
+                framebuffer_mib=_framebuffer(now, offering),
+                size=now.known.profiles.size(offering),
             )
             for name, offering in offerings.items()
         )
@@ -43,6 +45,11 @@ class ProfileService:
             fleet = now.fleet()
             names = [offering.name for offering in fleet.known.offerings]
             return self._infos([*sorted(names), *sorted(fleet.known.types - set(names))], fleet)
+
+
+def _framebuffer(now: Fleet, offering: Offering) -> int | None:
+    each = now.known.profiles.framebuffer_mib(offering)
+    return None if each is None else each * offering.devices
 
 
 def _offers(host: HostView, offering: Offering) -> bool:

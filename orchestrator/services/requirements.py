@@ -67,13 +67,24 @@ def check_networks(networks: tuple[str, ...]) -> None:
 
 
 def _in_range(field: str, value: int, at_least: int, at_most: int, show: object) -> None:
-    if not at_least <= value <= at_most:
+    """0 is what was not asked for."""
+    if value and not at_least <= value <= at_most:
         shown = show if callable(show) else str
         raise InvalidInput(
             f"{field}.out_of_range",
             f"{field} {shown(value)} is outside {shown(at_least)} to {shown(at_most)}",
             hint=f"ask for at least {shown(at_least)} and at most {shown(at_most)}",
         )
+
+
+def sized_as(spec: VmSpec, request: CreateVm) -> CreateVm:
+    """What a repeated request leaves out is as it was then, whatever the profile says today."""
+    return replace(
+        request,
+        vcpus=request.vcpus or spec.vcpus,
+        memory_mib=request.memory_mib or spec.memory_mib,
+        disk_bytes=request.disk_bytes or spec.disk_bytes,
+    )
 
 
 def spec_of(request: CreateVm, user_data: str | None, networks: tuple[str, ...], volumes: tuple[str, ...]) -> VmSpec:

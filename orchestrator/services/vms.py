@@ -26,7 +26,7 @@ from orchestrator.services.guest_runs import planned_run, wanted_roles
 from orchestrator.services.messages import CreateVm, DryRun, Started
 from orchestrator.services.networks import NetworkService
 from orchestrator.services.planning import Planner, VmPlan, check_still_open
-from orchestrator.services.requirements import checked, spec_of
+from orchestrator.services.requirements import checked, sized_as, spec_of
 from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.upgrade_waits import gets_driver, is_held
@@ -85,7 +85,7 @@ class VmService:
         with self.planner.index.current(), self.store.read() as tx:
             there = tx.vms.find(request.tenant, request.name)
             if there is not None:
-                return _repeated(tx, there, request)
+                return _repeated(tx, there, sized_as(there.spec, request))
             secret = None if request.user_data is None else self.planner.ids.new_uuid()
             plan = self._planned(tx, request, secret, reserve=True)
             to_make = any(tx.networks.find(name) is None for name in plan.vm.spec.networks)
@@ -128,8 +128,9 @@ class VmService:
             check_may_preempt(policy.preempt)
         networks = tuple(one.name for one in self.networks.of(tx, request.tenant, request.networks))
         volumes = volumes_for(tx, request.tenant, request.volumes, request.host)
-        spec = spec_of(request, secret, networks, tuple(one.on_hosts for one in volumes))
-        roles = wanted_roles(request, self.planner.index.known.resolve(spec.profile))
+        known = self.planner.index.known
+        spec = spec_of(known.sized(request), secret, networks, tuple(one.on_hosts for one in volumes))
+        roles = wanted_roles(request, known.resolve(spec.profile))
         plan = replace(self.planner, coarse=coarse).plan(tx, spec, preempt=request.preempt, volumes=volumes)
         end = new_lease_end(policy, request.end, tx.time.no_earlier(plan.vm.created_at))
         plan = replace(plan, vm=replace(plan.vm, lease_end=end))

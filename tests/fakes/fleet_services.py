@@ -23,6 +23,7 @@ from orchestrator.core.network import Network, own_name
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.move_plans import plan_compaction, plan_drain
 from orchestrator.core.placement.views import GpuView, HostView, Request
+from orchestrator.core.vm_size import vm_size
 from orchestrator.services.capacity import Asked, Named, NamedPlan, Question
 from orchestrator.services.gpus import place_of
 from orchestrator.services.messages import (
@@ -152,7 +153,9 @@ class Profiles:
 
     def list(self) -> tuple[ProfileInfo, ...]:
         offering = Offering(name="t4-small", kind="time_sliced", vgpu_type=PROFILE, description="A small share of a T4")
-        return (ProfileInfo(offering=offering, hosts=tuple(self._world.hosts), free=16 - len(self._world.vms)),)
+        free = 16 - len(self._world.vms)
+        hosts, size = tuple(self._world.hosts), vm_size(offering, 2048)
+        return (ProfileInfo(offering=offering, hosts=hosts, free=free, framebuffer_mib=2048, size=size),)
 
     def get(self, name: str) -> ProfileInfo:
         if name not in {"t4-small", PROFILE}:
@@ -257,7 +260,7 @@ class Capacity:
         if question.profile not in {"t4-small", PROFILE}:
             raise NotFound("profile.unknown", f"no profile is called {question.profile[:80]!a}")
         return Request(
-            vm_id="what-if", profile=PROFILE, vcpus=question.vcpus, memory_mib=question.memory_mib,
+            vm_id="what-if", profile=PROFILE, vcpus=question.vcpus or 2, memory_mib=question.memory_mib or 4096,
             tenant=question.tenant, count=question.count, host=question.host, gpu=question.gpu,
         )  # fmt: skip
 

@@ -54,7 +54,7 @@ from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hosts, Images, Networks, Profiles
 from tests.fakes.loopback_guest import LoopbackStream
 from tests.fakes.tenancy import real_tenancy
-from tests.fakes.world import EPOCH, GPU, PROFILE, STEPS, World, host_info
+from tests.fakes.world import EPOCH, GPU, PROFILE, STEPS, World, host_info, sized
 
 
 def _domain(spec: VmSpec) -> DomainDescription:
@@ -81,9 +81,8 @@ class Vms:
             raise NotFound("network.unknown", f"there is no network {request.network[:60]!a}")
         user_data = "stored" if request.user_data else None
         labels = check_labels(request.labels)
-        return VmSpec(
-            **request.shape(), user_data=user_data, start=request.start, label=request.label, labels=labels
-        )  # fmt: skip
+        shape = sized(request).shape()
+        return VmSpec(**shape, user_data=user_data, start=request.start, label=request.label, labels=labels)
 
     def create(self, request: CreateVm) -> Started:
         spec = self._spec(request)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from orchestrator.core.claim import HostCapacity
 from orchestrator.core.host import Host
@@ -14,7 +14,7 @@ from orchestrator.core.operation import Operation, StepRecord, Watched
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot, HostVgpuType
 from orchestrator.core.vm import Vm
-from orchestrator.services.messages import HostInfo
+from orchestrator.services.messages import CreateVm, HostInfo
 
 EPOCH = 1_790_000_000.0
 GPU = "0000:41:00.0"
@@ -90,4 +90,14 @@ def host_info(name: str) -> HostInfo:
         claimed_vcpus=0,
         claimed_memory_mib=0,
         agent_differs=False,
+    )
+
+
+def sized(request: CreateVm) -> CreateVm:
+    """With the size that the one profile of this world gives where none is asked for."""
+    return replace(
+        request,
+        vcpus=request.vcpus or 2,
+        memory_mib=request.memory_mib or 4096,
+        disk_bytes=request.disk_bytes or 20 * 2**30,
     )

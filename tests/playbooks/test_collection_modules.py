@@ -94,6 +94,7 @@ def test_tenants_networks_quotas_and_offerings_are_there_once_and_go(node: Contr
     network: Task = ("network", {"name": "blue", "tenant": "lab", "subnet": "10.88.9.0/24"})
     quota: Task = ("quota", {"tenant": "lab", "limits": {"devices": "2", "vms": 5}})
     offering: Task = ("offering", {"name": "half", "kind": "time_sliced", "vgpu_type": "GRID T4-8Q", "numa": "strict"})
+    offering[1].update(vcpus=6, memory="12 GB", disk="40G")
     wanted = [tenant, network, quota, offering]
     made = node.run(*wanted, *wanted)
     assert made.refusals == [], made.printed

@@ -21,9 +21,6 @@ from orchestrator.core.placement.planned_action import Action
 from orchestrator.core.placement.views import Part, Request
 from orchestrator.core.priority import Priority
 from orchestrator.core.vm import (
-    DEFAULT_DISK_BYTES,
-    DEFAULT_MEMORY_MIB,
-    DEFAULT_VCPUS,
     MAX_DISK_BYTES,
     MAX_MEMORY_MIB,
     MAX_VCPUS,
@@ -40,9 +37,9 @@ class _Query(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    vcpus: Vcpus = DEFAULT_VCPUS
-    memory_mib: MemoryMib = DEFAULT_MEMORY_MIB
-    disk_bytes: DiskBytes = DEFAULT_DISK_BYTES
+    vcpus: Vcpus | None = Field(default=None, description="Left out: as the profile says")
+    memory_mib: MemoryMib | None = Field(default=None, description="Left out: as the profile says")
+    disk_bytes: DiskBytes | None = Field(default=None, description="Left out: as the profile says")
     network: Name = Field(default=DEFAULT_NAME, description="That the VM would be on")
     more_networks: str | None = Field(
         default=None, max_length=600, description="Of its further network cards, with commas between them"
@@ -54,9 +51,9 @@ class _Query(BaseModel):
         """What the service takes, of whatever profile."""
         return Asked(
             tenant=tenant,
-            vcpus=self.vcpus,
-            memory_mib=self.memory_mib,
-            disk_bytes=self.disk_bytes,
+            vcpus=self.vcpus or 0,
+            memory_mib=self.memory_mib or 0,
+            disk_bytes=self.disk_bytes or 0,
             networks=(self.network, *_names(self.more_networks)),
             volumes=_names(self.volumes),
             nic=self.nic,

@@ -37,6 +37,9 @@ class OfferingAnswer(AnswerBody):
     hosts: dict[str, str] = Field(description="Labels that a host must have to take its VMs")
     scheduler: Scheduler | None
     parameters: VgpuParameters
+    vcpus: int | None = Field(description="Of a VM that asks for no number; null: by its framebuffer")
+    memory: str | None = Field(description="The same of memory, like 32GiB")
+    disk: str | None = Field(description="The same of its disk")
     mixed_sizes: bool
     nvlink_p2p: bool
     numa: NumaPolicy

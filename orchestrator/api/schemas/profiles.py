@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody
@@ -25,6 +27,10 @@ class ProfileAnswer(AnswerBody):
     mig_profile: str | None
     gpu_count: int
     gpu_models: tuple[str, ...]
+    framebuffer_mib: int | None = Field(description="Of all its devices together; null: as the GPUs have it")
+    vcpus: int = Field(description="What a VM of it has that asks for no number")
+    memory_mib: int = Field(description="The same of memory")
+    disk_bytes: int = Field(description="The same of its disk")
     host_labels: dict[str, str] = Field(description="Labels that a host must have to offer it")
     cpu: CpuPolicy = Field(description="Whether vCPUs have CPUs of their own")
     numa: NumaPolicy = Field(description="Whether vCPUs and memory come from the GPU's NUMA node")
@@ -56,6 +62,8 @@ class ProfileAnswer(AnswerBody):
             mig_profile=offering.mig_profile,
             gpu_count=offering.gpu_count,
             gpu_models=offering.gpu_models,
+            framebuffer_mib=info.framebuffer_mib,
+            **asdict(info.size),
             host_labels=dict(offering.hosts),
             cpu=offering.cpu,
             numa=offering.numa,

@@ -40,9 +40,6 @@ from orchestrator.core.nic import NicKind
 from orchestrator.core.priority import Priority
 from orchestrator.core.units import MIB
 from orchestrator.core.vm import (
-    DEFAULT_DISK_BYTES,
-    DEFAULT_MEMORY_MIB,
-    DEFAULT_VCPUS,
     MAX_DISK_BYTES,
     MAX_MEMORY_MIB,
     MAX_USER_DATA_BYTES,
@@ -106,9 +103,13 @@ class CreateVmBody(RequestBody):
     tenant: Name = "default"
     profile: str = Field(max_length=MAX_NAME, description="Offering, NVIDIA vGPU type, MIG profile or gpu:N")
     image: Name
-    vcpus: int = Field(default=DEFAULT_VCPUS, ge=1, le=MAX_VCPUS)
-    memory_mib: int = Field(default=DEFAULT_MEMORY_MIB, ge=MIN_MEMORY_MIB, le=MAX_MEMORY_MIB)
-    disk_bytes: int = Field(default=DEFAULT_DISK_BYTES, ge=MIN_DISK_BYTES, le=MAX_DISK_BYTES)
+    vcpus: int | None = Field(default=None, ge=1, le=MAX_VCPUS, description="Left out: as the profile says")
+    memory_mib: int | None = Field(
+        default=None, ge=MIN_MEMORY_MIB, le=MAX_MEMORY_MIB, description="Left out: as the profile says"
+    )
+    disk_bytes: int | None = Field(
+        default=None, ge=MIN_DISK_BYTES, le=MAX_DISK_BYTES, description="Left out: as the profile says"
+    )
     network: Name = "default"
     more_networks: tuple[Name, ...] = Field(
         default=(), max_length=MAX_CARDS - 1, strict=False, description="Networks of further network cards, in order"
@@ -145,7 +146,8 @@ class CreateVmBody(RequestBody):
     def to_request(self) -> CreateVm:
         """What the service takes."""
         values = {name: getattr(self, name) for name in type(self).model_fields if name not in {"lease_s", "until"}}
-        return CreateVm(**values, end=wanted_end(self.lease_s, self.until))
+        sizes = {name: values[name] or 0 for name in ("vcpus", "memory_mib", "disk_bytes")}
+        return CreateVm(**values | sizes, end=wanted_end(self.lease_s, self.until))
 
 
 class ChangeVmBody(RequestBody):

@@ -15,7 +15,7 @@ from orchestrator.cli.output import printable, render_details, show, show_plain,
 from orchestrator.cli.parameters import OfModel, Sort, check_model, tenant_if_named
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import Format, Output, session_of
-from orchestrator.cli.table import Column, Fit, Listing, field, list_lines, render_table
+from orchestrator.cli.table import Column, Fit, Listing, field, list_lines, render_table, size
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.geometry.cut import cut_words
 from orchestrator.core.pci import parse_pci_address
@@ -59,7 +59,7 @@ MAP_COLUMNS: Final = (
 
 TYPE_COLUMNS: Final = (
     field("TYPE", "name", Fit.WHOLE),
-    Column("FRAMEBUFFER", lambda use: show_size(use["framebuffer_mib"] * MIB)),
+    size("FRAMEBUFFER", "framebuffer_mib", MIB),
     field("MOST", "max_instances"),
     field("USED", "used"),
     field("FREE", "free"),

@@ -14,7 +14,7 @@ from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import ServerPath, Sort
 from orchestrator.cli.session import Format, Output, session_of
-from orchestrator.cli.table import Column, Fit, age, field, show_list
+from orchestrator.cli.table import Column, Fit, age, field, show_list, size
 from orchestrator.cli.uploading import take_image
 from orchestrator.client.connection import Json
 from orchestrator.core.digest import check_sha256
@@ -26,22 +26,22 @@ _UNITS: Final = (("GiB", GIB), ("MiB", MIB), ("KiB", 1024))
 app = new_group("Base images that VMs' disks are made on.")
 
 
-COLUMNS: Final = (
-    field("NAME", "name", Fit.WHOLE),
-    field("FORMAT", "format"),
-    Column("SIZE", lambda image: _size(image["size_bytes"]), rank=lambda image: image["size_bytes"]),
-    Column("DISK", lambda image: _size(image["virtual_size_bytes"]), rank=lambda image: image["virtual_size_bytes"]),
-    age(),
-    Column("SHA256", lambda image: shown(image["sha256"])[:16]),
-)
-
-
 def _size(size: int) -> str:
     """``428MiB``, ``2.1GiB``: files have no round sizes."""
     for unit, of in _UNITS:
         if size >= of:
             return (f"{size / of:.0f}" if size >= 10 * of else f"{size / of:.1f}".removesuffix(".0")) + unit
     return f"{size} bytes"
+
+
+COLUMNS: Final = (
+    field("NAME", "name", Fit.WHOLE),
+    field("FORMAT", "format"),
+    size("SIZE", "size_bytes", text=_size),
+    size("DISK", "virtual_size_bytes", text=_size),
+    age(),
+    Column("SHA256", lambda image: shown(image["sha256"])[:16]),
+)
 
 
 @app.command("add")

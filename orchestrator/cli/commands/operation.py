@@ -71,15 +71,19 @@ COLUMNS: Final = (
 )
 
 
+def _seconds(step: Mapping[str, Any]) -> float | None:
+    return seconds_of(step, None)
+
+
 def _took(step: Mapping[str, Any]) -> str:
-    seconds = seconds_of(step, None)
+    seconds = _seconds(step)
     return "-" if seconds is None else f"{seconds:.1f} s"
 
 
 STEP_COLUMNS: Final = (
     field("STEP", "title", Fit.WRAP),
     field("STATE", "state", Fit.WHOLE),
-    Column("TOOK", _took),
+    Column("TOOK", _took, exact=_seconds),
     field("MESSAGE", "message", Fit.WRAP),
 )
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from math import inf
+from operator import itemgetter
 from typing import Annotated, Any, Final
 
 import typer
@@ -53,7 +54,10 @@ def _rank(key: str) -> Callable[[Mapping[str, Any]], float]:
 
 COLUMNS: Final = (
     field("TENANT", "tenant", Fit.WHOLE),
-    *(Column(name.replace("-", " ").upper(), _span(key), rank=_rank(key)) for name, key in _SPANS.items()),
+    *(
+        Column(name.replace("-", " ").upper(), _span(key), rank=_rank(key), exact=itemgetter(key))
+        for name, key in _SPANS.items()
+    ),
     *(Column(name.replace("-", " ").upper(), _choice(name)) for name in _CHOICES),
     field("DRIVER UPGRADE", "driver_upgrade"),
 )

@@ -16,8 +16,9 @@ from orchestrator.cli.group import new_group
 from orchestrator.cli.output import printable, render_details, show, shown
 from orchestrator.cli.parameters import Sort
 from orchestrator.cli.session import Format, Output, session_of
-from orchestrator.cli.table import Column, Fit, field, show_list
+from orchestrator.cli.table import Column, Fit, field, show_list, size
 from orchestrator.core.labels import show_labels
+from orchestrator.core.units import MIB
 
 MAX_HOSTS: Final = 6
 app = new_group("What --profile takes: offerings, vGPU types, MIG profiles.")
@@ -48,10 +49,22 @@ def _on_the_host(profile: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [*lines, ("Network card", "a virtual function near its GPU")] if profile.get("nic") else lines
 
 
+def _size(profile: Mapping[str, Any]) -> str:
+    """Of a VM for which none is asked. Older servers do not say."""
+    vcpus, memory, disk = shown(profile.get("vcpus")), MEMORY.text(profile), DISK.text(profile)
+    return f"{vcpus} vCPUs, {memory} memory, {disk} disk, if not asked for otherwise"
+
+
+FRAMEBUFFER: Final = size("FRAMEBUFFER", "framebuffer_mib", MIB)
+MEMORY, DISK = size("MEMORY", "memory_mib", MIB), size("DISK", "disk_bytes", wide=True)
 COLUMNS: Final = (
     field("NAME", "name", Fit.WHOLE),
     field("KIND", "kind", spare=True),
     Column("GIVES", _gives),
+    FRAMEBUFFER,
+    field("VCPUS", "vcpus"),
+    MEMORY,
+    DISK,
     field("FREE", "free"),
     Column("HOSTS", _hosts, Fit.WRAP),
     field("PROVISION", "provision", Fit.WRAP, wide=True),
@@ -107,6 +120,8 @@ def show_profile(
                 ("origin", shown(profile["origin"])),
                 ("description", shown(profile["description"])),
                 ("gives", _gives(profile)),
+                ("framebuffer", FRAMEBUFFER.text(profile)),
+                ("VM's size", _size(profile)),
                 ("GPU models", shown(profile["gpu_models"])),
                 ("host labels", shown(show_labels(profile["host_labels"]))),
                 *_on_the_host(profile),

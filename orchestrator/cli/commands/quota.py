@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from math import inf
+from operator import itemgetter
 from typing import Annotated, Any, Final
 
 import typer
@@ -31,14 +32,20 @@ Place = Annotated[
 ]
 
 
+def _used(line: Mapping[str, Any]) -> str:
+    return show_amount(line["resource"], line["used"])
+
+
 def _limit(line: Mapping[str, Any]) -> str:
     return "none" if line["limit"] is None else show_amount(line["resource"], line["limit"])
 
 
 COLUMNS: Final = (
     field("RESOURCE", "resource", Fit.WHOLE),
-    Column("LIMIT", _limit, rank=lambda line: inf if line["limit"] is None else line["limit"]),
-    Column("USED", lambda line: show_amount(line["resource"], line["used"]), rank=lambda line: line["used"]),
+    Column(
+        "LIMIT", _limit, rank=lambda line: inf if line["limit"] is None else line["limit"], exact=itemgetter("limit")
+    ),
+    Column("USED", _used, rank=itemgetter("used"), exact=itemgetter("used")),
     Column("COUNTS", lambda line: counted_by(line["resource"]), wide=True),
 )
 

@@ -17,7 +17,7 @@ from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Sort, TenantRole, own_tenant_or_everywhere
 from orchestrator.cli.session import Format, Output, session_of
-from orchestrator.cli.table import Column, Fit, age, field, show_list
+from orchestrator.cli.table import Column, Fit, age, field, show_list, time
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.file_errors import why_unwritable
@@ -48,11 +48,18 @@ COLUMNS: Final = (
     field("TENANT", "tenant", Fit.WHOLE),
     field("ROLE", "role", Fit.WHOLE),
     Column("EXPIRES", _end, Fit.WHOLE, rank=_seconds_left),
-    Column("USED", _used, Fit.WHOLE, spare=True, rank=lambda token: seconds_since(token["last_used_at"]) or inf),
+    Column(
+        "USED",
+        _used,
+        Fit.WHOLE,
+        spare=True,
+        rank=lambda token: seconds_since(token["last_used_at"]) or inf,
+        exact=lambda token: token["last_used_at"],
+    ),
     age(),
     field("MADE BY", "made_by", spare=True),
-    Column("EXPIRES AT", lambda token: show_time(token["expires_at"]), wide=True),
-    Column("REVOKED AT", lambda token: show_time(token["revoked_at"]), wide=True),
+    time("EXPIRES AT", "expires_at", wide=True),
+    time("REVOKED AT", "revoked_at", wide=True),
 )
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the token, as 'token list' shows it.")]

@@ -17,16 +17,20 @@ from orchestrator.cli.group import new_group
 from orchestrator.cli.output import show, shown
 from orchestrator.cli.parameters import (
     BootPolicy,
+    Disk,
     Gpu,
     Label,
+    Memory,
     Name,
     Networks,
     NewName,
     Nic,
     Tenant,
+    Vcpus,
     VmPriority,
     Volumes,
     Wait,
+    size_asked,
 )
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.vm_outcome import finish
@@ -37,14 +41,6 @@ from orchestrator.core.lease import MAX_LEASE_S, parse_moment
 from orchestrator.core.names import check_name
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.units import parse_duration
-from orchestrator.core.vm import (
-    DEFAULT_DISK,
-    DEFAULT_MEMORY,
-    DEFAULT_VCPUS,
-    MAX_VCPUS,
-    disk_bytes,
-    memory_mib,
-)
 
 app = new_group("Create, adopt, show, start, stop and delete VMs.")
 
@@ -65,9 +61,9 @@ def create(
         str | None,
         typer.Option("--image", help="Base image; may be left out when there is only one.", autocompletion=images),
     ] = None,
-    vcpus: Annotated[int, typer.Option("--vcpus", min=1, max=MAX_VCPUS, help="Virtual CPUs.")] = DEFAULT_VCPUS,
-    memory: Annotated[str, typer.Option("--memory", help="Memory, for example 512MiB or 4GiB.")] = DEFAULT_MEMORY,
-    disk: Annotated[str, typer.Option("--disk", help="Size of the disk.")] = DEFAULT_DISK,
+    vcpus: Vcpus = None,
+    memory: Memory = None,
+    disk: Disk = None,
     ssh_key: Annotated[
         list[Path] | None, typer.Option("--ssh-key", help="File with OpenSSH public keys; may be repeated.")
     ] = None,
@@ -111,9 +107,6 @@ def create(
         "name": name,
         "tenant": tenant,
         "profile": _some(profile, "--profile"),
-        "vcpus": vcpus,
-        "memory_mib": memory_mib(memory),
-        "disk_bytes": disk_bytes(disk),
         "ssh_keys": [key for path in ssh_key or () for key in read_ssh_keys(path)],
         **_networks(network or ["default"]),
         "volumes": [check_name(one, what="volume") for one in volume or ()],
@@ -123,7 +116,7 @@ def create(
         "preempt": preempt,
         "labels": parse_labels(label or ()),
     }
-    wanted |= _end(lease, until) | roles.asked()
+    wanted |= size_asked(vcpus, memory, disk) | _end(lease, until) | roles.asked()
     if user_data is not None:
         wanted["user_data"] = read_user_data(user_data)
     if on_host is not None:

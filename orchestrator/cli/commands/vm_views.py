@@ -18,7 +18,7 @@ from orchestrator.cli.output import render_details, shown
 from orchestrator.cli.parameters import AllTenants, ListTenant, Name, Selector, Sort, Tenant, listed_tenant
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.step_times import seconds_of
-from orchestrator.cli.table import Column, Fit, Listing, age, field, show_newest
+from orchestrator.cli.table import Column, Fit, Listing, age, field, show_newest, size, time
 from orchestrator.cli.waiting import waits_for
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.errors import InvalidInput, NotFound
@@ -61,10 +61,10 @@ COLUMNS: Final = (
     field("HOST", "host", Fit.WHOLE, spare=True),
     Column("GPU", lambda vm: shown([one["gpu"] for one in vm["devices"]]), Fit.WHOLE, spare=True),
     field("ADDRESS", "addresses", Fit.WHOLE, spare=True),
-    Column("LEASE END", lambda vm: show_time(vm["lease_end"]), spare=True, wide=True),
+    time("LEASE END", "lease_end", wide=True),
     age(),
     field("VCPUS", "vcpus", wide=True),
-    Column("MEMORY", lambda vm: show_size(vm["memory_mib"] * MIB), wide=True, rank=lambda vm: vm["memory_mib"]),
+    size("MEMORY", "memory_mib", MIB, wide=True),
     field("IMAGE", "image", wide=True),
     field("PRIORITY", "priority", wide=True),
     Column("LABELS", lambda vm: shown(show_labels(vm["labels"])), wide=True),
@@ -235,8 +235,12 @@ def list_vms(
     show_view(session, read_view, output, watch=watch)
 
 
+def _seconds(operation: Mapping[str, Any]) -> float | None:
+    return seconds_of({**operation, "started_at": operation["created_at"]}, None)
+
+
 def _took(operation: Mapping[str, Any]) -> str:
-    seconds = seconds_of({**operation, "started_at": operation["created_at"]}, None)
+    seconds = _seconds(operation)
     return "-" if seconds is None else f"{seconds:.1f} s"
 
 
@@ -251,7 +255,7 @@ EVENT_COLUMNS: Final = (
     age(),
     field("WHAT", "kind", Fit.WHOLE),
     field("STATE", "state", Fit.WHOLE),
-    Column("TOOK", _took),
+    Column("TOOK", _took, exact=_seconds),
     Column("WHO", lambda operation: shown(operation["asked_by"]), Fit.WHOLE),
     Column("WHY", lambda operation: shown(operation["why"]), Fit.WRAP),
     Column("MESSAGE", _said, Fit.WRAP),

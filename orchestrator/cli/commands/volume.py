@@ -16,7 +16,7 @@ from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import AllTenants, ListTenant, Sort, Tenant, Wait, listed_tenant
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import CliSession, Format, Output, session_of
-from orchestrator.cli.table import Column, Fit, age, field, show_list
+from orchestrator.cli.table import Fit, age, field, show_list, size
 from orchestrator.client.connection import Json
 from orchestrator.core.names import check_name
 from orchestrator.core.units import show_size
@@ -27,7 +27,7 @@ app = new_group("Data volumes: disks that stay when the VM goes that has them.")
 COLUMNS = (
     field("NAME", "name", Fit.WHOLE),
     field("TENANT", "tenant", spare=True),
-    Column("SIZE", lambda one: show_size(one["size_bytes"]), rank=lambda one: one["size_bytes"]),
+    size("SIZE", "size_bytes"),
     field("STATE", "state", Fit.WHOLE),
     field("VM", "vm"),
     field("HOST", "host"),

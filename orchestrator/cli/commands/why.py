@@ -10,14 +10,18 @@ import typer
 from orchestrator.cli.complete import hosts, profiles
 from orchestrator.cli.output import show_plain, text_width
 from orchestrator.cli.parameters import (
+    Disk,
     Gpu,
+    Memory,
     Networks,
     Nic,
     NicChoice,
     Sort,
     Tenant,
+    Vcpus,
     VmPriority,
     Volumes,
+    size_asked,
     tenant_if_named,
 )
 from orchestrator.cli.session import Format, Output, session_of
@@ -25,12 +29,6 @@ from orchestrator.cli.table import show_list
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import check_name
 from orchestrator.core.pci import parse_pci_address
-from orchestrator.core.vm import DEFAULT_DISK, DEFAULT_MEMORY, DEFAULT_VCPUS, MAX_VCPUS, disk_bytes, memory_mib
-
-Vcpus = Annotated[int, typer.Option("--vcpus", min=1, max=MAX_VCPUS, help="Virtual CPUs of the VM.")]
-Memory = Annotated[str, typer.Option("--memory", help="Memory of the VM.")]
-Disk = Annotated[str, typer.Option("--disk", help="Disk of the VM.")]
-
 
 NOTHING_FITS: Final = 8
 """Exit code, as of a create that finds no place."""
@@ -41,9 +39,9 @@ def capacity(
     profile: Annotated[
         str | None, typer.Option("--profile", "-p", help="Only this one.", autocompletion=profiles)
     ] = None,
-    vcpus: Vcpus = DEFAULT_VCPUS,
-    memory: Memory = DEFAULT_MEMORY,
-    disk: Disk = DEFAULT_DISK,
+    vcpus: Vcpus = None,
+    memory: Memory = None,
+    disk: Disk = None,
     volume: Volumes = None,
     network: Networks = None,
     nic: Nic = None,
@@ -61,9 +59,7 @@ def capacity(
         {
             "profile": profile,
             "tenant": tenant,
-            "vcpus": vcpus,
-            "memory_mib": memory_mib(memory),
-            "disk_bytes": disk_bytes(disk),
+            **size_asked(vcpus, memory, disk),
             **_tied_to(network, volume, nic),
         }
     )
@@ -91,9 +87,9 @@ def explain(
     ],
     count: Annotated[int, typer.Option("--count", min=1, max=64, help="Devices in the VM.")] = 1,
     tenant: Tenant = "default",
-    vcpus: Vcpus = DEFAULT_VCPUS,
-    memory: Memory = DEFAULT_MEMORY,
-    disk: Disk = DEFAULT_DISK,
+    vcpus: Vcpus = None,
+    memory: Memory = None,
+    disk: Disk = None,
     on_host: Annotated[str | None, typer.Option("--host", help="Only this host will do.", autocompletion=hosts)] = None,
     gpu: Gpu = None,
     volume: Volumes = None,
@@ -114,9 +110,7 @@ def explain(
             "profile": profile,
             "count": count,
             "tenant": tenant,
-            "vcpus": vcpus,
-            "memory_mib": memory_mib(memory),
-            "disk_bytes": disk_bytes(disk),
+            **size_asked(vcpus, memory, disk),
             "host": None if on_host is None else check_name(on_host, what="host"),
             "gpu": None if gpu is None else parse_pci_address(gpu),
             "priority": None if priority is None else priority.value,

@@ -178,4 +178,5 @@ def _request(vm: ManifestVm, label: str | None) -> dict[str, object]:
         "start": vm.running,
         "label": label,
     }
-    return vm.shape() | end | rest | {"labels": dict(vm.labels)}
+    size = {name: getattr(vm, name) or None for name in ("vcpus", "memory_mib", "disk_bytes")}
+    return vm.shape() | size | end | rest | {"labels": dict(vm.labels)}

@@ -5,6 +5,7 @@ from orchestrator.api.schemas.capacity import AskedAnswer
 from orchestrator.api.schemas.profiles import ProfileAnswer
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.views import Request
+from orchestrator.core.vm_size import vm_size
 from orchestrator.services.messages import ProfileInfo
 
 
@@ -15,5 +16,6 @@ def test_vcpus_with_cpus_of_their_own_are_among_those_that_were_asked_for() -> N
 
 def test_a_profile_says_which_cpus_its_vms_have() -> None:
     offering = Offering(name="near", kind="time_sliced", vgpu_type="GRID T4-4Q", cpu="pinned", numa="strict")
-    told = ProfileAnswer.of(ProfileInfo(offering=offering, hosts=(), free=0), watching=False)
+    info = ProfileInfo(offering=offering, hosts=(), free=0, framebuffer_mib=4096, size=vm_size(offering, 4096))
+    told = ProfileAnswer.of(info, watching=False)
     assert (told.cpu, told.numa) == ("pinned", "strict")

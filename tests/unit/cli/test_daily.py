@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -81,6 +83,17 @@ def test_a_vm_that_doctor_has_found_something_of_is_shown_with_it(cli: Cli) -> N
     assert problem.split(maxsplit=1)[1] == "shut off (vm.not_running)"
     assert "problem" not in json.loads(cli("show-vm", "later", "-o", "json").out)
     assert cli("delete-vm", "later").code == 0
+
+
+@pytest.mark.usefixtures("vms")
+def test_csv_has_exact_values_where_people_read_rounded_ones(cli: Cli) -> None:
+    (vm, *_) = csv.DictReader(cli("ls", "-o", "csv").out.splitlines())
+    assert (int(vm["MEMORY"]) % 2**20, vm["LEASE END"]) == (0, "")
+    assert datetime.fromisoformat(vm["AGE"]).tzinfo is not None
+    (event, *_) = csv.DictReader(cli("events", "vm-1", "-o", "csv").out.splitlines())
+    assert float(event["TOOK"]) >= 0.0
+    image = next(csv.DictReader(cli("image", "list", "-o", "csv").out.splitlines()))
+    assert [int(image["SIZE"]), int(image["DISK"])] == [30 * 2**20, 2**28]
 
 
 @pytest.mark.usefixtures("vms")

@@ -179,6 +179,20 @@ def test_differences_are_told_in_the_words_and_units_of_the_file() -> None:
     ]
 
 
+def test_a_size_that_a_file_leaves_to_the_profile_is_no_difference() -> None:
+    there = ManifestVm(
+        name="a", tenant="t", profile="p", image="i", vcpus=1, memory_mib=4096, disk_bytes=20 * GIB, network="n",
+        running=True, has_user_data=False,
+    )  # fmt: skip
+    seen = Existing(
+        networks={}, images={}, vms={"t/a": ExistingVm(vm=there, state="running", on_host=None, label=None)}
+    )
+    silent = replace(there, vcpus=0, memory_mib=0, disk_bytes=0)
+    assert changes(Manifest(label=None, vms=(silent,)), seen, prune=False) == ()
+    (change,) = changes(Manifest(label=None, vms=(replace(silent, vcpus=2),)), seen, prune=False)
+    assert [(one.field, one.there, one.wanted) for one in change.fields] == [("vcpus", "1", "2")]
+
+
 def test_every_value_that_is_told_is_a_word_of_the_file() -> None:
     vm = ManifestVm(
         name="a", tenant="t", profile="p", image="i", vcpus=1, memory_mib=1, disk_bytes=GIB, network="n",

@@ -66,6 +66,8 @@ LEGAL = {
 }  # fmt: skip
 
 FORBIDDEN: list[tuple[str, Offering]] = [
+    ("memory.not_whole_pages", Offering(
+        name="x", kind="time_sliced", vgpu_type="GRID T4-2Q", hugepages="1G", memory="4.5GiB")),
     ("provision.role_unknown", Offering(
         name="x", kind="time_sliced", vgpu_type="GRID T4-2Q", provision=("guest_nobody_knows",)
     )),

@@ -15,19 +15,21 @@ from orchestrator.core.offering import Offering
 from orchestrator.core.priority import PRIORITIES, Priority
 from orchestrator.core.snapshot import GpuSnapshot
 from orchestrator.core.vgpu_scheduler import SchedulerState
-from orchestrator.services.capacity import Question
+from orchestrator.services.capacity import Asked, Question
 from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.drawn import drawn_capacity, drawn_compaction, drawn_drain, drawn_explanation, drawn_map
 from tests.fakes.golden import GOLDEN, check_golden
 
+SMALL = {"vcpus": 2, "memory_mib": 4096, "disk_bytes": 20 * GIB}
+"""What fits on each of the hosts, so that GPUs alone decide."""
 QUESTIONS = {
-    "mig_profile": Question(profile="2g.20gb"),
-    "mig_backed": Question(profile="a100-sxm-80-3-40c"),
-    "time_sliced_where_mig_is_on": Question(profile="a100-sxm-80-20c", host="mig"),
-    "one_gpu": Question(profile="a100-sxm-80-x1"),
-    "fabric_of_four": Question(profile="h100-sxm-x4"),
-    "fabric_of_four_one_gpu_broken": Question(profile="h100-sxm-x4", host="hgx-broken"),
-    "other_size_in_use": Question(profile="GRID T4-4Q"),
+    "mig_profile": Question(profile="2g.20gb", **SMALL),
+    "mig_backed": Question(profile="a100-sxm-80-3-40c", **SMALL),
+    "time_sliced_where_mig_is_on": Question(profile="a100-sxm-80-20c", host="mig", **SMALL),
+    "one_gpu": Question(profile="a100-sxm-80-x1", **SMALL),
+    "fabric_of_four": Question(profile="h100-sxm-x4", **SMALL),
+    "fabric_of_four_one_gpu_broken": Question(profile="h100-sxm-x4", host="hgx-broken", **SMALL),
+    "other_size_in_use": Question(profile="GRID T4-4Q", **SMALL),
 }
 
 
@@ -95,7 +97,7 @@ def test_profiles_that_are_not_made_yet_are_explained_as_truly_as_the_others(pla
 
 def test_capacity_counts_every_offering_that_some_gpu_can_be_cut_into(plane: ControlPlane) -> None:
     everything(plane)
-    check("capacity", drawn_capacity(plane.services.capacity.capacity(None)))
+    check("capacity", drawn_capacity(plane.services.capacity.capacity(None, Asked(**SMALL))))
 
 
 def test_the_map_shows_gpus_in_every_mode(plane: ControlPlane) -> None:

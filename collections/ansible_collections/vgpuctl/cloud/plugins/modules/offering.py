@@ -92,6 +92,18 @@ options:
       console:
         description: Whether the vGPU draws the VM's VNC console.
         type: bool
+  vcpus:
+    description: Of a VM for which none are asked; by its framebuffer when left out, and so are the next two.
+    type: int
+    version_added: 0.3.0
+  memory:
+    description: Memory of such a VM, like V(32GiB).
+    type: str
+    version_added: 0.3.0
+  disk:
+    description: Disk of such a VM, like V(100GiB).
+    type: str
+    version_added: 0.3.0
   mixed_sizes:
     description: Needs a GPU in heterogeneous mode.
     type: bool
@@ -166,6 +178,7 @@ offering:
   sample: {name: t4-quarter, kind: time_sliced, vgpu_type: GRID T4-4Q}
 """
 
+from ansible_collections.vgpuctl.cloud.plugins.module_utils.amounts import bytes_of
 from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import answer, run
 
 NO_PARAMETERS = {"uvm": False, "frame_rate_limiter": None, "debugging": False, "profiling": False, "console": None}
@@ -195,6 +208,9 @@ FORM = {
             "console": {"type": "bool"},
         },
     },
+    "vcpus": {"type": "int"},
+    "memory": {"type": "str"},
+    "disk": {"type": "str"},
     "mixed_sizes": {"type": "bool", "default": False},
     "nvlink_p2p": {"type": "bool", "default": False},
     "numa": {"type": "str", "choices": ["any", "prefer", "strict"], "default": "prefer"},
@@ -210,6 +226,14 @@ FORM = {
 }
 
 
+def _same_size(there, wanted):
+    """The server writes 32GB as 32GiB. What is no size it refuses itself."""
+    try:
+        return None not in (there, wanted) and bytes_of(there) == bytes_of(wanted)
+    except ValueError:
+        return False
+
+
 def _work(site):
     params, name = site.params, site.params["name"]
     before = next((one for one in site.all("offerings") if one["name"] == name), {})
@@ -219,6 +243,9 @@ def _work(site):
         return answer(before, {}, offering={})
     wanted = {"name": name, **{key: params[key] for key in FORM}}
     wanted["parameters"] = wanted["parameters"] or NO_PARAMETERS
+    for size in ("memory", "disk"):
+        if _same_size(before.get(size), wanted[size]):
+            wanted[size] = before[size]
     if wanted != before and not site.check_mode:
         wanted = site.put("offerings", body={**wanted, "unlisted": params["unlisted"]})
     return answer(before, wanted, offering=wanted)
