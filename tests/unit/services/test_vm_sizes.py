@@ -28,7 +28,9 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
 
 
 def wish(profile: str, **asked: int) -> CreateVm:
-    return replace(create_vm(profile=profile), **(NOTHING_ASKED | asked))
+    size = NOTHING_ASKED | asked
+    vcpus, memory_mib, disk_bytes = size["vcpus"], size["memory_mib"], size["disk_bytes"]
+    return replace(create_vm(profile=profile), vcpus=vcpus, memory_mib=memory_mib, disk_bytes=disk_bytes)
 
 
 def made(plane: ControlPlane, request: CreateVm) -> VmSize:

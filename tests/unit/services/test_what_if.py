@@ -20,7 +20,7 @@ from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, cre
 from tests.fakes.drawn import drawn_capacity, drawn_compaction, drawn_drain, drawn_explanation, drawn_map
 from tests.fakes.golden import GOLDEN, check_golden
 
-SMALL = {"vcpus": 2, "memory_mib": 4096, "disk_bytes": 20 * GIB}
+SMALL: dict[str, Any] = {"vcpus": 2, "memory_mib": 4096, "disk_bytes": 20 * GIB}
 """What fits on each of the hosts, so that GPUs alone decide."""
 QUESTIONS = {
     "mig_profile": Question(profile="2g.20gb", **SMALL),
