@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from orchestrator.core.labels import Labels
+from orchestrator.core.labels import KEPT_FOR, Labels
 from orchestrator.core.nic import NicKind
 
 OfferingKind = Literal["time_sliced", "mig_backed", "mig", "passthrough"]
@@ -108,6 +108,11 @@ class Offering:
     def page_kib(self) -> int:
         """Size of the huge pages; 0: ordinary ones."""
         return 0 if self.hugepages is None else PAGE_KIB[self.hugepages]
+
+    @property
+    def kept_for(self) -> str | None:
+        """The only tenant that has it: its hosts are kept for that one. None: every tenant has it."""
+        return dict(self.hosts).get(KEPT_FOR)
 
     @property
     def written_down(self) -> bool:

@@ -116,7 +116,7 @@ class CapacityService:
         Raises what :meth:`capacity` raises.
         """
         with self.index.current(), self.store.read() as tx:
-            now, asked = self._fleet(), replace(question or each or Asked(), tenant=tenant)
+            now, asked = self._fleet().of_tenant(tenant), replace(question or each or Asked(), tenant=tenant)
             quota, ties = QuotaRoom.of(tx, tenant), _ties(tx, asked)
             names = _possible(now.each, now.known, asked) if question is None else ()
             questions = _questions(question, asked, names, now.known)
@@ -156,7 +156,8 @@ class CapacityService:
         :raises Conflict, NotFound: of one profile, as :meth:`explain`; of everything it counts for none
         """
         with self.index.current() as index, self.store.read() as tx:
-            now, asked = index.fleet(), question or each or Asked()
+            asked = question or each or Asked()
+            now = index.fleet().of_tenant(asked.tenant)
             ties = _ties(tx, asked)
             names = _possible(now.each, now.known, asked) if question is None else ()
             questions = _questions(question, asked, names, now.known)
@@ -172,12 +173,14 @@ class CapacityService:
         return tuple(_bounded(replace(found[one], profile=name), asked) for name, one in wanted)
 
     def free(self, names: Iterable[str]) -> dict[str, int]:
-        """How many VMs of their usual size fit now, nothing moved, of each of these profiles; 0 of what is refused."""
+        """How many VMs of their usual size fit now, nothing moved, of each of these profiles; 0 of what is refused. Of
+        what one tenant alone has, that tenant's."""
         with self.index.current(), self.store.read() as tx:
             now, asked = self._fleet(), Asked()
             ties = _ties(tx, asked)
-            given = [name for name in names if not unsupported(now.known.resolve(name))]
-            asked_of = {one.profile: one for one in _questions(None, asked, given, now.known)}
+            given = [one for one in map(now.known.resolve, names) if not unsupported(one)]
+            of_tenants = ((one.name, replace(asked, tenant=one.kept_for or asked.tenant)) for one in given)
+            asked_of = {name: _questions(None, by_tenant, [name], now.known)[0] for name, by_tenant in of_tenants}
             wanted = {name: self._counted(tx, one, now.known, ties, alone=False) for name, one in asked_of.items()}
             places = {one: one.places(now) for one in dict.fromkeys(wanted.values())}
         return {name: places[wanted[name]] if name in wanted else 0 for name in names}
@@ -195,7 +198,7 @@ class CapacityService:
         with self.index.current() as index, self.store.read() as tx:
             known_tenant(tx, question.tenant)
             check_place(tx, index, question.host, question.gpu)
-            fleet = self._fleet()
+            fleet = self._fleet().of_tenant(question.tenant)
             known = fleet.known
             question = known.sized(question)
             request = self._request(tx, question, known, _ties(tx, question, question.host))

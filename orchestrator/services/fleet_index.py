@@ -72,6 +72,11 @@ class Fleet:
         """One of each kind of them; may only be asked inside :meth:`FleetIndex.current`."""
         return OneOfEach(kinds_of((one.kind, one.view) for one in self.hosts), self.rooms)
 
+    def of_tenant(self, tenant: str) -> Fleet:
+        """With what that one may ask for."""
+        known = self.known.of_tenants({tenant})
+        return self if known is self.known else replace(self, known=known)
+
     @cached_property
     def views(self) -> tuple[HostView, ...]:
         return tuple(one.view for one in self.hosts)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -50,6 +51,13 @@ class KnownProfiles:
     def offerings(self) -> tuple[Offering, ...]:
         """All that were written down, by us or by the site."""
         return tuple(self.profiles.offerings.values())
+
+    def of_tenants(self, tenants: Collection[str] | None) -> KnownProfiles:
+        """What these may know of: not the offerings on hosts that are kept for others. None: all of it."""
+        if tenants is None or all(one.kept_for is None for one in self.offerings):
+            return self
+        theirs = {one.name: one for one in self.offerings if one.kept_for is None or one.kept_for in tenants}
+        return replace(self, profiles=Profiles(self.profiles.catalogue, theirs))
 
     def resolve(self, name: str) -> Offering:
         """:raises NotFound: ``profile.unknown`` with near names"""

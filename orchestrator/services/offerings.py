@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from orchestrator.catalogue.offering_files import mistakes_in
@@ -14,6 +15,7 @@ from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
 from orchestrator.services.fleet_index import FleetIndex
+from orchestrator.services.tenancy.tenants import known_tenant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,7 @@ class OfferingService:
         ``look_up``: whether the names it has must be in the tables.
 
         :raises InvalidInput: ``offering.name_invalid``, ``offering.invalid`` with every mistake
+        :raises NotFound: ``tenant.unknown``: its hosts are to be kept for that one
         :raises Conflict: ``offering.name_taken``, ``offering.in_use``
         """
         check_name(offering.name, what="offering")
@@ -51,6 +54,8 @@ class OfferingService:
             there = next((one for one in tx.offerings.list() if one.name == offering.name), None)
             if there == offering:
                 return offering
+            if offering.kept_for is not None:
+                known_tenant(tx, offering.kept_for)
             if there is None:
                 _check_free(shipped, offering, types)
             else:
@@ -59,10 +64,11 @@ class OfferingService:
             self._note(tx, "set_offering", offering.name)
         return offering
 
-    def list(self) -> tuple[Offering, ...]:
-        """Those that the site added, by name."""
+    def list(self, tenants: Collection[str] | None = None) -> tuple[Offering, ...]:
+        """Those that the site added and that these tenants have (None: all), by name."""
         with self.store.read() as tx:
-            return tx.offerings.list()
+            found = tx.offerings.list()
+        return tuple(one for one in found if tenants is None or one.kept_for is None or one.kept_for in tenants)
 
     def remove(self, name: str) -> None:
         """:raises NotFound: ``offering.unknown``; :raises Conflict: ``offering.in_use``, ``offering.shipped``"""

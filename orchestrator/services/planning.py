@@ -131,7 +131,7 @@ class Planner:
     def _planned(
         self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, vm_id: str, *, stored: Vm | None, preempt: bool
     ) -> VmPlan:
-        offering = fleet.known.resolve(spec.profile)
+        offering = fleet.known.of_tenants({spec.tenant}).resolve(spec.profile)
         if stored is None:  # one that is there already is started again as it was made
             check_supported(offering)
         check_whole_pages(offering, spec.memory_mib)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from orchestrator.core.offering import Offering
@@ -20,14 +20,16 @@ class ProfileService:
     capacity: CapacityService
     """Counts what is free: one question has one answer."""
 
-    def get(self, name: str) -> ProfileInfo:
-        """:raises NotFound: ``profile.unknown`` with near names"""
-        with self.index.current() as now:
-            return self._infos([name], now.fleet())[0]
+    def get(self, name: str, tenants: Collection[str] | None = None) -> ProfileInfo:
+        """``tenants``: whose offerings may be told; None: all.
 
-    def _infos(self, names: Sequence[str], now: Fleet) -> tuple[ProfileInfo, ...]:
-        free = self.capacity.free(names)
-        offerings = {name: now.known.resolve(name) for name in names}
+        :raises NotFound: ``profile.unknown`` with near names"""
+        with self.index.current() as now:
+            offering = now.known.of_tenants(tenants).resolve(name)
+            return self._infos({name: offering}, now.fleet())[0]
+
+    def _infos(self, offerings: Mapping[str, Offering], now: Fleet) -> tuple[ProfileInfo, ...]:
+        free = self.capacity.free(offerings)
         return tuple(
             ProfileInfo(
                 offering=offering,
@@ -39,12 +41,14 @@ class ProfileService:
             for name, offering in offerings.items()
         )
 
-    def list(self) -> tuple[ProfileInfo, ...]:
-        """Offerings, and vGPU types that some host offers now."""
+    def list(self, tenants: Collection[str] | None = None) -> tuple[ProfileInfo, ...]:
+        """Offerings that these tenants have (None: all), and vGPU types that some host offers now."""
         with self.index.current() as now:
             fleet = now.fleet()
-            names = [offering.name for offering in fleet.known.offerings]
-            return self._infos([*sorted(names), *sorted(fleet.known.types - set(names))], fleet)
+            known = fleet.known.of_tenants(tenants)
+            names = {offering.name for offering in known.offerings}
+            listed = [*sorted(names), *sorted(known.types - names)]
+            return self._infos({name: known.resolve(name) for name in listed}, fleet)
 
 
 def _framebuffer(now: Fleet, offering: Offering) -> int | None:

@@ -128,7 +128,7 @@ class VmService:
             check_may_preempt(policy.preempt)
         networks = tuple(one.name for one in self.networks.of(tx, request.tenant, request.networks))
         volumes = volumes_for(tx, request.tenant, request.volumes, request.host)
-        known = self.planner.index.known
+        known = self.planner.index.known.of_tenants({request.tenant})
         spec = spec_of(known.sized(request), secret, networks, tuple(one.on_hosts for one in volumes))
         roles = wanted_roles(request, known.resolve(spec.profile))
         plan = replace(self.planner, coarse=coarse).plan(tx, spec, preempt=request.preempt, volumes=volumes)

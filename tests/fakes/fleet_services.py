@@ -151,13 +151,13 @@ class Profiles:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def list(self) -> tuple[ProfileInfo, ...]:
+    def list(self, tenants: Collection[str] | None = None) -> tuple[ProfileInfo, ...]:
         offering = Offering(name="t4-small", kind="time_sliced", vgpu_type=PROFILE, description="A small share of a T4")
         free = 16 - len(self._world.vms)
         hosts, size = tuple(self._world.hosts), vm_size(offering, 2048)
         return (ProfileInfo(offering=offering, hosts=hosts, free=free, framebuffer_mib=2048, size=size),)
 
-    def get(self, name: str) -> ProfileInfo:
+    def get(self, name: str, tenants: Collection[str] | None = None) -> ProfileInfo:
         if name not in {"t4-small", PROFILE}:
             raise NotFound("profile.unknown", f"no profile is called {name[:80]!a}", hint="did you mean t4-small?")
         return self.list()[0]

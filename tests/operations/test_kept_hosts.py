@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 from orchestrator.core.errors import Conflict, NoCapacity, NotFound
 from orchestrator.core.labels import KEPT_FOR
 from orchestrator.core.lease import WantedEnd
+from orchestrator.core.offering import Offering
 from orchestrator.ports.store.claims import ClaimLost
 from orchestrator.services.capacity import CapacityService, Question
 from orchestrator.services.messages import CreateVm, HostChange
@@ -146,6 +147,59 @@ def test_no_volume_of_others_is_put_there(plane: ControlPlane) -> None:
     assert caught.value.code == "host.kept"
     assert plane.services.volumes.list(None) == ()
     assert plane.services.volumes.create("vision", "data", GIB, T4_HOST).volume.host == T4_HOST
+
+
+THEIRS = Offering(
+    name="vision-big", origin="site", kind="time_sliced", vgpu_type="GRID T4-2Q", hosts=((KEPT_FOR, "vision"),)
+)
+
+
+def ways_to_ask(plane: ControlPlane, name: str) -> tuple[Callable[[], object], ...]:
+    services, capacity = plane.services, plane.services.capacity
+    made, asked = create_vm("a", profile=name), Question(profile=name, disk_bytes=GIB)
+    return (
+        lambda: services.vms.create(made),
+        lambda: services.vms.plan(made),
+        lambda: capacity.explain(asked),
+        lambda: capacity.explain_for_tenant(asked),
+        lambda: capacity.capacity(asked),
+        lambda: capacity.room(asked, "default"),
+        lambda: services.profiles.get(name, ("default",)),
+    )
+
+
+def test_an_offering_on_kept_hosts_is_its_tenants_and_for_others_not_there(plane: ControlPlane) -> None:
+    services, capacity = plane.services, plane.services.capacity
+    keep(plane)
+    services.offerings.put(THEIRS, look_up=True)
+    for name in ("vision-big", "vision-bog"):
+        for way in ways_to_ask(plane, name):
+            with pytest.raises(NotFound) as refused:
+                way()
+            assert (refused.value.code, refused.value.message) == ("profile.unknown", f"no profile is called '{name}'")
+            assert "vision-big" not in str(refused.value.hint)
+    rows = {tenant: {row.profile for row in capacity.room(None, tenant)} for tenant in ("default", "vision")}
+    assert ["vision-big" in rows[tenant] for tenant in ("default", "vision")] == [False, True]
+    for tenants, is_told in ((("default",), False), (("default", "vision"), True), (None, True)):
+        told = {info.offering.name: info for info in services.profiles.list(tenants)}
+        assert ("vision-big" in told) is is_told
+        assert (services.offerings.list(tenants) == (THEIRS,)) is is_told
+        assert not is_told or told["vision-big"].free > 0
+    services.vms.create(replace(of_vision(), profile="vision-big"))
+    plane.engine.drain()
+    assert services.vms.get("vision", "theirs").state == "running"
+
+
+def test_an_offering_is_kept_for_a_tenant_that_there_is_and_that_stays(plane: ControlPlane) -> None:
+    with pytest.raises(NotFound) as unknown:
+        plane.services.offerings.put(replace(THEIRS, hosts=((KEPT_FOR, "visoin"),)), look_up=True)
+    assert unknown.value.code == "tenant.unknown"
+    plane.services.offerings.put(THEIRS, look_up=True)
+    with pytest.raises(Conflict) as caught:
+        plane.services.tenancy.tenants.delete("vision")
+    assert (caught.value.code, caught.value.hint) == ("tenant.in_use", "'vgpuctl profile remove vision-big'")
+    plane.services.offerings.remove("vision-big")
+    plane.services.tenancy.tenants.delete("vision")
 
 
 def test_a_host_is_kept_for_a_tenant_that_there_is_and_that_stays(plane: ControlPlane) -> None:

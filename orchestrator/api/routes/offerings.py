@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from orchestrator.api.auth import CallerOf
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.offerings import OfferingAnswer
@@ -21,9 +22,10 @@ def put(body: OfferingForm, services: ServicesOf) -> OfferingAnswer:
 
 
 @router.get("")
-def list_all(services: ServicesOf, paging: PagingOf) -> list[OfferingAnswer]:
-    """Offerings of the site by name."""
-    return [OfferingAnswer.of(found) for found in paging.cut(services.offerings.list(), lambda found: (found.name,))]
+def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf) -> list[OfferingAnswer]:
+    """Offerings of the site by name; of those on hosts that are kept for a tenant only the caller's own."""
+    found = services.offerings.list(caller.visible(None))
+    return [OfferingAnswer.of(one) for one in paging.cut(found, lambda one: (one.name,))]
 
 
 @router.delete("/{name}", status_code=204)

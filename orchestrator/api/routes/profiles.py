@@ -17,7 +17,7 @@ router = APIRouter(prefix="/profiles", tags=["profiles"])
 @router.get("")
 def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf) -> list[ProfileAnswer]:
     """Offerings and vGPU types that some host offers now, with how many more fit."""
-    found = paging.cut(services.profiles.list(), _place)
+    found = paging.cut(services.profiles.list(caller.visible(None)), _place)
     return [ProfileAnswer.of(info, watching=bool(caller.everywhere)) for info in found]
 
 
@@ -29,4 +29,4 @@ def _place(info: ProfileInfo) -> tuple[str, str]:
 @router.get("/{name:path}")
 def get(name: str, services: ServicesOf, caller: CallerOf) -> ProfileAnswer:
     """One profile by any name that create takes."""
-    return ProfileAnswer.of(services.profiles.get(name), watching=bool(caller.everywhere))
+    return ProfileAnswer.of(services.profiles.get(name, caller.visible(None)), watching=bool(caller.everywhere))

@@ -77,13 +77,13 @@ def list_all(
     check_may_name_place(caller, only.host)
     found = [vm for vm in services.vms.list(caller.visible(tenant)) if only.picks(vm)]
     if not found:
-        _check_named(only, services)
+        _check_named(only, services, caller)
     unseen, stops = services.vms.unseen(), services.driver_upgrades.planned_stops()
     page = paging.cut(found, lambda vm: (vm.spec.tenant, vm.spec.name))
     return paging.answer(vm_json(vm, unseen.get(vm.host), stops.of(vm), watching=watching) for vm in page)
 
 
-def _check_named(only: VmFilter, services: Services) -> None:
+def _check_named(only: VmFilter, services: Services, caller: Caller) -> None:
     """Nothing was found: because nothing is there, or because no such thing exists.
 
     :raises NotFound: ``host.unknown``, ``profile.unknown``
@@ -91,7 +91,7 @@ def _check_named(only: VmFilter, services: Services) -> None:
     if only.host is not None:
         services.hosts.get(only.host)
     if only.profile is not None:
-        services.profiles.get(only.profile)
+        services.profiles.get(only.profile, caller.visible(None))
 
 
 @router.get("/{name}")

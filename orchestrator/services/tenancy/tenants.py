@@ -146,13 +146,18 @@ def known_tenant(tx: Transaction, name: str) -> Tenant:
 
 def _check_keeps_nothing(tx: Transaction, tenant: str) -> None:
     """A tenant that is called so later would get what was kept for this one."""
-    kept = [host.name for host in tx.hosts.list() if dict(host.labels).get(KEPT_FOR) == tenant]
-    if kept:
-        raise Conflict(
-            "tenant.in_use",
-            f"{len(kept)} hosts are kept for tenant {tenant}: {', '.join(kept[:5])}",
-            hint=f"'vgpuctl host set {kept[0]} --unlabel {KEPT_FOR}'",
-        )
+    hosts = [host.name for host in tx.hosts.list() if dict(host.labels).get(KEPT_FOR) == tenant]
+    offerings = [one.name for one in tx.offerings.list() if one.kept_for == tenant]
+    for what, kept, hint in (
+        ("hosts", hosts, f"vgpuctl host set {{}} --unlabel {KEPT_FOR}"),
+        ("offerings", offerings, "vgpuctl profile remove {}"),
+    ):
+        if kept:
+            raise Conflict(
+                "tenant.in_use",
+                f"{len(kept)} {what} are kept for tenant {tenant}: {', '.join(kept[:5])}",
+                hint=f"'{hint.format(kept[0])}'",
+            )
 
 
 def _remove_networks(tx: Transaction, tenant: str) -> None:
