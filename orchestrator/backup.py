@@ -129,7 +129,7 @@ def restore(state: Path, file: Path, now: float, identity: Path | None = None) -
                 "backup.unreadable",
                 f"{file} {why}",
                 details=str(error),
-                hint="name the file that 'vgpuctl server backup' wrote",
+                hint="name the file that 'vgpuctl server backup FILE' wrote",
             ) from error
         _check_whole(file, unpacked)
         restored = _settle(unpacked, now)
@@ -191,7 +191,7 @@ def _check_whole(file: Path, unpacked: Path) -> None:
             why = "holds a key of its database that is none (secrets/database_key)"
     if why is not None:
         raise InvalidInput(
-            "backup.unreadable", f"{file} {why}", hint="name the file that 'vgpuctl server backup' wrote"
+            "backup.unreadable", f"{file} {why}", hint="name the file that 'vgpuctl server backup FILE' wrote"
         )
 
 
@@ -272,7 +272,7 @@ def _stop(tx: Transaction, operation: Operation, now: float) -> None:
     error = Unknown(
         "operation.restored",
         "it had not ended when the backup was made",
-        hint="'vgpuctl operation retry' writes down what became of it, as its host shows it",
+        hint=f"'vgpuctl operation retry {operation.id}' writes down what became of it, as its host shows it",
     )
     left = tuple(f"unknown, from step: {step.title}" for step in operation.steps if step.state != "pending")
     tx.operations.update(replace(operation, state="stuck", finished_at=now, error=error_to_dict(error), remainder=left))

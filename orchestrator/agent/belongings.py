@@ -90,6 +90,6 @@ def _foreign(device: str, owner: str | None) -> Conflict:
     return Conflict(
         "vm.device_foreign",
         "the VM's definition takes a device that is not the VM's",
-        hint="look at the host: vgpuctl doctor",
+        hint="look at the host: 'vgpuctl doctor --host HOST'",
         details=f"{device}: {'not ours' if owner is None else f'owner {owner}'}",
     )

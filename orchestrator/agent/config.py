@@ -39,5 +39,5 @@ def read_config(path: Path) -> Config:
 
 def _invalid(path: Path, why: str) -> InvalidInput:
     return InvalidInput(
-        "agent.config_invalid", f"{path} cannot be used: {why}", hint="enrol the host again with vgpuctl host add"
+        "agent.config_invalid", f"{path} cannot be used: {why}", hint="enrol the host again: 'vgpuctl host add --help'"
     )

@@ -62,14 +62,14 @@ class GpuCards:
             raise Retryable(
                 "gpu.not_identified",
                 f"the driver does not say which card is at {gpu}",
-                hint="is NVIDIA's driver loaded, and has it the GPU? 'vgpuctl gpu show' says which driver has it",
+                hint=f"is NVIDIA's driver loaded? 'vgpuctl gpu show HOST {gpu}' says which driver has it",
                 details=f"accepted: {known.words}",
             )
         if now.uuid != known.uuid:
             raise Conflict(
                 "gpu.replaced",
                 f"another card is at {gpu}: {now.words} and not {known.words}",
-                hint="'vgpuctl gpu accept' says that the cards are right where they are now",
+                hint=f"'vgpuctl gpu accept HOST {gpu}' says that the cards are right where they are now",
             )
 
     def strangers(self) -> dict[str, str]:

@@ -108,7 +108,7 @@ class Ledger:
             raise Denied(
                 "agent.other_site",
                 "this host obeys another control plane",
-                hint="take it over with vgpuctl host add --take-over if the other one is gone",
+                hint="if the other one is gone, add it with --take-over: 'vgpuctl host add --help'",
             )
 
     def is_lost(self) -> bool:

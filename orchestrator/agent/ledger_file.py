@@ -42,7 +42,7 @@ class LedgerFile:
             raise Fatal(
                 "agent.ledger_newer",
                 f"the ledger has version {version}, and this agent knows {len(schema)}",
-                hint="a newer agent has written it: install that one again with vgpuctl host upgrade-agent",
+                hint="a newer agent has written it: install that one again: 'vgpuctl host upgrade-agent HOST'",
             )
         for number in range(version, len(schema)):
             self._db.executescript(f"BEGIN IMMEDIATE; {schema[number]} PRAGMA user_version = {number + 1}; COMMIT;")

@@ -35,7 +35,11 @@ class MigModes:
         check_ours(self._ledger, action.gpu)
         modes = self._mig.modes(action.gpu)
         if modes is None:
-            raise Fatal("gpu.no_mig", f"GPU {action.gpu} has no MIG", hint="'vgpuctl gpu show' tells what it offers")
+            raise Fatal(
+                "gpu.no_mig",
+                f"GPU {action.gpu} has no MIG",
+                hint=f"'vgpuctl gpu show HOST {action.gpu}' tells what it offers",
+            )
         if self._ledger.mig_mode_before(action.gpu) is None:
             self._ledger.note_mig_mode(action.gpu, before=modes[0])
         if modes[0] == action.on:

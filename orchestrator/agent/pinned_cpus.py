@@ -30,7 +30,7 @@ class PinnedCpus:
                 raise Conflict(
                     "vm.cpu_foreign",
                     f"the VM's definition pins CPU {cpu}, which another VM has alone",
-                    hint="look at the host: vgpuctl doctor",
+                    hint="look at the host: 'vgpuctl doctor --host HOST'",
                     details=f"owner {owner.vm}",
                 )
         for cpu in cpus:

@@ -99,7 +99,7 @@ class AgentSession:
             raise InvalidInput(
                 "agent.protocol_unsupported",
                 f"agent and controller share no protocol version: {list(SUPPORTED_VERSIONS)} and {ascii(offered)[:60]}",
-                hint="upgrade the agent with vgpuctl host upgrade-agent",
+                hint="'vgpuctl host upgrade-agent HOST' brings the agent that belongs to the server",
             )
         self._agent.ledger.check_site(str(hello.get("site")))
         return hello
@@ -147,7 +147,7 @@ class AgentSession:
             raise InvalidInput(
                 "agent.request_invalid",
                 f"this agent has no method {ascii(method)[:60]}",
-                hint="upgrade the agent with vgpuctl host upgrade-agent",
+                hint="'vgpuctl host upgrade-agent HOST' brings the agent that belongs to the server",
             )
         return function(params)
 

@@ -27,7 +27,7 @@ def checked_nics(text: str | None) -> str | None:
     if text == "none":
         return ""
     if not text.strip():  # of a variable that is not set, say: all cards would be taken back
-        hint = "PCI addresses, as 'vgpuctl host show' has them; none: no card is given"
+        hint = "PCI addresses, as 'vgpuctl host show NAME' has them; none: no card is given"
         raise InvalidInput("nic.invalid", "no network cards are named", hint=hint)
     return ",".join(parse_nics(text))
 

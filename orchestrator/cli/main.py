@@ -14,7 +14,7 @@ from typer.completion import get_completion_inspect_parameters
 from orchestrator.cli.failure import print_error, report_bug
 from orchestrator.cli.output import PIPE_EXIT
 from orchestrator.cli.session import CliSession, Format
-from orchestrator.cli.tree import COMPLETE_VARIABLE, build
+from orchestrator.cli.tree import COMPLETE_VARIABLE, build, with_tenant
 from orchestrator.core.errors import Fatal, InvalidInput, VgpuctlError
 
 
@@ -34,6 +34,7 @@ def run(arguments: list[str]) -> int:
             obj=session,
         )
     except VgpuctlError as error:
+        error.hint = with_tenant(error.hint, session.named_tenant)
         return print_error(error, session.format)
     except typer.Abort:
         return print_error(

@@ -92,9 +92,12 @@ def own_tenant(ctx: typer.Context, param: typer.CallbackParam, text: str) -> str
     """What was named; else ``VGPUCTL_TENANT``, the context's, the only one that a token has, ``default``."""
     source = ctx.get_parameter_source(param.name or "")
     given = source is None or source.name != "DEFAULT"
-    if given or ctx.resilient_parsing or not isinstance(ctx.find_root().obj, CliSession):
+    if ctx.resilient_parsing or not isinstance(ctx.find_root().obj, CliSession):
         return check_name(text, what="tenant")
-    return session_of(ctx).own_tenant
+    if not given:
+        return session_of(ctx).own_tenant
+    session_of(ctx).named_tenant = check_name(text, what="tenant")
+    return text
 
 
 def own_tenant_or_everywhere(ctx: typer.Context, param: typer.CallbackParam, text: str) -> str:

@@ -70,6 +70,8 @@ class CliSession:
 
     def __init__(self) -> None:
         self.format = Format.TABLE
+        self.named_tenant: str | None = None
+        """What the command's ``--tenant`` says; what its failure tells people to run says it too."""
 
     @cached_property
     def context(self) -> ClientContext | None:

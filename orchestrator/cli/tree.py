@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
@@ -18,6 +19,7 @@ from orchestrator.core.errors import InvalidInput
 Function = TypeVar("Function", bound=Callable[..., Any])
 COMPLETE_VARIABLE: Final = "_VGPUCTL_COMPLETE"
 """The shell's completion script sets it when it asks for the words that fit."""
+_QUOTED: Final = re.compile("'vgpuctl ([^']+)'")
 _WHOLE: Final = 1_000
 """Letters of a summary: more than any has."""
 HELP_OPTIONS: Final = {"help_option_names": ["-h", "--help"]}
@@ -184,6 +186,22 @@ def load(name: str, entry: CommandEntry) -> Any:
     command.name = name
     add_examples(name, command)
     return command
+
+
+def with_tenant(hint: str | None, tenant: str | None) -> str | None:
+    """The hint with ``--tenant`` in each command that takes it and has none; None: nobody named a tenant."""
+
+    def whole(match: re.Match[str]) -> str:
+        words = match[1].split()
+        entry = ENTRIES.get(words[0])
+        command = None if entry is None else load(words[0], entry)
+        for word in words[1:]:
+            command = getattr(command, "commands", {}).get(word, command)
+        takes = any("--tenant" in one.opts for one in getattr(command, "params", ()))
+        more = f" --tenant {tenant}" if takes and "--tenant" not in words else ""
+        return f"'vgpuctl {match[1]}{more}'"
+
+    return hint if hint is None or tenant is None else _QUOTED.sub(whole, hint)
 
 
 def _root(

@@ -21,13 +21,17 @@ def failure_of(operation: Mapping[str, Any]) -> VgpuctlError:
         hint = f"everything was taken back; 'vgpuctl operation show {number}' tells more"
         return type(cause)(cause.code, message, hint=cause.hint or hint, details=cause.details, reasons=cause.reasons)
     remains = "; ".join(operation["remainder"])
+    ways = operation.get("ways_out", ("retry", "abandon"))  # an older server does not name them
     retry = f"'vgpuctl operation retry {number}' tries again"
     if stored and stored.get("stuck_by") in OUT_OF_REACH:
         retry = "it is tried again by itself when the host is back"
+    abandon = f"'vgpuctl operation abandon {number}' when you cleaned up by hand"
     return Stuck(
         "operation.stuck",
         f"{message}; it could not be taken back, this remains: {remains}",
-        hint=f"{retry}; 'vgpuctl operation abandon {number}' when you cleaned up by hand",
+        hint=f"{retry}; {abandon}"
+        if "abandon" in ways
+        else "tell whoever runs this site: an operator decides about it",
         details=cause.details,
         reasons=cause.reasons,
     )

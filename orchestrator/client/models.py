@@ -3636,6 +3636,10 @@ class Operation(TypedDict):
     """
     The guest boots: it goes on by itself when that is up
     """
+    ways_out: NotRequired[list[Literal["cancel", "retry", "abandon"]]]
+    """
+    What the reader may do to it as it stands, if its role may
+    """
     revision: NotRequired[int | None]
     """
     Grows with every change; for the next ?since=

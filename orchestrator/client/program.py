@@ -27,7 +27,9 @@ def need_extra(extra: Literal["server", "login"]) -> None:
     :raises Fatal: ``program.not_installed``
     """
     if find_spec(_NEEDS[extra]) is None:
-        elsewhere = ", or name a server elsewhere with 'vgpuctl context add'" if extra == "server" else ""
+        elsewhere = (
+            ", or name a server elsewhere with 'vgpuctl context add NAME --url URL'" if extra == "server" else ""
+        )
         raise Fatal(
             "program.not_installed",
             f"what this needs is not installed here: {extra}",

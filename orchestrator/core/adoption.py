@@ -83,7 +83,7 @@ def _device(host: Host, snapshot: HostSnapshot, domain: DomainSnapshot, name: st
         raise Conflict(
             "gpu.not_managed",
             f"its vGPU is on GPU {found.gpu}, which was not given to us",
-            hint="'vgpuctl host show' lists the GPUs that were",
+            hint=f"'vgpuctl host show {host.name}' lists the GPUs that were",
         )
     return found
 
@@ -125,7 +125,7 @@ def place_of(geometry: Geometry, device: Device, claims: Iterable[Claim]) -> Dev
         raise Conflict(
             "domain.type_unknown",
             f"GPU {device.gpu} does not list {device.type_name} among its types",
-            hint="'vgpuctl gpu show' lists them",
+            hint=f"'vgpuctl gpu show HOST {device.gpu}' lists them",
         )
     cut = here[0].cut if here else cuts[0]
     shapes = geometry.cut(cut)
@@ -148,7 +148,7 @@ def place_of(geometry: Geometry, device: Device, claims: Iterable[Claim]) -> Dev
         raise NoCapacity(
             "gpu.no_capacity",
             f"every place of GPU {device.gpu} is claimed, also by VMs that are stopped",
-            hint="delete one of them: 'vgpuctl gpu show' names them",
+            hint=f"delete one of them: 'vgpuctl gpu show HOST {device.gpu}' names them",
         )
     return DeviceClaim(gpu=device.gpu, cut=cut, slots=(slot,), function=device.function)
 

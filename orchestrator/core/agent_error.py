@@ -14,6 +14,8 @@ _CODE_CHARACTERS: Final = 60
 _LINE: Final = 300
 _DETAILS: Final = 4000
 _REASONS: Final = 20
+_HOST: Final = "HOST"
+"""An agent does not know what its host is called: commands in its hints have this instead."""
 
 
 def one_line(text: str, most: int = _LINE) -> str:
@@ -23,15 +25,15 @@ def one_line(text: str, most: int = _LINE) -> str:
     return shown if len(cut) <= most else f"{shown[: most - 1]}…"
 
 
-def agent_error(data: dict[str, object]) -> VgpuctlError:
-    """What an agent answered instead of a result."""
+def agent_error(data: dict[str, object], host: str = _HOST) -> VgpuctlError:
+    """What an agent answered instead of a result. ``host``: the name that takes the place of HOST in its hint."""
     told = error_from_dict(data)
     if len(told.code) > _CODE_CHARACTERS or _CODE.fullmatch(told.code) is None:
         return Unknown("agent.protocol", "the agent sent an error without a code", details=one_line(told.code))
     error = type(told)(
         told.code,
         one_line(told.message),
-        hint=None if told.hint is None else one_line(told.hint),
+        hint=None if told.hint is None else one_line(re.sub(rf"\b{_HOST}\b", host, told.hint)),
         details=None if told.details is None else one_line(told.details, _DETAILS),
         reasons=tuple(_reason(one) for one in told.reasons[:_REASONS]),
     )

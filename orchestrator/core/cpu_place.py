@@ -148,12 +148,14 @@ def check_pinnable(nodes: Sequence[NumaNode], cpus: Collection[int], host: str) 
     if not there:
         raise Conflict(
             "host.cpus_unknown", f"the agent of host {host} does not tell its CPUs",
-            hint="'vgpuctl host upgrade-agent' brings one that does; a kernel without NUMA has none that does",
+            hint=f"'vgpuctl host upgrade-agent {host}' brings one that does; a kernel without NUMA has none that does",
         )  # fmt: skip
     unknown = set(cpus) - there
     if unknown:
         raise InvalidInput(
-            "host.cpus_invalid", f"host {host} has no CPUs {cpus_text(unknown)}", hint="'vgpuctl host show' tells them"
+            "host.cpus_invalid",
+            f"host {host} has no CPUs {cpus_text(unknown)}",
+            hint=f"'vgpuctl host show {host}' tells them",
         )
     split = set(whole_cores(nodes, cpus)) - set(cpus)
     if split:

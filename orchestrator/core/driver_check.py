@@ -114,7 +114,7 @@ def guest_row(guest: ComparedGuest, lock: HostLock, host_driver: str | None, mat
     wanted = lock.version("guest_driver")
     verdict: Verdict = "unknown"
     if guest.driver is None:
-        why = "its image's driver is not known ('vgpuctl image guest-driver')"
+        why = "its image's driver is not known ('vgpuctl image guest-driver IMAGE VERSION' says it)"
     elif host_driver is None:
         why = "its host's driver is not known"
     else:

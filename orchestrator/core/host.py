@@ -20,6 +20,8 @@ HostState = Literal[
 """``provisioning``: its driver, or what that needs, is being put there; no VM starts.
 ``quarantined``: its SSH host key or machine id changed; nothing is done there until it is enrolled again.
 ``forgotten``: given up for good by an operator; its VMs are lost, and nothing is ever done there."""
+LOST: Final[frozenset[HostState]] = frozenset({"unreachable", "quarantined", "failed", "forgotten"})
+"""States in which nothing is known of its VMs."""
 
 RestoredState = Literal["unseen", "seen"]
 """Of a host whose database was restored. ``unseen``: nobody has looked at it since, so which epoch it obeys is not

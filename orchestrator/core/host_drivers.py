@@ -80,7 +80,7 @@ def choose_bundle(
         raise NotFound(
             "bundle.missing",
             f"there is no bundle of {component} {version}{named} that {os_name} takes",
-            hint=f"'vgpuctl driver bundle add FILE' takes your own; {' and '.join(formats)} go onto such a host",
+            hint=f"'vgpuctl driver bundle add FILE --key KEY' takes yours; {' and '.join(formats)} go onto such a host",
         )
     return min(fitting, key=lambda one: (_rank(one.content.kind), formats.index(one.content.format), -one.created_at))
 

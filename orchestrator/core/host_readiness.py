@@ -22,7 +22,7 @@ MIN_LIBVIRT_NVIDIA_VFIO: Final = (10, 0)
 MIN_QEMU: Final = (6, 2)
 MIN_FREE_BYTES: Final = 20 * GIB
 """An image and a disk or two."""
-_PROVISION: Final = "'vgpuctl host provision' does it once the host is added"
+_PROVISION: Final = "'vgpuctl host provision NAME' does it once the host is added"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

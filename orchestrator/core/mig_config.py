@@ -57,7 +57,7 @@ def wanted_of(
         raise InvalidInput(
             "mig.config_no_gpu",
             "the configuration speaks of none of the host's GPUs that we manage",
-            hint="'vgpuctl mig show' numbers them; device-filter compares PCI ids",
+            hint="'vgpuctl mig show HOST' numbers them; device-filter compares PCI ids",
         )
     return tuple(found[address] for address in sorted(found))
 
@@ -67,7 +67,7 @@ def _numbered(gpus: Sequence[GpuSnapshot], number: int) -> GpuSnapshot:
         raise InvalidInput(
             "mig.config_no_such_gpu",
             f"the configuration speaks of GPU {number}, and the host has {len(gpus)}",
-            hint="they are numbered from 0 in the order of their PCI addresses: 'vgpuctl mig show'",
+            hint="they are numbered from 0 in the order of their PCI addresses: 'vgpuctl mig show HOST'",
         )
     return gpus[number]
 

@@ -154,7 +154,7 @@ def check_of_tenant(subnet: str, others: Iterable[str], subnets: ipaddress.IPv4N
         raise InvalidInput(
             "network.outside_range",
             f"{subnet} is not in {subnets}, which networks of tenants are in",
-            hint="leave --subnet out and get a free one; an operator may give any: vgpuctl network add --tenant",
+            hint="leave --subnet out and get a free one; an operator may create it with any",
         )
     addresses = sum(ipaddress.IPv4Network(one).num_addresses for one in (subnet, *others))
     if addresses > MAX_ADDRESSES_OF_TENANT:

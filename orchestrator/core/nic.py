@@ -114,7 +114,7 @@ def check_given(nics: Collection[HostNic], asked: Iterable[str], host: str) -> N
     if not there:
         raise Conflict(
             "nic.none_told", f"host {host} tells of no network card that can have virtual functions",
-            hint="'vgpuctl host upgrade-agent' brings an agent that tells; else it has none",
+            hint=f"'vgpuctl host upgrade-agent {host}' brings an agent that tells; else it has none",
         )  # fmt: skip
     unknown = [one for one in wanted if one not in there]
     if unknown:

@@ -20,6 +20,7 @@ WaitState = Literal["waiting", "tried", "over"]
 waits for was seen or somebody wants it to end, and waits again when that is not so. ``over``: it has waited long enough
 and does without."""
 
+WayOut = Literal["cancel", "retry", "abandon"]
 FINISHED: frozenset[OperationState] = frozenset({"done", "undone", "stuck"})
 UNFINISHED: tuple[OperationState, ...] = ("queued", "running", "undoing")
 """The others. What is asked of all operations names these: they are few, and found by the index."""

@@ -153,7 +153,7 @@ def _sent_by_agent(data: object, kind: type[T]) -> T:
         raise Unknown(
             "agent.answer_invalid",
             f"the agent's answer holds no valid {kind.__name__}",
-            hint="upgrade the agent with vgpuctl host upgrade-agent",
+            hint="'vgpuctl host upgrade-agent HOST' brings the agent that belongs to this server",
             details=f"{kind.__name__}{error.where}: {error}",
         ) from error
     return found
@@ -197,7 +197,7 @@ def action_from_dict(data: dict[str, object]) -> HostAction:
         raise InvalidInput(
             "agent.unknown_action",
             f"this agent has no action {ascii(name)[:60]}",
-            hint="upgrade the agent with vgpuctl host upgrade-agent",
+            hint="'vgpuctl host upgrade-agent HOST' brings the agent that belongs to this server",
         )
     return _sent_by_controller({key: value for key, value in data.items() if key != "action"}, kind)
 

@@ -50,9 +50,11 @@ class OidcIdentities:
         try:
             return _names(self._claims(text), self.groups_claim)
         except ExpiredTokenError as error:
-            raise Denied("token.refused", "the login is over", hint="vgpuctl login") from error
+            raise Denied("token.refused", "the login is over", hint="log in again: 'vgpuctl login --help'") from error
         except UNUSABLE as error:
-            raise Denied("token.refused", "this token is not valid", hint="vgpuctl login") from error
+            raise Denied(
+                "token.refused", "this token is not valid", hint="log in again: 'vgpuctl login --help'"
+            ) from error
 
     def _claims(self, text: str) -> dict[str, Any]:
         _key_id(text)  # what is no token at all is told so, whether there are keys or not

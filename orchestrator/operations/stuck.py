@@ -1,17 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Taking a stuck operation up again, for an operator who says so and for the reconciler."""
+"""The ways out of an operation, and taking a stuck one up again: for an operator who says so and the reconciler."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.core.operation import OUT_OF_REACH, Operation
+from orchestrator.core.operation import FINISHED, OUT_OF_REACH, Operation, WayOut
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.restored import is_restored
 from orchestrator.ports.store.transaction import Transaction
 
 _GOING_BACK = frozenset({"undoing", "undone", "undo_failed"})
 """Steps of an operation that was being taken back; also one that only goes forward is, before its first effect."""
+
+
+def ways_out(operation: Operation) -> tuple[WayOut, ...]:
+    """What can be done to it as it stands. Only what is among these is offered, and only that is not refused."""
+    if operation.state == "stuck":
+        return ("retry", "abandon")
+    definition = DEFINITIONS.get(operation.kind)
+    can_be_taken_back = definition is not None and not definition.forward_only
+    waits = operation.host_wait is not None and operation.host_wait.state == "waiting"
+    ways: tuple[WayOut, ...] = ("cancel",) if can_be_taken_back else ()
+    return () if operation.state in FINISHED else (*ways, "abandon") if waits else ways
 
 
 def waits_for_its_host(operation: Operation) -> bool:

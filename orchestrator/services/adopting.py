@@ -64,7 +64,7 @@ class AdoptionService:
             raise NoCapacity(
                 "host.no_capacity",
                 f"the vCPUs or the memory that are not claimed on host {request.host} are fewer than it has",
-                hint="delete or shrink VMs there, or 'vgpuctl host set' a higher overcommit",
+                hint=f"delete VMs there, or allow more: 'vgpuctl host set {request.host} --vcpu-overcommit 2'",
                 details=str(error),
             ) from error
         if started.operation is not None and not started.existing:
@@ -131,7 +131,9 @@ class AdoptionService:
     def _observed(self, tx: Transaction, name: str) -> tuple[Host, HostSnapshot]:
         host, snapshot = tx.hosts.get(name), tx.hosts.snapshot(name)
         if host.state != "ready" or snapshot is None:
-            raise Conflict("host.not_ready", f"host {name} is {host.state}", hint="'vgpuctl host show' tells why")
+            raise Conflict(
+                "host.not_ready", f"host {name} is {host.state}", hint=f"'vgpuctl host show {name}' tells why"
+            )
         return host, snapshot
 
     def _adopted(
@@ -147,7 +149,7 @@ class AdoptionService:
             raise Conflict(
                 "domain.size_unknown",
                 f"the host's agent cannot tell the vCPUs, memory or disks of domain {domain.name}",
-                hint="are all its disks there? Older agents cannot tell: 'vgpuctl host upgrade-agent'",
+                hint=f"are all its disks there? Older agents cannot tell: 'vgpuctl host upgrade-agent {host.name}'",
             )
         _check_shares_all(host)
         spec = VmSpec(

@@ -14,6 +14,7 @@ from orchestrator.core.advice.explain import NO_PLACE, Explanation, TenantExplan
 from orchestrator.core.advice.gpu_map import GpuRow, gpu_map, own_gpus
 from orchestrator.core.bridges import Uplink
 from orchestrator.core.errors import Conflict, NotFound, Reason
+from orchestrator.core.host import LOST
 from orchestrator.core.names import check_name
 from orchestrator.core.network import DEFAULT_NAME
 from orchestrator.core.nic import NicKind
@@ -245,22 +246,28 @@ class CapacityService:
     def drain_plan(self, name: str) -> NamedPlan:
         """Where the VMs of a host could go, and which have to stay. Nothing is moved.
 
-        :raises NotFound: ``host.unknown``; :raises Conflict: ``host.never_seen``
+        :raises NotFound: ``host.unknown``; :raises Conflict: ``host.never_seen``, ``host.not_ready``
         """
         with self.store.read() as tx:
             host = tx.hosts.get(name)
+        if host.state in LOST:
+            hint = "wait until it answers; for one that never will: docs/howto/give-up-a-host.md"
+            raise Conflict("host.not_ready", f"host {name} is {host.state}: nothing can be taken off it", hint=hint)
         fleet = self._fleet()
         source = next((view for view in fleet.views if view.name == host.name), None)
         if source is None:
             raise Conflict(
-                "host.never_seen", f"nothing is known of host {name} yet", hint="'vgpuctl host show' tells why"
+                "host.never_seen", f"nothing is known of host {name} yet", hint=f"'vgpuctl host show {name}' tells why"
             )
         return NamedPlan(plan=plan_drain(fleet.views, source), names=fleet.vm_names)
 
     def compaction_plan(self) -> NamedPlan:
         """Which GPUs could be freed by moving VMs onto others in use. Nothing is moved."""
         fleet = self._fleet()
-        return NamedPlan(plan=plan_compaction(fleet.views), names=fleet.vm_names)
+        with self.store.read() as tx:
+            lost = {host.name for host in tx.hosts.list() if host.state in LOST}
+        views = [view for view in fleet.views if view.name not in lost]
+        return NamedPlan(plan=plan_compaction(views), names=fleet.vm_names)
 
     def _fleet(self) -> Fleet:
         with self.index.current() as now:

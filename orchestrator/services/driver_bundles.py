@@ -73,7 +73,7 @@ class DriverBundleService:
                 raise Conflict(
                     "bundle.locked",
                     f"the lock names driver bundle {sha256[:12]}",
-                    hint="'vgpuctl driver lock apply' a file without its digest first",
+                    hint="take its digest out of the lock first: 'vgpuctl driver lock apply FILE'",
                 )
             if any(one.kind in _SWAPS for one in tx.operations.list(unfinished=True)) or tx.driver_upgrades.is_active():
                 raise Conflict(

@@ -85,7 +85,7 @@ def swap_of(tx: Transaction, bundles: Bundles, host: Host, version: str) -> Swap
         raise Conflict(
             "upgrade.no_way_back",
             f"there is no bundle of driver {snapshot.driver_version}, which host {host.name} has",
-            hint="'vgpuctl driver bundle add' it, so that a host that fails gets it back",
+            hint="'vgpuctl driver bundle add FILE --key KEY' brings it, so that a host that fails gets it back",
         )
     return swap
 
@@ -227,7 +227,8 @@ def _in_order(upgrade: DriverUpgrade, waits: Mapping[str, AwaitedTenants]) -> Dr
         raise Conflict(
             "upgrade.windows_apart",
             f"on host {name} the windows of {show_tenants(wait.tenants)}{window} have no minute in common{more}",
-            hint="--vms stop overrides them, --hosts leaves hosts out, 'vgpuctl policy set' gives a tenant another one",
+            hint="--vms stop overrides them, --hosts leaves hosts out, "
+            f"'vgpuctl policy set {wait.tenants[0]} driver-upgrade=stop' gives a tenant another one",
         )
 
     def rank(one: HostUpgrade) -> tuple[bool, bool, float]:

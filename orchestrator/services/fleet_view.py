@@ -124,7 +124,7 @@ def gpu_view(
     cuts = {cut for cut, _ in foreign} | ({cut} if cut else set())
     reason = set_aside(frozenset(host.managed_gpus), gpu)
     if reason is None and any(one.gpu == gpu.address for one in host.mig_layouts):
-        reason = "it is kept for a MIG layout ('vgpuctl mig release' gives it back)"
+        reason = f"it is kept for a MIG layout ('vgpuctl mig release {host.name}' gives it back)"
     if reason is None and gpu.address in cleared:
         reason = "it is being cleared for a VM of higher priority"
     if reason is None and (None in cuts or len(cuts) > 1):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.core.errors import Conflict, InvalidInput
-from orchestrator.core.host import Host
+from orchestrator.core.host import LOST, Host
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.acting import actor
 
@@ -26,11 +26,11 @@ def forget(tx: Transaction, name: str, confirm: str, now: float) -> Host:
         )
     if host.state == "forgotten":
         return host
-    if host.state not in {"unreachable", "quarantined", "failed"}:
+    if host.state not in LOST:
         raise Conflict(
             "host.answers",
             f"host {name} is {host.state}, not lost",
-            hint="delete its VMs, then 'vgpuctl host remove' gives it back as it was",
+            hint=f"delete its VMs, then 'vgpuctl host remove {name}' gives it back as it was",
         )
     ended = _end_operations(tx, name, now)
     lost = tx.vms.list(host=name)

@@ -53,7 +53,7 @@ def guest_bundle(tx: Transaction, on: GuestHost) -> DriverBundle:
         raise NotFound(
             "bundle.missing",
             f"there is no bundle of guest_driver{version} as a .run file",
-            hint="'vgpuctl driver bundle add FILE' takes the operator's own",
+            hint="'vgpuctl driver bundle add FILE --key KEY' takes the operator's own",
         )
     snapshot = None if on.whole else tx.hosts.snapshot(on.host)
     return _accepted(fitting, on, None if snapshot is None else snapshot.driver_version)
@@ -96,5 +96,5 @@ def _accepted(fitting: list[DriverBundle], on: GuestHost, host_driver: str | Non
     raise Conflict(
         "vm.driver_forbidden",
         f"no guest driver that is there goes with the host of {on.about}: {why}",
-        hint="'vgpuctl driver bundle add FILE' takes one of the host's branch or the one before",
+        hint="'vgpuctl driver bundle add FILE --key KEY' takes one of the host's branch or the one before",
     )

@@ -88,7 +88,7 @@ def wanted_roles(request: CreateVm, offering: Offering) -> GuestRoles | None:
         raise InvalidInput(
             "guest.not_started",
             f"roles are run in a guest that runs, and VM {request.name} is not to be started: {', '.join(roles)}",
-            hint="leave out --no-start, or say --no-provision and run 'vgpuctl vm provision' later",
+            hint=f"leave out --no-start; or --no-provision, and later 'vgpuctl vm provision {request.name} {roles[0]}'",
         )
     return wanted if roles else None
 

@@ -94,7 +94,7 @@ class MigLayoutService:
                 raise InvalidInput(
                     "mig.layout_none",
                     f"{'no GPU' if gpu is None else ascii(gpu)[:40]} of host {host} is kept for a MIG layout",
-                    hint="'vgpuctl mig show' tells which are",
+                    hint=f"'vgpuctl mig show {host}' tells which are",
                 )
             started = self._begin(tx, found, "release_mig", [_released(one) for one in kept])
         return self._submitted(started)

@@ -127,7 +127,7 @@ class NetworkService:
         if not found or len(codes) < len(found):
             return
         code = OPEN_VSWITCH if OPEN_VSWITCH in codes else NO_BRIDGE
-        hint = "'vgpuctl host show' names the bridges of a host; they are made there, not by vgpuctl"
+        hint = "'vgpuctl host show HOST' names the bridges of a host; they are made there, not by vgpuctl"
         raise Conflict(code, f"no host can take VMs of {uplink}: {why_not(code, uplink)}", hint=hint)
 
     def make_default(self, tenant: str) -> None:
@@ -252,7 +252,7 @@ def _own(tx: Transaction, tenant: str, name: str) -> Network:
         raise Conflict(
             "network.shared",
             f"network {name} is shared: it is the site's",
-            hint="an operator deletes it: vgpuctl network delete --shared",
+            hint=f"an operator deletes it: 'vgpuctl network delete {name} --shared'",
         )
     return network
 
@@ -297,7 +297,7 @@ def _check_number(tx: Transaction, tenant: str) -> None:
         raise Conflict(
             "network.too_many",
             f"tenant {tenant} has {MAX_OF_TENANT} networks, and no tenant has more",
-            hint="delete one that no VM is on: vgpuctl network delete",
+            hint="delete one that no VM is on: 'vgpuctl network delete NAME'",
         )
 
 

@@ -13,7 +13,7 @@ from orchestrator.core.operation import FINISHED, Operation, Watched, unknown_su
 from orchestrator.operations.context import Context, World
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.restored import is_about_its_host, is_restored, record_outcome
-from orchestrator.operations.stuck import take_up
+from orchestrator.operations.stuck import take_up, ways_out
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.store.operations import Job, OperationFilter
 from orchestrator.ports.store.transaction import Transaction
@@ -81,10 +81,9 @@ class OperationService:
                 raise Conflict(
                     "operation.finished",
                     f"the operation is {operation.state} already",
-                    hint="'vgpuctl operation show' tells how it ended",
+                    hint=f"'vgpuctl operation show {operation_id}' tells how it ended",
                 )
-            definition = DEFINITIONS.get(operation.kind)
-            if definition is None or definition.forward_only:
+            if "cancel" not in ways_out(operation):
                 raise Conflict(
                     "operation.not_cancellable",
                     f"{operation.kind.replace('_', ' ')} cannot be taken back once it has begun",
@@ -174,18 +173,18 @@ def _check_subject(tx: Transaction, subject: str, tenants: tuple[str, ...] | Non
 
 def _held_at_rest(tx: Transaction, operation: Operation) -> bool:
     """Whether it waits for its host; then none of its attempts begins before this transaction ends."""
-    if operation.host_wait is None or not tx.operations.is_newest(operation.id, operation.attempt):
+    if "abandon" not in ways_out(operation) or not tx.operations.is_newest(operation.id, operation.attempt):
         return False
     wait = tx.operations.get(operation.id).operation.host_wait
     return wait is not None and wait.state == "waiting"
 
 
 def _check_stuck(job: Job) -> Operation:
-    if job.operation.state != "stuck":
+    if "retry" not in ways_out(job.operation):
         raise Conflict(
             "operation.not_stuck",
             f"the operation is {job.operation.state}, not stuck",
             hint="only a stuck one is retried; one that waits for its host can be abandoned, too; "
-            "'vgpuctl operation show' tells how it stands",
+            f"'vgpuctl operation show {job.operation.id}' tells how it stands",
         )
     return job.operation

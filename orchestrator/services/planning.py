@@ -260,7 +260,7 @@ class Planner:
                 "gpu.no_capacity",
                 f"GPU {gpu.address} has no free function",
                 reasons=(reason,),
-                hint="'vgpuctl explain' tells what would make room",
+                hint="'vgpuctl explain --profile PROFILE' tells what would make room",
             )
         return device
 

@@ -53,7 +53,7 @@ def check_state(vm: Vm, needed: VmState) -> None:
         raise Conflict(
             "vm.busy",
             f"VM {vm.spec.name} is {vm.state}",
-            hint=f"operation {vm.operation} works on it; 'vgpuctl operation show' tells how far it is",
+            hint=f"'vgpuctl operation show {vm.operation}' tells how far it is",
         )
 
 

@@ -208,7 +208,7 @@ def _check_number(tx: Transaction, tenant: str) -> None:
         raise Conflict(
             "volume.used_up",
             f"tenant {tenant} has {MAX_OF_TENANT} volumes, and no tenant has more",
-            hint="'vgpuctl volume delete' makes room",
+            hint=f"'vgpuctl volume list --tenant {tenant}' shows them; delete one",
         )
 
 
@@ -232,6 +232,6 @@ def _room(volume: Volume, host: str | None) -> Iterator[None]:
         raise NoCapacity(
             "volume.no_capacity",
             f"host {host} has too little free disk for a volume of {show_size(volume.size_bytes)}",
-            hint="a volume that is attached nowhere can be deleted; 'vgpuctl host show' tells what is free",
+            hint=f"a volume that is attached nowhere can be deleted; 'vgpuctl host show {host}' tells what is free",
             details=str(error),
         ) from error

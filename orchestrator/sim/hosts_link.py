@@ -153,7 +153,7 @@ class HostsLink:
         with self._lock:
             self._idle.append(connection)
         if "error" in answer:
-            raise agent_error(answer["error"])
+            raise agent_error(answer["error"]) if host is None else agent_error(answer["error"], host.name)
         result: Message = answer["result"]
         return result
 

@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from orchestrator.api.schemas.operations import OperationAnswer
+from orchestrator.cli.commands.operation import details
 from orchestrator.core.errors import Conflict, Denied, Fatal
 from orchestrator.operations.context import Context
 from orchestrator.operations.definitions import DEFINITIONS
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
-from tests.fakes.fake_host import no_fault
+from tests.fakes.fake_host import lost_answer, no_fault
 from tests.operations.test_vm_life import finished, make
 
 
@@ -108,3 +110,58 @@ def test_of_a_retry_and_an_abandon_at_once_one_wins_whole(
     assert outcomes == (["retried"] if first == "retry" else ["operation.not_stuck"])
     assert finished(plane, operation.id).state == "undone"
     assert plane.services.vms.list(None) == ()
+
+
+def _create_waits(plane: ControlPlane) -> None:
+    def cut(_number: int, moment: str, name: str) -> BaseException | None:
+        if (moment, name) != ("after", "CreateMdev"):
+            return None
+        plane.machine(T4_HOST).answers = False
+        return lost_answer(name)
+
+    plane.hosts.strike = cut
+    make(plane)
+
+
+def _stop_waits(plane: ControlPlane) -> None:
+    make(plane)
+    plane.machine(T4_HOST).answers = False
+    plane.look(T4_HOST)
+    plane.services.vms.stop("default", "train")
+    plane.engine.drain()
+
+
+def _is_stuck(plane: ControlPlane) -> None:
+    plane.hosts.strike = lambda _n, moment, name: (
+        Fatal("test.refused", name) if moment == "before" and name in {"CreateMdev", "RemoveMdev"} else None
+    )
+    make(plane)
+
+
+STANDS: dict[str, Callable[[ControlPlane], object]] = {
+    "a create waits": _create_waits,
+    "a stop waits": _stop_waits,
+    "stuck": _is_stuck,
+    "done": make,
+}
+OFFERED = {
+    "a create waits": {"cancel", "abandon"}, "a stop waits": {"abandon"}, "stuck": {"retry", "abandon"}, "done": set()
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["cancel", "retry", "abandon"])
+@pytest.mark.parametrize("stands", STANDS)
+def test_a_way_out_is_offered_when_it_is_taken_and_only_then(plane: ControlPlane, stands: str, way: str) -> None:
+    STANDS[stands](plane)
+    (operation, *_) = plane.services.operations.list(limit=1)
+    told = OperationAnswer.of(operation, watching=True)
+    assert set(told.ways_out) == OFFERED[stands]
+    assert set(OperationAnswer.of(operation, watching=False).ways_out) <= {"cancel"}
+    lines = details(told.model_dump(mode="json"))
+    assert any(f"vgpuctl operation {way} {operation.id}" in line for line in lines) == (way in told.ways_out)
+    take = getattr(plane.services.operations, way)
+    if way in told.ways_out:
+        take(operation.id)
+    else:
+        with pytest.raises(Conflict):
+            take(operation.id)

@@ -103,7 +103,7 @@ class Conversation:
             raise self._not_running(str(error)) from error
         if answer is None:
             raise self._not_running("it closed the connection")
-        _raise_error(answer)
+        _raise_error(answer, self._host)
         greeting = answer.get("hello")
         if not isinstance(greeting, dict):
             raise self._not_running("it did not greet")
@@ -156,7 +156,7 @@ class Conversation:
             raise Unknown("agent.protocol", f"the agent on {self._host.name} answered another question")
         self.settled = True
         self._used = time.monotonic()
-        _raise_error(answer)
+        _raise_error(answer, self._host)
         return _result(answer)
 
     def receive(self, limit_s: float | None, most: int) -> Message:
@@ -182,7 +182,7 @@ class Conversation:
     def receive_result(self, limit_s: float) -> Message:
         """The result that ends a stream."""
         answer = self.receive(limit_s, ANSWER_BYTES)
-        _raise_error(answer)
+        _raise_error(answer, self._host)
         return _result(answer)
 
     def send(self, data: bytes) -> None:
@@ -235,10 +235,10 @@ def _cut(host: Host, why: str) -> Unknown:
     )
 
 
-def _raise_error(answer: Message) -> None:
+def _raise_error(answer: Message, host: Host) -> None:
     error = answer.get("error")
     if isinstance(error, dict):
-        raise agent_error(error)
+        raise agent_error(error, host.name)
 
 
 def _result(answer: Message) -> Message:

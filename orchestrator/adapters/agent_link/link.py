@@ -144,7 +144,7 @@ class SshHostLink:
                 "image.file_missing",
                 "the controller's copy of the image is gone",
                 details=str(error),
-                hint="add the image again with 'vgpuctl image add'",
+                hint="add the image again: 'vgpuctl image add NAME FILE-OR-URL'",
             ) from error
         params = {"sha256": sha256, "format": image_format, "size": size, "token": token_to_dict(token)}
         (conversation, hello), leave = self._stream(host, "image", params, None)

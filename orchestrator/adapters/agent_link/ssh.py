@@ -157,7 +157,7 @@ def _login_error(host: Host, error: Exception) -> WorldError:
         return Fatal(
             "host.auth_failed",
             f"{host.name} does not accept the controller's key",
-            hint="install the agent again with vgpuctl host upgrade-agent",
+            hint=f"'vgpuctl host upgrade-agent {host.name}' installs the agent again",
             details=str(error),
         )
     return unreachable(host.address, error)

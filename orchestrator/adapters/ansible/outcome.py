@@ -145,7 +145,7 @@ def error_of(report: RunReport, host: str) -> VgpuctlError | None:
     ):
         return Fatal(
             "host.provisioning_failed", f"the playbook could not be run on {host}", details=details,
-            hint="vgpuctl operation show prints Ansible's output",
+            hint="the operation's details have Ansible's output: 'vgpuctl operation show ID'",
         )  # fmt: skip
     return Unknown(
         "host.provisioning_unknown", f"the playbook on {host} ended without a result ({report.status})",

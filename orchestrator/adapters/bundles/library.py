@@ -114,7 +114,7 @@ def _damaged(sha256: str, details: str) -> Fatal:
     return Fatal(
         "bundle.damaged",
         f"driver bundle {sha256[:12]} is not what it was when it was checked",
-        hint="'vgpuctl driver bundle remove' and 'add' it again; no host was touched",
+        hint=f"'vgpuctl driver bundle remove {sha256[:12]}', then add it again; no host was touched",
         details=details,
     )
 

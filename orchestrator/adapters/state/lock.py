@@ -22,7 +22,7 @@ class ExecutorLock:
             os.close(self._descriptor)
             raise Conflict(
                 "serve.already_running",
-                "another vgpuctl serve uses this state directory",
+                "another server uses this state directory",
                 hint="stop it, or give this one a VGPUCTL_STATE of its own",
             ) from error
 

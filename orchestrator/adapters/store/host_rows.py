@@ -114,7 +114,7 @@ class SqlHosts:
             raise Conflict(
                 "host.exists",
                 f"there is already a host {host.name}",
-                hint="'vgpuctl host show' shows it; choose another name for another machine",
+                hint=f"'vgpuctl host show {host.name}' shows it; choose another name for another machine",
             )
         if names:
             raise Conflict(
@@ -172,7 +172,7 @@ class SqlHosts:
             raise Conflict(
                 "host.has_vms",
                 f"VMs have a place on host {name}, on CPUs as they are divided now",
-                hint="'vgpuctl host cordon' it, and delete its VMs or wait until they are gone",
+                hint=f"'vgpuctl host cordon {name}', and delete its VMs or wait until they are gone",
             )
         self._db.execute(_CHANGE, {"its_name": name, "pinnable_cpus": cpus_text(cpus) or None})
 

@@ -41,7 +41,7 @@ class SqlImages:
             raise Conflict(
                 "image.exists",
                 f"there is already an image {image.name} with other content",
-                hint="choose another name, or remove that one first with 'vgpuctl image remove'",
+                hint=f"choose another name, or remove that one first: 'vgpuctl image remove {image.name}'",
             )
         self._db.execute(insert(images).values(asdict(image)))
 

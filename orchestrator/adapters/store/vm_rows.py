@@ -175,7 +175,7 @@ def _exists(name: str) -> Conflict:
     return Conflict(
         "vm.exists",
         f"there is already a VM {name}",
-        hint="choose another name, or look at that one with 'vgpuctl show-vm'",
+        hint=f"choose another name, or look at that one: 'vgpuctl show-vm {name}'",
     )
 
 

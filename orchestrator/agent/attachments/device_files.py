@@ -128,7 +128,9 @@ def check_managed(ledger: Ledger, gpu: str) -> None:
     check_address(gpu)
     if gpu not in ledger.managed_gpus():
         raise Denied(
-            "gpu.not_managed", f"GPU {gpu} was not given to us", hint="see vgpuctl host show for the GPUs that were"
+            "gpu.not_managed",
+            f"GPU {gpu} was not given to us",
+            hint="'vgpuctl host show HOST' lists the GPUs that were",
         )
 
 
@@ -162,7 +164,7 @@ def no_room(address: str, type_name: str) -> Fatal:
     return Fatal(
         "vgpu.no_room",
         f"{address} takes no {type_name} now",
-        hint="see vgpuctl gpu show for what fits",
+        hint="'vgpuctl gpu list --host HOST' tells what fits",
         details="the type is not creatable: the GPU is full, or it carries another size",
     )
 
@@ -172,7 +174,7 @@ def not_as_seen(details: str) -> Conflict:
     return Conflict(
         "vgpu.differs",
         "the vGPU is not there any more as it was seen",
-        hint="look again: vgpuctl doctor",
+        hint="look again: 'vgpuctl doctor --host HOST'",
         details=details,
     )
 

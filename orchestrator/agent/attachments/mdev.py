@@ -134,7 +134,7 @@ class MdevDevices:
         raise Fatal(
             "vgpu.type_unknown",
             f"{parent} does not offer {type_name}",
-            hint="see vgpuctl gpu show; are its virtual functions enabled?",
+            hint="'vgpuctl gpu list --host HOST' tells what fits; are its virtual functions enabled?",
         )
 
 

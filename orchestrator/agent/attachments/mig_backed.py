@@ -126,7 +126,7 @@ class MigBackedVgpus:
                 raise Conflict(
                     "gpu.instance_chosen",
                     "the driver puts the vGPU into a GPU instance that is not the VM's",
-                    hint="'vgpuctl mig show' lists the instances that others made and left free",
+                    hint="'vgpuctl mig show HOST' lists the instances that others made and left free",
                     details=f"{action.function}, GPU instance at slot {action.start}",
                 )
         return ActionResult(changed=True)
@@ -185,7 +185,9 @@ class MigBackedVgpus:
     def _check_mode(self, gpu: str) -> None:
         modes = self._mig.modes(gpu)
         if modes is None or not modes[0]:
-            raise Fatal("gpu.mig_off", f"GPU {gpu} is not in MIG mode", hint="'vgpuctl gpu show' tells its mode")
+            raise Fatal(
+                "gpu.mig_off", f"GPU {gpu} is not in MIG mode", hint=f"'vgpuctl gpu show HOST {gpu}' tells its mode"
+            )
 
     def _check_ours(self, there: FoundInstance, action: CreateGpuInstance) -> None:
         """The VM's own, or one of other VMs that it may share."""

@@ -300,7 +300,7 @@ def _foreign_file(path: str) -> Conflict:
     return Conflict(
         "vm.file_foreign",
         "the VM's definition takes a file that is not the VM's",
-        hint="look at the host: vgpuctl doctor",
+        hint="look at the host: 'vgpuctl doctor --host HOST'",
         details=path,
     )
 

@@ -95,7 +95,9 @@ def error_for(error: pynvml.NVMLError, gpu: str) -> VgpuctlError:
     details = f"NVML on {gpu}: {error}"
     match error.value:
         case code if code in _NO_MIG:
-            return Fatal("gpu.no_mig", f"GPU {gpu} has no MIG", hint="'vgpuctl gpu show' tells", details=details)
+            return Fatal(
+                "gpu.no_mig", f"GPU {gpu} has no MIG", hint=f"'vgpuctl gpu show HOST {gpu}' tells", details=details
+            )
         case pynvml.NVML_ERROR_IN_USE:
             return Conflict(
                 "gpu.in_use", f"GPU {gpu} or a part of it is in use", hint="stop what uses it first", details=details
@@ -104,7 +106,7 @@ def error_for(error: pynvml.NVMLError, gpu: str) -> VgpuctlError:
             return Fatal(
                 "gpu.instance_refused",
                 f"GPU {gpu} takes no such GPU instance there now",
-                hint="'vgpuctl mig show' tells what is on it",
+                hint="'vgpuctl mig show HOST' tells what is on it",
                 details=details,
             )
         case pynvml.NVML_ERROR_NO_PERMISSION:

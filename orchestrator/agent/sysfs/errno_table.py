@@ -32,19 +32,31 @@ MEANINGS: dict[int, ErrorTranslation] = {
         Fatal, "vgpu.driver_refused", "the GPU driver refused the vGPU", "read the NVRM lines of the host's kernel log"
     ),
     errno.ENOSPC: ErrorTranslation(
-        Fatal, "vgpu.no_room", "the GPU has no room left for this type", "see vgpuctl gpu show"
+        Fatal,
+        "vgpu.no_room",
+        "the GPU has no room left for this type",
+        "'vgpuctl gpu list --host HOST' tells what is free",
     ),
     errno.EUSERS: ErrorTranslation(
-        Fatal, "vgpu.no_room", "the GPU has no instance left of this type", "see vgpuctl gpu show"
+        Fatal,
+        "vgpu.no_room",
+        "the GPU has no instance left of this type",
+        "'vgpuctl gpu list --host HOST' tells what is free",
     ),
     errno.ENOMEM: ErrorTranslation(
         Retryable, "vgpu.no_memory", "the host's kernel has no memory for the vGPU", "try again"
     ),
     errno.EINVAL: ErrorTranslation(
-        Fatal, "vgpu.type_refused", "the GPU driver does not take this type here", "see vgpuctl gpu show for what fits"
+        Fatal,
+        "vgpu.type_refused",
+        "the GPU driver does not take this type here",
+        "'vgpuctl gpu list --host HOST' tells what fits",
     ),
     errno.ERANGE: ErrorTranslation(
-        Fatal, "vgpu.type_refused", "the GPU driver does not know this type", "see vgpuctl gpu show for what fits"
+        Fatal,
+        "vgpu.type_refused",
+        "the GPU driver does not know this type",
+        "'vgpuctl gpu list --host HOST' tells what fits",
     ),
     errno.EPERM: ErrorTranslation(
         Fatal, "vgpu.state_changed", "the virtual function has a vGPU already or none any more", "look at the host"

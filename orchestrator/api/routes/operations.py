@@ -130,7 +130,7 @@ def _whose_wait(caller: Caller, watched: Watched) -> str | None:
 
 @router.post("/{operation_id}/retry")
 def retry(operation_id: str, services: ServicesOf) -> OperationAnswer:
-    """A stuck operation: try again to take the rest back."""
+    """A stuck operation: go on from where it stands, or take the rest back."""
     return OperationAnswer.of(services.operations.retry(operation_id), watching=True)
 
 

@@ -182,5 +182,5 @@ def _no_websocket() -> InvalidInput:
     return InvalidInput(
         "request.no_websocket",
         "this is a stream of bytes, and the request asks for no websocket",
-        hint="'vgpuctl console' and 'vgpuctl ssh' open it; a program uses a library for websockets",
+        hint="'vgpuctl console NAME' and 'vgpuctl ssh NAME' open it; a program uses a library for websockets",
     )

@@ -11,7 +11,8 @@ from pydantic import Field
 from orchestrator.api.schemas.base import AnswerBody, moment, moment_or_none
 from orchestrator.api.schemas.vms import named_for
 from orchestrator.api.telling import REMAINS, failure_for_tenant, is_of_guest
-from orchestrator.core.operation import FINISHED, Asked, Operation, OperationState, StepRecord, StepState
+from orchestrator.core.operation import FINISHED, Asked, Operation, OperationState, StepRecord, StepState, WayOut
+from orchestrator.operations.stuck import ways_out
 from orchestrator.services.messages import Started
 
 
@@ -63,6 +64,9 @@ class OperationAnswer(AnswerBody):
     )
     why: str | None = Field(default=None, description="Why, where nobody asked for it itself; null: somebody did")
     waits_for_guest: bool = Field(default=False, description="The guest boots: it goes on by itself when that is up")
+    ways_out: tuple[WayOut, ...] = Field(
+        default=(), description="What the reader may do to it as it stands, if its role may"
+    )
     revision: int | None = Field(default=None, description="Grows with every change; for the next ?since=")
 
     @classmethod
@@ -89,6 +93,7 @@ class OperationAnswer(AnswerBody):
             waits_for_host=wait.host if wait is not None and watching else None,
             asked_by=_asked_by(operation.asked, watching=watching),
             why=None if operation.asked is None else operation.asked.why,
+            ways_out=tuple(way for way in ways_out(operation) if watching or way == "cancel"),
             waits_for_guest=wait is None and operation.guest_wait == "waiting" and operation.state not in FINISHED,
         )
 

@@ -15,7 +15,11 @@ from orchestrator.core.geometry.cut import cut_words
 _MAX_NAMED: Final = 6
 _MAX_PLACES: Final = 8
 """Places listed one by one; more are counted. Slots of a time-sliced GPU are all alike and always counted."""
-_TITLES: Final = {"moves": "move", "deletions": "delete"}
+_TITLES: Final = {
+    "moves": "create {vms} again elsewhere ({gib} of memory; disks do not go along):",
+    "deletions": "delete {vms} ({gib} of GPU memory lost):",
+}
+"""Nothing moves a VM yet."""
 
 
 def render_explanation(found: Mapping[str, Any], width: int) -> list[str]:
@@ -39,7 +43,7 @@ def render_explanation(found: Mapping[str, Any], width: int) -> list[str]:
     elif (found["code"] or "").startswith("quota."):
         lines += ["", f"a larger quota, or fewer devices of tenant {asked['tenant']}, would let it in"]
     else:
-        lines += ["", "no move or deletion was found that would make it fit"]
+        lines += ["", "no VMs were found whose deletion would make it fit"]
     if found["preempts"]:
         lines += ["", *wrapped(f"with --preempt it would have stopped: {', '.join(found['preempts'])}", "", width)]
     return lines
@@ -110,11 +114,9 @@ def _remedy(remedy: Mapping[str, Any], width: int) -> list[str]:
 
 
 def _title(remedy: Mapping[str, Any]) -> str:
-    title, count = _TITLES[remedy["kind"]], len(remedy["actions"])
+    count = len(remedy["actions"])
     vms = "1 VM" if count == 1 else f"{count} VMs"
-    gib = f"{remedy['cost_mib'] / 1024:.1f} GiB"
-    lost = "to copy" if remedy["kind"] == "moves" else "of GPU memory lost"
-    return f"{title} {vms} ({gib} {lost}):"
+    return _TITLES[remedy["kind"]].format(vms=vms, gib=f"{remedy['cost_mib'] / 1024:.1f} GiB")
 
 
 def action_text(action: Mapping[str, Any]) -> str:

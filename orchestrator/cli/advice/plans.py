@@ -17,7 +17,9 @@ def render_drain(plan: Mapping[str, Any], host: str, width: int) -> list[str]:
     total = len(moves) + len(stays)
     if not total:
         return [f"no VM has a GPU of host {host}"]
-    lines = wrapped(f"{len(moves)} of {_vms(total)} on host {host} could move{_moves_follow(moves)}", "", width)
+    lines = wrapped(
+        f"{len(moves)} of {_vms(total)} on host {host} would fit elsewhere{_moves_follow(moves)}", "", width
+    )
     lines += _moves(moves, width)
     if stays:
         lines += ["", f"{_vms(len(stays))} would have to be stopped or stay:"]
@@ -30,12 +32,12 @@ def render_drain(plan: Mapping[str, Any], host: str, width: int) -> list[str]:
 
 
 def render_compaction(plan: Mapping[str, Any], width: int) -> list[str]:
-    """Which GPUs could be freed and by which moves."""
+    """Which GPUs could be freed, and where their VMs would fit."""
     moves, freed = plan["moves"], plan["freed"]
     if not freed:
-        return wrapped("no GPU can be freed by moving its VMs onto GPUs that are in use", "", width)
+        return wrapped("no GPU can be freed: no other that is in use has room for its VMs", "", width)
     gpus = "1 GPU" if len(freed) == 1 else f"{len(freed)} GPUs"
-    lines = wrapped(f"{gpus} could be freed by moving {_vms(len(moves))}{_moves_follow(moves)}", "", width)
+    lines = wrapped(f"{gpus} could be freed: {_vms(len(moves))} would fit on others{_moves_follow(moves)}", "", width)
     lines += _moves(moves, width)
     return [*lines, "", *wrapped(f"free afterwards: {', '.join(freed)}", "", width)]
 
@@ -48,7 +50,7 @@ def _moves_follow(moves: Moves) -> str:
     if not moves:
         return ""
     cost = _cost(sum(move["cost_mib"] for move in moves), sum(move["disk_gib"] for move in moves))
-    return f" ({cost} to copy), in order:"
+    return f" ({cost}). Nothing moves a VM yet: create each again there, in order:"
 
 
 def _cost(mib: int, disk_gib: int) -> str:

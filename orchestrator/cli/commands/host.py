@@ -77,7 +77,6 @@ def _state(host: Mapping[str, Any]) -> str:
     return shown(host["state"]) + (f" ({', '.join(more)})" if more else "")
 
 
-_OTHER_AGENT: Final = " (not this server's: 'vgpuctl host upgrade-agent' puts its own there)"
 COLUMNS: Final = (
     field("NAME", "name", Fit.WHOLE),
     Column("STATE", _state, Fit.WHOLE),
@@ -259,7 +258,8 @@ def _agent(host: Mapping[str, Any]) -> str:
     if software.get("agent_too_old"):
         more = ", too old: it is upgraded by itself"
     else:
-        more = _OTHER_AGENT if host["agent_differs"] else ""
+        other = f" (not this server's: 'vgpuctl host upgrade-agent {shown(host['name'])}' puts its own there)"
+        more = other if host["agent_differs"] else ""
     return f"{shown(software.get('agent'))}{more}"
 
 

@@ -176,6 +176,13 @@ def show_operation(ctx: typer.Context, operation_id: Id, watch: Watch = False, o
     show_view(session, read_view, output, watch=watch, pause_s=0)
 
 
+_WAYS_OUT: Final[Mapping[str, str]] = {
+    "cancel": "take it back",
+    "retry": "go on from where it stands, or take the rest back",
+    "abandon": "after cleaning up by hand",
+}
+
+
 def details(operation: Mapping[str, Any]) -> list[str]:
     """An operation for people."""
     pairs = [
@@ -193,22 +200,16 @@ def details(operation: Mapping[str, Any]) -> list[str]:
     if waits is not None and operation.get("waits_for_guest"):
         pairs.append(("waits for", f"{waits}; it goes on by itself when that has an address, or was given its time"))
     elif waits is not None:
-        pairs += [
-            ("waits for", f"{waits}; it goes on by itself when the host answers again"),
-            ("way out", f"vgpuctl operation cancel {operation['id']}: take it back when the host answers again"),
-            ("way out", f"vgpuctl operation abandon {operation['id']}: after cleaning up by hand"),
-        ]
+        pairs.append(("waits for", f"{waits}; it goes on by itself when the host answers again"))
     error = operation["error"]
     if error:
         pairs.append(("error", f"{shown(error.get('message'))} [{shown(error.get('code'))}]"))
         pairs += [(name, shown(error[name])) for name in ("details", "hint") if error.get(name)]
     pairs += [("warning", shown(warning)) for warning in operation["warnings"]]
     pairs += [("remains", shown(item)) for item in operation["remainder"]]
-    if operation["state"] == "stuck":
-        pairs += [
-            ("way out", f"vgpuctl operation retry {operation['id']}: try again to take it back"),
-            ("way out", f"vgpuctl operation abandon {operation['id']}: after cleaning up by hand"),
-        ]
+    if operation["state"] == "stuck" or (waits is not None and not operation.get("waits_for_guest")):
+        known = [way for way in operation.get("ways_out", ()) if way in _WAYS_OUT]
+        pairs += [("way out", f"vgpuctl operation {way} {operation['id']}: {_WAYS_OUT[way]}") for way in known]
     return [*render_details(pairs), "", *render_table(operation["steps"], STEP_COLUMNS, width())]
 
 
@@ -222,7 +223,7 @@ def wait(ctx: typer.Context, operation_id: Id, output: Output = Format.TABLE) ->
 
 @app.command("retry")
 def retry(ctx: typer.Context, operation_id: Id, output: Output = Format.TABLE) -> None:
-    """A stuck operation: try again to take the rest back."""
+    """A stuck operation: go on from where it stands, or take the rest back."""
     session = session_of(ctx)
     operation = session.client.retry_operation(full_id(session, operation_id))
     show(operation, output, lambda: details(operation))

@@ -28,7 +28,7 @@ from orchestrator.core.diff.leases import lease_finding
 from orchestrator.core.diff.orphans import image_finding, orphan_findings
 from orchestrator.core.diff.vms import vm_findings
 from orchestrator.core.diff.volumes import volume_findings
-from orchestrator.core.host import Host
+from orchestrator.core.host import LOST, Host
 from orchestrator.core.mig_layout import KEEPER
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.snapshot import HostSnapshot
@@ -69,13 +69,13 @@ def host_findings(host: Host) -> tuple[Finding, ...]:
     """What keeps a host from being looked at or worked on."""
     if host.restored is not None and host.state == "ready":
         return (_restored(host),)
-    if host.state not in {"unreachable", "quarantined", "failed", "forgotten"}:
+    if host.state not in LOST:
         return ()
     why = {
         "unreachable": "nothing is known of it until it answers; its VMs are left alone",
         "quarantined": "another machine or key answers: nothing is done there until it is added again",
-        "forgotten": "it was given up: delete its VMs, then 'vgpuctl host remove' ends the record of it",
-        "failed": "an operation on it is stuck: 'vgpuctl operation list' shows it",
+        "forgotten": f"it was given up: delete its VMs, then 'vgpuctl host remove {host.name}' ends the record of it",
+        "failed": "an operation on it is stuck: 'vgpuctl operation list --state stuck' shows it",
     }
     finding = Finding(
         code=f"host.{host.state}",

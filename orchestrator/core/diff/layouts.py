@@ -21,7 +21,8 @@ def layout_findings(host: Host, snapshot: HostSnapshot) -> Iterator[Finding]:
             yield Finding(
                 code="mig.layout_differs", severity="warning", host=host.name, subject=f"GPU {layout.gpu}", vm=None,
                 whose="ours", wanted=_words(layout), observed=differs, repair=None,
-                reason=f"'vgpuctl mig apply {host.name}' makes it so again, 'mig release' gives it up",
+                reason=f"'vgpuctl mig apply {host.name} -f FILE -c CONFIG' makes it so again, "
+                f"'vgpuctl mig release {host.name}' gives it up",
             )  # fmt: skip
 
 

@@ -35,5 +35,6 @@ def sharing_findings(
         yield Finding(
             code="gpu.shared", severity="warning", host=host.name, subject=f"GPU {gpu}", vm=None, whose="ours",
             wanted="VMs of one tenant", observed=f"VMs of {', '.join(sorted(tenants))}", repair=None,
-            reason="they were placed before their tenants were to be kept apart; delete one, or 'vgpuctl tenant set'",
+            reason="they were placed before their tenants were to be kept apart; delete one, or "
+            "'vgpuctl tenant set TENANT --isolation none' lets them share",
         )  # fmt: skip

@@ -16,8 +16,8 @@ from orchestrator.core.placement.victims import VmOnHost, vms_on
 from orchestrator.core.placement.views import HostView
 
 _NOT_OURS = Reason(code="vm.foreign", message="somebody else made it")
-_NOT_MIGRATABLE = Reason(code="vm.not_migratable", message="its profile does not allow it to be moved")
-_SEVERAL = Reason(code="vm.several_devices", message="it has several devices, which cannot be moved in one piece")
+_NOT_MIGRATABLE = Reason(code="vm.not_migratable", message="VMs of its profile stay until they are deleted")
+_SEVERAL = Reason(code="vm.several_devices", message="it has several devices, which stay together")
 _NO_OTHER = Reason(code="host.none", message="there is no other host")
 
 

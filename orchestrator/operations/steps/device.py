@@ -111,7 +111,7 @@ def _find(context: Context, address: str) -> GpuSnapshot:
     raise Fatal(
         "gpu.gone",
         f"GPU {address} is not seen on host {context.host_name} any more",
-        hint="look at the host: 'vgpuctl host show' lists what it sees",
+        hint=f"look at the host: 'vgpuctl host show {context.host_name}' lists what it sees",
     )
 
 
@@ -124,7 +124,7 @@ def _taken_away(gpu: GpuSnapshot, vm: Vm, device: Device) -> NoCapacity:
     return NoCapacity(
         "gpu.no_capacity",
         f"no function of GPU {gpu.address} is free for {device.type_name}",
-        hint="look at what else uses the GPU: vgpuctl gpu show",
+        hint=f"look at what else uses the GPU: 'vgpuctl gpu show {vm.host} {gpu.address}'",
         reasons=(reason,),
     )
 

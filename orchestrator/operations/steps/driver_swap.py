@@ -31,7 +31,7 @@ def driver_file(context: Context, sha256: str) -> DriverFile:
         raise NotFound(
             "bundle.unknown",
             f"driver bundle {sha256[:12]} was removed meanwhile",
-            hint="'vgpuctl driver bundle add' it again, then try again",
+            hint="'vgpuctl driver bundle add FILE --key KEY' brings it again, then try again",
         )
     return DriverFile(
         sha256=sha256,
@@ -116,7 +116,8 @@ def _until_it_answers(context: Context, due: DueReboot | None, end: float) -> No
             raise Fatal(
                 NOT_BACK,
                 f"host {context.host_name} did not come back{cause} within {BACK_WITHIN_S / 60:.0f} minutes",
-                hint="look at its console; once it answers, 'vgpuctl operation retry' takes its old driver back",
+                hint="look at its console; once it answers, "
+                f"'vgpuctl operation retry {context.operation_id}' takes its old driver back",
             )
         context.pause(POLL_S)
         try:

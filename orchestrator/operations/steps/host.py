@@ -116,7 +116,7 @@ def _first_observation(context: Context) -> str:
                 raise Conflict(
                     "host.already_added",
                     f"this machine is host {other.name} already",
-                    hint="use it under that name, or remove it first with 'vgpuctl host remove'",
+                    hint=f"use it under that name, or remove it first: 'vgpuctl host remove {other.name}'",
                 )
         host = tx.hosts.get(context.host_name)
         # Its ledger may remember this site from before: what acts from now on must be newer than all of that.
@@ -265,7 +265,7 @@ def _check_empty(context: Context) -> None:
         raise Conflict(
             "host.has_vms",
             f"host {context.host_name} has {len(vms)} VMs",
-            hint="delete or move its VMs first; 'vgpuctl host plan-drain' shows where they could go",
+            hint=f"delete its VMs first: 'vgpuctl list-vms -A --host {context.host_name}' shows them",
         )
     with context.world.store.read() as tx:
         check_no_volumes(tx, context.host_name)

@@ -79,6 +79,6 @@ class AccessService:
             raise Denied(
                 "peer.denied",
                 "this server does not know you",
-                hint=f"ask its owner to make {names[0]} a member: 'vgpuctl tenant add-member'",
+                hint=f"ask its owner to make you a member: 'vgpuctl tenant add-member TENANT {names[0]}'",
             )
         return Caller(actor=names[0], grants=tuple(Grant(tenant=one.tenant, role=one.role) for one in found))

@@ -70,7 +70,7 @@ class TenantService:
             raise Conflict(
                 "tenant.default",
                 "the default tenant stays",
-                hint="VMs without --tenant are its; limit it with 'vgpuctl quota set'",
+                hint="VMs without --tenant are its; limit it: 'vgpuctl quota set default vms=0'",
             )
         with self.store.begin() as tx:
             known_tenant(tx, name)
@@ -116,7 +116,8 @@ class TenantService:
                 raise Conflict(
                     "member.too_many",
                     f"{MAX_MEMBERS} members are as many as there can be",
-                    hint="'vgpuctl tenant remove-member' takes one away; a group of an identity provider is one member",
+                    hint="'vgpuctl tenant remove-member TENANT SUBJECT' takes one away; "
+                    "a group of an identity provider is one member",
                 )
             tx.tenants.put_member(member)
             self._note(tx, f"add_member {member.role}", f"{member.tenant}/{member.subject}")

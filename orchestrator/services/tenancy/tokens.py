@@ -144,5 +144,5 @@ def _check_number(tx: Transaction, tenant: str, now: float) -> None:
         raise Conflict(
             "token.too_many",
             f"tenant {tenant} has {live} tokens, and no tenant has more",
-            hint="'vgpuctl token revoke' ends those that nobody uses",
+            hint=f"'vgpuctl token list --tenant {tenant}' shows them; revoke those that nobody uses",
         )

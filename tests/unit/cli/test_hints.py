@@ -1,45 +1,98 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Every command that a text of the product tells people to run is read as it stands by the real parser."""
+
 from __future__ import annotations
 
 import ast
 import re
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from typer import TyperException
 
-from orchestrator.cli.tree import ENTRIES, load
+from orchestrator.cli.tree import ENTRIES, load, with_tenant
+from orchestrator.core.errors import VgpuctlError
 from tests.architecture.tree import files
 
-NAMED = re.compile(r"'vgpuctl ([a-z][a-z-]*)((?: [a-z][a-z-]*)*)")
+QUOTED = re.compile(r"'vgpuctl ([^']+)'")
+BARE = re.compile(r"(?:^|(?<![`'#\w-]))vgpuctl ([a-z][a-z-]*(?: [^:;,)]*)?)")
+"""A command that no quotes end: what follows it to the next stop has to be part of it."""
+VALUES = {"{words}": "--label key=value", "{way}": "retry", "{roles[0]}": "guest_driver", "{run}": "serve"}
+"""What stands for whole words of a command; any other value inside a text reads as the name ``x1``."""
+NO_COMMANDS = ("orchestrator/cli/examples.py", "orchestrator/cli/tree.py", "orchestrator/adapters/seed/nocloud.py")
+"""Examples are read by test_reference.py; the quotes of the others are patterns and YAML."""
+
+
+def _written(node: ast.JoinedStr) -> str:
+    def value(part: ast.expr) -> str:
+        if isinstance(part, ast.Constant):
+            return str(part.value)
+        name = "{" + ast.unparse(part.value if isinstance(part, ast.FormattedValue) else part).split(".")[-1] + "}"
+        return VALUES.get(name, "x1")
+
+    return "".join(map(value, node.values))
 
 
 def _texts() -> Iterator[tuple[str, str]]:
-    """Every text of the product that is no docstring; a value inside it reads as ``X``."""
+    """Every text of the product that is no docstring."""
     for path in files(".py", under="orchestrator/"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        tree = ast.parse(path.read_text())
+        parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+        parts |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+        for node in ast.walk(tree):
             if isinstance(node, ast.JoinedStr):
-                parts = (part.value if isinstance(part, ast.Constant) else "X" for part in node.values)
-                yield str(path), "".join(str(part) for part in parts)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                yield str(path), node.value
+                yield path.as_posix(), _written(node)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+                yield path.as_posix(), node.value
 
 
-HINTED = sorted({(path, match[0].strip("'")) for path, text in _texts() for match in NAMED.finditer(text)})
+def _named(text: str) -> Iterator[str]:
+    yield from QUOTED.findall(text)
+    for match in BARE.finditer(QUOTED.sub("", text)):
+        if match[1].split()[0] in ENTRIES:
+            yield match[1].strip()
+
+
+HINTED = sorted({(path, words) for path, text in _texts() if path not in NO_COMMANDS for words in _named(text)})
+
+
+def read(words: str) -> None:
+    """Down to types and checks, and nothing is done.
+
+    :raises KeyError: there is no such command; :raises TyperException, VgpuctlError: it is refused"""
+    first, *rest = [word.lower() if re.fullmatch("[A-Z][A-Z-]+", word) else word for word in shlex.split(words)]
+    command: Any = load(first, ENTRIES[first])
+    while rest and not rest[0].startswith("-") and hasattr(command, "commands"):
+        command = command.commands[rest.pop(0)]
+    if rest != ["--help"]:
+        command.make_context(first, rest, obj=None)
 
 
 @pytest.mark.parametrize(("path", "words"), HINTED)
-def test_every_command_that_a_text_tells_people_to_run_exists(path: str, words: str) -> None:
-    _, first, *rest = words.split()
-    assert first in ENTRIES, path
-    command: Any = load(first, ENTRIES[first])
-    for word in rest:
-        if not hasattr(command, "commands"):
-            break
-        assert word in command.commands, path
-        command = command.commands[word]
+def test_a_command_that_a_text_tells_people_to_run_can_be_pasted(path: str, words: str) -> None:
+    try:
+        read(words)
+    except (TyperException, VgpuctlError, KeyError) as error:
+        pytest.fail(f"{path} says 'vgpuctl {words}': {error!r}")
 
 
-def test_the_hints_about_tenants_are_among_them() -> None:
+def test_hints_of_every_layer_are_among_them() -> None:
     named = {words for _, words in HINTED}
-    assert {"vgpuctl tenant list", "vgpuctl tenant add-member", "vgpuctl token list"} <= named
+    assert {"tenant list", "token list", "host show x1", "doctor"} <= named
+
+
+@pytest.mark.parametrize("words", ["stop-vm", "network delete --shared", "host list --state", "gpu gone", "resize x1"])
+def test_what_cannot_be_pasted_is_noticed(words: str) -> None:
+    with pytest.raises((TyperException, VgpuctlError, KeyError)):
+        read(words)
+
+
+def test_a_hint_names_the_tenant_that_the_command_named() -> None:
+    hint = "'vgpuctl stop-vm web1' stops it; 'vgpuctl operation wait 12', 'vgpuctl list-vms --tenant b'"
+    assert with_tenant(hint, "a") == (
+        "'vgpuctl stop-vm web1 --tenant a' stops it; 'vgpuctl operation wait 12', 'vgpuctl list-vms --tenant b'"
+    )
+    assert with_tenant(hint, None) == hint
+    assert with_tenant(None, "a") is None
