@@ -1,9 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guest at the other end of a console or a TCP connection."""
+"""A guest at the other end of a console. Behind ports there is none."""
 
 from __future__ import annotations
 
 import socket
+
+from orchestrator.core.errors import Conflict
+
+
+def no_guest() -> Conflict:
+    return Conflict(
+        "vm.simulated",
+        "a simulated VM has no guest that answers on a port",
+        hint="only its console is there: 'vgpuctl console NAME'",
+    )
 
 
 class Echo:

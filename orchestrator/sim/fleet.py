@@ -105,7 +105,7 @@ def enrolled(machine: SimulatedMachine, site: str) -> SimulatedMachine:
     machine.ledger.epoch = 1
     machine.ledger.cards = {gpu.address: machine.uuid_of(gpu) for gpu in machine.kernel.gpus}
     machine.ledger.managed = frozenset(machine.ledger.cards)
-    machine.networks.add("default")
+    machine.networks["default"] = "192.168.122.0/24"
     for gpu in machine.kernel.gpus:
         machine.kernel.switch_functions(gpu, on=bool(gpu.kind.total_vfs))
     return machine

@@ -28,7 +28,7 @@ from orchestrator.core.wire import (
     token_to_dict,
 )
 from orchestrator.ports.host import ByteStream
-from orchestrator.sim.console import Echo
+from orchestrator.sim.console import Echo, no_guest
 
 LIMIT_S: Final = 180.0
 """For one answer. The machines themselves answer at once."""
@@ -113,8 +113,8 @@ class HostsLink:
         return str(self._ask("console_log", host, {"vm": vm, "most": most})["text"]).encode()
 
     def open_tcp(self, host: Host, vm: str, port: int) -> ByteStream:
-        """A guest that sends back what it gets."""
-        return Echo(f"{vm}:{port}\r\n".encode())
+        """:raises Conflict: ``vm.simulated``"""
+        raise no_guest()
 
     def forget(self, host: Host) -> None:
         """No connection is one host's."""

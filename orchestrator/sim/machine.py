@@ -112,7 +112,8 @@ class SimulatedMachine:
     data: dict[str, int] = field(default_factory=dict)
     """Data volumes: file → bytes."""
     images: set[str] = field(default_factory=set)
-    networks: set[str] = field(default_factory=set)
+    networks: dict[str, str | None] = field(default_factory=dict)
+    """Name → subnet; None: on a bridge of the host."""
     bridges: tuple[Bridge, ...] = BRIDGES
     nodes: tuple[NumaNode, ...] = ()
     uefi: bool = True

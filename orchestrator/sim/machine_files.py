@@ -77,7 +77,7 @@ def _to_dict(machine: SimulatedMachine) -> dict[str, Any]:
         "nvram": sorted(machine.nvram),
         "data": machine.data,
         "images": sorted(machine.images),
-        "networks": sorted(machine.networks),
+        "networks": machine.networks,
     }
 
 
@@ -116,4 +116,6 @@ def _onto(machine: SimulatedMachine, kept: dict[str, Any]) -> None:
     machine.volumes, machine.seeds = kept["volumes"], kept["seeds"]
     machine.bases = kept.get("bases", {})
     machine.data, machine.nvram = kept.get("data", {}), set(kept.get("nvram", ()))  # a file of before has none
-    machine.images, machine.networks = set(kept["images"]), set(kept["networks"])
+    machine.images = set(kept["images"])
+    networks = kept["networks"]
+    machine.networks = networks if isinstance(networks, dict) else dict.fromkeys(networks)  # of before: names alone

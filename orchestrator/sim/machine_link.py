@@ -18,7 +18,7 @@ from orchestrator.core.things import things_of
 from orchestrator.core.wire import unless_known
 from orchestrator.ports.host import ByteStream
 from orchestrator.sim.agent import perform
-from orchestrator.sim.console import Echo
+from orchestrator.sim.console import Echo, no_guest
 from orchestrator.sim.driver_swap import swap
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.observing import domain_of, snapshot_of
@@ -88,8 +88,8 @@ class MachineLink(ABC):
         return self._call(host, OBSERVE, lambda machine: self._ours(machine).consoles.get(vm, "").encode()[-most:])
 
     def open_tcp(self, host: Host, vm: str, port: int) -> ByteStream:
-        """A guest that sends back what it gets."""
-        return Echo(f"{vm}:{port}\r\n".encode())
+        """:raises Conflict: ``vm.simulated``"""
+        raise no_guest()
 
     def forget(self, host: Host) -> None:  # noqa: B027 - the same for all
         """No connections are kept."""

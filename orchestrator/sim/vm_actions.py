@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from ipaddress import ip_network
+from ipaddress import IPv4Address, IPv4Network
 
 from orchestrator.core.bridges import Uplink, bridge_of, why_not
 from orchestrator.core.cpu_place import CpuPlace, own_cpus
@@ -29,10 +29,11 @@ from orchestrator.sim.data_volumes import check_data
 from orchestrator.sim.machine import Domain, SimulatedMachine
 from orchestrator.sim.upkeep import DONE, SO_ALREADY, check_disk, claim, may_die, release
 
-_ADDRESSES = ip_network("10.128.0.0/9")
+_ON_BRIDGES = IPv4Network("10.128.0.0/9")
 _BLOCK = 256
-_BLOCKS = _ADDRESSES.num_addresses // _BLOCK
+_BLOCK_OF_SUBNET = 16
 _FIRST = 2
+"""After the subnet's own address and the host's."""
 _MAX_PRINTED = 64 * 1024
 """Characters that are kept of what a domain printed."""
 
@@ -190,7 +191,7 @@ def start(machine: SimulatedMachine, action: StartDomain) -> ActionResult:
     _check_cpus(machine, domain)
     _check_pages(machine, domain)
     domain.running, domain.started_at = True, machine.now
-    domain.address = domain.address or _free_address(machine)
+    domain.address = _address(machine, action.vm, domain)
     kernel.opened |= set(domain.devices)
     machine.nvram |= {action.vm} if domain.uefi else set()
     printed = f"{machine.consoles.get(action.vm, '')}{domain.name} boots\r\n{domain.name} login: \r\n"
@@ -218,16 +219,22 @@ def _check_pages(machine: SimulatedMachine, domain: Domain) -> None:
             raise Fatal("vm.start_failed", "the VM did not start", details="no huge pages are left for its memory")
 
 
-def _free_address(machine: SimulatedMachine) -> str:
-    """The lowest that no domain has, as a DHCP server gives them out that keeps each lease: one that is stopped comes
-    back with its own.
+def _address(machine: SimulatedMachine, vm: str, domain: Domain) -> str:
+    """Its own one, or the lowest that no domain has, as a DHCP server gives them out that keeps each lease: one that is
+    stopped comes back with its own. Empty: none is free.
 
-    Each machine has addresses of its own, which real hosts have not: nobody shall take two VMs for one.
+    Out of its first network's subnet; where its card is on a bridge, out of a range that is no network's. Each machine
+    begins elsewhere, which real hosts do not: people shall not easily take two VMs for one.
     """
-    taken = {domain.address for domain in machine.domains.values()}
-    block = machine.index % _BLOCKS
-    numbers = (block * _BLOCK + n for n in range(_FIRST, 1 << 16))
-    return next(address for n in numbers if (address := str(_ADDRESSES[n % _ADDRESSES.num_addresses])) not in taken)
+    made = machine.described.get(vm)
+    subnet = None if made is None else machine.networks.get(made.domain.network)
+    pool, block = (_ON_BRIDGES, _BLOCK) if subnet is None else (IPv4Network(subnet), _BLOCK_OF_SUBNET)
+    if domain.address and IPv4Address(domain.address) in pool:
+        return domain.address
+    taken = {one.address for one in machine.domains.values()}
+    count = pool.num_addresses - _FIRST - 1  # the last one is for all
+    numbers = ((machine.index * block + number) % count for number in range(count))
+    return next((address for number in numbers if (address := str(pool[_FIRST + number])) not in taken), "")
 
 
 def stop(machine: SimulatedMachine, action: StopDomain) -> ActionResult:
@@ -243,7 +250,7 @@ def stop(machine: SimulatedMachine, action: StopDomain) -> ActionResult:
 
 def ensure_network(machine: SimulatedMachine, action: EnsureNetwork) -> ActionResult:
     changed = action.name not in machine.networks
-    machine.networks.add(action.name)
+    machine.networks[action.name] = machine.networks.get(action.name) or action.subnet
     return ActionResult(changed=changed)
 
 
@@ -253,11 +260,11 @@ def ensure_bridged(machine: SimulatedMachine, action: EnsureBridgedNetwork) -> A
     if isinstance(found, str):
         raise Conflict(found, why_not(found, uplink))
     changed = action.name not in machine.networks
-    machine.networks.add(action.name)
+    machine.networks[action.name] = None
     return ActionResult(changed=changed)
 
 
 def remove_network(machine: SimulatedMachine, action: RemoveNetwork) -> ActionResult:
     changed = action.name in machine.networks
-    machine.networks.discard(action.name)
+    machine.networks.pop(action.name, None)
     return ActionResult(changed=changed)

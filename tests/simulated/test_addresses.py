@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
 from orchestrator.client.autostart import connect_running
 from orchestrator.client.client import Client
 from orchestrator.core.units import GIB
 from tests.fakes.running import running_server
+from tests.fakes.typed import COMMAND
 
 FLEET = "groups:\n  - {name: l40s, count: 1, gpu_model: L40S, gpus_per_host: 1, vcpus: 16, memory_gib: 64}\n"
 
 
-def test_a_vm_that_was_stopped_comes_back_with_its_address_and_nobody_else_got_it(tmp_path: Path) -> None:
+def test_a_vm_that_was_stopped_comes_back_with_its_address_and_nobody_is_behind_it(tmp_path: Path) -> None:
     file, state = tmp_path / "fleet.yaml", tmp_path / "state"
     file.write_text(FLEET)
     with running_server(state, "--simulate", str(file), module="orchestrator.serve"):
@@ -22,6 +26,8 @@ def test_a_vm_that_was_stopped_comes_back_with_its_address_and_nobody_else_got_i
         client = Client(connection)
         _create(client, "a")
         before = _address(client, "a")
+        subnet = IPv4Network(client.network("default", "default")["subnet"])
+        assert IPv4Address(before) in list(subnet.hosts())[1:], "the first one is the host's"
         client.wait(client.stop_vm("a", "default"))
         _create(client, "b")
         client.wait(client.start_vm("a", "default"))
@@ -29,6 +35,13 @@ def test_a_vm_that_was_stopped_comes_back_with_its_address_and_nobody_else_got_i
         assert _address(client, "b") != before
         client.wait(client.restart_vm("a", "default"))
         assert _address(client, "a") == before
+        for words in (["ssh", "a", "--", "true"], ["vm", "proxy", "a", "--port", "22"]):
+            done = subprocess.run(
+                [COMMAND, *words], env={**os.environ, "VGPUCTL_STATE": str(state)}, stdin=subprocess.DEVNULL,
+                capture_output=True, text=True, timeout=120, check=False,
+            )  # fmt: skip
+            assert done.returncode != 0
+            assert done.stderr.startswith("error: a simulated VM has no guest that answers on a port [vm.simulated]\n")
 
 
 def _create(client: Client, name: str) -> None:
