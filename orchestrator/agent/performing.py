@@ -114,6 +114,7 @@ class Parts:
         def check(xml: str, adopted: bool) -> None:
             judge = self._belongings.check_adopted if adopted else self._belongings.check_started
             judge(action.vm, parts_of(xml))
+            self.networks.reserve(xml)
 
         return self.domains.start(action.vm, check)
 

@@ -16,6 +16,7 @@ from orchestrator.agent.libvirt import guard
 from orchestrator.agent.libvirt.connection import Libvirt, is_absent
 from orchestrator.agent.libvirt.domain_devices import read_domain_xml
 from orchestrator.agent.libvirt.domains import domain_key
+from orchestrator.agent.libvirt.reservations import cards_of, reserve
 from orchestrator.agent.nic_links import plug
 from orchestrator.agent.sysfs.bridges import HostBridges
 from orchestrator.agent.sysfs.routes import in_the_way
@@ -245,6 +246,17 @@ class LibvirtNetworks:
             return () if network is None else tuple(ip.get("address", "") for ip in _read(network).findall("ip[dhcp]"))
 
         return self._libvirt.call(addresses)
+
+    def reserve(self, definition: str) -> None:
+        """An address for each card of a domain, on the networks that were made here; others keep their definition."""
+
+        def reserve_all(connection: Any) -> None:
+            for name, mac in cards_of(definition):
+                network = _lookup(connection, name) if self._is_made(name) else None
+                if network is not None:
+                    reserve(connection, network, mac)
+
+        self._libvirt.call(reserve_all)
 
     def _is_known(self, name: str) -> bool:
         return any(self._ledger.owner(key) is not None for key in (_key(name), _used_key(name)))
