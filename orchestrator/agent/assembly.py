@@ -13,6 +13,7 @@ from orchestrator.agent.dcgm import Dcgm
 from orchestrator.agent.fabric.fmpm import Fmpm
 from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
 from orchestrator.agent.images.store import Storage, holds_files
+from orchestrator.agent.kernel_log import KernelLog
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
 from orchestrator.agent.libvirt.console_log import ConsoleLogs
@@ -88,6 +89,7 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
             networks=networks,
             storage=storage,
             wanted=wanted,
+            kernel_log=KernelLog(paths, ledger),
             fabric=Fmpm(paths),
             nics=nics,
             dcgm=Dcgm(paths),

@@ -13,6 +13,7 @@ from orchestrator.agent.dcgm import Dcgm
 from orchestrator.agent.fabric.fmpm import FabricManager
 from orchestrator.agent.fabric.observing import observe_fabric
 from orchestrator.agent.images.store import Storage
+from orchestrator.agent.kernel_log import KernelLog
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
 from orchestrator.agent.libvirt.domains import Domains
@@ -63,6 +64,7 @@ class Observer:
     networks: LibvirtNetworks
     storage: Storage
     wanted: RestoreList
+    kernel_log: KernelLog
     fabric: FabricManager
     nics: NicFunctions
     dcgm: Dcgm
@@ -74,7 +76,11 @@ class Observer:
         problems.found.extend(nvml.problems)
         hypervisor = problems.read(self.libvirt.hypervisor, None)
         networks = problems.read(self.networks.find, FoundNetworks())
-        gpus = observe_gpus(self.paths, self.ledger, self.kinds, nvml)
+        logged = self.kernel_log.signals()
+        gpus = tuple(
+            replace(gpu, signals=(*logged.get(gpu.address, ()), *gpu.signals))
+            for gpu in observe_gpus(self.paths, self.ledger, self.kinds, nvml)
+        )
         about = machine.read(self.paths)
         disk = shutil.disk_usage(self.paths.storage)
         return HostSnapshot(

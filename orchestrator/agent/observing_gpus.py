@@ -89,6 +89,7 @@ def _gpu(
         instances=tuple(_instance(one, gpu.address, ledger) for one in said.instances),
         iommu_shared_with=gpu.iommu_shared_with,
         scheduler=said.scheduler,
+        signals=said.signals,
         licences=said.licences,
         bridges=gpu.bridges,
         mig_profiles=said.mig_profiles,

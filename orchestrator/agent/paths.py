@@ -44,6 +44,10 @@ class Paths:
         return self.root / "proc"
 
     @cached_property
+    def kernel_log(self) -> Path:
+        return self.root / "dev/kmsg"
+
+    @cached_property
     def etc(self) -> Path:
         return self.root / "etc"
 

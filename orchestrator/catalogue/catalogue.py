@@ -18,9 +18,11 @@ from orchestrator.catalogue.nvidia_rows import (
     GpuModelRow,
     MigProfileRow,
     VgpuTypeRow,
+    XidActionRow,
 )
 from orchestrator.catalogue.tables import read_table
 from orchestrator.core.driver_matrix import DriverMatrix
+from orchestrator.core.gpu_health import Meaning
 from orchestrator.core.gpu_model import FabricPartition, GpuModel
 from orchestrator.core.mig_profile import MigProfile, parse_mig_profile_name
 from orchestrator.core.vgpu_type import VgpuType
@@ -58,6 +60,11 @@ class Catalogue:
     def driver_matrix(self) -> DriverMatrix:
         """Releases, branches, CUDA toolkits, host systems."""
         return to_matrix(read_table(self.directory / "driver_matrix.csv", DriverRow))
+
+    @cached_property
+    def xid_meanings(self) -> dict[int, Meaning]:
+        """What each of the driver's Xids concerns, and what helps."""
+        return {row.xid: row.to_core() for row in read_table(self.directory / "xid_actions.csv", XidActionRow)}
 
     @cached_property
     def _models_by_name(self) -> dict[str, GpuModel]:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, StringConstraints
 
 from orchestrator.catalogue.tables import TableRow
+from orchestrator.core.gpu_health import Meaning, Remedy, Scope
 from orchestrator.core.gpu_model import Architecture, FabricPartition, GpuModel, HostVgpuMode
 from orchestrator.core.mig_profile import CiProfile, MigProfile, parse_placements
 from orchestrator.core.vgpu_type import Series, VgpuType
@@ -249,5 +250,11 @@ class XidActionRow(TableRow):
     nvsentinel_action: str | None = None
     nvsentinel_severity: Literal["FATAL", "NONFATAL"] | None = None
     quarantine_suggestion: Literal["yes", "no", "read nvmlDeviceGetGpuRecoveryAction"] | None = None
+    scope: Scope
+    action: Remedy
     source: str
     notes: str = ""
+
+    def to_core(self) -> Meaning:
+        """What the core goes by."""
+        return Meaning(self.scope, self.action)

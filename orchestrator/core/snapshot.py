@@ -15,6 +15,7 @@ from orchestrator.core.bridges import Bridge
 from orchestrator.core.cpus import NumaNode
 from orchestrator.core.domain import MadeAs
 from orchestrator.core.fabric import FabricSnapshot
+from orchestrator.core.gpu_health import GpuSignal
 from orchestrator.core.guest_licence import VgpuLicence
 from orchestrator.core.nic import HostNic
 from orchestrator.core.protocol import PROTOCOL_VERSION
@@ -140,6 +141,8 @@ class GpuSnapshot:
     """PCI addresses of the ports above it, from the root port on; none from an agent that does not tell."""
     mig_found: bool | None = None
     """The MIG mode that it had before we changed it. None: it has none, or its agent does not tell or has lost that."""
+    signals: tuple[GpuSignal, ...] = ()
+    """Its faults since the host booted, or it was last reset; none from an agent that does not tell."""
 
     @property
     def backs_vgpus_with_mig(self) -> bool:

@@ -17,6 +17,7 @@ from orchestrator.core.device import Device
 from orchestrator.core.domain import DomainDescription, MadeAs
 from orchestrator.core.errors import Unknown
 from orchestrator.core.fabric import FabricPlace, FabricSnapshot, ObservedPartition
+from orchestrator.core.gpu_health import MAX_SIGNALS, GpuSignal
 from orchestrator.core.guest_licence import VgpuLicence
 from orchestrator.core.nic import MAX_NICS, HostNic, NicFunction
 from orchestrator.core.offering import Scheduler, VgpuParameters
@@ -108,8 +109,9 @@ BOUNDS: Final[Mapping[type, Mapping[str, Bound]]] = {
         "sriov_enabled_vfs": Bound(_NUMBER), "module_id": Bound(_SMALL), "types": Bound(_TYPES),
         "parents": Bound(_FUNCTIONS), "problems": Bound(_PROBLEMS, _PROBLEMS), "iommu_shared_with": Bound(_FUNCTIONS),
         "instances": Bound(_SLOTS), "mig_profiles": Bound(_SLOTS), "licences": Bound(_VGPUS),
-        "bridges": Bound(_PORTS, _ADDRESS),
+        "bridges": Bound(_PORTS, _ADDRESS), "signals": Bound(2 * MAX_SIGNALS),
     },
+    GpuSignal: {"at": Bound(_LAST_SECOND)},
     DomainSnapshot: {
         "devices": Bound(_FUNCTIONS), "addresses": Bound(_FUNCTIONS), "vcpus": Bound(MAX_CPU + 1),
         "memory_mib": Bound(HOST_MIB), "disk_bytes": Bound(_FILE), "affinity": Bound(MAX_CPU + 1, 6 * (MAX_CPU + 1)),

@@ -13,6 +13,7 @@ from functools import partial
 from time import monotonic
 from typing import Final
 
+from orchestrator.catalogue.catalogue import shipped
 from orchestrator.core.contained import Contained
 from orchestrator.core.diff import (
     ExpectedHost,
@@ -20,6 +21,7 @@ from orchestrator.core.diff import (
     card_findings,
     compare,
     driver_findings,
+    health_findings,
     host_broke,
     host_findings,
     unreached_findings,
@@ -248,6 +250,7 @@ class Reconciler:
                 *compare(wanted, snapshot),
                 *_sharing(tx, wanted, snapshot),
                 *fact_findings(host, snapshot),
+                *health_findings(wanted, snapshot, shipped().xid_meanings, now),
                 *card_findings(host, tx.cards.of_host(name), snapshot),
                 *driver_findings(tx.driver_locks.get(), host, snapshot),
             ]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.gpu_tables import GpuTables
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.claim import Claim, HostCapacity
@@ -15,6 +16,7 @@ from orchestrator.core.device import Device, InstancePlace
 from orchestrator.core.geometry.board import WHOLE
 from orchestrator.core.geometry.build import MIG, MIXED
 from orchestrator.core.geometry.geometry import Geometry
+from orchestrator.core.gpu_health import CLOSING_WORDS, GpuFault, closing_fault, fabric_fault, faults_of
 from orchestrator.core.host import Host
 from orchestrator.core.host_facts import HostFacts
 from orchestrator.core.placement.views import GpuView, HostView, Occupied
@@ -146,6 +148,7 @@ def gpu_view(
         usable=reason is None,
         reason_unusable=reason,
         reason_not_whole=_not_whole(gpu),
+        reason_alone=kept_alone(gpu),
         takes_schedulers=gpu.scheduler is not None,
     )
 
@@ -180,7 +183,23 @@ def set_aside(managed: frozenset[str], gpu: GpuSnapshot) -> str | None:
     """Why nothing may be put on the GPU in any mode; None: it is ours and well."""
     if gpu.address not in managed:
         return "not given to vgpuctl at 'host add'"
-    return gpu.problems[0] if gpu.problems else None
+    return next(iter(gpu.problems), closed_by_fault(gpu))
+
+
+def closed_by_fault(gpu: GpuSnapshot) -> str | None:
+    """What is to be done before anything is put on it; None: nothing."""
+    fault = closing_fault(_faults(gpu))
+    return None if fault is None else f"{CLOSING_WORDS[fault.remedy]}: {fault.signal.words}"
+
+
+def kept_alone(gpu: GpuSnapshot) -> str | None:
+    """Why no VM may have it together with other GPUs; None: one may."""
+    fault = fabric_fault(_faults(gpu))
+    return None if fault is None else f"its links to other GPUs are faulty: {fault.signal.words}"
+
+
+def _faults(gpu: GpuSnapshot) -> tuple[GpuFault, ...]:
+    return faults_of(gpu.signals, shipped().xid_meanings) if gpu.signals else ()
 
 
 def _foreign(geometry: Geometry, gpu: GpuSnapshot, vms: dict[str, Vm]) -> list[tuple[str | None, Occupied]]:

@@ -19,7 +19,7 @@ from orchestrator.core.placement.views import GpuView, HostView
 from orchestrator.core.snapshot import GpuSnapshot, HostVgpuType
 from orchestrator.core.vm import Vm
 from orchestrator.ports.store.transaction import Store, Transaction
-from orchestrator.services.fleet_view import gpu_view
+from orchestrator.services.fleet_view import closed_by_fault, gpu_view, kept_alone
 from orchestrator.services.messages import GpuInfo, TypeUse
 
 
@@ -70,9 +70,10 @@ def _info(host: Host, gpu: GpuSnapshot, claims: tuple[Claim, ...], vms: dict[str
     view = gpu_view(host, gpu, tables_of(gpu), claims, vms)
     here = [vms[claim.vm] for claim in claims if any(one.gpu == gpu.address for one in claim.devices)]
     devices = Counter(one.type_name for vm in here for one in vm.devices if one.gpu == gpu.address)
+    faults = filter(None, (closed_by_fault(gpu), kept_alone(gpu)))
     return GpuInfo(
         host=host.name,
-        gpu=replace(gpu, model=model_name(gpu)),
+        gpu=replace(gpu, model=model_name(gpu), problems=(*gpu.problems, *faults)),
         managed=gpu.address in host.managed_gpus,
         cut=view.cut,
         types=tuple(_use(one, view, devices[one.name]) for one in gpu.types),

@@ -13,6 +13,7 @@ from orchestrator.core.domain import MadeAs
 from orchestrator.core.domain_xml.foreign import managed_by, unsafe_parts
 from orchestrator.core.errors import Conflict, Denied, Fatal
 from orchestrator.core.fabric import FabricSnapshot, ObservedPartition
+from orchestrator.core.gpu_health import GpuSignal
 from orchestrator.core.guest_licence import VgpuLicence
 from orchestrator.core.nic import HostNic, NicFunction
 from orchestrator.core.protocol import PROTOCOL_VERSION
@@ -79,6 +80,7 @@ class FakeGpu:
     card: str = ""
     """Its UUID, if it is another card than was there first."""
     tells_memory: bool = True
+    signals: tuple[GpuSignal, ...] = ()
 
     @property
     def uuid(self) -> str:
@@ -327,6 +329,7 @@ def _gpu_snapshot(machine: FakeMachine, gpu: FakeGpu) -> GpuSnapshot:
         types=gpu.types,
         parents=parents,
         mig_pending=gpu.mig,
+        signals=gpu.signals,
         mig_found=None if machine.ledger_lost else gpu.mig if gpu.mig_before is None else gpu.mig_before,
         scheduler=gpu.scheduler if gpu.schedules and not gpu.mig else None,
         licences=_licences(machine, gpu),
@@ -372,28 +375,24 @@ def _parent(machine: FakeMachine, gpu: FakeGpu, address: str, creatable: tuple[s
     )
 
 
-def t4(address: str = "0000:41:00.0") -> FakeGpu:
-    sizes = {"GRID T4-1Q": 1024, "GRID T4-2Q": 2048, "GRID T4-4Q": 4096, "GRID T4-16Q": 16384}
-    types = tuple(
-        HostVgpuType(name=name, type_id=number, framebuffer_mib=mib, max_instances=16384 // mib)
-        for number, (name, mib) in enumerate(sizes.items(), start=222)
+def _types(kinds: dict[str, tuple[int, int]], first: int) -> tuple[HostVgpuType, ...]:
+    """``kinds``: name → (MiB, most on one GPU)."""
+    return tuple(
+        HostVgpuType(name=name, type_id=number, framebuffer_mib=mib, max_instances=most)
+        for number, (name, (mib, most)) in enumerate(kinds.items(), start=first)
     )
-    return FakeGpu(address=address, framework="mdev", types=types)
+
+
+def t4(address: str = "0000:41:00.0") -> FakeGpu:
+    kinds = {"GRID T4-1Q": (1024, 16), "GRID T4-2Q": (2048, 8), "GRID T4-4Q": (4096, 4), "GRID T4-16Q": (16384, 1)}
+    return FakeGpu(address=address, framework="mdev", types=_types(kinds, 222))
 
 
 def l40s(address: str = "0000:81:00.0") -> FakeGpu:
-    sizes = {"NVIDIA L40S-12Q": 12288, "NVIDIA L40S-24Q": 24576, "NVIDIA L40S-48Q": 49152}
-    types = tuple(
-        HostVgpuType(name=name, type_id=number, framebuffer_mib=mib, max_instances=49152 // mib)
-        for number, (name, mib) in enumerate(sizes.items(), start=1145)
-    )
-    return FakeGpu(address=address, framework="vendor_vfio", types=types, functions=32)
+    kinds = {"NVIDIA L40S-12Q": (12288, 4), "NVIDIA L40S-24Q": (24576, 2), "NVIDIA L40S-48Q": (49152, 1)}
+    return FakeGpu(address=address, framework="vendor_vfio", types=_types(kinds, 1145), functions=32)
 
 
 def a100(address: str = "0000:c1:00.0", framework: str = "vendor_vfio") -> FakeGpu:
     kinds = {"GRID A100D-1-10C": (10240, 7), "GRID A100D-1-20C": (20480, 4), "GRID A100D-20C": (20480, 4)}
-    types = tuple(
-        HostVgpuType(name=name, type_id=number, framebuffer_mib=mib, max_instances=most)
-        for number, (name, (mib, most)) in enumerate(kinds.items(), start=696)
-    )
-    return FakeGpu(address=address, framework=framework, types=types, functions=16, mig=False)
+    return FakeGpu(address=address, framework=framework, types=_types(kinds, 696), functions=16, mig=False)

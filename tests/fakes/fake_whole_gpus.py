@@ -31,7 +31,7 @@ def give_back(machine: FakeMachine, action: RestoreDriver) -> None:
     own = (one for one, owner in machine.active_partitions.items() if owner == action.vm)
     joined = {module for one in own for module in machine.partitions[one]}
     assert gpu.module_id not in joined, "its driver gets a GPU that is in an active partition"
-    gpu.enabled, gpu.passed_to = gpu.passed_to[2], None
+    gpu.enabled, gpu.passed_to, gpu.signals = gpu.passed_to[2], None, ()  # it is reset
 
 
 def activate(machine: FakeMachine, action: ActivateFabricPartition) -> None:

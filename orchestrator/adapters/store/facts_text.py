@@ -19,7 +19,7 @@ from orchestrator.core.nic import HostNic
 from orchestrator.core.snapshot import GpuSnapshot
 from orchestrator.core.units import MIB
 
-_OWN: Final = {"address", "numa_node", "module_id", "parents", "instances", "problems", "bridges"}
+_OWN: Final = {"address", "numa_node", "module_id", "parents", "instances", "problems", "bridges", "signals"}
 """What tells the GPUs of a host apart; the rest is alike for all of a kind."""
 _WRITTEN: Final = TypeAdapter(GpuSnapshot)
 _GPU: Final = _WRITTEN.validator
@@ -92,9 +92,9 @@ def _gpu(kind: str, own: str) -> GpuSnapshot:
 
 def _made(bare: GpuSnapshot, own: str) -> GpuSnapshot:
     mine: dict[str, Any] = from_json(own)
-    if not mine["parents"] and not mine.get("instances"):
+    if not mine["parents"] and not mine.get("instances") and not mine.get("signals"):
         ports = tuple(mine.get("bridges", ()))  # a server that did not ask has written none
-        told = {"parents": (), "instances": (), "problems": tuple(mine["problems"]), "bridges": ports}
+        told = {"parents": (), "instances": (), "problems": tuple(mine["problems"]), "bridges": ports, "signals": ()}
         return replace(bare, **{**mine, **told})
     read: GpuSnapshot = _GPU.validate_python({**asdict(bare), **mine})
     return replace(read, types=bare.types)

@@ -34,8 +34,8 @@ class GpuRecord:
     """The GPU first."""
     had_virtual_functions: bool
     said: NvmlGpu | None
-    """By its driver, which cannot be asked while it does not have the GPU. GPU instances, a scheduler and licences of
-    vGPUs there are none."""
+    """By its driver, which cannot be asked while it does not have the GPU. GPU instances, a scheduler, licences
+    of vGPUs and faults that it tells of there are none."""
     persistence: bool = False
     """Its driver kept it initialised though nothing used it."""
 
@@ -52,6 +52,6 @@ class GpuRecord:
 
 def _said(read: dict[str, Any]) -> NvmlGpu:
     types = tuple(HostVgpuType(**one) for one in read.pop("types"))
-    none: dict[str, Any] = {"instances": (), "scheduler": None, "licences": ()}
+    none: dict[str, Any] = {"instances": (), "scheduler": None, "licences": (), "signals": ()}
     lists = {name: tuple(read.get(name, ())) for name in ("problems", "mig_profiles")}
     return NvmlGpu(**{**read, **none, **lists, "types": types})

@@ -18,10 +18,12 @@ import pynvml
 
 from orchestrator.agent.deadline import CallHangs, Gate, TooManyHungCalls
 from orchestrator.agent.nvml.gpu_instances import FoundInstance, device_at, instances, profile_names
+from orchestrator.agent.nvml.health import health
 from orchestrator.agent.nvml.licences import licences
 from orchestrator.agent.nvml.scheduler_state import scheduler_state
 from orchestrator.core.errors import Fatal, InvalidInput, Unknown
 from orchestrator.core.gpu_cards import GpuCard
+from orchestrator.core.gpu_health import GpuSignal
 from orchestrator.core.guest_licence import VgpuLicence
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.snapshot import HostVgpuType
@@ -61,6 +63,7 @@ class NvmlGpu:
     scheduler: SchedulerState | None = None
     licences: tuple[VgpuLicence, ...] = ()
     mig_profiles: tuple[str, ...] = ()
+    signals: tuple[GpuSignal, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +168,9 @@ def _gpu(device: Any, board: tuple[int, int], vgpu_types: _VgpuTypes) -> NvmlGpu
         types=vgpu_types.of(asker, device, (board, mig and tuple(mig), mixed)),
         scheduler=None if mig and mig[0] else asker.ask("vGPU scheduler", lambda: scheduler_state(device)),
         licences=asker.ask("vGPU licences", lambda: licences(device)) or (),
+        signals=tuple(
+            signal for what, read in health.items() for signal in asker.ask(what, partial(read, device)) or ()
+        ),
         mig_profiles=() if mig is None else vgpu_types.profiles(asker, device, board),
         problems=tuple(asker.problems),
     )

@@ -7,7 +7,9 @@ drivers/<name>/bind and unbind.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.agent.paths import Paths
@@ -15,6 +17,7 @@ from orchestrator.agent.process import ChildHangs, run
 from orchestrator.agent.sysfs import reading
 from orchestrator.agent.sysfs.write import is_being_written
 from orchestrator.core.errors import Fatal, Unknown
+from orchestrator.core.gpu_health import WAS_RESET
 
 VFIO = "vfio-pci"
 
@@ -117,7 +120,7 @@ def resettable(paths: Paths, address: str) -> bool:
 
 
 def reset(paths: Paths, write: KernelWrite, address: str) -> None:
-    """Reset it and see it answer again.
+    """Reset it and see it answer again. The kernel log is told, so that what was wrong with it before is over.
 
     :raises Fatal: ``gpu.reset_failed``
     """
@@ -133,6 +136,12 @@ def reset(paths: Paths, write: KernelWrite, address: str) -> None:
             hint="it is given to nobody until a reset succeeds: reboot the host, then retry the operation",
             details=details or "it reads as ff from its configuration space",
         )
+    with suppress(OSError):  # then it is only known later that it is well
+        log = os.open(paths.kernel_log, os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(log, WAS_RESET.format(gpu=address).encode())
+        finally:
+            os.close(log)
 
 
 def _answers(paths: Paths, address: str) -> bool:

@@ -226,5 +226,5 @@ def _held_on(gpu: GpuView) -> Hashable:
         )
         for one in gpu.occupied
     )
-    whole = gpu.reason_not_whole is None
-    return gpu.cut, gpu.numa, gpu.module_id, gpu.usable, whole, gpu.takes_schedulers, gpu.near_nics, held
+    whole, joins = gpu.reason_not_whole is None, gpu.reason_alone is None
+    return gpu.cut, gpu.numa, gpu.module_id, gpu.usable, whole, joins, gpu.takes_schedulers, gpu.near_nics, held

@@ -22,6 +22,7 @@ from orchestrator.core.diff.finding import (
     Whose,
     vm_finding,
 )
+from orchestrator.core.diff.health import health_findings
 from orchestrator.core.diff.host_parts import part_findings
 from orchestrator.core.diff.layouts import layout_findings
 from orchestrator.core.diff.leases import lease_finding
@@ -46,6 +47,7 @@ __all__ = [
     "changes",
     "compare",
     "driver_findings",
+    "health_findings",
     "host_broke",
     "host_findings",
     "lease_finding",

@@ -18,17 +18,19 @@ def shape_of(count: int) -> str:
     return f"gpu:{count}"
 
 
-def fabric_board(partitions: Iterable[Sequence[int]], modules: Sequence[int], gpu_mib: int) -> MaskCut:
+def fabric_board(partitions: Iterable[Sequence[int]], modules: Sequence[int], gpu_mib: int, alone: int = 0) -> MaskCut:
     """The board of a host whose GPUs hang on an NVSwitch: a tenant's GPUs must equal one partition.
 
     ``partitions`` list module ids; ``modules[i]`` is the module id of the host's i-th GPU (PCI order differs).
-    Partitions with a module that the host lacks are left out.
+    Partitions with a module that the host lacks are left out. ``alone``: a mask of those that none of several may have.
     """
     position = {module: i for i, module in enumerate(modules)}
     masks: dict[int, set[int]] = {}
     for partition in partitions:
         if all(module in position for module in partition):
-            masks.setdefault(len(partition), set()).add(sum(1 << position[m] for m in partition))
+            mask, of_size = sum(1 << position[m] for m in partition), masks.setdefault(len(partition), set())
+            if len(partition) == 1 or not mask & alone:
+                of_size.add(mask)
     places = {
         shape_of(count): Places(count, tuple(sorted(found, key=lambda m: (m & -m, m))))
         for count, found in sorted(masks.items())
@@ -39,12 +41,14 @@ def fabric_board(partitions: Iterable[Sequence[int]], modules: Sequence[int], gp
 class AnySetBoard(Cut):
     """The board of a host without a fabric: any GPUs will do, fewest NUMA nodes first."""
 
-    def __init__(self, numa: Sequence[int | None], gpu_mib: int) -> None:
-        """``numa[i]`` is the NUMA node of the host's i-th GPU; None counts as one node of its own."""
+    def __init__(self, numa: Sequence[int | None], gpu_mib: int, alone: int = 0) -> None:
+        """``numa[i]`` is the NUMA node of the host's i-th GPU; None counts as one node of its own. ``alone``: a mask of
+        those that no set of several may have."""
         self.name, self.kind, self.slots, self.slot_mib = WHOLE, "whole", len(numa), gpu_mib
         self.shapes = tuple(shape_of(count) for count in range(1, len(numa) + 1))
         self.empty = 0
-        self.key = (WHOLE, "any", tuple(numa), gpu_mib)
+        self.key = (WHOLE, "any", tuple(numa), gpu_mib, alone)
+        self._alone = alone
         nodes = sorted({-1 if node is None else node for node in numa})
         at = [nodes.index(-1 if node is None else node) for node in numa]
         self._nodes = tuple(sum(1 << i for i, n in enumerate(at) if n == node) for node in range(len(nodes)))
@@ -67,7 +71,7 @@ class AnySetBoard(Cut):
         """One choice: within the fullest NUMA node that has enough, else from the emptiest nodes on."""
         state = cast("int", state)
         count = self.size(shape)
-        free = [mask & ~state for mask in self._nodes]
+        free = [mask & ~self.closed_to(shape, state) for mask in self._nodes]
         enough = [mask for mask in free if bits(mask) >= count]
         if enough:
             mask = _first_bits(min(enough, key=bits), count)
@@ -86,8 +90,12 @@ class AnySetBoard(Cut):
 
     def usable(self, state: State, shape: str) -> int:
         """Free GPUs that sets of this size can use up."""
-        free = self.free(state)
+        free = self.free(self.closed_to(shape, state))
         return free - free % self.size(shape)
+
+    def closed_to(self, shape: str, state: State) -> int:
+        """Those that are taken, or that no such set may have."""
+        return cast("int", state) | (self._alone if self.size(shape) > 1 else 0)
 
 
 def other_models(models: Sequence[str], wanted: Collection[str]) -> tuple[int, ...]:
@@ -124,6 +132,8 @@ def most_sets(board: Cut, blocked: int, shape: str) -> int:
     """
     if shape not in board.shapes:
         return 0
+    if isinstance(board, AnySetBoard):
+        return board.usable(blocked, shape) // board.size(shape)
     free = board.free(blocked)
     if isinstance(board, MaskCut):
         masks = board.places[shape].masks

@@ -211,14 +211,15 @@ class Fleet:
 
     def _board(self, view: HostView, tables: tuple[StateTable, ...]) -> Board:
         gpu_mib = max((table.total_mib for table in tables), default=0)
+        alone = sum(1 << i for i, gpu in enumerate(view.gpus) if gpu.reason_alone is not None)
         modules = [-1 - i if gpu.module_id is None else gpu.module_id for i, gpu in enumerate(view.gpus)]
         cut: Cut
         if not view.whole_gpus:
             cut = MaskCut(WHOLE, "whole", len(modules), gpu_mib, {})
         elif view.fabric_partitions:  # one whose module id is not known is in none of them
-            cut = fabric_board(view.fabric_partitions, modules, gpu_mib)
+            cut = fabric_board(view.fabric_partitions, modules, gpu_mib, alone)
         else:
-            cut = AnySetBoard([gpu.numa for gpu in view.gpus], gpu_mib)
+            cut = AnySetBoard([gpu.numa for gpu in view.gpus], gpu_mib, alone)
         numbers = tuple(table.number for table in tables)
         key = (cut.key, numbers)
         board = self._board_keys.get(key)

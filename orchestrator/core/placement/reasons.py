@@ -33,6 +33,7 @@ _MESSAGES = {
     "gpu.no_partition": "{count} GPUs are free, but they do not form a partition or set for {profile}",
     "gpu.too_few": "fewer free GPUs than {profile} needs",
     "gpu.not_whole": "the GPU cannot be given out as a whole",
+    "gpu.alone": "the GPU cannot be given out together with others",
     "gpu.unusable": "the GPU may not be used",
     "gpu.other_tenant": "another tenant's VMs are on the GPU, which is not shared with them",
     "gpu.other_scheduler": "VMs on the GPU have its time divided otherwise, not by {scheduler}",
@@ -148,6 +149,8 @@ def _of_board(engine: PlacementEngine, request: Request, host: FleetHost) -> Ite
             yield "gpu.unusable", _message("gpu.unusable", request, gpu.reason), subject
         elif gpu.view.reason_not_whole is not None:
             yield "gpu.not_whole", _message("gpu.not_whole", request, gpu.view.reason_not_whole), subject
+        elif gpu.view.reason_alone is not None and request.whole_gpus > 1:
+            yield "gpu.alone", _message("gpu.alone", request, gpu.view.reason_alone), subject
 
 
 def gpu_reason(request: Request, gpu: Gpu) -> str | None:

@@ -74,6 +74,8 @@ class GpuView:
     reason_unusable: str | None = None
     reason_not_whole: str | None = None
     """Why parts of it may be given out and all of it may not; None: it may."""
+    reason_alone: str | None = None
+    """Why it may be given out by itself and not together with other whole GPUs; None: it may."""
     takes_schedulers: bool = True
     """Whether its driver lets somebody choose how it divides its time."""
     near_nics: tuple[str, ...] = ()
@@ -255,6 +257,7 @@ class Refusal:
 
     Codes: ``profile.unsupported`` · ``gpu.no_capacity`` · ``gpu.fragmented`` · ``gpu.other_size_in_use`` ·
     ``gpu.other_cut_in_use`` · ``gpu.no_partition`` · ``gpu.too_few`` · ``gpu.not_whole`` · ``gpu.unusable`` ·
+    ``gpu.alone`` (its links to other GPUs are faulty) ·
     ``gpu.other_tenant`` · ``gpu.other`` (another GPU was named) · ``gpu.other_scheduler`` · ``gpu.no_scheduler`` ·
     ``gpu.no_mixed_sizes`` ·
     ``host.other_tenant`` · ``host.vcpus`` · ``host.too_small`` · ``host.memory`` · ``host.no_gpus`` (of the host that

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from orchestrator.agent.attachments.gpu_record import FunctionBefore, GpuRecord
 from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.agent.nvml.reading import NvmlGpu
+from orchestrator.core.gpu_health import GpuSignal
 from orchestrator.core.guest_licence import VgpuLicence
 from orchestrator.core.snapshot import HostVgpuType
 from orchestrator.core.vgpu_scheduler import SchedulerState
@@ -18,13 +19,14 @@ SAID = NvmlGpu(
     module_id=7, types=(HostVgpuType(name="H100-4C", type_id=1, framebuffer_mib=4096, max_instances=20),),
     problems=("warm",), scheduler=SchedulerState(policy="best_effort", time_slice_us=None),
     licences=(VgpuLicence(vm="a", state="licensed"),), mig_profiles=("1g.10gb",),
+    signals=(GpuSignal(name="memory-remap_pending"),),
 )  # fmt: skip
 
 
 def test_every_field_is_read_back_without_what_a_gpu_with_vfio_cannot_have() -> None:
     function = FunctionBefore(address="0000:41:00.0", driver="nvidia", override="")
     record = GpuRecord(model="NVIDIA H100", functions=(function,), had_virtual_functions=True, said=SAID)
-    kept = replace(SAID, instances=(), scheduler=None, licences=())
+    kept = replace(SAID, instances=(), scheduler=None, licences=(), signals=())
     assert GpuRecord.from_text(record.to_text()) == replace(record, said=kept)
     assert all(getattr(SAID, one.name) not in (None, ()) for one in fields(NvmlGpu))
 

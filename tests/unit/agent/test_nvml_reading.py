@@ -220,3 +220,63 @@ def test_what_a_type_is_called_is_asked_once_for_all_gpus(driver: OldDriver, mon
     reading = Nvml().read()
     assert [[one.name for one in gpu.types] for gpu in reading.gpus.values()] == [["GRID T4-2Q"]] * 2
     assert asked == [231]
+
+
+class IllDriver(OldDriver):
+    """Both GPUs answer, and say that state and status of the fabric are all right."""
+
+    mask, pending, failed, errors, fabric_result = 0, 0, 0, 0, OK
+
+    def _lost(self, _handle: Any) -> bool:
+        return False
+
+    def nvmlDeviceGetGpuFabricInfoV(self, _handle: object, info: Any) -> int:
+        told = info._obj
+        assert told.version == pynvml.nvmlGpuFabricInfo_v2
+        told.state, told.status, told.healthMask = pynvml.NVML_GPU_FABRIC_STATE_COMPLETED, OK, self.mask
+        return self.fabric_result
+
+    def nvmlDeviceGetRemappedRows(
+        self, _handle: object, corrected: Any, uncorrected: Any, pending: Any, failed: Any
+    ) -> int:
+        corrected._obj.value, uncorrected._obj.value = 3, 1
+        pending._obj.value, failed._obj.value = self.pending, self.failed
+        return OK
+
+    def nvmlDeviceGetTotalEccErrors(self, _handle: object, kind: Any, counter: Any, count: Any) -> int:
+        uncorrected, volatile = kind.value == 1, counter.value == 0
+        count._obj.value = self.errors if uncorrected and volatile else 1000
+        return OK
+
+
+@pytest.mark.fault("F89")
+@pytest.mark.parametrize(
+    ("ill", "told"),
+    [
+        ({}, []),
+        ({"mask": 0b10_10_10_10}, []),
+        ({"mask": 0b10_01_10_10}, ["fabric-route_unhealthy"]),
+        (
+            {"mask": 0b01_00_01_01},
+            ["fabric-degraded_bandwidth", "fabric-route_recovery", "fabric-access_timeout_recovery"],
+        ),
+        ({"mask": 1 << 8}, []),
+        ({"mask": 5 << 8}, ["fabric-incorrect_configuration"]),
+        ({"mask": 1 << 14 | 2 << 12}, []),
+        ({"mask": 1, "fabric_result": 25}, []),
+        ({"mask": 1, "fabric_result": NOT_SUPPORTED}, []),
+        ({"pending": 1}, ["memory-remap_pending"]),
+        ({"failed": 1}, ["memory-remap_failed"]),
+        ({"errors": 2}, ["memory-uncorrectable_errors"]),
+    ],
+)
+def test_what_nvml_tells_of_faults_is_told_although_all_else_is_success(
+    monkeypatch: pytest.MonkeyPatch, ill: dict[str, int], told: list[str]
+) -> None:
+    driver = IllDriver()
+    vars(driver).update(ill)
+    monkeypatch.setattr(pynvml, "nvmlLib", driver)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    gpu = Nvml().read().gpus["0000:01:00.0"]
+    assert [one.name for one in gpu.signals] == told
+    assert gpu.problems == ()

@@ -68,7 +68,7 @@ def at(value: Any, path: Path) -> Any:
 
 
 NUMBERS = list(leaves(FULL, int))
-_LARGE = {"until", "storage_free_bytes", "storage_total_bytes", "size_bytes", "disk_bytes"}
+_LARGE = {"at", "until", "storage_free_bytes", "storage_total_bytes", "size_bytes", "disk_bytes"}
 """Seconds since the epoch, and bytes."""
 
 

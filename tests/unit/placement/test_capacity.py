@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from orchestrator.core.advice.alike import KnownRooms, OneOfEach, kinds_of
 from orchestrator.core.advice.capacity import CapacityRow, capacity, placed
 from orchestrator.core.placement.place import place
-from orchestrator.core.placement.views import HostView, Refusal
+from orchestrator.core.placement.views import HostView, Placement, Refusal
 from tests.fakes.drawn import drawn_capacity
 from tests.unit.placement.explain_cases import A100, L4, asks, gpu, host, vm
 from tests.unit.placement.golden_text import assert_golden
@@ -119,3 +119,20 @@ def test_what_is_wrong_with_a_gpu_of_another_model_is_no_reason() -> None:
     broken = place(both, [mixed])
     assert isinstance(broken, Refusal)
     assert "gpu.not_whole" in {reason.code for reason in broken.reasons}
+
+
+def test_a_gpu_with_faulty_links_is_given_out_by_itself_alone() -> None:
+    gpus = [gpu(bus, A100) for bus in ("41", "61", "81")]
+    whole = host("h0", *gpus)
+    faulty = host("h1", replace(gpus[0], reason_alone="its links to other GPUs are faulty"), *gpus[1:])
+    for shape, before, after in (("gpu:1", 3, 3), ("gpu:2", 1, 1), ("gpu:3", 1, 0)):
+        assert capacity([asks(shape)], [whole])[0].fits_now == before
+        (found,) = capacity([asks(shape)], [faulty])
+        assert (found.fits_now, found.fits_with_moves, found.exact) == (after, after, True)
+    pair = place(asks("gpu:2"), [faulty])
+    assert isinstance(pair, Placement)
+    assert gpus[0].gpu_id not in pair.gpu_ids
+    refusal = place(asks("gpu:3"), [faulty])
+    assert isinstance(refusal, Refusal)
+    assert "gpu.alone" in {reason.code for reason in refusal.reasons}
+    assert OneOfEach.among([whole, faulty]).room(asks("gpu:3"))[0] == 1

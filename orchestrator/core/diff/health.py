@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPUs whose driver says that something is wrong with them, and the VMs that this concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from orchestrator.core.diff.finding import ExpectedHost, Finding, Severity, vm_finding
+from orchestrator.core.gpu_health import (
+    WAS_RESET,
+    GpuFault,
+    GpuSignal,
+    Meaning,
+    Remedy,
+    Scope,
+    closing_fault,
+    faults_of,
+)
+from orchestrator.core.host import Host
+from orchestrator.core.lease import DAY_S
+from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.vm import Vm
+
+GPU_FAULT: Final = "vm.gpu_fault"
+"""Code of what VMs are told."""
+_SHOWN: Final = 3
+_RESET: Final = f"on {{host}} 'nvidia-smi -i {{gpu}} --gpu-reset && echo {WAS_RESET} >/dev/kmsg'"
+_TO_DO: Final[Mapping[Remedy, str]] = {
+    "drain_and_reset": "nothing new is put on it; {stop}" + _RESET,
+    "reload_driver": "nothing new is put on it; stop the VMs with GPUs of {host}, then load its driver anew there, or "
+    "reboot it; on it: {vms}",
+    "reboot_host": "nothing new is put on it; 'vgpuctl host cordon {host}', stop its VMs, reboot it; on the GPU: {vms}",
+    "reset_when_free": "it serves on; the next reset puts it right: once no VM is on it, " + _RESET,
+    "support": "it serves on; nvidia-bug-report.sh on {host} collects what NVIDIA's support asks for; on it: {vms}",
+    "restart_vm": "the others on it go on; it is of one of {vms}: the one whose programs failed is restarted",
+}
+_FABRIC: Final = "no VM gets it together with other GPUs; journalctl -u nvidia-fabricmanager on {host}; then " + _RESET
+_SEVERITY: Final[Mapping[Remedy, Severity]] = {"reset_when_free": "info", "restart_vm": "info", "support": "warning"}
+_OF_VMS: Final[Mapping[Scope, tuple[str, str]]] = {
+    "gpu": (
+        "its GPU has a fault, and what is computed there may be wrong",
+        "save what can be saved and stop it: whoever runs the pool mends the GPU once no VM is on it",
+    ),
+    "fabric": (
+        "the links between its GPUs have a fault",
+        "what its GPUs exchange may fail: whoever runs the pool mends that once the VM is stopped",
+    ),
+    "vm": ("its GPU met an error that was the VM's alone", "restart the programs that failed, or the VM"),
+}
+
+
+def health_findings(
+    wanted: ExpectedHost, snapshot: HostSnapshot, xids: Mapping[int, Meaning], now: float
+) -> Iterator[Finding]:
+    """For each GPU of ours at most one of itself and one of its links, and at most one for each VM. ``now``: seconds
+    since the epoch."""
+    of_vms: dict[str, Finding] = {}
+    for gpu in snapshot.gpus:
+        faults = _faults(gpu.signals, xids, now) if gpu.address in wanted.host.managed_gpus else ()
+        vms = [one.vm for one in wanted.vms if gpu.address in _gpus_of(one.vm)]
+        names = ", ".join(vm.full_name for vm in vms)
+        joined = [one for one in faults if one.scope == "fabric"]
+        own = [one for one in faults if one.scope == "gpu" or (one.scope == "vm" and len(vms) > 1)]
+        if own:
+            yield _of_gpu(wanted.host, "gpu.fault", gpu.address, own, _TO_DO[own[0].remedy], names)
+        if joined:
+            yield _of_gpu(wanted.host, "gpu.fabric_fault", gpu.address, joined, _FABRIC, names)
+        for vm in vms:
+            fault = _of_vm(vm, faults, alone=len(vms) == 1)
+            if fault is not None:
+                told, why = _OF_VMS[fault.scope]
+                severity: Severity = "warning" if fault.scope == "vm" else "error"
+                found = vm_finding(vm, GPU_FAULT, severity, ("a GPU without faults", told), why)
+                of_vms.setdefault(vm.id, found)
+    yield from of_vms.values()
+
+
+def _faults(signals: Sequence[GpuSignal], xids: Mapping[int, Meaning], now: float) -> list[GpuFault]:
+    """Nobody says when a VM has got over an error of its own: that is told of for a day."""
+    found = faults_of(signals, xids)
+    return [one for one in found if one.scope != "vm" or not one.signal.at or one.signal.at + DAY_S > now]
+
+
+def _gpus_of(vm: Vm) -> set[str]:
+    return {device.gpu for device in vm.devices} if vm.deallocated is None else set()
+
+
+def _of_vm(vm: Vm, faults: Sequence[GpuFault], *, alone: bool) -> GpuFault | None:
+    """The worst that concerns the VM. ``alone``: no other is on that GPU."""
+    several = len(_gpus_of(vm)) > 1 and all(device.is_whole_gpu for device in vm.devices)
+    closing = closing_fault(faults)
+    others = (one for one in faults if (one.scope == "fabric" and several) or (one.scope == "vm" and alone))
+    return closing or next(others, None)
+
+
+def _of_gpu(host: Host, code: str, gpu: str, faults: Sequence[GpuFault], to_do: str, vms: str) -> Finding:
+    """Of its faults, the worst first."""
+    stop, vms = f"stop {vms}, then " if vms else "", vms or "no VM"
+    more = f" and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
+    return Finding(
+        code=code, severity=_SEVERITY.get(faults[0].remedy, "error"), host=host.name, subject=f"GPU {gpu}", vm=None,
+        whose="ours", wanted="a GPU without faults", repair=None,
+        reason=to_do.format(host=host.name, gpu=gpu, vms=vms, stop=stop),
+        observed="; ".join(one.signal.words for one in faults[:_SHOWN]) + more,
+    )  # fmt: skip

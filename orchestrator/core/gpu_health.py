@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a GPU's driver says of its faults, in the kernel log and over NVML, and what is to be done about them. Pure.
+
+A signal has a meaning: what it concerns, and what helps. Those of Xids are a table, which the catalogue reads; Xid 154
+says in its text what helps, and that overrides the Xids before it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+Scope = Literal["vm", "gpu", "fabric"]
+"""``vm``: one VM on the GPU; ``gpu``: all of it; ``fabric``: what joins it to other GPUs."""
+Remedy = Literal[
+    "none", "restart_vm", "reset_when_free", "support", "drain_and_reset", "reload_driver", "reboot_host"
+]  # fmt: skip
+"""From the least on."""
+_REMEDIES: Final[tuple[Remedy, ...]] = get_args(Remedy)
+CLOSING_WORDS: Final[Mapping[Remedy, str]] = {
+    "drain_and_reset": "it must be reset first",
+    "reload_driver": "its driver must be loaded anew first",
+    "reboot_host": "its host must be rebooted first",
+}
+"""Nothing new is put on a GPU before that is done."""
+WAS_RESET: Final = "vgpuctl: GPU {gpu} was reset"
+"""The agent, or a person, writes it to the kernel log: not every driver tells there of a reset."""
+MAX_SIGNALS: Final = 64
+"""Of one GPU: the driver has some 180 Xids."""
+MAX_TEXT: Final = 200
+RECOVERY: Final = "xid-154"
+_XID: Final = "xid-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuSignal:
+    """``name``: ``xid-79`` of the kernel log; ``memory-…`` and ``fabric-…`` are states that NVML tells."""
+
+    name: str
+    text: str = ""
+    """The rest of the line, as the driver wrote it; data."""
+    at: int = 0
+    """Seconds since the epoch, UTC, of the newest, told anew at most once an hour; 0: a state, or not told."""
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        name = f"Xid {self.name[len(_XID) :]}" if self.name.startswith(_XID) else _STATES.get(self.name, self.name)
+        return f"{name}: {self.text}" if self.text else name
+
+
+@dataclass(frozen=True)
+class Meaning:
+    scope: Scope
+    remedy: Remedy
+
+
+@dataclass(frozen=True)
+class GpuFault:
+    signal: GpuSignal
+    scope: Scope
+    remedy: Remedy
+
+
+_UNKNOWN: Final = Meaning("gpu", "support")
+_STATES: Final = {
+    "memory-uncorrectable_errors": "uncorrectable memory errors",
+    "memory-remap_pending": "a memory row is remapped at the next reset",
+    "memory-remap_failed": "a memory row could not be remapped",
+    "fabric-degraded_bandwidth": "the fabric's bandwidth is degraded",
+    "fabric-route_recovery": "the fabric's routes are being recovered",
+    "fabric-route_unhealthy": "a route of the fabric is unhealthy",
+    "fabric-access_timeout_recovery": "an access over the fabric timed out",
+    "fabric-incorrect_configuration": "the fabric's configuration is wrong",
+}
+_MEANINGS: Final = {
+    "memory-uncorrectable_errors": Meaning("gpu", "reset_when_free"),
+    "memory-remap_pending": Meaning("gpu", "reset_when_free"),
+    "memory-remap_failed": Meaning("gpu", "drain_and_reset"),
+}
+_IN_WORDS: Final = {
+    "none": Meaning("gpu", "none"),
+    "gpu reset required": Meaning("gpu", "drain_and_reset"),
+    "node reboot required": Meaning("gpu", "reboot_host"),
+    "drain p2p": Meaning("fabric", "drain_and_reset"),
+    "drain and reset": Meaning("gpu", "drain_and_reset"),
+}
+_BY_NUMBER: Final = {
+    0: _IN_WORDS["none"],
+    1: _IN_WORDS["gpu reset required"],
+    2: _IN_WORDS["node reboot required"],
+    3: _IN_WORDS["drain p2p"],
+    4: _IN_WORDS["drain and reset"],
+    5: Meaning("fabric", "support"),
+    6: _IN_WORDS["gpu reset required"],
+    7: _IN_WORDS["node reboot required"],
+}
+"""nvml.h, nvmlDeviceGpuRecoveryAction_t: none, GPU reset, node reboot, drain P2P, drain and reset, recover the IMEX
+domain, bus reset, system reboot."""
+_NOW: Final = re.compile(
+    r"recovery action changed from .{1,60}? to (?:0x([0-9a-f]{1,4})\b)? ?\(?([a-z0-9 ]*)\)?", re.ASCII
+)
+
+
+def recovery_of(text: str) -> Meaning | None:
+    """What the driver says with Xid 154; of two that contradict each other the one that does more. None: unreadable."""
+    found = _NOW.search(text.lower())
+    if found is None:
+        return None
+    told = (_BY_NUMBER.get(int(found[1], 16)) if found[1] else None, _IN_WORDS.get(found[2].strip()))
+    return max((one for one in told if one is not None), key=lambda one: _rank(one.remedy), default=None)
+
+
+def is_well_again(signal: GpuSignal) -> bool:
+    """The driver says that nothing is to be done any more: all signals before it are over."""
+    recovery = recovery_of(signal.text) if signal.name == RECOVERY else None
+    return recovery is not None and recovery.remedy == "none"
+
+
+def faults_of(signals: Sequence[GpuSignal], xids: Mapping[int, Meaning]) -> tuple[GpuFault, ...]:
+    """Those that something is to be done about, the worst first. ``signals``: in the order in which they came."""
+    recoveries = [
+        number for number, one in enumerate(signals) if one.name == RECOVERY and recovery_of(one.text) is not None
+    ]
+    overridden = recoveries[-1] if recoveries else 0
+    found = []
+    for number, signal in enumerate(signals):
+        meaning = _meaning(signal, xids)
+        late = number >= overridden or meaning.scope == "vm" or not signal.name.startswith(_XID)
+        if late and meaning.remedy != "none":
+            found.append(GpuFault(signal, meaning.scope, meaning.remedy))
+    return tuple(sorted(found, key=lambda one: -_rank(one.remedy)))
+
+
+def closing_fault(faults: Iterable[GpuFault]) -> GpuFault | None:
+    """The worst for which nothing new may be put on the GPU."""
+    return next((one for one in faults if one.scope == "gpu" and one.remedy in CLOSING_WORDS), None)
+
+
+def fabric_fault(faults: Iterable[GpuFault]) -> GpuFault | None:
+    """The worst for which the GPU may not be joined to others."""
+    return next((one for one in faults if one.scope == "fabric"), None)
+
+
+def _meaning(signal: GpuSignal, xids: Mapping[int, Meaning]) -> Meaning:
+    """Of one that nobody knows it is the vendor's support that can tell."""
+    kind, _, name = signal.name.partition("-")
+    if kind == "fabric":
+        return Meaning("fabric", "drain_and_reset")
+    if signal.name == RECOVERY:
+        return recovery_of(signal.text) or _UNKNOWN
+    if kind == "xid":
+        return xids.get(int(name), _UNKNOWN) if name.isdecimal() and name.isascii() else _UNKNOWN
+    return _MEANINGS.get(signal.name, _UNKNOWN)
+
+
+def _rank(remedy: Remedy) -> int:
+    return _REMEDIES.index(remedy)
