@@ -63,7 +63,8 @@ def model_name(gpu: GpuSnapshot) -> str:
 def tables_of(gpu: GpuSnapshot) -> GpuTables:
     """The tables of a GPU, from the shipped catalogue.
 
-    A model that the catalogue lacks has the driver's types only.
+    A model that the catalogue lacks has the driver's types only. Where the driver does not tell the GPU's memory, the
+    model's counts.
     """
     seen = _Seen(
         gpu.model, gpu.memory_mib or 0, gpu.pci_device, gpu.pci_subsystem_device, gpu.types,
@@ -105,11 +106,12 @@ def _tables(known: Catalogue, seen: _Seen) -> GpuTables:
     types = _types(seen.types, rows)
     types = [_among_others(row) for row in types] if seen.heterogeneous else types
     types = [replace(row, functions=seen.functions) for row in types]
-    mig = mig_rows(known, model, seen.memory_mib, seen.mig_profiles) if model is not None else []
+    memory_mib = seen.memory_mib or ((model.memory_gib or 0) * 1024 if model is not None else 0)
+    mig = mig_rows(known, model, memory_mib, seen.mig_profiles) if model is not None else []
 
     def cut(kinds: frozenset[str]) -> Geometry:
         name = model.name if model is not None else seen.model
-        return build_geometry(name, seen.memory_mib, types=types, mig=mig, kinds=kinds, for_vms=True)
+        return build_geometry(name, memory_mib, types=types, mig=mig, kinds=kinds, for_vms=True)
 
     board = model.baseboard if model is not None else None
     partitions = tuple(p.module_ids for p in known.partitions_of(board)) if board is not None else ()

@@ -66,6 +66,14 @@ def test_an_empty_a100_has_as_many_places_as_planned_in_either_mode(type_name: s
     assert free(replace(a100(mig=mig), framework="mdev"), type_name) == row.max_per_gpu
 
 
+@pytest.mark.parametrize("mig", [True, False, None])
+@pytest.mark.parametrize("unknown", [None, 0])
+def test_a_gpu_whose_memory_its_driver_does_not_tell_is_as_large_as_its_model(unknown: int | None, mig: bool) -> None:
+    """Slots of no memory would make what is free of it nothing, and a share of it a division by zero."""
+    told, silent = tables_of(a100(mig=mig)), tables_of(replace(a100(mig=mig), memory_mib=unknown))
+    assert (silent.now.key, silent.ever.key) == (told.now.key, told.ever.key)
+
+
 @pytest.mark.parametrize(
     ("type_name", "places"),
     [("GRID A100-1-5C", 6), ("GRID A100-1-10C", 3), ("GRID A100-3-20C", 1), ("GRID A100-5C", 0)],
