@@ -18,7 +18,7 @@ LOCK := requirements/dev.txt
 READY := $(VENV)/.ready-$(shell cat $(LOCK) pyproject.toml packages/dev.txt | sha256sum | cut -c1-16)
 ENSURE := packages/ensure
 
-.PHONY: help dev demo demo-down test test-lab check lint soak mutants data-check bench docs record-session record-session-lab dist sbom clean \
+.PHONY: help dev demo demo-down test test-lab check lint soak mutants data-check isv bench docs record-session record-session-lab dist sbom clean \
         check-format check-lint check-types check-imports check-dependencies check-dead-code check-units check-licences
 
 help: ## list the targets
@@ -67,6 +67,10 @@ mutants: dev ## take out one protection after the other and see which test notic
 data-check: dev ## what the captures of drivers in FIXTURES say and vgpu_profiles/nvidia lacks
 	@$(BIN)/python -m tests.unit.catalogue.data_check $(FIXTURES)
 FIXTURES ?= tests/unit/catalogue/captures
+
+isv: dev ## judge a simulated site with a clone of NVIDIA/ai-cloud-validation in SUITE; writes docs/reference/isv.md
+	@[ -n "$(SUITE)" ] || { echo "error: say where the suite is: make isv SUITE=/path/to/ai-cloud-validation"; exit 2; }
+	@$(BIN)/python -m tests.integrations $(SUITE) $(if $(ISV_PYTHON),--python $(ISV_PYTHON))
 
 # One more at once than there are processors, as tests also wait for the disk; the long ones first.
 BESIDE_EACH_OTHER = $(MAKE) --no-print-directory --keep-going --output-sync=target -j$$(($$(nproc) + 1))

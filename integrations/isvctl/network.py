@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The suite ``network``: networks of tenants. Packets are sent by real guests alone."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from integrations.isvctl.site import Results, Site, need, refusal
+from integrations.isvctl.steps import Output, Step, absent
+
+TENANT: Final = "isv-network"
+SECOND: Final = "isv-network-second"
+NETWORK: Final = "front"
+NO_RULES: Final = (
+    "tenants write no rules for traffic; hosts filter forged addresses and traffic between VMs of shared networks"
+)
+NO_LOG: Final = "faults and delays of networks are not recorded; hosts' bridges and cards are told as they are now"
+PEERING: Final = "POST /v1/tenants/default/peerings"
+RULES: Final = "POST /v1/tenants/default/security-groups"
+
+
+def create_network(site: Site) -> Output:
+    site.fresh_tenant(TENANT)
+    network = site.admin.add_network({"name": NETWORK}, TENANT)
+    subnet = {"subnet_id": network["name"], "cidr": network["subnet"]}
+    return {"success": True, "network_id": network["name"], "cidr": network["subnet"], "subnets": [subnet]}
+
+
+def list_vpcs(site: Site) -> Output:
+    names = [network["name"] for network in site.admin.networks(TENANT)]
+    listed = NETWORK in names
+    return {
+        "success": listed, "vpcs": [{"vpc_id": name, "vpc_name": name} for name in names], "count": len(names),
+        "found_target": listed,
+    }  # fmt: skip
+
+
+def get_vpc(site: Site) -> Output:
+    network = site.admin.network(NETWORK, TENANT)
+    return {"success": True, "vpc_id": network["name"], "vpc_name": network["name"], "cidr": network["subnet"]}
+
+
+def subnet_assignment(site: Site) -> Output:
+    results = Results()
+    with results.probe("subnet_assigned") as evidence:
+        evidence["cidr"] = site.admin.network(NETWORK, TENANT)["subnet"]
+        need(evidence["cidr"], "the network has no subnet")
+    return results.told()
+
+
+def vpc_crud(site: Site) -> Output:
+    results = Results()
+    with site.tenant(SECOND) as tenant:
+        with results.probe("create_vpc") as evidence:
+            evidence["cidr"] = site.admin.add_network({"name": "crud"}, tenant)["subnet"]
+        with results.probe("read_vpc"):
+            need(site.admin.network("crud", tenant)["name"] == "crud", "it is not read back")
+        change = f"/v1/tenants/{tenant}/networks/crud"
+        with results.probe("update_tags"):
+            changed = site.admin.connection.call("PATCH", change, {"labels": {"stage": "test"}})
+            need(changed["labels"] == {"stage": "test"}, "it has not the new labels")
+        with results.probe("update_dns"):
+            changed = site.admin.connection.call("PATCH", change, {"dns_domain": "isv.internal"})
+            need(changed["dns_domain"] == "isv.internal", "it has not the new domain")
+        with results.probe("delete_vpc") as evidence:
+            site.admin.delete_network("crud", tenant)
+            evidence["code"] = refusal(lambda: site.admin.network("crud", tenant), "network.unknown")
+    return results.told(network_id="crud")
+
+
+def vpc_isolation(site: Site) -> Output:
+    """By what the API allows and what hosts are told to make; packets are not sent."""
+    results = Results()
+    with site.tenant(SECOND) as tenant:
+        other = site.admin.add_network({"name": NETWORK}, tenant)
+        own = site.admin.network(NETWORK, TENANT)
+        user = site.token("isv-network-user", TENANT, "tenant-user")[1]
+        with results.probe("no_peering"):
+            need(own["subnet"] != other["subnet"], "both have one subnet")
+            need(not site.has(PEERING), "networks can be joined")
+        for name, wanted, networks in (
+            ("no_cross_routes_a", TENANT, {f"{TENANT}.{NETWORK}"}),
+            ("no_cross_routes_b", tenant, {f"{tenant}.{NETWORK}"}),
+        ):
+            with results.probe(name):
+                need(_bridges(site, wanted) == networks, "its VM is given other networks too")
+        with results.probe("sg_isolation_api") as evidence:
+            evidence["code"] = refusal(lambda: user.network(NETWORK, tenant))
+    return results.told(vpc_a={"id": f"{TENANT}/{NETWORK}"}, vpc_b={"id": f"{SECOND}/{NETWORK}"})
+
+
+def _bridges(site: Site, tenant: str) -> set[str]:
+    """Networks in the definition that a host is given for a VM of this tenant."""
+    definition = site.definition(site.wish("probe", tenant, network=NETWORK))
+    return {str(source.get("network")) for source in definition.findall("devices/interface/source")}
+
+
+def connectivity_test(site: Site) -> Output:
+    for name in ("one", "two"):
+        site.vm(name, TENANT, network=NETWORK)
+    instances = [{"instance_id": name, "private_ip": site.address(name, TENANT)} for name in ("one", "two")]
+    results = Results()
+    with results.probe("addresses_differ"):
+        need(len({one["private_ip"] for one in instances}) == 2, "both have one address")
+    return results.told(instances=instances)
+
+
+def vpc_ip_config(site: Site) -> Output:
+    network = site.admin.network(NETWORK, TENANT)
+    subnet = {"subnet_id": NETWORK, "cidr": network["subnet"], "auto_assign_public_ip": False}
+    servers = network.get("dns_servers", [])
+    return {
+        "success": bool(servers), "cidr": network["subnet"], "subnets": [subnet],
+        "dhcp_options": {"domain_name_servers": servers, "domain_name": network.get("dns_domain", "")},
+        "error": "the API does not tell which DNS servers guests get; VMs get no addresses outside their network",
+    }  # fmt: skip
+
+
+def byoip_test(site: Site) -> Output:
+    results = Results()
+    with site.tenant(SECOND) as tenant:
+        with results.probe("custom_cidr_create", cidr="100.64.8.0/24"):
+            site.admin.add_network({"name": "own", "subnet": "100.64.8.0/24"}, tenant)
+        with results.probe("custom_cidr_verify"):
+            need(site.admin.network("own", tenant)["subnet"] == "100.64.8.0/24", "it has another subnet")
+        with results.probe("standard_cidr_create") as evidence:
+            evidence["cidr"] = site.admin.add_network({"name": "plain"}, tenant)["subnet"]
+        with results.probe("no_conflict") as evidence:
+            again = {"name": "again", "subnet": results["standard_cidr_create"]["cidr"]}
+            evidence["code"] = refusal(lambda: site.admin.add_network(again, SECOND), "network.subnet_overlaps")
+        with results.probe("custom_cidr_subnet"):
+            need(site.admin.plan_vm(site.wish("probe", tenant, network="own")), "no VM can be put there")
+    return results.told()
+
+
+def stable_ip_test(site: Site) -> Output:
+    results = Results()
+    with site.tenant(SECOND) as tenant:
+        with results.probe("create_instance"):
+            site.vm("kept", tenant)
+        with results.probe("record_ip") as evidence:
+            evidence["ip"] = before = site.address("kept", tenant)
+        with results.probe("stop_instance"):
+            site.stop("kept", tenant)
+        with results.probe("start_instance"):
+            site.start("kept", tenant)
+        with results.probe("ip_unchanged", ip_before=before) as evidence:
+            evidence["ip_after"] = site.address("kept", tenant)
+            need(evidence["ip_after"] == before, f"it is {evidence['ip_after']} now")
+    return results.told()
+
+
+def nvlink_domain(site: Site) -> Output:
+    """Of the host that has a baseboard with NVSwitches."""
+    boards = {host["name"]: host["fabric"] for host in site.admin.hosts() if host["fabric"] is not None}
+    need(boards, "no host has such a baseboard")
+    node, fabric = next(iter(boards.items()))
+    results = Results()
+    with results.probe("node_resolved"):
+        need(site.admin.host(node)["name"] == node, "it is not read back")
+    with results.probe("nvlink_support_detected", partitions=len(fabric["partitions"])):
+        need(fabric["partitions"], "it has no partitions")
+    domain = str(fabric.get("domain_id", ""))
+    with results.probe("nvlink_domain_id_present"):
+        need(domain, "partitions of a baseboard are told, no id of its NVLink domain")
+    return results.told(node_id=node, nvlink_supported=True, nvlink_domain_id=domain)
+
+
+def teardown(site: Site) -> Output:
+    for tenant in (TENANT, SECOND):
+        site.clear(tenant)
+    code = refusal(lambda: site.admin.tenant(TENANT), "tenant.unknown")
+    return {"success": True, "message": f"nothing is left ({code})"}
+
+
+def _scoped(kind: str, allowed: str, blocked: str) -> Step:
+    probes = ("create_sg", f"apply_{kind}_rule", allowed, blocked, "cleanup")
+    return absent(RULES, NO_RULES, *probes, scope=kind)
+
+
+STEPS: Final = {
+    "create_network": Step(create_network, "setup"),
+    "list_vpcs": Step(list_vpcs),
+    "get_vpc": Step(get_vpc),
+    "subnet_assignment": Step(subnet_assignment),
+    "vpc_crud": Step(vpc_crud),
+    "subnet_config": absent(
+        "POST /v1/tenants/default/networks/isv/subnets", "a network has one subnet; there are no zones, hosts have "
+        "labels", "create_subnets", "az_distribution", "subnets_available", subnets=[],
+    ),
+    "vpc_isolation": Step(vpc_isolation),
+    "sg_crud": absent(
+        RULES, NO_RULES, "create_vpc", "create_sg", "read_sg", "update_sg_add_rule", "update_sg_modify_rule",
+        "update_sg_remove_rule", "delete_sg", "verify_deleted",
+    ),
+    "security_blocking": absent(
+        RULES, NO_RULES, "sg_default_deny_inbound", "sg_allows_specific_ssh", "sg_denies_vpc_icmp",
+        "nacl_explicit_deny", "sg_restricted_egress",
+    ),
+    "connectivity_test": Step(connectivity_test),
+    "vpc_ip_config": Step(vpc_ip_config),
+    "sg_workload_scoping": _scoped("workload", "workload_allowed", "other_workload_blocked"),
+    "sg_node_scoping": _scoped("node", "target_node_allowed", "other_node_blocked"),
+    "sg_subnet_scoping": _scoped("subnet", "subnet_allowed", "other_subnet_blocked"),
+    "sg_service_scoping": _scoped("service", "service_endpoint_allowed", "other_endpoint_blocked"),
+    "sg_port_security_policy": absent(
+        RULES, NO_RULES, "create_virtual_interface", "apply_port_policy", "allowed_port_permitted",
+        "unlisted_port_blocked", "other_interface_unaffected", "cleanup",
+    ),
+    "sg_policy_propagation": absent(
+        RULES, NO_RULES, "create_probe_rule", "rule_observed", "revoke_probe_rule", "removal_observed", "cleanup",
+    ),
+    "sdn_hardware_fault_logging": absent(
+        "GET /v1/networks/isv/log", NO_LOG, "logging_endpoint_reachable", "fault_event_source_queryable",
+        "log_destination_configured", "event_schema_valid",
+    ),
+    "sdn_latency_perf_logging": absent(
+        "GET /v1/networks/isv/log", NO_LOG, "metrics_endpoint_reachable", "performance_metric_present",
+        "packet_metric_present", "samples_recent",
+    ),
+    "sdn_filter_audit_trail": absent(
+        RULES, NO_RULES, "audit_endpoint_reachable", "create_rule_logged", "modify_rule_logged", "delete_rule_logged",
+        "audit_event_has_required_fields", "cleanup",
+    ),
+    "byoip_test": Step(byoip_test),
+    "stable_ip_test": Step(stable_ip_test),
+    "floating_ip_test": absent(
+        "POST /v1/addresses", "there are no addresses that move from VM to VM", "allocate_eip", "associate_to_a",
+        "verify_on_a", "reassociate_to_b", "verify_on_b", "verify_not_on_a",
+    ),
+    "dns_test": absent(
+        "POST /v1/tenants/default/dns", "VMs of a network have no names for each other", "create_vpc_with_dns",
+        "create_hosted_zone", "create_dns_record", "verify_dns_settings", "resolve_record",
+    ),
+    "peering_test": absent(
+        PEERING, "two networks are not joined; a VM may have cards on both",
+        "create_vpc_a", "create_vpc_b", "create_peering", "accept_peering", "add_routes", "peering_active",
+    ),
+    "storage_l3_routing": absent(
+        "POST /v1/tenants/default/routes", "a network with a subnet is of each host alone, so VMs on two hosts do not "
+        "meet there; a bridge of the site joins them", "distinct_subnets", "all_to_all_reachable",
+        "cross_subnet_routing", "no_gateway_hop",
+    ),
+    "nvlink_domain": Step(nvlink_domain),
+    "teardown": Step(teardown, "teardown"),
+}  # fmt: skip

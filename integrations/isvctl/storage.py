@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The suite ``storage``: data volumes. What a guest writes is shown by real guests alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+from integrations.isvctl.site import GIB, Results, Site, need, refusal
+from integrations.isvctl.steps import Output, Step, absent
+from integrations.isvctl.vm import about
+
+TENANT: Final = "isv-storage"
+SHIM_TENANT: Final = "isv-storage-api"
+SHIM_TOKEN: Final = "isv-storage-api-token"  # noqa: S105 (a name)
+QUOTA_MIB: Final = 100 * 1024
+VM: Final = "holder"
+VOLUME: Final = "data"
+IN_GUEST: Final = "done in the guest, which a simulated one cannot; it needs a lab host"
+
+
+def setup(site: Site) -> Output:
+    """What the suite's storage API is asked for: a tenant with a quota, and a token of it."""
+    site.fresh_tenant(SHIM_TENANT)
+    site.admin.change_quota(SHIM_TENANT, {"disk": QUOTA_MIB})
+    site.token(SHIM_TOKEN, SHIM_TENANT, "tenant-admin")
+    manifest = site.work / "storage-manifest.json"
+    manifest.write_text(json.dumps(_manifest()))
+    return {"success": True, "storage": {"manifest_path": str(manifest)}}
+
+
+def _manifest() -> dict[str, object]:
+    provider = {
+        "id": "vgpuctl-volumes", "name": "vgpuctl-volumes", "tenant_id": SHIM_TENANT, "sdk_version": "v1beta1",
+        "provider": {
+            "name": "data volumes", "description": "local disks of a host, one VM's at a time", "type": "block",
+            "protocols": ["virtio"], "version": "1.0.0",
+        },
+        "shim": {"kind": "python", "module": str(Path(__file__).with_name("storage_shim.py"))},
+        "capabilities": {
+            "tenantManagement": {"list": "none", "get": "none", "getQuota": "native"},
+            "volumeManagement": {"list": "native", "get": "native", "create": "native", "delete": "native"},
+            "quotaManagement": "none",
+        },
+    }  # fmt: skip
+    return {
+        "schema_version": "v1alpha2", "namespace": "vgpuctl.local", "vendor": {"vendorName": "vgpuctl"},
+        "providers": [provider],
+    }  # fmt: skip
+
+
+def launch_instance(site: Site) -> Output:
+    site.fresh_tenant(TENANT)
+    vm = site.vm(VM, TENANT, ssh_keys=[site.ssh_key()[1]])
+    return {"success": vm["state"] == "running", **about(site, vm)}
+
+
+def create_volume(site: Site) -> Output:
+    """Made and attached while the VM stands still, then it runs again."""
+    results = Results()
+    with results.probe("create"):
+        site.admin.create_volume({"name": VOLUME, "tenant": TENANT, "size_bytes": 10 * GIB})
+    with results.probe("attach"):
+        site.stop(VM, TENANT)
+        site.admin.wait(site.admin.attach_volume(VOLUME, VM, TENANT))
+        site.start(VM, TENANT)
+        need(site.admin.vm(VM, TENANT)["volumes"] == [VOLUME], "the VM does not have it")
+    results.fail(("format", "mount", "write_sentinel"), IN_GUEST)
+    return results.told("operations", volume_id=VOLUME, mount_point="")
+
+
+def volume_persistence(site: Site) -> Output:
+    results = Results()
+    with results.probe("stop"):
+        site.stop(VM, TENANT)
+    with results.probe("start"):
+        site.start(VM, TENANT)
+    with results.probe("verify_attached"):
+        need(site.admin.vm(VM, TENANT)["volumes"] == [VOLUME], "the VM does not have it any more")
+    results.fail(("verify_data",), IN_GUEST)
+    return results.told("operations", volume_id=VOLUME)
+
+
+def provision_storage(site: Site) -> Output:
+    results = Results()
+    with site.tenant("isv-provision") as tenant:
+        with results.probe("api_available"):
+            need(site.has("POST /v1/volumes"), "the API has no volumes")
+        with results.probe("provisioned"):
+            site.admin.create_volume({"name": "asked", "tenant": tenant, "size_bytes": 12 * GIB})
+        with results.probe("capacity_matches") as evidence:
+            evidence["capacity_gib"] = site.admin.volume("asked", tenant)["size_bytes"] / GIB
+            need(evidence["capacity_gib"] == 12, "it has another size than was asked for")
+    return results.told()
+
+
+def teardown_volume(site: Site) -> Output:
+    """Refused while it is attached; then detached and deleted."""
+    results = Results()
+    with results.probe("kept_while_attached") as evidence:
+        evidence["code"] = refusal(lambda: site.admin.delete_volume(VOLUME, TENANT), "volume.")
+    with results.probe("detach"):
+        site.stop(VM, TENANT)
+        site.admin.wait(site.admin.detach_volume(VOLUME, VM, TENANT))
+    with results.probe("delete"):
+        site.admin.wait(site.admin.delete_volume(VOLUME, TENANT))
+        refusal(lambda: site.admin.volume(VOLUME, TENANT), "volume.unknown")
+    return results.told("operations")
+
+
+def teardown(site: Site) -> Output:
+    for tenant in (TENANT, SHIM_TENANT):
+        site.clear(tenant)
+    return {"success": True, "message": "nothing is left"}
+
+
+STEPS: Final = {
+    "setup": Step(setup, "setup"),
+    "launch_instance": Step(launch_instance),
+    "create_volume": Step(create_volume),
+    "snapshot_lifecycle": absent(
+        "POST /v1/volumes/isv/snapshots", "volumes and disks have no snapshots and no copies", "create_snapshot",
+        "restore_volume", "verify_data", member="operations", volume_id=VOLUME, snapshot_id="",
+    ),
+    "volume_resize": absent(
+        "PATCH /v1/volumes/isv", "a volume keeps the size that it was made with", "modify_volume", "grow_partition",
+        "resize_filesystem", "verify_size", member="operations", volume_id=VOLUME,
+    ),
+    "volume_persistence": Step(volume_persistence),
+    "provision_storage": Step(provision_storage),
+    "teardown_volume": Step(teardown_volume, "teardown"),
+    "teardown": Step(teardown, "teardown"),
+}  # fmt: skip

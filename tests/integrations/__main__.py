@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m tests.integrations SUITE``: judges a simulated site with a copy of NVIDIA's AI Cloud Validation suite.
+
+``SUITE`` is the copy's directory. It is installed into an environment of its own below build/isv; reports, logs and
+what the steps told stay there. Writes docs/reference/isv.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from integrations.isvctl.__main__ import SUITES, configuration
+from tests.integrations.page import PAGE, page
+from tests.integrations.simulated import SITE, simulated_site
+from tests.integrations.verdicts import CAPABILITY, IN_GUEST, Verdict, verdicts
+
+ROOT: Final = Path(__file__).parents[2]
+BUILD: Final = ROOT / "build/isv"
+PARTS: Final = ("isvreporter", "isvtest", "isvctl")
+NEEDS: Final = ">=3.12"
+UV: Final = ROOT / ".venv/bin/uv"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make isv SUITE=PATH", description="Judge a simulated site.")
+    parser.add_argument("suite", type=Path, help="a clone of NVIDIA/ai-cloud-validation")
+    parser.add_argument("--python", default=NEEDS, help="which the suite runs with (default: any %(default)s)")
+    wanted = parser.parse_args()
+    suite = wanted.suite.resolve()
+    missing = [part for part in PARTS if not (suite / part / "pyproject.toml").is_file()]
+    if missing:
+        parser.error(f"{suite} has no {missing[0]}/pyproject.toml; give a clone of NVIDIA/ai-cloud-validation")
+    program = _installed(suite, wanted.python)
+    shutil.rmtree(BUILD / "site", ignore_errors=True)
+    with simulated_site(BUILD / "site") as site:
+        found = {name: _judged(program, suite, name, site) for name in SUITES}
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.split()[-1]
+    PAGE.write_text(page(version, SITE, found))
+    print(f"{PAGE.relative_to(ROOT)}: {sum(one.outcome == 'passed' for all_ in found.values() for one in all_)} passed")
+
+
+def _installed(suite: Path, wanted: str) -> Path:
+    """The suite's command, in an environment of its own."""
+    environment = BUILD / "venv"
+    python = environment / "bin/python"
+    if not python.exists():
+        quiet = ["--quiet", "--no-python-downloads"]
+        made = subprocess.run([UV, "venv", *quiet, "--python", wanted, environment], check=False)
+        if made.returncode:
+            sys.exit(f"error: the suite needs Python {NEEDS}: make isv SUITE={suite} ISV_PYTHON=/path/to/python")
+    editable = [word for part in PARTS for word in ("--editable", str(suite / part))]
+    subprocess.run([UV, "pip", "install", "--quiet", "--python", python, *editable], check=True)
+    return environment / "bin/isvctl"
+
+
+def _judged(program: Path, suite: Path, name: str, site: Mapping[str, str]) -> list[Verdict]:
+    """Runs one of its suites. Its exit code says only that something failed."""
+    asked, ours, report = (BUILD / f"{name}.{kind}" for kind in ("log", "json", "xml"))
+    theirs = suite / f"isvctl/configs/suites/{name}.yaml"
+    rules = yaml.safe_load(theirs.read_text())
+    ours.write_text(json.dumps(configuration(name)))
+    report.unlink(missing_ok=True)
+    words: list[str | Path] = ["-f", theirs, "-f", ours, "--exclude-label", IN_GUEST, "--working-dir", ROOT]
+    words += [] if "capability" in rules["tests"] else ["--capability", CAPABILITY]
+    words += ["--junitxml", report, "--no-upload", "--no-user-config", "--color", "no"]
+    environment = {**os.environ, **site, "ISVTEST_INCLUDE_UNRELEASED": "1"}
+    with asked.open("wb") as log:
+        subprocess.run(
+            [program, "test", "run", *words], cwd=BUILD, env=environment, stdout=log, stderr=log, check=False
+        )  # fmt: skip
+    if not report.exists():
+        sys.exit(f"error: the suite {name} made no report; {asked} says why")
+    return verdicts(rules, report, Path(site["ISV_WORK"]))
+
+
+if __name__ == "__main__":
+    main()
