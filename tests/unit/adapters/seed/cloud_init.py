@@ -9,6 +9,7 @@ each renderer writes, by path. Nothing outside of the directory is written.
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import logging
 import sys
@@ -74,7 +75,9 @@ def keys(guest: Any, config: dict[str, Any]) -> dict[str, list[str]]:
         lambda keys, username, **_options: written.update({username: sorted(keys)}),
     )
     try:
-        cc_ssh.handle("ssh", copy.deepcopy(config), guest.cloudify(), logging.getLogger(), [])
+        takes = inspect.signature(cc_ssh.handle).parameters  # a log until release 23.2
+        log = [logging.getLogger()] if "log" in takes else []
+        cc_ssh.handle("ssh", copy.deepcopy(config), guest.cloudify(), *log, [])
     finally:
         ssh_util.setup_user_keys = setup
     return written
@@ -97,7 +100,7 @@ def rendered(root: Path, config: dict[str, Any]) -> dict[str, dict[str, str]]:
     state = parse_net_config_data(config)
     if state is None:
         raise ValueError("cloud-init makes nothing of the network-config")
-    files = {"networkd": dict(networkd.network_state_to_networkd(state))}  # as root alone it writes them
+    files = {"networkd": dict(networkd.Renderer()._render_content(state))}  # as root alone it writes them
     for name, settings in RENDERERS.items():
         target = root / "rendered" / name
         renderers.NAME_TO_RENDERER[name].Renderer(dict(settings)).render_network_state(state, target=str(target))

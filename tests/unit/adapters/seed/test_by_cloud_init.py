@@ -133,20 +133,18 @@ def test_netplan_matches_each_card_by_its_address_and_renames_none(guests: dict[
     assert all(card["dhcp4"] and "set-name" not in card for card in cards)
 
 
-@pytest.mark.parametrize(("renderer", "place", "lines"), [
-    ("networkd", "{name}", ["MACAddress={mac}", "Name={name}", "DHCP=ipv4"]),
-    ("network-manager", "etc/NetworkManager/system-connections/cloud-init-{name}.nmconnection",
-     ["mac-address={MAC}", "method=auto"]),
-    ("sysconfig", "etc/sysconfig/network-scripts/ifcfg-{name}",
-     ["DEVICE={name}", "HWADDR={mac}", "BOOTPROTO=dhcp", "ONBOOT=yes", "METRIC={metric}"]),
-    ("eni", "etc/network/interfaces", ["auto {name}", "iface {name} inet dhcp", "    metric {metric}"]),
+@pytest.mark.parametrize(("renderer", "lines"), [
+    ("networkd", ["MACAddress={mac}", "Name={name}", "DHCP=ipv4"]),
+    ("network-manager", ["mac-address={MAC}", "method=auto"]),
+    ("sysconfig", ["DEVICE={name}", "HWADDR={mac}", "BOOTPROTO=dhcp", "ONBOOT=yes", "METRIC={metric}"]),
+    ("eni", ["auto {name}", "iface {name} inet dhcp", "    metric {metric}"]),
 ])  # fmt: skip
 def test_other_renderers_know_each_card_by_the_name_that_the_guest_gives_it(
-    guests: dict[str, Any], renderer: str, place: str, lines: list[str]
+    guests: dict[str, Any], renderer: str, lines: list[str]
 ) -> None:
-    files = guests["nothing"]["network"][renderer]
+    """Names of files and the beginning of ``METRIC`` differ between releases of cloud-init."""
+    texts = list(guests["nothing"]["network"][renderer].values())
     for number, (name, mac) in enumerate(zip(NAMES, (*CARDS, FUNCTION), strict=True)):
-        text = files[place.format(name=name)].splitlines()
-        for line in lines:
-            assert line.format(name=name, mac=mac, MAC=mac.upper(), metric=100 * (number + 1)) in text
-    assert not any("eth0" in name or "eth0" in text for name, text in files.items())
+        wanted = [line.format(name=name, mac=mac, MAC=mac.upper(), metric=100 * (number + 1)) for line in lines]
+        assert [text for text in texts if all(f"{line}\n" in text for line in wanted)], (wanted, texts)
+    assert not any("eth0" in text for text in texts)
