@@ -127,6 +127,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "explain": ('explain --profile "NVIDIA L40S-48Q" --vcpus 16',),
     "simulate placement": ("simulate placement --fleet fleet.yaml --requests requests.csv --out result.json",),
     "context add": ("context add site --url https://gpu.example.org:8443 --token-file ~/.token --tenant research",),
+    "context set": ("context set site --url https://gpu.example.org:9443", "context set site --tenant ''"),
     "context show": ("context show site",),
     "context use": ("context use site",),
     "context list": ("context list",),

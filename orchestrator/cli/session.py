@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final
@@ -114,9 +115,14 @@ class CliSession:
             from orchestrator.client.tls_http import connect_to
 
             return connect_to(self.context)
-        from orchestrator.client.autostart import connect
+        from orchestrator.client.autostart import connect, holds_nothing
 
-        return connect(self.state)
+        is_new = holds_nothing(self.state)
+        connection = connect(self.state)
+        if is_new:
+            chosen = ascii(str(self.state))[1:-1]
+            print(f"started a new, empty server in {chosen}; VGPUCTL_STATE or a context names another", file=sys.stderr)
+        return connection
 
     @property
     def chosen_tenant(self) -> str | None:

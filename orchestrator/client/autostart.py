@@ -52,6 +52,16 @@ def connect(state: Path, retries: int = 0) -> Connection:
     raise Fatal("server.unstable", "the server ends again and again", hint=f"see {state / LOG_NAME}")
 
 
+def holds_nothing(state: Path) -> bool:
+    """Whether a server that is started there would be a new one. A file of settings is something."""
+    try:
+        return not {one.name for one in state.iterdir()} - {START_LOCK_NAME, SERVE_LOCK_NAME, LOG_NAME}
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+
+
 def connect_running(state: Path) -> Connection | None:
     """A connection to the server if one runs, of whatever version; starts nothing."""
     return _open(state)

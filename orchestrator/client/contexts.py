@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
@@ -62,6 +63,17 @@ class Contexts:
 
     def added(self, context: ClientContext) -> Contexts:
         """:raises Conflict: ``context.exists``"""
+        there = self.contexts.get(context.name, context)
+        if there != context:
+            corrected = f"vgpuctl context set {context.name} {_options(there, context)}"
+            raise Conflict("context.exists", f"{context.name} is another server", hint=f"to correct it: {corrected}")
+        return self.changed(context)
+
+    def changed(self, context: ClientContext) -> Contexts:
+        """With that context, whatever was called so before.
+
+        :raises InvalidInput: ``context.…``
+        """
         check_name(context.name, what="context")
         if context.tenant is not None:
             check_name(context.tenant, what="tenant")
@@ -73,10 +85,6 @@ class Contexts:
             )
         if context.url is not None:
             context.address()
-        if self.contexts.get(context.name, context) != context:
-            raise Conflict(
-                "context.exists", f"{context.name} is another server", hint=f"vgpuctl context remove {context.name}"
-            )
         return replace(self, contexts={**self.contexts, context.name: context})
 
     def without(self, name: str) -> Contexts:
@@ -84,6 +92,14 @@ class Contexts:
         self.get(name)
         left = {key: context for key, context in self.contexts.items() if key != name}
         return Contexts(current=None if self.current == name else self.current, contexts=left)
+
+
+def _options(before: ClientContext, after: ClientContext) -> str:
+    """Of ``context set``, for what differs."""
+    differing = {key: value for key, value in asdict(after).items() if value != getattr(before, key)}
+    moved = {"url", "state"} if {"url", "state"} & differing.keys() else set()  # one takes the place of the other
+    given = {key: value or "" for key, value in differing.items() if value is not None or key not in moved}
+    return " ".join(f"--{key.replace('_', '-')} {quote(value)}" for key, value in given.items())
 
 
 def path(environment: Mapping[str, str] | None = None) -> Path:

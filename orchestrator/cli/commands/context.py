@@ -21,6 +21,7 @@ from orchestrator.core.errors import InvalidInput
 app = new_group("Names for the servers you use. VGPUCTL_CONTEXT chooses one for a command.")
 
 Name = Annotated[str, typer.Argument(help="Name of the context.")]
+_NONE: Final = "'' for none"
 _BEGIN: Final = "-----BEGIN CERTIFICATE-----"
 COLUMNS: Final = (
     field("NAME", "name", Fit.WHOLE),
@@ -33,6 +34,10 @@ COLUMNS: Final = (
 
 def _absolute(file: Path | None) -> str | None:
     return None if file is None else str(file.absolute())
+
+
+def _file(text: str) -> Path | None:
+    return Path(text) if text else None
 
 
 def _certificates(file: Path | None) -> str | None:
@@ -65,6 +70,31 @@ def add(
     if contexts.current is None and len(contexts.contexts) == 1:
         contexts = replace(contexts, current=name)
     save(path(), contexts)
+    show(asdict(context), output, lambda: [f"{name} is {context.url or context.state}"])
+
+
+@app.command("set")
+def change(
+    name: Name,
+    url: Annotated[str | None, typer.Option("--url", help="https://HOST:PORT of a server elsewhere.")] = None,
+    ca_file: Annotated[str | None, typer.Option("--ca-file", help=f"PEM file of whom to trust; {_NONE}.")] = None,
+    token_file: Annotated[str | None, typer.Option("--token-file", help=f"File with your token; {_NONE}.")] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", help=f"For commands that name none; {_NONE}.")] = None,
+    state: Annotated[Path | None, typer.Option("--state", help="State directory of a server here.")] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Correct a context. What is not named stays; a URL takes the place of a state directory, or it of a URL."""
+    contexts = load(path())
+    context = contexts.get(name)
+    if url is not None or state is not None:
+        context = replace(context, url=url, state=_absolute(state))
+    if ca_file is not None:
+        context = replace(context, ca_file=_certificates(_file(ca_file)))
+    if token_file is not None:
+        context = replace(context, token_file=_absolute(_file(token_file)))
+    if tenant is not None:
+        context = replace(context, tenant=tenant or None)
+    save(path(), contexts.changed(context))
     show(asdict(context), output, lambda: [f"{name} is {context.url or context.state}"])
 
 

@@ -47,8 +47,9 @@ def ansible_inventory(
     groups: dict[str, list[str]] = defaultdict(list)
     variables: dict[str, dict[str, Any]] = {}
     for host in hosts:
-        variables[host["name"]] = _host_variables(host)
-        _put(groups, host["name"], _groups_of_host(host, site))
+        of_host = _models_of_host(host, gpu_map)
+        variables[host["name"]] = _host_variables(host, of_host)
+        _put(groups, host["name"], _groups_of_host(host, site, of_host))
     models, by_name = _models(gpu_map), {host["name"]: host for host in hosts}
     for vm in vms:
         name = guest_name(vm["name"], vm["tenant"])
@@ -93,12 +94,18 @@ def _driver(host: Json) -> str | None:
     return (host["software"] or {}).get("nvidia_driver")
 
 
-def _groups_of_host(host: Json, site: str) -> Iterator[str]:
+def _models_of_host(host: Json, gpu_map: Json) -> list[str]:
+    """As models are called where VMs are on them: a host's driver calls an A40 ``NVIDIA A40``."""
+    known = {gpu["gpu"]: gpu["model"] for gpu in gpu_map["gpus"] if gpu["host"] == host["name"]}
+    return sorted({known.get(gpu["address"], gpu["model"].removeprefix("NVIDIA ")) for gpu in host["gpus"]})
+
+
+def _groups_of_host(host: Json, site: str, models: Iterable[str]) -> Iterator[str]:
     yield HOSTS
     yield group_name("site", site)
     yield group_name("state", host["state"])
-    for gpu in host["gpus"]:
-        yield group_name("gpu_model", gpu["model"])
+    for model in models:
+        yield group_name("gpu_model", model)
     if driver := _driver(host):
         yield group_name("driver", driver)
     for key, value in host["labels"].items():
@@ -117,7 +124,7 @@ def _groups_of_vm(vm: Json, site: str, model: str | None, host: Json | None) -> 
         yield group_name("host", host["name"])
 
 
-def _host_variables(host: Json) -> dict[str, Any]:
+def _host_variables(host: Json, models: list[str]) -> dict[str, Any]:
     """As ``host import`` reads them, so that an inventory of ours can be taken by another site."""
     managed = [gpu["address"] for gpu in host["gpus"] if gpu["managed"]]
     given = {"vgpuctl_gpus": ",".join(managed)} if managed else {}
@@ -133,7 +140,7 @@ def _host_variables(host: Json) -> dict[str, Any]:
         "vgpuctl_state": host["state"],
         "vgpuctl_cordoned": host["cordoned"],
         "vgpuctl_driver": _driver(host),
-        "vgpuctl_gpu_models": sorted({gpu["model"] for gpu in host["gpus"]}),
+        "vgpuctl_gpu_models": models,
         "vgpuctl_vms": host["vms"],
     }
 

@@ -65,6 +65,14 @@ def test_commands_at_once_start_one_server_and_later_ones_use_it(product: Produc
     assert not (product.state / SOCKET_NAME).exists()
 
 
+def test_a_new_and_empty_server_is_said_once_and_a_known_one_never(product: Product) -> None:
+    first = product.ok("list-vms")
+    assert first.err.startswith(f"started a new, empty server in {product.state};")
+    assert product.ok("list-vms").err == ""
+    product.ok("server", "stop")
+    assert product.ok("list-vms").err == ""
+
+
 def _serves(environ: Path, state: Path) -> bool:
     try:
         words = (environ.parent / "cmdline").read_bytes().split(b"\0")

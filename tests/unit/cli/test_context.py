@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -113,6 +114,11 @@ def test_a_chosen_state_directory_wins_over_the_current_context_and_a_chosen_con
         (("add", "A b", "--url", "https://h"), "context."),
         (("use", "x"), "context.unknown"),
         (("remove", "x"), "context.unknown"),
+        (("set", "x", "--url", "https://h"), "context.unknown"),
+        (("set", "known", "--url", "https://h", "--state", "/s"), "context.incomplete"),
+        (("set", "known", "--url", "http://h:1"), "context.url_invalid"),
+        (("set", "known", "--ca-file", "/nonexistent"), "ca_file.unreadable"),
+        (("set", "known", "--tenant", "A b"), "tenant.name_invalid"),
         (("add", "known", "--url", "https://elsewhere"), "context.exists"),
     ],
 )
@@ -133,6 +139,19 @@ def test_a_file_that_holds_no_contexts_is_one_line(tmp_path: Path, text: str) ->
     with pytest.raises(InvalidInput) as refused:
         load(file)
     assert refused.value.code == "context.file_invalid"
+
+
+def test_a_context_is_corrected_and_the_refusal_of_add_says_how(anywhere: Cli, tmp_path: Path) -> None:
+    assert anywhere("context", "add", "pool", "--url", "https://h:1", "--tenant", "web").code == 0
+    refused = anywhere("context", "add", "pool", "--url", "https://h:2", "--token-file", str(tmp_path / "my token"))
+    hint = next(line for line in refused.err.splitlines() if "context set" in line)
+    assert anywhere(*shlex.split(hint.partition("vgpuctl ")[2])).code == 0
+    (row,) = json.loads(anywhere("context", "list", "-o", "json").out)
+    assert (row["url"], row["tenant"], row["token_file"]) == ("https://h:2", None, str(tmp_path / "my token"))
+    assert anywhere("context", "set", "pool", "--tenant", "ml").code == 0
+    assert anywhere("context", "set", "pool", "--state", str(tmp_path)).code == 0
+    (row,) = json.loads(anywhere("context", "list", "-o", "json").out)
+    assert (row["url"], row["state"], row["tenant"], row["current"]) == (None, str(tmp_path), "ml", True)
 
 
 def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
