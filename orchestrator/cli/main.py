@@ -13,6 +13,7 @@ from typer.completion import get_completion_inspect_parameters
 
 from orchestrator.cli.failure import print_error, report_bug
 from orchestrator.cli.output import PIPE_EXIT
+from orchestrator.cli.scope import with_owners
 from orchestrator.cli.session import CliSession, Format
 from orchestrator.cli.tree import COMPLETE_VARIABLE, build, with_tenant
 from orchestrator.core.errors import Fatal, InvalidInput, VgpuctlError
@@ -35,7 +36,7 @@ def run(arguments: list[str]) -> int:
         )
     except VgpuctlError as error:
         error.hint = with_tenant(error.hint, session.named_tenant)
-        return print_error(error, session.format)
+        return print_error(with_owners(error, session), session.format)
     except typer.Abort:
         return print_error(
             InvalidInput(

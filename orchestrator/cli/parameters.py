@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.complete import networks, vms, volumes
+from orchestrator.cli.scope import note_tenant, noted_tenant, scoped_name
 from orchestrator.cli.session import CliSession, session_of
 from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import InvalidInput, NotFound
@@ -57,8 +58,22 @@ class TenantRole(StrEnum):
     TENANT_USER = "tenant-user"
 
 
-def _vm_name(text: str) -> str:
-    return check_name(text, what="vm")
+def vm_name(ctx: typer.Context, text: str) -> str:
+    """``NAME`` or ``TENANT/NAME``, as those of networks and volumes are."""
+    return scoped_name(ctx, text, "vm")
+
+
+def vm_name_if_any(ctx: typer.Context, text: str | None) -> str | None:
+    """The same of one that may be left out."""
+    return None if text is None else vm_name(ctx, text)
+
+
+def _volume_names(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
+    return None if texts is None else [scoped_name(ctx, text, "volume") for text in texts]
+
+
+def _network_names(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
+    return None if texts is None else [scoped_name(ctx, text, "network") for text in texts]
 
 
 def tenant_name(text: str) -> str:
@@ -66,16 +81,22 @@ def tenant_name(text: str) -> str:
     return check_name(text, what="tenant")
 
 
-def _vm_names(texts: list[str]) -> list[str]:
-    return [_vm_name(text) for text in texts]
+def _vm_names(ctx: typer.Context, texts: list[str]) -> list[str]:
+    return [vm_name(ctx, text) for text in texts]
 
 
 Names = Annotated[
     list[str],
-    typer.Argument(metavar="NAME...", help="Names of VMs.", autocompletion=vms, callback=_vm_names, show_default=False),
+    typer.Argument(
+        metavar="NAME...",
+        help="Names of VMs, or TENANT/NAME.",
+        autocompletion=vms,
+        callback=_vm_names,
+        show_default=False,
+    ),
 ]
-Name = Annotated[str, typer.Argument(help="Name of the VM.", autocompletion=vms, callback=_vm_name)]
-NewName = Annotated[str, typer.Argument(help="Name of the new VM.", callback=_vm_name)]
+Name = Annotated[str, typer.Argument(help="Name of the VM, or TENANT/NAME.", autocompletion=vms, callback=vm_name)]
+NewName = Annotated[str, typer.Argument(help="Name of the new VM.", callback=vm_name)]
 
 
 def tenant_or_everywhere(text: str) -> str:
@@ -83,21 +104,27 @@ def tenant_or_everywhere(text: str) -> str:
     return text if text == EVERYWHERE else check_name(text, what="tenant")
 
 
-def tenant_if_named(text: str | None) -> str | None:
-    """For lists, which are of all tenants when none is named."""
-    return None if text is None else check_name(text, what="tenant")
+def tenant_if_named(ctx: typer.Context, text: str | None) -> str | None:
+    """For lists, which are of all tenants when none is named, and for what may be nobody's."""
+    if text is None:
+        return noted_tenant(ctx)
+    note_tenant(ctx, check_name(text, what="tenant"))
+    return text
 
 
 def own_tenant(ctx: typer.Context, param: typer.CallbackParam, text: str) -> str:
-    """What was named; else ``VGPUCTL_TENANT``, the context's, the only one that a token has, ``default``."""
+    """What was named, by a name too; else ``VGPUCTL_TENANT``, the context's, the only one that a token has,
+    ``default``."""
     source = ctx.get_parameter_source(param.name or "")
     given = source is None or source.name != "DEFAULT"
-    if ctx.resilient_parsing or not isinstance(ctx.find_root().obj, CliSession):
+    if given and not ctx.resilient_parsing:
+        note_tenant(ctx, check_name(text, what="tenant"))
+    noted = noted_tenant(ctx)
+    if noted is not None:
+        return noted
+    if given or ctx.resilient_parsing or not isinstance(ctx.find_root().obj, CliSession):
         return check_name(text, what="tenant")
-    if not given:
-        return session_of(ctx).own_tenant
-    session_of(ctx).named_tenant = check_name(text, what="tenant")
-    return text
+    return session_of(ctx).own_tenant
 
 
 def own_tenant_or_everywhere(ctx: typer.Context, param: typer.CallbackParam, text: str) -> str:
@@ -156,12 +183,17 @@ Selector = Annotated[
 ]
 Volumes = Annotated[
     list[str] | None,
-    typer.Option("--volume", help="Data volume that it gets; may be repeated.", autocompletion=volumes),
+    typer.Option(
+        "--volume", help="Data volume that it gets; may be repeated.", autocompletion=volumes, callback=_volume_names
+    ),
 ]
 Networks = Annotated[
     list[str] | None,
     typer.Option(
-        "--network", help="Network of the VM; repeated, of a further network card each.", autocompletion=networks
+        "--network",
+        help="Network of the VM; repeated, of a further network card each.",
+        autocompletion=networks,
+        callback=_network_names,
     ),
 ]
 Nic = Annotated[

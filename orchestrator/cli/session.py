@@ -73,6 +73,13 @@ class CliSession:
         self.format = Format.TABLE
         self.named_tenant: str | None = None
         """What the command's ``--tenant`` says; what its failure tells people to run says it too."""
+        self.named: dict[str, list[str]] = {}
+        """Names of VMs, networks and volumes that were typed, by what they are of."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a server was asked already."""
+        return "client" in self.__dict__
 
     @cached_property
     def context(self) -> ClientContext | None:

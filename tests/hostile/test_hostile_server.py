@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from orchestrator.cli import complete, guest_access
 from orchestrator.cli.main import run
+from orchestrator.cli.tree import build
 from orchestrator.client.http import HttpAnswer, UnixHttp
 from orchestrator.client.shapes import misfit
 from tests.fakes.running import client_of, running_server
@@ -225,11 +227,12 @@ def test_no_id_of_its_own_making_becomes_a_path(
 
 
 def test_what_it_names_is_not_evaluated_by_a_shell(monkeypatch: pytest.MonkeyPatch, with_vm: Path) -> None:
-    assert complete.vms("") == ["train"]
+    typed = typer.Context(build())
+    assert complete.vms(typed, "") == ["train"]
     for lie in (*LIES, "$(touch x)", "`id`", "a'b", 'a"b', "a;b", "*", "a\nb"):
         with monkeypatch.context() as patch:
             patch.setattr(UnixHttp, "request", _liar(lie, None, []))
-            assert complete.vms("") == []
+            assert complete.vms(typed, "") == []
 
 
 SHAPES = (b"null", b"5", b"[{}]", b"{}", b"[5]", b'"x"', b"[[]]", b"[" * 50_000, b"\xff", b'{"operation": 5, "id": []}')

@@ -12,10 +12,10 @@ from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import AllTenants, ListTenant, Sort, Tenant, listed_tenant, tenant_if_named
+from orchestrator.cli.scope import scoped_name
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.client.connection import Json
-from orchestrator.core.names import check_name
 
 app = new_group("Networks that VMs are put on: of one tenant, or shared.")
 
@@ -47,11 +47,13 @@ COLUMNS: Final = (
 )
 
 
-def _network_name(text: str) -> str:
-    return check_name(text, what="network")
+def _network_name(ctx: typer.Context, text: str) -> str:
+    return scoped_name(ctx, text, "network")
 
 
-Name = Annotated[str, typer.Argument(help="Name of the network.", autocompletion=networks, callback=_network_name)]
+Name = Annotated[
+    str, typer.Argument(help="Name of the network, or TENANT/NAME.", autocompletion=networks, callback=_network_name)
+]
 NewName = Annotated[str, typer.Argument(help="Name of the new network.", callback=_network_name)]
 Subnet = Annotated[str | None, typer.Option("--subnet", help="For example 10.88.1.0/24; a free one otherwise.")]
 OfSite = Annotated[bool, typer.Option("--shared", help="The site's own, for the VMs of every tenant (operators).")]

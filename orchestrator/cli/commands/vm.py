@@ -31,6 +31,7 @@ from orchestrator.cli.parameters import (
     Volumes,
     Wait,
     size_asked,
+    vm_name_if_any,
 )
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.vm_outcome import finish
@@ -190,7 +191,9 @@ def adopt(
     ctx: typer.Context,
     host: Annotated[str, typer.Argument(help="Host that it is on.", autocompletion=hosts)],
     domain: Annotated[str, typer.Argument(help="Name or UUID of the libvirt domain.")],
-    name: Annotated[str | None, typer.Option("--name", help="Name of the VM; the domain's when left out.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the VM; the domain's when left out.", callback=vm_name_if_any)
+    ] = None,
     tenant: Tenant = "default",
     boot_policy: Annotated[
         BootPolicy, typer.Option("--boot-policy", help="Who starts it again after a reboot of its host.")
@@ -210,7 +213,7 @@ def adopt(
         "boot_policy": boot_policy.value,
     }
     if name is not None:
-        wanted["name"] = check_name(name, what="vm")
+        wanted["name"] = name
     if although_managed_by is not None:
         wanted["although_managed_by"] = although_managed_by
     session = session_of(ctx)

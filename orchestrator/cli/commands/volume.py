@@ -13,8 +13,9 @@ from orchestrator.cli.complete import hosts, vms, volumes
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
-from orchestrator.cli.parameters import AllTenants, ListTenant, Sort, Tenant, Wait, listed_tenant
+from orchestrator.cli.parameters import AllTenants, ListTenant, Sort, Tenant, Wait, listed_tenant, vm_name
 from orchestrator.cli.progress import follow
+from orchestrator.cli.scope import scoped_name
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Fit, age, field, show_list, size
 from orchestrator.client.connection import Json
@@ -35,21 +36,21 @@ COLUMNS = (
 )
 
 
-def _volume_name(text: str) -> str:
-    return check_name(text, what="volume")
-
-
-def _vm_name(text: str) -> str:
-    return check_name(text, what="vm")
+def _volume_name(ctx: typer.Context, text: str) -> str:
+    return scoped_name(ctx, text, "volume")
 
 
 def _host_name(text: str | None) -> str | None:
     return None if text is None else check_name(text, what="host")
 
 
-Name = Annotated[str, typer.Argument(help="Name of the volume.", autocompletion=volumes, callback=_volume_name)]
+Name = Annotated[
+    str, typer.Argument(help="Name of the volume, or TENANT/NAME.", autocompletion=volumes, callback=_volume_name)
+]
 NewName = Annotated[str, typer.Argument(help="Name of the new volume.", callback=_volume_name)]
-OfVm = Annotated[str, typer.Argument(metavar="VM", help="Name of the VM.", autocompletion=vms, callback=_vm_name)]
+OfVm = Annotated[
+    str, typer.Argument(metavar="VM", help="Name of the VM, or TENANT/NAME.", autocompletion=vms, callback=vm_name)
+]
 Size = Annotated[str, typer.Option("--size", help="What the guest sees of it, for example 20GiB.")]
 OnHost = Annotated[
     str | None,
