@@ -58,8 +58,11 @@ def test_what_a_guest_writes_on_its_volume_the_next_vm_reads(enrolled: Enrolled,
     assert read(enrolled, "first") == ""
     written(enrolled, "first", "kept-by-first")
 
+    (address,) = product.json("show-vm", "first")["addresses"]
+    assert f"ip='{address}'" in enrolled.shell("virsh net-dumpxml default.default"), "dnsmasq gave what is reserved"
     product.ok("restart-vm", "first")
     assert read(enrolled, "first") == "kept-by-first"
+    assert product.json("show-vm", "first")["addresses"] == [address]
     product.refused(5, "volume", "detach", volume, "first")
     product.ok("stop-vm", "first")
     product.ok("volume", "detach", volume, "first")
