@@ -21,6 +21,7 @@ from orchestrator.client.location import state_directory
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.host import MAX_OVERCOMMIT
 from orchestrator.core.network import DEFAULT_RANGE, check_range
+from orchestrator.core.plain_words import in_plain_words
 
 
 class Settings(BaseSettings):
@@ -134,7 +135,7 @@ def load_settings(**overrides: Any) -> Settings:
         field = ".".join(str(part) for part in first["loc"])
         raise InvalidInput(
             "settings.invalid",
-            f"setting {ascii(field)[1:61]}: {first['msg'].lower()}",
+            f"setting {ascii(field)[1:61]}: {in_plain_words(first['type'], first['msg'], first.get('ctx', {}))}",
             hint="see config.yaml in the state directory and the VGPUCTL_ variables",
         ) from error
     except (SettingsError, yaml.YAMLError, OSError, ValueError) as error:

@@ -27,6 +27,7 @@ from orchestrator.core.errors import (
     VgpuctlError,
     error_to_dict,
 )
+from orchestrator.core.plain_words import in_plain_words
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +143,7 @@ def _field(mistake: Mapping[str, Any]) -> str:
 
 
 def _sentence(mistake: Mapping[str, Any]) -> str:
-    message = str(mistake["msg"])
+    message = in_plain_words(mistake["type"], str(mistake["msg"]), mistake.get("ctx", {}))
     if mistake["type"] == "json_invalid":
         message = f"it is not JSON at character {mistake['loc'][-1]}: {mistake.get('ctx', {}).get('error', message)}"
     return ascii(message[:1].lower() + message[1:])[1:-1]

@@ -125,7 +125,7 @@ def _forms(document: LinedYaml) -> tuple[dict[int, OfferingForm], list[Problem]]
     try:
         return dict(enumerate(OfferingFileForm.model_validate(document.data).offerings)), []
     except ValidationError as error:
-        details = error.errors(include_url=False, include_context=False)
+        details = error.errors(include_url=False)
     problems = [Problem(file=document.file, line=document.line_of(one["loc"]), reason=describe(one)) for one in details]
     entries = document.data.get("offerings") if isinstance(document.data, dict) else None
     if not isinstance(entries, list):

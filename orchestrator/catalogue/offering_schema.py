@@ -162,7 +162,7 @@ class OfferingForm(_OfferingPart):
 def _a_number(value: object) -> object:
     """``true`` and ``1.0`` equal 1 and are none."""
     if type(value) is not int:
-        raise PydanticCustomError("not_a_number", "input should be 1")
+        raise PydanticCustomError("not_a_number", "is not 1")
     return value
 
 

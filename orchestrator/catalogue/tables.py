@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from orchestrator.catalogue.problems import Problem, invalid
 from orchestrator.core.file_errors import why_unreadable
+from orchestrator.core.plain_words import in_plain_words
 
 _BLANK = frozenset({"", "unknown"})
 
@@ -75,8 +76,7 @@ def _validate(
         return row_type.model_validate_strings(filled)
     except ValidationError as error:
         problems += [
-            Problem(file=str(path), line=line, reason=describe(detail))
-            for detail in error.errors(include_url=False, include_context=False)
+            Problem(file=str(path), line=line, reason=describe(detail)) for detail in error.errors(include_url=False)
         ]
     return None
 
@@ -84,7 +84,6 @@ def _validate(
 def describe(detail: ErrorDetails) -> str:
     """A pydantic error as ``field: what is wrong``."""
     field = ".".join(str(part) for part in detail["loc"])
-    message = detail["msg"][0].lower() + detail["msg"][1:]
-    value = ascii(detail["input"])
-    shown = "" if detail["type"] == "missing" else f", got {value[:60]}"
-    return f"{field}: {message}{shown}"
+    message = in_plain_words(detail["type"], detail["msg"], detail.get("ctx", {}))
+    shown = "" if detail["type"] == "missing" else f", got {ascii(detail['input'])[:60]}"
+    return f"{field or 'the file'}: {message}{shown}"

@@ -91,11 +91,19 @@ def _typed(max_bytes: int) -> bytes | None:
     return content if len(content) <= max_bytes else None
 
 
-def read_ssh_keys(path: Path) -> list[str]:
-    """The OpenSSH public key lines of a ``.pub`` or ``authorized_keys`` file.
+def is_key_text(given: str) -> bool:
+    """Whether it is a public key itself and no name of a file."""
+    return given.startswith(("ssh-", "ecdsa-", "sk-")) and " " in given.strip()
+
+
+def read_ssh_keys(given: str) -> list[str]:
+    """The OpenSSH public key lines of a ``.pub`` or ``authorized_keys`` file, or the one that was given itself.
 
     :raises InvalidInput: ``ssh_key.…``; a private key is refused before it leaves this process
     """
+    if is_key_text(given):
+        return [given.strip()]
+    path = Path(given)
     text = read_text(path, what="ssh_key", max_bytes=MAX_KEY_BYTES)
     if "PRIVATE KEY" in text:
         raise InvalidInput(

@@ -16,6 +16,7 @@ from orchestrator.cli.output import PIPE_EXIT
 from orchestrator.cli.scope import with_owners
 from orchestrator.cli.session import CliSession, Format
 from orchestrator.cli.tree import COMPLETE_VARIABLE, build, with_tenant
+from orchestrator.cli.usage import usage_error
 from orchestrator.core.errors import Fatal, InvalidInput, VgpuctlError
 
 
@@ -47,7 +48,7 @@ def run(arguments: list[str]) -> int:
             session.format,
         )
     except typer.TyperException as error:
-        return print_error(_usage(error), session.format)
+        return print_error(usage_error(error), session.format)
     return result if isinstance(result, int) else 0
 
 
@@ -55,13 +56,6 @@ def _wants_json(arguments: list[str]) -> bool:
     """Whether a mistake in the arguments themselves should be said as JSON."""
     pairs = list(pairwise(arguments))
     return ("-o", "json") in pairs or ("--output", "json") in pairs or bool({"-ojson", "--output=json"} & {*arguments})
-
-
-def _usage(error: typer.TyperException) -> InvalidInput:
-    context = getattr(error, "ctx", None)
-    command = "vgpuctl" if context is None else context.command_path
-    message = " ".join(error.format_message().split())
-    return InvalidInput("cli.usage", message.rstrip("."), hint=f"run '{command} --help'")
 
 
 def main() -> None:

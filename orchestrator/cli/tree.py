@@ -15,6 +15,7 @@ from typer.main import get_command
 
 from orchestrator.cli.examples import add_examples
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.names import closest
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 COMPLETE_VARIABLE: Final = "_VGPUCTL_COMPLETE"
@@ -145,10 +146,12 @@ class Group(TyperGroup):
 
 def unknown_command(word: str, known: Iterable[str], path: str) -> InvalidInput:
     """With what is near to it."""
-    from difflib import get_close_matches
+    from orchestrator.cli.words import instead_of
 
-    near = get_close_matches(word, list(known))
-    hint = f"did you mean {', '.join(near)}?" if near else f"run '{path} --help'"
+    names = tuple(known)
+    near = closest(word, names)
+    spelt = f"did you mean {', '.join(near)}?" if near else f"run '{path} --help'"
+    hint = instead_of(word, names) or spelt
     return InvalidInput("cli.usage", f"there is no command {ascii(word)[:60]}", hint=hint)
 
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Final
 
 from orchestrator.core.errors import InvalidInput
 
 NAME_PATTERN = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_LOOKS: Final = str.maketrans("ol", "01")
+"""What is read for what."""
 _MAX_COMPARED = 2000
 """Comparing takes time, and a hint is worth only so much of it."""
 _NAME = re.compile(NAME_PATTERN, re.ASCII)
@@ -42,11 +45,18 @@ def check_name(text: str, *, what: str) -> str:
     return text
 
 
-def near(text: str, known: Iterable[str], command: str) -> str:
-    """A hint: what was probably meant, else the command that shows what there is."""
+def closest(text: str, known: Iterable[str]) -> list[str]:
+    """At most three that may be meant, the likeliest first: those that look alike, then those spelt alike."""
     from difflib import get_close_matches
 
-    found = get_close_matches(text, list(known)[:_MAX_COMPARED])
+    names = list(known)[:_MAX_COMPARED]
+    alike = [name for name in names if name.translate(_LOOKS) == text.translate(_LOOKS)]
+    return list(dict.fromkeys([*alike, *get_close_matches(text, names)]))[:3]
+
+
+def near(text: str, known: Iterable[str], command: str) -> str:
+    """A hint: what was probably meant, else the command that shows what there is."""
+    found = closest(text, known)
     return f"did you mean {', '.join(found)}?" if found else f"'{command}' shows them"
 
 

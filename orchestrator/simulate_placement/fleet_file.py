@@ -102,7 +102,7 @@ def read_groups(path: Path, catalogue: Catalogue) -> tuple[HostGroup, ...]:
                 Problem(
                     file=document.file, line=document.line_of((*path_here, *detail["loc"])), reason=describe(detail)
                 )
-                for detail in error.errors(include_url=False, include_context=False)
+                for detail in error.errors(include_url=False)
             ]
             continue
         wrong = list(_check(group, catalogue))

@@ -12,7 +12,7 @@ from orchestrator.cli import guest_access
 from orchestrator.cli.commands import guest, vm_power, vm_provision, vm_views
 from orchestrator.cli.commands.vm_views import details
 from orchestrator.cli.complete import hosts, images, profiles
-from orchestrator.cli.files import read_ssh_keys, read_user_data
+from orchestrator.cli.files import is_key_text, read_ssh_keys, read_user_data
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import show, shown
 from orchestrator.cli.parameters import (
@@ -66,7 +66,7 @@ def create(
     memory: Memory = None,
     disk: Disk = None,
     ssh_key: Annotated[
-        list[Path] | None, typer.Option("--ssh-key", help="File with OpenSSH public keys; may be repeated.")
+        list[str] | None, typer.Option("--ssh-key", help="File with OpenSSH public keys, or a key; may be repeated.")
     ] = None,
     network: Networks = None,
     volume: Volumes = None,
@@ -108,7 +108,7 @@ def create(
         "name": name,
         "tenant": tenant,
         "profile": _some(profile, "--profile"),
-        "ssh_keys": [key for path in ssh_key or () for key in read_ssh_keys(path)],
+        "ssh_keys": [key for one in ssh_key or () for key in read_ssh_keys(one)],
         **_networks(network or ["default"]),
         "volumes": [check_name(one, what="volume") for one in volume or ()],
         "start": start,
@@ -133,8 +133,9 @@ def create(
         return
     started = session.client.create_vm(wanted)
     vm_id = session.client.vm(name, tenant)["id"]
-    for path in ssh_key or ():
-        guest_access.remember_identity(session.state, vm_id, path)
+    for one in ssh_key or ():
+        if not is_key_text(one):
+            guest_access.remember_identity(session.state, vm_id, Path(one))
     finish(session, roles.begun_on_existing(session, started, tenant), tenant, wait=wait)
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from difflib import get_close_matches
 from functools import partial
 
 from orchestrator.catalogue.profiles import shipped_profiles
@@ -12,7 +11,7 @@ from orchestrator.catalogue.quota_names import resolved_resource
 from orchestrator.client.client import Client
 from orchestrator.core.errors import Denied, NotFound, Reason
 from orchestrator.core.manifest import Existing, Manifest, ManifestVm
-from orchestrator.core.names import near
+from orchestrator.core.names import closest, near
 from orchestrator.core.network import DEFAULT_NAME
 
 
@@ -143,7 +142,7 @@ def _refused(ask: Callable[[], object], what: str, name: str, users: list[str]) 
 
 
 def _unknown(what: str, name: str, users: list[str], *, near: Collection[str] = (), said: str | None = None) -> Reason:
-    found = get_close_matches(name, near)
+    found = closest(name, near)
     said = f"did you mean {', '.join(found)}?" if found else said
     message = f"no {what} is called {name[:63]!a}" + (f"; {said}" if said else "")
     return Reason(code=f"{what.lower()}.unknown", message=message, subjects=tuple(users))

@@ -49,12 +49,12 @@ def test_off_needs_no_devices_of_mig() -> None:
         ("    - devices: all\n      mig-enabled: true\n", 4, "mig-devices is missing"),
         ('    - devices: all\n      mig-enabled: false\n      mig-devices: {"1g.5gb": 1}\n', 4, "although"),
         ('    - devices: all\n      mig-enabled: true\n      mig-devices: {"1g.5gb": 0}\n', 4, "all counts"),
-        ('    - devices: all\n      mig-enabled: true\n      mig-devices: {"1g.5gb": -1}\n', 6, "greater"),
+        ('    - devices: all\n      mig-enabled: true\n      mig-devices: {"1g.5gb": -1}\n', 6, "is less than 0"),
         ('    - devices: all\n      mig-enabled: true\n      mig-devices: {"big": 1}\n', 4, "not the name"),
         ('    - devices: all\n      mig-enabled: true\n      mig-devices: {"1c.3g.40gb": 1}\n', 4, "whole ones only"),
-        ("    - devices: all\n      mig-enabled: false\n      also: 1\n", 6, "extra"),
-        ("    []\n", 4, "at least 1"),
-        ("    - devices: all\n      device-filter: A100\n      mig-enabled: false\n", 5, "pattern"),
+        ("    - devices: all\n      mig-enabled: false\n      also: 1\n", 6, "no such field"),
+        ("    []\n", 4, "fewer than 1"),
+        ("    - devices: all\n      device-filter: A100\n      mig-enabled: false\n", 5, "not of the form"),
     ],
 )
 def test_a_mistake_is_told_with_its_line(entry: str, line: int, said: str) -> None:

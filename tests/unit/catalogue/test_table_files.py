@@ -45,7 +45,7 @@ def test_a_good_table_is_read_with_blank_and_unknown_cells_as_none(tmp_path: Pat
         ("name,grams,ripe,ripe\n", ["fruit.csv:1: a column appears twice"]),
         ("name,grams,ripe\nfig,7\n", ["fruit.csv:2: 2 cells in a table of 3 columns"]),
         ("name,grams,ripe\n\nfig,7,no\n", ["fruit.csv:2: 0 cells in a table of 3 columns"]),
-        ("name,grams,ripe\n,7,no\n", ["fruit.csv:2: name: field required"]),
+        ("name,grams,ripe\n,7,no\n", ["fruit.csv:2: name: is missing"]),
         ('name,grams,ripe\nfig,7,"no\n', ["fruit.csv:2: unexpected end of data"]),
     ],
 )

@@ -21,6 +21,7 @@ BARE = re.compile(r"(?:^|(?<![`'#\w-]))vgpuctl ([a-z][a-z-]*(?: [^:;,)]*)?)")
 """A command that no quotes end: what follows it to the next stop has to be part of it."""
 VALUES = {"{words}": "--label key=value", "{way}": "retry", "{roles[0]}": "guest_driver", "{run}": "serve"}
 """What stands for whole words of a command; any other value inside a text reads as the name ``x1``."""
+FILLED_IN_LATER = re.compile(r"\{\w*\}")
 NO_COMMANDS = ("orchestrator/cli/examples.py", "orchestrator/cli/tree.py", "orchestrator/adapters/seed/nocloud.py")
 """Examples are read by test_reference.py; the quotes of the others are patterns and YAML."""
 
@@ -49,6 +50,7 @@ def _texts() -> Iterator[tuple[str, str]]:
 
 
 def _named(text: str) -> Iterator[str]:
+    text = FILLED_IN_LATER.sub("x1", text)
     yield from QUOTED.findall(text)
     for match in BARE.finditer(QUOTED.sub("", text)):
         if match[1].split()[0] in ENTRIES:

@@ -110,7 +110,7 @@ def test_what_cannot_be_is_refused_with_a_reason(text: str, said: str) -> None:
         "drivers.lock.yaml:3: site.dcgm.version: YAML takes 3.3 for a number: put it in quotes",
     ),
     (_site("dcgm: {version: 3.3.9, sha256: abc}"), "drivers.lock.yaml:3: site.dcgm.sha256: 'abc' is no SHA-256"),
-    (_site("dcgm: {sha: abc}"), "drivers.lock.yaml:3: site.dcgm.version: field required (and 1 more)"),
+    (_site("dcgm: {sha: abc}"), "drivers.lock.yaml:3: site.dcgm.version: is missing (and 1 more)"),
     ("", "drivers.lock.yaml: it is empty"), ("# nothing\n", "drivers.lock.yaml: it is empty"),
     ("- x\n", "drivers.lock.yaml:1: ['x'] is no lock: it begins with schema_version: 1"),
 ])  # fmt: skip

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nobody reads the words of the libraries that check what is typed: bad values for every option and every field."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from orchestrator.catalogue.manifest_file import ManifestForm, read_manifest
+from orchestrator.cli.tree import ENTRIES, load, unknown_command
+from orchestrator.cli.usage import usage_error
+from orchestrator.cli.words import COMMANDS, NOT_BUILT, OPTIONS, instead_of
+from orchestrator.core.errors import InvalidInput, VgpuctlError
+from orchestrator.core.names import closest, near
+
+THEIRS = re.compile(
+    r"(?i)not a valid|int range|invalid value|no such option|unexpected extra|requires an argument|missing (option|arg)"
+    r"|input should|extra inputs|permitted|field required|instance of|valid (string|dictionary|integer)|[a-z]+Form\b"
+)
+
+
+def _commands(words: str, command: Any) -> Iterator[tuple[str, Any]]:
+    yield words, command
+    for name, child in getattr(command, "commands", {}).items():
+        yield from _commands(f"{words} {name}", child)
+
+
+COMMANDS_BY_WORDS = dict(one for name, entry in ENTRIES.items() for one in _commands(name, load(name, entry)))
+
+
+def _bad(command: Any) -> Iterator[list[str]]:
+    yield ["--colour", "blue"]
+    yield ["surplus"] * 3
+    yield []
+    for param in command.params:
+        if param.param_type_name == "option" and not param.is_flag:
+            name = max(param.opts, key=len)
+            yield [name]
+            yield from ([f"{name}={value}"] for value in ("", "nonsense", "-1", "1.5", "99999999999999999999", "/"))
+
+
+def _refusal(words: str, given: list[str]) -> VgpuctlError | None:
+    try:
+        COMMANDS_BY_WORDS[words].make_context(f"vgpuctl {words}", list(given), obj=None)
+    except typer.TyperException as error:
+        return usage_error(error)
+    except VgpuctlError as refused:
+        return refused
+    except typer.Exit:
+        pass
+    return None
+
+
+@pytest.mark.parametrize("words", sorted(COMMANDS_BY_WORDS))
+def test_a_bad_value_of_an_option_is_told_in_our_words(words: str) -> None:
+    for given in _bad(COMMANDS_BY_WORDS[words]):
+        told = _refusal(words, given)
+        if told is not None:
+            assert not THEIRS.search(told.message), (given, told.message)
+            assert "\n" not in told.message, given
+            assert told.hint, given
+
+
+@pytest.mark.parametrize("value", ["", "[1]", "{a: b}", "text", "3.5", "true", "99999999999999999999", "- {name: 3}"])
+@pytest.mark.parametrize("section", sorted(ManifestForm.model_fields))
+def test_a_bad_value_of_a_file_is_told_in_our_words(section: str, value: str) -> None:
+    entries = ManifestForm.model_fields[section].annotation
+    parts = [one for one in getattr(entries, "__args__", ()) if hasattr(one, "model_fields")]
+    texts = [f"{section}:\n  {value}\n", value]
+    texts += [f"{section}:\n- {name}: {value}\n" for part in parts for name in [*part.model_fields, "colour"]]
+    for text in texts:
+        try:
+            read_manifest(Path("site.yaml"), text)
+        except InvalidInput as refused:
+            told = [refused.message, *(reason.message for reason in refused.reasons)]
+            assert [one for one in told if THEIRS.search(one)] == [], text
+
+
+def test_every_section_of_a_file_was_tried_field_by_field() -> None:
+    forms = [ManifestForm.model_fields[one].annotation for one in ("vms", "tenants", "offerings", "networks")]
+    assert all(any(hasattr(part, "model_fields") for part in getattr(one, "__args__", ())) for one in forms)
+
+
+def test_an_empty_file_says_so_in_one_line() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        read_manifest(Path("site.yaml"), "")
+    assert refused.value.message.startswith("site.yaml:1: the file: is no list of KEY: VALUE")
+
+
+@pytest.mark.parametrize("word", sorted(NOT_BUILT))
+def test_what_is_not_built_is_said_so_and_what_is_done_instead(word: str) -> None:
+    assert word not in ENTRIES
+    for known in (ENTRIES, ("list", "show", "clean", "stop")):
+        hint = str(unknown_command(word, known, "vgpuctl").hint)
+        assert hint.startswith("not built: ")
+        assert "vgpuctl " in hint
+
+
+def test_words_of_other_tools_name_commands_and_options_that_there_are() -> None:
+    assert set(COMMANDS.values()) <= set(ENTRIES)
+    assert not set(COMMANDS) & {*NOT_BUILT, *ENTRIES}
+    known = {name for command in COMMANDS_BY_WORDS.values() for param in command.params for name in param.opts}
+    assert set(OPTIONS.values()) <= known
+    assert instead_of("flavor", tuple(ENTRIES)) == "did you mean profile?"
+    assert instead_of("frobnicate", tuple(ENTRIES)) is None
+
+
+def test_what_looks_alike_is_meant_first() -> None:
+    names = ["w20", "w10", "w09", "w01"]
+    assert closest("w0l", names)[0] == "w01"
+    assert near("w0l", names, "vgpuctl list-vms").startswith("did you mean w01")
