@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +30,7 @@ from orchestrator.adapters.store.backup import url_of
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.queue_database import QueueDatabase
 from orchestrator.core.errors import Conflict, InvalidInput, VgpuctlError
+from orchestrator.core.lease import DAY_S
 from orchestrator.known_database import KnownDatabase
 from orchestrator.operations.context import Limits, World
 from orchestrator.operations.definitions import DEFINITIONS
@@ -288,6 +289,8 @@ def _site(settings: Settings, world: World, key: bytes) -> Site:
         identities=_identities(settings, world.clock),
         noted=AuditHead(settings.state),
     )
+    if (days := settings.admin_token_max_days) is not None:
+        tenants = replace(tenants, tokens=replace(tenants.tokens, max_administering_s=days * DAY_S))
     return Site(key=key, tenancy=tenants, overcommit=overcommit, tenant_subnets=settings.tenant_subnets)
 
 
@@ -297,9 +300,14 @@ def _identities(settings: Settings, clock: Clock) -> Identities | None:
         return None
     if settings.oidc_client_id is None:
         raise InvalidInput("settings.invalid", "oidc_issuer is set and oidc_client_id is not", hint="set both or none")
-    from orchestrator.oidc.identities import OidcIdentities  # few servers need it, and it is slow to import
+    from orchestrator.oidc.identities import OidcIdentities, Strength  # few servers need it, and it is slow to import
     from orchestrator.oidc.provider import Provider, check_address
 
     check_address(settings.oidc_issuer)
     provider = Provider(issuer=settings.oidc_issuer, ca_file=settings.oidc_ca_file)
-    return OidcIdentities(provider, settings.oidc_client_id, settings.oidc_groups_claim, clock)
+    strength = Strength(acr=_words(settings.oidc_required_acr), amr=_words(settings.oidc_required_amr))
+    return OidcIdentities(provider, settings.oidc_client_id, settings.oidc_groups_claim, clock, strength)
+
+
+def _words(given: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else given

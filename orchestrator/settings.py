@@ -103,8 +103,15 @@ class Settings(BaseSettings):
     """What this pool is called there: tokens made for others are refused."""
     oidc_groups_claim: str = "groups"
     """Where its tokens list the groups somebody belongs to."""
+    oidc_required_acr: str | tuple[str, ...] = ()
+    """Levels (``acr``) of which a login of an admin, operator or tenant-admin has one; empty: any."""
+    oidc_required_amr: str | tuple[str, ...] = ()
+    """Methods (``amr``, like ``mfa``) of which it has at least one; empty: any."""
     oidc_ca_file: Path | None = None
     """PEM file of whom to trust as the provider; None: whom this machine trusts."""
+
+    admin_token_max_days: float | None = Field(default=None, gt=0.0, le=3650.0)
+    """Longest life of a token of an admin, operator or tenant-admin; None: as of any token, without an end too."""
 
     @property
     def database_server(self) -> str | None:

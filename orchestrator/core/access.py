@@ -15,6 +15,8 @@ EVERYWHERE = "*"
 
 ROLES_EVERYWHERE: tuple[Role, ...] = ("admin", "operator", "read-only")
 ROLES_IN_A_TENANT: tuple[Role, ...] = ("tenant-admin", "tenant-user", "read-only")
+ADMINISTERING: frozenset[Role] = frozenset({"admin", "operator", "tenant-admin"})
+"""Who may let others in or take from them what they have: a site may ask for more before it believes them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -17,12 +18,41 @@ from orchestrator.core.tenant import login_names
 from orchestrator.oidc.keys import UNUSABLE, PublishedKeys
 from orchestrator.oidc.provider import Provider
 from orchestrator.ports.clock import Clock
+from orchestrator.ports.identity import Login
 
 ALGORITHMS: Final = ("RS256", "PS256", "ES256")
 """Only those with a public key: a secret shared with the provider could sign as well as check."""
 _LEEWAY_S: Final = 60
 _MAX_KEY_ID: Final = 200
 _NAME: Final = re.compile(r"[!-~]{1,180}", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strength:
+    """How somebody must have logged in who administers (OpenID Connect Core 1.0 §2). Empty: in any way."""
+
+    acr: tuple[str, ...] = ()
+    """One of these levels."""
+    amr: tuple[str, ...] = ()
+    """At least one of these methods (RFC 8176)."""
+
+    def lacking(self, claims: Mapping[str, Any]) -> Denied | None:
+        """None: the login shows what is asked for."""
+        methods = claims.get("amr")
+        used = [one for one in methods if isinstance(one, str)] if isinstance(methods, list) else []
+        lacks = []
+        if self.acr and claims.get("acr") not in self.acr:
+            lacks.append(f"acr {' or '.join(self.acr)}, it has {_told(claims.get('acr'))}")
+        if self.amr and not {*self.amr} & {*used}:
+            lacks.append(f"amr {' or '.join(self.amr)}, it has {_told(' '.join(used) or None)}")
+        if not lacks:
+            return None
+        level = f" --acr {shlex.quote(self.acr[0])}" if self.acr else ""
+        return Denied(
+            "login.too_weak",
+            f"your role takes a login with {', and '.join(lacks)}",
+            hint=f"log in again with a second factor: vgpuctl login{level}",
+        )
 
 
 @dataclass
@@ -33,6 +63,8 @@ class OidcIdentities:
     audience: str
     groups_claim: str
     clock: Clock
+    administering: Strength = Strength()
+    """How admins, operators and tenants' admins must have logged in."""
     _keys: PublishedKeys = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -45,10 +77,11 @@ class OidcIdentities:
         except UNUSABLE:
             return None
 
-    def subjects(self, text: str) -> tuple[str, ...]:
+    def login(self, text: str) -> Login:
         """See :class:`~orchestrator.ports.identity.Identities`."""
         try:
-            return _names(self._claims(text), self.groups_claim)
+            claims = self._claims(text)
+            return Login(names=_names(claims, self.groups_claim), too_weak=self.administering.lacking(claims))
         except ExpiredTokenError as error:
             raise Denied("token.refused", "the login is over", hint="log in again: 'vgpuctl login --help'") from error
         except UNUSABLE as error:
@@ -98,3 +131,7 @@ def _names(claims: Mapping[str, Any], groups_claim: str) -> tuple[str, ...]:
 
 def _is_name(value: object) -> bool:
     return isinstance(value, str) and _NAME.fullmatch(value) is not None
+
+
+def _told(claim: object) -> str:
+    return "none" if claim is None else ascii(claim)[:80]

@@ -56,8 +56,11 @@ class _RedirectListener(HTTPServer):
         return self.answer
 
 
-def log_in(provider: Provider, client_id: str, show: Callable[[str], None], limit_s: float = 300) -> str:
-    """The ID token. ``show`` is given the address that the person's browser must visit.
+def log_in(
+    provider: Provider, client_id: str, show: Callable[[str], None], *, acr: str | None = None, limit_s: float = 300
+) -> str:
+    """The ID token. ``show`` is given the address that the person's browser must visit. ``acr``: the level that the
+    provider is asked for; None: it chooses.
 
     :raises Denied: ``login.refused``, ``login.not_finished``
     :raises Retryable: ``login.unreachable``
@@ -78,6 +81,7 @@ def log_in(provider: Provider, client_id: str, show: Callable[[str], None], limi
                 state,
                 code_challenge=create_s256_code_challenge(verifier),
                 code_challenge_method="S256",
+                acr_values=acr,
             )
         )
         answer = listener.wait(limit_s)

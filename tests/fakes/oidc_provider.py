@@ -65,6 +65,8 @@ class OidcProvider:
         code = secrets.token_urlsafe(16)
         assert given["code_challenge_method"] == "S256"
         self.challenges[code] = given["code_challenge"]
+        if "acr_values" in given:  # the level that was asked for is what the person then shows
+            self.claims = {**self.claims, "acr": given["acr_values"]}
         return {"code": code, "state": given["state"]}
 
 

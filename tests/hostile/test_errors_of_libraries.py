@@ -240,7 +240,7 @@ def test_an_id_token_and_the_keys(monkeypatch: pytest.MonkeyPatch, kind: type[Ex
     error = raised(kind)
     monkeypatch.setattr("orchestrator.oidc.identities.jws.extract_compact", _raise(error))
     shown = OidcIdentities(provider=provider, audience="a", groups_claim="g", clock=clock)
-    refused(lambda: shown.subjects("a.b.c"))
+    refused(lambda: shown.login("a.b.c"))
     assert shown.awaited("a.b.c") is None
     monkeypatch.setattr("orchestrator.oidc.keys.KeySet.import_key_set", _raise(error))
     keys = PublishedKeys(provider, clock)

@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import Denied, InvalidInput
 from orchestrator.core.tenant import Member, login_names
+from orchestrator.ports.identity import Login
 from orchestrator.services.acting import act_for
 from orchestrator.services.tenancy.access import AccessService
 from tests.contract.api.real_app import real_app
@@ -41,8 +42,8 @@ class Provider:
     def awaited(self, _text: str) -> Future[None] | None:
         return None
 
-    def subjects(self, _text: str) -> tuple[str, ...]:
-        return self.names
+    def login(self, _text: str) -> Login:
+        return Login(names=self.names)
 
 
 @pytest.fixture(scope="module")

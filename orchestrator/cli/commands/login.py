@@ -32,6 +32,9 @@ def login(
     ca_file: Annotated[
         Path | None, typer.Option("--ca-file", help="PEM file of whom to trust as the provider.")
     ] = None,
+    acr: Annotated[
+        str | None, typer.Option("--acr", metavar="LEVEL", help="Ask for this level, as sites may of admins.")
+    ] = None,
     browser: Annotated[bool, typer.Option(help="Open a browser; the address is printed anyway.")] = True,
     output: Output = Format.TABLE,
 ) -> None:
@@ -50,7 +53,7 @@ def login(
         if browser:
             webbrowser.open(address)
 
-    token = log_in(Provider(issuer=issuer, ca_file=ca_file), client_id, send)
+    token = log_in(Provider(issuer=issuer, ca_file=ca_file), client_id, send, acr=acr)
     _keep(file, token)
     show({"token_file": str(file)}, output, lambda: [f"you are logged in; the token is in {file}"])
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from orchestrator.core.access import EVERYWHERE, Caller, Grant
+from orchestrator.core.access import ADMINISTERING, EVERYWHERE, Caller, Grant
 from orchestrator.core.errors import Denied
 from orchestrator.core.tenant import ApiToken, subject_spellings, token_actor, token_id_of
 from orchestrator.ports.clock import Clock
@@ -48,12 +48,17 @@ class AccessService:
         """One of ours, or one that shows a login.
 
         :raises Denied: ``token.refused``: ours that are unknown, expired or revoked are told apart by nobody;
-            ``peer.denied``: who logged in is a member of nothing
+            ``peer.denied``: who logged in is a member of nothing; ``login.too_weak``: administers, and the login does
+            not show what the site asks for
         :raises Retryable: ``login.unreachable``
         """
         token_id = token_id_of(text)
         if token_id is None and self.identities is not None:
-            return self._member(self.identities.subjects(text))
+            login = self.identities.login(text)
+            caller = self._member(login.names)
+            if login.too_weak is not None and any(grant.role in ADMINISTERING for grant in caller.grants):
+                raise login.too_weak
+            return caller
         if token_id is not None:
             now = self.clock.now()
             with self.store.read() as tx:

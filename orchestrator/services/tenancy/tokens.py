@@ -7,8 +7,9 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.core.access import EVERYWHERE, Role
+from orchestrator.core.access import ADMINISTERING, EVERYWHERE, Role
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
+from orchestrator.core.lease import show_span
 from orchestrator.core.names import check_name
 from orchestrator.core.tenant import (
     MAX_TOKEN_DEPTH,
@@ -34,6 +35,8 @@ _ID_BYTES = 6
 class TokenService:
     store: Store
     clock: Clock
+    max_administering_s: float | None = None
+    """The longest life of a token that administers; None: as of any."""
 
     def create(
         self, tenant: str, role: Role, lifetime_s: float | None, name: str | None = None
@@ -71,10 +74,22 @@ class TokenService:
                 known_tenant(tx, tenant)
                 _check_number(tx, tenant, now)
             token = _ending_with(token, tuple(_above(tx, token)))
+            self._check_life(token)
             tx.tokens.add(token)
             subject = with_name(token_id, name)
             tx.audit.append(at=now, actor=actor(), action=f"create_token {role}", subject=subject, outcome="done")
         return token, text
+
+    def _check_life(self, token: ApiToken) -> None:
+        limit = self.max_administering_s
+        if limit is None or token.role not in ADMINISTERING:
+            return
+        if token.expires_at is None or token.expires_at > token.created_at + limit:
+            raise InvalidInput(
+                "token.lifetime",
+                f"a token of the role {token.role} lives at most {show_span(int(limit))} here",
+                hint=f"--lifetime {show_span(int(limit))}, or less",
+            )
 
     def list(self, tenant: str) -> tuple[ApiToken, ...]:
         """By age, revoked ones too. :raises NotFound: ``tenant.unknown``"""

@@ -135,3 +135,58 @@ def test_an_address_to_log_in_at_that_no_terminal_should_show_is_refused(
         done = as_ann("login", "--issuer", provider.issuer, "--client-id", CLIENT, "--save", str(tmp_path / "token"))
         provider.instead.clear()
         assert (done.code, "login.issuer_invalid" in done.err) == (2, True), done.err
+
+
+@pytest.fixture(scope="module")
+def strict(provider: OidcProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A pool whose admins need a second factor, and tokens with an end."""
+    directory = tmp_path_factory.mktemp("strict")
+    (directory / "s").mkdir(mode=0o700)
+    (directory / "s" / "config.yaml").write_text(
+        f"oidc_issuer: {provider.issuer}\noidc_client_id: {CLIENT}\noidc_required_acr: gold\nadmin_token_max_days: 30\n"
+    )
+    fleet = directory / "fleet.yaml"
+    fleet.write_text(FLEET)
+    with running_server(directory / "s", "--simulate", str(fleet), module="orchestrator.serve") as state:
+        yield state
+
+
+@pytest.mark.parametrize(
+    ("tenant", "role", "refused"),
+    [
+        ("*", "admin", True), ("*", "operator", True), ("*", "read-only", False),
+        ("default", "tenant-admin", True), ("default", "tenant-user", False),
+    ],
+)  # fmt: skip
+def test_who_administers_logs_in_with_what_the_site_asks_for(
+    as_ann: Cli, strict: Path, provider: OidcProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    tenant: str, role: str, refused: bool,
+) -> None:  # fmt: skip
+    cli, file = as_ann, tmp_path / "token"
+    monkeypatch.setenv("VGPUCTL_STATE", str(strict))
+    provider.claims = {"sub": f"{role}-of-them", "acr": "0", "amr": ["pwd"]}
+    assert cli("tenant", "add-member", tenant, f"oidc:sub:{role}-of-them", "--role", role).code == 0
+    _login(cli, provider, file)
+    monkeypatch.setenv("VGPUCTL_TOKEN_FILE", str(file))
+    weak = cli("list-vms")
+    assert weak.code == (6 if refused else 0), weak.err
+    if refused:
+        assert "acr gold, it has '0' [login.too_weak]" in weak.err
+        assert "vgpuctl login --acr gold" in weak.err
+    again = cli("login", "--issuer", provider.issuer, "--client-id", CLIENT, "--save", str(file), "--acr", "gold")
+    assert (again.code, cli("list-vms").code) == (0, 0)
+
+
+def test_tokens_of_who_administers_end_in_time(as_ann: Cli, strict: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VGPUCTL_STATE", str(strict))
+    everywhere = ("token", "create", "--tenant", "*", "--role")
+    for words in ((*everywhere, "admin"), (*everywhere, "operator", "--lifetime", "31d"),
+                  ("token", "create", "--role", "tenant-admin", "--lifetime", "721h")):  # fmt: skip
+        refused = as_ann(*words)
+        assert (refused.code, refused.out) == (2, "")
+        assert "lives at most 30d here [token.lifetime]" in refused.err
+        assert "--lifetime 30d" in refused.err
+    made = as_ann(*everywhere, "admin", "--lifetime", "30d", "-o", "json")
+    assert as_ann(*everywhere, "read-only").code == as_ann("token", "create").code == 0
+    monkeypatch.setenv("VGPUCTL_TOKEN", json.loads(made.out)["token"])
+    assert as_ann(*everywhere, "admin").code == 0, "it ends with the token that makes it"

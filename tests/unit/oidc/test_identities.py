@@ -12,7 +12,7 @@ from joserfc.jwk import RSAKey
 
 from orchestrator.adapters.state.clock import SystemClock
 from orchestrator.core.errors import Denied, InvalidInput, Retryable
-from orchestrator.oidc.identities import OidcIdentities
+from orchestrator.oidc.identities import OidcIdentities, Strength
 from orchestrator.oidc.provider import Provider, check_address
 from tests.fakes.oidc_provider import CLIENT, OidcProvider, oidc_provider
 
@@ -32,7 +32,7 @@ def subjects(identities: OidcIdentities, text: str) -> tuple[str, ...]:
     """As the server asks: what there is to wait for is waited for."""
     if (asked := identities.awaited(text)) is not None:
         asked.result(60)
-    return identities.subjects(text)
+    return identities.login(text).names
 
 
 def test_a_login_is_known_by_subject_verified_address_and_groups(
@@ -63,6 +63,34 @@ def test_a_token_that_says_something_else_is_refused(
     with pytest.raises(Denied) as refused:
         subjects(identities, provider.token(claims))
     assert refused.value.code == "token.refused"
+
+
+@pytest.mark.parametrize(
+    ("asked", "claims", "lacks"),
+    [
+        (Strength(), {}, None),
+        (Strength(acr=("gold", "platinum")), {"acr": "platinum"}, None),
+        (Strength(acr=("gold",)), {"acr": "gold "}, "acr gold, it has 'gold '"),
+        (Strength(acr=("gold",)), {"acr": "0"}, "acr gold, it has '0'"),
+        (Strength(acr=("gold",)), {"acr": ["gold"]}, "acr gold, it has ['gold']"),
+        (Strength(acr=("gold",)), {}, "acr gold, it has none"),
+        (Strength(amr=("mfa", "otp")), {"amr": ["pwd", "otp"]}, None),
+        (Strength(amr=("mfa", "otp")), {"amr": ["pwd"]}, "amr mfa or otp, it has 'pwd'"),
+        (Strength(amr=("mfa",)), {"amr": "mfa"}, "amr mfa, it has none"),
+        (Strength(amr=("mfa",)), {"amr": [7, {"mfa": 1}]}, "amr mfa, it has none"),
+        (Strength(acr=("gold",), amr=("mfa",)), {"amr": ["mfa"]}, "acr gold, it has none"),
+        (Strength(acr=("gold",), amr=("mfa",)), {"acr": "gold", "amr": ["mfa"]}, None),
+    ],
+    ids=str,
+)
+def test_a_login_shows_what_administering_takes_or_lacks_it(
+    provider: OidcProvider, asked: Strength, claims: dict[str, object], lacks: str | None
+) -> None:
+    identities = OidcIdentities(Provider(issuer=provider.issuer), CLIENT, "groups", SystemClock(), asked)
+    text = provider.token(claims)
+    assert subjects(identities, text) == ("oidc:sub:ann",)
+    refused = identities.login(text).too_weak
+    assert (refused and refused.message) == (lacks and f"your role takes a login with {lacks}")
 
 
 def _part(value: object) -> str:
