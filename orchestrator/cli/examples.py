@@ -135,6 +135,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "serve": ("serve --listen 0.0.0.0:8443 --tls-cert server.pem --tls-key server.key", "serve --simulate fleet.yaml"),
     "inventory": ("inventory",),
     "server status": ("server status",),
+    "server make-cert": ("server make-cert pool.example.org 192.0.2.7 --directory /etc/vgpuctl",),
     "server stop": ("server stop",),
     "server backup": ("server backup vgpuctl.backup",),
     "server restore": ("server restore vgpuctl.backup",),

@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from errno import EBADF
 from pathlib import Path
 from typing import Final
 
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.file_errors import why_unreadable
+from orchestrator.core.file_errors import why_unreadable, why_unwritable
 from orchestrator.core.user_data import unpacked_user_data
 from orchestrator.core.vm import MAX_USER_DATA_BYTES
 from orchestrator.regular_file import read_at_most
@@ -81,6 +82,27 @@ def files_of(paths: Sequence[Path], *, what: str, suffixes: tuple[str, ...]) -> 
     if again is not None:
         raise InvalidInput("cli.usage", f"{_name(again)} is given more than once", hint="give it once")
     return files
+
+
+def write_new(files: Mapping[Path, tuple[bytes, int]], *, what: str) -> None:
+    """Each with its mode, all of them or none; what is there already stays as it is.
+
+    :raises InvalidInput: ``<what>.unwritable``
+    """
+    made: list[Path] = []
+    try:
+        for path, (content, mode) in files.items():
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+            made.append(path)
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(content)
+    except (OSError, ValueError) as error:
+        for one in made:
+            one.unlink(missing_ok=True)
+        hint = "name another directory, or move what is there away"
+        raise InvalidInput(
+            f"{what}.unwritable", f"cannot make {_name(path)}: {why_unwritable(error)}", hint=hint
+        ) from error
 
 
 def _typed(max_bytes: int) -> bytes | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -14,6 +15,7 @@ import typer
 
 from orchestrator.cli.ages import show_span, show_time
 from orchestrator.cli.confirm import Yes, confirm
+from orchestrator.cli.files import write_new
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Tenant
@@ -22,7 +24,7 @@ from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.client.autostart import connect_running, server_info, stop
 from orchestrator.client.program import need_extra, own_program
-from orchestrator.core.errors import VgpuctlError
+from orchestrator.core.errors import InvalidInput, VgpuctlError
 
 app = new_group("The local server that commands start when they need it.")
 
@@ -93,6 +95,54 @@ def _certificate(info: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _idle(seconds: object) -> str:
     return show_span(seconds) if isinstance(seconds, float | int) else "-"
+
+
+@app.command("make-cert")
+def make_cert(
+    ctx: typer.Context,
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="What clients connect to: names, addresses.")],
+    directory: Annotated[Path, typer.Option("--directory", help="Where server.pem and server.key go.")] = Path(),
+    ca_cert: Annotated[Path | None, typer.Option("--ca-cert", help="PEM file of the authority that signs.")] = None,
+    ca_key: Annotated[Path | None, typer.Option("--ca-key", help="PEM file of its key.")] = None,
+    days: Annotated[int, typer.Option("--days", min=1, max=3650, help="How long it is good.")] = 365,
+    output: Output = Format.TABLE,
+) -> None:
+    """Make a certificate and its key for the server.
+
+    It signs itself, or the site's own authority does. Files that are there are not replaced."""
+    need_extra("server")
+    from orchestrator.new_certificate import MAX_NAMES, new_certificate, read_authority
+
+    if (ca_cert is None) != (ca_key is None):
+        raise InvalidInput("cli.usage", "an authority has a certificate and a key", hint="give --ca-cert and --ca-key")
+    if len(names) > MAX_NAMES:
+        raise InvalidInput("cli.usage", f"more than {MAX_NAMES} names", hint="leave some out")
+    at = datetime.now(UTC).replace(microsecond=0)
+    authority = None if ca_cert is None or ca_key is None else read_authority(ca_cert, ca_key, at)
+    made = new_certificate(names, timedelta(days=days), at, authority)
+    certificate, key = directory.absolute() / "server.pem", directory.absolute() / "server.key"
+    write_new({key: (made.key, 0o600), certificate: (made.chain, 0o644)}, what="certificate")
+    trusted = certificate if ca_cert is None else ca_cert.absolute()
+    told = {"certificate": str(certificate), "key": str(key), "trusted": str(trusted), "names": names,
+            "ends_at": made.ends_at.isoformat(), "sha256": made.sha256}  # fmt: skip
+    show(told, output, lambda: _made(told))
+
+
+def _made(told: Mapping[str, Any]) -> list[str]:
+    names, trusted = told["names"], told["trusted"]
+    name = next((one for one in names if "*" not in one), names[0])
+    host = f"[{name}]" if ":" in name else name
+    return [
+        *render_details([("for", ", ".join(names)), ("ends", show_time(told["ends_at"])), ("sha256", told["sha256"])]),
+        "",
+        "# config.yaml of the server; the key must be readable by the account it runs as",
+        "listen: 0.0.0.0:8443",
+        f"tls_cert: {told['certificate']}",
+        f"tls_key: {told['key']}",
+        "",
+        f"# each client trusts it by a copy of {trusted}, which is no secret",
+        f"vgpuctl context add pool --url https://{host}:8443 --ca-file {Path(trusted).name} --token-file pool.token",
+    ]
 
 
 @app.command("stop")
