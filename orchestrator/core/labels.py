@@ -17,7 +17,13 @@ KEPT_FOR: Final = "kept-for"
 """A host's label with the name of a tenant: nobody else is placed there."""
 MAX_LABELS: Final = 32
 MAX_SELECTOR: Final = 1024
-KEY_PATTERN: Final = "[a-z0-9](?:[a-z0-9._/-]{0,61}[a-z0-9])?"
+MAX_TOGETHER: Final = 4096
+"""Characters of all labels of one thing, as ``key=value``: a change of them is one record of the audit."""
+_PREFIX: Final = "[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/"
+KEY_PATTERN: Final = (
+    f"(?:{_PREFIX})?[A-Za-z0-9](?:[A-Za-z0-9._-]{{0,61}}[A-Za-z0-9])?|[a-z0-9](?:[a-z0-9._/-]{{0,61}}[a-z0-9])?"
+)
+"""As of Kubernetes, ``example.org/Name``; and with more slashes, as they could be before."""
 VALUE_PATTERN: Final = "[A-Za-z0-9._-]{0,63}"
 _KEY: Final = re.compile(KEY_PATTERN, re.ASCII)
 _VALUE: Final = re.compile(VALUE_PATTERN, re.ASCII)
@@ -51,6 +57,11 @@ def check_labels(labels: Mapping[str, str]) -> Labels:
     for key, value in labels.items():
         if _KEY.fullmatch(key) is None or _VALUE.fullmatch(value) is None:
             raise _invalid(f"{key}={value}")
+    length = sum(len(key) + 1 + len(value) for key, value in labels.items())
+    if length > MAX_TOGETHER:
+        raise InvalidInput(
+            "label.too_many", f"the labels have {length} characters together", hint=f"at most {MAX_TOGETHER}"
+        )
     return tuple(sorted(labels.items()))
 
 
@@ -115,6 +126,6 @@ def _invalid(text: str) -> InvalidInput:
     return InvalidInput(
         "label.invalid",
         f"{ascii(text)[:80]} is not a label",
-        hint="KEY=VALUE: the key of lower-case letters, digits, '.', '_', '/' and '-', the value of letters, digits, "
-        "'.', '_' and '-', each at most 63 long",
+        hint="KEY=VALUE, each of letters, digits, '.', '_' and '-', at most 63 long; the key begins and ends with a "
+        "letter or digit, and may have a DNS name before it: example.org/Team=vision",
     )

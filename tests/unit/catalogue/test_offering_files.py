@@ -89,8 +89,8 @@ def test_what_a_file_says_is_what_the_offering_holds(tmp_path: Path) -> None:
         (GOOD + "    migratable: 'yes'\n", "6: offerings.0.migratable: is neither true nor false, got 'yes'"),
         (GOOD + "    numa: near\n", "6: offerings.0.numa: is not 'any', 'prefer' or 'strict', got 'near'"),
         (
-            GOOD + "    hosts:\n      rack: '3'\n      Tier: gold\n",
-            "8: offerings.0.hosts.Tier.[key]: is not of the form",
+            GOOD + "    hosts:\n      rack: '3'\n      -Tier: gold\n",
+            "8: offerings.0.hosts.-Tier.[key]: is not of the form",
         ),
         (GOOD + "    hosts:\n      rack: 3\n", "7: offerings.0.hosts.rack: is no text, got 3"),
         (GOOD + "    hosts: {tier: 'a b'}\n", "6: offerings.0.hosts.tier: is not of the form"),
