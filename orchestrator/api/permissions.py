@@ -122,6 +122,7 @@ RULES: Final[dict[str, Rule]] = {
     "GET /v1/findings": Rule("pool", _WATCH),
     "POST /v1/findings/look": Rule("pool", _OPERATE),
     "POST /v1/findings/repair": Rule("pool", _OPERATE),
+    "GET /v1/status": Rule("list", _SEE),
     "GET /v1/server": Rule("anybody", _SEE),
     "POST /v1/server/stop": Rule("pool", _ADMIN),
     "POST /v1/tenants": Rule("pool", _OPERATE),

@@ -22,6 +22,7 @@ THINGS: Final = {
     "operations": ("an operation", "operations"),
     "capacity": ("what fits", "capacity"),
     "findings": ("findings", "findings"),
+    "status": ("the status of the site", "statuses"),
     "server": ("the server", "servers"),
     "tenants": ("a tenant", "tenants"),
     "tokens": ("a token", "tokens"),

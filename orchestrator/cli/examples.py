@@ -119,6 +119,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "operation abandon": ("operation abandon 523b91de",),
     "operation cancel": ("operation cancel 523b91de",),
     "driver check": ("driver check",),
+    "status": ("status", "status --tenant research -o json"),
     "doctor": ("doctor", "doctor --host gpu-1 --repair"),
     "capacity": (
         "capacity --profile t4-2q --volume data --network blue",

@@ -71,6 +71,7 @@ ENTRIES: Final = {
     "token": CommandEntry("token", "app", "Tokens that act in a tenant for programs and people."),
     "audit": CommandEntry("audit", "app", "Who did or wanted what, refusals too."),
     "operation": CommandEntry("operation", "app", "Watch operations; ways out when one is stuck."),
+    "status": CommandEntry("status", "status", "The whole site on one screen."),
     "doctor": CommandEntry("doctor", "doctor", "Tell what differs from what is wanted; repair it."),
     "capacity": CommandEntry("why", "capacity", "How many more VMs fit now, and with moves."),
     "explain": CommandEntry("why", "explain", "Where a VM would go and why, or why not."),

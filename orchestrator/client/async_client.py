@@ -242,6 +242,11 @@ class AsyncClient(AsyncSiteCalls):
         found: models.Capacity = await self._get(path_of("capacity"), **question)
         return found
 
+    async def status(self, tenant: str | None = None) -> models.Status:
+        """The site counted; of one tenant what is its own."""
+        found: models.Status = await self._get(path_of("status"), tenant=tenant)
+        return found
+
     async def explain(self, question: Body) -> models.Explanation:
         found: models.Explanation = await self._get(path_of("explain"), **question)
         return found

@@ -243,6 +243,11 @@ class Client(SiteCalls):
         found: models.Capacity = self._get(path_of("capacity"), **question)
         return found
 
+    def status(self, tenant: str | None = None) -> models.Status:
+        """The site counted; of one tenant what is its own."""
+        found: models.Status = self._get(path_of("status"), tenant=tenant)
+        return found
+
     def explain(self, question: Body) -> models.Explanation:
         found: models.Explanation = self._get(path_of("explain"), **question)
         return found

@@ -1284,6 +1284,33 @@ class HostBridge(TypedDict):
     """
 
 
+class HostCounts(TypedDict):
+    """
+    Enrolled hosts.
+    """
+
+    states: dict[
+        Literal[
+            "enrolling",
+            "ready",
+            "unreachable",
+            "quarantined",
+            "provisioning",
+            "removing",
+            "failed",
+            "forgotten",
+        ],
+        int,
+    ]
+    """
+    How many are in each state; states of none are left out
+    """
+    cordoned: int
+    """
+    How many take no new VM
+    """
+
+
 class HostGpu(TypedDict):
     """
     A GPU of a host, in short.
@@ -1581,6 +1608,33 @@ class MigLayout(TypedDict):
     """
 
 
+class ModelUse(TypedDict):
+    """
+    GPUs of one model; to a tenant those that its VMs are on.
+    """
+
+    model: str
+    """
+    As NVIDIA calls it
+    """
+    gpus: int
+    """
+    How many there are
+    """
+    free: int | None
+    """
+    With nothing on them and usable; null for a tenant
+    """
+    unusable: int | None
+    """
+    On which nothing new is placed: cordoned or broken; null for a tenant
+    """
+    used: float
+    """
+    How many whole GPUs the parts add up to that VMs have
+    """
+
+
 class Network(TypedDict):
     """
     A network that VMs can be put on.
@@ -1667,6 +1721,21 @@ class NumaNode(TypedDict):
 
 
 GpuModel: TypeAlias = str
+
+
+class OperationCounts(TypedDict):
+    """
+    Operations that have not ended.
+    """
+
+    under_way: int
+    """
+    Queued or running, also those that wait
+    """
+    stuck: int
+    """
+    About which a person must decide
+    """
 
 
 class ParametersForm(TypedDict):
@@ -2387,6 +2456,33 @@ class Tenant(TypedDict):
     """
 
 
+class TenantCounts(TypedDict):
+    """
+    What one tenant has.
+    """
+
+    tenant: str
+    """
+    Whose it is
+    """
+    vms: int
+    """
+    How many it has, in any state
+    """
+    running: int
+    """
+    How many of these run
+    """
+    gpus: int
+    """
+    GPUs that some VM of it is on
+    """
+    used: float
+    """
+    How many whole GPUs its parts of them add up to
+    """
+
+
 class Token(TypedDict):
     """
     What is known of a token; not the token.
@@ -2454,6 +2550,29 @@ class TypeUse(TypedDict):
     free: int
     """
     How many could still be claimed now
+    """
+
+
+class UpgradeCounts(TypedDict):
+    """
+    A driver upgrade that is not over.
+    """
+
+    version: str
+    """
+    Of the driver that is brought
+    """
+    state: Literal["running", "paused", "halted", "aborted", "done"]
+    """
+    Where it stands
+    """
+    done: int
+    """
+    Hosts that have it
+    """
+    hosts: int
+    """
+    Hosts that were asked for
     """
 
 
@@ -3705,6 +3824,37 @@ class Provisioning(TypedDict):
     licence: Licence
     """
     What its host says of its licence
+    """
+
+
+class Status(TypedDict):
+    """
+    The whole site on one screen; for a tenant its part.
+    """
+
+    hosts: HostCounts | None
+    """
+    Null for a tenant
+    """
+    gpus: list[ModelUse]
+    """
+    By model
+    """
+    tenants: list[TenantCounts]
+    """
+    Those with VMs, by name
+    """
+    operations: OperationCounts
+    """
+    Their ids
+    """
+    findings: dict[Literal["info", "warning", "error"], int] | None
+    """
+    What differs from what is wanted, by how bad it is; none of it: left out. Null for a tenant
+    """
+    driver_upgrade: UpgradeCounts | None
+    """
+    Null: none goes on, or for a tenant
     """
 
 

@@ -26,6 +26,7 @@ QUESTIONS = (
     "explain?tenant=own&profile=nothing",
     f"explain?tenant=own&profile={PROFILE}&host=t4",
     "gpu-map",
+    "status",
     "profiles",
     "vms",
     "operations",

@@ -29,6 +29,7 @@ VIEWS = (
     "gpu list -o name",
     "events train",
     "show-vm train",
+    "status",
     "doctor",
     "capacity",
     "explain --profile t4-small",

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl status``"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import typer
+
+from orchestrator.cli.output import render_details, show, shown, width
+from orchestrator.cli.parameters import ListTenant
+from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.table import Column, Fit, field, render_table
+
+USED: Final = Column("USED", lambda row: f"{row['used']:g}")
+MODELS: Final = (
+    field("MODEL", "model", Fit.WHOLE),
+    field("GPUS", "gpus"),
+    field("FREE", "free"),
+    USED,
+    field("UNUSABLE", "unusable"),
+)
+TENANTS: Final = (
+    field("TENANT", "tenant", Fit.WHOLE),
+    field("VMS", "vms"),
+    field("RUNNING", "running"),
+    field("GPUS", "gpus"),
+    USED,
+)
+
+
+def status(ctx: typer.Context, tenant: ListTenant = None, output: Output = Format.TABLE) -> None:
+    """The whole site on one screen: GPUs free and used, VMs, hosts, operations, findings, upgrades.
+
+    A tenant sees its part. USED counts in whole GPUs: two halves of cards are 1.
+    """
+    found = session_of(ctx).client.status(tenant)
+    show(found, output, lambda: list(_lines(found)))
+
+
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield from render_details(list(_counts(found)))
+    for rows, columns in ((found["gpus"], MODELS), (found["tenants"], TENANTS)):
+        if rows:
+            yield ""
+            yield from render_table(rows, columns, width())
+
+
+def _counts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    hosts, findings, upgrade = found["hosts"], found["findings"], found["driver_upgrade"]
+    if hosts is not None:
+        yield "hosts", _joined([*_by_number(hosts["states"]), *_some(hosts["cordoned"], "cordoned")], "none")
+    gpus, free = sum(one["gpus"] for one in found["gpus"]), sum(one["free"] or 0 for one in found["gpus"])
+    yield "GPUs", f"{gpus}, {free} free" if hosts is not None else f"{gpus} with VMs on them"
+    vms, running = (sum(one[key] for one in found["tenants"]) for key in ("vms", "running"))
+    yield "VMs", f"{vms}, {running} running"
+    operations = found["operations"]
+    stuck = _some(operations["stuck"], "stuck: 'vgpuctl operation list --state stuck'")
+    yield "operations", _joined([*_some(operations["under_way"], "under way"), *stuck], "none under way")
+    if findings is not None:
+        known = _joined(list(_by_number(findings)), "")
+        yield "findings", f"{known}: 'vgpuctl doctor'" if known else "nothing differs"
+    if upgrade is not None:
+        done = f"{upgrade['done']} of {upgrade['hosts']} hosts done"
+        yield "upgrade", f"driver {shown(upgrade['version'])} {shown(upgrade['state'])}: {done}"
+
+
+def _by_number(counts: Mapping[str, int]) -> Iterator[str]:
+    return (f"{number} {shown(word)}" for word, number in sorted(counts.items(), key=lambda one: (-one[1], one[0])))
+
+
+def _some(number: int, word: str) -> list[str]:
+    return [f"{number} {word}"] if number else []
+
+
+def _joined(parts: list[str], none: str) -> str:
+    return ", ".join(parts) or none
