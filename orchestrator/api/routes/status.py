@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from fastapi import APIRouter
 
@@ -22,10 +23,11 @@ from orchestrator.core.advice.overview import TenantUse, use_by_model, use_by_te
 from orchestrator.core.driver_upgrade import OVER, DriverUpgrade
 from orchestrator.core.errors import NotFound
 from orchestrator.core.host import Host
-from orchestrator.core.operation import UNFINISHED
+from orchestrator.core.operation import UNFINISHED, OperationState
 from orchestrator.core.vm import Vm
 from orchestrator.use_cases import Services
 
+_STUCK: Final[tuple[OperationState, ...]] = ("stuck",)
 router = APIRouter(prefix="/status", tags=["status"])
 
 
@@ -41,7 +43,7 @@ def get(services: ServicesOf, caller: CallerOf, tenant: TenantFilter = None) -> 
         tenants=_tenants(services.vms.list(tenants), use_by_tenant(rows)),
         operations=OperationCountsAnswer(
             under_way=services.operations.how_many(states=UNFINISHED, tenants=tenants),
-            stuck=services.operations.how_many(states=("stuck",), tenants=tenants),
+            stuck=services.operations.how_many(states=_STUCK, tenants=tenants),
         ),
         findings=Counter(one.finding.severity for one in services.findings.list(host=None)) if watching else None,
         driver_upgrade=_upgrade(services) if watching else None,
