@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import base64
+import gzip
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -80,6 +82,16 @@ def test_a_network_twice_one_of_nobodys_and_too_many_are_refused(plane: ControlP
 def test_a_card_on_the_default_network_that_is_not_made_yet_makes_it(plane: ControlPlane) -> None:
     assert finished(plane, plane.services.vms.create(on("inner", "default")).operation).state == "done"
     assert plane.services.vms.get("default", "train").spec.more_networks == ("default.default",)
+
+
+def test_packed_user_data_is_the_same_as_what_is_in_it(plane: ControlPlane) -> None:
+    plain, vms, seeds = create_vm().user_data, plane.services.vms, plane.world.seeds
+    assert isinstance(seeds, FakeSeeds)
+    assert plain is not None
+    packed = base64.b64encode(gzip.compress(plain.encode())).decode()
+    finished(plane, vms.create(replace(create_vm(), user_data=packed)).operation)
+    assert [seed.user_data for seed in seeds.built] == [plain]
+    assert vms.create(create_vm()).existing
 
 
 def test_the_function_of_a_card_is_told_by_the_address_that_is_set_on_it(plane: ControlPlane) -> None:
