@@ -101,7 +101,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "quota set": ("quota set research devices=2 framebuffer=40GiB vms=none",),
     "policy list": ("policy list",),
     "policy show": ("policy show research",),
-    "policy set": ("policy set research max_lease=30d",),
+    "policy set": ("policy set research max-lease=30d",),
     "whoami": ("whoami",),
     "login": ("login --issuer https://login.example.org/realms/gpu --client-id vgpuctl",),
     "token create": ("token create --tenant research --name ci --lifetime 30d --save token",),
@@ -120,6 +120,17 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "operation cancel": ("operation cancel 523b91de",),
     "driver check": ("driver check",),
     "status": ("status", "status --tenant research -o json"),
+    "driver bundle add": ("driver bundle add vgpu-kvm.run --signature vgpu-kvm.run.minisig --key site.pub",),
+    "driver bundle list": ("driver bundle list",),
+    "driver bundle show": ("driver bundle show 3f2a91c07be4",),
+    "driver bundle remove": ("driver bundle remove 3f2a91c07be4",),
+    "driver lock show": ("driver lock show",),
+    "driver lock apply": ("driver lock apply drivers.lock.yaml",),
+    "driver upgrade": ("driver upgrade --to 580.95.05 --dry-run", "driver upgrade --to 580.95.05 --window 22:00-05:00"),
+    "driver upgrade status": ("driver upgrade status",),
+    "driver upgrade pause": ("driver upgrade pause",),
+    "driver upgrade resume": ("driver upgrade resume",),
+    "driver upgrade abort": ("driver upgrade abort",),
     "doctor": ("doctor", "doctor --host gpu-1 --repair"),
     "capacity": (
         "capacity --profile t4-2q --volume data --network blue",
@@ -150,6 +161,55 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
 """By the words of the command. ``vm create`` has those of ``create-vm``."""
 
 
+_PAGES: Final[dict[str, str]] = {
+    **dict.fromkeys(("create-vm", "delete-vm", "show-vm", "list-vms", "start-vm", "stop-vm"), "tutorial/first-vm.md"),
+    **dict.fromkeys(("restart-vm", "rename-vm", "extend-vm", "events", "vm", "whoami"), "howto/you-got-a-token.md"),
+    **dict.fromkeys(("plan", "diff", "apply", "export", "schema"), "howto/describe-in-a-file.md"),
+    **dict.fromkeys(("console", "ssh", "vm proxy", "network"), "howto/reach-vms.md"),
+    "adopt-vm": "howto/adopt-a-vm.md",
+    "vm adopt": "howto/adopt-a-vm.md",
+    "vm provision": "howto/provision-guests.md",
+    "host": "howto/enrol-a-host.md",
+    "host import": "howto/import-an-inventory.md",
+    "host provision": "howto/provision-hosts.md",
+    "host forget": "howto/give-up-a-host.md",
+    "host check": "howto/prepare-hosts.md",
+    **dict.fromkeys(("gpu", "capacity", "explain", "simulate", "host plan-drain"), "howto/plan-capacity.md"),
+    "gpu accept": "howto/cards-were-moved.md",
+    "mig": "howto/keep-mig-layouts.md",
+    "profile": "howto/add-an-offering.md",
+    "image": "howto/cloud-image.md",
+    "driver": "howto/lock-drivers.md",
+    "driver bundle": "howto/driver-bundles.md",
+    "driver upgrade": "howto/upgrade-drivers.md",
+    "volume": "howto/keep-data.md",
+    **dict.fromkeys(("tenant", "quota", "policy", "token", "audit"), "howto/share-between-tenants.md"),
+    "login": "howto/log-in.md",
+    "operation": "howto/stuck-operations.md",
+    "doctor": "explanation/failures.md",
+    "status": "howto/alerts.md",
+    "context": "howto/you-got-a-token.md",
+    "serve": "howto/run-a-server.md",
+    "server": "howto/run-a-server.md",
+    "server backup": "howto/back-up.md",
+    "server restore": "howto/back-up.md",
+    "server settle-restored": "howto/back-up.md",
+    "server invite": "howto/several-controllers.md",
+    "server join": "howto/several-controllers.md",
+    "inventory": "howto/ansible-inventory.md",
+    "completion": "howto/you-got-a-token.md",
+    "version": "howto/upgrade-and-uninstall.md",
+}
+"""Under docs/, by the words of the command or of the group that it is in."""
+
+
+def page_of(words: str) -> str:
+    """The page of the documentation that says more, as a path in the repository."""
+    parts = words.split()
+    named = (" ".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return f"docs/{next((_PAGES[one] for one in named if one in _PAGES), 'README.md')}"
+
+
 def examples_of(words: str) -> tuple[str, ...]:
     """Of one command; none of what has none."""
     noun, _, verb = words.partition(" ")
@@ -158,10 +218,9 @@ def examples_of(words: str) -> tuple[str, ...]:
 
 
 def add_examples(words: str, command: Any) -> None:
-    """To the command's help, and that of the commands below it."""
+    """To the command's help, and that of the commands below it; with the page that says more."""
     found = examples_of(words)
-    if found:
-        shown = "\n".join(f"  vgpuctl {example}" for example in found)
-        command.epilog = f"\b\nExamples:\n{shown}"
+    shown = "".join(f"  vgpuctl {example}\n" for example in found)
+    command.epilog = (f"\b\nExamples:\n{shown}\n" if found else "") + f"More: {page_of(words)}"
     for name, child in getattr(command, "commands", {}).items():
         add_examples(f"{words} {name}", child)

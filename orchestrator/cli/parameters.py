@@ -135,7 +135,7 @@ def own_tenant_or_everywhere(ctx: typer.Context, param: typer.CallbackParam, tex
 Tenant = Annotated[
     str,
     typer.Option(
-        "--tenant", help="Whose VM it is.", callback=own_tenant, show_default="VGPUCTL_TENANT, the context's, yours"
+        "--tenant", help="Whose it is.", callback=own_tenant, show_default="VGPUCTL_TENANT, the context's, yours"
     ),
 ]
 ListTenant = Annotated[str | None, typer.Option("--tenant", help="Only this tenant's.", callback=tenant_if_named)]

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from orchestrator.cli.complete import complete_parameters
 from orchestrator.cli.examples import add_examples
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import closest
@@ -84,6 +85,19 @@ ENTRIES: Final = {
     "version": CommandEntry("version", "version", "Print which build this is, and which the server is that runs."),
 }
 
+SECTIONS: Final = {
+    "VMs": (
+        "create-vm", "list-vms", "show-vm", "start-vm", "stop-vm", "restart-vm", "delete-vm", "rename-vm", "extend-vm",
+        "adopt-vm", "events", "console", "ssh", "vm",
+    ),
+    "What VMs are made of": ("profile", "image", "network", "volume", "capacity", "explain"),
+    "As files": ("plan", "diff", "apply", "export", "schema"),
+    "Hosts and GPUs": ("host", "gpu", "mig", "driver", "simulate", "inventory"),
+    "Tenants": ("tenant", "quota", "policy", "token", "audit", "whoami", "login"),
+    "Day by day": ("status", "doctor", "operation"),
+    "Servers": ("context", "serve", "server", "version", "completion"),
+}  # fmt: skip
+"""How ``vgpuctl --help`` lists them."""
 ALIASES: Final = {"ls": "list-vms", "rm": "delete-vm", "describe": "show-vm"}
 """What fingers type that know other tools."""
 OF_GROUPS: Final = {"ls": ("list",), "rm": ("delete", "remove", "revoke"), "describe": ("show",)}
@@ -169,13 +183,18 @@ class Root(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         word = args[0]
+        if word == "help" and not ctx.resilient_parsing:
+            if args[1:]:
+                return self.resolve_command(ctx, [*args[1:], "--help"])
+            return None, TyperCommand("help", callback=lambda: None), []  # without a name _root prints the help
         if word in ENTRIES or word in ALIASES or ctx.resilient_parsing or word.startswith("-"):
             return super().resolve_command(ctx, args)
         raise unknown_command(word, ENTRIES, ctx.command_path)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.summary) for name, entry in ENTRIES.items()])
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, ENTRIES[name].summary) for name in names])
 
 
 def load(name: str, entry: CommandEntry) -> Any:
@@ -189,6 +208,7 @@ def load(name: str, entry: CommandEntry) -> Any:
         command = get_command(single)
     command.name = name
     add_examples(name, command)
+    complete_parameters(command)
     return command
 
 
@@ -212,7 +232,10 @@ def _root(
     ctx: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print which build this is.")] = False,
 ) -> None:
-    """VMs with NVIDIA vGPUs, MIG partitions and whole GPUs on KVM hosts."""
+    """VMs with NVIDIA vGPUs, MIG partitions and whole GPUs on KVM hosts.
+
+    'vgpuctl help COMMAND' has the options and examples of one.
+    """
     if version:
         from orchestrator.client.version import VERSION
 

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
+from orchestrator.cli.complete import contexts
 from orchestrator.cli.files import MAX_KEY_BYTES, read_text
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
@@ -20,7 +21,7 @@ from orchestrator.core.errors import InvalidInput
 
 app = new_group("Names for the servers you use. VGPUCTL_CONTEXT chooses one for a command.")
 
-Name = Annotated[str, typer.Argument(help="Name of the context.")]
+Name = Annotated[str, typer.Argument(help="Name of the context.", autocompletion=contexts)]
 _NONE: Final = "'' for none"
 _BEGIN: Final = "-----BEGIN CERTIFICATE-----"
 COLUMNS: Final = (
@@ -100,7 +101,9 @@ def change(
 
 @app.command("use")
 def use(
-    name: Annotated[str | None, typer.Argument(help="Name of the context; none: the server here.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Name of the context; none: the server here.", autocompletion=contexts)
+    ] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Make a context the current one."""

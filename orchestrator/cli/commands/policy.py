@@ -106,6 +106,7 @@ def set_policy(
 
 def _parsed(text: str) -> tuple[str, PolicyValue]:
     name, equals, value = text.partition("=")
+    name = name.replace("_", "-")
     if equals and name in _SPANS:
         return _SPANS[name], None if value == "none" else parse_duration(value, field=name, at_most_s=MAX_LEASE_S)
     if equals and name == _LEAVE:

@@ -252,4 +252,4 @@ for _verb, _function in (
     ("provision", vm_provision.provision),
 ):
     app.command(_verb)(_function)
-app.command("proxy", hidden=True)(guest.proxy)
+app.command("proxy")(guest.proxy)

@@ -11,7 +11,7 @@ from orchestrator.cli import guest_access
 from orchestrator.cli.commands.vm_views import details
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.output import show
-from orchestrator.cli.parameters import Label, Name, Names, NewName, Tenant, Unlabel, Wait
+from orchestrator.cli.parameters import Label, Name, Names, Tenant, Unlabel, Wait, vm_name
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.vm_outcome import Outcome, change_each, each, finish, started_lines
@@ -87,7 +87,7 @@ def restart_vm(
 def rename_vm(
     ctx: typer.Context,
     name: Name,
-    new: NewName,
+    new: Annotated[str, typer.Argument(help="The name that it gets.", callback=vm_name)],
     tenant: Tenant = "default",
     wait: Wait = True,
     output: Output = Format.TABLE,

@@ -19,7 +19,10 @@ from tests.architecture.tree import files
 QUOTED = re.compile(r"'vgpuctl ([^']+)'")
 BARE = re.compile(r"(?:^|(?<![`'#\w-]))vgpuctl ([a-z][a-z-]*(?: [^:;,)]*)?)")
 """A command that no quotes end: what follows it to the next stop has to be part of it."""
-VALUES = {"{words}": "--label key=value", "{way}": "retry", "{roles[0]}": "guest_driver", "{run}": "serve"}
+VALUES = {
+    "{words}": "--label key=value", "{way}": "retry", "{roles[0]}": "guest_driver", "{run}": "serve",
+    "{_options(there, context)}": "--tenant a",
+}  # fmt: skip
 """What stands for whole words of a command; any other value inside a text reads as the name ``x1``."""
 FILLED_IN_LATER = re.compile(r"\{\w*\}")
 NO_COMMANDS = ("orchestrator/cli/examples.py", "orchestrator/cli/tree.py", "orchestrator/adapters/seed/nocloud.py")

@@ -7,18 +7,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer import Context
 
 from orchestrator.cli.commands.apply import DIFFERENT
 from orchestrator.cli.commands.doctor import DIFFERENCES_EXIT
-from orchestrator.cli.examples import EXAMPLES, examples_of
-from orchestrator.cli.tree import ENTRIES, build, load
+from orchestrator.cli.examples import EXAMPLES, examples_of, page_of
+from orchestrator.cli.main import run
+from orchestrator.cli.tree import ENTRIES, SECTIONS, build, load
 from orchestrator.core import errors
 from tests.architecture.cli_reference import render
 
 ROOT = Path(__file__).parents[3]
 BROUGHT_BACK_BY_ANOTHER_COMMAND = {
     "volume detach", "network unshare", "tenant remove-member", "profile remove", "context remove",
+    "driver bundle remove",
 }  # fmt: skip
 """As docs/decisions/0095-what-is-asked-first.md has it."""
 
@@ -62,9 +65,12 @@ def _groups() -> Iterator[tuple[str, Any]]:
 
 
 def _listed(path: str, group: Any, columns: int) -> list[str]:
-    """Lines of its list of commands."""
-    told = group.get_help(Context(group, info_name=path, terminal_width=columns))
-    return str(told).partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    """Lines of its lists of commands."""
+    told = str(group.get_help(Context(group, info_name=path, terminal_width=columns)))
+    titles = SECTIONS if path == "vgpuctl" else ("Commands",)
+    lists = [told.partition(f"\n{title}:\n")[2].partition("\n\n")[0].splitlines() for title in titles]
+    assert all(lists), path
+    return [line for lines in lists for line in lines]
 
 
 def test_every_option_and_argument_that_names_a_host_completes_to_hosts() -> None:
@@ -85,8 +91,13 @@ def test_what_cannot_be_taken_back_is_asked_about_and_what_can_be_is_not() -> No
 def _commands() -> Iterator[tuple[str, Any]]:
     for name, entry in ENTRIES.items():
         command = load(name, entry)
-        yield name, command
-        yield from ((f"{name} {word}", child) for word, child in getattr(command, "commands", {}).items())
+        yield from _with_those_below(name, command)
+
+
+def _with_those_below(words: str, command: Any) -> Iterator[tuple[str, Any]]:
+    yield words, command
+    for word, child in getattr(command, "commands", {}).items():
+        yield from _with_those_below(f"{words} {word}", child)
 
 
 def test_short_verbs_and_the_vm_group_are_the_same_functions() -> None:
@@ -98,7 +109,10 @@ def test_short_verbs_and_the_vm_group_are_the_same_functions() -> None:
 def test_every_help_ends_with_examples_that_are_read_as_they_stand() -> None:
     seen = set()
     for words, command in _commands():
-        if not hasattr(command, "commands"):
+        assert f"More: {page_of(words)}" in str(command.epilog), words
+        assert page_of(words) != "docs/README.md", f"{words} has no page in cli/examples.py"
+        assert (ROOT / page_of(words)).is_file(), words
+        if not hasattr(command, "commands") or words == "driver upgrade":
             found = examples_of(words)
             assert found, f"{words} has no example in cli/examples.py"
             seen.add(words)
@@ -111,3 +125,41 @@ def _read(words: str, command: Any, example: str) -> None:
     """With the real parser, down to types and checks, and nothing is done."""
     given = shlex.split(example)[len(words.split()) if examples_of(words) is EXAMPLES.get(words) else 1 :]
     command.make_context(words, given, resilient_parsing=False, obj=None)
+
+
+def test_every_command_is_in_one_section_of_the_help() -> None:
+    assert sorted(name for names in SECTIONS.values() for name in names) == sorted(ENTRIES)
+
+
+@pytest.mark.parametrize("words", ["host add", "vm create", "driver upgrade status", "create-vm"])
+def test_help_and_a_command_is_the_help_of_that_command(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["help", *words.split()]) == 0
+    told = capsys.readouterr().out
+    assert run([*words.split(), "--help"]) == 0
+    assert capsys.readouterr().out == told
+    assert told.startswith(f"Usage: vgpuctl {words}")
+
+
+def test_help_alone_is_the_whole_help_and_of_nothing_a_refusal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["help"]) == 0
+    told = capsys.readouterr().out
+    assert run(["--help"]) == 0
+    assert capsys.readouterr().out == told
+    assert run(["help", "frobnicate"]) == 2
+
+
+def test_what_can_be_completed_is() -> None:
+    names = {"tenant", "sort", "gpu", "provision", "limits", "values"}
+    asked = [(words, one) for words, command in _commands() for one in command.params if one.name in names]
+    assert {one.name for _, one in asked} == names
+    assert [words for words, one in asked if one._custom_shell_complete is None] == []
+
+
+def test_sort_completes_to_the_columns_of_the_list() -> None:
+    command = load("list-vms", ENTRIES["list-vms"])
+    (sort,) = (one for one in command.params if one.name == "sort")
+    told = [item.value for item in sort.shell_complete(Context(command), "-a")]
+    assert told == ["-address", "-age"]
+    quota = dict(_commands())["quota set"]
+    (limits,) = (one for one in quota.params if one.name == "limits")
+    assert [item.value for item in limits.shell_complete(Context(quota), "mem")] == ["memory="]
