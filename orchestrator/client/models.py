@@ -2774,6 +2774,10 @@ class Vm(TypedDict):
     """
     For a driver upgrade; null: none is planned
     """
+    gpu_fault: str | None
+    """
+    What is wrong with its GPU, for its user; null: nothing that is known
+    """
 
 
 class DataVolume(TypedDict):

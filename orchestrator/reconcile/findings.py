@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from orchestrator.core.diff import StoredFinding
+from orchestrator.core.diff.health import GPU_FAULT
 from orchestrator.core.diff.orphans import removal_of
 from orchestrator.core.errors import NotFound
 from orchestrator.ports.store.transaction import Store
@@ -72,6 +73,12 @@ class FindingService:
                 hint="'vgpuctl doctor' looks again and lists what there is",
             )
         return self.repairer.remove(host, owner, actions)
+
+    def gpu_faults(self) -> dict[str, str]:
+        """VM's id → what is wrong with its GPU and what that means, in words that name no host."""
+        with self.store.read() as tx:
+            found = [one.finding for one in tx.findings.list(code=GPU_FAULT)]
+        return {one.vm: f"{one.observed}; {one.reason}" for one in found if one.vm is not None}
 
     def counts(self) -> dict[str, int]:
         """Standing findings by code."""

@@ -318,6 +318,9 @@ class Findings:
                 found.append(kept)
         return tuple(found)
 
+    def gpu_faults(self) -> dict[str, str]:
+        return {}
+
     def observe(self, host: str | None) -> tuple[StoredFinding, ...]:
         return self.list(host=host)
 

@@ -105,13 +105,15 @@ def test_a_gpu_at_fault_is_told_with_its_vms_takes_nothing_new_and_is_back_when_
     assert "default/train" in of_gpu.reason
     assert of_vm.subject == "VM default/train"
     assert not any(name in of_vm.observed + of_vm.reason for name in (L40S_HOST, gpu))
+    told = plane.findings.gpu_faults()[plane.services.vms.get("default", "train").id]
+    assert told.startswith("its GPU has a fault")
     assert free(plane) < before
     plane.findings.repair(host=L40S_HOST)
     plane.engine.drain()
     assert plane.machine(L40S_HOST).state() == machine, "what runs is left alone"
     assert {one.address: one.uuid for one in snapshot_of(plane.machine(L40S_HOST)).gpus} == others
     assert struck(plane, gpu) == {}
-    assert free(plane) == before
+    assert (free(plane), plane.findings.gpu_faults()) == (before, {})
 
 
 def test_why_a_gpu_at_fault_takes_nothing_is_explained(plane: ControlPlane) -> None:

@@ -46,11 +46,15 @@ class SqlFindings:
         """Those that stood."""
         self._db.execute(delete(findings).where(findings.c.cleared_at < cleared_before))
 
-    def list(self, *, host: str | None = None, cleared: bool = False) -> tuple[StoredFinding, ...]:
+    def list(
+        self, *, host: str | None = None, code: str | None = None, cleared: bool = False
+    ) -> tuple[StoredFinding, ...]:
         """By host, code and subject."""
         query = select(findings).order_by(findings.c.host, findings.c.code, findings.c.subject)
         if host is not None:
             query = query.where(findings.c.host == host)
+        if code is not None:
+            query = query.where(findings.c.code == code)
         if not cleared:
             query = query.where(findings.c.cleared_at.is_(None))
         return tuple(_kept(row) for row in self._db.execute(query))

@@ -79,8 +79,11 @@ def list_all(
     if not found:
         _check_named(only, services, caller)
     unseen, stops = services.vms.unseen(), services.driver_upgrades.planned_stops()
+    faults = services.findings.gpu_faults()
     page = paging.cut(found, lambda vm: (vm.spec.tenant, vm.spec.name))
-    return paging.answer(vm_json(vm, unseen.get(vm.host), stops.of(vm), watching=watching) for vm in page)
+    return paging.answer(
+        vm_json(vm, unseen.get(vm.host), stops.of(vm), faults.get(vm.id), watching=watching) for vm in page
+    )
 
 
 def _check_named(only: VmFilter, services: Services, caller: Caller) -> None:
@@ -101,8 +104,8 @@ def get(name: NameInPath, services: ServicesOf, caller: CallerOf, tenant: Tenant
 
 
 def _answer(vm: Vm, services: Services, caller: Caller) -> VmAnswer:
-    stops = services.driver_upgrades.planned_stops()
-    return VmAnswer.of(vm, services.vms.unseen(), stops.of(vm), watching=watches_pool(caller))
+    stop, fault = services.driver_upgrades.planned_stops().of(vm), services.findings.gpu_faults().get(vm.id)
+    return VmAnswer.of(vm, services.vms.unseen(), stop, fault, watching=watches_pool(caller))
 
 
 @router.patch("/{name}")

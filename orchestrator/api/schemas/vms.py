@@ -241,34 +241,39 @@ class VmAnswer(AnswerBody):
         description="Why it holds no claim on a GPU any more; starting it makes one on its host"
     )
     planned_stop: PlannedStopAnswer | None = Field(description="For a driver upgrade; null: none is planned")
+    gpu_fault: str | None = Field(description="What is wrong with its GPU, for its user; null: nothing that is known")
 
     @classmethod
     def of(
-        cls, vm: Vm, unseen: Mapping[str, float | None], stop: PlannedStop | None = None, *, watching: bool
-    ) -> VmAnswer:
-        return cls.model_validate(vm_members(vm, unseen, stop, watching=watching))
+        cls, vm: Vm, unseen: Mapping[str, float | None], stop: PlannedStop | None = None, fault: str | None = None,
+        *, watching: bool,
+    ) -> VmAnswer:  # fmt: skip
+        return cls.model_validate(vm_members(vm, unseen, stop, fault, watching=watching))
 
 
-def vm_json(vm: Vm, silent_since: float | None, stop: PlannedStop | None = None, *, watching: bool) -> bytes:
+def vm_json(
+    vm: Vm, silent_since: float | None, stop: PlannedStop | None = None, fault: str | None = None, *, watching: bool
+) -> bytes:
     """A :class:`VmAnswer` as JSON, kept: of a long list hardly one VM has changed since it was told last.
     ``silent_since``: when its host was seen last, if that does not answer."""
-    asked = silent_since, stop
+    asked = silent_since, stop, fault
     kept = _TOLD.get((vm.id, watching))
     if kept is not None and kept[0] is vm and kept[1] == asked:  # VMs that differ in labels alone are equal
         return kept[2]
-    told = to_json(vm_members(vm, {vm.host: silent_since}, stop, watching=watching))
+    told = to_json(vm_members(vm, {vm.host: silent_since}, stop, fault, watching=watching))
     size = 1024 + len(told) + getsizeof(vm.spec.user_data)
     _TOLD.put((vm.id, watching), (vm, asked, told), size)
     return told
 
 
-_TOLD: Final = ByteCache[tuple[Vm, tuple[float | None, PlannedStop | None], bytes]](128 * MIB)
+_TOLD: Final = ByteCache[tuple[Vm, tuple[float | None, PlannedStop | None, str | None], bytes]](128 * MIB)
 """What was told of a VM last. Enough for 20,000 of the usual size."""
 
 
 def vm_members(
-    vm: Vm, unseen: Mapping[str, float | None], stop: PlannedStop | None = None, *, watching: bool
-) -> dict[str, object]:
+    vm: Vm, unseen: Mapping[str, float | None], stop: PlannedStop | None = None, fault: str | None = None,
+    *, watching: bool,
+) -> dict[str, object]:  # fmt: skip
     """Of a :class:`VmAnswer`. ``unseen``: hosts that do not answer.
     ``watching``: the reader may know of hosts and GPUs."""
     spec, devices = vm.spec, [device_members(device, watching=watching) for device in vm.devices]
@@ -306,6 +311,7 @@ def vm_members(
         "lease_end": moment_or_none(vm.lease_end),
         "deallocated": vm.deallocated,
         "planned_stop": None if stop is None else {"policy": stop.policy, "opens_at": moment_or_none(stop.opens_at)},
+        "gpu_fault": fault,
     }
 
 

@@ -114,6 +114,7 @@ def details(
             ("created", show_time(vm["created_at"])),
             ("lease end", show_time(vm["lease_end"])),
             *_planned_stop(vm["planned_stop"]),
+            *([("GPU fault", shown(vm["gpu_fault"]))] if vm["gpu_fault"] and vm["host"] is None else []),
             ("priority", shown(vm["priority"])),
             *guest,
         ]

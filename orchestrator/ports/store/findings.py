@@ -17,7 +17,9 @@ class Findings(Protocol):
     def forget(self, *, cleared_before: float) -> None:
         """Those that stood."""
 
-    def list(self, *, host: str | None = None, cleared: bool = False) -> tuple[StoredFinding, ...]:
+    def list(
+        self, *, host: str | None = None, code: str | None = None, cleared: bool = False
+    ) -> tuple[StoredFinding, ...]:
         """Those that stand, or with ``cleared`` also those that stood; by host, code and subject."""
 
     def set_operation(self, finding: Finding, operation_id: str) -> None:

@@ -261,3 +261,10 @@ def test_a_stop_that_is_planned_for_a_vm_is_shown_with_when_it_may_be(
     shown = vm_details({**vm, "planned_stop": {"policy": policy, "opens_at": opens}})
     assert any(line.startswith("planned stop") and said in line for line in shown)
     assert not any("planned stop" in line for line in vm_details(vm))
+
+
+def test_a_fault_of_its_gpu_is_shown_to_a_tenant_and_to_operators_as_a_problem(cli: Cli, vms: None) -> None:
+    vm = {**json.loads(cli("show-vm", "vm-1", "-o", "json").out), "gpu_fault": "its GPU has a fault"}
+    (line,) = [one for one in vm_details({**vm, "host": None}) if one.startswith("GPU fault")]
+    assert "its GPU has a fault" in line
+    assert not any(one.startswith("GPU fault") for one in vm_details(vm))
