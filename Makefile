@@ -68,9 +68,9 @@ data-check: dev ## what the captures of drivers in FIXTURES say and vgpu_profile
 	@$(BIN)/python -m tests.unit.catalogue.data_check $(FIXTURES)
 FIXTURES ?= tests/unit/catalogue/captures
 
-isv: dev ## judge a simulated site with a clone of NVIDIA/ai-cloud-validation in SUITE; writes docs/reference/isv.md
+isv: dev ## judge a simulated site, or LAB_HOST, with a clone of NVIDIA/ai-cloud-validation in SUITE; writes docs/reference/isv.md
 	@[ -n "$(SUITE)" ] || { echo "error: say where the suite is: make isv SUITE=/path/to/ai-cloud-validation"; exit 2; }
-	@$(BIN)/python -m tests.integrations $(SUITE) $(if $(ISV_PYTHON),--python $(ISV_PYTHON))
+	@$(BIN)/python -m tests.integrations $(SUITE) $(if $(ISV_PYTHON),--python $(ISV_PYTHON)) $(if $(LAB_HOST),--lab-host $(LAB_HOST))
 
 # One more at once than there are processors, as tests also wait for the disk; the long ones first.
 BESIDE_EACH_OTHER = $(MAKE) --no-print-directory --keep-going --output-sync=target -j$$(($$(nproc) + 1))

@@ -21,7 +21,7 @@ from vgpuctl import Client
 TENANT: Final = "isv-people"
 PERSON: Final = "isv-ann"
 ADMIN: Final = "isv-root"
-REFUSED: Final = ("token.", "access.")
+REFUSED: Final = ("token.", "access.", "login.")
 NO_SECOND_FACTOR: Final = "whoever logged in with a password alone acts as an admin"
 SKIPPED: Final[Output] = {
     "success": False, "skipped": True,

@@ -109,6 +109,11 @@ class Site:
         """Whether guests are real: what they answer says something."""
         return self.environment.get("ISV_GUESTS") == "real"
 
+    @property
+    def guest_user(self) -> str:
+        """Who may log in to guests and is root there, or becomes it by sudo."""
+        return self.environment.get("ISV_GUEST_USER", "debian")
+
     def files(self, *variables: str) -> tuple[Path, ...] | None:
         """Those that the variables name; None: not all are named."""
         named = [self.environment.get(variable) for variable in variables]
@@ -167,7 +172,10 @@ class Site:
 
     def wish(self, name: str, tenant: str, **more: object) -> dict[str, object]:
         """A small VM as it is asked for."""
-        small = {"vcpus": 1, "memory_mib": 1024, "disk_bytes": 4 * GIB}
+        memory_mib, disk_gib = (
+            self.environment.get(*one) for one in (("ISV_MEMORY_MIB", "1024"), ("ISV_DISK_GIB", "4"))
+        )
+        small = {"vcpus": 1, "memory_mib": int(memory_mib), "disk_bytes": int(disk_gib) * GIB}
         return {"name": name, "tenant": tenant, "profile": self.profile, "image": self.image, **small, **more}
 
     def vm(self, name: str, tenant: str, **more: object) -> models.Vm:

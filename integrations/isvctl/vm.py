@@ -3,20 +3,18 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from functools import partial
 from typing import Final
 
-from integrations.isvctl.site import KEY_NAME, LIMIT_S, Results, Site, need, refusal
+from integrations.isvctl.guest import uptime_s
+from integrations.isvctl.site import KEY_NAME, LIMIT_S, Results, Site, Unmet, need, refusal
 from integrations.isvctl.steps import Output, Step, absent
 from vgpuctl import models
 
 TENANT: Final = "isv-vm"
 OTHER: Final = "isv-vm-other"
 VM: Final = "machine"
-GUEST_USER: Final = "debian"
-NOT_REAL: Final = "simulated guests answer no SSH; it needs a lab host"
 TAGS: Final = {"Name": VM, "CreatedBy": "isvctl"}
 
 
@@ -26,7 +24,7 @@ def about(site: Site, vm: models.Vm) -> Output:
     key = site.ssh_key()[0]
     return {
         "instance_id": vm["id"], "state": vm["state"], "public_ip": address, "private_ip": address,
-        "instance_type": vm["profile"], "vpc_id": vm["network"], "ssh_user": GUEST_USER,
+        "instance_type": vm["profile"], "vpc_id": vm["network"], "ssh_user": site.guest_user,
         "key_file": str(key), "key_path": str(key), "ssh_key_path": str(key),
     }  # fmt: skip
 
@@ -136,21 +134,11 @@ def _answering(site: Site, more: Output) -> Output:
     """It runs, and whether it answers SSH."""
     site.address(VM, TENANT)
     output = {**now(site), **more, "ssh_ready": False}
-    if not site.guests:
-        return {**output, "success": False, "error": NOT_REAL}
-    up = site.until(lambda: uptime(site, output["public_ip"]), "SSH was not answered", 120)
+    try:
+        up = uptime_s(site, VM, TENANT)
+    except Unmet as error:
+        return {**output, "success": False, "error": str(error)}
     return {**output, "success": True, "ssh_ready": True, "uptime_seconds": up}
-
-
-def uptime(site: Site, address: str) -> float | None:
-    """Seconds since the guest booted, as itself says over SSH; None: it does not answer."""
-    options = ("BatchMode=yes", "ConnectTimeout=5", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null")
-    asked = subprocess.run(
-        ["ssh", *(word for option in options for word in ("-o", option)), "-i", str(site.ssh_key()[0]),
-         f"{GUEST_USER}@{address}", "cat /proc/uptime"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    return float(asked.stdout.split()[0]) if asked.returncode == 0 else None
 
 
 def describe_instance(site: Site) -> Output:

@@ -12,13 +12,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import yaml
 
 from integrations.isvctl.__main__ import SUITES, configuration
+from tests.integrations.lab import lab_site
 from tests.integrations.page import PAGE, page
 from tests.integrations.simulated import SITE, simulated_site
 from tests.integrations.verdicts import CAPABILITY, IN_GUEST, Verdict, verdicts
@@ -34,6 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make isv SUITE=PATH", description="Judge a simulated site.")
     parser.add_argument("suite", type=Path, help="a clone of NVIDIA/ai-cloud-validation")
     parser.add_argument("--python", default=NEEDS, help="which the suite runs with (default: any %(default)s)")
+    parser.add_argument("--lab-host", help="judge one that runs by vm and storage, into build/isv/lab.md")
     wanted = parser.parse_args()
     suite = wanted.suite.resolve()
     missing = [part for part in PARTS if not (suite / part / "pyproject.toml").is_file()]
@@ -41,11 +43,22 @@ def main() -> None:
         parser.error(f"{suite} has no {missing[0]}/pyproject.toml; give a clone of NVIDIA/ai-cloud-validation")
     program = _installed(suite, wanted.python)
     shutil.rmtree(BUILD / "site", ignore_errors=True)
-    with simulated_site(BUILD / "site") as site:
-        found = {name: _judged(program, suite, name, site) for name in SUITES}
+    name, place, suites = _what(wanted.lab_host)
+    with (
+        simulated_site(BUILD / "site") if wanted.lab_host is None else lab_site(BUILD / "site", wanted.lab_host) as site
+    ):
+        found = {one: _judged(program, suite, one, site) for one in suites}
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.split()[-1]
-    PAGE.write_text(page(version, SITE, found))
-    print(f"{PAGE.relative_to(ROOT)}: {sum(one.outcome == 'passed' for all_ in found.values() for one in all_)} passed")
+    place.write_text(page(version, name, found))
+    passed = sum(verdict.outcome == "passed" for verdicts_ in found.values() for verdict in verdicts_)
+    print(f"{place.relative_to(ROOT)}: {passed} passed")
+
+
+def _what(lab_host: str | None) -> tuple[str, Path, Sequence[str]]:
+    """What is judged, where the page goes, which suites. On a lab host: those that guests say more to."""
+    if lab_host is None:
+        return SITE, PAGE, tuple(SUITES)
+    return f"a lab host ({lab_host})", BUILD / "lab.md", ("vm", "storage")
 
 
 def _installed(suite: Path, wanted: str) -> Path:

@@ -31,23 +31,37 @@ BOARD: Final = "gpu:2"
 
 @contextmanager
 def simulated_site(directory: Path) -> Iterator[dict[str, str]]:
-    """The environment of a step, while the server runs. Everything lies in ``directory``."""
+    """The environment of a step, while a server with simulated hosts runs. Everything lies in ``directory``."""
+    directory.mkdir(mode=0o700, exist_ok=True)
+    own = {"ISV_IMAGE": "demo", "ISV_PROFILE": PROFILE, "ISV_BOARD_PROFILE": BOARD}
+    with (
+        simulated_hosts(directory, FLEET, "--guest-boots-s", "0") as hosts,
+        served(directory, "--simulate", str(hosts)) as environment,
+    ):
+        yield environment | own
+
+
+@contextmanager
+def served(directory: Path, *options: str) -> Iterator[dict[str, str]]:
+    """A server on loopback with an identity provider: what steps know of it."""
     state, work = directory / "state", directory / "work"
     for made in (state, work):
         made.mkdir(mode=0o700, parents=True)
     tls = over_tls(directory)
     trusted = directory / "trusted.pem"
     trusted.write_bytes(tls.certificate.read_bytes())
-    with oidc_provider() as provider, simulated_hosts(directory, FLEET, "--guest-boots-s", "0") as hosts:
-        settings = {"oidc_issuer": provider.issuer, "oidc_client_id": CLIENT, "refresh_seconds": 1.0}
+    with oidc_provider() as provider:
+        settings = {
+            "oidc_issuer": provider.issuer, "oidc_client_id": CLIENT, "oidc_required_amr": ["mfa"],
+            "refresh_seconds": 1.0,
+        }  # fmt: skip
         (state / "config.yaml").write_text(yaml.safe_dump(settings))
         _private(work / "oidc.json", json.dumps(provider.key.as_dict(private=True)))
-        with running_server(state, "--simulate", str(hosts), *tls.words, module=SERVE):
+        with running_server(state, *options, *tls.words, module=SERVE):
             _private(work / "admin.token", client_of(state).create_token({"tenant": "*", "role": "admin"})["token"])
             yield {
                 "ISV_URL": tls.url, "ISV_CA_FILE": str(trusted), "ISV_TOKEN_FILE": str(work / "admin.token"),
-                "ISV_WORK": str(work), "ISV_IMAGE": "demo", "ISV_PROFILE": PROFILE, "ISV_BOARD_PROFILE": BOARD,
-                "ISV_TLS_CERT": str(tls.certificate), "ISV_TLS_KEY": str(tls.key),
+                "ISV_WORK": str(work), "ISV_TLS_CERT": str(tls.certificate), "ISV_TLS_KEY": str(tls.key),
                 "ISV_OIDC_ISSUER": provider.issuer, "ISV_OIDC_AUDIENCE": CLIENT,
                 "ISV_OIDC_KEY": str(work / "oidc.json"),
             }  # fmt: skip

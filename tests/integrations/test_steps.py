@@ -18,14 +18,14 @@ from tests.integrations.contract import MEMBERS, PROBES
 from tests.integrations.simulated import simulated_site
 
 FAILING: Final[dict[str, set[str]]] = {
-    "vm": {"verify_tags", "component_key_access", "start_instance", "reboot_instance"},
+    "vm": {"component_key_access", "start_instance", "reboot_instance"},
     "control-plane": {"s3_object_lifecycle"},
     "iam": set(),
     "image-registry": set(),
     "storage": {"create_volume", "snapshot_lifecycle", "volume_resize", "volume_persistence"},
     "observability": set(SUITES["observability"]) - {"telemetry_delivery_latency"},
     "security": {
-        "mutual_tls_test", "mfa_enforcement", "kms_encryption_options_test", "centralized_kms_test",
+        "mutual_tls_test", "kms_encryption_options_test", "centralized_kms_test",
         "customer_managed_key_test", "short_lived_credentials_test", "audit_logging_test",
     },
     "network": {
