@@ -106,6 +106,7 @@ def create_app(services: Services, process: Process) -> FastAPI:
     ):
         v1.include_router(noun.router)
     v1.include_router(networks.of_tenant)
+    v1.include_router(images.of_tenant)
     app.include_router(v1)
     app.include_router(guest_streams.router, prefix="/v1")
     app.include_router(health.router)

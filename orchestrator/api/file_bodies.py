@@ -35,22 +35,25 @@ UPLOAD_S: Final = 24 * 3600.0
 _TICK_S: Final = 1.0
 
 
-async def with_files(work: Callable[[], T]) -> T:
-    """Run what works on whole files.
+async def with_files(work: Callable[[], T], *, spare: int = 0) -> T:
+    """Run what works on whole files. ``spare``: how many threads have to stay free for others.
 
     :raises Retryable: ``server.files_busy``
     """
-    if FILE_THREADS.available_tokens < 1:
+    if FILE_THREADS.available_tokens < 1 + spare:
         raise Retryable(
             "server.files_busy",
-            f"the server is taking {MAX_AT_ONCE} files already",
+            f"the server is taking {MAX_AT_ONCE - spare} files already",
             hint="wait until one of them is there, then run it again",
         )
     return await to_thread.run_sync(work, limiter=FILE_THREADS)
 
 
-async def take_file(request: Request, process: Process, take: Callable[[Iterator[bytes], int], T]) -> T:
+async def take_file(
+    request: Request, process: Process, take: Callable[[Iterator[bytes], int], T], *, spare: int = 0
+) -> T:
     """What ``take`` makes of the body: its parts, to be read in the thread that it runs in, and its length in bytes.
+    ``spare``: as in :func:`with_files`.
 
     Nothing is asked of a client that waits for ``100 Continue`` before the first part is read.
 
@@ -64,7 +67,7 @@ async def take_file(request: Request, process: Process, take: Callable[[Iterator
     if timed is not None:
         timed["begin"]()
     arriving = _Arriving(request.receive, process)
-    return await with_files(lambda: take(arriving.parts(), int(announced)))
+    return await with_files(lambda: take(arriving.parts(), int(announced)), spare=spare)
 
 
 class _Arriving:

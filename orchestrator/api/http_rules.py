@@ -19,7 +19,7 @@ from orchestrator.core.errors import InvalidInput
 PREFIX: Final = "/v1"
 """All routes of the versioned API are included below it; a route of HTTP itself knows only the rest of its path."""
 FILE_TYPE: Final = "application/octet-stream"
-_FILE: Final = re.compile(r"/v1/(?:images|driver-bundles)/[^/]+/content")
+_FILE: Final = re.compile(r"/v1/(?:(?:tenants/[^/]+/)?images|driver-bundles)/[^/]+/content")
 _BODIES: Final = frozenset({"POST", "PUT", "PATCH"})
 _CREATED: Final = frozenset({201, 202})
 _MAX_BODY: Final = 1024 * 1024

@@ -143,14 +143,14 @@ class CliSession:
     @cached_property
     def own_tenant(self) -> str:
         """Whose things a command is about that names no tenant."""
-        if self.chosen_tenant is not None:
-            return self.chosen_tenant
+        return self.chosen_tenant or self.only_tenant or DEFAULT_TENANT
+
+    @cached_property
+    def only_tenant(self) -> str | None:
+        """The only one that a token has; None: it has several, or is an operator's, or nobody shows one."""
         elsewhere = self.context is not None and self.context.url is not None
-        if elsewhere or token_headers():
-            only = self.client.whoami()["only_tenant"]
-            if only is not None:
-                return check_name(str(only), what="tenant")
-        return DEFAULT_TENANT
+        only = self.client.whoami()["only_tenant"] if elsewhere or token_headers() else None
+        return None if only is None else check_name(str(only), what="tenant")
 
     def sibling(self) -> CliSession:
         """Another connection to the same server, for another thread."""

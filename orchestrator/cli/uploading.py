@@ -22,6 +22,11 @@ _SHOWN_FROM: Final = 16 * _MIB
 _DOES: Final = {"read": "reading", "sent": "sending"}
 
 
+def image_key(image: Json) -> str:
+    """``tenant/name`` of a tenant's, ``name`` of the site's."""
+    return str(image["name"]) if image["tenant"] is None else f"{image['tenant']}/{image['name']}"
+
+
 def take_image(session: CliSession, name: str, source: str, sha256: str | None, image_format: str | None) -> Json:
     """A base image out of a URL, which the server asks, or a file, which is read here."""
     if "://" in source:

@@ -219,28 +219,39 @@ class AsyncSiteCalls:
         upgrade: models.DriverUpgrade = await self._post(path_of("driver-upgrade", what))
         return upgrade
 
-    async def set_guest_driver(self, image: str, version: str | None) -> models.Image:
-        path = path_of("images", image, "guest-driver")
+    async def set_guest_driver(self, image: str, version: str | None, tenant: str | None = None) -> models.Image:
+        """``tenant``: whose own image it is; None: the site's."""
+        path = _image_path(tenant, image, "guest-driver")
         changed: models.Image = await self.connection.call("PUT", path, {"version": version})
         return changed
 
-    async def images(self) -> list[models.Image]:
-        return await self._list(path_of("images"))
+    async def images(self, tenant: str | None = None) -> list[models.Image]:
+        """Those that VMs can be made of: the site's, and of tenants."""
+        return await self._list(path_of("images"), tenant=tenant)
 
     async def add_image(self, wanted: Body) -> models.Image:
         """``source``: a URL, or a path on the server's machine in its ``file_directories``."""
         image: models.Image = await self._post(path_of("images"), wanted)
         return image
 
-    async def upload_image(self, name: str, content: Content, image_format: str | None = None) -> models.Image:
+    async def upload_image(
+        self,
+        name: str,
+        content: Content,
+        image_format: str | None = None,
+        tenant: str | None = None,
+        *,
+        shared: bool = False,
+    ) -> models.Image:
         """``content``: of :func:`orchestrator.client.content.open_content`; ``image_format``: None: the content tells.
-        What is there already is not sent again."""
+        ``tenant``: whose alone it is, unless ``shared``; None: the site's. What is there already is not sent again."""
         query = {"sha256": await self.connection.digest_of(content), "format": image_format}
-        image: models.Image = await self.connection.upload(path_of("images", name, "content"), content, query)
+        query |= {} if tenant is None else {"shared": "true" if shared else "false"}
+        image: models.Image = await self.connection.upload(_image_path(tenant, name, "content"), content, query)
         return image
 
-    async def remove_image(self, name: str) -> None:
-        await self._delete(path_of("images", name))
+    async def remove_image(self, name: str, tenant: str | None = None) -> None:
+        await self._delete(_image_path(tenant, name))
 
     async def networks(self, tenant: str | None = None) -> list[models.Network]:
         """Those that VMs can be put on: of the site, and of tenants."""
@@ -251,8 +262,9 @@ class AsyncSiteCalls:
         found: models.Network = await self._get(_network_path(tenant, name))
         return found
 
-    async def image(self, name: str) -> models.Image:
-        found: models.Image = await self._get(path_of("images", name))
+    async def image(self, name: str, tenant: str | None = None) -> models.Image:
+        """What the tenant calls so, its own or the site's; None: of the site."""
+        found: models.Image = await self._get(_image_path(tenant, name))
         return found
 
     async def add_network(self, wanted: Body, tenant: str | None = None) -> models.Network:
@@ -273,3 +285,8 @@ class AsyncSiteCalls:
 def _network_path(tenant: str | None, *name: str) -> str:
     """Of a tenant's network; None: of the site."""
     return path_of("networks", *name) if tenant is None else path_of("tenants", tenant, "networks", *name)
+
+
+def _image_path(tenant: str | None, *name: str) -> str:
+    """Of a tenant's image; None: of the site."""
+    return path_of("images", *name) if tenant is None else path_of("tenants", tenant, "images", *name)

@@ -625,7 +625,7 @@ class CreateVm(TypedDict):
     """
     image: str
     """
-    Name of the image that its disk was made from
+    Of the tenant or the site; ``tenant/name``: one that another tenant shares
     """
     vcpus: NotRequired[int | None]
     """
@@ -1472,6 +1472,14 @@ class Image(TypedDict):
     name: str
     """
     What it is called
+    """
+    tenant: str | None
+    """
+    Whose it is; null: the site's, which every tenant uses
+    """
+    shared: bool
+    """
+    Other tenants may use it, as ``tenant/name``
     """
     sha256: str
     """

@@ -222,28 +222,34 @@ class SiteCalls:
         upgrade: models.DriverUpgrade = self._post(path_of("driver-upgrade", what))
         return upgrade
 
-    def set_guest_driver(self, image: str, version: str | None) -> models.Image:
-        path = path_of("images", image, "guest-driver")
+    def set_guest_driver(self, image: str, version: str | None, tenant: str | None = None) -> models.Image:
+        """``tenant``: whose own image it is; None: the site's."""
+        path = _image_path(tenant, image, "guest-driver")
         changed: models.Image = self.connection.call("PUT", path, {"version": version})
         return changed
 
-    def images(self) -> list[models.Image]:
-        return self._list(path_of("images"))
+    def images(self, tenant: str | None = None) -> list[models.Image]:
+        """Those that VMs can be made of: the site's, and of tenants."""
+        return self._list(path_of("images"), tenant=tenant)
 
     def add_image(self, wanted: Body) -> models.Image:
         """``source``: a URL, or a path on the server's machine in its ``file_directories``."""
         image: models.Image = self._post(path_of("images"), wanted)
         return image
 
-    def upload_image(self, name: str, content: Content, image_format: str | None = None) -> models.Image:
+    def upload_image(
+        self, name: str, content: Content, image_format: str | None = None, tenant: str | None = None, *,
+        shared: bool = False,
+    ) -> models.Image:  # fmt: skip
         """``content``: of :func:`orchestrator.client.content.open_content`; ``image_format``: None: the content tells.
-        What is there already is not sent again."""
+        ``tenant``: whose alone it is, unless ``shared``; None: the site's. What is there already is not sent again."""
         query = {"sha256": self.connection.digest_of(content), "format": image_format}
-        image: models.Image = self.connection.upload(path_of("images", name, "content"), content, query)
+        query |= {} if tenant is None else {"shared": "true" if shared else "false"}
+        image: models.Image = self.connection.upload(_image_path(tenant, name, "content"), content, query)
         return image
 
-    def remove_image(self, name: str) -> None:
-        self._delete(path_of("images", name))
+    def remove_image(self, name: str, tenant: str | None = None) -> None:
+        self._delete(_image_path(tenant, name))
 
     def networks(self, tenant: str | None = None) -> list[models.Network]:
         """Those that VMs can be put on: of the site, and of tenants."""
@@ -254,8 +260,9 @@ class SiteCalls:
         found: models.Network = self._get(_network_path(tenant, name))
         return found
 
-    def image(self, name: str) -> models.Image:
-        found: models.Image = self._get(path_of("images", name))
+    def image(self, name: str, tenant: str | None = None) -> models.Image:
+        """What the tenant calls so, its own or the site's; None: of the site."""
+        found: models.Image = self._get(_image_path(tenant, name))
         return found
 
     def add_network(self, wanted: Body, tenant: str | None = None) -> models.Network:
@@ -276,3 +283,8 @@ class SiteCalls:
 def _network_path(tenant: str | None, *name: str) -> str:
     """Of a tenant's network; None: of the site."""
     return path_of("networks", *name) if tenant is None else path_of("tenants", tenant, "networks", *name)
+
+
+def _image_path(tenant: str | None, *name: str) -> str:
+    """Of a tenant's image; None: of the site."""
+    return path_of("images", *name) if tenant is None else path_of("tenants", tenant, "images", *name)

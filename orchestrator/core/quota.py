@@ -17,6 +17,7 @@ from typing import Final
 from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.device import Device
 from orchestrator.core.errors import InvalidInput, QuotaExceeded, Reason
+from orchestrator.core.image import Image
 from orchestrator.core.units import MIB, parse_size, show_size
 from orchestrator.core.vgpu_type import parse_vgpu_type_name
 from orchestrator.core.vm import Vm
@@ -35,11 +36,12 @@ COUNTS: Final = {
     "vcpus": "vCPUs of VMs, stopped ones too",
     "memory": "memory of VMs, stopped ones too",
     "disk": "disks of VMs, and data volumes",
+    "images": "files of the tenant's own base images",
     "nics": "functions of network cards",
 }
 RESOURCES: Final = tuple(COUNTS)
 """``devices:L40S`` and ``whole-gpus:L40S`` are on GPUs of one model, ``vgpus:<profile>`` of one offering or type."""
-SIZES: Final = frozenset({"framebuffer", "memory", "disk"})
+SIZES: Final = frozenset({"framebuffer", "memory", "disk", "images"})
 """Counted in MiB."""
 MAX_LIMIT: Final = 2**53
 """JSON carries larger numbers badly."""
@@ -160,13 +162,23 @@ def held_of(volume: Volume) -> Counter[str]:
     return Counter() if volume.state == "lost" else volume_amounts(volume.size_bytes)
 
 
-def totals_of(vms: Iterable[Vm], volumes: Iterable[Volume] = ()) -> dict[str, Counter[str]]:
+def image_amounts(image: Image) -> Counter[str]:
+    """A tenant's base image."""
+    return Counter({"images": -(-image.size_bytes // MIB)})
+
+
+def totals_of(
+    vms: Iterable[Vm], volumes: Iterable[Volume] = (), images: Iterable[Image] = ()
+) -> dict[str, Counter[str]]:
     """What every tenant holds."""
     totals: dict[str, Counter[str]] = {}
     for vm in vms:
         totals.setdefault(vm.spec.tenant, Counter()).update(amounts_of(vm))
     for volume in volumes:
         totals.setdefault(volume.tenant, Counter()).update(held_of(volume))
+    for image in images:
+        if image.tenant is not None:
+            totals.setdefault(image.tenant, Counter()).update(image_amounts(image))
     return totals
 
 

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base images."""
+"""Base images: of the site, and of tenants."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from orchestrator.core.digest import check_sha256
 from orchestrator.core.driver_matrix import version_key
 from orchestrator.core.errors import Conflict, NotFound
-from orchestrator.core.image import Image, NewImage, check_file_name
-from orchestrator.core.names import check_name
+from orchestrator.core.image import MAX_OF_TENANT, Image, NewImage, check_file_name, stored_name
+from orchestrator.core.names import near
+from orchestrator.core.units import MIB
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.files import ImageFiles
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
+from orchestrator.services.tenancy.quota_room import QuotaRoom
+from orchestrator.services.tenancy.tenants import known_tenant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,31 +28,36 @@ class ImageService:
     files: ImageFiles
     clock: Clock
 
-    def add(self, wanted: NewImage) -> Image:
-        """Returns when it is stored and checked.
+    def add(self, wanted: NewImage, tenant: str | None = None, *, shared: bool = False) -> Image:
+        """Returns when it is stored and checked. ``tenant``: whose alone it is, unless it is ``shared`` with the
+        others; None: the site's, and everybody's.
 
-        The same content under the same name again is fine.
+        The same content under the same name again is fine; a tenant's is then shared as it is said now.
 
-        :raises InvalidInput: ``image.source_refused``, ``image.unsafe``, ``image.digest_differs``,
-            ``image.architecture``
-        :raises Conflict: ``image.exists`` when the name is taken by other content
+        :raises InvalidInput: ``image.name_invalid``, ``image.source_refused``, ``image.unsafe``,
+            ``image.digest_differs``, ``image.architecture``
+        :raises NotFound: ``tenant.unknown``; :raises QuotaExceeded: ``quota.exceeded``
+        :raises Conflict: ``image.exists`` when the name is taken by other content, ``image.too_many``
         """
-        name = check_name(wanted.name, what="image")
+        name = stored_name(tenant, wanted.name)
         check_sha256(wanted.sha256, "image.digest_invalid")
         if isinstance(wanted.source, str):
             check_file_name(wanted.source)
         there = self._as_announced(name, wanted.sha256)
         if there is not None:
-            return there
-        with self.files.take(wanted, self.clock.now()) as taken, self.store.begin() as tx:
-            image, there = taken.described, _find(tx, name)
+            return self._shared(there, shared=shared)
+        with self.store.read() as tx:
+            _check_room(tx, tenant, name, wanted.size_bytes or 0)
+        with self.files.take(replace(wanted, name=name), self.clock.now()) as taken, self.store.begin() as tx:
+            image, there = replace(taken.described, shared=shared), _find(tx, name)
             if there is not None and there.sha256 != image.sha256:
                 raise _exists(name)
+            _check_room(tx, tenant, name, image.size_bytes)
             taken.keep()
             if there is None:
                 tx.images.add(image)
-                self._note(tx, "add_image", name, image)
-        return there or image
+                self._note(tx, "add_image", image)
+        return image if there is None else self._shared(there, shared=shared)
 
     def _as_announced(self, name: str, sha256: str | None) -> Image | None:
         """What is there under the name, by what its content is said to hash to: nothing is copied or sent then."""
@@ -60,17 +69,28 @@ class ImageService:
             raise _exists(name)
         return there if self.files.local(there.sha256, there.format) is not None else None
 
-    def list(self) -> tuple[Image, ...]:
-        """By name."""
-        with self.store.read() as tx:
-            return tx.images.list()
+    def _shared(self, there: Image, *, shared: bool) -> Image:
+        if there.shared == shared:
+            return there
+        with self.store.begin() as tx:
+            image = replace(tx.images.get(there.name), shared=shared)
+            tx.images.update(image)
+            self._note(tx, "share_image" if shared else "unshare_image", image)
+        return image
 
-    def get(self, name: str) -> Image:
-        """:raises NotFound: ``image.unknown``"""
+    def list(self, tenants: Collection[str] | None = None) -> tuple[Image, ...]:
+        """The site's by name, then by tenant; of tenants' those that these may use (None: all)."""
         with self.store.read() as tx:
-            return tx.images.get(name)
+            found = tx.images.list()
+        told = [one for one in found if tenants is None or one.tenant is None or any(map(one.is_for, tenants))]
+        return tuple(sorted(told, key=lambda one: (one.tenant or "", one.short)))
 
-    def set_guest_driver(self, name: str, version: str | None) -> Image:
+    def get(self, name: str, tenant: str | None = None) -> Image:
+        """The site's; ``tenant``: what a VM of that tenant gets by the name. :raises NotFound: ``image.unknown``"""
+        with self.store.read() as tx:
+            return known_image(tx, tenant, name)
+
+    def set_guest_driver(self, name: str, version: str | None, tenant: str | None = None) -> Image:
         """Which NVIDIA driver is in it, for judging where its VMs may run. None: nobody knows.
 
         :raises InvalidInput: ``driver.version_invalid``; :raises NotFound: ``image.unknown``
@@ -78,33 +98,78 @@ class ImageService:
         if version is not None:
             version_key(version)
         with self.store.begin() as tx:
-            before = tx.images.get(name)
+            before = _of(tx, tenant, name)
             image = replace(before, guest_driver=version)
             if image != before:
                 tx.images.update(image)
-                self._note(tx, f"set_guest_driver {version or 'none'}", name, image)
+                self._note(tx, f"set_guest_driver {version or 'none'}", image)
         return image
 
-    def remove(self, name: str) -> None:
+    def remove(self, name: str, tenant: str | None = None) -> None:
         """:raises Conflict: ``image.in_use``; :raises NotFound: ``image.unknown``"""
         with self.store.begin() as tx:
-            image = tx.images.get(name)
-            users = [f"{vm.spec.tenant}/{vm.spec.name}" for vm in tx.vms.list() if vm.spec.image == name]
+            image = _of(tx, tenant, name)
+            users = [vm for vm in tx.vms.list() if vm.spec.image == image.name]
             if users:
+                theirs = [vm.full_name for vm in users if tenant in {None, vm.spec.tenant}]
                 raise Conflict(
                     "image.in_use",
-                    f"image {name} is the base of {len(users)} VMs: {', '.join(users[:5])}",
-                    hint="delete them first",
+                    f"image {name} is the base of {len(users)} VMs: {', '.join(theirs[:5]) or 'of other tenants'}",
+                    hint="delete them first" if theirs else "they have it until they are deleted",
                 )
-            tx.images.remove(name)
-            self._note(tx, "remove_image", name, image)
+            tx.images.remove(image.name)
+            self._note(tx, "remove_image", image)
         with self.store.begin() as tx:  # once that is certain: the name may have been given again by now
             if not _is_named(tx, image):
                 self.files.remove(image.sha256, image.format)
 
-    def _note(self, tx: Transaction, action: str, name: str, image: Image) -> None:
+    def _note(self, tx: Transaction, action: str, image: Image) -> None:
         outcome = f"sha256:{image.sha256}"
-        tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=name, outcome=outcome)
+        tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=image.name, outcome=outcome)
+
+
+def known_image(tx: Transaction, tenant: str | None, name: str) -> Image:
+    """What a VM of the tenant means: its own image of that name, else the site's; of another tenant, which shares it,
+    ``tenant/name``. None: the site's alone.
+
+    :raises NotFound: ``image.unknown``, with near names of those that it may know of"""
+    every = tx.images.list()
+    known = {one.name: one for one in every if (one.tenant is None if tenant is None else one.is_for(tenant))}
+    found = known.get(f"{tenant}/{name}") or known.get(name)
+    if found is None:
+        near_to = [one.short if one.tenant == tenant else one.name for one in known.values()]
+        hint = near(name, near_to, "vgpuctl image list")
+        raise NotFound("image.unknown", f"no image is called {name[:63]!a}", hint=hint)
+    return found
+
+
+def _of(tx: Transaction, tenant: str | None, name: str) -> Image:
+    """To be changed: the tenant's own, or the site's. :raises NotFound: ``image.unknown``"""
+    found = known_image(tx, tenant, name)
+    if found.tenant != tenant:
+        hint = f"'vgpuctl image list' tells whose images are; {name[:63]} is not tenant {tenant}'s"
+        raise NotFound("image.unknown", f"tenant {tenant} has no image {name[:63]!a}", hint=hint)
+    return found
+
+
+def _check_room(tx: Transaction, tenant: str | None, name: str, size_bytes: int) -> None:
+    """Of a tenant that would have one more image.
+
+    :raises NotFound: ``tenant.unknown``; :raises QuotaExceeded: ``quota.exceeded``
+    :raises Conflict: ``image.too_many``, ``image.exists``: the site has one of that name"""
+    if tenant is None or _find(tx, name) is not None:
+        return
+    known_tenant(tx, tenant)
+    own = [one for one in tx.images.list() if one.tenant == tenant]
+    if _find(tx, name.rpartition("/")[2]) is not None:
+        raise _exists(name.rpartition("/")[2])
+    if len(own) >= MAX_OF_TENANT:
+        raise Conflict(
+            "image.too_many",
+            f"tenant {tenant} has {MAX_OF_TENANT} images, and no tenant has more",
+            hint=f"'vgpuctl image remove {own[0].short} --tenant {tenant}' makes room",
+        )
+    QuotaRoom.of(tx, tenant).check({"images": -(-size_bytes // MIB)})
 
 
 def _exists(name: str) -> Conflict:

@@ -36,6 +36,7 @@ from orchestrator.services.fleet_index import FleetIndex, Reservation
 from orchestrator.services.fleet_view import capacity_of
 from orchestrator.services.gpu_views import Viewed
 from orchestrator.services.guest_runs import PlannedRun
+from orchestrator.services.images import known_image
 from orchestrator.services.nic_places import place_nic
 from orchestrator.services.places import check_place
 from orchestrator.services.sharing import check_neighbours
@@ -118,6 +119,7 @@ class Planner:
         :raises NotFound: ``profile.unknown``, ``image.unknown``, ``host.unknown``, ``gpu.unknown``
         :raises NoCapacity: with reasons
         :raises ClaimLost: the host was changed in this moment; plan again"""
+        spec = spec if stored is not None else replace(spec, image=known_image(tx, spec.tenant, spec.image).name)
         _check_image(tx, spec)
         vm_id = self.ids.new_uuid() if stored is None else stored.id
         with self.index.current() as fleet:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.image import check_image_name
 from orchestrator.core.labels import check_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.network import MAX_CARDS
@@ -31,7 +32,7 @@ def checked(request: CreateVm) -> CreateVm:
     """
     check_name(request.name, what="vm")
     check_name(request.tenant, what="tenant")
-    check_name(request.image, what="image")
+    check_image_name(request.image)
     check_networks(request.networks)
     if request.host is not None:
         check_name(request.host, what="host")

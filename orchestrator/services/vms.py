@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from orchestrator.core.errors import Conflict, NoCapacity
+from orchestrator.core.image import short_of
 from orchestrator.core.labels import changed_labels
 from orchestrator.core.lease import WantedEnd, extended_lease_end, new_lease_end, show_moment
 from orchestrator.core.names import check_name
@@ -374,14 +375,13 @@ def _so_already(vm: Vm, *, settled: VmState) -> Started:
 def _repeated(tx: Transaction, vm: Vm, request: CreateVm) -> Started:
     """The same VM asked for again. How it is started, for how long, and who keeps it in a file, is no part of it."""
     kept = vm.spec.user_data
-    same_data = (kept is None) == (request.user_data is None) and (
-        kept is None or tx.secrets.get(kept) == request.user_data
-    )
-    same = tuple(short_name(name) for name in vm.spec.networks) == request.networks
-    networks = vm.spec.networks if same else request.networks
+    user_data = None if kept is None else tx.secrets.get(kept)
+    if short_of(vm.spec.image, request.tenant) == request.image:
+        request = replace(request, image=vm.spec.image)
+    networks = vm.spec.networks if tuple(map(short_name, vm.spec.networks)) == request.networks else request.networks
     volumes = vm.spec.volumes if attached_names(vm) == request.volumes else request.volumes
     wanted: VmSpec = replace(spec_of(request, kept, networks, volumes), start=vm.spec.start, label=vm.spec.label)
-    if vm.spec != wanted or not same_data:
+    if vm.spec != wanted or user_data != request.user_data:
         raise _exists(vm)
     check_labelled(vm, request.labels)
     if vm.state == "deleting":

@@ -16,7 +16,7 @@ from orchestrator.core.diff import Finding, Repair, StoredFinding
 from orchestrator.core.driver_matrix import version_key
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound
 from orchestrator.core.host_readiness import Requirement, requirements
-from orchestrator.core.image import Image, NewImage
+from orchestrator.core.image import Image, NewImage, stored_name
 from orchestrator.core.labels import changed_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.network import Network, own_name
@@ -167,37 +167,40 @@ class Images:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def add(self, wanted: NewImage) -> Image:
+    def add(self, wanted: NewImage, tenant: str | None = None, *, shared: bool = False) -> Image:
         check_name(wanted.name, what="image")
         source = wanted.source
         if isinstance(source, str) and not source.startswith(("/", "https://", "http://")):
             raise InvalidInput("image.source_invalid", f"{source[:60]!a} is neither a file nor an http(s) URL")
         image = Image(
-            name=wanted.name, sha256=wanted.sha256 or "0" * 64, format=wanted.format or "qcow2",
-            size_bytes=30 * 2**20, virtual_size_bytes=2**28, created_at=EPOCH,
+            name=stored_name(tenant, wanted.name), sha256=wanted.sha256 or "0" * 64, format=wanted.format or "qcow2",
+            size_bytes=30 * 2**20, virtual_size_bytes=2**28, created_at=EPOCH, shared=shared,
         )  # fmt: skip
-        self._world.images[wanted.name] = image
+        self._world.images[image.name] = image
         return image
 
-    def set_guest_driver(self, name: str, version: str | None) -> Image:
+    def set_guest_driver(self, name: str, version: str | None, tenant: str | None = None) -> Image:
         if version is not None:
             version_key(version)
-        self._world.images[name] = replace(self.get(name), guest_driver=version)
-        return self._world.images[name]
+        image = replace(self.get(name, tenant), guest_driver=version)
+        self._world.images[image.name] = image
+        return image
 
-    def list(self) -> tuple[Image, ...]:
-        return tuple(self._world.images.values())
+    def list(self, tenants: Collection[str] | None = None) -> tuple[Image, ...]:
+        images = self._world.images.values()
+        return tuple(one for one in images if tenants is None or any(map(one.is_for, tenants)))
 
-    def get(self, name: str) -> Image:
-        if name not in self._world.images:
+    def get(self, name: str, tenant: str | None = None) -> Image:
+        found = self._world.images.get(f"{tenant}/{name}") or self._world.images.get(name)
+        if found is None:
             raise NotFound("image.unknown", f"there is no image {name[:60]!a}", hint="'vgpuctl image list' shows them")
-        return self._world.images[name]
+        return found
 
-    def remove(self, name: str) -> None:
-        self.get(name)
-        if any(vm.spec.image == name for vm in self._world.vms.values()):
+    def remove(self, name: str, tenant: str | None = None) -> None:
+        image = self.get(name, tenant)
+        if any(vm.spec.image == image.name for vm in self._world.vms.values()):
             raise Conflict("image.in_use", f"VMs are made on {name}")
-        del self._world.images[name]
+        del self._world.images[image.name]
 
 
 class Networks:

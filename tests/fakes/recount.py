@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tenants hold, counted anew from their VMs and volumes."""
+"""What tenants hold, counted anew from their VMs, volumes and images."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.ports.store.transaction import Transaction
 
 def miscounted(tx: Transaction) -> Iterator[str]:
     """Every tenant whose counters say something else."""
-    totals = totals_of(tx.vms.list(), tx.volumes.list())
+    totals = totals_of(tx.vms.list(), tx.volumes.list(), tx.images.list())
     for tenant in sorted(totals.keys() | {one.name for one in tx.tenants.list()}):
         held = {name: amount for name, amount in totals.get(tenant, {}).items() if amount}
         counted = {name: amount for name, amount in tx.quotas.used(tenant).items() if amount}

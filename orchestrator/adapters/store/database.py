@@ -63,7 +63,7 @@ class SqlTransaction:
         self.fleet = SqlFleet(db, self.usage, self.claims)
         self.operations = SqlOperations(db)
         self.controllers = SqlControllers(db)
-        self.images = SqlImages(db)
+        self.images = SqlImages(db, self.tenant_usage)
         self.networks = SqlNetworks(db)
         self.volumes = SqlVolumes(db, self.usage, self.tenant_usage)
         self.offerings = SqlOfferings(db)

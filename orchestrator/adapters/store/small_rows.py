@@ -13,12 +13,14 @@ from orchestrator.adapters.store.rows import image_of, network_of, network_value
 from orchestrator.adapters.store.secret_box import BOUND, SecretBox, Unreadable
 from orchestrator.adapters.store.statements import Statements, kept
 from orchestrator.adapters.store.tables import audit, images, looks, meta, networks, offerings, secrets
+from orchestrator.adapters.store.tenant_usage_rows import SqlTenantUsage
 from orchestrator.core.bridges import Uplink
 from orchestrator.core.errors import Bug, Conflict, Fatal, NotFound
 from orchestrator.core.image import Image
 from orchestrator.core.names import near
 from orchestrator.core.network import Network, unknown_network
 from orchestrator.core.offering import Offering
+from orchestrator.core.quota import image_amounts
 
 # Put together once, as that takes longer than asking.
 _IMAGE: Final = kept(select(images).where(images.c.name == bindparam("its_name")))
@@ -32,8 +34,9 @@ _NO_SECRET: Final = kept(delete(secrets).where(secrets.c.id == bindparam("its_id
 
 
 class SqlImages:
-    def __init__(self, connection: Statements) -> None:
+    def __init__(self, connection: Statements, tenants: SqlTenantUsage) -> None:
         self._db = connection
+        self._tenants = tenants
 
     def add(self, image: Image) -> None:
         """:raises Conflict: ``image.exists``"""
@@ -44,6 +47,8 @@ class SqlImages:
                 hint=f"choose another name, or remove that one first: 'vgpuctl image remove {image.name}'",
             )
         self._db.execute(insert(images).values(asdict(image)))
+        if image.tenant is not None:
+            self._tenants.change(image.tenant, {}, image_amounts(image))
 
     def get(self, name: str) -> Image:
         """:raises NotFound: ``image.unknown``"""
@@ -64,6 +69,10 @@ class SqlImages:
 
     def remove(self, name: str) -> None:
         """All hosts are compared anew with what is wanted: they may have copies."""
+        gone = self._db.execute(_IMAGE, {"its_name": name}).one_or_none()
+        image = None if gone is None else image_of(gone)
+        if image is not None and image.tenant is not None:
+            self._tenants.change(image.tenant, image_amounts(image), {})
         self._db.execute(update(looks).values(judged=None))
         self._db.execute(delete(images).where(images.c.name == name))
 

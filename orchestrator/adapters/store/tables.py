@@ -110,8 +110,9 @@ images = Table(
     Column("size_bytes", BigInteger, nullable=False),
     Column("virtual_size_bytes", BigInteger, nullable=False),
     Column("created_at", Float, nullable=False),
-    Column("guest_driver", String(40)),
-)
+    Column("guest_driver", String(40)), Column("shared", Boolean, nullable=False),
+)  # fmt: skip
+"""Of a tenant by ``tenant/name``, of the site by their names."""
 
 networks = Table(
     "networks",

@@ -1,21 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""/v1/images"""
+"""/v1/images of the site, /v1/tenants/{tenant}/images of a tenant"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
 
+from orchestrator.api.auth import CallerOf
 from orchestrator.api.file_bodies import OCTETS, take_file, with_files
 from orchestrator.api.paging import PagingOf
+from orchestrator.api.routes.tenants import TenantInPath
 from orchestrator.api.schemas.base import NameInPath
-from orchestrator.api.schemas.images import AddImageBody, GuestDriverBody, ImageAnswer
-from orchestrator.api.services import ProcessOf, ServicesOf
+from orchestrator.api.schemas.images import AddImageBody, GuestDriverBody, ImageAnswer, UploadQuery
+from orchestrator.api.services import ProcessOf, ServicesOf, TenantFilter
 from orchestrator.core.host_actions import ImageFormat
 from orchestrator.core.image import NewImage
 
 router = APIRouter(prefix="/images", tags=["images"])
+of_tenant = APIRouter(prefix="/tenants/{tenant}/images", tags=["images"])
+
+_SPARED: Final = 4
+"""Of the files that are taken at once, for operators."""
 
 
 @router.post("", status_code=201)
@@ -47,9 +53,12 @@ async def upload(
 
 
 @router.get("")
-def list_all(services: ServicesOf, paging: PagingOf) -> list[ImageAnswer]:
-    """Base images by name."""
-    return [ImageAnswer.of(image) for image in paging.cut(services.images.list(), lambda image: (image.name,))]
+def list_all(
+    services: ServicesOf, caller: CallerOf, paging: PagingOf, tenant: TenantFilter = None
+) -> list[ImageAnswer]:
+    """Base images that the caller may make VMs of: the site's by name, then by tenant."""
+    found = services.images.list(caller.visible(tenant))
+    return [ImageAnswer.of(image) for image in paging.cut(found, lambda image: (image.tenant or "", image.short))]
 
 
 @router.get("/{name}")
@@ -68,3 +77,46 @@ def set_guest_driver(name: NameInPath, body: GuestDriverBody, services: Services
 def remove(name: NameInPath, services: ServicesOf) -> None:
     """Forget a base image that no VM uses."""
     services.images.remove(name)
+
+
+@of_tenant.put("/{name}/content", openapi_extra=OCTETS)
+async def upload_of_tenant(
+    tenant: TenantInPath,
+    name: NameInPath,
+    query: Annotated[UploadQuery, Query()],
+    request: Request,
+    services: ServicesOf,
+    process: ProcessOf,
+) -> ImageAnswer:
+    """Send a tenant's base image; answers when it is stored and checked. Sent again, it is shared as is said then."""
+    image = await take_file(
+        request,
+        process,
+        lambda parts, size: services.images.add(
+            NewImage(name=name, source=parts, size_bytes=size, sha256=query.sha256, format=query.format),
+            tenant,
+            shared=query.shared,
+        ),
+        spare=_SPARED,
+    )
+    return ImageAnswer.of(image)
+
+
+@of_tenant.get("/{name}")
+def get_of_tenant(tenant: TenantInPath, name: NameInPath, services: ServicesOf) -> ImageAnswer:
+    """The base image that a VM of the tenant gets by that name: its own, else the site's."""
+    return ImageAnswer.of(services.images.get(name, tenant))
+
+
+@of_tenant.put("/{name}/guest-driver")
+def set_guest_driver_of_tenant(
+    tenant: TenantInPath, name: NameInPath, body: GuestDriverBody, services: ServicesOf
+) -> ImageAnswer:
+    """Say which NVIDIA driver is in a tenant's own image: its VMs start only where the host's driver takes it."""
+    return ImageAnswer.of(services.images.set_guest_driver(name, body.version, tenant))
+
+
+@of_tenant.delete("/{name}", status_code=204)
+def remove_of_tenant(tenant: TenantInPath, name: NameInPath, services: ServicesOf) -> None:
+    """Forget a tenant's own base image that no VM uses."""
+    services.images.remove(name, tenant)

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from pydantic import ConfigDict, Field
+from datetime import datetime
 
-from orchestrator.api.schemas.base import CopiedAnswer, Moment, Name, RequestBody
+from pydantic import BaseModel, ConfigDict, Field
+
+from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody, moment
 from orchestrator.core.host_actions import ImageFormat
-from orchestrator.core.image import NewImage
+from orchestrator.core.image import Image, NewImage
 
 
 class AddImageBody(RequestBody):
@@ -31,6 +33,16 @@ class AddImageBody(RequestBody):
         return NewImage(name=self.name, source=self.source, sha256=self.sha256, format=self.format)
 
 
+class UploadQuery(BaseModel):
+    """What is said of a tenant's image that is sent."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sha256: str = Field(max_length=64, description="What the content hashes to")
+    format: ImageFormat | None = Field(default=None, description="Left out: told by the content, as in AddImage")
+    shared: bool = Field(default=False, description="Other tenants may use it too, as ``tenant/name``")
+
+
 class GuestDriverBody(RequestBody):
     """Which NVIDIA driver is in an image."""
 
@@ -39,13 +51,29 @@ class GuestDriverBody(RequestBody):
     version: str | None = Field(max_length=40, description="null: nobody knows, or there is none")
 
 
-class ImageAnswer(CopiedAnswer):
+class ImageAnswer(AnswerBody):
     """A registered base image."""
 
     name: str
+    tenant: str | None = Field(description="Whose it is; null: the site's, which every tenant uses")
+    shared: bool = Field(description="Other tenants may use it, as ``tenant/name``")
     sha256: str
     format: ImageFormat
     size_bytes: int
     virtual_size_bytes: int
-    created_at: Moment
+    created_at: datetime
     guest_driver: str | None = Field(description="The NVIDIA driver in it; null: nobody said")
+
+    @classmethod
+    def of(cls, image: Image) -> ImageAnswer:
+        return cls(
+            name=image.short,
+            tenant=image.tenant,
+            shared=image.shared or image.tenant is None,
+            sha256=image.sha256,
+            format=image.format,
+            size_bytes=image.size_bytes,
+            virtual_size_bytes=image.virtual_size_bytes,
+            created_at=moment(image.created_at),
+            guest_driver=image.guest_driver,
+        )

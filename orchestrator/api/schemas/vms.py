@@ -33,6 +33,7 @@ from orchestrator.api.schemas.vm_parts import (
 )
 from orchestrator.core.byte_cache import ByteCache
 from orchestrator.core.domain import BootPolicy
+from orchestrator.core.image import MAX_STORED, short_of
 from orchestrator.core.labels import MAX_LABELS
 from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
 from orchestrator.core.network import MAX_CARDS, short_name, tenant_of
@@ -102,7 +103,9 @@ class CreateVmBody(RequestBody):
     name: Name
     tenant: Name = "default"
     profile: str = Field(max_length=MAX_NAME, description="Offering, NVIDIA vGPU type, MIG profile or gpu:N")
-    image: Name
+    image: str = Field(
+        max_length=MAX_STORED, description="Of the tenant or the site; ``tenant/name``: one that another tenant shares"
+    )
     vcpus: int | None = Field(default=None, ge=1, le=MAX_VCPUS, description="Left out: as the profile says")
     memory_mib: int | None = Field(
         default=None, ge=MIN_MEMORY_MIB, le=MAX_MEMORY_MIB, description="Left out: as the profile says"
@@ -287,7 +290,7 @@ def vm_members(
         "device": devices[0],
         "devices": devices,
         "addresses": vm.addresses,
-        "image": spec.image,
+        "image": short_of(spec.image, spec.tenant),
         "vcpus": spec.vcpus,
         "memory_mib": spec.memory_mib,
         "disk_bytes": spec.disk_bytes,

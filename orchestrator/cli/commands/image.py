@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -12,14 +13,16 @@ from orchestrator.cli.complete import images
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
-from orchestrator.cli.parameters import ServerPath, Sort
-from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.parameters import ListTenant, ServerPath, Sort, tenant_if_named
+from orchestrator.cli.scope import scoped_name
+from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list, size
-from orchestrator.cli.uploading import take_image
+from orchestrator.cli.uploading import image_key, sending, take_image
 from orchestrator.client.connection import Json
 from orchestrator.core.digest import check_sha256
+from orchestrator.core.errors import InvalidInput
 from orchestrator.core.host_actions import ImageFormat
-from orchestrator.core.names import check_name
+from orchestrator.core.image import check_file_name
 from orchestrator.core.units import GIB, MIB
 
 _UNITS: Final = (("GiB", GIB), ("MiB", MIB), ("KiB", 1024))
@@ -34,8 +37,41 @@ def _size(size: int) -> str:
     return f"{size} bytes"
 
 
+def _own_tenant(ctx: typer.Context, text: str | None) -> str | None:
+    """What was named, by a name too, else the only tenant that a token has; None: the site."""
+    named = tenant_if_named(ctx, text)
+    if named is not None or ctx.resilient_parsing or not isinstance(ctx.find_root().obj, CliSession):
+        return named
+    return session_of(ctx).only_tenant
+
+
+def _image_name(ctx: typer.Context, text: str) -> str:
+    return scoped_name(ctx, text, "image")
+
+
+Whose = Annotated[
+    str | None,
+    typer.Option(
+        "--tenant", help="Whose it is; left out: your only tenant, of operators the site.", callback=_own_tenant
+    ),
+]
+ImageName = Annotated[
+    str, typer.Argument(help="Name of the image, or TENANT/NAME.", autocompletion=images, callback=_image_name)
+]
+
+
+def _name(image: Json) -> str:
+    return shown(image_key(image))
+
+
+def _whose(image: Json) -> str:
+    if image["tenant"] is None:
+        return "the site, for every tenant"
+    return f"tenant {shown(image['tenant'])}" + (", shared with every tenant" if image["shared"] else "")
+
+
 COLUMNS: Final = (
-    field("NAME", "name", Fit.WHOLE),
+    Column("NAME", _name, Fit.WHOLE),
     field("FORMAT", "format"),
     size("SIZE", "size_bytes", text=_size),
     size("DISK", "virtual_size_bytes", text=_size),
@@ -47,57 +83,79 @@ COLUMNS: Final = (
 @app.command("add")
 def add(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of the new image.")],
+    name: Annotated[str, typer.Argument(help="Name of the new image.", callback=_image_name)],
     source: Annotated[str, typer.Argument(help="File (qcow2 or raw), which is sent, or http(s) URL.")],
     sha256: Annotated[str | None, typer.Option("--sha256", help="What the content must hash to.")] = None,
     image_format: Annotated[
         ImageFormat | None, typer.Option("--format", help="What it is, where its content does not tell: a raw disk.")
     ] = None,
     server_path: ServerPath = False,
+    tenant: Whose = None,
+    shared: Annotated[bool, typer.Option("--shared", help="Other tenants may use it too, as TENANT/NAME.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Take a file or URL as a base image."""
-    check_name(name, what="image")
+    """Take a file or URL as a base image. The same again, shared or not, changes that."""
     session, digest = session_of(ctx), check_sha256(sha256, "image.digest_invalid")
-    if server_path:
+    if tenant is not None:
+        _check_sent(source, server_path=server_path)
+        with sending(session, Path(source), digest) as content:
+            image: Json = session.client.upload_image(name, content, image_format, tenant, shared=shared)
+    elif shared:
+        raise InvalidInput("cli.usage", "images of the site are everybody's", hint="leave --shared out")
+    elif server_path:
         wanted = {"name": name, "source": source, "sha256": digest, "format": image_format}
-        image: Json = session.client.add_image(wanted)
+        image = session.client.add_image(wanted)
     else:
         image = take_image(session, name, source, digest, image_format)
-    show(image, output, lambda: [f"{shown(image['name'])}: {image['format']}, SHA-256 {image['sha256']}"])
+    show(image, output, lambda: [f"{_name(image)}: {image['format']}, SHA-256 {image['sha256']}"])
+
+
+def _check_sent(source: str, *, server_path: bool) -> None:
+    """A tenant's is a file of its own. :raises InvalidInput: ``image.source_refused``, ``image.architecture``"""
+    if server_path or "://" in source:
+        raise InvalidInput(
+            "image.source_refused",
+            f"the server reads {ascii(source)[:60]} for no tenant",
+            hint="download it, and give the file: it is sent",
+        )
+    check_file_name(source)
 
 
 @app.command("list")
-def list_images(ctx: typer.Context, sort: Sort = None, output: Output = Format.TABLE) -> None:
-    """List base images."""
-    show_list(
-        session_of(ctx).client.images(), COLUMNS, output, "no images yet: vgpuctl image add NAME FILE-OR-URL", sort
-    )
+def list_images(
+    ctx: typer.Context, tenant: ListTenant = None, sort: Sort = None, output: Output = Format.TABLE
+) -> None:
+    """List base images that VMs can be made of."""
+    found = session_of(ctx).client.images(tenant)
+    show_list(found, COLUMNS, output, "no images yet: vgpuctl image add NAME FILE-OR-URL", sort)
 
 
 @app.command("guest-driver")
 def guest_driver(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of the image.", autocompletion=images)],
+    name: ImageName,
     version: Annotated[str, typer.Argument(help="Version of the NVIDIA driver in it, or 'none'.")],
+    tenant: Whose = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Say which driver is in an image. Its VMs start only on hosts that take it."""
-    image = session_of(ctx).client.set_guest_driver(name, None if version == "none" else version)
+    image = session_of(ctx).client.set_guest_driver(name, None if version == "none" else version, tenant)
     known = shown(image["guest_driver"]) if image["guest_driver"] else "nobody knows which driver is in it"
-    show(image, output, lambda: [f"{shown(image['name'])}: {known}"])
+    show(image, output, lambda: [f"{_name(image)}: {known}"])
 
 
 @app.command("show")
 def show_image(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of the image.", autocompletion=images)],
+    name: ImageName,
+    tenant: Whose = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Show one base image."""
-    image = session_of(ctx).client.image(check_name(name, what="image"))
+    image = session_of(ctx).client.image(name, tenant)
     pairs = [
         ("name", shown(image["name"])),
+        ("whose", _whose(image)),
         ("format", shown(image["format"])),
         ("size", _size(image["size_bytes"])),
         ("disk", _size(image["virtual_size_bytes"])),
@@ -111,11 +169,12 @@ def show_image(
 @app.command("remove")
 def remove(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of the image.", autocompletion=images)],
+    name: ImageName,
+    tenant: Whose = None,
     yes: Yes = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Forget a base image that no VM uses."""
     confirm("remove image", [name], yes=yes)
-    session_of(ctx).client.remove_image(name)
+    session_of(ctx).client.remove_image(name, tenant)
     show({"name": name, "removed": True}, output, lambda: [f"{name} is removed"])

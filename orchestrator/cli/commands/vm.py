@@ -34,9 +34,11 @@ from orchestrator.cli.parameters import (
     vm_name_if_any,
 )
 from orchestrator.cli.session import CliSession, Format, Output, session_of
+from orchestrator.cli.uploading import image_key
 from orchestrator.cli.vm_outcome import finish
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.image import check_image_name
 from orchestrator.core.labels import parse_labels
 from orchestrator.core.lease import MAX_LEASE_S, parse_moment
 from orchestrator.core.names import check_name
@@ -126,7 +128,7 @@ def create(
         wanted["gpu"] = parse_pci_address(gpu)
     if nic is not None:
         wanted["nic"] = nic.value
-    wanted["image"] = check_name(image, what="image") if image is not None else _only_image(session)
+    wanted["image"] = check_image_name(image) if image is not None else _only_image(session, tenant)
     if dry_run:
         plan = session.client.plan_vm(wanted)
         show(plan, output, lambda: _plan_lines(plan))
@@ -162,8 +164,8 @@ def _some(text: str, option: str) -> str:
     return text
 
 
-def _only_image(session: CliSession) -> str:
-    known = [str(image["name"]) for image in session.client.images()]
+def _only_image(session: CliSession, tenant: str) -> str:
+    known = [image_key(image) for image in session.client.images(tenant)]
     if len(known) == 1:
         return known[0]
     if not known:

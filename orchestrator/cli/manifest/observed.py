@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from orchestrator.cli.offerings import offering_of
+from orchestrator.cli.uploading import image_key
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
 from orchestrator.core.bridges import Uplink
@@ -23,7 +24,7 @@ def observe(client: Client, wanted: Manifest) -> Existing:
         tenants={name: {line["resource"]: line["limit"] for line in client.quota(name)} for name in known},
         offerings={offering["name"]: offering_of(offering) for offering in client.offerings()},
         networks={one.key: one for one in map(_network, client.networks())},
-        images={image["name"]: image["sha256"] for image in client.images()},
+        images={image_key(image): image["sha256"] for image in client.images()},
         volumes={f"{one['tenant']}/{one['name']}": one["size_bytes"] for one in client.volumes()},
         vms={f"{vm['tenant']}/{vm['name']}": _vm(vm) for vm in client.vms()},
     )

@@ -66,13 +66,13 @@ def _owners(client: Client, wanted: Manifest, there: Existing) -> Iterator[Reaso
 
 def _by_list(client: Client, wanted: Manifest, there: Existing, new: list[ManifestVm]) -> Iterator[Reason]:
     tenants = {str(tenant["name"]) for tenant in client.tenants()}
-    known: dict[str, set[str]] = {
-        "tenant": tenants | {one.name for one in wanted.tenants},
-        "image": {*there.images, *(one.name for one in wanted.images)},
-    }
-    for what, names in known.items():
-        for name in sorted({getattr(vm, what) for vm in new} - names):
-            yield _unknown(what, name, [_said(vm) for vm in new if getattr(vm, what) == name], near=names)
+    tenants |= {one.name for one in wanted.tenants}
+    for name in sorted({vm.tenant for vm in new} - tenants):
+        yield _unknown("tenant", name, [_said(vm) for vm in new if vm.tenant == name], near=tenants)
+    images = {*there.images, *(one.name for one in wanted.images)}
+    unknown = [vm for vm in new if images.isdisjoint({vm.image, f"{vm.tenant}/{vm.image}"})]
+    for name in sorted({vm.image for vm in unknown}):
+        yield _unknown("image", name, [_said(vm) for vm in unknown if vm.image == name], near=images)
     yield from _networks(wanted, there, new)
     yield from _volumes(wanted, there, new)
 

@@ -86,6 +86,10 @@ class TenantService:
                     f"tenant {name} has {len(volumes)} volumes",
                     hint=f"'vgpuctl volume list --tenant {name}'",
                 )
+            images = [one.short for one in tx.images.list() if one.tenant == name]
+            if images:
+                hint = f"'vgpuctl image remove {images[0]} --tenant {name}'"
+                raise Conflict("tenant.in_use", f"tenant {name} has {len(images)} images", hint=hint)
             _check_keeps_nothing(tx, name)
             tx.operations.disown(name)
             _remove_networks(tx, name)

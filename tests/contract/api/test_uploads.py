@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
 import socket
 import subprocess
@@ -22,7 +23,7 @@ from orchestrator.client.content import open_content
 from orchestrator.client.http import UnixHttp
 from orchestrator.client.location import SOCKET_NAME
 from orchestrator.client.opening import open_async_client, open_client
-from orchestrator.core.errors import Conflict, InvalidInput, Retryable
+from orchestrator.core.errors import Conflict, InvalidInput, NotFound, Retryable
 from tests.fakes.driver_files import Signer, run_file
 from tests.fakes.running import running_server
 
@@ -76,6 +77,30 @@ def test_a_program_sends_an_image_and_once_only(state: Path, disk: Path) -> None
             client.upload_image("one", content, "raw")
         assert caught.value.code == "image.exists"
         assert client.image("one") == image
+
+
+@pytest.mark.usefixtures("here")
+def test_an_image_of_a_tenant_is_sent_shared_and_removed_on_its_own_path(state: Path, disk: Path) -> None:
+    with open_client() as client:
+        with open_content(disk) as content:
+            image = client.upload_image("theirs", content, "raw", "default")
+        assert (image["name"], image["tenant"], image["shared"]) == ("theirs", "default", False)
+        assert client.image("theirs", "default") == image
+        with pytest.raises(NotFound):
+            client.image("theirs")
+        words = ["--format", "raw", "--tenant", "default", "--shared", "-o", "json"]
+        said = subprocess.run(
+            [PROGRAM, "image", "add", "theirs", disk, *words], capture_output=True, text=True, check=True
+        )
+        assert json.loads(said.stdout) == {**image, "shared": True}
+        assert {**image, "shared": True} in client.images()
+        refused = subprocess.run(
+            [PROGRAM, "image", "add", "url", "https://example.com/x.qcow2", "--tenant", "default"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (refused.returncode, "[image.source_refused]" in refused.stderr) == (2, True)
+        client.remove_image("theirs", "default")
+        assert f"{_digest(disk)}.raw" not in _kept(state)
 
 
 @pytest.mark.usefixtures("here")
