@@ -81,7 +81,12 @@ def test_a_file_that_is_no_text_is_no_user_data(site: Site, tmp_path: Path, enco
 
 @pytest.mark.parametrize(
     "content",
-    [b"\xef\xbb\xbf#cloud-config\n", b"#cloud-config\r\nx: 1\r\n", b"#!/bin/sh\r\n", gzip.compress(b"#!/bin/sh\n")],
+    [
+        b"\xef\xbb\xbf#cloud-config\n",
+        b"#cloud-config\r\nx: 1\r\n",
+        b"#!/bin/sh\r\n",
+        gzip.compress(b"#!/bin/sh\n", mtime=0),
+    ],
 )
 def test_marks_and_line_ends_of_another_system_and_gzip_are_read(site: Site, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "data").write_bytes(content)
