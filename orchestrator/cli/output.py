@@ -116,13 +116,14 @@ def _state(value: str) -> str:
     return colour(value, STATE_COLOURS.get(value))
 
 
-def show(data: object, output: Format, table: Callable[[], Sequence[str]]) -> None:
-    """Print ``data``; ``table`` gives the lines for people.
+def show(data: object, output: Format, table: Callable[[], Sequence[str]], *, name: str | None = None) -> None:
+    """Print ``data``; ``table`` gives the lines for people. ``name``: of what ``data`` is an operation on.
 
     :raises typer.Exit: 141 when the reader went away (``vgpuctl … | head``)
     """
     try:
-        print(_text(data, output, table), flush=True)
+        named = output is Format.NAME and name is not None
+        print(shown(name) if named else _text(data, output, table), flush=True)
     except BrokenPipeError as error:
         raise typer.Exit(PIPE_EXIT) from error
 

@@ -91,7 +91,7 @@ def each(
     if len(set(names)) == 1:
         if failed:
             raise next(iter(failed.values()))
-        show(found[0][0], session.format, lambda: found[0][1])
+        show(found[0][0], session.format, lambda: found[0][1], name=next(iter(begun)))
         return
     show([data for data, _ in found], session.format, lambda: [_line(data, lines) for data, lines in found])
     if failed:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from typer import Context
 
-from orchestrator.cli.tree import ENTRIES, HELP_OPTIONS, load
+from orchestrator.cli.tree import ENTRIES, HELP_OPTIONS, SECTIONS, load
 
 WIDTH: Final = 100
 
@@ -44,11 +44,15 @@ goes by the uid. Completion: `source <(vgpuctl completion bash)`.
 
 def render() -> str:
     """The page in Markdown."""
-    pages = [_HEAD]
-    for name, entry in ENTRIES.items():
-        command = load(name, entry)
-        pages += [_page(words, found) for words, found in _tree(f"vgpuctl {name}", command)]
-    return "\n".join(pages)
+    trees = {name: list(_tree(f"vgpuctl {name}", load(name, entry))) for name, entry in ENTRIES.items()}
+    pages = [_page(words, text) for found in trees.values() for words, text in found]
+    index = [_row(title, [words for name in names for words, _ in trees[name]]) for title, names in SECTIONS.items()]
+    return "\n".join([_HEAD, "## Index\n\n| about | commands |\n|---|---|\n" + "".join(index), *pages])
+
+
+def _row(title: str, commands: list[str]) -> str:
+    links = (f"[{words.removeprefix('vgpuctl ')}](#{words.replace(' ', '-')})" for words in commands)
+    return f"| {title} | {', '.join(links)} |\n"
 
 
 def _tree(words: str, command: Any) -> Iterator[tuple[str, str]]:

@@ -24,8 +24,8 @@ def test_the_page_has_twenty_places_and_is_one_step_from_the_readme() -> None:
     assert f"({PAGE})" in text(Path("README.md"))
 
 
-def test_the_readme_says_what_is_in_every_directory() -> None:
-    listed = re.findall(r"`([a-z_]+)/", "".join(re.findall(r"^\| .* \|$", text(Path("README.md")), re.MULTILINE)))
+def test_a_page_says_what_is_in_every_directory() -> None:
+    listed = re.findall(r"`([a-z_]+)/", "".join(re.findall(r"^\| .* \|$", text(Path("CONTRIBUTING.md")), re.MULTILINE)))
     kept = {path.parts[0] for path in project_files() if len(path.parts) > 1 and not path.parts[0].startswith(".")}
     assert kept - {*listed, "docs"} == set()
 

@@ -220,7 +220,7 @@ def accept(
         show(started, output, lambda: [f"operation {shown(started['operation'])} started"])
         return
     operation = follow(session, str(started["operation"]))
-    show(operation, output, lambda: [f"the cards of {host} are accepted where they are"])
+    show(operation, output, lambda: [f"the cards of {host} are accepted where they are"], name=host)
 
 
 @app.command("plan-compaction")

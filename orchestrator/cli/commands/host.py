@@ -108,7 +108,7 @@ def add(
     name: NewName,
     address: Address,
     port: Port = 22,
-    user: Annotated[str, typer.Option("--user", help="Whom Ansible logs in as; needs sudo when not root.")] = "root",
+    user: Annotated[str, typer.Option("--user", help="SSH user for Ansible; needs sudo when not root.")] = "root",
     provisioning_key: Annotated[
         Path | None, typer.Option("--provisioning-key", help="Private key for Ansible; your own ssh key when left out.")
     ] = None,
@@ -339,7 +339,7 @@ def remove(ctx: typer.Context, name: Name, yes: Yes = False, wait: Wait = True, 
         show(started, output, lambda: [f"{name}: operation {shown(started['operation'])} started"])
         return
     operation = follow(session, started["operation"])
-    show(operation, output, lambda: [f"{name} is given back"])
+    show(operation, output, lambda: [f"{name} is given back"], name=name)
 
 
 @app.command("forget")

@@ -32,7 +32,7 @@ def check(
     name: Annotated[str | None, typer.Argument(help="Name of a host that is added.", autocompletion=hosts)] = None,
     address: Annotated[str | None, typer.Option("--address", help="Or the address of one that is not.")] = None,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of its ssh server.")] = 22,
-    user: Annotated[str, typer.Option("--user", help="Whom Ansible logs in as.")] = "root",
+    user: Annotated[str, typer.Option("--user", help="SSH user for Ansible.")] = "root",
     provisioning_key: Annotated[
         Path | None, typer.Option("--provisioning-key", help="Private key; your own ssh key when left out.")
     ] = None,

@@ -20,7 +20,7 @@ from orchestrator.core.host import check_user
 def inventory(
     ctx: typer.Context,
     tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant's VMs.")] = None,
-    user: Annotated[str, typer.Option("--user", "-l", help="Whom Ansible logs in to VMs as.")] = "root",
+    user: Annotated[str, typer.Option("--user", "-l", help="SSH user of VMs for Ansible.")] = "root",
 ) -> None:
     """Print hosts and VMs as an inventory for Ansible."""
     from orchestrator.cli.inventory.writing import ansible_inventory

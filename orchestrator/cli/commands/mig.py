@@ -123,7 +123,7 @@ def _end(session: CliSession, started: Json, wait: bool, output: Format, done: s
         show(started, output, lambda: [f"operation {shown(started['operation'])} started"])
         return
     operation = follow(session, started["operation"])
-    show(operation, output, lambda: [done])
+    show(operation, output, lambda: [done], name=started["name"])
 
 
 def _entries_in(file: Path, config: str) -> list[Json]:

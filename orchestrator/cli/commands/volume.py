@@ -126,7 +126,7 @@ def attach(
     """Attach a data volume to a stopped VM."""
     session = session_of(ctx)
     started = session.client.attach_volume(name, vm, tenant)
-    _finish(session, started, f"{name} is attached to {vm}", output, wait=wait)
+    _finish(session, name, started, f"{name} is attached to {vm}", output, wait=wait)
 
 
 @app.command("detach")
@@ -141,7 +141,7 @@ def detach(
     """Take a data volume from a stopped VM; what is on it stays."""
     session = session_of(ctx)
     started = session.client.detach_volume(name, vm, tenant)
-    _finish(session, started, f"{name} is attached to no VM", output, wait=wait)
+    _finish(session, name, started, f"{name} is attached to no VM", output, wait=wait)
 
 
 @app.command("delete")
@@ -157,15 +157,15 @@ def delete(
     session = session_of(ctx)
     session.client.volume(name, tenant)
     confirm("delete volume", [name], yes=yes)
-    _finish(session, session.client.delete_volume(name, tenant), f"{name} is deleted", output, wait=wait)
+    _finish(session, name, session.client.delete_volume(name, tenant), f"{name} is deleted", output, wait=wait)
 
 
-def _finish(session: CliSession, started: Json, said: str, output: Format, *, wait: bool) -> None:
+def _finish(session: CliSession, name: str, started: Json, said: str, output: Format, *, wait: bool) -> None:
     operation = started["operation"]
     if operation is None:
-        show(started, output, lambda: [said])
+        show(started, output, lambda: [said], name=name)
     elif wait:
         ended = follow(session, operation)
-        show(ended, output, lambda: [said])
+        show(ended, output, lambda: [said], name=name)
     else:
-        show(started, output, lambda: [f"operation {operation} works on it"])
+        show(started, output, lambda: [f"operation {operation} works on it"], name=name)

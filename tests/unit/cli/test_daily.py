@@ -268,3 +268,11 @@ def test_a_fault_of_its_gpu_is_shown_to_a_tenant_and_to_operators_as_a_problem(c
     (line,) = [one for one in vm_details({**vm, "host": None}) if one.startswith("GPU fault")]
     assert "its GPU has a fault" in line
     assert not any(one.startswith("GPU fault") for one in vm_details(vm))
+
+
+def test_what_was_done_to_a_thing_is_told_by_its_name(cli: Cli) -> None:
+    assert cli("create-vm", "vm-9", "--profile", "t4-small").code == 0
+    assert cli("volume", "create", "data", "--size", "1GiB").code == 0
+    assert cli("volume", "delete", "data", "--yes", "-o", "name").out == "data\n"
+    assert cli("stop-vm", "vm-9", "-o", "name").out == "vm-9\n"
+    assert cli("delete-vm", "vm-9", "-o", "name").out == "vm-9\n"
