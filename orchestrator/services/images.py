@@ -66,6 +66,8 @@ class ImageService:
         if there is None or sha256 is None:
             return None
         if there.sha256 != sha256.lower():
+            if there.format == "qcow2":  # it may be out of the VMDK that is sent again
+                return None
             raise _exists(name)
         return there if self.files.local(there.sha256, there.format) is not None else None
 

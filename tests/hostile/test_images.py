@@ -103,7 +103,7 @@ IMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "a backing file in the old header": (_backing_of_an_old_version, "image.unsafe"),
     "an external data file": (_data_file, "image.unsafe"),
     "a flat extent": (_vmdk, "image.unsafe"),
-    "vmdk": (_made("vmdk"), "image.unsafe"),
+    "vmdk of several files": (_made("vmdk", "-o", "subformat=monolithicFlat"), "image.unsafe"),
     "vdi": (_made("vdi"), "image.unsafe"),
     "vhdx": (_made("vhdx"), "image.unsafe"),
     "vpc": (_made("vpc"), "image.unsafe"),
@@ -142,7 +142,8 @@ def test_a_hostile_image_is_refused_and_nothing_of_it_is_kept(site: Site, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "kind", ["vmdk", "vdi", "vhdx", "vpc", "qed", "parallels", "bochs", "LUKS", "BitLocker", "7z", "gzip"]
+    "kind",
+    ["vmdk of several files", "vdi", "vhdx", "vpc", "qed", "parallels", "bochs", "LUKS", "BitLocker", "7z", "gzip"],
 )
 def test_what_is_something_else_is_no_raw_disk_because_somebody_says_so(site: Site, tmp_path: Path, kind: str) -> None:
     path = tmp_path / "image"

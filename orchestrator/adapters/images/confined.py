@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m orchestrator.adapters.images.confined FILE COMMAND…``: becomes the command, which then can read FILE and
 the system's programs and libraries, and nothing else: no other file, nothing to write, no network, bounded resources.
+``FILE --into RESULT BYTES COMMAND…``: it may also write so much to the file RESULT, which is there.
 
 Landlock (https://docs.kernel.org/userspace-api/landlock.html) binds it to its files, a system call filter keeps it from
 sockets and from other processes. A kernel without one of them is made do with; a kernel that has it and refuses is not.
@@ -16,6 +17,8 @@ import struct
 import sys
 from typing import Final
 
+INTO: Final = "--into"
+_CPU_S_OF_WRITING: Final = 1800
 FAILED: Final = 97
 """Exit code: the command was not begun."""
 _LIMITS: Final = {
@@ -27,7 +30,7 @@ _LIMITS: Final = {
 }
 _PROGRAMS: Final = ("/usr", "/bin", "/lib", "/lib64")
 _READABLE: Final = ("/etc/ld.so.cache",)
-_EXECUTE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 2, 1 << 3
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14
 _PATH_BENEATH: Final = 1
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _ASK_VERSION: Final = 1
@@ -67,7 +70,7 @@ def _checked(result: int) -> int:
     return result
 
 
-def _bind_to_files(libc: ctypes.CDLL, file: str) -> None:
+def _bind_to_files(libc: ctypes.CDLL, file: str, into: str | None) -> None:
     version = libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _ASK_VERSION)
     if version < 1:
         return
@@ -81,6 +84,8 @@ def _bind_to_files(libc: ctypes.CDLL, file: str) -> None:
         _allow(libc, rules, path, _EXECUTE | _READ_FILE | _READ_DIR)
     for path in (*_READABLE, file):
         _allow(libc, rules, path, _READ_FILE)
+    if into is not None:
+        _allow(libc, rules, into, (_READ_FILE | _WRITE_FILE | _TRUNCATE) & rights)
     _checked(libc.syscall(_RESTRICT_SELF, rules, 0))
     os.close(rules)
 
@@ -114,15 +119,18 @@ def _filter_calls(libc: ctypes.CDLL) -> None:
 
 def main() -> int:
     """Does not come back when all goes well."""
-    file, command = sys.argv[1], sys.argv[2:]
+    file, command, into, limits = sys.argv[1], sys.argv[2:], None, _LIMITS
+    if command[0] == INTO:
+        into, bytes_written, command = command[1], int(command[2]), command[3:]
+        limits = {**_LIMITS, resource.RLIMIT_FSIZE: bytes_written, resource.RLIMIT_CPU: _CPU_S_OF_WRITING}
     try:
-        for limit, value in _LIMITS.items():
+        for limit, value in limits.items():
             hard = resource.getrlimit(limit)[1]
             bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
             resource.setrlimit(limit, (bound, bound))
         libc = _libc()
         _checked(libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-        _bind_to_files(libc, file)
+        _bind_to_files(libc, file, into)
         _filter_calls(libc)
         os.execvp(command[0], command)
     except OSError as error:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from orchestrator.adapters.files.copying import PrivateCopies, Refusals
+from orchestrator.adapters.files.copying import Copied, PrivateCopies, Refusals
+from orchestrator.adapters.images import vmdk
 from orchestrator.adapters.images.inspecting import inspect
 from orchestrator.adapters.images.refused import MAX_IMAGE_BYTES, too_large
 from orchestrator.adapters.images.sources import Sources
@@ -47,7 +48,7 @@ class ImageLibrary:
 
     @contextmanager
     def take(self, wanted: NewImage, now: float) -> Iterator[TakenFile[Image]]:
-        """Copy or download it, and check it.
+        """Copy or download it, check it, and keep it as qcow2 when it is a VMDK.
 
         :raises InvalidInput: ``image.source_refused``, ``image.unsafe``, ``image.too_large``, ``image.digest_differs``
         :raises Fatal: ``image.not_stored``, ``image.checker_missing``
@@ -55,17 +56,30 @@ class ImageLibrary:
         with (
             self._sources.open(wanted.source) as chunks,
             self._copies.of(chunks, wanted.sha256, wanted.size_bytes) as copied,
+            self._qcow2_of(copied) as kept,
         ):
-            found = inspect(copied.path, wanted.format)
+            found = inspect(kept.path, wanted.format)
             image = Image(
                 name=wanted.name,
-                sha256=copied.sha256,
+                sha256=kept.sha256,
                 format=found.format,
-                size_bytes=copied.size,
+                size_bytes=kept.size,
                 virtual_size_bytes=found.virtual_bytes,
                 created_at=now,
             )
-            yield TakenFile(image, lambda: copied.path.replace(self.path(image.sha256, image.format)))
+            yield TakenFile(image, lambda: kept.path.replace(self.path(image.sha256, image.format)))
+
+    @contextmanager
+    def _qcow2_of(self, copied: Copied) -> Iterator[Copied]:
+        """Out of a VMDK; itself where it is none."""
+        with copied.path.open("rb") as file:
+            is_vmdk = file.read(len(vmdk.MAGIC)) == vmdk.MAGIC
+        if not is_vmdk:
+            yield copied
+            return
+        with self._copies.of(iter(()), None) as made:
+            vmdk.convert(copied.path, made.path)
+            yield made.as_it_is()
 
     def keep(self, chunks: Iterator[bytes], sha256: str, image_format: ImageFormat) -> None:
         """What another controller has taken and checked.

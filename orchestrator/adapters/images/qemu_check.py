@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.adapters.images.confined import FAILED
-from orchestrator.adapters.images.refused import unsafe
-from orchestrator.core.errors import Fatal
+from orchestrator.adapters.images.refused import checker_missing, unsafe
 
 _SECONDS: Final = 900.0
 _CHECKED: Final = frozenset({0, 2, 3})
@@ -34,7 +33,7 @@ def check(path: Path) -> Checked:
     """
     program = shutil.which("qemu-img")
     if program is None:
-        raise _missing("it is not installed")
+        raise checker_missing("it is not installed")
     words = [sys.executable, "-I", "-m", "orchestrator.adapters.images.confined", str(path)]
     words += [program, "check", "--output=json", "-f", "qcow2", str(path)]
     environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
@@ -51,16 +50,8 @@ def check(path: Path) -> Checked:
     except subprocess.TimeoutExpired as error:
         raise unsafe(f"could not be checked within {_SECONDS:.0f} seconds") from error
     if done.returncode == FAILED:
-        raise _missing("it cannot be confined")
+        raise checker_missing("it cannot be confined")
     if done.returncode not in _CHECKED or len(done.stdout) > _MAX_SAID:
         raise unsafe("could not be checked: qemu-img check refuses it")
     said = json.loads(done.stdout)
     return Checked(errors=said["check-errors"] + said.get("corruptions", 0), end=said.get("image-end-offset", 0))
-
-
-def _missing(why: str) -> Fatal:
-    return Fatal(
-        "image.checker_missing",
-        f"qcow2 images are checked with qemu-img, and {why}",
-        hint="install qemu-utils (qemu-img) on the server's machine",
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import Fatal, InvalidInput
 
 MAX_IMAGE_BYTES: Final = 64 * 1024**3
 MAX_VIRTUAL_BYTES: Final = 2 * 1024**4
@@ -16,6 +16,15 @@ _SMALLER: Final = "make the image smaller; VMs' disks are larger than their imag
 def unsafe(why: str, hint: str = _COMPLETE) -> InvalidInput:
     """``why`` goes on after "the image"."""
     return InvalidInput("image.unsafe", f"the image {why}", hint=hint)
+
+
+def checker_missing(why: str) -> Fatal:
+    """``why`` goes on after "qemu-img, and"."""
+    return Fatal(
+        "image.checker_missing",
+        f"qcow2 images are checked with qemu-img, and {why}",
+        hint="install qemu-utils (qemu-img) on the server's machine",
+    )
 
 
 def too_large() -> InvalidInput:
