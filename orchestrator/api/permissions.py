@@ -81,7 +81,7 @@ RULES: Final[dict[str, Rule]] = {
     "GET /v1/explain": Rule("query", _SEE),
     "POST /v1/images": Rule("pool", _OPERATE),
     "PUT /v1/images/{name}/content": Rule("pool", _OPERATE),
-    "GET /v1/images": Rule("anybody", _SEE),
+    "GET /v1/images": Rule("list", _SEE),
     "GET /v1/images/{name}": Rule("anybody", _SEE),
     "PUT /v1/images/{name}/guest-driver": Rule("pool", _OPERATE),
     "DELETE /v1/images/{name}": Rule("pool", _OPERATE),
