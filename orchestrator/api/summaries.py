@@ -51,6 +51,7 @@ UNLIKE_THEIR_NAMES: Final = {
     "driver_lock_check": "Check hosts and VMs against the driver lock",
     "networks_create": "Create a tenant's network",
     "networks_get_of_tenant": "Get a tenant's network",
+    "networks_describe_of_tenant": "Describe a tenant's network",
     "networks_delete_of_tenant": "Delete a tenant's network",
     "guests_provisioned": "Get what a VM's guest was provisioned with",
     "operations_stream": "Stream an operation's changes",

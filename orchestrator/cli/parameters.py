@@ -168,6 +168,9 @@ def check_model(wanted: str | None, models: Iterable[str]) -> None:
 Label = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="Put a label on it; may be repeated.")
 ]
+Description = Annotated[
+    str | None, typer.Option("--description", metavar="TEXT", help="What it is for; '' takes it away.")
+]
 Unlabel = Annotated[list[str] | None, typer.Option("--unlabel", metavar="KEY", help="Take a label away.")]
 ServerPath = Annotated[
     bool,

@@ -141,6 +141,11 @@ class AsyncClient(AsyncSiteCalls):
         tenant: models.Tenant = await self._post(path_of("tenants"), {"name": name})
         return tenant
 
+    async def describe_tenant(self, name: str, said: Body) -> models.Tenant:
+        """Description and labels; those not named stay."""
+        tenant: models.Tenant = await self.connection.call("PATCH", path_of("tenants", name), said)
+        return tenant
+
     async def delete_tenant(self, name: str) -> None:
         await self._delete(path_of("tenants", name))
 

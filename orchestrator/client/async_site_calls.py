@@ -272,6 +272,11 @@ class AsyncSiteCalls:
         network: models.Network = await self._post(_network_path(tenant), wanted)
         return network
 
+    async def describe_network(self, name: str, said: Body, tenant: str | None = None) -> models.Network:
+        """Description and labels, of the tenant's own; None: of the site's. Those not named stay."""
+        network: models.Network = await self.connection.call("PATCH", _network_path(tenant, name), said)
+        return network
+
     async def delete_network(self, name: str, tenant: str | None = None) -> None:
         await self._delete(_network_path(tenant, name))
 

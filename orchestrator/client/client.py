@@ -143,6 +143,11 @@ class Client(SiteCalls):
         tenant: models.Tenant = self._post(path_of("tenants"), {"name": name})
         return tenant
 
+    def describe_tenant(self, name: str, said: Body) -> models.Tenant:
+        """Description and labels; those not named stay."""
+        tenant: models.Tenant = self.connection.call("PATCH", path_of("tenants", name), said)
+        return tenant
+
     def delete_tenant(self, name: str) -> None:
         self._delete(path_of("tenants", name))
 

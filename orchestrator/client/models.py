@@ -744,6 +744,21 @@ class CreateVolume(TypedDict):
     """
 
 
+class Describe(TypedDict):
+    """
+    What people say of a thing; what is not named stays.
+    """
+
+    description: NotRequired[str | None]
+    """
+    null: it stays
+    """
+    labels: NotRequired[dict[str, str | None]]
+    """
+    By key; null takes one away
+    """
+
+
 class Device(TypedDict):
     """
     A vGPU of a VM; it exists on the host while the VM runs.
@@ -1676,6 +1691,14 @@ class Network(TypedDict):
     """
     Every tenant may put VMs on it, which do not reach each other there
     """
+    description: str
+    """
+    What people say of it
+    """
+    labels: dict[str, str]
+    """
+    Values by key
+    """
 
 
 class NicFunction(TypedDict):
@@ -2461,6 +2484,14 @@ class Tenant(TypedDict):
     created_at: str
     """
     When it was made
+    """
+    description: str
+    """
+    What people say of it
+    """
+    labels: dict[str, str]
+    """
+    Values by key
     """
 
 

@@ -270,6 +270,11 @@ class SiteCalls:
         network: models.Network = self._post(_network_path(tenant), wanted)
         return network
 
+    def describe_network(self, name: str, said: Body, tenant: str | None = None) -> models.Network:
+        """Description and labels, of the tenant's own; None: of the site's. Those not named stay."""
+        network: models.Network = self.connection.call("PATCH", _network_path(tenant, name), said)
+        return network
+
     def delete_network(self, name: str, tenant: str | None = None) -> None:
         self._delete(_network_path(tenant, name))
 

@@ -43,6 +43,28 @@ class Term:
         return there != self.negated
 
 
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What people say of a thing; it says nothing about what the thing is."""
+
+    description: str = ""
+    labels: Labels = ()
+
+    def changed(self, description: str | None, labels: Mapping[str, str | None]) -> About:
+        """None as a description: the one there is stays. :raises InvalidInput: ``label.invalid``, ``label.too_many``"""
+        kept = self.description if description is None else description
+        return About(description=kept, labels=changed_labels(self.labels, labels))
+
+
+NOTHING_SAID: Final = About()
+
+
+def show_changes(description: str | None, labels: Mapping[str, str | None]) -> str:
+    """For the audit."""
+    said = [f"{key}={value}" if value is not None else f"no {key}" for key, value in labels.items()]
+    return ", ".join([*said, *([] if description is None else [f"description {description!r}"])])
+
+
 Selector = tuple[Term, ...]
 """All of them must hold."""
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.bridges import Uplink, is_ipv4
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.host_actions import EnsureBridgedNetwork, EnsureNetwork
+from orchestrator.core.labels import NOTHING_SAID, About
 from orchestrator.core.names import is_name, near
 
 DEFAULT_NAME = "default"
@@ -48,6 +49,7 @@ class Network:
     """The bridge of a network that is not ours to make."""
     dhcp_servers: tuple[str, ...] = ()
     """Of one with an uplink: whose answers alone give a VM its address; empty: any that is no VM of ours."""
+    about: About = field(default=NOTHING_SAID, compare=False)
 
     @property
     def tenant(self) -> str | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from orchestrator.core.access import EVERYWHERE, ROLES_EVERYWHERE, ROLES_IN_A_TENANT, Role
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.labels import NOTHING_SAID, About
 
 DEFAULT_TENANT = "default"
 """Is always there: with it, one person needs to know nothing of tenants."""
@@ -34,6 +35,7 @@ _SUBJECT = re.compile(r"uid:(0|[1-9][0-9]{0,9})|oidc:(?!sub:$)[!-~]{1,190}", re.
 class Tenant:
     name: str
     created_at: float
+    about: About = NOTHING_SAID
 
 
 @dataclass(frozen=True, kw_only=True)

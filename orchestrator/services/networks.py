@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
 
 from orchestrator.core.bridges import NO_BRIDGE, OPEN_VSWITCH, Uplink, bridge_of, check_uplink, why_not
 from orchestrator.core.errors import Conflict, Denied, NotFound
+from orchestrator.core.labels import show_changes
 from orchestrator.core.names import check_name
 from orchestrator.core.network import (
     DEFAULT_NAME,
@@ -185,6 +187,19 @@ class NetworkService:
             self._note(tx, "share_network" if shared else "unshare_network", network, "done")
         return network
 
+    def describe(
+        self, name: str, tenant: str | None, description: str | None, labels: Mapping[str, str | None]
+    ) -> Network:
+        """A network of the tenant, None: of the site. None as a description: it stays, as a label's value: it goes.
+
+        :raises NotFound: ``network.unknown``, ``tenant.unknown``; :raises InvalidInput: ``label.…``"""
+        with self.store.begin() as tx:
+            there = _of_site(tx, name) if tenant is None else _own(tx, known_tenant(tx, tenant).name, name)
+            network = replace(there, about=there.about.changed(description, labels))
+            tx.networks.update(network)
+            self._note(tx, f"set_network {show_changes(description, labels)}", network, "done")
+        return network
+
     def delete(self, name: str, tenant: str | None = None, *, operator: bool = True) -> None:
         """A network of the tenant, None: of the site. Hosts drop it when they need its subnet, or are given back.
 
@@ -252,7 +267,7 @@ def _own(tx: Transaction, tenant: str, name: str) -> Network:
         raise Conflict(
             "network.shared",
             f"network {name} is shared: it is the site's",
-            hint=f"an operator deletes it: 'vgpuctl network delete {name} --shared'",
+            hint=f"an operator changes it, with --shared, and deletes it: 'vgpuctl network delete {name} --shared'",
         )
     return network
 

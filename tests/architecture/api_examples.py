@@ -49,6 +49,7 @@ REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("GET", "operations", None), ("GET", "capacity?profile=t4-2q", None), ("GET", "explain?profile=t4-2q", None),
     ("GET", "gpu-map", None), ("GET", f"hosts/{T4_HOST}/drain-plan", None), ("GET", "compaction-plan", None),
     ("GET", "status", None), ("GET", "server", None), ("GET", "tenants/default", None),
+    ("PATCH", "tenants/default", {"description": "nodes of team A", "labels": {"Team": "a"}}),
     ("PUT", "tenants/default/members", {"subject": "uid:1000", "role": "tenant-admin"}),
     ("GET", "tenants/default/members", None), ("POST", "tokens", {"tenant": "default", "role": "read-only"}),
     ("GET", "tokens", None), ("GET", "tenants/default/quota", None), ("GET", "tenants/default/policy", None),

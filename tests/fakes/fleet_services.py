@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import islice
 
@@ -234,6 +234,13 @@ class Networks:
     def share(self, name: str, *, shared: bool) -> Network:
         self._world.networks[name] = replace(self.get(name, everybody=True), shared=shared)
         return self._world.networks[name]
+
+    def describe(
+        self, name: str, tenant: str | None, description: str | None, labels: Mapping[str, str | None]
+    ) -> Network:
+        there = self.get(name, everybody=True) if tenant is None else self.usable(tenant, name)
+        self._world.networks[there.name] = replace(there, about=there.about.changed(description, labels))
+        return self._world.networks[there.name]
 
     def delete(self, name: str, tenant: str | None = None, *, operator: bool = True) -> None:
         del operator

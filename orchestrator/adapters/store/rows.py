@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from operator import attrgetter
@@ -25,6 +25,7 @@ from orchestrator.core.driver_lock import DriverLock
 from orchestrator.core.driver_upgrade import DriverUpgrade
 from orchestrator.core.host import Cordon, Host
 from orchestrator.core.image import Image
+from orchestrator.core.labels import About
 from orchestrator.core.mig_layout import MigLayout
 from orchestrator.core.network import Network
 from orchestrator.core.nic import NicPlace
@@ -232,18 +233,32 @@ def image_of(row: AnyRow) -> Image:
 
 
 def network_of(row: AnyRow) -> Network:
+    about = about_of(row.about)
     if row.uplink is None:
-        return Network(name=row.name, subnet=row.subnet, shared=row.shared)
+        return Network(name=row.name, subnet=row.subnet, shared=row.shared, about=about)
     uplink = Uplink(bridge=row.uplink["bridge"], vlan=row.uplink["vlan"])
     servers = tuple(row.uplink["dhcp_servers"])
-    return Network(name=row.name, shared=row.shared, uplink=uplink, dhcp_servers=servers)
+    return Network(name=row.name, shared=row.shared, uplink=uplink, dhcp_servers=servers, about=about)
+
+
+def about_of(stored: Mapping[str, Any] | None) -> About:
+    """None: nobody has said anything."""
+    if stored is None:
+        return About()
+    return About(description=stored["description"], labels=tuple(sorted(stored["labels"].items())))
+
+
+def about_values(about: About) -> dict[str, object]:
+    """The column of :func:`about_of`."""
+    return {"description": about.description, "labels": dict(about.labels)}
 
 
 def network_values(network: Network) -> dict[str, object]:
     """The row of :func:`network_of`."""
     found = network.uplink
     uplink = found and {"bridge": found.bridge, "vlan": found.vlan, "dhcp_servers": network.dhcp_servers}
-    return {"name": network.name, "subnet": network.subnet, "shared": network.shared, "uplink": uplink}
+    told = {"name": network.name, "subnet": network.subnet, "shared": network.shared, "uplink": uplink}
+    return {**told, "about": about_values(network.about)}
 
 
 _LOCK: Final = TypeAdapter(DriverLock)

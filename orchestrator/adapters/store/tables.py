@@ -115,13 +115,11 @@ images = Table(
 """Of a tenant by ``tenant/name``, of the site by their names."""
 
 networks = Table(
-    "networks",
-    metadata,
+    "networks", metadata,
     Column("name", String(127), primary_key=True),
-    Column("subnet", String(18), unique=True),
-    Column("shared", Boolean, nullable=False),
-    Column("uplink", JSON(none_as_null=True)),
-)
+    Column("subnet", String(18), unique=True), Column("shared", Boolean, nullable=False),
+    Column("uplink", JSON(none_as_null=True)), Column("about", JSON(none_as_null=True)),
+)  # fmt: skip
 """By their names on hosts."""
 
 volumes = Table(
@@ -342,8 +340,10 @@ findings = Table(
 )
 
 tenants = Table(
-    "tenants", metadata, Column("name", String(63), primary_key=True), Column("created_at", Float, nullable=False)
-)
+    "tenants", metadata,
+    Column("name", String(63), primary_key=True), Column("created_at", Float, nullable=False),
+    Column("about", JSON(none_as_null=True)),
+)  # fmt: skip
 
 # The tenant may be "*": a role that holds everywhere. So it is no foreign key.
 members = Table(

@@ -8,6 +8,7 @@ from typing import Final
 
 from sqlalchemy import bindparam, delete, insert, select, update
 
+from orchestrator.adapters.store.rows import AnyRow, about_of, about_values
 from orchestrator.adapters.store.statements import Statements, kept
 from orchestrator.adapters.store.tables import (
     looks,
@@ -34,19 +35,30 @@ _LIMITS: Final = kept(select(quotas).order_by(quotas.c.tenant, quotas.c.resource
 _POLICY: Final = kept(select(policies.c.document).where(policies.c.tenant == bindparam("its_tenant")))
 
 
+def _tenant_of(row: AnyRow) -> Tenant:
+    return Tenant(name=row.name, created_at=row.created_at, about=about_of(row.about))
+
+
+def _tenant_values(tenant: Tenant) -> dict[str, object]:
+    return {"name": tenant.name, "created_at": tenant.created_at, "about": about_values(tenant.about)}
+
+
 class SqlTenants:
     def __init__(self, connection: Statements) -> None:
         self._db = connection
 
     def add(self, tenant: Tenant) -> None:
-        self._db.execute(insert(tenants).values(asdict(tenant)))
+        self._db.execute(insert(tenants).values(_tenant_values(tenant)))
+
+    def update(self, tenant: Tenant) -> None:
+        self._db.execute(update(tenants).where(tenants.c.name == tenant.name).values(_tenant_values(tenant)))
 
     def find(self, name: str) -> Tenant | None:
         row = self._db.execute(_TENANT, {"its_name": name}).one_or_none()
-        return None if row is None else Tenant(**row._asdict())
+        return None if row is None else _tenant_of(row)
 
     def list(self) -> tuple[Tenant, ...]:
-        return tuple(Tenant(**row._asdict()) for row in self._db.execute(select(tenants).order_by(tenants.c.name)))
+        return tuple(map(_tenant_of, self._db.execute(select(tenants).order_by(tenants.c.name))))
 
     def remove(self, name: str) -> None:
         """With its members, tokens, quota and policy. Gone already is fine."""

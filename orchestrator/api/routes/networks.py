@@ -9,7 +9,7 @@ from orchestrator.api.auth import CallerOf
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.permissions import may_operate
 from orchestrator.api.routes.tenants import TenantInPath
-from orchestrator.api.schemas.base import NameInPath
+from orchestrator.api.schemas.base import DescribeBody, NameInPath
 from orchestrator.api.schemas.networks import AddNetworkBody, AddSiteNetworkBody, NetworkAnswer
 from orchestrator.api.services import ServicesOf, TenantFilter
 
@@ -44,6 +44,12 @@ def get(name: NameInPath, services: ServicesOf, caller: CallerOf) -> NetworkAnsw
     return NetworkAnswer.of(services.networks.get(name, everybody=caller.tenants is None))
 
 
+@router.patch("/{name}")
+def describe(name: NameInPath, body: DescribeBody, services: ServicesOf) -> NetworkAnswer:
+    """Set description and labels of a network of the site; those not named stay."""
+    return NetworkAnswer.of(services.networks.describe(name, None, body.description, body.labels))
+
+
 @router.delete("/{name}", status_code=204)
 def delete(name: NameInPath, services: ServicesOf) -> None:
     """Delete a network of the site that no VM is on."""
@@ -73,6 +79,14 @@ def create(tenant: TenantInPath, body: AddNetworkBody, services: ServicesOf, cal
 def get_of_tenant(tenant: TenantInPath, name: NameInPath, services: ServicesOf) -> NetworkAnswer:
     """What the tenant calls so: of its own, or shared."""
     return NetworkAnswer.of(services.networks.usable(tenant, name))
+
+
+@of_tenant.patch("/{name}")
+def describe_of_tenant(
+    tenant: TenantInPath, name: NameInPath, body: DescribeBody, services: ServicesOf
+) -> NetworkAnswer:
+    """Set description and labels of a network of the tenant's own; those not named stay."""
+    return NetworkAnswer.of(services.networks.describe(name, tenant, body.description, body.labels))
 
 
 @of_tenant.delete("/{name}", status_code=204)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.paging import PagingOf
-from orchestrator.api.schemas.base import MAX_NAME
+from orchestrator.api.schemas.base import MAX_NAME, DescribeBody
 from orchestrator.api.schemas.tenants import MAX_SUBJECT, CreateTenantBody, MemberAnswer, MemberBody, TenantAnswer
 from orchestrator.api.services import ServicesOf
 from orchestrator.core.tenant import Member
@@ -37,6 +37,12 @@ def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf) -> list[T
 def get(tenant: TenantInPath, services: ServicesOf) -> TenantAnswer:
     """One tenant."""
     return TenantAnswer.of(services.tenancy.tenants.get(tenant))
+
+
+@router.patch("/{tenant}")
+def describe(tenant: TenantInPath, body: DescribeBody, services: ServicesOf) -> TenantAnswer:
+    """Set description and labels; those not named stay."""
+    return TenantAnswer.of(services.tenancy.tenants.describe(tenant, body.description, body.labels))
 
 
 @router.delete("/{tenant}", status_code=204)

@@ -9,6 +9,7 @@ from typing import Annotated, Final, Self
 from fastapi import Path
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from orchestrator.core.labels import MAX_LABELS
 from orchestrator.core.names import NAME_PATTERN
 
 MAX_NAME: Final = 255
@@ -19,6 +20,7 @@ Name = Annotated[str, Field(max_length=MAX_NAME, json_schema_extra=_AS_DESCRIBED
 NameInPath = Annotated[str, Path(json_schema_extra=_AS_DESCRIBED)]
 
 
+MAX_DESCRIPTION: Final = 500
 LabelValue = Annotated[str, Field(max_length=MAX_NAME)]
 """Which letters it may have is said once, in core/labels.py."""
 
@@ -27,6 +29,22 @@ class RequestBody(BaseModel):
     """Strict: ``"4"`` is not a number and a misspelt field is a mistake."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class DescribeBody(RequestBody):
+    """What people say of a thing; what is not named stays."""
+
+    model_config = ConfigDict(
+        title="Describe",
+        json_schema_extra={"examples": [{"description": "nodes of team A", "labels": {"Team": "a"}}]},
+    )
+
+    description: str | None = Field(
+        default=None, max_length=MAX_DESCRIPTION, pattern=r"^[^\x00-\x1f\x7f]*$", description="null: it stays"
+    )
+    labels: dict[str, LabelValue | None] = Field(
+        default={}, max_length=2 * MAX_LABELS, description="By key; null takes one away"
+    )
 
 
 class AnswerBody(BaseModel):

@@ -69,6 +69,8 @@ class NetworkAnswer(AnswerBody):
     dhcp_servers: tuple[str, ...] = Field(description="Whose answers give VMs their addresses; none: any that is no VM")
     tenant: str | None = Field(description="Whose it is; null: the site's")
     shared: bool = Field(description="Every tenant may put VMs on it, which do not reach each other there")
+    description: str = Field(description="What people say of it")
+    labels: dict[str, str]
 
     @classmethod
     def of(cls, network: Network) -> NetworkAnswer:
@@ -80,4 +82,6 @@ class NetworkAnswer(AnswerBody):
             dhcp_servers=network.dhcp_servers,
             tenant=network.tenant,
             shared=network.shared,
+            description=network.about.description,
+            labels=dict(network.about.labels),
         )

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from pydantic import ConfigDict, Field
 
-from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment, Name, RequestBody
+from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment, Name, RequestBody, moment
 from orchestrator.core.access import Caller, Role
-from orchestrator.core.tenant import MAX_TOKEN_LIFETIME_S
+from orchestrator.core.tenant import MAX_TOKEN_LIFETIME_S, Tenant
 
 MAX_SUBJECT = 200
 
@@ -20,9 +20,20 @@ class CreateTenantBody(RequestBody):
     name: Name
 
 
-class TenantAnswer(CopiedAnswer):
+class TenantAnswer(AnswerBody):
     name: str
     created_at: Moment
+    description: str = Field(description="What people say of it")
+    labels: dict[str, str]
+
+    @classmethod
+    def of(cls, tenant: Tenant) -> TenantAnswer:
+        return cls(
+            name=tenant.name,
+            created_at=moment(tenant.created_at),
+            description=tenant.about.description,
+            labels=dict(tenant.about.labels),
+        )
 
 
 class MemberBody(RequestBody):

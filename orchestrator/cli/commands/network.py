@@ -11,7 +11,19 @@ from orchestrator.cli.complete import networks
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
-from orchestrator.cli.parameters import AllTenants, ListTenant, Sort, Tenant, listed_tenant, tenant_if_named
+from orchestrator.cli.parameters import (
+    AllTenants,
+    Description,
+    Label,
+    ListTenant,
+    Selector,
+    Sort,
+    Tenant,
+    Unlabel,
+    listed_tenant,
+    tenant_if_named,
+)
+from orchestrator.cli.said import SAID, need_something, said_by, said_of, with_labels
 from orchestrator.cli.scope import scoped_name
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
@@ -44,6 +56,7 @@ COLUMNS: Final = (
     field("NAME", "name", Fit.WHOLE),
     Column("WHOSE", _owner, Fit.WHOLE),
     Column("SUBNET", _place),
+    *SAID,
 )
 
 
@@ -113,12 +126,13 @@ def list_networks(
     ctx: typer.Context,
     tenant: ListTenant = None,
     all_tenants: AllTenants = False,
+    selector: Selector = None,
     sort: Sort = None,
     output: Output = Format.TABLE,
 ) -> None:
     """List networks that VMs can be put on. A tenant's default one comes with its first VM."""
     only = listed_tenant(ctx, tenant, all_tenants=all_tenants)
-    show_list(session_of(ctx).client.networks(only), COLUMNS, output, "no networks", sort)
+    show_list(with_labels(session_of(ctx).client.networks(only), selector), COLUMNS, output, "no networks", sort)
 
 
 @app.command("show")
@@ -137,12 +151,31 @@ def show_network(
         ("subnet" if network["bridge"] is None else "bridge", _place(network)),
         ("DHCP servers", shown(network["dhcp_servers"] or ("any" if network["bridge"] else "its own"))),
         ("VMs", shown(vms)),
+        *said_of(network),
     ]
     show({**network, "vms": vms}, output, lambda: render_details(pairs))
 
 
 def _network_of(card: Json) -> tuple[str, str | None]:
     return (card["network"], card["network_tenant"])
+
+
+@app.command("set")
+def set_network(
+    ctx: typer.Context,
+    name: Name,
+    tenant: Tenant = "default",
+    of_site: OfSite = False,
+    description: Description = None,
+    label: Label = None,
+    unlabel: Unlabel = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Set a network's description and labels."""
+    said = said_by(description, label, unlabel)
+    need_something(said)
+    network = session_of(ctx).client.describe_network(name, said, None if of_site else tenant)
+    show(network, output, lambda: render_details([("name", shown(network["name"])), *said_of(network)]))
 
 
 @app.command("share")

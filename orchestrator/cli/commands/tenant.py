@@ -13,13 +13,24 @@ from orchestrator.cli.complete import tenants
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
-from orchestrator.cli.parameters import Sort, TenantIsolation, TenantRole, tenant_name, tenant_or_everywhere
+from orchestrator.cli.parameters import (
+    Description,
+    Label,
+    Selector,
+    Sort,
+    TenantIsolation,
+    TenantRole,
+    Unlabel,
+    tenant_name,
+    tenant_or_everywhere,
+)
+from orchestrator.cli.said import SAID, need_something, said_by, said_of, with_labels
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Fit, age, field, show_list
 
 app = new_group("Tenants and who belongs to them.")
 
-COLUMNS: Final = (field("NAME", "name", Fit.WHOLE), age())
+COLUMNS: Final = (field("NAME", "name", Fit.WHOLE), age(), *SAID)
 MEMBER_COLUMNS: Final = (field("MEMBER", "subject", Fit.WHOLE), field("ROLE", "role"))
 
 
@@ -42,7 +53,8 @@ Subject = Annotated[
 
 
 def _lines(tenant: Mapping[str, Any]) -> list[str]:
-    return render_details([("name", shown(tenant["name"])), ("created", show_time(tenant["created_at"]))])
+    pairs = [("name", shown(tenant["name"])), ("created", show_time(tenant["created_at"]))]
+    return render_details([*pairs, *said_of(tenant)])
 
 
 @app.command("create")
@@ -57,9 +69,11 @@ def create(
 
 
 @app.command("list")
-def list_tenants(ctx: typer.Context, sort: Sort = None, output: Output = Format.TABLE) -> None:
+def list_tenants(
+    ctx: typer.Context, selector: Selector = None, sort: Sort = None, output: Output = Format.TABLE
+) -> None:
     """List the tenants that you may know of."""
-    show_list(session_of(ctx).client.tenants(), COLUMNS, output, "no tenants", sort)
+    show_list(with_labels(session_of(ctx).client.tenants(), selector), COLUMNS, output, "no tenants", sort)
 
 
 @app.command("show")
@@ -74,16 +88,26 @@ def set_tenant(
     ctx: typer.Context,
     name: Name,
     isolation: Annotated[
-        TenantIsolation, typer.Option("--isolation", help="What is shared with other tenants, at most.")
-    ],
+        TenantIsolation | None, typer.Option("--isolation", help="What is shared with other tenants, at most.")
+    ] = None,
+    description: Description = None,
+    label: Label = None,
+    unlabel: Unlabel = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """How far a tenant's VMs are kept apart from other tenants'.
+    """Set a tenant's isolation, description and labels.
 
-    instance: only GPUs with GPU instances of their own (MIG); gpu: no GPU; host: no host; none: any GPU.
+    Isolation: instance: only GPUs with GPU instances of their own (MIG); gpu: no GPU; host: no host; none: any GPU.
     Between two tenants the stricter one holds. VMs that are placed already stay; doctor names them.
     """
-    policy = session_of(ctx).client.change_policy(name, {"isolation": isolation.value})
+    client, said = session_of(ctx).client, said_by(description, label, unlabel)
+    if isolation is None or said:
+        need_something(said)
+        tenant = client.describe_tenant(name, said)
+        if isolation is None:
+            show(tenant, output, lambda: _lines(tenant))
+            return
+    policy = client.change_policy(name, {"isolation": isolation.value})
     found = {"name": name, "isolation": policy["isolation"]}
     show(found, output, lambda: render_details([(key, shown(value)) for key, value in found.items()]))
 

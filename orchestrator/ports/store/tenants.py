@@ -10,6 +10,9 @@ from orchestrator.core.tenant import Member, Tenant
 
 class Tenants(Protocol):
     def add(self, tenant: Tenant) -> None: ...
+    def update(self, tenant: Tenant) -> None:
+        """By its name."""
+
     def find(self, name: str) -> Tenant | None: ...
     def list(self) -> tuple[Tenant, ...]:
         """By name."""

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from orchestrator.core.access import EVERYWHERE, unknown_tenant
 from orchestrator.core.errors import Conflict, NotFound
-from orchestrator.core.labels import KEPT_FOR
+from orchestrator.core.labels import KEPT_FOR, show_changes
 from orchestrator.core.names import check_name, near
 from orchestrator.core.tenant import (
     DEFAULT_TENANT,
@@ -58,6 +59,17 @@ class TenantService:
         """:raises NotFound: ``tenant.unknown``"""
         with self.store.read() as tx:
             return known_tenant(tx, name)
+
+    def describe(self, name: str, description: str | None, labels: Mapping[str, str | None]) -> Tenant:
+        """None as a description: it stays, as a label's value: it goes.
+
+        :raises NotFound: ``tenant.unknown``; :raises InvalidInput: ``label.…``"""
+        with self.store.begin() as tx:
+            there = known_tenant(tx, name)
+            tenant = replace(there, about=there.about.changed(description, labels))
+            tx.tenants.update(tenant)
+            self._note(tx, f"set_tenant {show_changes(description, labels)}", name)
+        return tenant
 
     def delete(self, name: str) -> None:
         """With its networks, members, tokens, quota and policy. What was done for it stays on record, and is nobody's

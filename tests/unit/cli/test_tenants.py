@@ -28,6 +28,21 @@ def test_a_tenant_is_made_shown_and_deleted(cli: Cli) -> None:
     assert cli("tenant", "show", "short").code == 4
 
 
+@pytest.mark.parametrize(("noun", "name"), [("tenant", ("research",)), ("network", ("default", "--shared"))])
+def test_what_it_is_for_is_said_shown_and_picked_by(cli: Cli, research: str, noun: str, name: tuple[str, ...]) -> None:
+    assert research
+    done = cli(noun, "set", *name, "--description", "nodes of lab A", "--label", "Team=a", "--label", "stage=test")
+    assert done.code == 0, done.err
+    assert cli(noun, "set", *name, "--unlabel", "stage").code == 0
+    shown = cli(noun, "show", *name).out
+    assert "nodes of lab A" in shown
+    assert "Team=a" in shown
+    assert "stage" not in shown
+    assert cli(noun, "list", "-l", "Team=a,!stage", "-o", "name").out == f"{name[0]}\n"
+    assert cli(noun, "list", "-l", "Team=b", "-o", "name").out.split() == []
+    assert cli(noun, "set", *name, "--description", "", "--unlabel", "Team").code == 0
+
+
 def test_members_come_and_go(cli: Cli, research: str) -> None:
     assert cli("tenant", "add-member", research, "uid:4711", "--role", "tenant-admin").code == 0
     listed = json.loads(cli("tenant", "members", research, "-o", "json").out)
@@ -61,6 +76,12 @@ def test_members_come_and_go(cli: Cli, research: str) -> None:
         ("policy set default driver-upgrade=22:00", "policy.invalid"),
         ("policy set default isolation=all", "policy.invalid"),
         ("tenant set absent --isolation gpu", "tenant.unknown"),
+        ("tenant set absent --label a=b", "tenant.unknown"),
+        ("tenant set default", "cli.nothing_to_set"),
+        ("tenant set default --label A/b=c", "label.invalid"),
+        ("tenant list -l a==b", "label.selector_invalid"),
+        ("network set default --shared", "cli.nothing_to_set"),
+        ("network set absent --shared --description x", "network.unknown"),
         ("create-vm x --profile t4-small --lease 8", "lease.invalid"),
         ("create-vm x --profile t4-small --until tomorrow", "until.invalid"),
         ("create-vm x --profile t4-small --tenant Bad_Name", "tenant.name_invalid"),

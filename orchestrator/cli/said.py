@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Descriptions and labels of tenants and networks: as they are typed, picked by and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from orchestrator.cli.output import shown
+from orchestrator.cli.table import Column, Fit
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.labels import parse_labels, parse_selector, selects, show_labels
+
+Row = TypeVar("Row", bound=Mapping[str, Any])
+
+SAID: Final = (
+    Column("LABELS", lambda row: show_labels(row["labels"]), Fit.WRAP, wide=True),
+    Column("DESCRIPTION", lambda row: shown(row["description"]), Fit.WRAP, wide=True),
+)
+
+
+def said_by(description: str | None, label: Sequence[str] | None, unlabel: Sequence[str] | None) -> dict[str, object]:
+    """The body that says it, empty where nothing was. :raises InvalidInput: ``label.invalid``"""
+    labels: dict[str, object] = {**dict.fromkeys(unlabel or ()), **parse_labels(label or ())}
+    said: dict[str, object] = {} if description is None else {"description": description}
+    return said | ({"labels": labels} if labels else {})
+
+
+def need_something(said: Mapping[str, object]) -> None:
+    """:raises InvalidInput: ``cli.nothing_to_set``"""
+    if not said:
+        hint = "give --description, --label or --unlabel"
+        raise InvalidInput("cli.nothing_to_set", "nothing is to be set", hint=hint)
+
+
+def said_of(thing: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Lines of details; none of what nobody has said."""
+    pairs = [("description", shown(thing["description"])), ("labels", show_labels(thing["labels"]))]
+    return [(name, text) for name, text in pairs if thing[name]]
+
+
+def with_labels(rows: Iterable[Row], selector: str | None) -> list[Row]:
+    """Those that it picks; None: all. :raises InvalidInput: ``label.selector_invalid``"""
+    terms = () if selector is None else parse_selector(selector)
+    return [row for row in rows if selects(terms, tuple(row["labels"].items()))]

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Descriptions and labels of tenants and networks: merged, kept, told to who may know the thing, and to nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from orchestrator.core.access import Role
+from tests.contract.api.real_app import real_app
+from tests.fakes.control_plane import T4_HOST, ControlPlane, plane_with
+
+SITE, OWN, TENANT = "/v1/networks/common", "/v1/tenants/red/networks/blue", "/v1/tenants/red"
+PATHS = (SITE, OWN, TENANT)
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    with plane_with(tmp_path, T4_HOST) as made:
+        for name in ("red", "green"):
+            made.services.tenancy.tenants.create(name)
+        made.services.networks.add("common", None)
+        made.services.networks.add("blue", None, "red")
+        yield made
+
+
+@pytest.fixture
+def owner(plane: ControlPlane) -> TestClient:
+    return TestClient(real_app(plane))
+
+
+def _said(client: TestClient, path: str) -> tuple[str, dict[str, str]]:
+    found = client.get(path).json()
+    return found["description"], found["labels"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_what_is_not_named_stays_and_null_takes_a_label_away(owner: TestClient, path: str) -> None:
+    assert _said(owner, path) == ("", {})
+    first = owner.patch(path, json={"description": "lab A", "labels": {"Team": "a", "example.org/Name": "x"}})
+    assert (first.status_code, first.json()["labels"]) == (200, {"Team": "a", "example.org/Name": "x"})
+    owner.patch(path, json={"labels": {"Team": None, "stage": "test"}})
+    assert _said(owner, path) == ("lab A", {"example.org/Name": "x", "stage": "test"})
+    owner.patch(path, json={"description": ""})
+    assert _said(owner, path) == ("", {"example.org/Name": "x", "stage": "test"})
+    listed = owner.get(path.replace("/tenants/red/networks", "/networks").rpartition("/")[0]).json()
+    assert {"example.org/Name": "x", "stage": "test"} in [one["labels"] for one in listed]
+    newest = owner.get("/v1/audit?limit=1").json()[0]
+    assert newest["action"] == f"set_{'tenant' if path == TENANT else 'network'} description ''"
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_who_read_an_older_one_is_refused(owner: TestClient, path: str) -> None:
+    tag = owner.get(path).headers["etag"]
+    assert owner.patch(path, json={"labels": {"a": "1"}}, headers={"If-Match": tag}).status_code == 200
+    stale = owner.patch(path, json={"labels": {"a": "2"}}, headers={"If-Match": tag})
+    assert (stale.status_code, stale.json()["code"]) == (412, "request.stale")
+    assert _said(owner, path)[1] == {"a": "1"}
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"labels": {"A/b": "1"}}, {"labels": {"a": "b c"}}, {"labels": {f"k{number}": "" for number in range(33)}},
+        {"description": "a\nb"}, {"description": "x" * 501}, {"name": "other"}, {"labels": {"a": 1}}, [],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_no_label_and_no_description_changes_nothing(owner: TestClient, path: str, body: object) -> None:
+    assert owner.patch(path, json=body).status_code in {400, 422}
+    assert _said(owner, path) == ("", {})
+
+
+@pytest.mark.parametrize(
+    ("tenant", "role", "allowed"),
+    [
+        ("red", "tenant-admin", {OWN, TENANT}), ("red", "tenant-user", {OWN}), ("red", "read-only", set()),
+        ("green", "tenant-admin", set()), ("*", "operator", {*PATHS}), ("*", "read-only", set()),
+    ],
+)  # fmt: skip
+def test_who_may_change_the_thing_may_say_what_it_is_for(
+    plane: ControlPlane, tenant: str, role: Role, allowed: set[str]
+) -> None:
+    token = plane.services.tenancy.tokens.create(tenant, role, None)[1]
+    client = TestClient(real_app(plane), headers={"Authorization": f"Bearer {token}"})
+    assert {path for path in PATHS if client.patch(path, json={"description": "x"}).status_code == 200} == allowed
+
+
+def test_a_shared_network_is_not_the_tenants_to_describe(owner: TestClient) -> None:
+    refused = owner.patch("/v1/tenants/red/networks/common", json={"description": "mine"})
+    assert (refused.status_code, refused.json()["code"]) == (409, "network.shared")
+
+
+def test_a_bridged_network_that_was_described_is_the_same_when_it_is_added_again(plane: ControlPlane) -> None:
+    owner = TestClient(real_app(plane))
+    owner.patch(SITE, json={"labels": {"a": "1"}})
+    assert owner.post("/v1/networks", json={"name": "common", "subnet": None}).status_code == 201
+    assert owner.post("/v1/networks/common/unshare").json()["labels"] == {"a": "1"}
+
+
+def test_it_goes_with_the_thing(owner: TestClient) -> None:
+    for path in (OWN, TENANT):
+        owner.patch(path, json={"description": "gone soon"})
+    assert owner.delete(TENANT).status_code == 204
+    assert owner.post("/v1/tenants", json={"name": "red"}).json()["description"] == ""
+    assert owner.post("/v1/tenants/red/networks", json={"name": "blue"}).json()["description"] == ""
