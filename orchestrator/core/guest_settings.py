@@ -132,7 +132,9 @@ def check_token_given(roles: Sequence[str], secrets: Mapping[str, str], there: S
             raise InvalidInput(
                 "guest.secret_missing",
                 f"role {role} needs {name}",
-                hint=f"give it with --secret-file {name}=FILE",
+                hint="give it with --licence-token FILE"
+                if name == "licence_token"
+                else f"give it with --secret-file {name}=FILE",
             )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from orchestrator.core.errors import InvalidInput, NotFound
-from orchestrator.core.names import near
+from orchestrator.core.names import closest, near
 
 OperationState = Literal["queued", "running", "undoing", "done", "undone", "stuck"]
 """``undone``: it failed and everything it had done was taken back. ``stuck``: that failed too."""
@@ -173,7 +173,8 @@ class Watched:
 def check_kind(kind: str) -> str:
     """:raises InvalidInput: ``operation.kind_unknown`` with near names"""
     if kind not in KINDS:
-        hint = near(kind, sorted(KINDS), "vgpuctl operation list")
+        meant = closest(kind, sorted(KINDS))
+        hint = f"did you mean {', '.join(meant)}?" if meant else f"one of {', '.join(sorted(KINDS))}"
         raise InvalidInput("operation.kind_unknown", f"no operation is of kind {kind[:40]!a}", hint=hint)
     return kind
 
