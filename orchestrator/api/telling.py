@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from orchestrator.core.access import Caller
+from orchestrator.core.advice.outlook import NEVER_FITS, OWN_IN_THE_WAY
 from orchestrator.core.errors import (
     Denied,
     InvalidInput,
@@ -55,12 +56,25 @@ def refusal_for_tenant(error: VgpuctlError) -> VgpuctlError:
     if error.of_host:
         return _of_its_host(error)
     if isinstance(error, NoCapacity):
-        return NoCapacity(
-            "gpu.no_capacity", "there is no place for it now", hint="others' VMs are in the way; ask later or for less"
-        )
+        return _no_place(error)
+    if error.code == NEVER_FITS:
+        return type(error)(error.code, error.message, hint=error.hint)
     if isinstance(error, WorldError) and not error.code.startswith(_ABOUT_THE_SERVER):
         return _of_its_host(error)
     return type(error)(error.code, error.message, hint=error.hint, reasons=error.reasons)
+
+
+def _no_place(error: NoCapacity) -> NoCapacity:
+    """Own VMs are named, others' are not."""
+    first = error.told
+    if first is None:
+        message, hint = "there is no place for it now", "others' VMs are in the way; ask later or for less"
+    elif first.code == OWN_IN_THE_WAY:
+        message = f"there is no place for it now; {first.message}"
+        hint = f"'vgpuctl delete-vm {' '.join(first.subjects)}' gives that back; or ask later, or for less"
+    else:
+        message, hint = first.message, "whoever runs the pool can change that"
+    return NoCapacity("gpu.no_capacity", message, hint=hint)
 
 
 def failure_for_tenant(stored: dict[str, object] | None) -> dict[str, object] | None:
@@ -68,7 +82,7 @@ def failure_for_tenant(stored: dict[str, object] | None) -> dict[str, object] | 
     if stored is None:
         return None
     error = error_from_dict(stored)
-    if isinstance(error, NoCapacity):
+    if isinstance(error, NoCapacity) or error.code == NEVER_FITS:
         return error_to_dict(refusal_for_tenant(error))
     own = isinstance(error, _THEIR_OWN) or error.code.startswith(_ABOUT_THE_GUEST)
     return error_to_dict(error if own and not error.of_host else _of_its_host(error))

@@ -83,6 +83,8 @@ class NoCapacity(VgpuctlError):
     """Nothing free fits; ``reasons`` says why, a reason per group of hosts or GPUs."""
 
     http_status, exit_code, family = 507, 8, "no_capacity"
+    told: Reason | None = None
+    """What a tenant may know of it: nothing about others; None: no more than that there is no place."""
 
 
 QUEUE_LOST = "store.queue_lost"

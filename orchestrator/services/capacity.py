@@ -10,7 +10,14 @@ from itertools import islice
 
 from orchestrator.core.advice.alike import OneOfEach
 from orchestrator.core.advice.capacity import CapacityRow, Room, placed
-from orchestrator.core.advice.explain import NO_PLACE, Explanation, TenantExplanation, explain_in, for_tenant
+from orchestrator.core.advice.explain import (
+    NO_PLACE,
+    Explanation,
+    TenantExplanation,
+    explain_in,
+    for_tenant,
+    led_by,
+)
 from orchestrator.core.advice.gpu_map import GpuRow, gpu_map, own_gpus
 from orchestrator.core.bridges import Uplink
 from orchestrator.core.errors import Conflict, NotFound, Reason
@@ -35,7 +42,7 @@ from orchestrator.services.gpu_views import Viewed
 from orchestrator.services.known_profiles import KnownProfiles
 from orchestrator.services.networks import network_for
 from orchestrator.services.places import check_place
-from orchestrator.services.planning import in_coarse_steps, kept_apart
+from orchestrator.services.planning import first_reason, in_coarse_steps, kept_apart
 from orchestrator.services.requirements import check_networks
 from orchestrator.services.tenancy.quota_room import QuotaRoom, amounts_asked
 from orchestrator.services.tenancy.tenants import known_tenant
@@ -203,16 +210,17 @@ class CapacityService:
             known = fleet.known
             question = known.sized(question)
             request = self._request(tx, question, known, _ties(tx, question, question.host))
-            request = in_coarse_steps(request) if coarse else request
+            exact, request = request, in_coarse_steps(request) if coarse else request
             over = QuotaRoom.of(tx, question.tenant).refuses(self._amounts(question, known))
             if over:
                 return Named(explanation=Explanation(request=request, reasons=over, code="quota.exceeded"), names={})
             with self.index.current() as now:
                 found = explain_in(now.engine, request, fleet.views)
+                first = None if found.fits else first_reason(tx, now, exact, question)
             preempts = () if found.fits else self._preempts(tx, question, request, fleet)
             if found.placement is not None:
                 check_roles(tx, known.resolve(question.profile), question.tenant, found.placement.host_id)
-        return Named(explanation=found, names=fleet.vm_names, preempts=preempts)
+        return Named(explanation=led_by(found, first), names=fleet.vm_names, preempts=preempts)
 
     def _preempts(self, tx: Transaction, question: Question, request: Request, fleet: Fleet) -> tuple[str, ...]:
         """Chosen as create does: by how long they have run."""

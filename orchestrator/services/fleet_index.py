@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,13 +13,14 @@ from functools import cached_property
 from orchestrator.catalogue.gpu_tables import Tables, tables_of
 from orchestrator.catalogue.profiles import Profiles, shipped_profiles
 from orchestrator.core.advice.alike import KnownRooms, OneOfEach, kinds_of
+from orchestrator.core.advice.outlook import lasting_reason
 from orchestrator.core.claim import Claim
-from orchestrator.core.errors import NotFound
+from orchestrator.core.errors import NotFound, Reason
 from orchestrator.core.isolation import DEFAULT_ISOLATION, Isolation
 from orchestrator.core.labels import KEPT_FOR
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.engine import PlacementEngine
-from orchestrator.core.placement.views import HostView
+from orchestrator.core.placement.views import HostView, Request
 from orchestrator.core.units import MIB
 from orchestrator.core.vm import Vm
 from orchestrator.ports.store.fleet import HostRecord
@@ -87,6 +88,15 @@ class Fleet:
         return {vm.id: vm.spec.name for one in self.hosts for vm in one.seen.vms}
 
 
+def _room_of(viewed: Viewed) -> Hashable:
+    """The same for hosts that hold the same when nothing is on them; most of a pool are alike."""
+    facts, view, host = viewed.facts, viewed.view, viewed.seen.host
+    gpus = tuple((gpu.geometry.key, gpu.gpu_id in host.managed_gpus, gpu.reason_not_whole) for gpu in view.gpus)
+    settings = (host.pinnable_cpus, host.vcpu_overcommit, host.memory_overcommit, host.rdma_nics)
+    has = (facts.vcpus, facts.memory_mib, facts.disk_bytes, facts.nodes, facts.nics, view.bridges, view.uefi)
+    return (gpus, settings, has, view.labels, view.fabric_partitions, view.whole_gpus)
+
+
 class FleetIndex:
     """One per process; may be asked from many threads.
 
@@ -151,6 +161,15 @@ class FleetIndex:
     def host(self, name: str) -> Viewed | None:
         """None: not there, or never observed."""
         return self._viewed.get(name)
+
+    def lasting_reason(self, request: Request, *, asked: str, place: str | None) -> Reason | None:
+        """Why it fits nowhere whatever goes (core/advice/outlook.py). None also while a host was not observed yet."""
+        if len(self._viewed) < len(self._seen):
+            return None
+        only = request.host
+        there = self._viewed.values() if only is None else filter(None, (self._viewed.get(only),))
+        kinds = {_room_of(one): one for one in there}
+        return lasting_reason(request, map(self._viewer.empty, kinds.values()), asked=asked, place=place)
 
     def isolation_of(self, tenant: str) -> Isolation:
         """How far it is kept apart from others."""

@@ -12,6 +12,7 @@ from orchestrator.catalogue.gpu_tables import GpuTables, Tables, tables_of
 from orchestrator.core.advice.alike import KnownRooms
 from orchestrator.core.bridges import Uplink
 from orchestrator.core.byte_cache import ByteCache
+from orchestrator.core.host import Host
 from orchestrator.core.host_facts import HostFacts
 from orchestrator.core.isolation import Isolation
 from orchestrator.core.offering import Offering
@@ -81,6 +82,25 @@ class Viewer:
         joinable = _partitions(facts, gpus, tables)
         view = replace(narrow, gpus=gpus, fabric_partitions=joinable, labels=labels)
         return Viewed(seen=seen, facts=facts, view=with_nics(view, seen, facts), rooms=self.rooms)
+
+    def empty(self, viewed: Viewed) -> HostView:
+        """As if it were ready, nothing were on it and its GPUs were in whatever mode is asked for; GPUs that are not
+        ours stay out."""
+        host = replace(viewed.seen.host, cordoned=False, state="ready")
+        seen = replace(viewed.seen, host=host, claims=(), vms=(), volume_bytes=0)
+        gpus = tuple(self._emptied(*pair, host) for pair in zip(viewed.view.gpus, viewed.facts.gpus, strict=True))
+        view = replace(
+            free_on_host(seen, viewed.facts, self.overcommit), gpus=gpus, cordoned=False, labels=viewed.view.labels,
+            fabric_partitions=viewed.view.fabric_partitions,
+        )  # fmt: skip
+        return with_nics(view, seen, viewed.facts)
+
+    def _emptied(self, view: GpuView, gpu: GpuSnapshot, host: Host) -> GpuView:
+        in_mode_only = gpu.mig_enabled and gpu.iommu_shared_with == ()
+        return replace(
+            view, geometry=self._tables_of(gpu).ever, cut=None, occupied=(), usable=gpu.address in host.managed_gpus,
+            reason_not_whole=None if in_mode_only else view.reason_not_whole,
+        )  # fmt: skip
 
     def _gpus(
         self, seen: HostRecord, facts: HostFacts, tables: list[GpuTables], rules: SiteRules

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from orchestrator.catalogue.quota_names import board_name
+from orchestrator.core.advice.outlook import NEVER_FITS, own_reason
 from orchestrator.core.attachments import draw, draw_whole
 from orchestrator.core.bridges import Uplink
 from orchestrator.core.claim import Claim, DeviceClaim, HostCapacity
 from orchestrator.core.device import Device, InstancePlace
-from orchestrator.core.errors import InvalidInput, NoCapacity, NotFound, Reason
+from orchestrator.core.errors import InvalidInput, NoCapacity, NotFound, Reason, VgpuctlError
 from orchestrator.core.geometry.board import WHOLE
 from orchestrator.core.geometry.build import MIXED
 from orchestrator.core.geometry.geometry import Geometry
@@ -41,6 +43,17 @@ from orchestrator.services.nic_places import place_nic
 from orchestrator.services.places import check_place
 from orchestrator.services.sharing import check_neighbours
 from orchestrator.services.vm_volumes import place_with
+
+
+class Placed(Protocol):
+    """A VM that somebody asks for or about."""
+
+    @property
+    def profile(self) -> str: ...
+    @property
+    def host(self) -> str | None: ...
+    @property
+    def volumes(self) -> tuple[object, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -140,8 +153,11 @@ class Planner:
         request = self._request(tx, spec, vm_id, offering, keeps_disk=stored is not None)
         firmware = offering.firmware if stored is None else stored.firmware
         request = replace(request, isolation=fleet.isolation_of(spec.tenant), uefi=firmware == "uefi")
-        request = in_coarse_steps(request) if self.coarse else request
-        placement, victims = self._place(tx, fleet, spec, request, preempt=preempt)
+        asked = in_coarse_steps(request) if self.coarse else request
+        found = self._place(tx, fleet, spec, asked, preempt=preempt)
+        if isinstance(found, Refusal):
+            raise _no_room(found, spec, first_reason(tx, fleet, request, spec, is_new=stored is None))
+        placement, victims = found
         host = placement.host_id
         viewed, snapshot = fleet.host(host), tx.hosts.snapshot(host)
         if viewed is None or snapshot is None:
@@ -210,14 +226,11 @@ class Planner:
 
     def _place(
         self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, request: Request, *, preempt: bool
-    ) -> tuple[Placement, tuple[Vm, ...]]:
+    ) -> tuple[Placement, tuple[Vm, ...]] | Refusal:
         answer = place_in(fleet.engine, request)
         if isinstance(answer, Placement):
             return answer, ()
-        found = self._preempting(tx, fleet, spec, request) if preempt else None
-        if found is None:
-            raise _no_room(spec, answer)
-        return found
+        return (self._preempting(tx, fleet, spec, request) if preempt else None) or answer
 
     def _preempting(
         self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, request: Request
@@ -299,13 +312,33 @@ def kept_apart(tx: Transaction, offering: Offering, tenant: str, vm_id: str) -> 
     return tuple(vm.id for vm in of_offering if vm.id != vm_id)
 
 
-def _no_room(spec: VmSpec, refusal: Refusal) -> NoCapacity:
-    return NoCapacity(
+def first_reason(
+    tx: Transaction, fleet: FleetIndex, request: Request, asked: Placed, *, is_new: bool = True
+) -> Reason | None:
+    """What is to be told first of a request that fits nowhere: never before not now, own VMs before others'.
+
+    ``asked``: the VM or the question, whose profile, host and volumes are named. ``is_new``: it is not there yet.
+    """
+    place = None if asked.host is None else "its host" if asked.volumes else f"host {asked.host}"
+    lasting = fleet.lasting_reason(request, asked=asked.profile, place=place) if is_new else None
+    if lasting is not None:
+        return lasting
+    own = [vm for vm in tx.vms.list(tenant=request.tenant) if vm.deallocated is None and vm.id != request.vm_id]
+    return own_reason(request, fleet.fleet().views, own, asked=asked.profile) if own else None
+
+
+def _no_room(refusal: Refusal, spec: VmSpec, first: Reason | None) -> VgpuctlError:
+    if first is not None and first.code == NEVER_FITS:
+        hint = "ask for less, or for another profile: 'vgpuctl capacity' has what fits"
+        return InvalidInput(first.code, first.message, hint=hint, reasons=refusal.reasons)
+    error = NoCapacity(
         refusal.code,
         f"no GPU has room for {spec.profile}",
         hint="the reasons say what is in the way; 'vgpuctl gpu list' shows what is free",
         reasons=refusal.reasons,
     )
+    error.told = first
+    return error
 
 
 def _instance_at(geometry: Geometry, part: Part, profile: str) -> InstancePlace | None:

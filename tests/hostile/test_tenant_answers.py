@@ -161,11 +161,12 @@ def test_a_gpu_that_a_tenant_names_is_refused_in_the_same_words_by_whoever_is_as
 
 
 @pytest.mark.parametrize("path", ["/v1/vms", "/v1/vms/plan"])
-def test_what_has_no_place_is_refused_in_the_same_words_whatever_is_in_the_way(client: TestClient, path: str) -> None:
+def test_what_no_host_could_hold_is_refused_by_what_was_asked_for_alone(client: TestClient, path: str) -> None:
     wanted = ({"memory_mib": 1 << 20}, {"vcpus": 256}, {"disk_bytes": 1 << 44}, {"vcpus": 256, "memory_mib": 1 << 20})
     answers = [client.post(path, json={**BODY, **one}) for one in wanted]
-    assert {(one.status_code, one.json()["code"]) for one in answers} == {(507, "gpu.no_capacity")}
+    assert {(one.status_code, one.json()["code"]) for one in answers} == {(400, "vm.never_fits")}
     assert len({one.text.replace(one.json()["detail"], "") for one in answers}) == 1
+    assert all(one.json()["reasons"] == [] for one in answers)
     for one in answers:
         _told(one.text, one)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.errors import InvalidInput, NoCapacity
+from orchestrator.core.errors import InvalidInput, NoCapacity, VgpuctlError
 from orchestrator.services.capacity import Question
 from orchestrator.services.messages import HostChange
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
@@ -31,7 +31,7 @@ def host_name(plane: ControlPlane) -> str:
     return plane.services.hosts.list()[0].host.name
 
 
-def codes(error: NoCapacity) -> set[str]:
+def codes(error: VgpuctlError) -> set[str]:
     return {reason.code for reason in error.reasons}
 
 
@@ -39,7 +39,7 @@ def test_no_vm_has_more_vcpus_than_its_host_whoever_asks(plane: ControlPlane) ->
     services, more = plane.services, own_vcpus(plane) + 1
     for ask in (services.vms.create, services.vms.plan):
         for host in (None, host_name(plane)):
-            with pytest.raises(NoCapacity) as refused:
+            with pytest.raises(InvalidInput) as refused:
                 ask(replace(create_vm("big"), vcpus=more, host=host))
             assert codes(refused.value) == {"host.too_small"}
     capacity = plane.services.capacity

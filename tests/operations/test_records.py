@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.errors import NoCapacity
+from orchestrator.core.errors import InvalidInput
 from orchestrator.operations.fencing import Suspended, attempt
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
 
@@ -34,7 +34,7 @@ def test_every_operation_has_one_audit_record_beside_it_and_a_refused_one_has_no
     before = accepted(plane)
     begun = plane.services.operations.list(unfinished=False, limit=100)
     assert before == sorted((one.kind, one.subject_name) for one in begun)
-    with pytest.raises(NoCapacity):
+    with pytest.raises(InvalidInput):
         vms.create(replace(create_vm(), memory_mib=1 << 20))
     assert accepted(plane) == before
 

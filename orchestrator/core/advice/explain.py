@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.core.advice.gpu_map import GpuRow, gpu_map
+from orchestrator.core.advice.outlook import NEVER_FITS
 from orchestrator.core.advice.remedies import Remedy, remedies
 from orchestrator.core.errors import Reason
 from orchestrator.core.placement.engine import PlacementEngine
@@ -27,7 +28,9 @@ class Explanation:
     placement: Placement | None = None
     host: str | None = None
     reasons: tuple[Reason, ...] = ()
-    """One per group of hosts or GPUs, biggest group first; empty when the request fits."""
+    """One per group of hosts or GPUs, biggest group first, after why it never fits; empty when the request fits."""
+    told: Reason | None = None
+    """What a tenant may know beside that there is no place now (core/advice/outlook.py)."""
     code: str | None = None
     """Of the refusal, e.g. ``gpu.no_capacity``."""
     remedies: tuple[Remedy, ...] = ()
@@ -96,14 +99,24 @@ class TenantExplanation:
     code: str | None = None
 
 
+def led_by(explanation: Explanation, first: Reason | None) -> Explanation:
+    """With what is to be told first of one that fits nowhere."""
+    if first is None or first.code != NEVER_FITS:
+        return replace(explanation, told=first)
+    return replace(explanation, told=first, reasons=(first, *explanation.reasons), code=first.code)
+
+
 def for_tenant(explanation: Explanation) -> TenantExplanation:
-    """A tenant's own quota is told with its numbers, everything else is "no place now"."""
+    """A tenant's own quota is told with its numbers, its own VMs by their names, and what can never be; everything else
+    is "no place now"."""
     request = explanation.request
     if explanation.fits:
         return TenantExplanation(request=request, fits=True)
     if (explanation.code or "").startswith("quota."):
         return TenantExplanation(request=request, fits=False, reasons=explanation.reasons, code=explanation.code)
-    return TenantExplanation(request=request, fits=False, reasons=(NO_PLACE,), code=NO_PLACE.code)
+    told = explanation.told or NO_PLACE
+    code = told.code if told.code == NEVER_FITS else NO_PLACE.code
+    return TenantExplanation(request=request, fits=False, reasons=(told,), code=code)
 
 
 __all__ = ["NO_PLACE", "Explanation", "TenantExplanation", "explain", "for_tenant"]

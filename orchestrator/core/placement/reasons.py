@@ -21,8 +21,11 @@ from orchestrator.core.vgpu_scheduler import words
 
 _MAX_SUBJECTS = 20
 _NO_HOSTS = Reason(code="host.none", message="there are no hosts with GPUs")
-_NOT_MEANT = frozenset({"profile.unsupported", "host.other", "gpu.other"})
+NOT_MEANT = frozenset({"profile.unsupported", "host.other", "gpu.other"})
 """Of hosts and GPUs that could never have it."""
+
+_NEVER = frozenset({"host.other", "host.labels", "host.no_uefi", "host.too_small", NO_BRIDGE, OPEN_VSWITCH})
+"""Of a host, whatever goes from it."""
 
 _MESSAGES = {
     "profile.unsupported": "the GPU cannot hold {profile}",
@@ -91,7 +94,7 @@ def leading_reason(engine: PlacementEngine, request: Request, hosts: Iterable[tu
     for host, number in hosts:
         for code, message, _ in _of_host(engine, request, host):
             groups[code, message] += number
-    meant = {group: number for group, number in groups.items() if group[0] not in _NOT_MEANT} or groups
+    meant = {group: number for group, number in groups.items() if group[0] not in NOT_MEANT} or groups
     if not meant:
         return _NO_HOSTS
     (code, message), number = min(meant.items(), key=lambda item: (-item[1], item[0]))
@@ -99,9 +102,12 @@ def leading_reason(engine: PlacementEngine, request: Request, hosts: Iterable[tu
 
 
 def _of_host(engine: PlacementEngine, request: Request, host: FleetHost) -> Iterator[tuple[str, str, str]]:
-    """(code, message, subject) of a host, or of each of its GPUs."""
-    code = next(host_obstacles(request, host), None)
-    if code is not None:
+    """(code, message, subject) of a host, or of each of its GPUs: what can never be before what is not so now."""
+    obstacles = list(host_obstacles(request, host))
+    code = next((one for one in obstacles if one in _NEVER), obstacles[0] if obstacles else None)
+    if code is not None and code not in _NEVER and _holds_none(engine, request, host):
+        yield from ((*what, _subject(host, gpu)) for gpu in host.gpus for what in [_unsupported(request)])
+    elif code is not None:
         if code == "host.cordoned" and host.view.reason is not None:
             yield host.view.reason_code, host.view.reason, host.view.name
         else:
@@ -115,12 +121,33 @@ def _of_host(engine: PlacementEngine, request: Request, host: FleetHost) -> Iter
         yield from _of_gpus(engine, request, host)
 
 
+def _unsupported(request: Request) -> tuple[str, str]:
+    return "profile.unsupported", _message("profile.unsupported", request)
+
+
+def _subject(host: FleetHost, gpu: Gpu) -> str:
+    return f"{host.view.name}/{gpu.view.gpu_id}"
+
+
+def _holds_none(engine: PlacementEngine, request: Request, host: FleetHost) -> bool:
+    """Whether none of its GPUs could ever hold what is asked for, were they empty."""
+    if not request.whole_gpus:
+        return bool(host.gpus) and not any(_has_profile(request, gpu) for gpu in host.gpus)
+    board, models = engine.fleet.boards[host.board].cut, [gpu.table.geometry.model for gpu in host.gpus]
+    fits = board.slots >= request.whole_gpus and f"gpu:{request.whole_gpus}" in board.shapes
+    return bool(host.gpus) and not (fits and other_models(models, request.gpu_models))
+
+
+def _has_profile(request: Request, gpu: Gpu) -> bool:
+    return bool(gpu.table.options(demand_of(request))) or gpu.table.geometry.supports(request.profile)
+
+
 def _of_gpus(engine: PlacementEngine, request: Request, host: FleetHost) -> Iterator[tuple[str, str, str]]:
     found = [(gpu, gpu_reason(request, gpu)) for gpu in host.gpus]
     for gpu, code in found:
         if code is not None:
             detail = gpu.reason if code == "gpu.unusable" else None
-            yield code, _message(code, request, detail), f"{host.view.name}/{gpu.view.gpu_id}"
+            yield code, _message(code, request, detail), _subject(host, gpu)
     if any(code is None for _, code in found):
         yield "host.devices", _message("host.devices", request), host.view.name
 
@@ -142,7 +169,7 @@ def _of_board(engine: PlacementEngine, request: Request, host: FleetHost) -> Ite
         code = "gpu.no_partition"
     yield code, _message(code, request, free=free), host.view.name
     for gpu, model in zip(host.gpus, models, strict=True):
-        subject = f"{host.view.name}/{gpu.view.gpu_id}"
+        subject = _subject(host, gpu)
         if request.gpu_models and model not in request.gpu_models:
             continue  # what is wrong with it is no reason: it would not be taken
         if not gpu.usable:
@@ -156,7 +183,7 @@ def _of_board(engine: PlacementEngine, request: Request, host: FleetHost) -> Ite
 def gpu_reason(request: Request, gpu: Gpu) -> str | None:
     """Code of why one device of the request does not fit the GPU; None: it fits."""
     obstacle = next(gpu_obstacles(request, gpu), None)
-    if obstacle is not None:
+    if obstacle == "gpu.other" or (obstacle is not None and _has_profile(request, gpu)):
         return obstacle
     demand = demand_of(request)
     options = gpu.table.options(demand)

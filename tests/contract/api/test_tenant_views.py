@@ -18,6 +18,7 @@ from tests.contract.api.real_app import real_app
 from tests.fakes.control_plane import ControlPlane, control_plane, create_vm
 
 PROFILE = "GRID T4-2Q"
+WHOLE = "GRID T4-16Q"
 QUESTIONS = (
     "capacity",
     f"capacity?profile={PROFILE}&tenant=own",
@@ -99,10 +100,10 @@ def test_answers_to_a_tenant_do_not_depend_on_what_others_have(tmp_path: Path) -
 
 def test_a_full_pool_is_no_place_now_and_nothing_more(tmp_path: Path) -> None:
     with site(tmp_path / "full", [(f"vm{n}", "GRID T4-16Q" if n < 1 else PROFILE) for n in range(8)]) as (_, client):
-        told = client.get(f"/v1/explain?tenant=own&profile={PROFILE}").json()
+        told = client.get(f"/v1/explain?tenant=own&profile={WHOLE}").json()
         refused = client.post(
             "/v1/vms",
-            json={"name": "b", "tenant": "own", "profile": PROFILE, "image": "guest", "memory_mib": 256,
+            json={"name": "b", "tenant": "own", "profile": WHOLE, "image": "guest", "memory_mib": 256,
                   "disk_bytes": 1024**3},
         ).json()  # fmt: skip
         capacity = client.get(f"/v1/capacity?profile={PROFILE}").json()

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Will there ever be a place? Of a request that fits nowhere now, asked of the hosts as if nothing were on them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from orchestrator.core.errors import Reason
+from orchestrator.core.placement.engine import PlacementEngine
+from orchestrator.core.placement.preemption import place_preempting
+from orchestrator.core.placement.reasons import NOT_MEANT, refusal
+from orchestrator.core.placement.views import HostView, Request
+from orchestrator.core.units import MIB, show_size
+from orchestrator.core.vm import Vm
+
+NEVER_FITS: Final = "vm.never_fits"
+NOT_SET_UP: Final = "host.not_set_up"
+OWN_IN_THE_WAY: Final = "vm.own_in_the_way"
+_TOO_SMALL: Final = frozenset({
+    "profile.unsupported", "host.too_small", "host.vcpus", "host.memory", "host.disk", "host.devices", "host.no_gpus",
+    "host.other", "gpu.other", "gpu.too_few", "gpu.no_partition", "gpu.no_capacity", "gpu.fragmented",
+})  # fmt: skip
+"""What nobody changes by settings: sizes and kinds of what there is."""
+
+
+def lasting_reason(request: Request, empty: Iterable[HostView], *, asked: str, place: str | None) -> Reason | None:
+    """Why the request fits nowhere whatever goes: ``vm.never_fits`` where something is too small or of another kind,
+    ``host.not_set_up`` where an operator may change it. None: it would fit.
+
+    :param empty: every host as if nothing were on it; none: nothing can be said
+    :param asked: how the profile was asked for
+    :param place: the host or GPU that was named
+    """
+    engine = PlacementEngine(empty)
+    if not engine.fleet.hosts or engine.plan(request) is not None:
+        return None
+    reasons = refusal(engine, request).reasons
+    meant = [one for one in reasons if one.code not in NOT_MEANT]
+    lead = max(meant or reasons, key=lambda one: one.count)
+    if any(one.code not in _TOO_SMALL for one in meant):
+        return Reason(code=NOT_SET_UP, message="no host of this pool is set up for it")
+    what, which = _lacking(lead.code, request, asked), f" with GPUs for {asked}" if len(meant) < len(reasons) else ""
+    if place is not None:
+        return Reason(code=NEVER_FITS, message=f"{place} can never hold {what}")
+    return Reason(code=NEVER_FITS, message=f"no host of this pool{which if meant else ''} can ever hold {what}")
+
+
+def _lacking(code: str, request: Request, asked: str) -> str:
+    if code in {"host.too_small", "host.vcpus"}:
+        return f"{request.vcpus + request.pinned} vCPUs"
+    if code == "host.memory":
+        return f"{show_size(request.memory_mib * MIB)} of memory"
+    if code == "host.disk":
+        return f"{request.disk_gib}GiB of disk"
+    return asked if request.count == 1 else f"{request.count} devices of {asked}"
+
+
+def own_reason(request: Request, hosts: Collection[HostView], own: Collection[Vm], *, asked: str) -> Reason | None:
+    """Which of the tenant's ``own`` VMs have its place: those whose going costs least. None: others' have it."""
+    named = {vm.id: vm for vm in own}
+    found = place_preempting(request, hosts, named)
+    if found is None:
+        return None
+    vms = sorted((named[vm_id] for vm_id in found[1].victims), key=lambda vm: vm.spec.name)
+    holding = " and ".join(f"your VM {vm.spec.name} holds {_held(vm, asked)}" for vm in vms)
+    return Reason(code=OWN_IN_THE_WAY, message=holding, subjects=tuple(vm.spec.name for vm in vms), count=len(vms))
+
+
+def _held(vm: Vm, asked: str) -> str:
+    return f"{len(vm.devices)} of them" if vm.spec.profile == asked else f"{len(vm.devices)} of {vm.spec.profile}"
