@@ -52,7 +52,7 @@ def output_of(suite: str, name: str, environment: Mapping[str, str]) -> Output:
         return output | SUITES[suite][name].act(Site.of(environment))
     except (VgpuctlError, Unmet, TimeoutError, OSError) as error:
         return output | {"error": str(error), "error_type": getattr(error, "code", type(error).__name__)}
-    except (LookupError, TypeError, ValueError, SubprocessError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError, SubprocessError) as error:
         traceback.print_exc()
         return output | {"error": f"{type(error).__name__}: {error}", "error_type": "bug"}
 

@@ -46,13 +46,13 @@ def disable_access_key(site: Site) -> Output:
 
 
 def verify_key_rejected(site: Site) -> Output:
-    return {"success": True, "rejected": True, "error_code": refusal(site.kept(KEY).whoami, "token.")}
+    return {"success": True, "rejected": True, "error_code": refusal(site.kept(KEY).whoami, "token.refused")}
 
 
 def delete_access_key(site: Site) -> Output:
     """It went with its tenant's other tokens: nobody lists it, it opens nothing."""
     site.clear(TENANT)
-    code = refusal(site.kept(KEY).whoami, "token.")
+    code = refusal(site.kept(KEY).whoami, "token.refused")
     return {"success": True, "message": f"nothing is left of it ({code})"}
 
 

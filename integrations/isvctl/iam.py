@@ -32,7 +32,7 @@ def test_credentials(site: Site) -> Output:
 
 def teardown(site: Site) -> Output:
     site.clear(TENANT)
-    code = refusal(site.kept(USER).whoami, "token.")
+    code = refusal(site.kept(USER).whoami, "token.refused")
     return {"success": True, "message": f"the user is gone ({code})"}
 
 

@@ -5,64 +5,62 @@ from __future__ import annotations
 
 from typing import Final
 
-from integrations.isvctl.site import Results, Site, need, refusal
+from integrations.isvctl.site import LIMIT_S, Results, Site, need, refusal
 from integrations.isvctl.steps import Output, Step
 from integrations.isvctl.vm import about
 from orchestrator.client.content import open_content
+from vgpuctl import Client
 
 TENANT: Final = "isv-images"
+USER: Final = "isv-images-user"
 IMAGE: Final = "isv-image"
 SECOND: Final = "isv-second-image"
 OFFERING: Final = "isv-offering"
 VM: Final = "from-image"
 
 
-def _upload(site: Site, name: str) -> str:
+def _upload(site: Site, user: Client, name: str) -> str:
     """``ISV_IMAGE_FILE``, which may boot; else a small raw disk, which does not."""
     given = site.files("ISV_IMAGE_FILE")
     path = given[0] if given else site.work / "isv-image.raw"
     if not given:
         path.write_bytes(bytes(510) + b"\x55\xaa" + bytes(2**20 - 512))
     with open_content(path) as content:
-        return str(site.admin.upload_image(name, content, None if given else "raw")["name"])
-
-
-def _remove(site: Site, name: str) -> None:
-    if name in _names(site):
-        site.admin.remove_image(name)
-
-
-def _names(site: Site) -> set[str]:
-    return {image["name"] for image in site.admin.images()}
+        return str(user.upload_image(name, content, None if given else "raw", TENANT)["name"])
 
 
 def upload_image(site: Site) -> Output:
-    _remove(site, IMAGE)
-    name = _upload(site, IMAGE)
-    return {"success": True, "image_id": name, "storage_bucket": "the server's images", "disk_ids": [name]}
+    """By a user of a tenant, for that tenant alone."""
+    site.fresh_tenant(TENANT)
+    name = _upload(site, site.token(USER, TENANT, "tenant-user")[1], IMAGE)
+    return {"success": True, "image_id": name, "storage_bucket": f"images of {TENANT}", "disk_ids": [name]}
 
 
 def crud_image(site: Site) -> Output:
     results = Results()
-    _remove(site, SECOND)
+    user = site.kept(USER)
     with results.probe("create"):
-        _upload(site, SECOND)
+        _upload(site, user, SECOND)
     with results.probe("get") as evidence:
-        evidence["format"] = site.admin.image(SECOND)["format"]
+        evidence["format"] = user.image(SECOND, TENANT)["format"]
     with results.probe("list"):
-        need(SECOND in _names(site), "it is not listed")
+        need({IMAGE, SECOND} <= _names(user), "it is not listed")
     with results.probe("delete") as evidence:
-        site.admin.remove_image(SECOND)
-        evidence["code"] = refusal(lambda: site.admin.image(SECOND), "image.unknown")
+        user.remove_image(SECOND, TENANT)
+        evidence["code"] = refusal(lambda: user.image(SECOND, TENANT), "image.unknown")
     return results.told("operations", image_id=SECOND)
 
 
+def _names(user: Client) -> set[str]:
+    """Of the tenant's own, as it calls them."""
+    return {image["name"].rpartition("/")[2] for image in user.images(TENANT)}
+
+
 def launch_instance(site: Site) -> Output:
-    site.fresh_tenant(TENANT)
     site.vm(VM, TENANT, image=IMAGE, ssh_keys=[site.ssh_key()[1]])
     site.address(VM, TENANT)
     vm = site.admin.vm(VM, TENANT)
-    need(vm["image"] == IMAGE, f"it was made from {vm['image']}")
+    need(vm["image"].rpartition("/")[2] == IMAGE, f"it was made from {vm['image']}")
     return {"success": vm["state"] == "running", **about(site, vm)}
 
 
@@ -96,15 +94,17 @@ def _forget(site: Site) -> None:
 
 
 def teardown_instance(site: Site) -> Output:
-    site.clear(TENANT)
-    return {"success": True, "message": "nothing is left of the VM"}
+    site.admin.wait(site.admin.delete_vm(VM, TENANT), timeout_s=LIMIT_S)
+    code = refusal(lambda: site.admin.vm(VM, TENANT), "vm.unknown")
+    return {"success": True, "message": f"nothing is left of the VM ({code})"}
 
 
 def teardown_image(site: Site) -> Output:
-    for name in (IMAGE, SECOND):
-        _remove(site, name)
-    need(IMAGE not in _names(site), "the image is still listed")
-    return {"success": True, "message": f"the image is gone ({refusal(lambda: site.admin.image(IMAGE), 'image.')})"}
+    user = site.kept(USER)
+    user.remove_image(IMAGE, TENANT)
+    code = refusal(lambda: user.image(IMAGE, TENANT), "image.unknown")
+    site.clear(TENANT)
+    return {"success": True, "message": f"the image is gone ({code})"}
 
 
 STEPS: Final = {

@@ -34,7 +34,8 @@ def preflight(site: Site) -> Output:
 def api_endpoint_isolation(site: Site) -> Output:
     """Of a server as it is after installing: nothing but the socket of its directory."""
     state = site.work / "as-installed"
-    environment = {**os.environ, "VGPUCTL_STATE": str(state)}
+    usual = {name: value for name, value in os.environ.items() if not name.startswith("VGPUCTL_")}
+    environment = {**usual, "VGPUCTL_STATE": str(state)}
     results = Results()
     with (site.work / "as-installed.log").open("wb") as log:
         server = subprocess.Popen(
@@ -212,7 +213,7 @@ def topology_block_atomic_allocation(site: Site) -> Output:
         parts = [part for part in known if part["active"] and part["ours"]]
         need(len(parts) == 1, f"{len(parts)} partitions are active")
         asked, got = int(site.board_profile.partition(":")[2]), len(vm["devices"])
-        refusal(lambda: site.admin.plan_vm(site.wish("more", tenant, profile="gpu:64")))
+        refusal(lambda: site.admin.plan_vm(site.wish("more", tenant, profile="gpu:64")), "gpu.", "host.", "profile.")
         block = f"{vm['host']}/partition-{parts[0]['id']}"
         resources = [
             {

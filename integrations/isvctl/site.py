@@ -67,14 +67,22 @@ class Results(dict[str, dict[str, Any]]):
         return {"success": self.passed, member: dict(self), **error, **more}
 
 
+def _answered(error: VgpuctlError) -> None:
+    """:raises VgpuctlError: it is none of the server's answers, so nothing was refused"""
+    if error.code.startswith("server."):
+        raise error
+
+
 def refusal(act: Callable[[], object], *codes: str, otherwise: str = "it was not refused") -> str:
     """The code that it is refused with, or that of a reason.
 
+    :raises VgpuctlError: no server answered
     :raises Unmet: ``otherwise``, or it was refused with none of ``codes`` (by their beginnings)
     """
     try:
         act()
     except VgpuctlError as error:
+        _answered(error)
         known = [error.code, *(reason.code for reason in error.reasons)]
         fitting = [code for code in known if not codes or code.startswith(codes)]
         need(fitting, f"refused with {' and '.join(known)} instead of {' or '.join(codes)}")
@@ -168,6 +176,9 @@ class Site:
             self.admin.wait(self.admin.delete_vm(vm["name"], tenant), timeout_s=LIMIT_S)
         for volume in self.admin.volumes(tenant):
             self.admin.wait(self.admin.delete_volume(volume["name"], tenant), timeout_s=LIMIT_S)
+        for image in self.admin.images(tenant):
+            if image["tenant"] == tenant:
+                self.admin.remove_image(image["name"].rpartition("/")[2], tenant)
         self.admin.delete_tenant(tenant)
 
     def wish(self, name: str, tenant: str, **more: object) -> dict[str, object]:
@@ -225,6 +236,7 @@ class Site:
         try:
             self.admin.connection.call(method, path, {} if method in {"POST", "PUT", "PATCH"} else None)
         except VgpuctlError as error:
+            _answered(error)
             return error.code not in {"request.no_such_path", "request.method"}
         return True
 
