@@ -31,27 +31,36 @@ def check(path: Path) -> Checked:
     """:raises InvalidInput: ``image.unsafe``: it could not be checked within bounds
     :raises Fatal: ``image.checker_missing``
     """
-    program = shutil.which("qemu-img")
-    if program is None:
-        raise checker_missing("it is not installed")
-    words = [sys.executable, "-I", "-m", "orchestrator.adapters.images.confined", str(path)]
-    words += [program, "check", "--output=json", "-f", "qcow2", str(path)]
-    environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
-    try:
-        done = subprocess.run(
-            words,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise unsafe(f"could not be checked within {_SECONDS:.0f} seconds") from error
-    if done.returncode == FAILED:
-        raise checker_missing("it cannot be confined")
+    done = run_confined(path, (), ("check", "--output=json", "-f", "qcow2", str(path)), _SECONDS)
     if done.returncode not in _CHECKED or len(done.stdout) > _MAX_SAID:
         raise unsafe("could not be checked: qemu-img check refuses it")
     said = json.loads(done.stdout)
     return Checked(errors=said["check-errors"] + said.get("corruptions", 0), end=said.get("image-end-offset", 0))
+
+
+def run_confined(
+    path: Path, into: tuple[str, ...], words: tuple[str, ...], seconds: float
+) -> subprocess.CompletedProcess[bytes]:
+    """``qemu-img`` with these words, where it can read that one file. ``into``: what it may write, as confined.py says.
+
+    :raises InvalidInput: ``image.unsafe``: it does not come to an end; :raises Fatal: ``image.checker_missing``
+    """
+    program = shutil.which("qemu-img")
+    if program is None:
+        raise checker_missing("it is not installed")
+    confined = [sys.executable, "-I", "-m", "orchestrator.adapters.images.confined", str(path), *into]
+    try:
+        done = subprocess.run(
+            [*confined, program, *words],
+            env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise unsafe(f"could not be checked within {seconds:.0f} seconds") from error
+    if done.returncode == FAILED:
+        raise checker_missing("it cannot be confined")
+    return done

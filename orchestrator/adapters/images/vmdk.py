@@ -11,8 +11,6 @@ import os
 import re
 import shutil
 import struct
-import subprocess
-import sys
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Final
@@ -20,8 +18,9 @@ from typing import BinaryIO, Final
 from oslo_utils.imageutils import format_inspector
 
 from orchestrator.adapters.files.copying import KEPT_FREE_BYTES
-from orchestrator.adapters.images.confined import FAILED, INTO
-from orchestrator.adapters.images.refused import MAX_IMAGE_BYTES, check_disk_size, checker_missing, unsafe
+from orchestrator.adapters.images.confined import INTO
+from orchestrator.adapters.images.qemu_check import run_confined
+from orchestrator.adapters.images.refused import MAX_IMAGE_BYTES, check_disk_size, unsafe
 
 MAGIC: Final = b"KDMV"
 _HEADER: Final = struct.Struct("<4sIIQQQQIQQ")
@@ -47,27 +46,10 @@ def convert(path: Path, result: Path) -> None:
     :raises InvalidInput: ``image.unsafe``, ``image.too_large``; :raises Fatal: ``image.checker_missing``
     """
     _check(path)
-    program = shutil.which("qemu-img")
-    if program is None:
-        raise checker_missing("it is not installed")
     with _ONE_AT_A_TIME:
         most = min(MAX_IMAGE_BYTES, max(0, shutil.disk_usage(result.parent).free - KEPT_FREE_BYTES))
-        words = [sys.executable, "-I", "-m", "orchestrator.adapters.images.confined", str(path)]
-        words += [INTO, str(result), str(most), program, "convert", "-f", "vmdk", "-O", "qcow2", str(path), str(result)]
-        try:
-            done = subprocess.run(
-                words,
-                env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise unsafe(f"could not be made qcow2 within {_SECONDS:.0f} seconds") from error
-    if done.returncode == FAILED:
-        raise checker_missing("it cannot be confined")
+        words = ("convert", "-f", "vmdk", "-O", "qcow2", str(path), str(result))
+        done = run_confined(path, (INTO, str(result), str(most)), words, _SECONDS)
     if done.returncode != 0:
         raise unsafe("could not be made qcow2: it is damaged, or there is no room for it", _ONE_FILE)
 
