@@ -56,7 +56,7 @@ def list_instances(site: Site) -> Output:
 def verify_tags(site: Site) -> Output:
     results = Results()
     with results.probe("label"):
-        site.admin.label_vm(VM, TENANT, TAGS)
+        site.admin.change_vm(VM, TENANT, {"labels": TAGS})
     tags = site.admin.vm(VM, TENANT)["labels"]
     return results.told(instance_id=now(site)["instance_id"], tags=tags, tag_count=len(tags))
 

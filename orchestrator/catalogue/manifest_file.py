@@ -186,6 +186,7 @@ class VmForm(_ManifestPart):
     boot_policy: BootPolicy = "local"
     priority: Priority = "normal"
     labels: Annotated[dict[str, str], AfterValidator(_check_labels)] = Field(default={}, max_length=MAX_LABELS)
+    protected: bool | None = None
     state: Literal["running", "stopped"] = "running"
 
     @model_validator(mode="after")
@@ -219,6 +220,7 @@ class VmForm(_ManifestPart):
                 at=None if self.until is None else _moment(self.until),
             ),
             labels=check_labels(self.labels),
+            protected=self.protected,
             has_user_data=self.user_data is not None,
             user_data=self.user_data,
         )

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.complete import networks, vms, volumes
+from orchestrator.cli.picking import is_pattern
 from orchestrator.cli.scope import note_tenant, noted_tenant, scoped_name
 from orchestrator.cli.session import CliSession, session_of
 from orchestrator.core.access import EVERYWHERE
@@ -81,21 +82,30 @@ def tenant_name(text: str) -> str:
     return check_name(text, what="tenant")
 
 
-def _vm_names(ctx: typer.Context, texts: list[str]) -> list[str]:
-    return [vm_name(ctx, text) for text in texts]
+def _vm_names(ctx: typer.Context, texts: list[str] | None) -> list[str]:
+    return [text if is_pattern(text) else vm_name(ctx, text) for text in texts or ()]
 
 
 Names = Annotated[
-    list[str],
+    list[str] | None,
     typer.Argument(
         metavar="NAME...",
-        help="Names of VMs, or TENANT/NAME.",
+        help="Names of VMs, or TENANT/NAME, or patterns like 'web-*'.",
         autocompletion=vms,
         callback=_vm_names,
         show_default=False,
     ),
 ]
 Name = Annotated[str, typer.Argument(help="Name of the VM, or TENANT/NAME.", autocompletion=vms, callback=vm_name)]
+
+
+def _new_names(ctx: typer.Context, texts: list[str]) -> list[str]:
+    return [text if "{n}" in text else vm_name(ctx, text) for text in texts]
+
+
+NewNames = Annotated[
+    list[str], typer.Argument(metavar="NAME...", help="Names of the new VMs.", callback=_new_names, show_default=False)
+]
 NewName = Annotated[str, typer.Argument(help="Name of the new VM.", callback=vm_name)]
 
 

@@ -57,11 +57,9 @@ class AsyncClient(AsyncSiteCalls):
         """``only``: ``state``, ``host``, ``profile``, ``label`` (of a file), ``selector`` of labels."""
         return await self._list(path_of("vms"), tenant=tenant, **only)
 
-    async def label_vm(self, name: str, tenant: str, labels: Body) -> models.Vm:
-        """By key; None takes one away."""
-        vm: models.Vm = await self.connection.call(
-            "PATCH", path_of("vms", name), {"labels": labels}, {"tenant": tenant}
-        )
+    async def change_vm(self, name: str, tenant: str, values: Body) -> models.Vm:
+        """``labels`` by key (None takes one away), ``protected``."""
+        vm: models.Vm = await self.connection.call("PATCH", path_of("vms", name), values, {"tenant": tenant})
         return vm
 
     async def vm(self, name: str, tenant: str) -> models.Vm:

@@ -61,9 +61,9 @@ class Client(SiteCalls):
         """``only``: ``state``, ``host``, ``profile``, ``label`` (of a file), ``selector`` of labels."""
         return self._list(path_of("vms"), tenant=tenant, **only)
 
-    def label_vm(self, name: str, tenant: str, labels: Body) -> models.Vm:
-        """By key; None takes one away."""
-        vm: models.Vm = self.connection.call("PATCH", path_of("vms", name), {"labels": labels}, {"tenant": tenant})
+    def change_vm(self, name: str, tenant: str, values: Body) -> models.Vm:
+        """``labels`` by key (None takes one away), ``protected``."""
+        vm: models.Vm = self.connection.call("PATCH", path_of("vms", name), values, {"tenant": tenant})
         return vm
 
     def vm(self, name: str, tenant: str) -> models.Vm:

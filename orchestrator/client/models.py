@@ -468,12 +468,16 @@ class ChangeQuota(TypedDict):
 
 class ChangeVm(TypedDict):
     """
-    New labels of a VM; those that are not named stay.
+    New labels of a VM, and whether it is protected; what is not named stays.
     """
 
-    labels: dict[str, str | None]
+    labels: NotRequired[dict[str, str | None]]
     """
     By key; null takes one away
+    """
+    protected: NotRequired[bool | None]
+    """
+    Whether it is refused to delete it until this is taken back; null: as it is
     """
 
 
@@ -694,6 +698,10 @@ class CreateVm(TypedDict):
     labels: NotRequired[dict[str, str]]
     """
     Say nothing about what the VM is
+    """
+    protected: NotRequired[bool]
+    """
+    Whether it is refused to delete it until this is taken back
     """
     lease_s: NotRequired[int | None]
     """
@@ -2784,6 +2792,10 @@ class Vm(TypedDict):
     labels: dict[str, str]
     """
     Values by key
+    """
+    protected: bool
+    """
+    Whether it is refused to delete it until this is taken back
     """
     adopted: str | None
     """

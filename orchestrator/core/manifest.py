@@ -24,6 +24,7 @@ Action = Literal["add", "set", "extend", "start", "stop", "delete", "refuse"]
 """``refuse``: it exists and differs in what cannot be changed."""
 
 BUSY = frozenset({"creating", "adopting", "starting", "stopping", "deleting"})
+PROTECTED: Final = "protected"
 OFF = frozenset({"stopped", "stopping"})
 _WITHIN_S = 1.0
 """Moments are written to the second."""
@@ -76,6 +77,8 @@ class ManifestVm(VmShape):
     """Of its lease, at least; a duration counts from when the VM was made, so that it means the same every time."""
     labels: Labels = ()
     """Of a wanted one: those it names; a VM that exists may have more."""
+    protected: bool | None = None
+    """Whether it is refused to delete it; None, of a wanted one: as it is."""
     user_data: str | None = field(default=None, compare=False, repr=False)
     """The text; unknown of a VM that exists, for the server never shows it."""
 
@@ -181,6 +184,9 @@ def _label_change(wanted: ManifestVm, found: ExistingVm) -> Change | None:
         for key, value in wanted.labels
         if there.get(key) != value
     )
+    if wanted.protected not in {None, found.vm.protected}:
+        protected = FieldChange(field=PROTECTED, there=_flag(found.vm.protected), wanted=_flag(wanted.protected))
+        differing = (*differing, protected)
     return Change(kind="vm", name=wanted.key, action="set", fields=differing) if differing else None
 
 
@@ -299,11 +305,22 @@ def _volume_changes(wanted: Iterable[WantedVolume], there: Mapping[str, int]) ->
 
 def _pruned(wanted: Manifest, there: Existing) -> Iterator[Change]:
     """VMs that this label made and that the file no longer has."""
-    kept = {vm.key for vm in wanted.vms}
+    named = {vm.key for vm in wanted.vms}
     for key, found in sorted(there.vms.items()):
-        if wanted.label is not None and found.label == wanted.label and key not in kept and found.state != "deleting":
+        if wanted.label is not None and found.label == wanted.label and key not in named and found.state != "deleting":
             gone = FieldChange(field="label", there=found.label, wanted=None)
-            yield Change(kind="vm", name=key, action="delete", fields=(gone,))
+            kept = FieldChange(field=PROTECTED, there="true", wanted="false")
+            action: Action = "refuse" if found.vm.protected else "delete"
+            yield Change(kind="vm", name=key, action=action, fields=(kept,) if found.vm.protected else (gone,))
+
+
+def is_protected(change: Change) -> bool:
+    """Whether it is a deletion that is refused for that."""
+    return change.action == "refuse" and [one.field for one in change.fields] == [PROTECTED]
+
+
+def _flag(value: bool | None) -> str:
+    return "true" if value else "false"
 
 
 def _vm_change(wanted: ManifestVm, found: ExistingVm | None) -> Change | None:
@@ -324,7 +341,7 @@ def _state(vm: ManifestVm) -> str:
     return "running" if vm.running else "stopped"
 
 
-_IDENTITY: Final = {"name", "tenant", "running", "end", "user_data", "labels"}
+_IDENTITY: Final = {"name", "tenant", "running", "end", "user_data", "labels", "protected"}
 _COMPARED: Final = tuple(one.name for one in fields(ManifestVm) if one.name not in _IDENTITY)
 """Every member that makes a VM what it is."""
 _PLACE: Final = frozenset({"host", "gpu"})
@@ -345,6 +362,8 @@ def _all_fields(vm: ManifestVm) -> Iterator[FieldChange]:
         yield FieldChange(field="lease", there=None, wanted=show_span(vm.end.after_s))
     if vm.end.at is not None:
         yield FieldChange(field="until", there=None, wanted=show_moment(vm.end.at))
+    if vm.protected:
+        yield FieldChange(field=PROTECTED, there=None, wanted="true")
     yield FieldChange(field="state", there=None, wanted=_state(vm))
 
 

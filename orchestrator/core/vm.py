@@ -102,6 +102,8 @@ class VmSpec(VmShape):
     """Which file of wanted things (core/manifest.py) made it; says nothing about what the VM is."""
     labels: Labels = field(default=(), compare=False)
     """Say nothing about what the VM is."""
+    protected: bool = field(default=False, compare=False)
+    """It is not deleted until somebody says that it is not."""
     adopted: str | None = None
     """Name of the libvirt domain that it was before we took it over. Its definition and its disks are not ours:
     we never write or delete them. None: we made it."""

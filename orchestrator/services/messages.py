@@ -28,6 +28,7 @@ class CreateVm(VmShape):
     start: bool = True
     label: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    protected: bool = False
     preempt: bool = False
     """When it does not fit, VMs of lower priority may be stopped for it."""
     end: WantedEnd = field(default_factory=WantedEnd)
@@ -39,6 +40,23 @@ class CreateVm(VmShape):
     provision_settings: Mapping[str, SettingValue] = field(default_factory=dict)
     provision_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Both as core/guest_settings.py has them, by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VmChange:
+    """What is set of a VM without touching what it is."""
+
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    """By key; None takes one away."""
+    protected: bool | None = None
+    """None: it stays."""
+
+    @property
+    def words(self) -> str:
+        """For the audit."""
+        labels = [f"{key}={value}" if value is not None else f"no {key}" for key, value in self.labels.items()]
+        kept = [] if self.protected is None else ["protected" if self.protected else "not protected"]
+        return ", ".join([*labels, *kept])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,4 +96,5 @@ def spec_of(request: CreateVm, user_data: str | None, networks: tuple[str, ...],
         start=request.start,
         label=request.label,
         labels=check_labels(request.labels),
+        protected=request.protected,
     )

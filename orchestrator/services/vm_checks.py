@@ -79,16 +79,29 @@ def check_host(tx: Transaction, vm: Vm) -> None:
         )
 
 
-def check_labelled(vm: Vm, labels: Mapping[str, str]) -> None:
-    """:raises Conflict: ``vm.labelled``"""
+def check_labelled(vm: Vm, labels: Mapping[str, str], *, protected: bool) -> None:
+    """:raises Conflict: ``vm.labelled``: it has others, or is not protected and shall be"""
     there = dict(vm.spec.labels)
-    differing = {key: value for key, value in labels.items() if there.get(key) != value}
-    if differing:
-        words = " ".join(f"--label {key}={value}" for key, value in differing.items())
+    options = [f"--label {key}={value}" for key, value in labels.items() if there.get(key) != value]
+    options += ["--protect"] if protected and not vm.spec.protected else []
+    if options:
+        words = " ".join(options)
+        other = "without protection" if options == ["--protect"] else "with other labels"
         raise Conflict(
             "vm.labelled",
-            f"there is already such a VM {vm.spec.name} with other labels",
-            hint=f"'vgpuctl vm set {vm.spec.name} {words}' gives it these",
+            f"there is already such a VM {vm.spec.name} {other}",
+            hint=f"'vgpuctl vm set {vm.spec.name} {words}' changes it",
+        )
+
+
+def check_unprotected(vm: Vm) -> None:
+    """:raises Conflict: ``vm.protected``"""
+    if vm.spec.protected:
+        name = f"{vm.spec.name} --tenant {vm.spec.tenant}"
+        raise Conflict(
+            "vm.protected",
+            f"VM {vm.spec.name} is protected and is not deleted",
+            hint=f"'vgpuctl vm set {name} --no-protect' lets it be deleted",
         )
 
 
@@ -100,3 +113,12 @@ def check_lease(vm: Vm, now: float) -> None:
             f"the lease of VM {vm.spec.name} ended {show_moment(vm.lease_end)}",
             hint=f"'vgpuctl vm extend {vm.spec.name} --lease 4h' makes it longer",
         )
+
+
+def already_there(vm: Vm) -> Conflict:
+    """``vm.exists``"""
+    return Conflict(
+        "vm.exists",
+        f"there is already a VM {vm.spec.name} with another specification",
+        hint=f"'vgpuctl show-vm {vm.spec.name}' shows it; choose another name or delete it",
+    )

@@ -24,7 +24,7 @@ from orchestrator.services.begin import before, held_by, new_operation, record, 
 from orchestrator.services.deallocating import begin_deallocation
 from orchestrator.services.dry_run import actions_of, xml_of
 from orchestrator.services.guest_runs import planned_run, wanted_roles
-from orchestrator.services.messages import CreateVm, DryRun, Started
+from orchestrator.services.messages import CreateVm, DryRun, Started, VmChange
 from orchestrator.services.networks import NetworkService
 from orchestrator.services.planning import Planner, VmPlan, check_still_open
 from orchestrator.services.requirements import checked, sized_as, spec_of
@@ -32,12 +32,14 @@ from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.upgrade_waits import gets_driver, is_held
 from orchestrator.services.vm_checks import (
+    already_there,
     check_adopted,
     check_host,
     check_labelled,
     check_lease,
     check_may_rename,
     check_state,
+    check_unprotected,
     known_vm,
 )
 from orchestrator.services.vm_volumes import volumes_for
@@ -182,7 +184,7 @@ class VmService:
         with self.planner.index.current(), self.store.read() as tx:
             there = tx.vms.find(wanted.tenant, wanted.name)
             if there is not None:
-                raise _exists(there)
+                raise already_there(there)
             plan = self._planned(tx, wanted, None, reserve=False, coarse=coarse)
             networks = self.networks.of(tx, wanted.tenant, wanted.networks)
             actions = actions_of(tx, plan.vm, networks, plan.volumes)
@@ -211,16 +213,17 @@ class VmService:
             tx.audit.append(at=now, actor=actor(), action="extend_lease", subject=vm.full_name, outcome=outcome)
         return extended
 
-    def label(self, tenant: str, name: str, labels: Mapping[str, str | None]) -> Vm:
-        """Set these; None takes one away. :raises InvalidInput: ``label.…``; :raises NotFound: ``vm.unknown``"""
+    def change(self, tenant: str, name: str, change: VmChange) -> Vm:
+        """:raises InvalidInput: ``label.…``; :raises NotFound: ``vm.unknown``"""
         with self.store.begin() as tx:
             vm = known_vm(tx, tenant, name)
-            labelled = replace(vm, spec=replace(vm.spec, labels=changed_labels(vm.spec.labels, labels)))
-            tx.vms.set_spec(labelled.id, labelled.spec)
-            said = ", ".join(f"{key}={value}" if value is not None else f"no {key}" for key, value in labels.items())
-            at, action = self.planner.clock.now(), f"label_vm {said}"
+            protected = vm.spec.protected if change.protected is None else change.protected
+            labels = changed_labels(vm.spec.labels, change.labels)
+            changed = replace(vm, spec=replace(vm.spec, labels=labels, protected=protected))
+            tx.vms.set_spec(changed.id, changed.spec)
+            at, action = self.planner.clock.now(), f"label_vm {change.words}"
             tx.audit.append(at=at, actor=actor(), action=action, subject=vm.full_name, outcome="done")
-        return labelled
+        return changed
 
     def get(self, tenant: str, name: str) -> Vm:
         """:raises NotFound: ``vm.unknown``"""
@@ -246,6 +249,7 @@ class VmService:
             running = running_operation(tx, vm)
             if vm.state == "deleting" and running is not None:
                 return Started(operation=running, name=name, existing=True)
+            check_unprotected(vm)
             check_adopted(tx, vm)
             if running is not None:
                 tx.operations.request_cancel(running)
@@ -382,19 +386,11 @@ def _repeated(tx: Transaction, vm: Vm, request: CreateVm) -> Started:
     volumes = vm.spec.volumes if attached_names(vm) == request.volumes else request.volumes
     wanted: VmSpec = replace(spec_of(request, kept, networks, volumes), start=vm.spec.start, label=vm.spec.label)
     if vm.spec != wanted or user_data != request.user_data:
-        raise _exists(vm)
-    check_labelled(vm, request.labels)
+        raise already_there(vm)
+    check_labelled(vm, request.labels, protected=request.protected)
     if vm.state == "deleting":
         raise Conflict("vm.being_deleted", f"VM {vm.spec.name} is being deleted", hint="wait until it is gone")
     running = running_operation(tx, vm)
     then = None if running is None else tx.operations.get(running).inputs.get("provisioning")
     provisioning = then if isinstance(then, str) else None
     return Started(operation=running, name=vm.spec.name, existing=True, provisioning=provisioning)
-
-
-def _exists(vm: Vm) -> Conflict:
-    return Conflict(
-        "vm.exists",
-        f"there is already a VM {vm.spec.name} with another specification",
-        hint=f"'vgpuctl show-vm {vm.spec.name}' shows it; choose another name or delete it",
-    )

@@ -10,7 +10,7 @@ each time somebody waits for it. VMs named ``fails`` and ``stuck`` have operatio
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +23,7 @@ from orchestrator.core.domain import DomainDescription
 from orchestrator.core.errors import Conflict, Fatal, NoCapacity, NotFound, Reason, error_to_dict
 from orchestrator.core.host_actions import CreateMdev, DefineDomain, StartDomain, WriteSeed
 from orchestrator.core.image import NewImage
-from orchestrator.core.labels import changed_labels, check_labels
+from orchestrator.core.labels import changed_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.network import Network
 from orchestrator.core.operation import FINISHED, Operation, Watched, unknown_operation, unknown_subject
@@ -36,16 +36,13 @@ from orchestrator.services.driver_upgrades import DriverUpgradeService
 from orchestrator.services.fleet_index import FleetIndex
 from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.host_provisioning import ProvisioningService
-from orchestrator.services.messages import (
-    AdoptVm,
-    CreateVm,
-    DryRun,
-    Started,
-)
+from orchestrator.services.messages import AdoptVm, CreateVm, DryRun, Started, VmChange
 from orchestrator.services.mig_layouts import MigLayoutService
 from orchestrator.services.offerings import OfferingService
 from orchestrator.services.planning import Planner
+from orchestrator.services.requirements import spec_of
 from orchestrator.services.tenancy.tenancy import Tenancy
+from orchestrator.services.vm_checks import check_unprotected
 from orchestrator.services.volumes import VolumeService
 from orchestrator.sim.console import Echo
 from orchestrator.use_cases import Services
@@ -80,9 +77,7 @@ class Vms:
         if request.network not in self._world.networks:
             raise NotFound("network.unknown", f"there is no network {request.network[:60]!a}")
         user_data = "stored" if request.user_data else None
-        labels = check_labels(request.labels)
-        shape = sized(request).shape()
-        return VmSpec(**shape, user_data=user_data, start=request.start, label=request.label, labels=labels)
+        return spec_of(sized(request), user_data, request.networks, request.volumes)
 
     def create(self, request: CreateVm) -> Started:
         spec = self._spec(request)
@@ -147,9 +142,10 @@ class Vms:
             raise NotFound("vm.unknown", f"there is no VM {name[:60]!a}", hint="'vgpuctl list-vms' shows them")
         return vm
 
-    def label(self, tenant: str, name: str, labels: Mapping[str, str | None]) -> Vm:
+    def change(self, tenant: str, name: str, change: VmChange) -> Vm:
         vm = self.get(tenant, name)
-        spec = replace(vm.spec, labels=changed_labels(vm.spec.labels, labels))
+        protected = vm.spec.protected if change.protected is None else change.protected
+        spec = replace(vm.spec, labels=changed_labels(vm.spec.labels, change.labels), protected=protected)
         self._world.vms[tenant, name] = replace(vm, spec=spec)
         return self._world.vms[tenant, name]
 
@@ -162,6 +158,7 @@ class Vms:
 
     def delete(self, tenant: str, name: str) -> Started:
         vm = self.get(tenant, name)
+        check_unprotected(vm)
 
         def gone() -> None:
             del self._world.vms[tenant, name]

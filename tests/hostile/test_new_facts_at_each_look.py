@@ -18,6 +18,7 @@ from orchestrator.core.snapshot import HostSnapshot, HostVgpuType
 from orchestrator.core.snapshot_bounds import BOUNDS
 from orchestrator.core.snapshot_rules import checked
 from orchestrator.core.units import MIB
+from orchestrator.services.messages import VmChange
 from tests.fakes.control_plane import T4_HOST, create_vm
 from tests.hostile.test_bad_host import HostsWithABadOne, fleet
 
@@ -75,7 +76,7 @@ def test_a_vm_that_is_changed_again_and_again_is_kept_once(tmp_path: Path) -> No
         plane.engine.drain()
 
         def changed(number: int) -> None:
-            plane.services.vms.label("default", "train", {"turn": str(number)})
+            plane.services.vms.change("default", "train", VmChange(labels={"turn": str(number)}))
             (vm,) = plane.services.vms.list(("default",))
             assert f'"turn":"{number}"'.encode() in vm_json(vm, None, None, watching=False)
 

@@ -14,6 +14,7 @@ from orchestrator.core.request_key import MAX_ANSWER, MAX_KEYS
 from orchestrator.core.tenant import MAX_MEMBERS, MAX_TOKENS_OF_TENANT, Member
 from orchestrator.core.units import GIB
 from orchestrator.core.volume import MAX_OF_TENANT
+from orchestrator.services.messages import VmChange
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
 
 UGLY = "a\x1b[2J\n\u202e\x00\ud800" + "x" * 1_000_000
@@ -34,7 +35,7 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
 def test_a_label_that_is_taken_away_is_one(plane: ControlPlane, key: str) -> None:
     before = plane.services.tenancy.audit.list(limit=1)
     with pytest.raises(InvalidInput) as caught:
-        plane.services.vms.label("default", "train", {key: None})
+        plane.services.vms.change("default", "train", VmChange(labels={key: None}))
     assert caught.value.code == "label.invalid"
     assert plane.services.tenancy.audit.list(limit=1) == before
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import Conflict, Fatal, NotFound
+from orchestrator.services.messages import VmChange
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 from tests.operations.test_vm_life import finished, make
 
@@ -75,7 +76,7 @@ def test_a_vm_asked_for_again_with_other_labels_is_refused_and_told_how_to_chang
     vms, wanted = plane.services.vms, replace(create_vm("labelled"), labels={"team": "a"})
     vms.create(wanted)
     plane.engine.drain()
-    vms.label("default", "labelled", {"rack": "3"})
+    vms.change("default", "labelled", VmChange(labels={"rack": "3"}))
     assert vms.create(wanted).existing, "labels that it does not name stay"
     assert vms.create(replace(wanted, labels={})).existing
     with pytest.raises(Conflict) as refused:

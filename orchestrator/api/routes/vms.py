@@ -112,8 +112,8 @@ def _answer(vm: Vm, services: Services, caller: Caller) -> VmAnswer:
 def change(
     name: NameInPath, body: ChangeVmBody, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
 ) -> VmAnswer:
-    """Set labels; those not named stay."""
-    return _answer(services.vms.label(tenant, name, body.labels), services, caller)
+    """Set labels and whether it is protected; what is not named stays."""
+    return _answer(services.vms.change(tenant, name, body.to_request()), services, caller)
 
 
 @router.delete("/{name}", status_code=202)

@@ -53,7 +53,7 @@ from orchestrator.core.vm import (
 )
 from orchestrator.core.volume import MAX_ATTACHED, attached_names
 from orchestrator.core.wire import action_to_dict
-from orchestrator.services.messages import AdoptVm, CreateVm, DryRun
+from orchestrator.services.messages import AdoptVm, CreateVm, DryRun, VmChange
 from orchestrator.services.upgrade_waits import PlannedStop
 
 MAX_SSH_KEYS = 64
@@ -78,6 +78,9 @@ def wanted_end(lease_s: int | None, until: str | None) -> WantedEnd:
 
 
 NIC = "A virtual function of a network card near its GPU; null: what its profile says"
+
+
+PROTECTED = "Whether it is refused to delete it until this is taken back"
 
 
 class CreateVmBody(RequestBody):
@@ -139,6 +142,7 @@ class CreateVmBody(RequestBody):
     labels: dict[str, LabelValue] = Field(
         default={}, max_length=MAX_LABELS, description="Say nothing about what the VM is"
     )
+    protected: bool = Field(default=False, description=PROTECTED)
     lease_s: LeaseSeconds = None
     until: Until = None
     provision: Roles = Field(default=())
@@ -154,11 +158,16 @@ class CreateVmBody(RequestBody):
 
 
 class ChangeVmBody(RequestBody):
-    """New labels of a VM; those that are not named stay."""
+    """New labels of a VM, and whether it is protected; what is not named stays."""
 
     model_config = ConfigDict(title="ChangeVm", json_schema_extra={"examples": [{"labels": {"team": "vision"}}]})
 
-    labels: dict[str, LabelValue | None] = Field(max_length=64, description="By key; null takes one away")
+    labels: dict[str, LabelValue | None] = Field(default={}, max_length=64, description="By key; null takes one away")
+    protected: bool | None = Field(default=None, description=f"{PROTECTED}; null: as it is")
+
+    def to_request(self) -> VmChange:
+        """What the service takes."""
+        return VmChange(labels=self.labels, protected=self.protected)
 
 
 class ExtendBody(RequestBody):
@@ -233,6 +242,7 @@ class VmAnswer(AnswerBody):
     priority: Priority
     label: str | None = Field(description="Of the file for apply that made it")
     labels: dict[str, str]
+    protected: bool = Field(description=PROTECTED)
     adopted: str | None = Field(description="Name of the domain that it was before it was adopted; null: we made it")
     operation: str | None
     unknown_since: datetime | None = Field(
@@ -307,6 +317,7 @@ def vm_members(
         "priority": spec.priority,
         "label": spec.label,
         "labels": dict(spec.labels),
+        "protected": spec.protected,
         "adopted": spec.adopted,
         "operation": vm.operation,
         "unknown_since": moment_or_none(unseen.get(vm.host)),

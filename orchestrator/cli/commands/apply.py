@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from orchestrator.cli.confirm import Yes, confirm_picked
 from orchestrator.cli.files import files_of, read_text
 from orchestrator.cli.output import colour, show, shown, width
 from orchestrator.cli.parameters import ListTenant
@@ -84,13 +85,17 @@ def apply(
     parallel: Annotated[
         int, typer.Option("--parallel", min=1, max=MAX_PARALLEL, help="VMs worked on at the same time.")
     ] = 8,
+    yes: Yes = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Make everything as a file says. A second time nothing changes."""
+    """Make everything as a file says. A second time nothing changes. Asks before VMs are deleted."""
     from orchestrator.cli.manifest.carry_out import CarryOut
 
     session = session_of(ctx)
     manifest, found = _changes(session, file, prune=prune)
+    deleted = [change.name for change in found if change.action == "delete"]
+    if deleted:
+        confirm_picked("delete VM" if len(deleted) == 1 else "delete VMs", deleted, yes=yes)
     outcomes = CarryOut(session, manifest, parallel).run(found)
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     rows = [_row(outcome) for outcome in outcomes]

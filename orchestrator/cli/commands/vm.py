@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -12,6 +13,7 @@ from orchestrator.cli import guest_access
 from orchestrator.cli.commands import guest, vm_power, vm_provision, vm_views
 from orchestrator.cli.commands.vm_views import details
 from orchestrator.cli.complete import hosts, images, profiles
+from orchestrator.cli.confirm import Yes
 from orchestrator.cli.files import is_key_text, read_ssh_keys, read_user_data
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import show, shown
@@ -21,10 +23,11 @@ from orchestrator.cli.parameters import (
     Gpu,
     Label,
     Memory,
-    Name,
+    Names,
     Networks,
-    NewName,
+    NewNames,
     Nic,
+    Selector,
     Tenant,
     Vcpus,
     VmPriority,
@@ -35,7 +38,7 @@ from orchestrator.cli.parameters import (
 )
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.uploading import image_key
-from orchestrator.cli.vm_outcome import finish
+from orchestrator.cli.vm_outcome import Outcome, change_each, each, finish
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.image import check_image_name
@@ -45,6 +48,7 @@ from orchestrator.core.names import check_name
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.units import parse_duration
 
+MAX_COUNT: Final = 1000
 app = new_group("Create, adopt, show, start, stop and delete VMs.")
 
 
@@ -54,7 +58,7 @@ Until = Annotated[str | None, typer.Option("--until", help="Or when it gives it 
 
 def create(
     ctx: typer.Context,
-    name: NewName,
+    names: NewNames,
     profile: Annotated[
         str,
         typer.Option("--profile", "-p", help="Offering, NVIDIA vGPU type or MIG profile.", autocompletion=profiles),
@@ -83,10 +87,16 @@ def create(
     priority: Annotated[
         VmPriority, typer.Option("--priority", help="How important it is; the tenant's policy says what is allowed.")
     ] = VmPriority.NORMAL,
+    count: Annotated[
+        int | None, typer.Option("--count", min=1, max=MAX_COUNT, help="So many: NAME-1, NAME-2 …, or {n} in NAME.")
+    ] = None,
     preempt: Annotated[
         bool, typer.Option("--preempt", help="When it does not fit, stop VMs of lower priority; they keep their disks.")
     ] = False,
     label: Label = None,
+    protect: Annotated[
+        bool, typer.Option("--protect", help="It is not deleted until 'vm set --no-protect' is said.")
+    ] = False,
     lease: Lease = None,
     until: Until = None,
     provision: Annotated[
@@ -107,7 +117,6 @@ def create(
     session = session_of(ctx)
     roles = vm_provision.Said.of(provision, no_provision, var, secret_file, licence_token)
     wanted: dict[str, object] = {
-        "name": name,
         "tenant": tenant,
         "profile": _some(profile, "--profile"),
         "ssh_keys": [key for one in ssh_key or () for key in read_ssh_keys(one)],
@@ -120,6 +129,8 @@ def create(
         "labels": parse_labels(label or ()),
     }
     wanted |= size_asked(vcpus, memory, disk) | _end(lease, until) | roles.asked()
+    if protect:
+        wanted["protected"] = True
     if user_data is not None:
         wanted["user_data"] = read_user_data(user_data)
     if on_host is not None:
@@ -129,16 +140,37 @@ def create(
     if nic is not None:
         wanted["nic"] = nic.value
     wanted["image"] = check_image_name(image) if image is not None else _only_image(session, tenant)
+    chosen = counted_names(names, count)
     if dry_run:
-        plan = session.client.plan_vm(wanted)
+        if len(chosen) > 1:
+            raise InvalidInput("cli.usage", "--dry-run plans one VM", hint=f"name one: {chosen[0]}")
+        plan = session.client.plan_vm({**wanted, "name": chosen[0]})
         show(plan, output, lambda: _plan_lines(plan))
         return
-    started = session.client.create_vm(wanted)
-    vm_id = session.client.vm(name, tenant)["id"]
-    for one in ssh_key or ():
-        if not is_key_text(one):
-            guest_access.remember_identity(session.state, vm_id, Path(one))
-    finish(session, roles.begun_on_existing(session, started, tenant), tenant, wait=wait)
+
+    def begin(name: str) -> Json:
+        started = session.client.create_vm({**wanted, "name": name})
+        vm_id = session.client.vm(name, tenant)["id"]
+        for one in ssh_key or ():
+            if not is_key_text(one):
+                guest_access.remember_identity(session.state, vm_id, Path(one))
+        return roles.begun_on_existing(session, started, tenant)
+
+    change_each(session, chosen, begin, tenant, wait=wait)
+
+
+def counted_names(names: Sequence[str], count: int | None) -> list[str]:
+    """``{n}`` in the one name, or ``-n`` after it, from 1 on; without a count as they are.
+
+    :raises InvalidInput: ``cli.usage``, ``vm.name_invalid``
+    """
+    if count is None:
+        return [check_name(name, what="vm") for name in dict.fromkeys(names)]
+    (first, *more) = names
+    if more:
+        raise InvalidInput("cli.usage", "--count goes with one name", hint=f"give {first} alone, or no --count")
+    pattern = first if "{n}" in first else f"{first}-{{n}}"
+    return [check_name(pattern.replace("{n}", str(number)), what="vm") for number in range(1, count + 1)]
 
 
 def _networks(names: list[str]) -> dict[str, object]:
@@ -225,15 +257,22 @@ def adopt(
 
 def extend_vm(
     ctx: typer.Context,
-    name: Name,
+    names: Names = None,
     lease: Lease = None,
     until: Until = None,
+    selector: Selector = None,
     tenant: Tenant = "default",
+    yes: Yes = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Make a VM's lease longer. One whose lease was over is started with start-vm then."""
-    vm = session_of(ctx).client.extend_vm(name, tenant, _end(lease, until))
-    show(vm, output, lambda: details(vm))
+    session, end = session_of(ctx), _end(lease, until)
+    found = vm_power.picked_vms(session, names, selector, tenant, question="extend the leases of VMs", yes=yes)
+    each(session, found, lambda name: session.client.extend_vm(name, tenant, end), _as_extended, wait=False)
+
+
+def _as_extended(_: str, vm: Json) -> Outcome:
+    return vm, details(vm)
 
 
 for _verb, _function in (

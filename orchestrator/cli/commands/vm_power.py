@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -11,9 +12,10 @@ from orchestrator.cli import guest_access
 from orchestrator.cli.commands.vm_views import details
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.output import show
-from orchestrator.cli.parameters import Label, Name, Names, Tenant, Unlabel, Wait, vm_name
+from orchestrator.cli.parameters import Label, Name, Names, Selector, Tenant, Unlabel, Wait, vm_name
+from orchestrator.cli.picking import picked
 from orchestrator.cli.progress import follow
-from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.vm_outcome import Outcome, change_each, each, finish, started_lines
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
@@ -22,9 +24,19 @@ from orchestrator.core.labels import parse_labels
 Force = Annotated[bool, typer.Option("--force", help="Power off at once, without asking the guest.")]
 
 
+def picked_vms(
+    session: CliSession, names: Sequence[str] | None, selector: str | None, tenant: str, *, question: str, yes: bool
+) -> list[str]:
+    """As :func:`picked`, of the tenant's VMs."""
+    return picked(
+        names, selector, lambda chosen: session.client.vms(tenant, selector=chosen), question=question, yes=yes
+    )
+
+
 def delete(
     ctx: typer.Context,
-    names: Names,
+    names: Names = None,
+    selector: Selector = None,
     tenant: Tenant = "default",
     yes: Yes = False,
     wait: Wait = True,
@@ -44,44 +56,59 @@ def delete(
             return started, started_lines(started)
         return follow(session, started["operation"]), [f"{name} is deleted"]
 
-    if len(names) == 1:
-        session.client.vm(names[0], tenant)
-    confirm("delete VM" if len(names) == 1 else "delete VMs", names, yes=yes)
-    each(session, names, begin, end, wait=wait)
+    found = picked_vms(session, names, selector, tenant, question="delete VMs", yes=yes)
+    if found == names:
+        if len(names) == 1:
+            session.client.vm(names[0], tenant)
+        confirm("delete VM" if len(names) == 1 else "delete VMs", names, yes=yes)
+    each(session, found, begin, end, wait=wait)
 
 
 def start_vm(
-    ctx: typer.Context, names: Names, tenant: Tenant = "default", wait: Wait = True, output: Output = Format.TABLE
+    ctx: typer.Context,
+    names: Names = None,
+    selector: Selector = None,
+    tenant: Tenant = "default",
+    yes: Yes = False,
+    wait: Wait = True,
+    output: Output = Format.TABLE,
 ) -> None:
     """Start stopped VMs; their vGPUs are made again."""
     session = session_of(ctx)
-    change_each(session, names, lambda name: session.client.start_vm(name, tenant), tenant, wait=wait)
+    found = picked_vms(session, names, selector, tenant, question="start VMs", yes=yes)
+    change_each(session, found, lambda name: session.client.start_vm(name, tenant), tenant, wait=wait)
 
 
 def stop_vm(
     ctx: typer.Context,
-    names: Names,
+    names: Names = None,
+    selector: Selector = None,
     tenant: Tenant = "default",
     force: Force = False,
+    yes: Yes = False,
     wait: Wait = True,
     output: Output = Format.TABLE,
 ) -> None:
     """Stop VMs; their places on GPUs stay reserved."""
     session = session_of(ctx)
-    change_each(session, names, lambda name: session.client.stop_vm(name, tenant, force=force), tenant, wait=wait)
+    found = picked_vms(session, names, selector, tenant, question="stop VMs", yes=yes)
+    change_each(session, found, lambda name: session.client.stop_vm(name, tenant, force=force), tenant, wait=wait)
 
 
 def restart_vm(
     ctx: typer.Context,
-    names: Names,
+    names: Names = None,
+    selector: Selector = None,
     tenant: Tenant = "default",
     force: Force = False,
+    yes: Yes = False,
     wait: Wait = True,
     output: Output = Format.TABLE,
 ) -> None:
     """Shut VMs down and start them again, where they are."""
     session = session_of(ctx)
-    change_each(session, names, lambda name: session.client.restart_vm(name, tenant, force=force), tenant, wait=wait)
+    found = picked_vms(session, names, selector, tenant, question="restart VMs", yes=yes)
+    change_each(session, found, lambda name: session.client.restart_vm(name, tenant, force=force), tenant, wait=wait)
 
 
 def rename_vm(
@@ -102,12 +129,17 @@ def set_vm(
     name: Name,
     label: Label = None,
     unlabel: Unlabel = None,
+    protect: Annotated[
+        bool | None, typer.Option("--protect/--no-protect", help="Whether it is refused to delete it.")
+    ] = None,
     tenant: Tenant = "default",
     output: Output = Format.TABLE,
 ) -> None:
-    """Set a VM's labels."""
+    """Set a VM's labels, and whether it may be deleted."""
     labels: dict[str, object] = {**dict.fromkeys(unlabel or ()), **parse_labels(label or ())}
-    if not labels:
-        raise InvalidInput("cli.nothing_to_set", "nothing is to be set", hint="give --label or --unlabel")
-    vm = session_of(ctx).client.label_vm(name, tenant, labels)
+    values: dict[str, object] = {"labels": labels} if labels else {}
+    values |= {} if protect is None else {"protected": protect}
+    if not values:
+        raise InvalidInput("cli.nothing_to_set", "nothing is to be set", hint="give --label, --unlabel or --protect")
+    vm = session_of(ctx).client.change_vm(name, tenant, values)
     show(vm, output, lambda: details(vm))

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from ipaddress import ip_address, ip_network
 from typing import Annotated, Any, Final
 
@@ -68,6 +69,7 @@ COLUMNS: Final = (
     field("IMAGE", "image", wide=True),
     field("PRIORITY", "priority", wide=True),
     Column("LABELS", lambda vm: shown(show_labels(vm["labels"])), wide=True),
+    field("PROTECTED", "protected", wide=True),
 )
 
 
@@ -108,6 +110,7 @@ def details(
             *_nic(vm),
             *([("volumes", shown(vm["volumes"]))] if vm["volumes"] else []),
             ("labels", shown(show_labels(vm["labels"]))),
+            *([("protected", "yes")] if vm.get("protected") else []),
             ("id", shown(vm["id"])),
             ("operation", shown(vm["operation"])),
             *([] if waits is None else [("waits for", waits)]),
@@ -199,6 +202,9 @@ def _observed(finding: Mapping[str, Any]) -> str:
 
 def list_vms(
     ctx: typer.Context,
+    pattern: Annotated[
+        str | None, typer.Argument(metavar="[PATTERN]", help="Only those whose names fit, like 'web-*'.")
+    ] = None,
     tenant: ListTenant = None,
     all_tenants: AllTenants = False,
     state: Annotated[VmStateName | None, typer.Option("--state", help="Only those in this state.")] = None,
@@ -226,12 +232,15 @@ def list_vms(
         "label": label,
         "selector": selector,
     }
-    none = "no such VMs" if any(only.values()) else "no VMs yet: vgpuctl create-vm NAME --profile P"
+    none = (
+        "no such VMs" if pattern is not None or any(only.values()) else "no VMs yet: vgpuctl create-vm NAME --profile P"
+    )
     listing = Listing(columns=COLUMNS, none=none, output=output, sort=sort)
     whose = listed_tenant(ctx, tenant, all_tenants=all_tenants)
 
     def read_view() -> View:
-        return list_view(session.client.vms(whose, **only), listing, lambda vm: f"{vm['tenant']}/{vm['name']}")
+        found = [vm for vm in session.client.vms(whose, **only) if pattern is None or fnmatchcase(vm["name"], pattern)]
+        return list_view(found, listing, lambda vm: f"{vm['tenant']}/{vm['name']}")
 
     show_view(session, read_view, output, watch=watch)
 

@@ -18,7 +18,7 @@ from orchestrator.cli.uploading import take_image
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Conflict, VgpuctlError
 from orchestrator.core.lease import show_moment
-from orchestrator.core.manifest import Action, Change, Manifest, ManifestVm
+from orchestrator.core.manifest import PROTECTED, Action, Change, Manifest, ManifestVm, is_protected
 from orchestrator.core.wanted_network import WantedNetwork
 
 DONE: Mapping[Action, str] = {
@@ -144,8 +144,7 @@ class CarryOut:
             session.client.extend_vm(name, tenant, {"until": change.fields[0].wanted})
             return
         if change.action == "set":
-            labels = {one.field.removeprefix("labels."): one.wanted for one in change.fields}
-            session.client.label_vm(name, tenant, labels)
+            session.client.change_vm(name, tenant, _values(change))
             return
         started = verbs[change.action]()
         if started["operation"] is not None:
@@ -159,12 +158,25 @@ class CarryOut:
 
 
 def _cannot_change(change: Change) -> Conflict:
+    if is_protected(change):
+        tenant, _, name = change.name.partition("/")
+        command = f"'vgpuctl vm set {name} --tenant {tenant} --no-protect'"
+        message = f"it is protected; {command} lets it be deleted"
+        return Conflict("vm.protected", message, hint="then apply again")
     differing = "; ".join(f"{one.field} is {one.there}, wanted {one.wanted}" for one in change.fields)
     return Conflict(
         "manifest.cannot_change",
         f"it exists otherwise: {differing}",
         hint="change the file, or delete the object and apply again",
     )
+
+
+def _values(change: Change) -> dict[str, object]:
+    """As the API takes them."""
+    labels = {one.field.removeprefix("labels."): one.wanted for one in change.fields if one.field != PROTECTED}
+    protected = [one.wanted == "true" for one in change.fields if one.field == PROTECTED]
+    values: dict[str, object] = {"labels": labels}
+    return values | ({"protected": protected[0]} if protected else {})
 
 
 def _request(vm: ManifestVm, label: str | None) -> dict[str, object]:
@@ -179,4 +191,5 @@ def _request(vm: ManifestVm, label: str | None) -> dict[str, object]:
         "label": label,
     }
     size = {name: getattr(vm, name) or None for name in ("vcpus", "memory_mib", "disk_bytes")}
+    rest |= {} if vm.protected is None else {"protected": vm.protected}
     return vm.shape() | size | end | rest | {"labels": dict(vm.labels)}

@@ -106,6 +106,7 @@ def _vm(found: ExistingVm) -> dict[str, Any]:
         "boot_policy": vm.boot_policy,
         "priority": vm.priority,
         "labels": dict(vm.labels),
+        "protected": vm.protected or None,
         "state": "stopped" if found.state in OFF else "running",
     }
     if found.lease_end is not None:

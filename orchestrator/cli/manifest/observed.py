@@ -46,7 +46,9 @@ def _vm(vm: Json) -> ExistingVm:
     shape |= {"ssh_keys": tuple(vm["ssh_keys"]), "volumes": tuple(vm["volumes"])}
     shape["more_networks"] = tuple(vm["more_networks"])
     labels = tuple(sorted(vm["labels"].items()))
-    wanted = ManifestVm(**shape, labels=labels, running=True, has_user_data=vm["has_user_data"])
+    wanted = ManifestVm(
+        **shape, labels=labels, running=True, has_user_data=vm["has_user_data"], protected=vm.get("protected", False)
+    )
     return ExistingVm(
         vm=wanted,
         state=vm["state"],

@@ -155,7 +155,10 @@ def test_pruning_deletes_what_the_label_made_and_nothing_else(cli: Cli, client: 
     file.write_text("schema_version: 1\nlabel: team\nvms: []\n")
     assert cli("plan", "-f", str(file)).code == 0
     assert cli("plan", "--prune", "-f", str(file)).code == 3
-    assert cli("apply", "--prune", "-f", str(file)).code == 0
+    unasked = cli("apply", "--prune", "-f", str(file))
+    assert (unasked.code, "[cli.not_confirmed]" in unasked.err) == (2, True)
+    assert len(_states(client)) == 3
+    assert cli("apply", "--prune", "-f", str(file), "--yes").code == 0
     assert _states(client) == {"default/by-hand": "running"}
     file.write_text("schema_version: 1\nlabel: somebody-else\n")
     assert cli("plan", "--prune", "-f", str(file)).code == 0
@@ -326,7 +329,7 @@ def test_a_network_on_a_bridge_of_hosts_is_added_exported_and_kept(cli: Cli, cli
 def test_labels_of_vms_are_in_a_file_and_set_in_place(cli: Cli, client: Client, file: Path) -> None:
     file.write_text(file.read_text().replace("name: one\n", "name: one\n    labels: {team: vision}\n"))
     assert cli("apply", "-f", str(file)).code == 0
-    client.label_vm("one", "default", {"rack": "3"})
+    client.change_vm("one", "default", {"labels": {"rack": "3"}})
     assert "rack: '3'\n    team: vision\n" in cli("export").out
     assert cli("plan", "-f", str(file)).code == 0, "labels that the file does not name stay"
     file.write_text(file.read_text().replace("team: vision", "team: sound"))
@@ -335,8 +338,25 @@ def test_labels_of_vms_are_in_a_file_and_set_in_place(cli: Cli, client: Client, 
     assert cli("apply", "-f", str(file)).code == 0
     assert client.vm("one", "default")["labels"] == {"rack": "3", "team": "sound"}
     assert _states(client) == {"default/one": "running", "default/two": "stopped"}
-    file.write_text(file.read_text().replace("team: sound", "TEAM: sound"))
+    file.write_text(file.read_text().replace("team: sound", "-team: sound"))
     assert "is not a label" in cli("plan", "-f", str(file)).err
+
+
+def test_a_file_protects_vms_and_none_that_is_protected_is_pruned(cli: Cli, client: Client, file: Path) -> None:
+    text = file.read_text()
+    file.write_text(text.replace("  - name: one\n", "  - name: one\n    protected: true\n"))
+    assert cli("apply", "-f", str(file)).code == 0
+    assert client.vm("one", "default")["protected"]
+    file.write_text(text)
+    assert cli("plan", "-f", str(file)).out == "everything is as it should be\n"
+    file.write_text(text[: text.index("vms:")])
+    refused = cli("apply", "-f", str(file), "--prune", "--yes")
+    assert refused.code != 0
+    assert "vgpuctl vm set one --tenant default --no-protect" in refused.err
+    assert set(_states(client)) == {"default/one"}
+    file.write_text(text.replace("  - name: one\n", "  - name: one\n    protected: false\n"))
+    assert cli("apply", "-f", str(file)).code == 0
+    assert not client.vm("one", "default")["protected"]
 
 
 def test_the_schema_of_the_file_names_all_that_it_may_hold(cli: Cli) -> None:

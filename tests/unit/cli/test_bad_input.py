@@ -142,7 +142,7 @@ def test_gpus_are_all_unused_or_addresses(cli: Cli, gpus: str) -> None:
         (2, "create-vm"),
         (2, "create-vm a"),
         (2, "create-vm a --profile"),
-        (2, "create-vm a b --profile t4-small"),
+        (2, "create-vm a b --profile t4-small --count 2"),
         (2, "create-vm a --profile t4-small --colour red"),
         (2, "create-vm a --profile t4-small -o xml"),
         (2, "no-such-verb"),

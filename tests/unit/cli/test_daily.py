@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -83,6 +84,20 @@ def test_a_vm_that_doctor_has_found_something_of_is_shown_with_it(cli: Cli) -> N
     assert problem.split(maxsplit=1)[1] == "shut off (vm.not_running)"
     assert "problem" not in json.loads(cli("show-vm", "later", "-o", "json").out)
     assert cli("delete-vm", "later").code == 0
+
+
+def test_a_protected_vm_is_deleted_when_somebody_says_that_it_is_not(cli: Cli) -> None:
+    assert cli("create-vm", "kept", "--profile", "t4-small", "--protect").code == 0
+    assert ["protected", "yes"] in [line.split() for line in cli("show-vm", "kept").out.splitlines()]
+    refused = cli("delete-vm", "kept", "--yes")
+    assert (refused.code, refused.out) == (5, "")
+    assert "[vm.protected]" in refused.err
+    hint = re.search("hint: 'vgpuctl (.*)'", refused.err)
+    assert hint is not None
+    assert cli("show-vm", "kept", "-o", "jsonpath=.state").out == "running\n"
+    assert cli("vm", "set", "kept", "--label", "a=b", "-o", "jsonpath=.protected").out == "true\n"
+    assert cli(*hint[1].split(), "-o", "jsonpath=.labels.a").out == "b\n"
+    assert cli("delete-vm", "kept", "--yes").code == 0
 
 
 @pytest.mark.usefixtures("vms")

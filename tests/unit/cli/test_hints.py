@@ -88,7 +88,7 @@ def test_hints_of_every_layer_are_among_them() -> None:
     assert {"tenant list", "token list", "host show x1", "doctor"} <= named
 
 
-@pytest.mark.parametrize("words", ["stop-vm", "network delete --shared", "host list --state", "gpu gone", "resize x1"])
+@pytest.mark.parametrize("words", ["show-vm", "network delete --shared", "host list --state", "gpu gone", "resize x1"])
 def test_what_cannot_be_pasted_is_noticed(words: str) -> None:
     with pytest.raises((TyperException, VgpuctlError, KeyError)):
         read(words)

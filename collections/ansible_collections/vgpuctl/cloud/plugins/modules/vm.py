@@ -93,6 +93,10 @@ options:
   labels:
     description: By key; null takes one away, those that are not named stay.
     type: dict
+  protected:
+    description: Whether the server refuses to delete it; as it is when left out.
+    type: bool
+    version_added: 0.3.0
   lease:
     description: How long a new VM has its place, like V(8h), V(30d) or V(2 weeks).
     type: str
@@ -164,8 +168,8 @@ from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import (
 )
 
 SHAPE = ("profile", "image", "vcpus", "memory_mib", "disk_bytes", "network", "nic", "boot_policy", "priority")
-NEW = (*SHAPE, "name", "ssh_keys", "user_data", "host", "gpu", "preempt", "lease_s", "until")
-SHOWN = (*SHAPE, "name", "tenant", "state", "labels")
+NEW = (*SHAPE, "protected", "name", "ssh_keys", "user_data", "host", "gpu", "preempt", "lease_s", "until")
+SHOWN = (*SHAPE, "protected", "name", "tenant", "state", "labels")
 ON_THE_WAY = ("creating", "adopting", "starting", "stopping", "deleting")
 TYPED = {
     "memory": ("memory_mib", mib_of),
@@ -230,11 +234,13 @@ def _change(site, vm):
     params = site.params
     labels = merged(vm["labels"], texts(params["labels"]))
     verb, state = VERBS.get(params["state"], (None, vm["state"]))
-    after = {**vm, "labels": labels, "state": state}
+    protected = vm["protected"] if params["protected"] is None else params["protected"]
+    after = {**vm, "labels": labels, "protected": protected, "state": state}
     if site.check_mode:
         return after
-    if labels != vm["labels"]:
-        site.patch("vms", vm["name"], body={"labels": texts(params["labels"])}, tenant=site.tenant)
+    if (labels, protected) != (vm["labels"], vm["protected"]):
+        body = {"labels": texts(params["labels"]), "protected": protected}
+        site.patch("vms", vm["name"], body=body, tenant=site.tenant)
     if state != vm["state"]:
         query = {"force": True} if verb == "stop" and params["force"] else {}
         started = site.post("vms", vm["name"], verb, tenant=site.tenant, **query)
@@ -295,6 +301,7 @@ def main():
         "nic": {"type": "str", "choices": ["rdma"]},
         "preempt": {"type": "bool", "default": False},
         "labels": {"type": "dict"},
+        "protected": {"type": "bool"},
         "lease_s": {"type": "int"},
         "force": {"type": "bool", "default": False},
         "wait": {"type": "bool", "default": True},

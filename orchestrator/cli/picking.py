@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several things at once: by names, by patterns (``web-*``) and by labels (``-l team=vision``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from orchestrator.cli.confirm import confirm_picked
+from orchestrator.core.errors import InvalidInput, NotFound
+from orchestrator.core.labels import parse_selector
+
+_PATTERN: Final = re.compile(r"[a-z0-9*?!\[\]-]*[*?\[][a-z0-9*?!\[\]-]*", re.ASCII)
+_MAX_PATTERN: Final = 127
+Rows = Callable[[str | None], Iterable[Mapping[str, Any]]]
+"""What there is, of a selector or of all."""
+
+
+def is_pattern(text: str) -> bool:
+    """Whether it stands for the names that fit; no name has these letters."""
+    return len(text) <= _MAX_PATTERN and _PATTERN.fullmatch(text) is not None
+
+
+def matching(rows: Iterable[Mapping[str, Any]], patterns: Sequence[str]) -> list[str]:
+    """Names of those that fit one of the patterns, in their order; without patterns of all."""
+    names = (str(row["name"]) for row in rows)
+    return [name for name in names if not patterns or any(fnmatchcase(name, one) for one in patterns)]
+
+
+def picked(names: Sequence[str] | None, selector: str | None, rows: Rows, *, question: str, yes: bool) -> list[str]:
+    """Names as typed, without patterns and labels; else those that there are, which is asked about once.
+
+    ``question``: without the names and the mark, like ``stop VMs``.
+
+    :raises InvalidInput: ``cli.usage``: nothing was named; ``cli.not_confirmed``, ``label.…``
+    :raises NotFound: ``cli.nothing_picked``; :raises Denied: ``cli.not_confirmed``
+    """
+    typed = list(dict.fromkeys(names or ()))
+    if not typed and selector is None:
+        raise InvalidInput("cli.usage", "nothing is named", hint="give names, patterns like 'web-*', or -l LABELS")
+    if selector is None and not any(is_pattern(one) for one in typed):
+        return typed
+    if selector is not None:
+        parse_selector(selector)
+    there = list(rows(selector))
+    plain = [one for one in typed if not is_pattern(one)]
+    if selector is None:
+        patterns = [one for one in typed if is_pattern(one)]
+        found = list(dict.fromkeys([*plain, *matching(there, patterns)]))
+    else:
+        found = matching(there, typed)
+    if (len(found) == len(plain) and selector is None) or not found:
+        shown = " ".join([*typed, *([] if selector is None else [f"-l {selector}"])])
+        raise NotFound("cli.nothing_picked", f"nothing fits {ascii(shown)[:80]}", hint="nothing was done")
+    confirm_picked(question, found, yes=yes)
+    return found
