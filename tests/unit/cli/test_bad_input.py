@@ -14,7 +14,7 @@ from orchestrator.client.location import state_directory
 from tests.fakes.typed import Cli
 
 HOSTILE_NAMES = (
-    "", " ", ".", "..", "/etc/x", "a/b", "$(id)", "`id`", ";reboot", "|x", "&&", "%s%n", "{{7*7}}", "${jndi}",
+    "", " ", ".", "..", "/etc/x", "a/b/c", "$(id)", "`id`", ";reboot", "|x", "&&", "%s%n", "{{7*7}}", "${jndi}",
     "a\nb", "a\rb", "a\tb", "\x1b[2J", "\u202eabc", "\u0430bc", "caf\u00e9", "cafe\u0301", "ABC", "\U0001f600",
     "a ", "' OR 1=1--", "=cmd|", "a" * 64, "a" * 300, "-", "a-", "</name>", "]]>", "&xxe;", "a_b", "a.b", "\ud800",
     "%2e%2e", "%00", "a%2Fb", "nvidia,id=x", "a:b", "2026-11-20T00", "١٢",
