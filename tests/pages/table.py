@@ -83,7 +83,7 @@ TABLE: Final[dict[str, Page]] = {
         script=True, says=('"actor":"uid:', '"name":"notebook"', '"code":"vm.unknown"', " 404\n")
     ),
     "docs/howto/back-up.md": Page(
-        words={**_OWN_MACHINE, "age1…": "{recipient}"},
+        words={**_OWN_MACHINE, "age1…": "{recipient}", "/tmp/drill": "{here}/drill"},
         before=("vgpuctl list-vms",),
         alone=True,
         elsewhere={
@@ -176,6 +176,7 @@ TABLE: Final[dict[str, Page]] = {
             "https://pool.example.org:8443": "{url}",
             "pool.pem": "{files}/pool.pem",
             "~/.config/vgpuctl/pool.token": "pool.token",
+            "~/.config/vgpuctl/new.token": "pool.token",
         },
         before=("vgpuctl token create --tenant run-a-server --save pool.token",),
         elsewhere={
