@@ -82,10 +82,38 @@ def test_check_mode_shows_what_would_be_and_changes_nothing(node: ControlNode) -
     assert again.results[0]["diff"]["before"] == again.results[1]["diff"]["before"] == {}
 
 
+def test_check_mode_trusts_earlier_tasks_to_make_what_is_missing(tmp_path: Path) -> None:
+    lab: dict[str, object] = {"tenant": "lab"}
+    vm = {**lab, "name": "train", "profile": "quarter", "image": "debian-13", "network": "blue"}
+    play: list[Task] = [
+        ("tenant", {"name": "lab"}), ("network", {**lab, "name": "blue"}), ("quota", {**lab, "limits": {"vms": 1}}),
+        ("image", {"name": "debian-13", "source": "/srv/debian-13.qcow2", "format": "qcow2"}),
+        ("offering", {"name": "quarter", "kind": "time_sliced", "vgpu_type": "GRID T4-4Q"}), ("vm", vm),
+        ("vm", {**lab, "name": "train", "state": "stopped"}),
+        ("image", {"name": "debian-13", "guest_driver": "580.65.06"}),
+        ("vm", {"name": "other", "profile": "quarter", "image": "debian-13"}), ("vm_info", lab),
+        ("vm_info", {**lab, "name": "train"}), ("vm", {**lab, "name": "train", "state": "absent"}),
+        ("host", {"name": "new", "labels": {"rack": 3}}),
+    ]  # fmt: skip
+    with running_server(tmp_path / "state", module="orchestrator.serve"):
+        empty = ControlNode(tmp_path, {"VGPUCTL_STATE": str(tmp_path / "state")})
+        ran = empty.run(*play, flags=("--check", "--diff"))
+        assert ran.refusals == [], ran.printed
+        assert ran.changed == [True] * 9 + [False] * 3 + [True]
+        assert ran.results[2]["limits"] == {"vms": 1}
+        assert ran.results[5]["vm"] == {**vm, "labels": {}, "state": "running"}
+        assert ran.results[6]["vm"]["state"] == "stopped"
+        warned = "no tenant is called 'lab'; with --check an earlier task is trusted to make it"
+        assert warned in ran.results[5]["warnings"]
+        assert not any(one.get("warnings") for one in ran.results[3:5])
+        made = empty.run(*play[2:3], ("vm", vm), ("vm", {"name": "train", "state": "stopped"}))
+        assert [one["code"] for one in made.results] == ["tenant.unknown", "tenant.unknown", "vm.unknown"], made.printed
+
+
 def test_check_mode_refuses_what_the_server_would_refuse(node: ControlNode) -> None:
     large = {"name": "large", "profile": "GRID T4-4Q", "image": "demo", "memory_mib": 16_000_000}
     ran = node.run(("vm", large), ("vm_info", {"name": "large"}), flags=("--check",))
-    assert [line.split(":")[0] for line in ran.refusals] == ["gpu.no_capacity"]
+    assert [line.split(":")[0] for line in ran.refusals] == ["vm.never_fits"]
     assert ran.results[1]["vms"] == []
 
 

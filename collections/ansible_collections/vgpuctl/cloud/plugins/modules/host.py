@@ -150,7 +150,9 @@ def _enrolment(site):
     params = site.params
     lacking = [name for name in ("address", "provisioning_key_file") if not params[name]]
     if lacking:
-        raise ApiError("host.unknown", f"no host is called {params['name']!a}", f"{' and '.join(lacking)} to enrol it")
+        hint = f"{' and '.join(lacking)} to enrol it"
+        site.warn_of_missing(ApiError("host.unknown", f"no host is called {params['name']!a}", hint))
+        return None
     port = params["port"] or 22
     if not params["fingerprint"]:
         found = site.post("hosts", "scan", body={"address": params["address"], "port": port})["fingerprint"]

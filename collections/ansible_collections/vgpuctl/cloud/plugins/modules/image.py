@@ -79,7 +79,8 @@ def _present(site, before):
         hint = "choose another name, or make that one absent"
         raise ApiError("image.exists", f"there is already an image {params['name']} with other content", hint)
     if not before and not (params["src"] or params["source"]):
-        raise ApiError("image.unknown", f"no image is called {params['name']!a}", "src or source says what is in it")
+        unknown = f"no image is called {params['name']!a}"
+        site.warn_of_missing(ApiError("image.unknown", unknown, "src or source says what is in it"))
     driver = before.get("guest_driver") if params["guest_driver"] is None else params["guest_driver"] or None
     if site.check_mode:
         new = {"name": params["name"], "sha256": digest, "format": params["format"]}

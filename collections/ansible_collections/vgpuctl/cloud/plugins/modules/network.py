@@ -106,6 +106,7 @@ def _added(site, place):
 
 def _planned(params):
     place = {"subnet": None if params["bridge"] else NEXT_FREE, "bridge": None, "vlan": None, "dhcp_servers": []}
+    place.update(description="", labels={})
     return {"name": params["name"], "tenant": params["tenant"], **place, **_wanted(params)}
 
 

@@ -70,7 +70,7 @@ def _limits(lines):
 
 def _work(site):
     tenant, wanted = site.params["tenant"], _amounts(site.params["limits"])
-    lines = site.get("tenants", tenant, "quota")
+    lines = site.find(None, "tenants", tenant, "quota") or []
     before = _limits(lines)
     after = merged(before, wanted)
     if before != after and not site.check_mode:

@@ -215,19 +215,29 @@ def _create(site):
     lacking = [name for name in ("profile", "image") if not params[name]]
     if lacking:
         hint = f"{' and '.join(lacking)} to make it"
-        raise ApiError("vm.unknown", f"no VM is called {params['name']!a}", hint)
+        site.warn_of_missing(ApiError("vm.unknown", f"no VM is called {params['name']!a}", hint))
     start = params["state"] != "stopped"
     labels = merged({}, texts(params["labels"]))
     body = {**given(params, NEW), "tenant": site.tenant, "labels": labels, "start": start}
     if site.check_mode:
-        plan = site.post("vms", "plan", body=body)
         state = "running" if start else "stopped"
-        return {**{key: body[key] for key in SHOWN if key in body}, "state": state}, plan["preempts"]
+        return {**{key: body[key] for key in SHOWN if key in body}, "state": state}, [] if lacking else _planned(
+            site, body
+        )
     started = site.post("vms", body=body)
     if params["wait"]:
         site.wait(started)
         site.wait(started.get("provisioning"))
     return _look(site), started["preempted"]
+
+
+def _planned(site, body):
+    """Whom it would stop; refused where the server would refuse it."""
+    try:
+        return site.post("vms", "plan", body=body)["preempts"]
+    except ApiError as error:
+        site.warn_of_missing(error)
+        return []
 
 
 def _change(site, vm):

@@ -65,20 +65,20 @@ vms:
   sample: [{name: train, tenant: research, state: running, addresses: [10.88.1.7]}]
 """
 
-from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import run
+from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import ApiError, run
 
 FILTERS = ("state", "host", "profile", "selector")
 
 
 def _work(site):
-    params = site.params
-    query = {name: params[name] for name in FILTERS}
-    if params["name"]:
-        query["tenant"] = site.tenant
-        found = [vm for vm in site.all("vms", **query) if vm["name"] == params["name"]]
-    else:
-        found = site.all("vms", tenant=params["tenant"] or site.server.tenant, **query)
-    return {"changed": False, "vms": found}
+    params, name = site.params, site.params["name"]
+    tenant = site.tenant if name else params["tenant"] or site.server.tenant
+    try:
+        vms = site.all("vms", tenant=tenant, **{key: params[key] for key in FILTERS})
+    except ApiError as error:
+        site.warn_of_missing(error)
+        vms = []
+    return {"changed": False, "vms": [vm for vm in vms if name in (None, "", vm["name"])]}
 
 
 def main():
