@@ -46,6 +46,8 @@ SIZES: Final = frozenset({"framebuffer", "memory", "disk", "images"})
 MAX_LIMIT: Final = 2**53
 """JSON carries larger numbers badly."""
 MAX_RESOURCE: Final = 100
+MAX_HOLDERS: Final = 5
+"""How many of what is held a refusal names."""
 _NARROWED: Final = re.compile(r"(devices|whole-gpus|vgpus):[A-Za-z0-9][A-Za-z0-9 ._-]{0,87}", re.ASCII)
 
 
@@ -182,14 +184,31 @@ def totals_of(
     return totals
 
 
+def holders_of(vms: Iterable[Vm], volumes: Iterable[Volume], images: Iterable[Image]) -> dict[str, Counter[str]]:
+    """What each of a tenant's things holds, by its name: ``train``, ``volume data``, ``image debian``."""
+    return {
+        **{vm.spec.name: amounts_of(vm) for vm in vms},
+        **{f"volume {volume.name}": held_of(volume) for volume in volumes},
+        **{f"image {image.short}": image_amounts(image) for image in images},
+    }
+
+
 def most_held(own: int | None, pool: int | None, drawn: int) -> int:
     """The most a tenant may hold of a resource with a limit of its own, a pool or both. ``drawn``: what the others have
     taken from the pool."""
     return (own or 0) + max(0, (pool or 0) - drawn)
 
 
-def check_quota(tenant: str, asked: Amounts, limits: tuple[Limit, ...], used: Amounts, drawn: Amounts) -> None:
-    """May the tenant hold ``asked`` more? ``used``: what it holds now; ``drawn``: what others have from the pool.
+def check_quota(
+    tenant: str,
+    asked: Amounts,
+    limits: tuple[Limit, ...],
+    used: Amounts,
+    drawn: Amounts,
+    holders: Mapping[str, Amounts] | None = None,
+) -> None:
+    """May the tenant hold ``asked`` more? ``used``: what it holds now; ``drawn``: what others have from the pool;
+    ``holders``: what each of the tenant's own things holds, by name; with it a refusal tells what is counted.
 
     :raises QuotaExceeded: ``quota.exceeded``, a reason for each limit. Of the pool it tells no numbers: how much of it
         is taken is other tenants' matter.
@@ -201,7 +220,8 @@ def check_quota(tenant: str, asked: Amounts, limits: tuple[Limit, ...], used: Am
         held = used.get(resource, 0)
         if held + asked[resource] > most_held(own.get(resource), pool.get(resource), drawn.get(resource, 0)):
             pooled = resource in pool
-            reasons.append(_reason(resource, own.get(resource, 0), held, asked[resource], pooled=pooled))
+            tail = "" if holders is None else f"; it counts {counted_by(resource)}{_held_by(resource, holders)}"
+            reasons.append(_reason(resource, own.get(resource, 0), held, asked[resource], tail, pooled=pooled))
     if reasons:
         first = reasons[0].message
         raise QuotaExceeded(
@@ -212,11 +232,20 @@ def check_quota(tenant: str, asked: Amounts, limits: tuple[Limit, ...], used: Am
         )
 
 
-def _reason(resource: str, limit: int, used: int, asked: int, *, pooled: bool) -> Reason:
+def _held_by(resource: str, holders: Mapping[str, Amounts]) -> str:
+    """The largest first."""
+    amounts = {name: held.get(resource, 0) for name, held in holders.items()}
+    names = sorted((name for name, amount in amounts.items() if amount), key=lambda name: (-amounts[name], name))
+    named = [f"{name} ({show_amount(resource, amounts[name])})" for name in names[:MAX_HOLDERS]]
+    more = [f"{len(names) - MAX_HOLDERS} more"] if len(names) > MAX_HOLDERS else []
+    return f"; held by {', '.join([*named, *more])}" if named else ""
+
+
+def _reason(resource: str, limit: int, used: int, asked: int, tail: str, *, pooled: bool) -> Reason:
     shown = [show_amount(resource, amount) for amount in (limit, used, asked)]
-    tail = ", and the shared pool has no room for it" if pooled else ""
+    pool = ", and the shared pool has no room for it" if pooled else ""
     return Reason(
         code="quota.exceeded",
-        message=f"the quota of {resource} is {shown[0]}, {shown[1]} in use, {shown[2]} asked for{tail}",
+        message=f"the quota of {resource} is {shown[0]}, {shown[1]} in use, {shown[2]} asked for{pool}{tail}",
         subjects=(resource,),
     )

@@ -211,7 +211,8 @@ class CapacityService:
             question = known.sized(question)
             request = self._request(tx, question, known, _ties(tx, question, question.host))
             exact, request = request, in_coarse_steps(request) if coarse else request
-            over = QuotaRoom.of(tx, question.tenant).refuses(self._amounts(question, known))
+            amounts = self._amounts(question, known)
+            over = QuotaRoom.told(tx, question.tenant, amounts).refuses(amounts)
             if over:
                 return Named(explanation=Explanation(request=request, reasons=over, code="quota.exceeded"), names={})
             with self.index.current() as now:

@@ -171,7 +171,8 @@ def _check_room(tx: Transaction, tenant: str | None, name: str, size_bytes: int)
             f"tenant {tenant} has {MAX_OF_TENANT} images, and no tenant has more",
             hint=f"'vgpuctl image remove {own[0].short} --tenant {tenant}' makes room",
         )
-    QuotaRoom.of(tx, tenant).check({"images": -(-size_bytes // MIB)})
+    asked = {"images": -(-size_bytes // MIB)}
+    QuotaRoom.told(tx, tenant, asked).check(asked)
 
 
 def _exists(name: str) -> Conflict:

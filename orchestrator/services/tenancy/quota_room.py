@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from orchestrator.catalogue.quota_names import board_name
 from orchestrator.core.access import EVERYWHERE
@@ -16,6 +17,7 @@ from orchestrator.core.quota import (
     Amounts,
     Limit,
     check_quota,
+    holders_of,
     machine_amounts,
     vgpu_amounts,
     whole_gpu_amounts,
@@ -33,6 +35,8 @@ class QuotaRoom:
     used: Amounts
     drawn: Amounts
     """What others have taken from the pool."""
+    holders: Mapping[str, Amounts] | None = None
+    """What each of the tenant's own things holds, which a refusal then names."""
 
     @classmethod
     def of(cls, tx: Transaction, tenant: str) -> QuotaRoom:
@@ -41,9 +45,19 @@ class QuotaRoom:
         drawn = tx.quotas.drawn(besides=tenant) if any(limit.tenant == EVERYWHERE for limit in limits) else {}
         return cls(tenant=tenant, limits=limits, used=tx.quotas.used(tenant) if limits else {}, drawn=drawn)
 
+    @classmethod
+    def told(cls, tx: Transaction, tenant: str, asked: Amounts) -> QuotaRoom:
+        """As :meth:`of`; where ``asked`` is refused, with what holds the rest: only then it is read."""
+        room = cls.of(tx, tenant)
+        if not room.refuses(asked):
+            return room
+        images = (image for image in tx.images.list() if image.tenant == tenant)
+        held = holders_of(tx.vms.list(tenant=tenant), tx.volumes.list(tenant=tenant), images)
+        return replace(room, holders=held)
+
     def check(self, asked: Amounts) -> None:
         """:raises QuotaExceeded: ``quota.exceeded``: the tenant may not hold ``asked`` more"""
-        check_quota(self.tenant, asked, self.limits, self.used, self.drawn)
+        check_quota(self.tenant, asked, self.limits, self.used, self.drawn, self.holders)
 
     def refuses(self, asked: Amounts) -> tuple[Reason, ...]:
         """Why the tenant may not hold ``asked`` more; empty: it may."""

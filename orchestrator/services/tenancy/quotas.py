@@ -39,7 +39,7 @@ def within_quota(tx: Transaction, vm: Vm, stored: Vm | None = None) -> None:
     :raises QuotaExceeded: ``quota.exceeded``
     """
     asked = amounts_of(vm) if stored is None else amounts_of(vm) - amounts_of(stored)
-    QuotaRoom.of(tx, vm.spec.tenant).check(asked)
+    QuotaRoom.told(tx, vm.spec.tenant, asked).check(asked)
 
 
 def volume_within_quota(tx: Transaction, volume: Volume) -> None:
@@ -47,7 +47,8 @@ def volume_within_quota(tx: Transaction, volume: Volume) -> None:
 
     :raises QuotaExceeded: ``quota.exceeded``
     """
-    QuotaRoom.of(tx, volume.tenant).check(volume_amounts(volume.size_bytes))
+    asked = volume_amounts(volume.size_bytes)
+    QuotaRoom.told(tx, volume.tenant, asked).check(asked)
 
 
 def _resolved(tx: Transaction, limits: Mapping[str, int | None], *, anyway: bool) -> dict[str, int | None]:

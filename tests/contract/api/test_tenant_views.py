@@ -131,6 +131,8 @@ def test_a_tenant_is_told_what_its_quota_covers_and_operators_are_told_everythin
     assert own[0]["fits_with_moves"] is None
     assert over["code"] == over_too["code"] == "quota.exceeded"
     assert "the quota of vms is 1, 1 in use" in over["reasons"][0]["message"]
+    for told in (over, over_too):
+        assert told["reasons"][0]["message"].endswith("; it counts VMs, stopped ones too; held by mine (1)")
     assert no_more[0]["fits_now"] == asked_for_it[0]["fits_now"] == 0
     assert everything[0]["fits_now"] > 1
     assert {row["host"] for row in drawn["gpus"]} == {"t4", "l40s"}

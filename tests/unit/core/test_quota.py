@@ -91,6 +91,28 @@ def test_a_refusal_names_limit_used_and_asked_of_every_resource_that_lacks() -> 
     ]
 
 
+def test_a_refusal_says_what_is_counted_and_what_of_the_tenants_holds_it() -> None:
+    limits = (Limit(tenant="a", resource="devices:L40S", amount=8), Limit(tenant="a", resource="disk", amount=2048))
+    holders = {f"vm{n}": {"devices:L40S": 1} for n in range(6)} | {
+        "big": {"devices:L40S": 2},
+        "volume data": {"disk": 1024},
+    }
+    with pytest.raises(QuotaExceeded) as caught:
+        check_quota("a", {"devices:L40S": 1, "disk": 2048}, limits, {"devices:L40S": 8, "disk": 1024}, {}, holders)
+    assert [reason.message.split("; ")[1:] for reason in caught.value.reasons] == [
+        [
+            "it counts vGPUs and whole GPUs: four pieces of one card are four (of L40S)",
+            "held by big (2), vm0 (1), vm1 (1), vm2 (1), vm3 (1), 2 more",
+        ],
+        ["it counts disks of VMs, and data volumes", "held by volume data (1GiB)"],
+    ]
+    with pytest.raises(QuotaExceeded) as nothing_held:
+        check_quota("a", {"disk": 4096}, limits, {}, {}, {})
+    assert nothing_held.value.message == (
+        "the quota of disk is 2GiB, 0 in use, 4GiB asked for; it counts disks of VMs, and data volumes"
+    )
+
+
 def test_of_the_pool_a_refusal_tells_no_numbers() -> None:
     pool = (Limit(tenant=EVERYWHERE, resource="devices", amount=777),)
     messages = set()
