@@ -92,8 +92,9 @@ class HostService:
             if vms:
                 shown = ", ".join(f"{vm.spec.tenant}/{vm.spec.name}" for vm in vms[:5])
                 shown += f" and {len(vms) - 5} more" if len(vms) > 5 else ""
-                first = vms[0].spec
-                hint = f"delete them first: 'vgpuctl delete-vm {first.name} --tenant {first.tenant}'"
+                tenant = vms[0].spec.tenant
+                names = " ".join(vm.spec.name for vm in vms[:5] if vm.spec.tenant == tenant)
+                hint = f"delete them first: 'vgpuctl delete-vm {names} --tenant {tenant}'"
                 raise Conflict("host.has_vms", f"host {name} has VMs: {shown}", hint=hint)
             if host.state == "forgotten":  # nobody is there to be asked
                 tx.hosts.remove(name)

@@ -47,6 +47,7 @@ def test_lost_vms_can_be_deleted_without_their_host_and_then_its_record_goes(pla
     with pytest.raises(Conflict) as refused:
         plane.services.hosts.remove(T4_HOST)
     assert refused.value.code == "host.has_vms"
+    assert refused.value.hint == "delete them first: 'vgpuctl delete-vm gone half --tenant default'"
     with pytest.raises(Conflict):
         plane.services.vms.start("default", "gone")
     for name in ("gone", "half"):
