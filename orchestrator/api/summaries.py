@@ -46,6 +46,7 @@ UNLIKE_THEIR_NAMES: Final = {
     "images_upload_of_tenant": "Upload the content of a tenant's image",
     "images_get_of_tenant": "Get an image that a tenant may use",
     "images_set_guest_driver_of_tenant": "Set the guest driver of a tenant's image",
+    "images_describe_of_tenant": "Describe a tenant's image",
     "images_remove_of_tenant": "Remove a tenant's image",
     "driver_bundles_upload": "Upload a driver bundle's content",
     "driver_lock_check": "Check hosts and VMs against the driver lock",

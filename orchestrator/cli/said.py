@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptions and labels of tenants and networks: as they are typed, picked by and shown."""
+"""Descriptions and labels of tenants, networks, volumes and images: as they are typed, picked by and shown."""
 
 from __future__ import annotations
 

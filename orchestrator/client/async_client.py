@@ -114,6 +114,13 @@ class AsyncClient(AsyncSiteCalls):
         made: models.DataVolume = await self._post(path_of("volumes"), wanted)
         return made
 
+    async def describe_volume(self, name: str, said: Body, tenant: str) -> models.DataVolume:
+        """Description and labels; those not named stay."""
+        volume: models.DataVolume = await self.connection.call(
+            "PATCH", path_of("volumes", name), said, {"tenant": tenant}
+        )
+        return volume
+
     async def delete_volume(self, name: str, tenant: str) -> models.Started:
         started: models.Started = await self._delete(path_of("volumes", name), tenant=tenant)
         return started

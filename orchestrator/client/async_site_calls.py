@@ -250,6 +250,11 @@ class AsyncSiteCalls:
         image: models.Image = await self.connection.upload(_image_path(tenant, name, "content"), content, query)
         return image
 
+    async def describe_image(self, name: str, said: Body, tenant: str | None = None) -> models.Image:
+        """Description and labels, of the tenant's own; None: of the site's. Those not named stay."""
+        image: models.Image = await self.connection.call("PATCH", _image_path(tenant, name), said)
+        return image
+
     async def remove_image(self, name: str, tenant: str | None = None) -> None:
         await self._delete(_image_path(tenant, name))
 

@@ -118,6 +118,11 @@ class Client(SiteCalls):
         made: models.DataVolume = self._post(path_of("volumes"), wanted)
         return made
 
+    def describe_volume(self, name: str, said: Body, tenant: str) -> models.DataVolume:
+        """Description and labels; those not named stay."""
+        volume: models.DataVolume = self.connection.call("PATCH", path_of("volumes", name), said, {"tenant": tenant})
+        return volume
+
     def delete_volume(self, name: str, tenant: str) -> models.Started:
         started: models.Started = self._delete(path_of("volumes", name), tenant=tenant)
         return started

@@ -1528,6 +1528,14 @@ class Image(TypedDict):
     """
     The NVIDIA driver in it; null: nobody said
     """
+    description: str
+    """
+    What people say of it
+    """
+    labels: dict[str, str]
+    """
+    Values by key
+    """
 
 
 class Licence(TypedDict):
@@ -2867,6 +2875,14 @@ class DataVolume(TypedDict):
     created_at: str
     """
     When it was made
+    """
+    description: str
+    """
+    What people say of it
+    """
+    labels: dict[str, str]
+    """
+    Values by key
     """
 
 

@@ -248,6 +248,11 @@ class SiteCalls:
         image: models.Image = self.connection.upload(_image_path(tenant, name, "content"), content, query)
         return image
 
+    def describe_image(self, name: str, said: Body, tenant: str | None = None) -> models.Image:
+        """Description and labels, of the tenant's own; None: of the site's. Those not named stay."""
+        image: models.Image = self.connection.call("PATCH", _image_path(tenant, name), said)
+        return image
+
     def remove_image(self, name: str, tenant: str | None = None) -> None:
         self._delete(_image_path(tenant, name))
 

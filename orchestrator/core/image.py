@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.host_actions import ImageFormat
+from orchestrator.core.labels import NOTHING_SAID, About
 from orchestrator.core.names import check_name, is_name
 
 MAX_OF_TENANT: Final = 32
@@ -82,9 +83,9 @@ class Image:
     """Seconds since the epoch, UTC."""
     guest_driver: str | None = None
     """The NVIDIA driver that is in it, as an operator said; None: nobody said, or there is none."""
-
     shared: bool = False
     """Of a tenant's: whether other tenants may make VMs of it. The site's are everybody's."""
+    about: About = field(default=NOTHING_SAID, compare=False)
 
     @property
     def tenant(self) -> str | None:

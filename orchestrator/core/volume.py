@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from orchestrator.core.errors import NotFound
+from orchestrator.core.labels import NOTHING_SAID, About
 from orchestrator.core.names import near
 from orchestrator.core.vm import Vm
 
@@ -34,6 +35,7 @@ class Volume:
     """Id of the VM that has it."""
     state: VolumeState
     created_at: float
+    about: About = field(default=NOTHING_SAID, compare=False)
 
     @property
     def full_name(self) -> str:
@@ -56,8 +58,10 @@ class Volume:
         return cls(**stored)
 
     def fields(self) -> dict[str, object]:
-        """As an operation's inputs keep it."""
-        return asdict(self)
+        """As an operation's inputs keep it: without what people say of it."""
+        fields = asdict(self)
+        del fields["about"]
+        return fields
 
 
 def file_of(on_hosts: str) -> str:

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from orchestrator.core.digest import check_sha256
 from orchestrator.core.driver_matrix import version_key
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.image import MAX_OF_TENANT, Image, NewImage, check_file_name, stored_name
+from orchestrator.core.labels import show_changes
 from orchestrator.core.names import near
 from orchestrator.core.units import MIB
 from orchestrator.ports.clock import Clock
@@ -105,6 +106,19 @@ class ImageService:
             if image != before:
                 tx.images.update(image)
                 self._note(tx, f"set_guest_driver {version or 'none'}", image)
+        return image
+
+    def describe(
+        self, name: str, tenant: str | None, description: str | None, labels: Mapping[str, str | None]
+    ) -> Image:
+        """The tenant's own image, None: one of the site. None as a description: it stays, as a label's value: it goes.
+
+        :raises NotFound: ``image.unknown``; :raises InvalidInput: ``label.…``"""
+        with self.store.begin() as tx:
+            before = _of(tx, tenant, name)
+            image = replace(before, about=before.about.changed(description, labels))
+            tx.images.update(image)
+            self._note(tx, f"set_image {show_changes(description, labels)}", image)
         return image
 
     def remove(self, name: str, tenant: str | None = None) -> None:

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from orchestrator.core.claim import HostCapacity
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
-from orchestrator.core.labels import kept_from
+from orchestrator.core.labels import kept_from, show_changes
 from orchestrator.core.names import check_name
 from orchestrator.core.operation import FINISHED
 from orchestrator.core.units import show_size
@@ -96,6 +96,18 @@ class VolumeService:
                 for one in tx.volumes.list(tenant=tenant)
             ]
             return tuple(_info(tx, one) for one in found)
+
+    def describe(self, tenant: str, name: str, description: str | None, labels: Mapping[str, str | None]) -> VolumeInfo:
+        """None as a description: it stays, as a label's value: it goes.
+
+        :raises NotFound: ``volume.unknown``, ``tenant.unknown``; :raises InvalidInput: ``label.…``"""
+        with self.store.begin() as tx:
+            known_tenant(tx, tenant)
+            volume = known_volume(tx, tenant, name)
+            about = volume.about.changed(description, labels)
+            tx.volumes.describe(volume.id, about)
+            self._note(tx, f"set_volume {show_changes(description, labels)}", volume, "done")
+            return _info(tx, replace(volume, about=about))
 
     def delete(self, tenant: str, name: str) -> Started:
         """With what is on it. One that no host has a file of is gone at once.

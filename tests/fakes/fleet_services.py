@@ -186,6 +186,13 @@ class Images:
         self._world.images[image.name] = image
         return image
 
+    def describe(
+        self, name: str, tenant: str | None, description: str | None, labels: Mapping[str, str | None]
+    ) -> Image:
+        before = self.get(name, tenant)
+        self._world.images[before.name] = replace(before, about=before.about.changed(description, labels))
+        return self._world.images[before.name]
+
     def list(self, tenants: Collection[str] | None = None) -> tuple[Image, ...]:
         images = self._world.images.values()
         return tuple(one for one in images if tenants is None or any(map(one.is_for, tenants)))

@@ -33,6 +33,7 @@ from orchestrator.core.offering import Offering
 from orchestrator.core.operation import FINISHED, UNFINISHED, Asked, HostWait, Operation, StepRecord
 from orchestrator.core.units import MIB
 from orchestrator.core.vm import Vm, VmSpec
+from orchestrator.core.volume import Volume
 from orchestrator.ports.store.operations import OperationFilter
 
 AnyRow = Row[Any]
@@ -229,7 +230,16 @@ def step_of(row: AnyRow) -> StepRecord:
 
 
 def image_of(row: AnyRow) -> Image:
-    return Image(**row._asdict())
+    return Image(**(row._asdict() | {"about": about_of(row.about)}))
+
+
+def image_values(image: Image) -> dict[str, object]:
+    """The row of :func:`image_of`."""
+    return {**asdict(image), "about": about_values(image.about)}
+
+
+def volume_of(row: AnyRow) -> Volume:
+    return Volume(**(row._asdict() | {"about": about_of(row.about)}))
 
 
 def network_of(row: AnyRow) -> Network:

@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
-from orchestrator.adapters.store.rows import image_of, network_of, network_values, offering_of
+from orchestrator.adapters.store.rows import image_of, image_values, network_of, network_values, offering_of
 from orchestrator.adapters.store.secret_box import BOUND, SecretBox, Unreadable
 from orchestrator.adapters.store.statements import Statements, kept
 from orchestrator.adapters.store.tables import audit, images, looks, meta, networks, offerings, secrets
@@ -46,7 +46,7 @@ class SqlImages:
                 f"there is already an image {image.name} with other content",
                 hint=f"choose another name, or remove that one first: 'vgpuctl image remove {image.name}'",
             )
-        self._db.execute(insert(images).values(asdict(image)))
+        self._db.execute(insert(images).values(image_values(image)))
         if image.tenant is not None:
             self._tenants.change(image.tenant, {}, image_amounts(image))
 
@@ -62,7 +62,7 @@ class SqlImages:
         return image_of(row)
 
     def update(self, image: Image) -> None:
-        self._db.execute(update(images).where(images.c.name == image.name).values(asdict(image)))
+        self._db.execute(update(images).where(images.c.name == image.name).values(image_values(image)))
 
     def list(self) -> tuple[Image, ...]:
         return tuple(image_of(row) for row in self._db.execute(select(images).order_by(images.c.name)))

@@ -102,15 +102,14 @@ host_usage = Table(
 No foreign key: the row stays when the host goes, so that everyone hears of it."""
 
 images = Table(
-    "images",
-    metadata,
+    "images", metadata,
     Column("name", String(63), primary_key=True),
-    Column("sha256", String(64), nullable=False),
-    Column("format", String(8), nullable=False),
+    Column("sha256", String(64), nullable=False), Column("format", String(8), nullable=False),
     Column("size_bytes", BigInteger, nullable=False),
     Column("virtual_size_bytes", BigInteger, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("guest_driver", String(40)), Column("shared", Boolean, nullable=False),
+    Column("about", JSON(none_as_null=True)),
 )  # fmt: skip
 """Of a tenant by ``tenant/name``, of the site by their names."""
 
@@ -128,7 +127,7 @@ volumes = Table(
     Column("name", String(63), nullable=False), Column("size_bytes", BigInteger, nullable=False),
     Column("host", String(63), index=True), Column("vm", String(36), index=True),
     Column("state", String(20), nullable=False), Column("created_at", Float, nullable=False),
-    UniqueConstraint("tenant", "name"),
+    Column("about", JSON(none_as_null=True)), UniqueConstraint("tenant", "name"),
 )  # fmt: skip
 
 driver_bundles = Table(

@@ -10,12 +10,14 @@ from typing import Any, Final
 from sqlalchemy import Select, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
+from orchestrator.adapters.store.rows import about_values, volume_of
 from orchestrator.adapters.store.statements import Statements
 from orchestrator.adapters.store.tables import volumes
 from orchestrator.adapters.store.tenant_usage_rows import SqlTenantUsage
 from orchestrator.adapters.store.usage_rows import SqlUsage
 from orchestrator.core.claim import Claim, HostCapacity
 from orchestrator.core.errors import Conflict
+from orchestrator.core.labels import About
 from orchestrator.core.quota import held_of
 from orchestrator.core.volume import Volume
 from orchestrator.ports.store.claims import ClaimLost
@@ -51,18 +53,18 @@ class SqlVolumes:
         if volume.host is not None and capacity is not None:
             self._take(volume, volume.host, capacity)
         try:
-            self._db.execute(insert(volumes).values(volume.fields()))
+            self._db.execute(insert(volumes).values(about=about_values(volume.about), **volume.fields()))
         except IntegrityError as error:
             raise _exists(volume.name) from error
         self._tenants.change(volume.tenant, {}, held_of(volume))
 
     def find(self, tenant: str, name: str) -> Volume | None:
         row = self._db.execute(select(volumes).where(volumes.c.tenant == tenant, volumes.c.name == name)).one_or_none()
-        return None if row is None else Volume.from_fields(row._asdict())
+        return None if row is None else volume_of(row)
 
     def find_id(self, volume_id: str) -> Volume | None:
         row = self._db.execute(select(volumes).where(_ID), {"its_id": volume_id}).one_or_none()
-        return None if row is None else Volume.from_fields(row._asdict())
+        return None if row is None else volume_of(row)
 
     def list(self, *, tenant: str | None = None, host: str | None = None) -> tuple[Volume, ...]:
         """By tenant and name."""
@@ -71,7 +73,7 @@ class SqlVolumes:
             query = query.where(volumes.c.tenant == tenant)
         if host is not None:
             query = query.where(volumes.c.host == host)
-        return tuple(Volume.from_fields(row._asdict()) for row in self._db.execute(query))
+        return tuple(volume_of(row) for row in self._db.execute(query))
 
     def attach(self, volume: Volume, vm: str, host: str, capacity: HostCapacity) -> None:
         """:raises ClaimLost: it is another VM's, on another host or gone, or the host has too little disk left"""
@@ -107,6 +109,9 @@ class SqlVolumes:
             self._set(one.id, state="lost")
             self._usage.give(host, vcpus=0, memory_mib=0, disk_bytes=one.size_bytes)
         return len(lost)
+
+    def describe(self, volume_id: str, about: About) -> None:
+        self._set(volume_id, about=about_values(about))
 
     def remove(self, volume_id: str) -> None:
         there = self.find_id(volume_id)

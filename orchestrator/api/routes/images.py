@@ -11,7 +11,7 @@ from orchestrator.api.auth import CallerOf
 from orchestrator.api.file_bodies import OCTETS, take_file, with_files
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.routes.tenants import TenantInPath
-from orchestrator.api.schemas.base import NameInPath
+from orchestrator.api.schemas.base import DescribeBody, NameInPath
 from orchestrator.api.schemas.images import AddImageBody, GuestDriverBody, ImageAnswer, UploadQuery
 from orchestrator.api.services import ProcessOf, ServicesOf, TenantFilter
 from orchestrator.core.host_actions import ImageFormat
@@ -67,6 +67,12 @@ def get(name: NameInPath, services: ServicesOf) -> ImageAnswer:
     return ImageAnswer.of(services.images.get(name))
 
 
+@router.patch("/{name}")
+def describe(name: NameInPath, body: DescribeBody, services: ServicesOf) -> ImageAnswer:
+    """Set description and labels of a base image of the site; those not named stay."""
+    return ImageAnswer.of(services.images.describe(name, None, body.description, body.labels))
+
+
 @router.put("/{name}/guest-driver")
 def set_guest_driver(name: NameInPath, body: GuestDriverBody, services: ServicesOf) -> ImageAnswer:
     """Say which NVIDIA driver is in the image: its VMs start only where the host's driver takes it."""
@@ -106,6 +112,12 @@ async def upload_of_tenant(
 def get_of_tenant(tenant: TenantInPath, name: NameInPath, services: ServicesOf) -> ImageAnswer:
     """The base image that a VM of the tenant gets by that name: its own, else the site's."""
     return ImageAnswer.of(services.images.get(name, tenant))
+
+
+@of_tenant.patch("/{name}")
+def describe_of_tenant(tenant: TenantInPath, name: NameInPath, body: DescribeBody, services: ServicesOf) -> ImageAnswer:
+    """Set description and labels of a tenant's own base image; those not named stay."""
+    return ImageAnswer.of(services.images.describe(name, tenant, body.description, body.labels))
 
 
 @of_tenant.put("/{name}/guest-driver")

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.paging import PagingOf
-from orchestrator.api.schemas.base import NameInPath
+from orchestrator.api.schemas.base import DescribeBody, NameInPath
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.schemas.volumes import AttachVolumeBody, CreateVolumeBody, VolumeAnswer
 from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
@@ -39,6 +39,15 @@ def list_all(
 def get(name: NameInPath, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT) -> VolumeAnswer:
     """One data volume."""
     return VolumeAnswer.of(services.volumes.get(tenant, name), watching=watches_pool(caller))
+
+
+@router.patch("/{name}")
+def describe(
+    name: NameInPath, body: DescribeBody, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
+) -> VolumeAnswer:
+    """Set description and labels; those not named stay."""
+    info = services.volumes.describe(tenant, name, body.description, body.labels)
+    return VolumeAnswer.of(info, watching=watches_pool(caller))
 
 
 @router.delete("/{name}", status_code=202)

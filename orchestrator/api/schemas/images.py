@@ -63,6 +63,8 @@ class ImageAnswer(AnswerBody):
     virtual_size_bytes: int
     created_at: datetime
     guest_driver: str | None = Field(description="The NVIDIA driver in it; null: nobody said")
+    description: str = Field(description="What people say of it")
+    labels: dict[str, str]
 
     @classmethod
     def of(cls, image: Image) -> ImageAnswer:
@@ -76,4 +78,6 @@ class ImageAnswer(AnswerBody):
             virtual_size_bytes=image.virtual_size_bytes,
             created_at=moment(image.created_at),
             guest_driver=image.guest_driver,
+            description=image.about.description,
+            labels=dict(image.about.labels),
         )

@@ -50,6 +50,8 @@ class VolumeAnswer(AnswerBody):
     vm: str | None = Field(description="Name of the VM that it is attached to; null: of none")
     host: str | None = Field(description="Where it lies; null: nowhere yet, and for a tenant")
     created_at: datetime
+    description: str = Field(description="What people say of it")
+    labels: dict[str, str]
 
     @classmethod
     def of(cls, info: VolumeInfo, *, watching: bool) -> VolumeAnswer:
@@ -64,4 +66,6 @@ class VolumeAnswer(AnswerBody):
             vm=info.vm,
             host=one.host if watching else None,
             created_at=moment(one.created_at),
+            description=one.about.description,
+            labels=dict(one.about.labels),
         )

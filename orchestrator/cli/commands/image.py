@@ -13,7 +13,17 @@ from orchestrator.cli.complete import images
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
-from orchestrator.cli.parameters import ListTenant, ServerPath, Sort, tenant_if_named
+from orchestrator.cli.parameters import (
+    Description,
+    Label,
+    ListTenant,
+    Selector,
+    ServerPath,
+    Sort,
+    Unlabel,
+    tenant_if_named,
+)
+from orchestrator.cli.said import SAID, need_something, said_by, said_of, with_labels
 from orchestrator.cli.scope import scoped_name
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list, size
@@ -77,6 +87,7 @@ COLUMNS: Final = (
     size("DISK", "virtual_size_bytes", text=_size),
     age(),
     Column("SHA256", lambda image: shown(image["sha256"])[:16]),
+    *SAID,
 )
 
 
@@ -123,10 +134,14 @@ def _check_sent(source: str, *, server_path: bool) -> None:
 
 @app.command("list")
 def list_images(
-    ctx: typer.Context, tenant: ListTenant = None, sort: Sort = None, output: Output = Format.TABLE
+    ctx: typer.Context,
+    tenant: ListTenant = None,
+    selector: Selector = None,
+    sort: Sort = None,
+    output: Output = Format.TABLE,
 ) -> None:
     """List base images that VMs can be made of."""
-    found = session_of(ctx).client.images(tenant)
+    found = with_labels(session_of(ctx).client.images(tenant), selector)
     show_list(found, COLUMNS, output, "no images yet: vgpuctl image add NAME FILE-OR-URL", sort)
 
 
@@ -162,8 +177,26 @@ def show_image(
         ("SHA-256", shown(image["sha256"])),
         ("guest driver", shown(image["guest_driver"] or "not known")),
         ("created", show_time(image["created_at"])),
+        *said_of(image),
     ]
     show(image, output, lambda: render_details(pairs))
+
+
+@app.command("set")
+def set_image(
+    ctx: typer.Context,
+    name: ImageName,
+    tenant: Whose = None,
+    description: Description = None,
+    label: Label = None,
+    unlabel: Unlabel = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Set an image's description and labels."""
+    said = said_by(description, label, unlabel)
+    need_something(said)
+    image = session_of(ctx).client.describe_image(name, said, tenant)
+    show(image, output, lambda: render_details([("name", shown(image["name"])), *said_of(image)]))
 
 
 @app.command("remove")

@@ -13,8 +13,21 @@ from orchestrator.cli.complete import hosts, vms, volumes
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
-from orchestrator.cli.parameters import AllTenants, ListTenant, Sort, Tenant, Wait, listed_tenant, vm_name
+from orchestrator.cli.parameters import (
+    AllTenants,
+    Description,
+    Label,
+    ListTenant,
+    Selector,
+    Sort,
+    Tenant,
+    Unlabel,
+    Wait,
+    listed_tenant,
+    vm_name,
+)
 from orchestrator.cli.progress import follow
+from orchestrator.cli.said import SAID, need_something, said_by, said_of, with_labels
 from orchestrator.cli.scope import scoped_name
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Fit, age, field, show_list, size
@@ -33,6 +46,7 @@ COLUMNS = (
     field("VM", "vm"),
     field("HOST", "host"),
     age(),
+    *SAID,
 )
 
 
@@ -73,6 +87,7 @@ def details(volume: Mapping[str, Any]) -> list[str]:
             ("host", shown(volume["host"] or "that of the first VM that gets it")),
             ("id", shown(volume["id"])),
             ("created", show_time(volume["created_at"])),
+            *said_of(volume),
         ]
     )
 
@@ -99,18 +114,36 @@ def list_volumes(
     ctx: typer.Context,
     tenant: ListTenant = None,
     all_tenants: AllTenants = False,
+    selector: Selector = None,
     sort: Sort = None,
     output: Output = Format.TABLE,
 ) -> None:
     """List data volumes and which VM has them."""
     only = listed_tenant(ctx, tenant, all_tenants=all_tenants)
-    show_list(session_of(ctx).client.volumes(only), COLUMNS, output, "no volumes", sort)
+    show_list(with_labels(session_of(ctx).client.volumes(only), selector), COLUMNS, output, "no volumes", sort)
 
 
 @app.command("show")
 def show_volume(ctx: typer.Context, name: Name, tenant: Tenant = "default", output: Output = Format.TABLE) -> None:
     """Show one data volume."""
     volume = session_of(ctx).client.volume(name, tenant)
+    show(volume, output, lambda: details(volume))
+
+
+@app.command("set")
+def set_volume(
+    ctx: typer.Context,
+    name: Name,
+    tenant: Tenant = "default",
+    description: Description = None,
+    label: Label = None,
+    unlabel: Unlabel = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Set a data volume's description and labels."""
+    said = said_by(description, label, unlabel)
+    need_something(said)
+    volume = session_of(ctx).client.describe_volume(name, said, tenant)
     show(volume, output, lambda: details(volume))
 
 

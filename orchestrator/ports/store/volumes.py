@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from orchestrator.core.claim import HostCapacity
+from orchestrator.core.labels import About
 from orchestrator.core.volume import Volume
 
 
@@ -43,6 +44,9 @@ class Volumes(Protocol):
 
     def lose(self, host: str) -> int:
         """Those on the host are lost; how many they are."""
+
+    def describe(self, volume_id: str, about: About) -> None:
+        """What people say of it."""
 
     def remove(self, volume_id: str) -> None:
         """Gone already is fine."""

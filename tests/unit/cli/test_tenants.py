@@ -28,9 +28,17 @@ def test_a_tenant_is_made_shown_and_deleted(cli: Cli) -> None:
     assert cli("tenant", "show", "short").code == 4
 
 
-@pytest.mark.parametrize(("noun", "name"), [("tenant", ("research",)), ("network", ("default", "--shared"))])
+@pytest.mark.parametrize(
+    ("noun", "name"),
+    [
+        ("tenant", ("research",)),
+        ("network", ("default", "--shared")),
+        ("image", ("guest",)),
+        ("volume", ("research/paper",)),
+    ],
+)
 def test_what_it_is_for_is_said_shown_and_picked_by(cli: Cli, research: str, noun: str, name: tuple[str, ...]) -> None:
-    assert research
+    assert cli("volume", "create", "research/paper", "--size", "1GiB").code == 0
     done = cli(noun, "set", *name, "--description", "nodes of lab A", "--label", "Team=a", "--label", "stage=test")
     assert done.code == 0, done.err
     assert cli(noun, "set", *name, "--unlabel", "stage").code == 0
@@ -38,7 +46,7 @@ def test_what_it_is_for_is_said_shown_and_picked_by(cli: Cli, research: str, nou
     assert "nodes of lab A" in shown
     assert "Team=a" in shown
     assert "stage" not in shown
-    assert cli(noun, "list", "-l", "Team=a,!stage", "-o", "name").out == f"{name[0]}\n"
+    assert cli(noun, "list", "-l", "Team=a,!stage", "-o", "name").out == f"{name[0].removeprefix('research/')}\n"
     assert cli(noun, "list", "-l", "Team=b", "-o", "name").out.split() == []
     assert cli(noun, "set", *name, "--description", "", "--unlabel", "Team").code == 0
 
@@ -82,6 +90,12 @@ def test_members_come_and_go(cli: Cli, research: str) -> None:
         ("tenant list -l a==b", "label.selector_invalid"),
         ("network set default --shared", "cli.nothing_to_set"),
         ("network set absent --shared --description x", "network.unknown"),
+        ("image set guest", "cli.nothing_to_set"),
+        ("image set absent --label a=b", "image.unknown"),
+        ("image list -l a==b", "label.selector_invalid"),
+        ("volume set absent", "cli.nothing_to_set"),
+        ("volume set absent --label a=b", "volume.unknown"),
+        ("volume list -l a==b", "label.selector_invalid"),
         ("create-vm x --profile t4-small --lease 8", "lease.invalid"),
         ("create-vm x --profile t4-small --until tomorrow", "until.invalid"),
         ("create-vm x --profile t4-small --tenant Bad_Name", "tenant.name_invalid"),
