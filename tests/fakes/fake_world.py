@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -46,7 +47,8 @@ class CountedIds:
 
 @dataclass
 class FakeSeeds:
-    built: list[Seed] = field(default_factory=list)
+    built: deque[Seed] = field(default_factory=lambda: deque(maxlen=1))
+    """The newest alone."""
 
     def build(self, wanted: Seed) -> bytes:
         self.built.append(wanted)
