@@ -65,6 +65,7 @@ COMMANDS = (
     "operation retry 0123abcd", "operation abandon 0123abcd", "operation cancel 0123abcd", "image add more {image}",
     "network remove n", "driver bundle add {image} --signature {image} --key {image}",
     "host add gpu9 --address a.test --provisioning-key {private} --host-key-fingerprint SHA256:a.test --no-wait",
+    "status", "image set guest --description x", "network set n --description x", "volume set v --description x",
 )  # fmt: skip
 FILES = {
     "manifest": "schema_version: 1\nvms:\n  - name: train\n    profile: t4-small\n    image: guest\n",
@@ -240,11 +241,12 @@ SHAPES = (b"null", b"5", b"[{}]", b"{}", b"[5]", b'"x"', b"[[]]", b"[" * 50_000,
 
 
 def _other_shape(body: bytes, asked: list[str]) -> Callable[..., HttpAnswer]:
-    honest = UnixHttp.request
+    honest, refused = UnixHttp.request, list[bool]()
 
     def request(self: UnixHttp, method: str, target: str, data: bytes | None, key: str | None = None) -> HttpAnswer:
         answer = honest(self, method, target, data, key)
-        if target.startswith("/v1/server") or not answer.body or answer.status >= 400:
+        refused.append(answer.status >= 400)
+        if target.startswith("/v1/server") or not answer.body or any(refused):  # what is asked then is for a hint
             return answer
         asked.append(target)
         return replace(answer, body=body)

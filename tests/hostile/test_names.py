@@ -37,6 +37,8 @@ DOORS: dict[str, tuple[str, str, dict[str, Any], str]] = {
 def test_a_hostile_name_is_refused_at_every_door_of_a_body(site: Site, door: str) -> None:
     path, field, rest, code = DOORS[door]
     for name in HOSTILE:
+        if name == "a/b" and door == "a VM's image":
+            continue  # the image b that the tenant a shares
         said = site.refused("POST", path, {**rest, field: name}, code=code_for(name, code))
         assert ("NUL" if "\0" in name else "letters") in said
     for value in NO_TEXT:

@@ -67,8 +67,8 @@ def test_a_volume_is_made_with_its_first_vm_and_stays_when_that_goes(plane: Cont
 def test_a_vm_goes_where_its_volume_lies_and_every_answer_says_so(plane: ControlPlane) -> None:
     vms = plane.services.vms
     plane.services.volumes.create("default", "data", SIZE, L40S_HOST)
-    refused("gpu.no_capacity", NoCapacity, lambda: vms.create(having("data")))
-    refused("gpu.no_capacity", NoCapacity, lambda: vms.plan(having("data")))
+    refused("vm.never_fits", InvalidInput, lambda: vms.create(having("data")))
+    refused("vm.never_fits", InvalidInput, lambda: vms.plan(having("data")))
     refused("volume.elsewhere", Conflict, lambda: vms.create(having("data", host=T4_HOST)))
     refused("volume.elsewhere", Conflict, lambda: vms.plan(having("data", host=T4_HOST)))
     other = replace(having("data"), profile="NVIDIA L40S-12Q")

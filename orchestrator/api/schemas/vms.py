@@ -33,7 +33,7 @@ from orchestrator.api.schemas.vm_parts import (
 )
 from orchestrator.core.byte_cache import ByteCache
 from orchestrator.core.domain import BootPolicy
-from orchestrator.core.image import MAX_STORED, short_of
+from orchestrator.core.image import short_of
 from orchestrator.core.labels import MAX_LABELS
 from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
 from orchestrator.core.network import MAX_CARDS, short_name, tenant_of
@@ -107,7 +107,7 @@ class CreateVmBody(RequestBody):
     tenant: Name = "default"
     profile: str = Field(max_length=MAX_NAME, description="Offering, NVIDIA vGPU type, MIG profile or gpu:N")
     image: str = Field(
-        max_length=MAX_STORED, description="Of the tenant or the site; ``tenant/name``: one that another tenant shares"
+        max_length=MAX_NAME, description="Of the tenant or the site; ``tenant/name``: one that another tenant shares"
     )
     vcpus: int | None = Field(default=None, ge=1, le=MAX_VCPUS, description="Left out: as the profile says")
     memory_mib: int | None = Field(

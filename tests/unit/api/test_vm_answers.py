@@ -44,13 +44,15 @@ def test_a_vm_that_was_told_before_is_told_anew_once_it_differs() -> None:
     others = (
         vm_json(replace(ONE, state="stopped"), None, watching=True),
         vm_json(replace(ONE, spec=replace(ONE.spec, labels=(("team", "a"),))), None, watching=True),
+        vm_json(replace(ONE, spec=replace(ONE.spec, protected=True)), None, watching=True),
         vm_json(ONE, 1.5, watching=True),
         vm_json(ONE, None, PlannedStop(policy="wait", opens_at=None), watching=True),
         vm_json(ONE, None, PlannedStop(policy="22:00-05:00", opens_at=1795255200.0), watching=True),
         vm_json(ONE, None, fault="its GPU has a fault", watching=True),
         vm_json(ONE, None, watching=False),
     )
-    assert len({told, *others}) == 8
+    assert len({told, *others}) == 9
     assert [one.name for kind in (Vm, VmSpec, Device, CpuPlace) for one in fields(kind) if not one.compare] == [
-        "labels"
+        "labels",
+        "protected",
     ]
