@@ -52,7 +52,7 @@ def good() -> dict[str, Any]:
     gpu = document["gpus"][0]
     gpu |= {
         "serial": "1", "mig_enabled": True, "mig_pending": True, "heterogeneous": True, "module_id": 1, "numa_node": 0,
-        "mig_found": False, "mig_profiles": ["MIG 1g.5gb"],
+        "mig_found": False, "mig_profiles": ["MIG 1g.5gb"], "signals": [{"name": "xid-79", "text": "gone", "at": 5}],
         "problems": ["hot"], "iommu_shared_with": ["0000:40:00.0"], "instances": [_INSTANCE],
         "scheduler": {"policy": "equal_share", "time_slice_us": 2000},
         "bridges": ["0000:00:03.0"], "licences": [{"vm": "a", "state": "licensed", "until": 2_000_000_000}],

@@ -168,7 +168,7 @@ def test_keys_that_nobody_confirmed_enrol_nothing(cli: Cli, inventory: Path, key
         ("a ansible_user=7\n", "ansible_user is not text"),
         ("a vgpuctl_labels=canary\n", "vgpuctl_labels is not a mapping"),
         ("a vgpuctl_labels=\"{'ring': ['x']}\"\n", "vgpuctl_labels has a value that is not text"),
-        ("a vgpuctl_labels=\"{'Ring': 'x'}\"\n", "is not a label"),
+        ("a vgpuctl_labels=\"{'-ring': 'x'}\"\n", "is not a label"),
     ],
 )
 def test_a_bad_inventory_is_refused_before_anything_is_done(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.client.client import Client
-from orchestrator.core.errors import NoCapacity, NotFound
+from orchestrator.core.errors import InvalidInput, NoCapacity, NotFound
 from tests.fakes.simulated import serving_fleet, wish
 
 QUARTER, EIGHTH, SLICED = "a100-pcie-80-1-20c", "GRID A100D-1-10C", "GRID A100D-20C"
@@ -144,7 +144,7 @@ def test_a_mig_profile_gives_a_vm_the_vgpu_that_takes_the_whole_of_such_an_insta
         wait_for_layout(client, {"default/one": ("2g.20gb", 4)})
         client.wait(client.stop_vm("one", "default"))
         client.wait(client.start_vm("one", "default"))
-    with pytest.raises(NoCapacity):
+    with pytest.raises(InvalidInput):
         client.create_vm(wish("two", "1g.5gb"))
 
 

@@ -22,7 +22,7 @@ from tests.fakes.control_plane import ControlPlane, control_plane, create_vm
 KEPT = 12
 """VMs a racer keeps at most; there are 16 slots of the size asked for most."""
 COUNTED = ("made", "refused", "beyond", "double", "over")
-SIZES = ("GRID T4-2Q", "GRID T4-2Q", "GRID T4-4Q", "GRID T4-8Q")
+SIZES = ("GRID T4-2Q", "GRID T4-2Q", "GRID T4-4Q", "GRID T4-16Q")
 
 
 @dataclass
