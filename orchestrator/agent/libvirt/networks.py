@@ -16,7 +16,7 @@ from orchestrator.agent.libvirt import guard
 from orchestrator.agent.libvirt.connection import Libvirt, is_absent
 from orchestrator.agent.libvirt.domain_devices import read_domain_xml
 from orchestrator.agent.libvirt.domains import domain_key
-from orchestrator.agent.libvirt.reservations import cards_of, reserve
+from orchestrator.agent.libvirt.reservations import cards_of, cards_there, reserve
 from orchestrator.agent.nic_links import plug
 from orchestrator.agent.sysfs.bridges import HostBridges
 from orchestrator.agent.sysfs.routes import in_the_way
@@ -251,10 +251,11 @@ class LibvirtNetworks:
         """An address for each card of a domain, on the networks that were made here; others keep their definition."""
 
         def reserve_all(connection: Any) -> None:
-            for name, mac in cards_of(definition):
-                network = _lookup(connection, name) if self._is_made(name) else None
+            cards = [(_lookup(connection, name), mac) for name, mac in cards_of(definition) if self._is_made(name)]
+            there = cards_there(connection) if cards else frozenset()
+            for network, mac in cards:
                 if network is not None:
-                    reserve(connection, network, mac)
+                    reserve(network, mac, there)
 
         self._libvirt.call(reserve_all)
 

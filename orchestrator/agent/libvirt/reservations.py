@@ -8,7 +8,7 @@ nobody else, also inside of its range.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from ipaddress import IPv4Address
 from typing import Any
@@ -28,15 +28,20 @@ def cards_of(definition: str) -> Iterator[tuple[str, str]]:
             yield source.get("network", ""), mac.get("address", "").lower()
 
 
-def reserve(connection: Any, network: Any, mac: str) -> None:
-    """An address for the card, unless it has one or none is free. Those of cards that no domain has make room.
+def cards_there(connection: Any) -> frozenset[str]:
+    """Hardware addresses of the cards of all domains of the host."""
+    return frozenset(mac for domain in connection.listAllDomains() for _, mac in cards_of(domain.XMLDesc()))
+
+
+def reserve(network: Any, mac: str, there: Collection[str]) -> None:
+    """An address for the card, unless it has one or none is free. Those of cards that are not ``there``
+    (:func:`cards_there`) make room.
 
     What libvirt refuses is left so: the card then has whichever address is free, and its VM starts."""
     dhcp = ET.fromstring(network.XMLDesc()).find("ip/dhcp")  # noqa: S314 - libvirt's own
     if dhcp is None:
         return
     reserved = {host.get("mac", "").lower(): host.get("ip", "") for host in dhcp.findall("host")}
-    there = {card for domain in connection.listAllDomains() for _, card in cards_of(domain.XMLDesc())}
     for gone in [card for card in reserved if card.startswith(_OF_QEMU) and card not in there]:
         _update(network, _DELETE, gone, reserved.pop(gone))
     leased = _leases(network)

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from orchestrator.agent.libvirt.reservations import reserve
+from orchestrator.agent.libvirt.reservations import cards_there, reserve
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.host_actions import DefineDomain, EnsureNetwork, StartDomain, UndefineDomain
 from tests.unit.agent.bench import Bench, domain_of
@@ -82,7 +82,7 @@ def test_a_network_that_was_there_before_us_is_not_changed(bench: Bench) -> None
 def test_as_many_as_the_subnet_has_addresses_get_one_each_and_the_next_starts_without(bench: Bench) -> None:
     network = bench.libvirt.networkLookupByName("default.blue")
     for number in range(len(USABLE)):
-        reserve(bench.libvirt, network, card_by_hand(bench, number))
+        reserve(network, card_by_hand(bench, number), cards_there(bench.libvirt))
     full = reserved(bench)
     assert sorted(full.values()) == sorted(USABLE)
     define(bench)
@@ -93,10 +93,10 @@ def test_as_many_as_the_subnet_has_addresses_get_one_each_and_the_next_starts_wi
 def test_what_was_kept_for_a_vm_that_is_no_more_makes_room(bench: Bench) -> None:
     mac = define(bench)
     network = bench.libvirt.networkLookupByName("default.blue")
-    reserve(bench.libvirt, network, mac)
+    reserve(network, mac, cards_there(bench.libvirt))
     bench.do(UndefineDomain(vm=bench.vm))
     other = card_by_hand(bench, 1)
-    reserve(bench.libvirt, network, other)
+    reserve(network, other, cards_there(bench.libvirt))
     assert reserved(bench).keys() == {other}
 
 
@@ -105,6 +105,6 @@ def test_an_address_that_a_card_has_now_is_kept_for_it_and_for_nobody_else(bench
     rest = USABLE - {"10.88.0.9"}
     leases = {"10.88.0.9": mac.upper(), **dict.fromkeys(rest - {"10.88.0.3"}, "52:54:00:ff:ff:ff")}
     network = Leasing(bench.libvirt.networkLookupByName("default.blue"), leases)
-    reserve(bench.libvirt, network, other)
-    reserve(bench.libvirt, network, mac)
+    reserve(network, other, cards_there(bench.libvirt))
+    reserve(network, mac, cards_there(bench.libvirt))
     assert reserved(bench) == {other: "10.88.0.3", mac: "10.88.0.9"}
