@@ -33,6 +33,15 @@ def need_something(said: Mapping[str, object]) -> None:
         raise InvalidInput("cli.nothing_to_set", "nothing is to be set", hint=hint)
 
 
+def something_said(
+    description: str | None, label: Sequence[str] | None, unlabel: Sequence[str] | None
+) -> dict[str, object]:
+    """The same where there is nothing else to say. :raises InvalidInput: ``label.invalid``, ``cli.nothing_to_set``"""
+    said = said_by(description, label, unlabel)
+    need_something(said)
+    return said
+
+
 def said_of(thing: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Lines of details; none of what nobody has said."""
     pairs = [("description", shown(thing["description"])), ("labels", show_labels(thing["labels"]))]

@@ -23,7 +23,7 @@ from orchestrator.cli.parameters import (
     Unlabel,
     tenant_if_named,
 )
-from orchestrator.cli.said import SAID, need_something, said_by, said_of, with_labels
+from orchestrator.cli.said import SAID, said_of, something_said, with_labels
 from orchestrator.cli.scope import scoped_name
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list, size
@@ -193,8 +193,7 @@ def set_image(
     output: Output = Format.TABLE,
 ) -> None:
     """Set an image's description and labels."""
-    said = said_by(description, label, unlabel)
-    need_something(said)
+    said = something_said(description, label, unlabel)
     image = session_of(ctx).client.describe_image(name, said, tenant)
     show(image, output, lambda: render_details([("name", shown(image["name"])), *said_of(image)]))
 

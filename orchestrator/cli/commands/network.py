@@ -23,7 +23,7 @@ from orchestrator.cli.parameters import (
     listed_tenant,
     tenant_if_named,
 )
-from orchestrator.cli.said import SAID, need_something, said_by, said_of, with_labels
+from orchestrator.cli.said import SAID, said_of, something_said, with_labels
 from orchestrator.cli.scope import scoped_name
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
@@ -172,8 +172,7 @@ def set_network(
     output: Output = Format.TABLE,
 ) -> None:
     """Set a network's description and labels."""
-    said = said_by(description, label, unlabel)
-    need_something(said)
+    said = something_said(description, label, unlabel)
     network = session_of(ctx).client.describe_network(name, said, None if of_site else tenant)
     show(network, output, lambda: render_details([("name", shown(network["name"])), *said_of(network)]))
 

@@ -27,7 +27,7 @@ from orchestrator.cli.parameters import (
     vm_name,
 )
 from orchestrator.cli.progress import follow
-from orchestrator.cli.said import SAID, need_something, said_by, said_of, with_labels
+from orchestrator.cli.said import SAID, said_of, something_said, with_labels
 from orchestrator.cli.scope import scoped_name
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Fit, age, field, show_list, size
@@ -141,8 +141,7 @@ def set_volume(
     output: Output = Format.TABLE,
 ) -> None:
     """Set a data volume's description and labels."""
-    said = said_by(description, label, unlabel)
-    need_something(said)
+    said = something_said(description, label, unlabel)
     volume = session_of(ctx).client.describe_volume(name, said, tenant)
     show(volume, output, lambda: details(volume))
 
