@@ -20,9 +20,10 @@ from orchestrator.catalogue.yaml_lines import LinedYaml
 from orchestrator.core.bridges import MAX_DHCP_SERVERS, MAX_VLAN, Uplink, check_dhcp_server, check_uplink
 from orchestrator.core.domain import BootPolicy
 from orchestrator.core.errors import InvalidInput, NotFound, Reason
-from orchestrator.core.labels import MAX_LABELS, check_labels
+from orchestrator.core.labels import DESCRIPTION_PATTERN, MAX_DESCRIPTION, MAX_LABELS, WantedAbout, check_labels
 from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
 from orchestrator.core.manifest import (
+    Kind,
     Manifest,
     ManifestVm,
     WantedImage,
@@ -83,7 +84,28 @@ def _check_quota(quota: dict[str, int | str]) -> dict[str, int | str]:
     return quota
 
 
-class TenantForm(_ManifestPart):
+def _check_labels(labels: dict[str, str]) -> dict[str, str]:
+    try:
+        return dict(check_labels(labels))
+    except InvalidInput as error:
+        raise PydanticCustomError("refused", "{why}", {"why": error.message}) from error
+
+
+ManifestLabels = Annotated[dict[str, str], AfterValidator(_check_labels), Field(max_length=MAX_LABELS)]
+
+
+class _DescribedForm(_ManifestPart):
+    """What is left out stays as it is; an empty description takes one away."""
+
+    description: str | None = Field(default=None, max_length=MAX_DESCRIPTION, pattern=DESCRIPTION_PATTERN)
+    labels: ManifestLabels = {}
+
+    def about(self) -> WantedAbout:
+        """What the file says of the thing."""
+        return WantedAbout(description=self.description, labels=check_labels(self.labels))
+
+
+class TenantForm(_DescribedForm):
     """A tenant. ``quota`` is as ``quota set`` takes it: ``devices: 2``, ``framebuffer: 40GiB``, ``vms: none``."""
 
     name: Name
@@ -103,7 +125,7 @@ def _meant(resource: str, profiles: Profiles) -> str:
         return resource
 
 
-class NetworkForm(_ManifestPart):
+class NetworkForm(_DescribedForm):
     """A network: of ours, or with ``bridge`` one that hosts have."""
 
     name: Name
@@ -132,7 +154,7 @@ class NetworkForm(_ManifestPart):
         )
 
 
-class ImageForm(_ManifestPart):
+class ImageForm(_DescribedForm):
     """A base image."""
 
     name: Name
@@ -144,7 +166,7 @@ class ImageForm(_ManifestPart):
         return WantedImage(name=self.name, source=self.source, sha256=self.sha256)
 
 
-class VolumeForm(_ManifestPart):
+class VolumeForm(_DescribedForm):
     """A data volume."""
 
     name: Name
@@ -154,13 +176,6 @@ class VolumeForm(_ManifestPart):
     def to_core(self) -> WantedVolume:
         """The volume as the core knows it."""
         return WantedVolume(name=self.name, tenant=self.tenant, size_bytes=disk_bytes(self.size))
-
-
-def _check_labels(labels: dict[str, str]) -> dict[str, str]:
-    try:
-        return dict(check_labels(labels))
-    except InvalidInput as error:
-        raise PydanticCustomError("refused", "{why}", {"why": error.message}) from error
 
 
 class VmForm(_ManifestPart):
@@ -185,7 +200,7 @@ class VmForm(_ManifestPart):
     until: Annotated[str, _checked(_moment)] | None = None
     boot_policy: BootPolicy = "local"
     priority: Priority = "normal"
-    labels: Annotated[dict[str, str], AfterValidator(_check_labels)] = Field(default={}, max_length=MAX_LABELS)
+    labels: ManifestLabels = {}
     protected: bool | None = None
     state: Literal["running", "stopped"] = "running"
 
@@ -268,6 +283,7 @@ def read_manifests(files: Sequence[tuple[Path, str]]) -> Manifest:
         images=tuple(one.to_core() for form in forms for one in form.images),
         volumes=tuple(one.to_core() for form in forms for one in form.volumes),
         vms=tuple(one.to_core() for form in forms for one in form.vms),
+        abouts={key: about for form in forms for key, about in _abouts(form)},
     )
 
 
@@ -319,6 +335,13 @@ def _impossible_offerings(document: LinedYaml, form: ManifestForm) -> Iterator[P
             found.append(("name", f"the name is taken: {taken}"))
         for field, reason in found:
             yield problem_at(document, index, field, f"{offering.name}: {reason}")
+
+
+def _abouts(form: ManifestForm) -> Iterator[tuple[tuple[Kind, str], WantedAbout]]:
+    yield from ((("tenant", one.name), one.about()) for one in form.tenants)
+    yield from ((("network", one.to_core().key), one.about()) for one in form.networks)
+    yield from ((("image", one.name), one.about()) for one in form.images)
+    yield from ((("volume", one.to_core().key), one.about()) for one in form.volumes)
 
 
 def _keys(form: ManifestForm) -> dict[str, list[str]]:

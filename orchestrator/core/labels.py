@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,8 @@ KEPT_FOR: Final = "kept-for"
 """A host's label with the name of a tenant: nobody else is placed there."""
 MAX_LABELS: Final = 32
 MAX_SELECTOR: Final = 1024
+MAX_DESCRIPTION: Final = 500
+DESCRIPTION_PATTERN: Final = r"^[^\x00-\x1f\x7f]*$"
 MAX_TOGETHER: Final = 4096
 """Characters of all labels of one thing, as ``key=value``: a change of them is one record of the audit."""
 _PREFIX: Final = "[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/"
@@ -57,6 +59,23 @@ class About:
 
 
 NOTHING_SAID: Final = About()
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedAbout:
+    """What a file says of a thing. None as a description, and labels that it does not name: as they are."""
+
+    description: str | None = None
+    labels: Labels = ()
+
+    def differing(self, there: About) -> Iterator[tuple[str, str, str]]:
+        """(field of the file, what is there, what is wanted) of each that is otherwise."""
+        if self.description is not None and self.description != there.description:
+            yield "description", there.description, self.description
+        known = dict(there.labels)
+        for key, value in self.labels:
+            if known.get(key) != value:
+                yield f"labels.{key}", known.get(key, "none"), value
 
 
 def show_changes(description: str | None, labels: Mapping[str, str | None]) -> str:

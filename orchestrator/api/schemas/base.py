@@ -9,7 +9,7 @@ from typing import Annotated, Final, Self
 from fastapi import Path
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from orchestrator.core.labels import MAX_LABELS
+from orchestrator.core.labels import DESCRIPTION_PATTERN, MAX_DESCRIPTION, MAX_LABELS
 from orchestrator.core.names import NAME_PATTERN
 
 MAX_NAME: Final = 255
@@ -20,7 +20,6 @@ Name = Annotated[str, Field(max_length=MAX_NAME, json_schema_extra=_AS_DESCRIBED
 NameInPath = Annotated[str, Path(json_schema_extra=_AS_DESCRIBED)]
 
 
-MAX_DESCRIPTION: Final = 500
 LabelValue = Annotated[str, Field(max_length=MAX_NAME)]
 """Which letters it may have is said once, in core/labels.py."""
 
@@ -40,7 +39,7 @@ class DescribeBody(RequestBody):
     )
 
     description: str | None = Field(
-        default=None, max_length=MAX_DESCRIPTION, pattern=r"^[^\x00-\x1f\x7f]*$", description="null: it stays"
+        default=None, max_length=MAX_DESCRIPTION, pattern=DESCRIPTION_PATTERN, description="null: it stays"
     )
     labels: dict[str, LabelValue | None] = Field(
         default={}, max_length=2 * MAX_LABELS, description="By key; null takes one away"

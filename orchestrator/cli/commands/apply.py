@@ -18,7 +18,8 @@ from orchestrator.cli.parameters import ListTenant
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, render_table
 from orchestrator.core.errors import InvalidInput, Reason, VgpuctlError
-from orchestrator.core.manifest import Change, FieldChange, Manifest, changes
+from orchestrator.core.manifest import Change, FieldChange, Manifest
+from orchestrator.core.manifest_changes import changes
 
 if TYPE_CHECKING:
     from orchestrator.cli.manifest.carry_out import ChangeOutcome
@@ -45,7 +46,11 @@ Prune = Annotated[
 def _detail(change: dict[str, Any]) -> str:
     if change["action"] in {"add", "delete"}:
         return ""
-    return "; ".join(f"{one['field']} {shown(one['there'])} → {shown(one['wanted'])}" for one in change["fields"])
+    return "; ".join(f"{one['field']} {_value(one['there'])} → {_value(one['wanted'])}" for one in change["fields"])
+
+
+def _value(text: str | None) -> str:
+    return "''" if text == "" else shown(text)
 
 
 COLUMNS: Final = (
@@ -154,9 +159,9 @@ def _diff_lines(found: Sequence[Change]) -> list[str]:
 def _field_lines(one: FieldChange) -> list[str]:
     lines = []
     if one.there is not None:
-        lines.append(colour(f"    - {one.field}: {shown(one.there)}", "red"))
+        lines.append(colour(f"    - {one.field}: {_value(one.there)}", "red"))
     if one.wanted is not None:
-        lines.append(colour(f"    + {one.field}: {shown(one.wanted)}", "green"))
+        lines.append(colour(f"    + {one.field}: {_value(one.wanted)}", "green"))
     return lines
 
 

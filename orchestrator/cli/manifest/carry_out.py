@@ -18,7 +18,8 @@ from orchestrator.cli.uploading import take_image
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Conflict, VgpuctlError
 from orchestrator.core.lease import show_moment
-from orchestrator.core.manifest import PROTECTED, Action, Change, Manifest, ManifestVm, is_protected
+from orchestrator.core.manifest import PROTECTED, Action, Change, Manifest, ManifestVm
+from orchestrator.core.manifest_changes import is_protected
 from orchestrator.core.wanted_network import WantedNetwork
 
 DONE: Mapping[Action, str] = {
@@ -100,21 +101,42 @@ class CarryOut:
     def _do(self, change: Change) -> None:
         if change.action == "refuse":
             raise _cannot_change(change)
-        if change.kind == "tenant":
-            self._change_tenant(change)
+        if change.kind == "vm":
+            self._change_vm(change)
         elif change.kind == "offering":
             wanted = self._offerings[change.name]
             self._session.client.put_offering(request_of(wanted.offering, look_up=wanted.look_up))
-        elif change.kind == "network":
+        elif change.kind == "tenant":
+            self._change_tenant(change)
+        elif change.action == "add":
+            self._add(change)
+        if change.kind not in {"vm", "offering"}:
+            self._describe(change)
+
+    def _add(self, change: Change) -> None:
+        if change.kind == "network":
             self._add_network(self._networks[change.name])
         elif change.kind == "image":
             image = self._images[change.name]
             take_image(self._session, image.name, image.source, image.sha256, None)
-        elif change.kind == "volume":
+        else:
             volume = self._volumes[change.name]
             self._session.client.create_volume(asdict(volume))
+
+    def _describe(self, change: Change) -> None:
+        said = _values(change)
+        if not said:
+            return
+        client = self._session.client
+        tenant, _, name = change.name.rpartition("/")
+        if change.kind == "tenant":
+            client.describe_tenant(name, said)
+        elif change.kind == "volume":
+            client.describe_volume(name, said, tenant)
+        elif change.kind == "network":
+            client.describe_network(name, said, tenant or None)
         else:
-            self._change_vm(change)
+            client.describe_image(name, said)
 
     def _add_network(self, network: WantedNetwork) -> None:
         body = {"name": network.name, "subnet": network.subnet}
@@ -128,8 +150,10 @@ class CarryOut:
         client, tenant = self._session.client, self._tenants[change.name]
         if change.action == "add":
             client.create_tenant(tenant.name)
-        if tenant.quota:
-            client.change_quota(tenant.name, dict(tenant.quota))
+        differing = {one.field for one in change.fields}
+        limits = {resource: limit for resource, limit in tenant.quota if resource in differing}
+        if limits:
+            client.change_quota(tenant.name, limits)
 
     def _change_vm(self, change: Change) -> None:
         session = self._thread_session()
@@ -172,11 +196,15 @@ def _cannot_change(change: Change) -> Conflict:
 
 
 def _values(change: Change) -> dict[str, object]:
-    """As the API takes them."""
-    labels = {one.field.removeprefix("labels."): one.wanted for one in change.fields if one.field != PROTECTED}
-    protected = [one.wanted == "true" for one in change.fields if one.field == PROTECTED]
-    values: dict[str, object] = {"labels": labels}
-    return values | ({"protected": protected[0]} if protected else {})
+    """What is said of a thing and whether it is protected, as the API takes them."""
+    wanted = {one.field: one.wanted for one in change.fields}
+    labels = {key.removeprefix("labels."): value for key, value in wanted.items() if key.startswith("labels.")}
+    values: dict[str, object] = {"labels": labels} if labels else {}
+    if "description" in wanted:
+        values["description"] = wanted["description"]
+    if PROTECTED in wanted:
+        values["protected"] = wanted[PROTECTED] == "true"
+    return values
 
 
 def _request(vm: ManifestVm, label: str | None) -> dict[str, object]:

@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
-from orchestrator.cli.manifest.observed import observe
+from orchestrator.cli.manifest.observed import about_of, observe
 from orchestrator.cli.offerings import offering_of
 from orchestrator.client.client import Client
+from orchestrator.client.connection import Json
 from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import Denied
+from orchestrator.core.labels import About
 from orchestrator.core.lease import show_moment
 from orchestrator.core.manifest import BUSY, OFF, ExistingVm, Manifest
 from orchestrator.core.offering import Offering
@@ -32,27 +34,40 @@ def exported(client: Client, tenant: str | None) -> dict[str, Any]:
         client.tenant(tenant)
     there = observe(client, Manifest(label=None))
     vms = [one for one in there.vms.values() if tenant in {None, one.vm.tenant} and one.vm.image]
-    names = sorted(str(one["name"]) for one in client.tenants())
+    tenants = sorted(client.tenants(), key=lambda one: str(one["name"]))
+    entries = [_tenant(client, one) for one in tenants if tenant in {None, one["name"]}]
     found = {
         "schema_version": 1,
-        "tenants": [_tenant(client, name) for name in names if tenant in {None, name} and name != DEFAULT_TENANT],
+        "tenants": [one for one in entries if one != {"name": DEFAULT_TENANT}],
         "offerings": [] if tenant else [_offering(offering_of(one)) for one in client.offerings()],
-        "networks": [_network(one) for one in there.networks.values() if tenant in {None, one.tenant}],
+        "networks": [
+            _network(one) | _said(there.abouts["network", key])
+            for key, one in there.networks.items()
+            if tenant in {None, one.tenant}
+        ],
         "volumes": [
-            _volume(*one) for one in there.volumes.items() if tenant is None or one[0].startswith(f"{tenant}/")
+            _volume(key, size_bytes) | _said(there.abouts["volume", key])
+            for key, size_bytes in there.volumes.items()
+            if tenant is None or key.startswith(f"{tenant}/")
         ],
         "vms": [_vm(one) for one in _settled(vms)],
     }
     return {key: value for key, value in found.items() if value}
 
 
-def _tenant(client: Client, name: str) -> dict[str, Any]:
+def _tenant(client: Client, tenant: Json) -> dict[str, Any]:
+    name = str(tenant["name"])
     try:
         limits = client.quota(name) if name != EVERYWHERE else []
     except Denied:
         limits = []
     quota = {one["resource"]: show_amount(one["resource"], one["limit"]) for one in limits if one["limit"] is not None}
-    return {"name": name, "quota": quota} if quota else {"name": name}
+    return {"name": name} | ({"quota": quota} if quota else {}) | _said(about_of(tenant))
+
+
+def _said(about: About) -> dict[str, Any]:
+    members = {"description": about.description, "labels": dict(about.labels)}
+    return {key: value for key, value in members.items() if value}
 
 
 def _network(network: WantedNetwork) -> dict[str, Any]:

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
+from typing import Any
 
 from orchestrator.cli.offerings import offering_of
 from orchestrator.cli.uploading import image_key
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
 from orchestrator.core.bridges import Uplink
+from orchestrator.core.labels import About
 from orchestrator.core.lease import parse_moment
 from orchestrator.core.manifest import Existing, ExistingVm, Manifest, ManifestVm
 from orchestrator.core.vm import VmShape
@@ -19,15 +22,29 @@ from orchestrator.core.wanted_network import WantedNetwork
 def observe(client: Client, wanted: Manifest) -> Existing:
     """Everything that a file may speak of; of tenants only those it names, for others may not be ours to know."""
     named = {tenant.name for tenant in wanted.tenants}
-    known = named & {str(tenant["name"]) for tenant in client.tenants()} if named else set()
+    tenants = {one["name"]: one for one in client.tenants() if one["name"] in named} if named else {}
+    networks = {network.key: (network, one) for one in client.networks() for network in [_network(one)]}
+    images = {image_key(one): one for one in client.images()}
+    volumes = {f"{one['tenant']}/{one['name']}": one for one in client.volumes()}
     return Existing(
-        tenants={name: {line["resource"]: line["limit"] for line in client.quota(name)} for name in known},
+        tenants={name: {line["resource"]: line["limit"] for line in client.quota(name)} for name in tenants},
         offerings={offering["name"]: offering_of(offering) for offering in client.offerings()},
-        networks={one.key: one for one in map(_network, client.networks())},
-        images={image_key(image): image["sha256"] for image in client.images()},
-        volumes={f"{one['tenant']}/{one['name']}": one["size_bytes"] for one in client.volumes()},
+        networks={key: network for key, (network, _) in networks.items()},
+        images={key: one["sha256"] for key, one in images.items()},
+        volumes={key: one["size_bytes"] for key, one in volumes.items()},
         vms={f"{vm['tenant']}/{vm['name']}": _vm(vm) for vm in client.vms()},
+        abouts={
+            **{("tenant", key): about_of(one) for key, one in tenants.items()},
+            **{("network", key): about_of(one) for key, (_, one) in networks.items()},
+            **{("image", key): about_of(one) for key, one in images.items()},
+            **{("volume", key): about_of(one) for key, one in volumes.items()},
+        },
     )
+
+
+def about_of(thing: Mapping[str, Any]) -> About:
+    """What people say of a tenant, a network, an image or a volume."""
+    return About(description=thing["description"], labels=tuple(sorted(thing["labels"].items())))
 
 
 def _network(network: Json) -> WantedNetwork:

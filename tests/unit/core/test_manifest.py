@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator.catalogue.manifest_file import VmForm
 from orchestrator.core.bridges import Uplink
+from orchestrator.core.labels import NOTHING_SAID, About, WantedAbout
 from orchestrator.core.lease import WantedEnd
 from orchestrator.core.manifest import (
     Existing,
@@ -18,8 +19,8 @@ from orchestrator.core.manifest import (
     ManifestVm,
     WantedImage,
     WantedOffering,
-    changes,
 )
+from orchestrator.core.manifest_changes import changes
 from orchestrator.core.offering import Offering, Scheduler
 from orchestrator.core.units import GIB
 from orchestrator.core.wanted_network import WantedNetwork
@@ -48,14 +49,26 @@ VMS = st.builds(
     has_user_data=st.booleans(),
     labels=st.sampled_from([(), (("a", "1"),), (("a", "2"), ("b", ""))]),
 )
+KEYS = st.tuples(st.sampled_from(["network", "image"]), NAMES)
+SOME_LABELS = st.sampled_from([(), (("a", "1"),), (("a", "2"), ("b", ""))])
+WANTED_ABOUTS = st.builds(WantedAbout, description=st.sampled_from([None, "", "ours", "none"]), labels=SOME_LABELS)
+ABOUTS = st.builds(About, description=st.sampled_from(["", "ours", "theirs"]), labels=SOME_LABELS)
 LABELS = st.sampled_from([None, "mine", "theirs"])
+
+
+def _of_what_it_has(wanted: Manifest) -> Manifest:
+    named = {("network", one.key) for one in wanted.networks} | {("image", one.name) for one in wanted.images}
+    return replace(wanted, abouts={key: about for key, about in wanted.abouts.items() if key in named})
+
+
 MANIFESTS = st.builds(
     Manifest,
     label=LABELS,
     networks=st.lists(NETWORKS, unique_by=lambda one: one.name).map(tuple),
     images=st.lists(IMAGES, unique_by=lambda one: one.name).map(tuple),
     vms=st.lists(VMS, unique_by=lambda vm: vm.key).map(tuple),
-)
+    abouts=st.dictionaries(KEYS, WANTED_ABOUTS),
+).map(_of_what_it_has)
 STATES = st.sampled_from(["running", "stopped", "creating", "starting", "stopping", "deleting", "failed", "stuck"])
 THERE = st.builds(
     Existing,
@@ -68,15 +81,22 @@ THERE = st.builds(
         st.builds(ExistingVm, vm=VMS, state=STATES, on_host=st.sampled_from(["h1", "h2"]), label=LABELS),
         unique_by=lambda found: found.vm.key,
     ).map(lambda found: {one.vm.key: one for one in found}),
+    abouts=st.dictionaries(KEYS, ABOUTS),
 )
 
 
 def _made(wanted: Manifest, there: Existing, *, prune: bool) -> Existing:
     """The world after every change that is not refused."""
     networks, images, vms = dict(there.networks), dict(there.images), dict(there.vms)
-    by_key = {vm.key: vm for vm in wanted.vms}
+    by_key, abouts = {vm.key: vm for vm in wanted.vms}, dict(there.abouts)
     for change in changes(wanted, there, prune=prune):
         if change.action == "refuse":
+            continue
+        key = (change.kind, change.name)
+        if key in wanted.abouts:
+            before, said = abouts.get(key, NOTHING_SAID), wanted.abouts[key]
+            abouts[key] = before.changed(said.description, dict(said.labels))
+        if change.kind != "vm" and change.action == "set":
             continue
         if change.kind == "network":
             made = next(n for n in wanted.networks if n.name == change.name)
@@ -95,7 +115,7 @@ def _made(wanted: Manifest, there: Existing, *, prune: bool) -> Existing:
             vms[change.name] = replace(vms[change.name], vm=replace(vm, labels=tuple(sorted(labels.items()))))
         else:
             vms[change.name] = replace(vms[change.name], state="running" if change.action == "start" else "stopped")
-    return Existing(networks=networks, images=images, vms=vms)
+    return Existing(networks=networks, images=images, vms=vms, abouts=abouts)
 
 
 @given(MANIFESTS, THERE, st.booleans())
