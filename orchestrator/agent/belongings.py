@@ -65,9 +65,13 @@ class Belongings:
 
         :raises Conflict: ``vm.file_foreign``, ``vm.device_foreign``
         """
+        self.check_files_of_others(parts)
+        self._check_devices(vm, parts.devices)
+
+    def check_files_of_others(self, parts: DomainParts) -> None:
+        """Of a domain that somebody else defined: no file is one of our VMs'. :raises Conflict: ``vm.file_foreign``"""
         for path in (*parts.files, *(image for _, image in parts.images)):
             self.storage.check_not_ours(path)
-        self._check_devices(vm, parts.devices)
 
     def _check_files(self, vm: str, parts: DomainParts) -> None:
         for path in parts.files:

@@ -138,7 +138,8 @@ class Parts:
             raise Denied("domain.no_vgpu", "the domain has no vGPU on a GPU that is ours", hint="it is left alone")
         for device in action.devices:
             self.kinds[device.kind].adopt(action.vm, device)
-        return self.domains.adopt(action.vm, tuple(device.name for device in action.devices))
+        names = tuple(device.name for device in action.devices)
+        return self.domains.adopt(action.vm, names, lambda xml: self._belongings.check_files_of_others(parts_of(xml)))
 
     def release(self, action: ReleaseDomain) -> ActionResult:
         """In the opposite order."""

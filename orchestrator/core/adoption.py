@@ -24,7 +24,7 @@ def find_domain(snapshot: HostSnapshot, wanted: str) -> DomainSnapshot:
 
     :raises NotFound: ``domain.unknown``"""
     for domain in snapshot.domains:
-        if wanted in {domain.uuid, domain.name}:
+        if wanted == domain.name or wanted.lower() == domain.uuid:
             return domain
     others = ", ".join(domain.name for domain in snapshot.domains if domain.owner is None)
     raise NotFound(
@@ -38,13 +38,20 @@ def check_free(domain: DomainSnapshot, although: str | None) -> None:
     """Nobody else goes on changing it, and it has nothing that reaches past its own files and devices. ``although``:
     the other controller that it is taken from all the same.
 
-    :raises Conflict: ``domain.other_controller``, ``domain.unsafe``"""
+    :raises Conflict: ``domain.other_controller``, ``domain.transient``, ``domain.unsafe``"""
     holder = domain.managed_by
     if holder and holder.lower() != (although or "").lower():
         raise Conflict(
             "domain.other_controller",
             f"domain {domain.name} is held by {holder}, which would go on starting, moving and removing it",
             hint=f"take it out of {holder}, then adopt it with --although-managed-by {shlex.quote(holder)}",
+        )
+    if domain.transient:
+        raise Conflict(
+            "domain.transient",
+            f"domain {domain.name} has no definition that stays, so that it is gone when it stops",
+            hint=f"on its host 'virsh dumpxml {domain.uuid} --inactive > FILE' and 'virsh define FILE' keep it; "
+            "then adopt it",
         )
     if domain.unsafe:
         raise Conflict(

@@ -177,6 +177,8 @@ class DomainSnapshot:
     """The other controller that its definition names; empty: none that says so, or not told. Of domains of others."""
     unsafe: tuple[str, ...] = ()
     """What it has that no VM of ours may have, for people. Of domains of others."""
+    transient: bool = False
+    """It has no definition that stays when it stops. Of domains of others."""
     made_as: MadeAs | None = None
     """Of a domain of ours that is asked for alone. None: not told, as by an older agent."""
 

@@ -121,6 +121,7 @@ class FakeMachine:
     licences: tuple[VgpuLicence, ...] = ()
     """As its driver tells them; those of VMs that do not run are not told."""
     foreign: set[str] = field(default_factory=set)
+    transient: set[str] = field(default_factory=set)
     """UUIDs of domains that somebody else made."""
     adopted: set[str] = field(default_factory=set)
     volumes: dict[str, tuple[str, int, str]] = field(default_factory=dict)
@@ -292,7 +293,7 @@ def _domain(machine: FakeMachine, uuid: str) -> DomainSnapshot:
     root, foreign = ET.fromstring(xml), uuid in machine.foreign
     return DomainSnapshot(
         uuid=uuid, name=root.findtext("name") or "", state="running" if running else "shut_off",
-        owner=None if foreign else uuid, devices=devices(xml),
+        owner=None if foreign else uuid, devices=devices(xml), transient=uuid in machine.transient,
         managed_by=managed_by(root) if foreign else "", unsafe=unsafe_parts(root) if foreign else (),
         cut_off=tuple(sorted(network for vm, network in machine.cut_off if vm == uuid)) if running else (),
         addresses=("192.168.122.10",) if running and machine.gives_addresses else (),

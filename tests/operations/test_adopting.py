@@ -280,6 +280,17 @@ def _with(more: str) -> Callable[[ControlPlane], None]:
     return prepare
 
 
+def _transient(plane: ControlPlane) -> None:
+    with_mdev(plane.machine(T4_HOST))
+    plane.machine(T4_HOST).transient.add(DOMAIN_UUID)
+
+
+def test_a_domain_is_found_by_its_uuid_however_that_is_written(plane: ControlPlane) -> None:
+    with_mdev(plane.machine(T4_HOST))
+    plane.observer.observe(T4_HOST)
+    assert adopt(plane, replace(WANTED, domain=DOMAIN_UUID.upper())).state == "done"
+
+
 def test_a_domain_of_another_controller_is_taken_when_that_one_is_named(plane: ControlPlane) -> None:
     _with(NOVA)(plane)
     plane.observer.observe(T4_HOST)
@@ -311,6 +322,7 @@ def test_a_domain_of_another_controller_is_taken_when_that_one_is_named(plane: C
         (_name_taken, Conflict, "vm.exists"),
         (_with(NOVA), Conflict, "domain.other_controller"),
         (_with("<seclabel type='none' model='apparmor'/>"), Conflict, "domain.unsafe"),
+        (_transient, Conflict, "domain.transient"),
     ],
 )
 def test_what_cannot_be_taken_over_is_refused_and_nothing_is_written(

@@ -31,6 +31,8 @@ _KINDS = {"volumes": "volume", "seeds": "seed", "data": "attached", "nvram": "nv
 """Directory of ours → what its files are in the ledger."""
 _MAX_SEED_BYTES = 8 * 1024 * 1024
 _CHUNK = 256 * 1024
+_MAX_CHAIN = 64
+"""Files that lie on each other; a chain that is longer is none that runs."""
 
 
 def image_name(sha256: str, image_format: ImageFormat) -> str:
@@ -212,11 +214,17 @@ class Storage:
             raise _foreign_file(image)
 
     def check_not_ours(self, path: str) -> None:
-        """That a file which somebody else gave a domain is none that we made.
+        """That a file which somebody else gave a domain is none that we made, nor lies on one.
 
         :raises Conflict: ``vm.file_foreign``"""
-        if self._paths.storage.resolve() in Path(path).resolve().parents:
-            raise _foreign_file(path)
+        ours, file = self._paths.storage.resolve(), Path(path)
+        for _ in range(_MAX_CHAIN):
+            if ours in file.resolve().parents:
+                raise _foreign_file(path)
+            beneath = _beneath(file)
+            if beneath is None:
+                return
+            file = beneath
 
     def _on_foreign_image(self, file: Path) -> bool:
         """That a file is not there, QEMU will tell. A file for its data is one more that a header can name."""
@@ -294,6 +302,15 @@ class Storage:
             name = os.fsencode(path.name).decode(errors="backslashreplace")  # anybody may have put a file there
             found.append(FileSnapshot(name=name, size_bytes=size, owner=self._owner(kind, name)))
         return tuple(found)
+
+
+def _beneath(file: Path) -> Path | None:
+    """The file that a qcow2 file says it lies on. None: there is none, or it is no such file."""
+    try:
+        name = read_header(file, "qcow2").backing_name if file.is_file() else None
+        return None if name is None else (file.resolve().parent / name.removeprefix("file:")).resolve()
+    except (OSError, RuntimeError, ValueError, Fatal):  # links in a circle, a name that no file can have
+        return None
 
 
 def _foreign_file(path: str) -> Conflict:

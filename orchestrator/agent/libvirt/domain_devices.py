@@ -84,8 +84,8 @@ def _device_addresses(root: ElementTree.Element) -> Iterator[ElementTree.Element
             yield from device.findall("./source/address")
         elif device.tag == "interface":
             yield from device.findall("./source/address[@type='pci']")
-        elif device.tag == "disk" and kind == "nvme":
-            yield from device.findall("./source/address")
+        elif device.tag == "disk":  # the NVMe disk itself, or what lies beneath
+            yield from device.findall(".//source/address")
 
 
 def _plugs(root: ElementTree.Element) -> Iterator[Plug]:

@@ -7,7 +7,7 @@ A VM's id is its domain's UUID. The ledger says which domains are ours; others a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,11 @@ from typing import Any
 import libvirt
 
 from orchestrator.agent.ledger import Ledger
+from orchestrator.agent.libvirt.addresses import addresses_of
 from orchestrator.agent.libvirt.connection import Libvirt, is_absent, is_of_one_domain
-from orchestrator.agent.libvirt.domain_devices import read_domain_xml
+from orchestrator.agent.libvirt.domain_devices import DomainText, read_domain_xml
 from orchestrator.agent.libvirt.domain_parts import parts_of
-from orchestrator.agent.libvirt.learned import LEARNED, learned_of
+from orchestrator.agent.libvirt.learned import LEARNED
 from orchestrator.agent.pinned_cpus import PinnedCpus
 from orchestrator.agent.timing import Timing
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound, Retryable, Unknown
@@ -37,7 +38,6 @@ _STATES: dict[int, DomainState] = {
 _UNDEFINE = libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
 ADOPTED = "adopted"
 """Detail in the ledger of a domain that somebody else has defined; ours have the digest of their definition."""
-_TX_PACKETS = 5
 _POLL_SECONDS = 0.5
 _START_SECONDS = 300.0
 
@@ -102,24 +102,27 @@ class Domains:
         there: str = self._on_own_domain(vm, lambda domain: domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
         return parts_of(there) == parts_of(xml)
 
-    def adopt(self, vm: str, devices: tuple[str, ...]) -> ActionResult:
-        """Write down that the domain is ours now; it is not changed. ``devices`` are the host devices it has.
+    def adopt(self, vm: str, devices: tuple[str, ...], check: Callable[[str], None]) -> ActionResult:
+        """Write down that the domain is ours now; it is not changed. ``devices`` are the host devices it has; ``check``
+        refuses what its definition (XML) takes and may not.
 
         :raises NotFound: ``vm.not_found``; :raises Conflict: ``vm.definition_differs``, ``host.owned_by_other``"""
 
-        def devices_now(connection: Any) -> tuple[str, ...]:
+        def definition(connection: Any) -> str:
             domain = _lookup(connection, vm)
             if domain is None:
                 raise NotFound("vm.not_found", "the domain is not defined on this host", details=vm)
-            return read_domain_xml(domain.XMLDesc()).devices
+            return _definition(domain)
 
-        there = self._libvirt.call(devices_now)
+        xml = self._libvirt.call(definition)
+        there = read_domain_xml(xml).devices
         if there != devices:
             shown = ", ".join(there) or "none"
             raise Conflict("vm.definition_differs", "the domain has other host devices than were seen", details=shown)
         owner = self._ledger.owner(domain_key(vm))
         if owner is not None and (owner.vm, owner.detail) != (vm, ADOPTED):
             raise Conflict("host.owned_by_other", "the domain is ours already", details=f"owner {owner.vm}")
+        check(xml)
         self._ledger.claim(domain_key(vm), vm, detail=ADOPTED)
         return ActionResult(changed=owner is None)
 
@@ -220,26 +223,10 @@ class Domains:
         :raises NotFound: ``vm.not_found``"""
 
         def addresses(domain: Any) -> tuple[str, ...]:
-            return self._addresses(domain, read_domain_xml(domain.XMLDesc()).interfaces)
+            return addresses_of(domain, read_domain_xml(domain.XMLDesc()).interfaces, self._learned)
 
         found: tuple[str, ...] = self._on_own_domain(vm, addresses)
         return found
-
-    def _addresses(self, domain: Any, interfaces: Iterable[str]) -> tuple[str, ...]:
-        """Of libvirt's own leases first, as the host reaches those; of cards without one what the filters learned; of
-        the host's ARP table where the guest took no lease.
-
-        All outlive the guest's last run, so nothing is believed until it has sent a packet in this one.
-        """
-        if not domain.isActive() or not _has_sent(domain, interfaces):
-            return ()
-        leased = _told_by(domain, libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_LEASE)
-        cards = {mac for mac, _ in leased}
-        learned = learned_of(self._learned, domain.UUIDString().lower())
-        more = {one for one in learned if one[0] not in cards}
-        if not leased and not more:
-            more = _told_by(domain, libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_ARP)
-        return (*_sorted(leased), *_sorted(more))
 
     def is_ours(self, vm: str) -> bool:
         """Whether the ledger knows it."""
@@ -284,8 +271,9 @@ class Domains:
             text, bare = read_domain_xml(domain.XMLDesc()), self._unread(domain)
             foreign = bare.owner is None
             return replace(
-                bare, managed_by=text.managed_by if foreign else "", unsafe=text.unsafe if foreign else (),
-                devices=text.devices, addresses=self._addresses(domain, text.interfaces), vcpus=text.vcpus,
+                bare, managed_by=text.managed_by if foreign else "", unsafe=_unsafe(domain, text) if foreign else (),
+                transient=foreign and not domain.isPersistent(), devices=text.devices, vcpus=text.vcpus,
+                addresses=addresses_of(domain, text.interfaces, self._learned),
                 memory_mib=text.memory_mib, affinity=text.affinity, memory_words=text.memory_words,
                 disk_bytes=_disk_bytes(domain, text.disks) if foreign else None,
                 cut_off=tuple(one.network for one in text.plugs if not self._is_plugged(one.interface)),
@@ -360,40 +348,15 @@ def _state(domain: Any) -> DomainState:
     return _STATES.get(domain.state()[0], "other")
 
 
+def _unsafe(domain: Any, now: DomainText) -> tuple[str, ...]:
+    """Of one that runs also what it will have when it is started again."""
+    later = read_domain_xml(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
+    return tuple(dict.fromkeys((*now.unsafe, *later.unsafe)))
+
+
 def _disk_bytes(domain: Any, targets: tuple[str, ...]) -> int | None:
     """virDomainBlockInfo: what the guest sees, what is allocated, what the file takes. Of each disk the first."""
     try:
         return sum(int(domain.blockInfo(target)[0]) for target in targets)
     except libvirt.libvirtError:
         return None  # a disk that is not there now, or on storage that does not answer
-
-
-def _sorted(cards: Iterable[tuple[str, str]]) -> list[str]:
-    return sorted({address for _, address in cards})
-
-
-def _told_by(domain: Any, source: int) -> set[tuple[str, str]]:
-    """(MAC, address) by one of libvirt's sources."""
-    try:
-        interfaces = domain.interfaceAddresses(source) or {}
-    except libvirt.libvirtError:
-        return set()  # a hypervisor or version without this source
-    return {
-        (str(interface["hwaddr"]).lower(), entry["addr"])
-        for interface in interfaces.values()
-        for entry in interface["addrs"] or ()
-    }
-
-
-def _has_sent(domain: Any, interfaces: Iterable[str]) -> bool:
-    """Whether the guest has sent a packet since its start; its interfaces, and their counters, are made at each start.
-
-    virDomainInterfaceStats: eight counters as the guest sees them, the sixth is ``tx_packets``.
-    """
-    for interface in interfaces:
-        try:
-            if domain.interfaceStats(interface)[_TX_PACKETS] > 0:
-                return True
-        except libvirt.libvirtError:
-            return True  # a kind of interface without counters
-    return False

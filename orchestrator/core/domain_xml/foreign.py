@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 
 from orchestrator.core.domain_xml.domain import METADATA_NAMESPACE
 from orchestrator.core.domain_xml.firmware import is_large_bars
+from orchestrator.core.domain_xml.foreign_devices import unsafe_device
 
 _CONTROLLERS = {
     "openstack": "nova", "ovirt": "oVirt", "rhev": "oVirt", "kubevirt": "KubeVirt", "harvester": "Harvester",
@@ -17,8 +18,10 @@ _CONTROLLERS = {
 _DESCRIBE = ("libosinfo.org", "cockpit-project", "gnome.org", "libvirt.org", METADATA_NAMESPACE)
 """Whose metadata only describe a domain: programs that people make one with by hand. A namespace of anybody else is
 of a program that looks for it again."""
-_NEVER = ("shmem", "filesystem")
+_MACHINE = ("bios", "system", "baseBoard", "chassis")
 _DESCRIBES_QEMU = "deprecation"
+_REAL_TIME = ("fifo", "rr")
+"""Threads of QEMU with one of these go before everything else of the host."""
 _MAX_NAME = 60
 
 
@@ -28,7 +31,7 @@ def managed_by(root: ET.Element) -> str:
         namespace = child.tag[1:].partition("}")[0] if child.tag.startswith("{") else child.get("xmlns", child.tag)
         if not any(word in namespace for word in _DESCRIBE):
             return _known(namespace) or _site(namespace)[:_MAX_NAME]
-    told = (_known(entry.text or "") for entry in root.findall("./sysinfo//entry"))
+    told = (_known(entry.text or "") for part in _MACHINE for entry in root.findall(f"./sysinfo/{part}/entry"))
     return next((name for name in told if name), "")
 
 
@@ -52,12 +55,16 @@ def _unsafe(root: ET.Element) -> Iterator[str]:
         if namespace and tag != _DESCRIBES_QEMU and not is_large_bars(child):
             yield f"{'qemu:' if '/qemu/' in namespace else ''}{tag}"
     yield from ("seclabel" for label in root.findall("seclabel") if is_unconfined(label))
+    if root.find("./memoryBacking/source[@type='file']") is not None:
+        yield "memoryBacking of type file"
+    if root.find("./sysinfo/entry[@file]") is not None:
+        yield "sysinfo with a file of the host"
+    if any(one.get("type") == "pflash" and one.get("readonly") != "yes" for one in root.findall("./os/loader")):
+        yield "os/loader that is not readonly"
+    if any(one.get("scheduler") in _REAL_TIME for one in root.findall("./cputune/*")):
+        yield "cputune with a real-time scheduler"
     for device in root.findall("./devices/*"):
-        if device.tag in _NEVER:
-            yield device.tag
-        elif (device.tag, device.get("type", "pci"), device.get("managed")) == ("hostdev", "pci", "yes"):
-            # libvirt gives a managed function to vfio-pci: NVIDIA's driver would lose one that is a vGPU
-            yield "hostdev with managed='yes'"
+        yield from unsafe_device(device)
 
 
 def is_unconfined(label: ET.Element) -> bool:

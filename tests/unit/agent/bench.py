@@ -112,15 +112,22 @@ class Bench:
         self.vm = str(uuid.uuid4())
         self.attempt = 0
 
-    def define(self, *sources: str) -> None:
-        """By hand, and running."""
+    def define(self, *sources: str, more: str = "", later: str | None = None, stays: bool = True) -> None:
+        """By hand, and running. ``more``: other devices; ``later``: those of its definition, where others;
+        ``stays``: it has one."""
         hostdevs = "".join(
             f"<hostdev {kind}><source>{inner}</source></hostdev>" for kind, inner in map(_split, sources)
         )
-        self.libvirt.createXML(
+        xml = (
             f"<domain type='test'><name>byhand-{self.vm[:8]}</name><uuid>{self.vm}</uuid><memory unit='MiB'>64</memory>"
-            f"<vcpu>3</vcpu><os><type>hvm</type></os><devices>{hostdevs}</devices></domain>"
+            f"<vcpu>3</vcpu><os><type>hvm</type></os><devices>{hostdevs}{{}}</devices></domain>"
         )
+        if not stays:
+            self.libvirt.createXML(xml.format(more))
+            return
+        self.libvirt.defineXML(xml.format(more)).create()
+        if later is not None:
+            self.libvirt.defineXML(xml.format(later))
 
     def furnish(self, vm: str) -> None:
         """What a definition takes: an image, a disk on it, a seed and a network."""

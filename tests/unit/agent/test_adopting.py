@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import struct
+from pathlib import Path
+
 import pytest
 
 from orchestrator.agent.libvirt.domain_devices import DomainText, read_domain_xml
@@ -16,6 +19,7 @@ from orchestrator.core.host_actions import (
     SetVgpuType,
     UndefineDomain,
 )
+from orchestrator.core.snapshot import DomainSnapshot
 from tests.unit.agent.bench import L40S, L40S_2Q, MDEV, MDEV_SOURCE, T4, VF1, VF_SOURCE, Bench, domain_of, mdev
 
 
@@ -61,9 +65,9 @@ def test_a_typed_virtual_function_becomes_ours_with_the_type_it_has(bench: Bench
 def test_the_snapshot_tells_a_foreign_domains_size(bench: Bench) -> None:
     bench.host.make_mdev(T4, "nvidia-231", MDEV)
     bench.define(MDEV_SOURCE)
-    seen = next(one for one in bench.domains.snapshots(print) if one.uuid == bench.vm)
-    assert (seen.vcpus, seen.memory_mib, seen.disk_bytes) == (3, 64, 0)
-    assert (seen.owner, seen.devices) == (None, (MDEV,))
+    told = seen(bench)
+    assert (told.vcpus, told.memory_mib, told.disk_bytes) == (3, 64, 0)
+    assert (told.owner, told.devices) == (None, (MDEV,))
 
 
 def test_a_domain_that_cannot_be_read_loses_itself_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,9 +81,9 @@ def test_a_domain_that_cannot_be_read_loses_itself_alone(bench: Bench, monkeypat
         return read_domain_xml(xml)
 
     monkeypatch.setattr("orchestrator.agent.libvirt.domains.read_domain_xml", refuse)
-    seen = {one.name: one for one in bench.domains.snapshots(problems.append)}
-    assert (seen[other].devices, seen[other].memory_mib) == ((), None)
-    assert (MDEV,) in [one.devices for one in seen.values()]
+    found = {one.name: one for one in bench.domains.snapshots(problems.append)}
+    assert (found[other].devices, found[other].memory_mib) == ((), None)
+    assert (MDEV,) in [one.devices for one in found.values()]
     assert problems == [f"domain {other} cannot be read: the VM's definition is not XML"]
 
 
@@ -87,9 +91,11 @@ def test_a_function_counts_in_whatever_form_a_domain_has_it() -> None:
     at = "<address type='pci' domain='0x0' bus='0x18' slot='0x2' function='0x{}'/>"
     card = f"<interface type='hostdev' managed='yes'><source>{at.format(1)}</source>{at.format(7)}</interface>"
     disk = f"<disk type='nvme' device='disk'><source namespace='1'>{at.format(2)}</source></disk>"
+    beneath = f"<backingStore type='nvme'><source namespace='1'>{at.format(3)}</source></backingStore>"
+    disk += f"<disk type='file'><source file='/b'/>{beneath}{at.format(7)}</disk>"
     plain = "<disk type='file'><source file='/a'/></disk><interface type='network'><source network='n'/></interface>"
     found = read_domain_xml(f"<domain><devices>{card}{disk}{plain}</devices></domain>")
-    assert found.devices == ("0000:18:02.1", "0000:18:02.2")
+    assert found.devices == ("0000:18:02.1", "0000:18:02.2", "0000:18:02.3")
 
 
 def test_memory_that_numad_places_is_told_so() -> None:
@@ -136,6 +142,53 @@ def test_no_domain_is_adopted_that_is_not_there_or_that_we_made(bench: Bench) ->
     assert refused.value.code == "host.owned_by_other"
     with pytest.raises(Conflict):
         bench.do(ReleaseDomain(vm=bench.vm, devices=(mdev(),)))
+
+
+def test_what_a_running_domain_has_from_its_next_start_on_is_told_of_it(bench: Bench) -> None:
+    bench.define(MDEV_SOURCE, later="<shmem name='a'/>")
+    assert seen(bench).unsafe == ("shmem",)
+    assert not seen(bench).transient
+
+
+def test_a_domain_without_a_definition_that_stays_is_told_so(bench: Bench) -> None:
+    bench.define(MDEV_SOURCE, stays=False)
+    assert seen(bench).transient
+
+
+def test_no_domain_is_adopted_on_a_disk_of_a_vm_of_ours(bench: Bench, tmp_path: Path) -> None:
+    bench.host.make_mdev(T4, "nvidia-231", MDEV)
+    ours = bench.host.paths.volumes / "other.qcow2"
+    ours.write_bytes(b"")
+    between, top = tmp_path / "between.qcow2", tmp_path / "top.qcow2"
+    top.write_bytes(qcow2_on(between.name))
+    between.write_bytes(qcow2_on(str(ours)))
+    for file in (ours, between, top):
+        bench.define(MDEV_SOURCE, more=f"<disk type='file'><source file='{file}'/><target dev='vda'/></disk>")
+        with pytest.raises(Conflict) as refused:
+            bench.do(bench.adopt_mdev())
+        assert refused.value.code == "vm.file_foreign"
+        assert "domain" not in bench.owners()
+        bench.libvirt.lookupByUUIDString(bench.vm).destroy()
+        bench.libvirt.lookupByUUIDString(bench.vm).undefine()
+
+
+@pytest.mark.parametrize("beneath", ["base.qcow2", "top.qcow2", "nbd://192.0.2.1/a", "a\0b", "json:{}", "/dev/null"])
+def test_a_disk_on_what_is_not_ours_is_no_obstacle(bench: Bench, tmp_path: Path, beneath: str) -> None:
+    bench.host.make_mdev(T4, "nvidia-231", MDEV)
+    top = tmp_path / "top.qcow2"
+    top.write_bytes(qcow2_on(beneath))
+    bench.define(MDEV_SOURCE, more=f"<disk type='file'><source file='{top}'/><target dev='vda'/></disk>")
+    assert bench.do(bench.adopt_mdev()).changed
+
+
+def seen(bench: Bench) -> DomainSnapshot:
+    return next(one for one in bench.domains.snapshots(print) if one.uuid == bench.vm)
+
+
+def qcow2_on(beneath: str) -> bytes:
+    """The head of an image that names one beneath it."""
+    name = beneath.encode()
+    return struct.pack(">4sIQIIQ", b"QFI\xfb", 3, 112, len(name), 16, 1 << 30).ljust(112, b"\0") + name
 
 
 def test_a_gpu_that_was_not_given_to_us_is_left_alone(bench: Bench) -> None:
