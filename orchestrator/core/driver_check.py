@@ -9,7 +9,7 @@ from typing import Literal
 
 from orchestrator.core.cuda_releases import cuda_releases, is_too_old
 from orchestrator.core.driver_lock import Component, HostLock
-from orchestrator.core.driver_matrix import DriverMatrix, version_key
+from orchestrator.core.driver_matrix import DriverMatrix, toolkit_release, version_key
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.guest import GuestFacts
 from orchestrator.core.snapshot import HostSnapshot
@@ -150,13 +150,14 @@ def tool_rows(name: str, facts: GuestFacts, lock: HostLock, matrix: DriverMatrix
 
 
 def _cuda_row(name: str, observed: str, driver: str | None, wanted: str | None, matrix: DriverMatrix) -> ComparedDriver:
-    """``observed``: as nvcc tells it, ``12.8``; ``wanted``: as the tables call it, ``12.8 Update 1``."""
-    release = next((one for one in cuda_releases(matrix) if one.release == observed), None)
-    verdict: Verdict = "ok" if wanted is None or wanted.split(" ")[0] == observed else "drift"
+    """``observed``: as nvcc tells it, ``12.8``; ``wanted``: ``12.8 Update 1`` or ``12.8.1``."""
+    listed = next((one for one in cuda_releases(matrix) if one.release == observed), None)
+    release = listed or next(iter(cuda_releases(matrix, observed)), None)
+    verdict: Verdict = "ok" if wanted is None or toolkit_release(wanted) == observed else "drift"
     why = "no version is locked" if wanted is None else "nvcc tells its release"
-    if release is None:
+    if listed is None:
         verdict, why = ("unknown" if verdict == "ok" else verdict), "the tables do not have this release"
-    elif driver is not None and is_too_old(driver, release):
+    if release is not None and driver is not None and is_too_old(driver, release):
         verdict = "forbidden"
         why = f"it needs driver {release.oldest_driver} or newer and the guest has {driver}"
         why += f" (driver_matrix.csv, row {release.row})"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from orchestrator.core.driver_bundle import TAKEN, BundleKind, DriverBundle
-from orchestrator.core.driver_matrix import DriverMatrix, version_key
+from orchestrator.core.driver_matrix import DriverMatrix, toolkit_release, version_key
 from orchestrator.core.errors import InvalidInput, Reason
 from orchestrator.core.labels import Labels, parse_selector, selects
 
@@ -126,6 +126,8 @@ def _bad_versions(locked: Mapping[Component, Locked]) -> Iterator[str]:
                 version_key(one.version)
             except InvalidInput as error:
                 yield f"{one.component}: {error.message}"
+        if one.component == "cuda" and toolkit_release(one.version) is None:
+            yield f"cuda: {one.version!a} is no version of a toolkit: write it like 13.0.2 or 13.0 Update 2"
 
 
 def _mismatches(locked: Mapping[Component, Locked], matrix: DriverMatrix) -> Iterator[str]:

@@ -15,6 +15,8 @@ from typing import Literal
 from orchestrator.core.errors import InvalidInput
 
 _VERSION = re.compile(r"[0-9]{2,4}(?:\.[0-9]{1,4}){1,2}", re.ASCII)
+_TOOLKIT = re.compile(r"(?P<release>[0-9]{1,3}\.[0-9]{1,4})(?:\.[0-9]{1,4}| GA| Update [0-9]{1,2})?", re.ASCII)
+_LEADING = re.compile(r"[0-9]{0,4}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,8 +64,9 @@ class CudaToolkit:
 
     @property
     def major(self) -> int:
-        """13 for ``13.0 Update 2``"""
-        return int(self.name.split(".")[0])
+        """13 for ``13.0 Update 2``; 0 for what begins with no number."""
+        found = _LEADING.match(self.name)
+        return int(found[0]) if found and found[0] else 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,10 +150,10 @@ class DriverMatrix:
         return next((r.major for r in self.releases if r.branch == branch), None)
 
     def cuda_supported(self, *, driver: str, toolkit: str) -> bool | None:
-        """Whether programs of a toolkit run on a driver without a compatibility package; None: unknown."""
-        entry = next((t for t in self.toolkits if t.name == toolkit), None)
-        if entry is None:
-            return None
+        """Whether programs of a toolkit run on a driver without a compatibility package; None: unknown. What is known
+        of a major holds for all of its releases."""
+        unlisted = CudaToolkit(name=toolkit, packaged_driver=None, source="")
+        entry = next((t for t in self.toolkits if t.name == toolkit), unlisted)
         oldest = dict(self.cuda_min_branch).get(entry.major)
         if oldest is not None:
             return branch_number(driver) >= oldest
@@ -171,6 +174,12 @@ def version_key(version: str) -> tuple[int, ...]:
             hint="write it like 580.65.06",
         )
     return tuple(int(part) for part in version.split("."))
+
+
+def toolkit_release(name: str) -> str | None:
+    """``13.0`` of ``13.0 Update 2``, as the tables name it, and of ``13.0.2``, as its packages do; None: it is none."""
+    found = _TOOLKIT.fullmatch(name)
+    return None if found is None else found["release"]
 
 
 def branch_number(version: str) -> int:

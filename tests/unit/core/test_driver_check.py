@@ -3,11 +3,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.core.diff import driver_findings
-from orchestrator.core.driver_check import host_rows
+from orchestrator.core.driver_check import host_rows, tool_rows
 from orchestrator.core.driver_lock import DriverLock, Locked, lock_of
 from orchestrator.core.fabric import FabricSnapshot
+from orchestrator.core.guest import GuestFacts
 from tests.fakes.fake_machine import FakeMachine, snapshot_of, t4
 from tests.unit.core.test_diff import HOST
 
@@ -37,3 +40,24 @@ def test_a_fabric_manager_and_a_dcgm_that_are_not_as_locked_are_told() -> None:
     judged = {row.part: row for row in host_rows("h", lock_of(lock, ()), apart, shipped().driver_matrix)}
     assert judged["fabric_manager"].verdict == "forbidden"
     assert "must have the driver's version, 580.95.02" in judged["fabric_manager"].reason
+
+
+@pytest.mark.parametrize(
+    ("driver", "observed", "locked", "verdict"),
+    [
+        ("580.82.07", "13.0", "13.0.2", "ok"),
+        ("580.82.07", "13.0", "13.0 Update 2", "ok"),
+        ("580.82.07", "12.8", "13.0.2", "drift"),
+        ("580.82.07", "13.9", "13.9.1", "unknown"),
+        ("535.309.01", "13.9", "13.9.1", "forbidden"),
+        ("535.309.01", "99.0", None, "unknown"),
+        ("535.309.01", "of a guest that lies", None, "unknown"),
+    ],
+)
+def test_a_toolkit_is_as_locked_by_either_name_and_too_new_by_its_major(
+    driver: str, observed: str, locked: str | None, verdict: str
+) -> None:
+    lock = DriverLock(site=() if locked is None else (Locked(component="cuda", version=locked),))
+    facts = GuestFacts(driver=driver, cuda_toolkit=observed)
+    rows = tool_rows("default/train", facts, lock_of(lock, ()), shipped().driver_matrix)
+    assert [row.verdict for row in rows] == [verdict]

@@ -73,6 +73,9 @@ def test_the_first_group_that_picks_a_host_says_what_is_other_for_it() -> None:
         (_site("cuda: 12.8 Update 7"), "cuda '12.8 Update 7' is no toolkit of the tables; there are 12.8 Update 1"),
         (_site("guest_driver: 570.124.06", "cuda: 13.0 GA"), "cuda 13.0 GA needs a newer driver"),
         (_site("cuda: '13.0'"), "cuda '13.0' is no toolkit of the tables; there are 13.0 Update 2"),
+        (_site("guest_driver: 535.309.01", "cuda: 13.0.2"), "cuda 13.0.2 needs a newer driver than guest_driver 535"),
+        (_site("cuda: 13-0"), "cuda: '13-0' is no version of a toolkit: write it like 13.0.2 or 13.0 Update 2"),
+        (_site("cuda: 12.8.1-1"), "cuda: '12.8.1-1' is no version of a toolkit"),
         (_site("host_driver: 580.65.05", "fabric_manager: 580.65.06"), "must be of the driver's own version"),
         (_site("fabric_manager: 580.65.06"), "there is no host_driver"),
         (_site("host_driver: 580.65"), ""),
@@ -143,6 +146,7 @@ def test_every_mistake_of_every_group_is_listed() -> None:
     ("host_driver: 999.10.01", "guest_driver: 999.10.02"),
     ("host_driver: 595.71.03", "cuda: '13.2'"),
     ("guest_driver: 999.10.02", "cuda: 99.1 Update 3"),
+    ("guest_driver: 580.82.07", "cuda: 13.0.2"),
     ("host_driver: 580.178.05", "guest_driver: 535.309.01"),
 ])  # fmt: skip
 def test_what_no_table_knows_may_be_locked(locked: tuple[str, ...]) -> None:

@@ -27,6 +27,8 @@ MATRIX = shipped().driver_matrix
         ("595.71.03", "535.309.01", False, "branch_rule"),
         ("570.211.01", "535.309.01", False, "branch_rule"),
         ("580.65.05", "470.256.02", False, "branch_rule"),
+        ("470.256.02", "450.248.02", True, "branch_rule"),
+        ("535.309.01", "450.248.02", False, "branch_rule"),
         ("580.65.05", "999.1.1", False, "unknown_driver"),
         ("999.1.1", "580.65.06", False, "unknown_driver"),
     ],
@@ -51,7 +53,12 @@ def test_a_host_takes_guests_that_its_table_lists_of_its_branch_the_one_before_a
         ("595.71.05", "13.2", True),
         ("570.124.06", "13.3 Update 1", False),
         ("620.10.02", "13.5", True),
+        ("535.54.03", "13.0.2", False),
+        ("580.65.06", "13.0.2", True),
+        ("535.54.03", "13.9", False),
+        ("525.60.13", "12.8.1", True),
         ("580.65.06", "99.0", None),
+        ("580.65.06", "next", None),
     ],
 )
 def test_a_cuda_toolkit_runs_on_drivers_from_the_oldest_of_its_major(
@@ -71,8 +78,11 @@ def test_a_driver_tells_its_release() -> None:
 
 @pytest.mark.parametrize(
     "guest, release",
-    [("595.58.03", "20.0"), ("595.97", "20.0"), ("595.71.05", "20.1"), ("580.105.08", "19.3"), ("596.86", "20.2")],
-)
+    [("595.58.03", "20.0"), ("595.97", "20.0"), ("595.71.05", "20.1"), ("580.105.08", "19.3"), ("596.86", "20.2"),
+     ("570.211.01", "18.6"), ("573.76", "18.5"), ("552.55", "17.2"), ("539.72", "16.14"), ("535.274.02", "16.12"),
+     ("535.183.06", "16.7"), ("538.67", "16.6"), ("529.19", "15.4"), ("510.108.03", "14.4"), ("475.06", "13.11"),
+     ("470.239.06", "13.10"), ("450.248.02", "11.13")],
+)  # fmt: skip
 def test_the_guest_drivers_of_a_release_tell_it(guest: str, release: str) -> None:
     known = MATRIX.release_of_guest_driver(guest)
     assert known is not None
