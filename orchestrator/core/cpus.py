@@ -53,6 +53,13 @@ class NumaNode:
         return tuple(sorted(cpu for core in self.cores for cpu in core))
 
 
+def only_node(nodes: Iterable[NumaNode]) -> int | None:
+    """The node that all CPUs are of, others being of memory alone: a machine with one such often says of no device that
+    it is near it. None: there are several, or none is known."""
+    with_cpus = [node.id for node in nodes if node.cores]
+    return with_cpus[0] if len(with_cpus) == 1 else None
+
+
 def parse_cpus(text: str) -> tuple[int, ...]:
     """``0-3,8`` in order. Empty text: none; blanks alone are refused, they are of a value that somebody forgot.
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from orchestrator.core.cpus import only_node
 from orchestrator.core.device import Device
 from orchestrator.core.quota import Limit
 from orchestrator.core.snapshot import HostSnapshot
@@ -67,8 +68,8 @@ def _numa(vm: Vm, snapshot: HostSnapshot | None) -> Iterator[tuple[str, str]]:
     pinned = set(vm.cpus.pinned) if vm.cpus is not None else set()
     nodes = () if snapshot is None else snapshot.nodes
     cpus = {node.id for node in nodes if pinned.intersection(node.cpus)}
-    one_node = len(nodes) == 1
-    yield "cpu-numa", "shared" if not pinned else "near" if cpus and (one_node or cpus <= gpus) else "far"
+    only = only_node(nodes) is not None
+    yield "cpu-numa", "shared" if not pinned else "near" if cpus and (only or cpus <= gpus) else "far"
 
 
 def _quotas(tenant: str, limits: Iterable[Limit]) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.claim import HostCapacity
 from orchestrator.core.cpu_place import CpuPlace, choose, shares
+from orchestrator.core.cpus import only_node
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.views import Placement
 from orchestrator.core.vm import Vm, VmSpec
@@ -38,10 +39,8 @@ class Placing:
 
     @property
     def near(self) -> tuple[int, ...]:
-        """Nodes of the VM's GPUs. A machine with a single node often says of no device that it is near it."""
-        nodes = self.viewed.facts.nodes
-        told = {gpu.gpu_id: gpu.numa for gpu in self.viewed.view.gpus}
-        only = nodes[0].id if len(nodes) == 1 else None
+        """Nodes of the VM's GPUs."""
+        told, only = {gpu.gpu_id: gpu.numa for gpu in self.viewed.view.gpus}, only_node(self.viewed.facts.nodes)
         near = (told.get(gpu) for gpu in self.placement.gpu_ids)
         return tuple(node for node in (only if one is None else one for one in near) if node is not None)
 

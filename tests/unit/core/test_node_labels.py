@@ -28,6 +28,8 @@ VM = Vm(
 A_LABEL = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 """What Kubernetes takes as a label's value, and as its name."""
 
+FIRST = NumaNode(id=0, cores=((0,), (1,)), memory_mib=1)
+
 
 def _host(*numa: int | None, nodes: int = 2) -> HostSnapshot:
     machine = FakeMachine(machine_id="m", gpus=[t4(GPU), t4(OTHER)], managed=(GPU, OTHER))
@@ -82,6 +84,8 @@ def test_cpus_near_the_gpu_are_told_from_those_that_are_far_or_shared() -> None:
     assert numa(pinned, _host(0, 0)) == ("1", "far")
     assert numa(replace(pinned, cpus=CpuPlace(shared=(), pinned=(0, 2))), _host(0, 0)) == ("1", "far")
     assert numa(replace(pinned, cpus=CpuPlace(shared=(), pinned=(0,))), _host(-1, -1, nodes=1)) == ("unknown", "near")
+    beside_memory = replace(_host(-1, -1, nodes=1), nodes=(FIRST, NumaNode(id=1, cores=(), memory_mib=1)))
+    assert numa(replace(pinned, cpus=CpuPlace(shared=(), pinned=(0,))), beside_memory) == ("unknown", "near")
     both = replace(pinned, devices=(MDEV, replace(MDEV, gpu=OTHER)))
     assert numa(both, _host(0, 1)) == ("2", "near")
     assert numa(VM, _host(0, 1)) == ("1", "shared")
