@@ -52,7 +52,8 @@ class PartitionMembers:
     def __init__(self, gpus: Iterable[BoardGpu], devices: Iterable[str], remembered: Mapping[int, int]) -> None:
         self._gpus, self._remembered = tuple(gpus), remembered
         ids = [int(one, 16) for one in devices]
-        self._same_numbers = bool(ids) and min(ids) >= _FIRST_HOPPER
+        others = any(number != module for number, module in remembered.items())
+        self._same_numbers = bool(ids) and min(ids) >= _FIRST_HOPPER and not others
 
     def module_of(self, member: PartitionMember) -> int | None:
         """Its module id; None: nothing tells which GPU it is, or it is told to be none of these."""

@@ -3,10 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from orchestrator.agent.fabric.fmpm import FabricManager, Waits
-from orchestrator.agent.fabric.members import BoardGpu, ListedPartition, PartitionMembers, remember, remembered
+from orchestrator.agent.fabric.members import (
+    BoardGpu,
+    ListedPartition,
+    PartitionMember,
+    PartitionMembers,
+    remember,
+    remembered,
+)
 from orchestrator.agent.fabric.partitions import PREFIX, wrong_version
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.paths import Paths
@@ -34,8 +41,9 @@ def observe_fabric(
     members = _members(gpus, {})
     remember(ledger, members, found)
     members = _members(gpus, remembered(ledger))
-    partitions = tuple(_observed(one, members, ledger) for one in found)
-    unknown = sorted({one.physical for each in found for one in each.members if members.module_of(one) is None})
+    observed = (_observed(one, members, ledger) for one in found)
+    partitions = tuple(one for one in observed if one.modules)  # of nothing that is known nothing can be said
+    unknown = {one for each in found for one in each.members if members.module_of(one) is None}
     return FabricSnapshot(
         version=version,
         partitions=partitions,
@@ -58,6 +66,9 @@ def _observed(partition: ListedPartition, members: PartitionMembers, ledger: Led
     )
 
 
-def _unknown(numbers: Sequence[int]) -> str:
-    named = ", ".join(str(number) for number in numbers)
+def _unknown(members: Collection[PartitionMember]) -> str:
+    lost = sorted(one.address or one.uuid for one in members if one.address or one.uuid)
+    if lost:
+        return f"the fabric manager has {', '.join(lost)}, of which the NVIDIA driver tells no module id"
+    named = ", ".join(str(number) for number in sorted(one.physical for one in members))
     return f"the fabric manager does not tell which GPUs its members {named} are: give them back to the NVIDIA driver"

@@ -38,6 +38,7 @@ class FakeDriver(FakeUses):
     def __init__(self, host: FakeSysfs) -> None:
         super().__init__(host)
         self.uuids = {gpu["pci"]: gpu["uuid"] for gpu in fabric_of()["gpus"]}
+        self.lost: set[str] = set()
 
     def read(self) -> NvmlReading:
         said = {
@@ -46,7 +47,7 @@ class FakeDriver(FakeUses):
                 mig_pending=False, instances=(), heterogeneous=None, module_id=module, types=(), problems=(),
             )
             for gpu, module in zip(GPUS, MODULES, strict=True)
-            if self.host.driver_of(gpu) == "nvidia"
+            if self.host.driver_of(gpu) == "nvidia" and gpu not in self.lost
         }  # fmt: skip
         return NvmlReading(driver_version="580.105.06", gpus=said)
 
