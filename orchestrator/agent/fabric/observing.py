@@ -25,8 +25,11 @@ from orchestrator.core.snapshot import GpuSnapshot
 def observe_fabric(
     paths: Paths, ledger: Ledger, manager: FabricManager, gpus: Sequence[GpuSnapshot]
 ) -> FabricSnapshot | None:
-    """None: no GPU is on a baseboard (its module id is 0 then, nvml.h), or nothing of a fabric manager is there."""
-    if not any(gpu.module_id for gpu in gpus):
+    """None: no GPU is on a baseboard, or nothing of a fabric manager is there.
+
+    The module id of a card is 0 (nvml.h), or 1 (a T4 with R595); on a baseboard each GPU has its own."""
+    modules = {gpu.module_id for gpu in gpus}
+    if not any(modules) or (len(modules) == 1 and None not in modules):
         return None
     version = None
     try:

@@ -357,3 +357,11 @@ def test_a_partition_whose_record_was_lost_is_its_vms_again_and_given_back_with_
     bench.give_back(action)
     assert bench.fabric.active() == set()
     assert {bench.host.driver_of(gpu) for gpu in action.gpus} == {"nvidia"}
+
+
+@pytest.mark.parametrize("module", [0, 1])
+def test_cards_that_all_tell_one_module_id_are_on_no_baseboard(bench: Bench, module: int) -> None:
+    gpus = observe_gpus(bench.host.paths, bench.ledger, bench.kinds, bench.driver.read())
+    cards = tuple(replace(gpu, module_id=module) for gpu in gpus)
+    for there in (cards, cards[:1]):
+        assert observe_fabric(bench.host.paths, bench.ledger, Fmpm(bench.host.paths), there) is None
