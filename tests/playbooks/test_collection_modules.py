@@ -182,6 +182,30 @@ def test_a_bridge_of_hosts_is_a_network_once(node: ControlNode) -> None:
     assert node.run(*away, *away[:2]).changed == [True, True, True, False, False]
 
 
+def test_what_is_said_of_tenants_networks_and_images_is_kept(node: ControlNode) -> None:
+    said = {"description": "of team A", "labels": {"team": "a", "rank": 1}}
+    (node.scratch / "said.img").write_bytes(b"\x07" * 510 + b"\x55\xaa" + bytes(1024 * 1024))
+    image = {"name": "said", "src": str(node.scratch / "said.img"), "format": "raw"}
+    tasks: list[Task] = [
+        ("tenant", {"name": "said", **said}), ("network", {"name": "said", "tenant": "said", **said}),
+        ("image", {**image, **said}),
+    ]  # fmt: skip
+    assert node.run(*tasks, flags=("--check",)).results[0]["tenant"]["labels"] == {"team": "a", "rank": "1"}
+    ran = node.run(*tasks, *tasks)
+    assert ran.refusals == [], ran.printed
+    assert ran.changed == [True] * 3 + [False] * 3
+    for one, noun in zip(ran.results[:3], ("tenant", "network", "image"), strict=True):
+        assert (one[noun]["description"], one[noun]["labels"]) == ("of team A", {"team": "a", "rank": "1"})
+    less: list[Task] = [(module, {**given, "labels": {"rank": None}}) for module, given in tasks]
+    less = [(module, {key: one for key, one in given.items() if key != "description"}) for module, given in less]
+    changed = node.run(*less, *less)
+    assert changed.changed == [True] * 3 + [False] * 3, changed.printed
+    assert changed.results[1]["network"]["labels"] == changed.results[2]["image"]["labels"] == {"team": "a"}
+    assert changed.results[0]["tenant"]["description"] == "of team A"
+    gone: list[Task] = [(module, {**given, "state": "absent"}) for module, given in reversed(tasks)]
+    assert node.run(*gone).changed == [True] * 3
+
+
 def test_an_image_is_sent_once_and_never_changes_under_its_name(node: ControlNode) -> None:
     files = [node.scratch / name for name in ("one.img", "two.img")]
     for number, file in enumerate(files):

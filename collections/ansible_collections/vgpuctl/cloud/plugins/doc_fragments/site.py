@@ -49,3 +49,15 @@ notes:
     but Ansible there.
   - A refusal is one line that begins with the error's code, which is returned as RV(ignore:code) too.
 """
+
+    DESCRIBED = r"""
+options:
+  description:
+    description: What it is for; as it is when left out, V('') for none.
+    type: str
+    version_added: 0.3.0
+  labels:
+    description: By key; null takes one away, those that are not named stay.
+    type: dict
+    version_added: 0.3.0
+"""

@@ -75,6 +75,25 @@ def differing(there, wanted):
     return ", ".join(f"{key} is {there.get(key)}, not {value}" for key, value in wanted.items() if there[key] != value)
 
 
+DESCRIBED = {"description": {"type": "str"}, "labels": {"type": "dict"}}
+"""Options of what people say of a thing."""
+
+
+def with_about(params, there):
+    """What is said of the thing, as it shall be; ``there``: as it is, {} for nothing there."""
+    description = there.get("description", "") if params["description"] is None else params["description"]
+    return {"description": description, "labels": merged(there.get("labels", {}), texts(params["labels"]))}
+
+
+def describe(site, place, there):
+    """The thing as it is when the server has been told what is said of it, where that differs."""
+    wanted = with_about(site.params, there)
+    if wanted == {key: there[key] for key in wanted}:
+        return there
+    body = {"labels": texts(site.params["labels"]), **given(site.params, ["description"])}
+    return site.patch(*place, body=body)
+
+
 class Site:
     """A server as a module needs it. Paths are given in parts, each of which is quoted."""
 

@@ -15,6 +15,7 @@ description:
   - Base images that disks of VMs are made of. What is in an image never changes under its name.
 extends_documentation_fragment:
   - vgpuctl.cloud.site
+  - vgpuctl.cloud.site.described
 options:
   name:
     description: Its name.
@@ -62,14 +63,21 @@ image:
   description: As the API answers it, in check mode what is known of it; empty when it is gone.
   returned: success
   type: dict
-  sample: {name: debian-13, format: qcow2, guest_driver: 580.65.06, size_bytes: 425984000}
+  sample: {name: debian-13, format: qcow2, guest_driver: 580.65.06, description: "", labels: {os: debian}}
 """
 
 import pathlib
 
-from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import ApiError, answer, run
+from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import (
+    DESCRIBED,
+    ApiError,
+    answer,
+    describe,
+    run,
+    with_about,
+)
 
-SHOWN = ("name", "sha256", "format", "guest_driver")
+SHOWN = ("name", "sha256", "format", "guest_driver", "description", "labels")
 
 
 def _present(site, before):
@@ -84,11 +92,11 @@ def _present(site, before):
     driver = before.get("guest_driver") if params["guest_driver"] is None else params["guest_driver"] or None
     if site.check_mode:
         new = {"name": params["name"], "sha256": digest, "format": params["format"]}
-        return {**new, **before, "guest_driver": driver}
+        return {**new, **before, "guest_driver": driver, **with_about(params, before)}
     after = before or _add(site, digest)
     if after["guest_driver"] != driver:
         after = site.put("images", params["name"], "guest-driver", body={"version": driver})
-    return after
+    return describe(site, ["images", params["name"]], after)
 
 
 def _digest(site):
@@ -140,6 +148,7 @@ def main():
             "sha256": {"type": "str"},
             "format": {"type": "str", "choices": ["qcow2", "raw"]},
             "guest_driver": {"type": "str"},
+            **DESCRIBED,
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
         },
         _work,

@@ -16,6 +16,7 @@ description:
   - Bridges that hosts have by themselves, as networks; an operator gives and takes those.
 extends_documentation_fragment:
   - vgpuctl.cloud.site
+  - vgpuctl.cloud.site.described
 options:
   name:
     description: Its name.
@@ -53,6 +54,7 @@ EXAMPLES = r"""
     name: blue
     tenant: research
     subnet: 10.88.1.0/24
+    labels: {team: vision}
 
 - name: A VLAN of the hosts' bridge, for one tenant
   vgpuctl.cloud.network:
@@ -71,8 +73,8 @@ EXAMPLES = r"""
 RETURN = r"""
 network:
   description: >-
-    Name, subnet or bridge (the other is null), VLAN, DHCP servers, tenant (null is the site) and whether it is shared;
-    empty when it is gone.
+    Name, subnet or bridge (the other is null), VLAN, DHCP servers, tenant (null is the site), whether it is shared,
+    description and labels; empty when it is gone.
   returned: success
   type: dict
   sample:
@@ -83,9 +85,20 @@ network:
     dhcp_servers: []
     tenant: research
     shared: false
+    description: ""
+    labels: {team: vision}
 """
 
-from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import ApiError, answer, differing, given, run
+from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import (
+    DESCRIBED,
+    ApiError,
+    answer,
+    describe,
+    differing,
+    given,
+    run,
+    with_about,
+)
 
 NEXT_FREE = "(the next free one)"
 
@@ -106,7 +119,6 @@ def _added(site, place):
 
 def _planned(params):
     place = {"subnet": None if params["bridge"] else NEXT_FREE, "bridge": None, "vlan": None, "dhcp_servers": []}
-    place.update(description="", labels={})
     return {"name": params["name"], "tenant": params["tenant"], **place, **_wanted(params)}
 
 
@@ -118,11 +130,11 @@ def _present(site, place, before):
         raise ApiError("network.exists", f"there is already a network {params['name']}: {different}", hint)
     shared = params["shared"] if params["shared"] is not None else before.get("shared", params["tenant"] is None)
     if site.check_mode:
-        return {**_planned(params), **before, "shared": shared}
+        return {**_planned(params), **before, "shared": shared, **with_about(params, before)}
     after = before or _added(site, place)
     if after["shared"] != shared:
         after = site.post(*place, "share" if shared else "unshare")
-    return after
+    return describe(site, place, after)
 
 
 def _work(site):
@@ -156,6 +168,7 @@ def main():
             "vlan": {"type": "int"},
             "dhcp_servers": {"type": "list", "elements": "str"},
             "shared": {"type": "bool"},
+            **DESCRIBED,
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
         },
         _work,

@@ -15,6 +15,7 @@ description:
   - A tenant has VMs, members, networks and a quota of its own.
 extends_documentation_fragment:
   - vgpuctl.cloud.site
+  - vgpuctl.cloud.site.described
 options:
   name:
     description: Its name.
@@ -39,26 +40,41 @@ EXAMPLES = r"""
     members:
       "uid:1000": tenant-admin
       "uid:1001": tenant-user
+    labels: {cost-centre: "4711"}
 """
 
 RETURN = r"""
 tenant:
-  description: Name and members by subject; empty when it is gone.
+  description: Name, members by subject, description and labels; empty when it is gone.
   returned: success
   type: dict
-  sample: {name: research, members: {"uid:1000": tenant-admin}}
+  sample: {name: research, members: {"uid:1000": tenant-admin}, description: "", labels: {cost-centre: "4711"}}
 """
 
-from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import ApiError, answer, merged, run
+from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import (
+    DESCRIBED,
+    ApiError,
+    answer,
+    describe,
+    merged,
+    run,
+    with_about,
+)
 
 ROLES = ("admin", "operator", "tenant-admin", "tenant-user", "read-only")
 
 
 def _seen(site, name):
-    if site.find("tenant.unknown", "tenants", name) is None:
+    found = site.find("tenant.unknown", "tenants", name)
+    if found is None:
         return {}
     members = site.all("tenants", name, "members")
-    return {"name": name, "members": {one["subject"]: one["role"] for one in members}}
+    return {
+        "name": name,
+        "members": {one["subject"]: one["role"] for one in members},
+        "description": found["description"],
+        "labels": found["labels"],
+    }
 
 
 def _check_roles(members):
@@ -70,15 +86,17 @@ def _check_roles(members):
 
 def _present(site, name, before):
     _check_roles(site.params["members"])
-    after = {"name": name, "members": merged(before.get("members", {}), site.params["members"])}
+    members = merged(before.get("members", {}), site.params["members"])
+    after = {"name": name, "members": members, **with_about(site.params, before)}
     if site.check_mode or before == after:
         return after
     if not before:
-        site.post("tenants", body={"name": name})
+        before = {**site.post("tenants", body={"name": name}), "members": {}}
+    describe(site, ["tenants", name], before)
     for subject, role in (site.params["members"] or {}).items():
         if role is not None:
             site.put("tenants", name, "members", body={"subject": subject, "role": role})
-        elif subject in before.get("members", {}):
+        elif subject in before["members"]:
             site.delete("tenants", name, "members", subject=subject)
     return _seen(site, name)
 
@@ -101,6 +119,7 @@ def main():
             "name": {"type": "str", "required": True},
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
             "members": {"type": "dict"},
+            **DESCRIBED,
         },
         _work,
     )
