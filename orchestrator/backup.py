@@ -30,7 +30,7 @@ from orchestrator.adapters.store.backup import copy_database, url_of
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.secret_box import SecretBox
 from orchestrator.client.location import state_directory
-from orchestrator.core.driver_upgrade import paused
+from orchestrator.core.driver_upgrade import after_restore
 from orchestrator.core.errors import Conflict, InvalidInput, Unknown, VgpuctlError, error_to_dict
 from orchestrator.core.file_errors import why_unreadable, why_unwritable
 from orchestrator.core.operation import Operation
@@ -259,7 +259,7 @@ def settle_in(store: SqlStore, now: float) -> Restored:
                 tx.hosts.update(replace(host, epoch=host.epoch + 1, restored="unseen"))
         upgrade = tx.driver_upgrades.newest()
         if upgrade is not None:
-            tx.driver_upgrades.put(paused(upgrade))
+            tx.driver_upgrades.put(after_restore(upgrade))
         unfinished = tx.operations.list(unfinished=True, limit=1_000_000)
         for operation in (*unfinished, *(one for host in hosts for one in tx.operations.stuck_on(host.name))):
             _stop(tx, operation, now)

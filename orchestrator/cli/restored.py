@@ -12,9 +12,10 @@ from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.host import UNSETTLED
 
 ALL: Final = "all"
-Kind = Literal["vm", "left", "operation", "gone", "runs", "differs"]
+Kind = Literal["vm", "left", "operation", "gone", "runs", "differs", "lease"]
 _GONE: Final = frozenset({"vm.domain_missing", "vm.volume_missing"})
 _RUNS: Final = frozenset({"vm.running", "vm.not_running"})
+_LEASE: Final = frozenset({"vm.lease_in_doubt"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,7 @@ class Item:
         return {
             "vm": "take over, remove", "left": "remove", "operation": "take over", "gone": "start-vm or delete-vm",
             "runs": "start-vm or stop-vm", "differs": "stop-vm and start-vm, or delete-vm",
+            "lease": "vm extend or stop-vm",
         }[self.kind]  # fmt: skip
 
 
@@ -65,7 +67,9 @@ def _operations(operations: Sequence[Any]) -> Iterator[Item]:
 def _of_known_vms(findings: Sequence[Any]) -> Iterator[Item]:
     """VMs that were stopped, started, changed or deleted after the backup: what keeps their host from being settled."""
     restored = {one["host"] for one in findings if one["code"] == "host.restored"}
-    kinds: tuple[tuple[Kind, frozenset[str]], ...] = (("gone", _GONE), ("differs", UNSETTLED - _RUNS), ("runs", _RUNS))
+    kinds: tuple[tuple[Kind, frozenset[str]], ...] = (
+        ("gone", _GONE), ("differs", UNSETTLED - _RUNS - _LEASE), ("runs", _RUNS), ("lease", _LEASE),
+    )  # fmt: skip
     items: dict[str, Item] = {}
     for kind, codes in kinds:
         for one in findings:

@@ -159,6 +159,15 @@ def paused(upgrade: DriverUpgrade) -> DriverUpgrade:
     return replace(upgrade, state="paused") if upgrade.state == "running" else upgrade
 
 
+def after_restore(upgrade: DriverUpgrade) -> DriverUpgrade:
+    """Nothing goes on by itself. How far the hosts got that it was working on, the backup does not know, nor what is
+    wanted of their VMs now: a person looks at each."""
+    why = "the database was restored: what became of its driver and its VMs is as the host shows it"
+    left = (replace(one, phase="failed", outcome=None, tries=(), seen=True, why=why) for one in upgrade.hosts)
+    hosts = (ended if one.phase in UNDER_WAY else one for one, ended in zip(upgrade.hosts, left, strict=True))
+    return paused(replace(upgrade, hosts=tuple(hosts)))
+
+
 def resumed(upgrade: DriverUpgrade) -> DriverUpgrade:
     """After a halt the failures so far have been seen: the budget counts from here."""
     if upgrade.state == "halted":

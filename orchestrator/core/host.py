@@ -27,8 +27,11 @@ RestoredState = Literal["unseen", "seen"]
 """Of a host whose database was restored. ``unseen``: nobody has looked at it since, so which epoch it obeys is not
 known. ``seen``: what it has may be newer than the database: nothing there is repaired or taken back by itself."""
 UNSETTLED: Final = frozenset(
-    {"vm.running", "vm.not_running", "vm.domain_missing", "vm.volume_missing", "vm.device_differs", "vm.not_in_ledger"}
-)
+    {
+        "vm.running", "vm.not_running", "vm.domain_missing", "vm.volume_missing", "vm.device_differs",
+        "vm.not_in_ledger", "vm.lease_in_doubt",
+    }
+)  # fmt: skip
 """Codes of findings about VMs that the database knows: while one stands on a host whose database was restored, a person
 has to say what is to be so."""
 

@@ -78,7 +78,7 @@ class _Work:
         upgrade = settled(self._all_on(self._upgrade), now)
         if upgrade.state == "running" and upgrade.is_open(now):
             at_rest = {one.host for one in upgrade.hosts if one.phase not in UNDER_WAY}
-            away = {host.name for host in self._tx.hosts.list() if host.state != "ready"} & at_rest
+            away = {host.name for host in self._tx.hosts.list() if host.state != "ready" or host.restored} & at_rest
             # Whose turn it is depends on the tenants only while there is one who may begin.
             occupied = waits_of(self._tx, upgrade, now) if begin_next(upgrade, away) else ()
             for name in begin_next(upgrade, away, occupied):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.core.contained import Contained
-from orchestrator.core.diff import Finding, lease_finding
+from orchestrator.core.diff import Finding, lease_finding, lease_in_doubt
 from orchestrator.core.lease import show_moment
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
@@ -33,7 +33,11 @@ class LeaseKeeper:
         """What is to be said of the leases on the host."""
         vms = [vm for vm in tx.vms.list(host=host) if vm.lease_end is not None]
         policies = {tenant: tx.policies.get(tenant) for tenant in {vm.spec.tenant for vm in vms}}
-        return [one for vm in vms for one in lease_finding(vm, policies[vm.spec.tenant], now)]
+        found = [one for vm in vms for one in lease_finding(vm, policies[vm.spec.tenant], now)]
+        if tx.hosts.get(host).restored is not None:  # a clock that is believed later is believed here already
+            over = tx.vms.lease_over(host, max(now, self.time.now()))
+            found += [lease_in_doubt(vm, now) for vm in over if vm.state == "running"]
+        return found
 
     def end_leases(self, host: str) -> tuple[str, ...]:
         """Ids of the operations that were begun. On a host that does not answer nothing is: its VMs are left alone."""

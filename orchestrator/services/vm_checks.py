@@ -57,6 +57,16 @@ def check_state(vm: Vm, needed: VmState) -> None:
         )
 
 
+def check_has_place(vm: Vm) -> None:
+    """Of one that runs: somebody started it on its host, or a backup that has it without a place was restored.
+
+    :raises Conflict: ``vm.running``"""
+    if vm.deallocated is not None:
+        name = vm.spec.name
+        hint = f"'vgpuctl stop-vm {name}' stops it; 'vgpuctl start-vm {name}' then claims a place"
+        raise Conflict("vm.running", f"VM {name} is running, and its place was given back", hint=hint)
+
+
 def check_may_rename(tx: Transaction, vm: Vm) -> None:
     """:raises Conflict: ``vm.running``, ``vm.busy``"""
     if vm.state == "running":

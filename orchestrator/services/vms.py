@@ -34,6 +34,7 @@ from orchestrator.services.upgrade_waits import gets_driver, is_held
 from orchestrator.services.vm_checks import (
     already_there,
     check_adopted,
+    check_has_place,
     check_host,
     check_labelled,
     check_lease,
@@ -260,7 +261,8 @@ class VmService:
     def start(self, tenant: str, name: str) -> Started:
         """One that has no place claims it anew, on the host where its disk is.
 
-        :raises Conflict: ``vm.busy``, ``lease.over``; :raises NoCapacity, QuotaExceeded: as :meth:`create` does
+        :raises Conflict: ``vm.busy``, ``vm.running``, ``lease.over``
+        :raises NoCapacity, QuotaExceeded: as :meth:`create` does
         """
         return self._raced(lambda: self._restart(tenant, name))
 
@@ -283,10 +285,11 @@ class VmService:
         with self.store.begin() as tx:
             vm = known_vm(tx, tenant, name)
             if vm.state in {"running", "starting"}:
-                return _so_already(vm, settled="running")
+                check_has_place(vm)
+                return self._wanted(tx, vm, "running", "start_vm", settled="running")
             check_state(vm, "stopped")
             if is_held(tx, vm) and gets_driver(tx, tx.hosts.get(vm.host)):
-                return self._wanted(tx, vm, "running", "start_vm")
+                return self._wanted(tx, vm, "running", "start_vm", settled="stopped")
             check_host(tx, vm)
             check_lease(vm, self.planner.clock.now())
             check_guest_driver(tx, vm)
@@ -315,20 +318,20 @@ class VmService:
         with self.store.begin() as tx:
             vm = known_vm(tx, tenant, name)
             if vm.state in {"stopping", "stopped"} and (vm.wanted == "stopped" or is_held(tx, vm)):
-                return self._wanted(tx, vm, "stopped", "stop_vm")
+                return self._wanted(tx, vm, "stopped", "stop_vm", settled="stopped")
             if vm.state != "stopped":  # a guest that has shut itself down: from now on that is wanted
                 check_state(vm, "running")
             started = self._begin(tx, "stop_vm", vm, more={"force": True} if force else None)
             self._set_state(tx, vm.id, "stopping")
         return self._submitted(started)
 
-    def _wanted(self, tx: Transaction, vm: Vm, wanted: WantedState, action: str) -> Started:
-        """Of one that is stopped, or about to be, and that a driver upgrade starts again if its user wants it then."""
+    def _wanted(self, tx: Transaction, vm: Vm, wanted: WantedState, action: str, *, settled: VmState) -> Started:
+        """Of one that is so, or is stopped for a driver upgrade, which starts it again if its user wants it then."""
         if vm.wanted != wanted:
             tx.vms.update(replace(vm, wanted=wanted))
             at = self.planner.clock.now()
             tx.audit.append(at=at, actor=actor(), action=action, subject=vm.full_name, outcome="accepted")
-        return _so_already(vm, settled="stopped")
+        return _so_already(vm, settled=settled)
 
     def restart(self, tenant: str, name: str, *, force: bool = False) -> Started:
         """Shut down as :meth:`stop` does, and start again in its place.

@@ -25,7 +25,7 @@ from orchestrator.core.diff.finding import (
 from orchestrator.core.diff.health import health_findings
 from orchestrator.core.diff.host_parts import part_findings
 from orchestrator.core.diff.layouts import layout_findings
-from orchestrator.core.diff.leases import lease_finding
+from orchestrator.core.diff.leases import lease_finding, lease_in_doubt
 from orchestrator.core.diff.orphans import image_finding, orphan_findings
 from orchestrator.core.diff.vms import vm_findings
 from orchestrator.core.diff.volumes import volume_findings
@@ -51,6 +51,7 @@ __all__ = [
     "host_broke",
     "host_findings",
     "lease_finding",
+    "lease_in_doubt",
     "unreached_findings",
 ]  # fmt: skip
 

@@ -10,6 +10,7 @@ from orchestrator.core.diff.finding import Finding, vm_finding
 from orchestrator.core.lease import TenantPolicy, ends_soon, show_moment
 from orchestrator.core.vm import Vm
 
+_IN_DOUBT: Final = "the database was restored, and it may have been extended since the backup"
 _OVER: Final = "a lease, or no VM"
 
 
@@ -36,3 +37,11 @@ def lease_finding(vm: Vm, policy: TenantPolicy, now: float) -> Iterator[Finding]
             yield vm_finding(
                 vm, "vm.disk_kept_too_long", "warning", (_OVER, observed), f"'vgpuctl delete-vm {name}' deletes it"
             )
+
+
+def lease_in_doubt(vm: Vm, now: float) -> Finding:
+    """On a host whose database was restored: a lease that ended since, or before, of a VM that runs."""
+    name = f"{vm.spec.name} --tenant {vm.spec.tenant}"
+    why = f"{_IN_DOUBT}: 'vgpuctl vm extend {name} --lease 4h' or 'vgpuctl stop-vm {name}' says which"
+    differ = ("a lease", f"in the backup its lease ended {show_moment(vm.lease_end or now)}")
+    return vm_finding(vm, "vm.lease_in_doubt", "warning", differ, why)
