@@ -59,7 +59,7 @@ def create_app(services: Services, process: Process) -> FastAPI:
         title="vgpuctl",
         version=VERSION,
         summary="VMs with NVIDIA vGPUs, MIG partitions and whole GPUs on KVM hosts",
-        openapi_url="/v1/openapi.json",
+        openapi_url=None,
         generate_unique_id_function=operation_id,
         docs_url=None,
         redoc_url=None,

@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+PART_BYTES: Final = 64 * 1024
+"""Of an answer is handed over at once: encrypting it takes time, and others are answered between two parts."""
 
 
 class AnswerOnlyChanges:
@@ -53,7 +58,10 @@ class _HeldAnswer:
             del headers["content-length"], headers["content-type"]
             start, body = {**start, "status": 304}, b""
         await self._send(start)
-        await self._send({"type": "http.response.body", "body": body})
+        for at in range(0, len(body), PART_BYTES):
+            await self._send({"type": "http.response.body", "body": body[at : at + PART_BYTES], "more_body": True})
+            await asyncio.sleep(0)
+        await self._send({"type": "http.response.body", "body": b""})
 
 
 def _may_be_tagged(start: Message) -> bool:

@@ -11,7 +11,8 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
@@ -47,6 +48,7 @@ _HEADERS: Final = {
     "If-None-Match": "ETag of the last answer: 304 without a body when nothing has changed",
     "Idempotency-Key": "Sent again under its key, a request is answered as before and not carried out again",
 }
+DOCUMENT: Final = "/v1/openapi.json"
 EXAMPLES_FILE: Final = Path(__file__).with_name("examples.json")
 """An answer for each schema that is one, as a server gave it: tests/architecture/api_examples.py writes them."""
 _FRAMEWORKS_OWN: Final = "422"
@@ -81,6 +83,17 @@ def operation_id(route: APIRoute) -> str:
 
 class DescribedApi(FastAPI):
     """FastAPI, with problems under their own media type."""
+
+    def setup(self) -> None:
+        """Adds the route of the document, which strangers get too: it is put into text once, not for each of them."""
+        kept: list[bytes] = []
+
+        async def described(_: Request) -> Response:
+            if not kept:
+                kept.append(bytes(JSONResponse(self.openapi()).body))
+            return Response(kept[0], media_type="application/json")
+
+        self.add_route(DOCUMENT, described, include_in_schema=False)
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document, made once."""

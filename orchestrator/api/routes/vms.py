@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
+from anyio import to_thread
 from fastapi import APIRouter, Path, Query, Response
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.paging import PagingOf
+from orchestrator.api.routes.guest_streams import OPENING, stream_place
 from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.schemas.problems import ProblemAnswer
@@ -168,11 +170,13 @@ async def open_console(name: NameInPath, tenant: TenantOf = DEFAULT_TENANT) -> N
 
 
 @router.get("/{name}/console/log")
-def console_log(
+async def console_log(
     name: NameInPath, services: ServicesOf, most: LogBytes = MAX_LOG_BYTES, tenant: TenantOf = DEFAULT_TENANT
 ) -> ConsoleLogAnswer:
     """The last of what its serial console wrote; also of a VM that is stopped."""
-    return ConsoleLogAnswer.of(services.guest_access.console_log(tenant, name, most))
+    with stream_place(tenant):  # its host may hang
+        log = await to_thread.run_sync(services.guest_access.console_log, tenant, name, most, limiter=OPENING)
+    return ConsoleLogAnswer.of(log)
 
 
 @router.get("/{name}/tcp/{port}", status_code=426, response_model=None, responses=STREAM)

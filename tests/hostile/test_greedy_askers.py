@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one asks again and again, or all at once, keeps nobody else from being answered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from starlette.types import ASGIApp
+
+from orchestrator.api.app import create_app
+from orchestrator.api.etags import PART_BYTES
+from orchestrator.api.limits import Activity
+from orchestrator.api.routes.guest_streams import MAX_STREAMS_PER_TENANT
+from orchestrator.api.services import Process
+from orchestrator.core.host import Host
+from tests.contract.api.real_app import real_app
+from tests.fakes.control_plane import ControlPlane, create_vm, plane_with
+
+AT_ONCE = 60
+"""More than there are threads for requests."""
+PATIENCE_S = 20.0
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    with plane_with(tmp_path, "t4") as made:
+        made.services.vms.create(create_vm())
+        made.engine.drain()
+        yield made
+
+
+def _token(plane: ControlPlane, tenant: str) -> str:
+    return plane.services.tenancy.tokens.create(tenant, "tenant-user", None)[1]
+
+
+async def _ask(app: ASGIApp, path: str, token: str) -> tuple[int, list[bytes]]:
+    """Status and body, in the parts in which it was handed over."""
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http", "http_version": "1.1", "method": "GET", "scheme": "https", "path": path, "root_path": "",
+        "raw_path": path.encode(), "query_string": b"", "headers": [(b"authorization", f"Bearer {token}".encode())],
+        "client": ("192.0.2.1", 1),
+    }  # fmt: skip
+    await app(scope, receive, send)
+    return int(sent[0]["status"]), [message.get("body", b"") for message in sent[1:]]
+
+
+def test_the_description_of_the_api_which_strangers_get_is_put_into_text_once(plane: ControlPlane) -> None:
+    app = real_app(plane)
+    client = TestClient(app)
+    document = client.get("/v1/openapi.json").json()
+    began = time.process_time()
+    for _ in range(10):
+        json.dumps(document)
+    once = time.process_time() - began
+    began = time.process_time()
+    for _ in range(10):
+        assert client.get("/v1/openapi.json").headers["content-type"] == "application/json"
+    assert time.process_time() - began < once
+
+
+def test_a_long_answer_is_handed_over_in_parts_between_which_others_are_answered(plane: ControlPlane) -> None:
+    app = create_app(plane.services, Process(started_at=0, idle_seconds=None, activity=Activity()))
+
+    async def play() -> tuple[int, list[bytes]]:
+        turns, over = 0, asyncio.Event()
+
+        async def take_turns() -> None:
+            nonlocal turns
+            while not over.is_set():
+                await asyncio.sleep(0)
+                turns += 1
+
+        beside = asyncio.ensure_future(take_turns())
+        _, parts = await _ask(app, "/v1/openapi.json", _token(plane, "default"))
+        over.set()
+        await beside
+        return turns, parts
+
+    turns, parts = asyncio.run(play())
+    assert max(map(len, parts)) <= PART_BYTES
+    assert turns >= len(parts) - 1 > 5
+    assert json.loads(b"".join(parts))["openapi"]
+
+
+def test_a_tenant_whose_host_hangs_takes_no_thread_of_others(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = threading.Event()
+
+    def console_log(host: Host, vm: str, most: int) -> bytes:
+        assert hanging.wait(PATIENCE_S * 3)
+        return b"boots"
+
+    monkeypatch.setattr(plane.hosts, "console_log", console_log)
+    plane.services.tenancy.tenants.create("blue")
+    greedy, other = _token(plane, "default"), _token(plane, "blue")
+    app = create_app(plane.services, Process(started_at=0, idle_seconds=None, activity=Activity()))
+
+    async def play() -> tuple[list[int], tuple[int, list[bytes]]]:
+        asked = [asyncio.ensure_future(_ask(app, "/v1/vms/train/console/log", greedy)) for _ in range(AT_ONCE)]
+        try:
+            await asyncio.sleep(1)
+            answered = await asyncio.wait_for(_ask(app, "/v1/whoami", other), PATIENCE_S)
+        finally:
+            hanging.set()
+        return [status for status, _ in await asyncio.gather(*asked)], answered
+
+    statuses, (status, _) = asyncio.run(play())
+    assert status == 200
+    assert sorted(statuses) == [200] * MAX_STREAMS_PER_TENANT + [409] * (AT_ONCE - MAX_STREAMS_PER_TENANT)
