@@ -7,7 +7,7 @@ the same transaction that said so.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -36,6 +36,7 @@ from orchestrator.services.host_provisioning import begin_swap, check_free, need
 from orchestrator.services.upgrade_waits import AT_REST, waits_of
 
 _GIVEN_UP: Final = "the host was given up"
+_NEVER_BEGAN: Final = "the host was removed or given up before its turn"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,16 +75,27 @@ class _Work:
 
     def advance(self) -> DriverUpgrade:
         """The upgrade as it then is."""
-        now = self._clock.now()
-        upgrade = settled(self._all_on(self._upgrade), now)
+        now, there = self._clock.now(), {host.name: host for host in self._tx.hosts.list()}
+        upgrade = settled(self._all_on(self._without_gone(there, now)), now)
         if upgrade.state == "running" and upgrade.is_open(now):
             at_rest = {one.host for one in upgrade.hosts if one.phase not in UNDER_WAY}
-            away = {host.name for host in self._tx.hosts.list() if host.state != "ready" or host.restored} & at_rest
+            away = {name for name, host in there.items() if _is_away(host)} & at_rest
             # Whose turn it is depends on the tenants only while there is one who may begin.
             occupied = waits_of(self._tx, upgrade, now) if begin_next(upgrade, away) else ()
             for name in begin_next(upgrade, away, occupied):
                 upgrade = upgrade.put(self._on(self._begin(upgrade.host(name))))
         return settled(upgrade, now)
+
+    def _without_gone(self, there: Mapping[str, Host], now: float) -> DriverUpgrade:
+        """Nobody waits for the turn of a host that is not there any more."""
+        gone = {
+            one.host for one in self._upgrade.hosts if one.phase == "waiting" and not _is_there(there.get(one.host))
+        }
+        ended = (
+            replace(one, phase="kept", seen=True, why=_NEVER_BEGAN, ended_at=now) if one.host in gone else one
+            for one in self._upgrade.hosts
+        )  # fmt: skip
+        return replace(self._upgrade, hosts=tuple(ended))
 
     def _all_on(self, upgrade: DriverUpgrade) -> DriverUpgrade:
         return replace(upgrade, hosts=tuple(self._on(one) for one in upgrade.hosts))
@@ -233,6 +245,16 @@ class _Work:
             record(self._tx, operation, host=vm.host, inputs={"vm": vm.spec.name, **before(vm)})
             self.begun.append(operation.id)
         return replace(one, tries=(*one.tries, *(vm.id for vm in vms)))
+
+
+def _is_there(host: Host | None) -> bool:
+    """Also one that is being removed: that may yet be taken back."""
+    return host is not None and host.state not in GONE - {"removing"}
+
+
+def _is_away(host: Host) -> bool:
+    """It serves nobody now. One that was given up is not waited for."""
+    return host.state not in {"ready", "forgotten"} or host.restored is not None
 
 
 def _is_missing(vm: Vm) -> bool:

@@ -53,3 +53,25 @@ def test_what_others_make_before_a_hosts_turn_keeps_it_before_its_vms_are_stoppe
     upgrade = go_on(plane)
     assert (upgrade.state, phases(upgrade)) == ("done", {A100_HOST: "done", T4_HOST: "kept"})
     assert plane.services.vms.get("default", f"on-{T4_HOST}").state == "running"
+
+
+@pytest.mark.parametrize("given_up", [True, False])
+def test_a_host_that_is_removed_or_given_up_before_its_turn_holds_nobody_up(
+    plane: ControlPlane, given_up: bool
+) -> None:
+    """Not even those that go after the first ones, of which it is one."""
+    services = plane.services
+    services.vms.delete("default", f"on-{L40S_HOST}")
+    plane.engine.drain()
+    services.driver_upgrades.start(wanted(hosts=(T4_HOST, L40S_HOST, A100_HOST), canary=2))
+    assert phases(services.driver_upgrades.get())[L40S_HOST] == "waiting"
+    if given_up:
+        plane.machine(L40S_HOST).answers = False
+        plane.observer.observe(L40S_HOST)
+        services.hosts.forget(L40S_HOST, confirm=L40S_HOST)
+    else:
+        services.hosts.remove(L40S_HOST)
+        plane.engine.drain()
+    upgrade = go_on(plane)
+    assert (upgrade.state, phases(upgrade)) == ("done", {T4_HOST: "done", L40S_HOST: "kept", A100_HOST: "done"})
+    assert upgrade.host(L40S_HOST).why == "the host was removed or given up before its turn"
