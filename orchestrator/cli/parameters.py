@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -173,6 +173,23 @@ def check_model(wanted: str | None, models: Iterable[str]) -> None:
     raise NotFound(
         "gpu.model_unknown", f"no GPU here is of model {ascii(wanted)[:60]}", hint=f"there are {', '.join(known)[:300]}"
     )
+
+
+Value = TypeVar("Value")
+
+
+def each_once(texts: Iterable[str], parsed: Callable[[str], tuple[str, Value]]) -> dict[str, Value]:
+    """Words ``NAME=VALUE`` as what each sets. :raises InvalidInput: ``cli.usage``: two set the same"""
+    found: dict[str, Value] = {}
+    for text in texts:
+        key, value = parsed(text)
+        if key in found:
+            name = ascii(text.partition("=")[0])[1:-1]
+            raise InvalidInput(
+                "cli.usage", f"{name} is given more than once", hint=f"it takes one value: give {name} once"
+            )
+        found[key] = value
+    return found
 
 
 Label = Annotated[

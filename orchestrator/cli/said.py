@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from orchestrator.cli.output import shown
 from orchestrator.cli.table import Column, Fit
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.labels import parse_labels, parse_selector, selects, show_labels
+from orchestrator.core.labels import parse_changes, parse_selector, selects, show_labels
 
 Row = TypeVar("Row", bound=Mapping[str, Any])
 
@@ -20,8 +20,8 @@ SAID: Final = (
 
 
 def said_by(description: str | None, label: Sequence[str] | None, unlabel: Sequence[str] | None) -> dict[str, object]:
-    """The body that says it, empty where nothing was. :raises InvalidInput: ``label.invalid``"""
-    labels: dict[str, object] = {**dict.fromkeys(unlabel or ()), **parse_labels(label or ())}
+    """The body that says it, empty where nothing was. :raises InvalidInput: ``label.…``"""
+    labels = parse_changes(label or (), unlabel or ())
     said: dict[str, object] = {} if description is None else {"description": description}
     return said | ({"labels": labels} if labels else {})
 

@@ -230,10 +230,8 @@ def list_lines(
 
 
 def _exactly(column: Column, row: Mapping[str, Any]) -> str:
-    if column.exact is None:
-        return column.text(row)
-    value = column.exact(row)
-    return "" if value is None else shown(value)
+    text = column.text(row) if column.exact is None else shown(column.exact(row))
+    return "" if text == shown(None) else text
 
 
 def sorted_rows(

@@ -111,7 +111,12 @@ def _check_once(command: Any, ctx: Any, args: list[str]) -> None:
     """
     if ctx.resilient_parsing:
         return
-    _, _, given = command.make_parser(ctx).parse_args(args=list(args))
+    try:
+        _, _, given = command.make_parser(ctx).parse_args(args=list(args))
+    except typer.TyperException as error:
+        if getattr(error, "ctx", None) is None:
+            vars(error)["ctx"] = ctx  # whose help the hint names
+        raise
     for option in {one.name: one for one in given if one.param_type_name == "option" and not one.multiple}.values():
         if sum(one is option for one in given) > 1:
             name = max(option.opts, key=len)
@@ -222,7 +227,7 @@ def with_tenant(hint: str | None, tenant: str | None) -> str | None:
         for word in words[1:]:
             command = getattr(command, "commands", {}).get(word, command)
         takes = any("--tenant" in one.opts for one in getattr(command, "params", ()))
-        more = f" --tenant {tenant}" if takes and "--tenant" not in words else ""
+        more = f" --tenant {tenant}" if takes and {"--tenant", "--shared"}.isdisjoint(words) else ""
         return f"'vgpuctl {match[1]}{more}'"
 
     return hint if hint is None or tenant is None else _QUOTED.sub(whole, hint)

@@ -63,11 +63,13 @@ class Contexts:
 
     def added(self, context: ClientContext) -> Contexts:
         """:raises Conflict: ``context.exists``"""
-        there = self.contexts.get(context.name, context)
+        changed, there = self.changed(context), self.contexts.get(context.name, context)
         if there != context:
             corrected = f"vgpuctl context set {context.name} {_options(there, context)}"
-            raise Conflict("context.exists", f"{context.name} is another server", hint=f"to correct it: {corrected}")
-        return self.changed(context)
+            same = (there.url, there.state) == (context.url, context.state)
+            what = "there already, with other settings" if same else "another server"
+            raise Conflict("context.exists", f"{context.name} is {what}", hint=f"to correct it: {corrected}")
+        return changed
 
     def changed(self, context: ClientContext) -> Contexts:
         """With that context, whatever was called so before.

@@ -29,6 +29,11 @@ def token_headers(environment: Mapping[str, str] | None = None) -> dict[str, str
     return {} if token is None else {"Authorization": f"Bearer {token}"}
 
 
+def check_token_file(path: Path) -> None:
+    """:raises InvalidInput: ``token.unreadable``, ``token.exposed``, ``token.malformed``"""
+    _checked(_read(path), str(path))
+
+
 def without_token(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment for a process that acts for nobody."""
     return {name: value for name, value in environment.items() if name not in {TOKEN_VARIABLE, TOKEN_FILE_VARIABLE}}

@@ -122,13 +122,25 @@ def kept_from(labels: Labels, tenant: str) -> str | None:
 
 
 def parse_labels(texts: Iterable[str]) -> dict[str, str]:
-    """Of words ``KEY=VALUE``. :raises InvalidInput: ``label.invalid``"""
+    """Of words ``KEY=VALUE``. :raises InvalidInput: ``label.invalid``, ``label.repeated``"""
     found: dict[str, str] = {}
     for text in texts:
         key, sign, value = text.partition("=")
         if not sign or _KEY.fullmatch(key) is None or _VALUE.fullmatch(value) is None:
             raise _invalid(text)
+        if key in found:
+            raise _repeated(key)
         found[key] = value
+    return found
+
+
+def parse_changes(texts: Iterable[str], gone: Iterable[str]) -> dict[str, str | None]:
+    """The same, and None for each key in ``gone``. :raises InvalidInput: ``label.invalid``, ``label.repeated``"""
+    found: dict[str, str | None] = {**parse_labels(texts)}
+    for key in gone:
+        if key in found:
+            raise _repeated(key)
+        found[key] = None
     return found
 
 
@@ -161,6 +173,10 @@ def selects(selector: Selector, labels: Labels) -> bool:
 def show_labels(labels: Mapping[str, str]) -> str:
     """``key=value`` with commas, as selectors are written."""
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+
+
+def _repeated(key: str) -> InvalidInput:
+    return InvalidInput("label.repeated", f"label {key} is given more than once", hint="set it or take it away, once")
 
 
 def _invalid(text: str) -> InvalidInput:

@@ -15,8 +15,8 @@ from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Sort
 from orchestrator.cli.session import Format, Output, session_of
-from orchestrator.cli.table import Column, Fit, Listing, age, field, show_newest
-from orchestrator.core.errors import Fatal, NotFound, Reason
+from orchestrator.cli.table import Column, Fit, Listing, age, field, show_newest, time
+from orchestrator.core.errors import Fatal, InvalidInput, NotFound, Reason
 from orchestrator.core.lease import MAX_LEASE_S, parse_moment, show_moment
 from orchestrator.core.units import parse_duration
 
@@ -42,13 +42,16 @@ def _moment(when: str | None, field_name: str) -> str | None:
     if _BEGINS_WITH_YEAR.match(when):
         parse_moment(when, field=field_name)
         return when
-    return show_moment(now() - parse_duration(when, field=field_name, at_most_s=MAX_LEASE_S))
+    try:
+        return show_moment(now() - parse_duration(when, field=field_name, at_most_s=MAX_LEASE_S))
+    except InvalidInput as error:
+        raise InvalidInput(error.code, error.message, hint=f"{error.hint}; or a moment: 2026-12-01T10:00Z") from error
 
 
 COLUMNS: Final = (
     field("NUMBER", "sequence", Fit.WHOLE),
     age("at"),
-    Column("AT", lambda row: show_time(row["at"]), Fit.WHOLE, wide=True),
+    time("AT", "at", wide=True),
     Column("WHO", lambda row: _who(shown(row["actor"]))),
     field("FROM", "source", Fit.WHOLE, wide=True),
     field("WITH", "interface", Fit.WHOLE, wide=True),

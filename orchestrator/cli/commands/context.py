@@ -17,6 +17,7 @@ from orchestrator.cli.parameters import Sort
 from orchestrator.cli.session import Format, Output
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.client.contexts import ClientContext, load, path, save
+from orchestrator.client.token import check_token_file
 from orchestrator.core.errors import InvalidInput
 
 app = new_group("Names for the servers you use. VGPUCTL_CONTEXT chooses one for a command.")
@@ -48,6 +49,13 @@ def _certificates(file: Path | None) -> str | None:
     return _absolute(file)
 
 
+def _token(file: Path | None) -> str | None:
+    """:raises InvalidInput: ``token.…``: it cannot be read or has no token"""
+    if file is not None:
+        check_token_file(file)
+    return _absolute(file)
+
+
 @app.command("add")
 def add(
     name: Name,
@@ -63,7 +71,7 @@ def add(
         name=name,
         url=url,
         ca_file=_certificates(ca_file),
-        token_file=_absolute(token_file),
+        token_file=_token(token_file),
         state=_absolute(state),
         tenant=tenant,
     )
@@ -92,7 +100,7 @@ def change(
     if ca_file is not None:
         context = replace(context, ca_file=_certificates(_file(ca_file)))
     if token_file is not None:
-        context = replace(context, token_file=_absolute(_file(token_file)))
+        context = replace(context, token_file=_token(_file(token_file)))
     if tenant is not None:
         context = replace(context, tenant=tenant or None)
     save(path(), contexts.changed(context))

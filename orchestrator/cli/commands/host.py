@@ -31,7 +31,7 @@ from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.host import HostState, check_address, check_gpus, check_user
-from orchestrator.core.labels import parse_labels, parse_selector, selects, show_labels
+from orchestrator.core.labels import parse_changes, parse_selector, selects, show_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.units import MIB, show_size
 
@@ -311,7 +311,7 @@ def set_host(
     output: Output = Format.TABLE,
 ) -> None:
     """Set a host's overcommit, confinement, CPUs, NICs, labels."""
-    labels: dict[str, str | None] = {**dict.fromkeys(unlabel or ()), **parse_labels(label or ())}
+    labels = parse_changes(label or (), unlabel or ())
     wanted: dict[str, object] = {
         "vcpu_overcommit": enrolment.overcommit(vcpu_overcommit),
         "memory_overcommit": enrolment.overcommit(memory_overcommit),

@@ -24,10 +24,11 @@ from orchestrator.cli.parameters import (
     tenant_if_named,
 )
 from orchestrator.cli.said import SAID, said_of, something_said, with_labels
-from orchestrator.cli.scope import scoped_name
+from orchestrator.cli.scope import noted_tenant, scoped_name
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.client.connection import Json
+from orchestrator.core.errors import InvalidInput
 
 app = new_group("Networks that VMs are put on: of one tenant, or shared.")
 
@@ -72,6 +73,15 @@ Subnet = Annotated[str | None, typer.Option("--subnet", help="For example 10.88.
 OfSite = Annotated[bool, typer.Option("--shared", help="The site's own, for the VMs of every tenant (operators).")]
 
 
+def _tenant_of(ctx: typer.Context, tenant: str, *, of_site: bool) -> str | None:
+    """None: the site's. :raises InvalidInput: ``cli.usage``: both were named"""
+    if of_site and noted_tenant(ctx) is not None:
+        raise InvalidInput(
+            "cli.usage", "a network is a tenant's own or --shared", hint="leave --shared or the tenant out"
+        )
+    return None if of_site else tenant
+
+
 def _show(network: Json, output: Format) -> None:
     show(network, output, lambda: [f"{shown(network['name'])}: {_place(network)}, {_whose(network)}"])
 
@@ -87,7 +97,7 @@ def create(
 ) -> None:
     """Create a NAT network of a tenant, where its VMs reach each other. Hosts get it when a VM needs it."""
     wanted = {"name": name, "subnet": subnet}
-    _show(session_of(ctx).client.add_network(wanted, None if of_site else tenant), output)
+    _show(session_of(ctx).client.add_network(wanted, _tenant_of(ctx, tenant, of_site=of_site)), output)
 
 
 @app.command("add")
@@ -141,7 +151,7 @@ def show_network(
 ) -> None:
     """Show one network and the VMs on it that you may know of."""
     client = session_of(ctx).client
-    network = client.network(name, None if of_site else tenant)
+    network = client.network(name, _tenant_of(ctx, tenant, of_site=of_site))
     wanted = (name, network["tenant"])
     there = [vm for vm in client.vms(network["tenant"]) for card in vm["cards"] if _network_of(card) == wanted]
     vms = [f"{vm['tenant']}/{vm['name']}" for vm in there]
@@ -172,8 +182,8 @@ def set_network(
     output: Output = Format.TABLE,
 ) -> None:
     """Set a network's description and labels."""
-    said = something_said(description, label, unlabel)
-    network = session_of(ctx).client.describe_network(name, said, None if of_site else tenant)
+    said, place = something_said(description, label, unlabel), _tenant_of(ctx, tenant, of_site=of_site)
+    network = session_of(ctx).client.describe_network(name, said, place)
     show(network, output, lambda: render_details([("name", shown(network["name"])), *said_of(network)]))
 
 
@@ -199,8 +209,9 @@ def delete(
     output: Output = Format.TABLE,
 ) -> None:
     """Delete a network that no VM is on."""
+    place = _tenant_of(ctx, tenant, of_site=of_site)
     confirm("delete network", [name], yes=yes)
-    session_of(ctx).client.delete_network(name, None if of_site else tenant)
+    session_of(ctx).client.delete_network(name, place)
     show({"name": name, "deleted": True}, output, lambda: [f"{name} is deleted"])
 
 

@@ -14,7 +14,7 @@ import typer
 from orchestrator.cli.complete import tenants
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
-from orchestrator.cli.parameters import Sort, own_tenant
+from orchestrator.cli.parameters import Sort, each_once, own_tenant
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.client.connection import Json
@@ -99,7 +99,7 @@ def set_policy(
 
     The leases of VMs that are there stay as they are. A tenant's own admin sets driver-upgrade, and nothing else.
     """
-    wanted = dict(_parsed(text) for text in values)
+    wanted = each_once(values, _parsed)
     policy = session_of(ctx).client.change_policy(tenant, wanted)
     show(policy, output, lambda: _lines(policy))
 

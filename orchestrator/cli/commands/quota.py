@@ -13,7 +13,7 @@ import typer
 
 from orchestrator.cli.complete import tenants
 from orchestrator.cli.group import new_group
-from orchestrator.cli.parameters import Sort, own_tenant_or_everywhere
+from orchestrator.cli.parameters import Sort, each_once, own_tenant_or_everywhere
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.core.access import EVERYWHERE
@@ -92,7 +92,7 @@ def set_quota(
     anyway: Annotated[bool, typer.Option("--anyway", help="Also limits of GPU models that no host has yet.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    wanted = dict(_parsed(text) for text in limits)
+    wanted = each_once(limits, _parsed)
     found = session_of(ctx).client.change_quota(tenant, wanted, anyway=anyway)
     show_list(found, COLUMNS, output, "no limits")
 

@@ -92,7 +92,11 @@ def create(
         return
     descriptor = _new_file(save)
     with os.fdopen(descriptor, "w") as stream:
-        made = client.create_token(wanted)
+        try:
+            made = client.create_token(wanted)
+        except BaseException:
+            save.unlink(missing_ok=True)
+            raise
         stream.write(f"{made['token']}\n")
     show(made["about"], output, lambda: _lines(made["about"]))
 

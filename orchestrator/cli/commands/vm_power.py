@@ -19,7 +19,7 @@ from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.vm_outcome import Outcome, change_each, each, finish, started_lines
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.labels import parse_labels
+from orchestrator.core.labels import parse_changes
 
 Force = Annotated[bool, typer.Option("--force", help="Power off at once, without asking the guest.")]
 
@@ -136,7 +136,7 @@ def set_vm(
     output: Output = Format.TABLE,
 ) -> None:
     """Set a VM's labels, and whether it may be deleted."""
-    labels: dict[str, object] = {**dict.fromkeys(unlabel or ()), **parse_labels(label or ())}
+    labels = parse_changes(label or (), unlabel or ())
     values: dict[str, object] = {"labels": labels} if labels else {}
     values |= {} if protect is None else {"protected": protect}
     if not values:

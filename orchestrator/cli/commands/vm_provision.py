@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -36,6 +37,7 @@ SecretFile = Annotated[
     list[str] | None,
     typer.Option("--secret-file", metavar="NAME=FILE", help=f"A file that a role needs: {', '.join(SECRETS)}."),
 ]
+_LICENCE: Final = "licence_token"
 LicenceToken = Annotated[
     Path | None, typer.Option("--licence-token", metavar="FILE", help="NVIDIA's client configuration token.")
 ]
@@ -97,11 +99,13 @@ def _settings(given: list[str] | None) -> dict[str, SettingValue]:
 
 def _secrets(given: list[str] | None, token: Path | None) -> dict[str, str]:
     """:raises InvalidInput: ``secret_file.…``, ``cli.usage``"""
-    also = [] if token is None else [f"licence_token={token}"]
+    also = [] if token is None else [f"{_LICENCE}={token}"]
     files = _each_once("--secret-file", [*(given or ()), *also])
     if nameless := [name for name, file in files.items() if not file]:
         raise InvalidInput("cli.usage", f"--secret-file {nameless[0][:60]!a} names no file", hint="NAME=FILE")
-    return {name: read_text(Path(file), what="secret_file", max_bytes=MAX_SECRET_BYTES) for name, file in files.items()}
+    options = {} if token is None else {_LICENCE: _LICENCE}
+    read = partial(read_text, max_bytes=MAX_SECRET_BYTES)
+    return {name: read(Path(file), what=options.get(name, "secret_file")) for name, file in files.items()}
 
 
 def _each_once(option: str, given: list[str] | None) -> dict[str, str]:

@@ -143,6 +143,8 @@ def test_a_file_that_holds_no_contexts_is_one_line(tmp_path: Path, text: str) ->
 
 def test_a_context_is_corrected_and_the_refusal_of_add_says_how(anywhere: Cli, tmp_path: Path) -> None:
     assert anywhere("context", "add", "pool", "--url", "https://h:1", "--tenant", "web").code == 0
+    (tmp_path / "my token").write_text("t\n")
+    (tmp_path / "my token").chmod(0o600)
     refused = anywhere("context", "add", "pool", "--url", "https://h:2", "--token-file", str(tmp_path / "my token"))
     hint = next(line for line in refused.err.splitlines() if "context set" in line)
     assert anywhere(*shlex.split(hint.partition("vgpuctl ")[2])).code == 0

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes of people who are new here: one clear line, a hint that helps, and nothing is left behind."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.typed import Cli
+
+
+@pytest.fixture
+def web(cli: Cli) -> str:
+    assert cli("tenant", "create", "web").code == 0
+    return "web"
+
+
+def test_a_token_that_was_refused_leaves_no_file(cli: Cli, web: str, tmp_path: Path) -> None:
+    file = tmp_path / "bob.token"
+    for words in (["--tenant", "wbe"], ["--tenant", web, "--role", "operator"]):
+        assert cli("token", "create", *words, "--save", str(file)).code in {2, 4}
+        assert not file.exists()
+    assert cli("token", "create", "--tenant", web, "--save", str(file)).code == 0
+    kept = file.read_text()
+    assert cli("token", "create", "--tenant", web, "--save", str(file)).code == 2
+    assert file.read_text() == kept
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("quota set web vms=1 vms=2", "vms is given more than once"),
+        ("policy set web lease=8h preempt=yes lease=9h", "lease is given more than once"),
+        ("policy set web max-lease=8h max_lease=9h", "max_lease is given more than once"),
+        ("tenant set web --label a=1 --label a=2", "label a is given more than once"),
+        ("tenant set web --label a=1 --unlabel a", "label a is given more than once"),
+        ("host set t4-host --label a=1 --label a=1", "label a is given more than once"),
+        ("create-vm x -p t4-small --label a=1 --label a=2", "label a is given more than once"),
+        ("vm set x --unlabel a --label a=2", "label a is given more than once"),
+    ],
+)
+def test_one_thing_is_set_to_one_value(cli: Cli, web: str, words: str, told: str) -> None:
+    before = [cli(verb, "show", web, "-o", "json").out for verb in ("quota", "policy", "tenant")]
+    refused = cli(*words.split())
+    assert (refused.code, refused.out) == (2, "")
+    assert told in refused.err
+    assert [cli(verb, "show", web, "-o", "json").out for verb in ("quota", "policy", "tenant")] == before
+
+
+@pytest.mark.parametrize("words", ["image list -l", "capacity --profile", "create-vm x --vcpus"])
+def test_an_option_without_its_value_names_the_help_of_its_command(cli: Cli, words: str) -> None:
+    refused = cli(*words.split())
+    command = words.partition(" -")[0].removesuffix(" x")
+    assert (refused.code, f"hint: run 'vgpuctl {command} --help'" in refused.err) == (2, True)
+
+
+def test_csv_is_empty_where_there_is_nothing_and_exact_where_there_is(cli: Cli, web: str) -> None:
+    for words in ("tenant list", "image list", "audit list", "host list", "token list"):
+        for row in csv.DictReader(io.StringIO(cli(*words.split(), "-o", "csv").out)):
+            assert not {"-"} & set(row.values()), (words, row)
+            assert not any("ago" in (value or "") for value in row.values()), (words, row)
+
+
+def test_a_file_that_is_not_there_is_told_of_the_option_that_named_it(cli: Cli) -> None:
+    refused = cli("create-vm", "x", "-p", "t4-small", "--licence-token", "nofile")
+    assert (refused.code, "give a text file for --licence-token" in refused.err) == (2, True)
+
+
+def test_a_network_is_of_a_tenant_or_of_the_site(cli: Cli, web: str) -> None:
+    before = cli("network", "list", "-o", "json").out
+    for words in (
+        "create blue --shared --tenant web",
+        "create web/blue --shared",
+        "delete default --shared --tenant web",
+    ):
+        refused = cli("network", *words.split())
+        assert (refused.code, refused.out) == (2, "")
+        assert "a tenant's own or --shared" in refused.err
+    assert cli("network", "list", "-o", "json").out == before
+    hint = cli("network", "delete", "default", "--tenant", web).err
+    assert "--shared --tenant" not in hint
+
+
+@pytest.mark.parametrize("text", [None, "", "two words\n"])
+def test_a_context_takes_a_token_file_that_has_a_token(cli: Cli, tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "token"
+    if text is not None:
+        file.write_text(text)
+        file.chmod(0o600)
+    before = cli("context", "list", "-o", "json").out
+    refused = cli("context", "add", "pool", "--url", "https://h:1", "--token-file", str(file))
+    assert (refused.code, refused.out) == (2, "")
+    assert "[token." in refused.err
+    assert cli("context", "list", "-o", "json").out == before
+
+
+def test_a_moment_in_the_past_is_said_in_two_ways(cli: Cli) -> None:
+    refused = cli("audit", "list", "--since", "tomorrow")
+    assert (refused.code, "or a moment: 2026-12-01T10:00Z" in refused.err) == (2, True)
+
+
+def test_what_a_context_lacks_is_said_before_what_it_is_called(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert cli("context", "add", "pool", "--url", "https://h:1").code == 0
+    assert "[context.incomplete]" in cli("context", "add", "pool").err
+    assert "with other settings" in cli("context", "add", "pool", "--url", "https://h:1", "--tenant", "a").err
+    assert json.loads(cli("context", "list", "-o", "json").out)[0]["tenant"] is None
