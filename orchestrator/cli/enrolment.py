@@ -63,7 +63,8 @@ def confirmed_name(name: str) -> str:
     :raises InvalidInput: nobody is there to ask
     """
     if not somebody_types():
-        raise InvalidInput("host.not_confirmed", "nobody confirmed that the host is given up", hint=f"--confirm {name}")
+        hint = f"'vgpuctl host forget {name} --confirm {name}' does it"
+        raise InvalidInput("host.not_confirmed", "nobody confirmed that the host is given up", hint=hint)
     question = f"{name} is given up for good and its VMs are lost. Its name once more"
     return str(typer.prompt(question, err=True))
 

@@ -166,12 +166,12 @@ class Group(TyperGroup):
 
 def unknown_command(word: str, known: Iterable[str], path: str) -> InvalidInput:
     """With what is near to it."""
-    from orchestrator.cli.words import instead_of
+    from orchestrator.cli.words import ALIKE, instead_of
 
     names = tuple(known)
-    near = closest(word, names)
+    near = closest(word, names, ALIKE)
     spelt = f"did you mean {', '.join(near)}?" if near else f"run '{path} --help'"
-    hint = instead_of(word, names) or spelt
+    hint = instead_of(word, names, path.rsplit(maxsplit=1)[-1]) or spelt
     return InvalidInput("cli.usage", f"there is no command {ascii(word)[:60]}", hint=hint)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from orchestrator.cli.words import OPTIONS
+from orchestrator.cli.words import ALIKE, OPTIONS, ROOT_OPTIONS
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import closest
 
@@ -60,6 +60,10 @@ def _meant(option: str, context: Any) -> str | None:
     """Of another tool, or spelt alike."""
     parameters = () if context is None else context.command.params
     known = [name for param in parameters for name in param.opts if name.startswith("--")]
-    word = OPTIONS.get(option.lstrip("-"), "")
-    near = [word] if word in known else closest(option, known)
+    word = option.lstrip("-")
+    if word in ROOT_OPTIONS:
+        return ROOT_OPTIONS[word]
+    meant = [name for name in OPTIONS.get(word, ()) if name in known]
+    begun = [name for name in known if len(word) > 1 and name.startswith(option)]
+    near = meant[:1] or begun or closest(option, known, ALIKE)
     return f"did you mean {', '.join(near)}?" if near else None

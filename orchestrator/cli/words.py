@@ -6,22 +6,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-OPTIONS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("ram", "mem"), "--memory"),
-    **dict.fromkeys(("cpu", "cpus", "cores", "vcpu"), "--vcpus"),
-    **dict.fromkeys(("flavor", "flavour", "type", "instance-type", "gpu-type", "size", "offering"), "--profile"),
-    **dict.fromkeys(("project", "namespace", "account"), "--tenant"),
-    **dict.fromkeys(("key", "key-name", "keypair", "sshkey"), "--ssh-key"),
-    **dict.fromkeys(("userdata", "cloud-init", "cloud-config"), "--user-data"),
-    **dict.fromkeys(("tag", "tags", "labels"), "--label"),
-    **dict.fromkeys(("format", "json", "yaml", "csv", "wide"), "--output"),
-    **dict.fromkeys(("storage", "disk-size", "root-disk"), "--disk"),
-    **dict.fromkeys(("net", "nics"), "--network"),
-    **dict.fromkeys(("node", "hypervisor"), "--host"),
-    **dict.fromkeys(("all", "all-namespaces", "all-projects"), "--all-tenants"),
-    **dict.fromkeys(("os", "template"), "--image"),
+OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("ram", "mem"), ("--memory",)),
+    **dict.fromkeys(("cpu", "cpus", "cores", "vcpu"), ("--vcpus",)),
+    **dict.fromkeys(("flavor", "flavour", "type", "instance-type", "gpu-type", "size", "offering"), ("--profile",)),
+    **dict.fromkeys(("project", "namespace", "account"), ("--tenant",)),
+    **dict.fromkeys(("key", "key-name", "keypair", "sshkey"), ("--ssh-key",)),
+    **dict.fromkeys(("userdata", "cloud-init", "cloud-config"), ("--user-data",)),
+    **dict.fromkeys(("tag", "tags", "labels"), ("--label",)),
+    **dict.fromkeys(("format", "json", "yaml", "csv", "wide"), ("--output",)),
+    **dict.fromkeys(("storage", "disk-size", "root-disk"), ("--disk",)),
+    **dict.fromkeys(("net", "nics"), ("--network",)),
+    **dict.fromkeys(("node", "hypervisor"), ("--host",)),
+    **dict.fromkeys(("all", "all-namespaces", "all-projects"), ("--all-tenants",)),
+    **dict.fromkeys(("os", "template"), ("--image",)),
+    **dict.fromkeys(("by", "duration", "ttl"), ("--lease", "--lifetime")),
+    **dict.fromkeys(("actor", "user"), ("--who",)),
+    **dict.fromkeys(("force", "assume-yes", "no-confirm"), ("--yes",)),
 }
-"""Without its dashes. Only said where the command has that option."""
+"""Without its dashes. The first that the command has, if any."""
+ROOT_OPTIONS: Final[Mapping[str, str]] = {
+    "context": "'vgpuctl context use NAME' makes it the current one; VGPUCTL_CONTEXT=NAME before one command",
+}
+"""Of other tools, for every command."""
+ALIKE: Final = 0.75
+"""How alike a word has to be spelt to one of ours for being meant: rename is not remove, get is not set."""
 COMMANDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("create", "launch", "run", "new", "boot"), "create-vm"),
     **dict.fromkeys(("delete", "destroy", "terminate"), "delete-vm"),
@@ -34,11 +43,33 @@ COMMANDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("flavor", "flavors", "flavour", "offering", "offerings", "types"), "profile"),
     **dict.fromkeys(("project", "projects", "namespace", "namespaces"), "tenant"),
     **dict.fromkeys(("logs", "log"), "console"),
+    **dict.fromkeys(("exec", "shell", "connect"), "ssh"),
+    **dict.fromkeys(("kill",), "stop-vm"),
+    **dict.fromkeys(("proxy", "port-forward", "forward", "tunnel"), "vm proxy"),
+    **dict.fromkeys(("attach", "detach"), "volume"),
+    **dict.fromkeys(("cordon", "maintenance"), "host cordon"),
+    **dict.fromkeys(("uncordon",), "host uncordon"),
+    **dict.fromkeys(("upgrade", "upgrades"), "driver upgrade"),
+    **dict.fromkeys(("config", "configure"), "context"),
+    **dict.fromkeys(("auth", "signin"), "login"),
+    **dict.fromkeys(("user", "users", "member", "members", "group", "groups"), "tenant members"),
     **dict.fromkeys(("disk", "disks"), "volume"),
     **dict.fromkeys(("task", "tasks", "jobs", "wait"), "operation"),
     **dict.fromkeys(("health", "check"), "doctor"),
 }
+IN_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("get", "info", "view", "inspect"), ("show",)),
+    **dict.fromkeys(("edit", "update", "change", "modify", "label"), ("set",)),
+    **dict.fromkeys(("delete", "remove", "destroy", "del", "drop"), ("delete", "remove", "revoke", "release")),
+    **dict.fromkeys(("new", "register", "upload", "import", "create", "add"), ("create", "add")),
+    **dict.fromkeys(("list", "status"), ("list", "show", "status")),
+    **dict.fromkeys(("reboot",), ("restart",)),
+    **dict.fromkeys(("disable", "maintenance", "lock"), ("cordon",)),
+    **dict.fromkeys(("enable", "unlock"), ("uncordon",)),
+}
+"""In a group of commands (``quota get``): the first that the group has."""
 _SIZE: Final = "keep data in a volume and create the VM again: 'vgpuctl create-vm --help'"
+_LARGER: Final = "create a larger one, give it to the VM too and copy: 'vgpuctl volume create --help'"
 _ELSEWHERE: Final = "'vgpuctl host cordon HOST' keeps new VMs away; those there are created again elsewhere"
 _COPY: Final = "'vgpuctl export' prints VMs as a file; data that is to stay is kept in volumes: 'vgpuctl volume --help'"
 _USED: Final = "'vgpuctl gpu map' shows what lies where, 'vgpuctl quota list' what tenants hold"
@@ -60,9 +91,14 @@ NOT_BUILT: Final[Mapping[str, str]] = {
 """With what is done instead. A command of that name wins."""
 
 
-def instead_of(word: str, known: tuple[str, ...]) -> str | None:
-    """The hint for a word that other tools have; ``known``: the commands here. None: it is no word of theirs."""
+def instead_of(word: str, known: tuple[str, ...], group: str = "") -> str | None:
+    """The hint for a word that other tools have; None: it is no word of theirs.
+
+    ``known``: the commands here, all or those of ``group``."""
+    inside = [name for name in IN_GROUPS.get(word, ()) if name in known]
+    if inside:
+        return f"did you mean {inside[0]}?"
     if word in NOT_BUILT:
-        return f"not built: {NOT_BUILT[word]}"
-    meant = COMMANDS.get(word)
-    return f"did you mean {meant}?" if meant in known else None
+        return f"not built: {_LARGER if group == 'volume' and NOT_BUILT[word] is _SIZE else NOT_BUILT[word]}"
+    meant = COMMANDS.get(word, word.removesuffix("s"))
+    return f"did you mean {meant}?" if meant.split()[0] in known else None

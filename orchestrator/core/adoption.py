@@ -108,17 +108,17 @@ def _on_gpu(gpu: GpuSnapshot, name: str) -> Device | None:
 
 
 def places_of(
-    geometries: Mapping[str, Geometry], vm: str, devices: Sequence[Device], claims: Sequence[Claim]
+    geometries: Mapping[str, Geometry], vm: str, devices: Sequence[Device], claims: Sequence[Claim], host: str
 ) -> tuple[DeviceClaim, ...]:
     """Of all its devices, each beside those before it. ``geometries``: by GPU. :raises: as :func:`place_of`"""
     placed: tuple[DeviceClaim, ...] = ()
     for device in devices:
-        own = Claim(vm=vm, host="", devices=placed, vcpus=0, memory_mib=0, disk_bytes=0)
-        placed += (place_of(geometries[device.gpu], device, (*claims, own)),)
+        own = Claim(vm=vm, host=host, devices=placed, vcpus=0, memory_mib=0, disk_bytes=0)
+        placed += (place_of(geometries[device.gpu], device, (*claims, own), host),)
     return placed
 
 
-def place_of(geometry: Geometry, device: Device, claims: Iterable[Claim]) -> DeviceClaim:
+def place_of(geometry: Geometry, device: Device, claims: Iterable[Claim], host: str) -> DeviceClaim:
     """The slots the vGPU takes. In a cut of equal sizes all places are alike, so it is the first free one.
 
     :raises Conflict: ``domain.type_unknown``, ``gpu.cut_differs``
@@ -132,7 +132,7 @@ def place_of(geometry: Geometry, device: Device, claims: Iterable[Claim]) -> Dev
         raise Conflict(
             "domain.type_unknown",
             f"GPU {device.gpu} does not list {device.type_name} among its types",
-            hint=f"'vgpuctl gpu show HOST {device.gpu}' lists them",
+            hint=f"'vgpuctl gpu show {host} {device.gpu}' lists them",
         )
     cut = here[0].cut if here else cuts[0]
     shapes = geometry.cut(cut)
@@ -155,7 +155,7 @@ def place_of(geometry: Geometry, device: Device, claims: Iterable[Claim]) -> Dev
         raise NoCapacity(
             "gpu.no_capacity",
             f"every place of GPU {device.gpu} is claimed, also by VMs that are stopped",
-            hint=f"delete one of them: 'vgpuctl gpu show HOST {device.gpu}' names them",
+            hint=f"delete one of them: 'vgpuctl gpu show {host} {device.gpu}' names them",
         )
     return DeviceClaim(gpu=device.gpu, cut=cut, slots=(slot,), function=device.function)
 

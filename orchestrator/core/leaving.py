@@ -30,7 +30,7 @@ def parse_leave(text: str) -> DailyWindow | None:
     except InvalidInput as error:
         raise InvalidInput(
             "policy.invalid",
-            f"driver_upgrade cannot be {text[:40]!a}",
+            f"driver-upgrade cannot be {text[:40]!a}",
             hint="stop, wait, or a part of each day in UTC like 22:00-05:00",
         ) from error
 

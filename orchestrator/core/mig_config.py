@@ -38,7 +38,7 @@ class WantedMig:
 
 
 def wanted_of(
-    entries: Sequence[MigEntry], gpus: Sequence[GpuSnapshot], managed: Sequence[str]
+    entries: Sequence[MigEntry], gpus: Sequence[GpuSnapshot], managed: Sequence[str], host: str
 ) -> tuple[WantedMig, ...]:
     """What is wanted of each GPU that the entries speak of. GPUs without MIG are left out where all
     are meant, or off is.
@@ -50,24 +50,24 @@ def wanted_of(
     found: dict[str, WantedMig] = {}
     for entry in entries:
         for number in range(len(ordered)) if entry.devices is None else entry.devices:
-            gpu = _numbered(ordered, number)
+            gpu = _numbered(ordered, number, host)
             if _filtered(entry, gpu) and _counts(entry, gpu, managed):
                 found[gpu.address] = WantedMig(gpu=gpu, enabled=entry.enabled, counts=entry.counts)
     if not found:
         raise InvalidInput(
             "mig.config_no_gpu",
             "the configuration speaks of none of the host's GPUs that we manage",
-            hint="'vgpuctl mig show HOST' numbers them; device-filter compares PCI ids",
+            hint=f"'vgpuctl mig show {host}' numbers them; device-filter compares PCI ids",
         )
     return tuple(found[address] for address in sorted(found))
 
 
-def _numbered(gpus: Sequence[GpuSnapshot], number: int) -> GpuSnapshot:
+def _numbered(gpus: Sequence[GpuSnapshot], number: int, host: str) -> GpuSnapshot:
     if number >= len(gpus):
         raise InvalidInput(
             "mig.config_no_such_gpu",
             f"the configuration speaks of GPU {number}, and the host has {len(gpus)}",
-            hint="they are numbered from 0 in the order of their PCI addresses: 'vgpuctl mig show HOST'",
+            hint=f"they are numbered from 0 in the order of their PCI addresses: 'vgpuctl mig show {host}'",
         )
     return gpus[number]
 

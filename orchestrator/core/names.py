@@ -45,13 +45,16 @@ def check_name(text: str, *, what: str) -> str:
     return text
 
 
-def closest(text: str, known: Iterable[str]) -> list[str]:
-    """At most three that may be meant, the likeliest first: those that look alike, then those spelt alike."""
+def closest(text: str, known: Iterable[str], alikeness: float = 0.6) -> list[str]:
+    """At most three that may be meant, the likeliest first: those that look alike, then those spelt alike.
+
+    ``alikeness``: of the spelling, 0 to 1; words of a language have to be more alike than names."""
     from difflib import get_close_matches
 
     names = list(known)[:_MAX_COMPARED]
-    alike = [name for name in names if name.translate(_LOOKS) == text.translate(_LOOKS)]
-    return list(dict.fromkeys([*alike, *get_close_matches(text, names)]))[:3]
+    seen = text.translate(_LOOKS)
+    alike = [name for name in names if name.rpartition("/")[2].translate(_LOOKS) == seen]
+    return list(dict.fromkeys([*alike, *get_close_matches(text, names, cutoff=alikeness)]))[:3]
 
 
 def near(text: str, known: Iterable[str], command: str) -> str:

@@ -20,21 +20,21 @@ def rank(priority: Priority) -> int:
     return PRIORITIES.index(priority)
 
 
-def check_priority(wanted: Priority, most: Priority) -> None:
+def check_priority(wanted: Priority, most: Priority, tenant: str) -> None:
     """:raises QuotaExceeded: ``priority.too_high``: the tenant may ask for ``most`` at most"""
     if rank(wanted) > rank(most):
         raise QuotaExceeded(
             "priority.too_high",
             f"the tenant's VMs have at most priority {most}, {wanted} was asked for",
-            hint=f"ask for {most}, or let an operator raise it: 'vgpuctl policy set TENANT max-priority={wanted}'",
+            hint=f"ask for {most}, or let an operator raise it: 'vgpuctl policy set {tenant} max-priority={wanted}'",
         )
 
 
-def check_may_preempt(allowed: bool) -> None:
+def check_may_preempt(allowed: bool, tenant: str) -> None:
     """:raises Denied: ``preemption.not_allowed``"""
     if not allowed:
         raise Denied(
             "preemption.not_allowed",
             "the tenant may not have other VMs stopped for its own",
-            hint="create it without --preempt, or let an operator allow it: 'vgpuctl policy set TENANT preempt=yes'",
+            hint=f"create it without --preempt, or let an operator allow it: 'vgpuctl policy set {tenant} preempt=yes'",
         )

@@ -152,5 +152,7 @@ def check_role(role: Role, tenant: str) -> Role:
     allowed = ROLES_EVERYWHERE if tenant == EVERYWHERE else ROLES_IN_A_TENANT
     if role not in allowed:
         where = "everywhere" if tenant == EVERYWHERE else "in one tenant"
-        raise InvalidInput("role.invalid", f"nobody can be {role!a} {where}", hint=f"{where}: {', '.join(allowed)}")
+        also = " (--tenant '*' is everywhere)" if role in ROLES_EVERYWHERE else ""
+        hint = f"{where}: {', '.join(allowed)}{also}"
+        raise InvalidInput("role.invalid", f"nobody can be {role!a} {where}", hint=hint)
     return role

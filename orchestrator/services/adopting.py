@@ -144,7 +144,7 @@ class AdoptionService:
         check_free(domain, request.although_managed_by)
         _check_functions(devices, claims)
         geometries = {gpu.address: tables_of(gpu).now for gpu in snapshot.gpus}
-        places = places_of(geometries, domain.uuid, devices, claims)
+        places = places_of(geometries, domain.uuid, devices, claims, host.name)
         if domain.vcpus is None or domain.memory_mib is None or domain.disk_bytes is None:
             raise Conflict(
                 "domain.size_unknown",
@@ -202,7 +202,7 @@ class AdoptionService:
         claims = tx.claims.of_host(host.name)
         _check_functions(was.devices, claims)
         geometries = {gpu.address: tables_of(gpu).now for gpu in snapshot.gpus}
-        places = places_of(geometries, domain.uuid, was.devices, claims)
+        places = places_of(geometries, domain.uuid, was.devices, claims, host.name)
         image = next((one.name for one in tx.images.list() if f"{one.sha256}.{one.format}" == made.image), "")
         spec = VmSpec(
             name=str(request.name), tenant=request.tenant, profile=was.profile, image=image,

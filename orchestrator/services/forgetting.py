@@ -22,7 +22,9 @@ def forget(tx: Transaction, name: str, confirm: str, now: float) -> Host:
     host = tx.hosts.get(name)
     if confirm != name:
         raise InvalidInput(
-            "host.not_confirmed", "giving up a host has to be confirmed with its name", hint=f"--confirm {name}"
+            "host.not_confirmed",
+            "giving up a host has to be confirmed with its name",
+            hint=f"'vgpuctl host forget {name} --confirm {name}' does it",
         )
     if host.state == "forgotten":
         return host

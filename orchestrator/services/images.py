@@ -128,9 +128,10 @@ class ImageService:
             users = [vm for vm in tx.vms.list() if vm.spec.image == image.name]
             if users:
                 theirs = [vm.full_name for vm in users if tenant in {None, vm.spec.tenant}]
+                named = ", ".join(theirs[:5]) + (f" and {len(theirs) - 5} more" if len(theirs) > 5 else "")
                 raise Conflict(
                     "image.in_use",
-                    f"image {name} is the base of {len(users)} VMs: {', '.join(theirs[:5]) or 'of other tenants'}",
+                    f"image {name} is the base of {len(users)} VMs: {named or 'of other tenants'}",
                     hint="delete them first" if theirs else "they have it until they are deleted",
                 )
             tx.images.remove(image.name)

@@ -136,9 +136,8 @@ def _gpus_of(tx: Transaction, host: Host) -> list[GpuSnapshot]:
 
 def _plans(tx: Transaction, host: Host, entries: Sequence[MigEntry]) -> tuple[LayoutPlan, ...]:
     gpus = _gpus_of(tx, host)
-    return tuple(
-        _plan(tx, host, gpus.index(wanted.gpu), wanted) for wanted in wanted_of(entries, gpus, host.managed_gpus)
-    )
+    found = wanted_of(entries, gpus, host.managed_gpus, host.name)
+    return tuple(_plan(tx, host, gpus.index(wanted.gpu), wanted) for wanted in found)
 
 
 def _plan(tx: Transaction, host: Host, number: int, wanted: WantedMig) -> LayoutPlan:

@@ -312,7 +312,7 @@ def _check_number(tx: Transaction, tenant: str) -> None:
         raise Conflict(
             "network.too_many",
             f"tenant {tenant} has {MAX_OF_TENANT} networks, and no tenant has more",
-            hint="delete one that no VM is on: 'vgpuctl network delete NAME'",
+            hint=f"delete one that no VM is on; 'vgpuctl network list --tenant {tenant}' shows them",
         )
 
 

@@ -78,12 +78,12 @@ class OfferingService:
                     raise Conflict(
                         "offering.shipped",
                         f"offering {name} comes with vgpuctl and stays",
-                        hint="'vgpuctl profile show NAME' tells where one comes from",
+                        hint=f"'vgpuctl profile show {name}' tells what it gives",
                     )
                 raise NotFound(
                     "offering.unknown",
                     f"this site has no offering {name[:63]!a} of its own",
-                    hint="'vgpuctl profile show NAME' tells where one comes from",
+                    hint="'vgpuctl profile list' shows what there is; those that are shipped stay",
                 )
             _check_unused(tx, name, "removed", hint="delete them first")
             tx.offerings.remove(name)

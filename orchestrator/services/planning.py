@@ -275,7 +275,7 @@ class Planner:
                 "gpu.no_capacity",
                 f"GPU {gpu.address} has no free function",
                 reasons=(reason,),
-                hint="'vgpuctl explain --profile PROFILE' tells what would make room",
+                hint=f"'vgpuctl gpu show {viewed.view.name} {gpu.address}' tells which VMs have them",
             )
         return device
 

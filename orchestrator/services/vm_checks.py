@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
+from typing import Final
 
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.lease import show_moment
 from orchestrator.core.names import near
-from orchestrator.core.vm import Vm, VmState
+from orchestrator.core.vm import Vm, VmSpec, VmState
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.begin import running_operation
 from orchestrator.services.tenancy.tenants import known_tenant
@@ -125,10 +127,19 @@ def check_lease(vm: Vm, now: float) -> None:
         )
 
 
-def already_there(vm: Vm) -> Conflict:
-    """``vm.exists``"""
+_CALLED: Final = {"vcpus": "number of vCPUs", "memory_mib": "memory", "disk_bytes": "disk", "nic": "NIC"}
+"""Members of a specification, where people call them otherwise."""
+
+
+def already_there(vm: Vm, wanted: VmSpec | None = None) -> Conflict:
+    """``vm.exists``. ``wanted``: it was asked for again, and what differs is in there or else in its user data"""
+    other = ""
+    if wanted is not None:
+        names = [one.name for one in fields(VmSpec) if one.compare]
+        differing = [name for name in names if getattr(vm.spec, name) != getattr(wanted, name)] or ["user_data"]
+        other = f" with another {' and '.join(_CALLED.get(name, name.replace('_', ' ')) for name in differing)}"
     return Conflict(
         "vm.exists",
-        f"there is already a VM {vm.spec.name} with another specification",
+        f"there is already a VM {vm.spec.name}{other}",
         hint=f"'vgpuctl show-vm {vm.spec.name}' shows it; choose another name or delete it",
     )

@@ -127,9 +127,9 @@ class VmService:
         """Within what the tenant's policy and quota allow."""
         known_tenant(tx, request.tenant)
         policy = tx.policies.get(request.tenant)
-        check_priority(request.priority, policy.max_priority)
+        check_priority(request.priority, policy.max_priority, request.tenant)
         if request.preempt:
-            check_may_preempt(policy.preempt)
+            check_may_preempt(policy.preempt, request.tenant)
         networks = tuple(one.name for one in self.networks.of(tx, request.tenant, request.networks))
         volumes = volumes_for(tx, request.tenant, request.volumes, request.host)
         known = self.planner.index.known.of_tenants({request.tenant})
@@ -389,7 +389,7 @@ def _repeated(tx: Transaction, vm: Vm, request: CreateVm) -> Started:
     volumes = vm.spec.volumes if attached_names(vm) == request.volumes else request.volumes
     wanted: VmSpec = replace(spec_of(request, kept, networks, volumes), start=vm.spec.start, label=vm.spec.label)
     if vm.spec != wanted or user_data != request.user_data:
-        raise already_there(vm)
+        raise already_there(vm, wanted)
     check_labelled(vm, request.labels, protected=request.protected)
     if vm.state == "deleting":
         raise Conflict("vm.being_deleted", f"VM {vm.spec.name} is being deleted", hint="wait until it is gone")

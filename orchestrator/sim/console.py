@@ -12,7 +12,7 @@ def no_guest() -> Conflict:
     return Conflict(
         "vm.simulated",
         "a simulated VM has no guest that answers on a port",
-        hint="only its console is there: 'vgpuctl console NAME'",
+        hint="only its console is there",
     )
 
 

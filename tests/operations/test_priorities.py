@@ -37,6 +37,7 @@ def test_a_vm_has_at_most_the_priority_that_its_tenants_policy_allows(plane: Con
                 with pytest.raises(QuotaExceeded) as raised:
                     ask(wanted(priority, "refused"))
                 assert raised.value.code == "priority.too_high"
+                assert f"'vgpuctl policy set default max-priority={priority}'" in str(raised.value.hint)
     assert "refused" not in [vm.spec.name for vm in vms.list(None)]
 
 

@@ -76,10 +76,18 @@ def test_the_same_request_again_is_the_same_vm_and_another_is_a_conflict(plane: 
     plane.engine.drain()
     after = vms.create(create_vm())
     assert (after.operation, after.existing) == (None, True)
-    for other in ({"vcpus": 2}, {"memory_mib": 512}, {"user_data": None}, {"user_data": "#!/bin/sh\n"}):
+    for other, told in (
+        ({"vcpus": 2}, "number of vCPUs"), ({"memory_mib": 512, "disk_bytes": 2**32}, "memory and disk"),
+        ({"priority": "low"}, "priority"), ({"user_data": None}, "user data"),
+        ({"user_data": "#!/bin/sh\n"}, "user data"),
+    ):  # fmt: skip
+        changed = replace(create_vm(), **other)
         with pytest.raises(Conflict) as caught:
-            vms.create(replace(create_vm(), **other))
+            vms.create(changed)
         assert caught.value.code == "vm.exists"
+        assert caught.value.message == f"there is already a VM {changed.name} with another {told}"
+        with pytest.raises(Conflict, match=r"there is already a VM [a-z]+$"):
+            vms.plan(changed)
 
 
 def test_a_gpu_takes_what_its_driver_says_and_the_next_vm_is_told_why_not(plane: ControlPlane) -> None:

@@ -77,9 +77,21 @@ def list_tenants(
 
 
 @app.command("show")
-def show_tenant(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> None:
+def show_tenant(
+    ctx: typer.Context,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="Name of the tenant; yours otherwise.",
+            autocompletion=tenants,
+            callback=lambda text: None if text is None else tenant_name(text),
+        ),
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
     """Show one tenant."""
-    tenant = session_of(ctx).client.tenant(name)
+    session = session_of(ctx)
+    tenant = session.client.tenant(name or session.own_tenant)
     show(tenant, output, lambda: _lines(tenant))
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from math import inf
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -15,11 +16,12 @@ from orchestrator.cli.ages import seconds_since, seconds_until, show_age, show_e
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
-from orchestrator.cli.parameters import Sort, TenantRole, own_tenant_or_everywhere
-from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.parameters import Sort, TenantRole, own_tenant_or_everywhere, tenant_if_named
+from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list, time
 from orchestrator.client.connection import Json
-from orchestrator.core.errors import InvalidInput, NotFound
+from orchestrator.core.access import EVERYWHERE
+from orchestrator.core.errors import Denied, InvalidInput, NotFound
 from orchestrator.core.file_errors import why_unwritable
 from orchestrator.core.tenant import MAX_TOKEN_LIFETIME_S
 from orchestrator.core.units import parse_duration
@@ -62,7 +64,15 @@ COLUMNS: Final = (
     time("REVOKED AT", "revoked_at", wide=True),
 )
 
+
+def _anywhere(ctx: typer.Context, text: str | None) -> str | None:
+    return text if text == EVERYWHERE else tenant_if_named(ctx, text)
+
+
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the token, as 'token list' shows it.")]
+Anywhere = Annotated[
+    str | None, typer.Option("--tenant", help="Only this tenant's; '*': those that act everywhere.", callback=_anywhere)
+]
 Place = Annotated[
     str, typer.Option("--tenant", help="Where it acts; '*' for everywhere.", callback=own_tenant_or_everywhere)
 ]
@@ -127,24 +137,43 @@ def _lines(token: Json, more: Sequence[tuple[str, str]] = ()) -> list[str]:
 
 
 @app.command("list")
-def list_tokens(
-    ctx: typer.Context, tenant: Place = "default", sort: Sort = None, output: Output = Format.TABLE
-) -> None:
-    """List a tenant's tokens by age, revoked ones too. The tokens themselves nobody can show."""
-    show_list(session_of(ctx).client.tokens(tenant), COLUMNS, output, "no tokens", sort)
+def list_tokens(ctx: typer.Context, tenant: Anywhere = None, sort: Sort = None, output: Output = Format.TABLE) -> None:
+    """List tokens by age, revoked ones too: a tenant's, or all that you may know of. Themselves nobody can show."""
+    show_list(_known(session_of(ctx), tenant), COLUMNS, output, "no tokens", sort)
+
+
+def _known(session: CliSession, tenant: str | None) -> Sequence[Json]:
+    """None: of all tenants, and of everywhere, that tell the caller. :raises Denied: none does"""
+    client, chosen = session.client, tenant or session.chosen_tenant or session.only_tenant
+    if chosen is not None:
+        return client.tokens(chosen)
+    found: list[Json] = []
+    refused, told = None, False
+    for place in (EVERYWHERE, *(str(one["name"]) for one in client.tenants())):
+        try:
+            found += client.tokens(place)
+            told = True
+        except (Denied, NotFound) as error:  # one may be deleted meanwhile
+            refused = error
+    if refused is not None and not told:
+        raise refused
+    return sorted(found, key=itemgetter("created_at"))
+
+
+def _found(session: CliSession, tenant: str | None, token_id: str) -> Json:
+    """:raises NotFound: ``token.unknown``"""
+    token = next((one for one in _known(session, tenant) if one["id"] == token_id), None)
+    if token is None:
+        where = "" if tenant is None else f" of {tenant}"
+        hint = "'vgpuctl token list' shows them"
+        raise NotFound("token.unknown", f"no token{where} has the id {ascii(token_id)[:20]}", hint=hint)
+    return token
 
 
 @app.command("show")
-def show_token(ctx: typer.Context, token_id: Id, tenant: Place = "default", output: Output = Format.TABLE) -> None:
+def show_token(ctx: typer.Context, token_id: Id, tenant: Anywhere = None, output: Output = Format.TABLE) -> None:
     """Show one token: whose it is and whether it is good. Not the token itself."""
-    known = session_of(ctx).client.tokens(tenant)
-    token = next((one for one in known if one["id"] == token_id), None)
-    if token is None:
-        raise NotFound(
-            "token.unknown",
-            f"no token of {tenant} has the id {ascii(token_id)[:20]}",
-            hint="'vgpuctl token list' shows them",
-        )
+    token = _found(session_of(ctx), tenant, token_id)
     show(token, output, lambda: _lines(token, _more(token)))
 
 
@@ -161,11 +190,12 @@ def _more(token: Mapping[str, Any]) -> list[tuple[str, str]]:
 def revoke(
     ctx: typer.Context,
     token_id: Id,
-    tenant: Place = "default",
+    tenant: Anywhere = None,
     yes: Yes = False,
     output: Output = Format.TABLE,
 ) -> None:
     """End a token at once and for good."""
+    token = _found(session_of(ctx), tenant, token_id)
     confirm("revoke token", [token_id], yes=yes)
-    session_of(ctx).client.revoke_token(token_id, tenant)
+    session_of(ctx).client.revoke_token(token_id, token["tenant"])
     show({"id": token_id, "revoked": True}, output, lambda: [f"token {shown(token_id)} is revoked"])

@@ -54,13 +54,18 @@ def state_of(vm: Mapping[str, Any]) -> str:
     )
 
 
+def _gpus(vm: Mapping[str, Any]) -> str:
+    """Their addresses, which tenants are not told."""
+    return shown([one["gpu"] for one in vm["devices"] if one["gpu"] is not None])
+
+
 COLUMNS: Final = (
     field("NAME", "name", Fit.WHOLE),
     field("TENANT", "tenant", Fit.WHOLE),
     Column("STATE", state_of, Fit.WHOLE),
     field("PROFILE", "profile"),
     field("HOST", "host", Fit.WHOLE, spare=True),
-    Column("GPU", lambda vm: shown([one["gpu"] for one in vm["devices"]]), Fit.WHOLE, spare=True),
+    Column("GPU", _gpus, Fit.WHOLE, spare=True),
     field("ADDRESS", "addresses", Fit.WHOLE, spare=True),
     time("LEASE END", "lease_end", wide=True),
     age(),
@@ -97,7 +102,7 @@ def details(
             ("host", shown(vm["host"])),
             ("profile", shown(vm["profile"])),
             ("device", shown(devices)),
-            ("GPU", shown([one["gpu"] for one in vm["devices"]])),
+            ("GPU", _gpus(vm)),
             ("addresses", shown(vm["addresses"])),
             (
                 "image",

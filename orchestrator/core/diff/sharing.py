@@ -32,9 +32,10 @@ def sharing_findings(
         wishes = [isolations.get(tenant, DEFAULT_ISOLATION) for tenant in sorted(tenants)]
         if all(may_share_gpu(*pair, divided=gpu in divided) for pair in combinations(wishes, 2)):
             continue
+        strict = next(tenant for tenant, wish in zip(sorted(tenants), wishes, strict=True) if wish != "none")
         yield Finding(
             code="gpu.shared", severity="warning", host=host.name, subject=f"GPU {gpu}", vm=None, whose="ours",
             wanted="VMs of one tenant", observed=f"VMs of {', '.join(sorted(tenants))}", repair=None,
             reason="they were placed before their tenants were to be kept apart; delete one, or "
-            "'vgpuctl tenant set TENANT --isolation none' lets them share",
+            f"'vgpuctl tenant set {strict} --isolation none' lets them share",
         )  # fmt: skip

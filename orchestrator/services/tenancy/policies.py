@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,8 +40,8 @@ class PolicyService:
         if others and not operator:
             raise Denied(
                 "policy.not_yours",
-                f"an operator says {', '.join(sorted(others))} of a tenant",
-                hint=f"its admin says {', '.join(sorted(THEIR_OWN))}",
+                f"an operator says {_named(others)} of a tenant",
+                hint=f"its admin says {_named(THEIR_OWN)}",
             )
         with self.store.begin() as tx:
             known_tenant(tx, tenant)
@@ -50,3 +50,8 @@ class PolicyService:
             action = "set_policy " + ", ".join(f"{name}={value}" for name, value in sorted(values.items()))
             tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=tenant, outcome="done")
         return policy
+
+
+def _named(members: Iterable[str]) -> str:
+    """As they are typed: max-lease of max_lease_s."""
+    return ", ".join(sorted(name.removeprefix("default_").removesuffix("_s").replace("_", "-") for name in members))

@@ -132,7 +132,7 @@ class TenantService:
                 raise Conflict(
                     "member.too_many",
                     f"{MAX_MEMBERS} members are as many as there can be",
-                    hint="'vgpuctl tenant remove-member TENANT SUBJECT' takes one away; "
+                    hint=f"'vgpuctl tenant members {member.tenant}' shows them, remove-member takes one away; "
                     "a group of an identity provider is one member",
                 )
             tx.tenants.put_member(member)

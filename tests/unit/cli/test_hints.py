@@ -83,6 +83,24 @@ def test_a_command_that_a_text_tells_people_to_run_can_be_pasted(path: str, word
         pytest.fail(f"{path} says 'vgpuctl {words}': {error!r}")
 
 
+PLACEHOLDER = re.compile(r"\b(HOST|TENANT|PROFILE|SUBJECT|VM|ADDRESS|ID)\b")
+HOST_IS_PUT_IN = ("orchestrator/agent/", "orchestrator/core/wire.py")
+"""By core/agent_error.py, for who reads it at a controller."""
+NOT_KNOWN_THERE = {
+    ("orchestrator/services/tenancy/access.py", "tenant add-member TENANT x1"),
+    ("orchestrator/services/networks.py", "host show HOST"),
+    ("orchestrator/cli/words.py", "host cordon HOST"),
+    ("orchestrator/cli/words.py", "explain -p PROFILE"),
+    ("orchestrator/adapters/ansible/outcome.py", "operation show ID"),
+}
+"""Who chooses is the reader."""
+
+
+def test_names_that_are_known_stand_in_the_command() -> None:
+    open_places = {(path, words) for path, words in HINTED if PLACEHOLDER.search(words)}
+    assert {one for one in open_places if not one[0].startswith(HOST_IS_PUT_IN)} == NOT_KNOWN_THERE
+
+
 def test_hints_of_every_layer_are_among_them() -> None:
     named = {words for _, words in HINTED}
     assert {"tenant list", "token list", "host show x1", "doctor"} <= named

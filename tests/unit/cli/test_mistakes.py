@@ -111,3 +111,32 @@ def test_what_a_context_lacks_is_said_before_what_it_is_called(
     assert "[context.incomplete]" in cli("context", "add", "pool").err
     assert "with other settings" in cli("context", "add", "pool", "--url", "https://h:1", "--tenant", "a").err
     assert json.loads(cli("context", "list", "-o", "json").out)[0]["tenant"] is None
+
+
+def test_giving_up_a_host_is_confirmed_by_a_command_that_can_be_pasted(cli: Cli) -> None:
+    assert "'vgpuctl host forget gone --confirm gone' does it" in cli("host", "forget", "gone").err
+
+
+def test_tokens_of_all_tenants_are_listed_and_one_is_found_by_its_id(cli: Cli, web: str) -> None:
+    made = {
+        tenant: json.loads(cli("token", "create", "--tenant", tenant, *role, "-o", "json").out)["about"]["id"]
+        for tenant, role in ((web, ()), ("default", ()), ("*", ("--role", "read-only")))
+    }
+    assert set(made.values()) <= {row["id"] for row in json.loads(cli("token", "list", "-o", "json").out)}
+    assert made["default"] not in cli("token", "list", "--tenant", web).out
+    assert cli("token", "show", made["*"]).code == 0
+    elsewhere = cli("token", "revoke", made["default"], "--tenant", web, "--yes")
+    assert (elsewhere.code, "[token.unknown]" in elsewhere.err) == (4, True)
+    for one in made.values():
+        assert cli("token", "revoke", one, "--yes").code == 0
+        assert "revoked" in cli("token", "show", one).out
+
+
+def test_a_role_that_holds_everywhere_is_told_where_it_is_given(cli: Cli, web: str) -> None:
+    assert "--tenant '*'" in cli("token", "create", "--tenant", web, "--role", "operator").err
+
+
+def test_tenant_show_without_a_name_shows_ones_own(cli: Cli, web: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert json.loads(cli("tenant", "show", "-o", "json").out)["name"] == "default"
+    monkeypatch.setenv("VGPUCTL_TENANT", web)
+    assert json.loads(cli("tenant", "show", "-o", "json").out)["name"] == web

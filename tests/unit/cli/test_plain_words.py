@@ -17,6 +17,7 @@ from orchestrator.cli.usage import usage_error
 from orchestrator.cli.words import COMMANDS, NOT_BUILT, OPTIONS, instead_of
 from orchestrator.core.errors import InvalidInput, VgpuctlError
 from orchestrator.core.names import closest, near
+from tests.fakes.typed import Cli
 
 THEIRS = re.compile(
     r"(?i)not a valid|int range|invalid value|no such option|unexpected extra|requires an argument|missing (option|arg)"
@@ -102,10 +103,10 @@ def test_what_is_not_built_is_said_so_and_what_is_done_instead(word: str) -> Non
 
 
 def test_words_of_other_tools_name_commands_and_options_that_there_are() -> None:
-    assert set(COMMANDS.values()) <= set(ENTRIES)
+    assert set(COMMANDS.values()) <= set(COMMANDS_BY_WORDS)
     assert not set(COMMANDS) & {*NOT_BUILT, *ENTRIES}
     known = {name for command in COMMANDS_BY_WORDS.values() for param in command.params for name in param.opts}
-    assert set(OPTIONS.values()) <= known
+    assert {option for options in OPTIONS.values() for option in options} <= known
     assert instead_of("flavor", tuple(ENTRIES)) == "did you mean profile?"
     assert instead_of("frobnicate", tuple(ENTRIES)) is None
 
@@ -114,3 +115,42 @@ def test_what_looks_alike_is_meant_first() -> None:
     names = ["w20", "w10", "w09", "w01"]
     assert closest("w0l", names)[0] == "w01"
     assert near("w0l", names, "vgpuctl list-vms").startswith("did you mean w01")
+    assert closest("web1", ["web", "web/w-1", "web/web1"])[0] == "web/web1"
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("quota get", "did you mean show?"),
+        ("quota edit", "did you mean set?"),
+        ("token delete", "did you mean revoke?"),
+        ("mig list", "did you mean show?"),
+        ("host maintenance", "did you mean cordon?"),
+        ("host rename", "run 'vgpuctl host --help'"),
+        ("server start", "run 'vgpuctl server --help'"),
+        ("vm reboot", "did you mean restart?"),
+        ("volume resize", "not built: create a larger one"),
+        ("vm resize", "not built: keep data in a volume"),
+        ("upgrade", "did you mean driver upgrade?"),
+        ("auth", "did you mean login?"),
+        ("user", "did you mean tenant members?"),
+        ("config", "did you mean context?"),
+        ("port-forward", "did you mean vm proxy?"),
+        ("tenants", "did you mean tenant?"),
+        ("cordn", "run 'vgpuctl --help'"),
+        ("host cordn", "did you mean cordon"),
+        ("crate-vm", "did you mean create-vm?"),
+        ("extend-vm x --by", "did you mean --lease?"),
+        ("audit list --actor", "did you mean --who?"),
+        ("create-vm x --isolation", "run 'vgpuctl create-vm --help'"),
+        ("create-vm x --boot", "did you mean --boot-policy?"),
+        ("create-vm x --lable", "did you mean --label?"),
+        ("vm set x --priority", "run 'vgpuctl vm set --help'"),
+        ("list-vms --context", "'vgpuctl context use NAME' makes it the current one"),
+    ],
+)
+def test_what_is_said_instead_is_what_was_meant_or_the_help(cli: Cli, words: str, hint: str) -> None:
+    refused = cli(*words.split())
+    assert (refused.code, refused.out) == (2, "")
+    assert f"hint: {hint}" in refused.err
+    assert refused.err.count("did you mean") <= 1

@@ -122,7 +122,7 @@ def test_a_vgpu_that_is_adopted_is_claimed_where_it_lies(mixes: bool, cut: str) 
     gpu = seen(machine(mixes=mixes, vf0=(Q12, None, 12)))
     (found,) = observed_on(gpu)
     assert found.device.placement_id == (12 if mixes else None)
-    claimed = place_of(tables_of(gpu).now, found.device, ())
+    claimed = place_of(tables_of(gpu).now, found.device, (), "h")
     assert (claimed.cut, claimed.slots) == (cut, tuple(range(12, 24)) if mixes else (0,))
 
 

@@ -74,14 +74,14 @@ def test_a_layout_is_planned_in_the_gpus_own_memory_slots() -> None:
 
 def adopted(gpu: GpuSnapshot, vf: str, kind: str, claims: tuple[Claim, ...] = ()) -> tuple[int, ...]:
     bare = Device(kind="mig_backed", gpu=gpu.address, parent=vf, type_name=kind, name=vf)
-    return place_of(tables_of(gpu).now, bare.inside(InstancePlace(GFX, 3)), claims).slots
+    return place_of(tables_of(gpu).now, bare.inside(InstancePlace(GFX, 3)), claims, "h").slots
 
 
 def test_vgpus_that_are_adopted_take_the_places_of_their_instance_one_after_the_other() -> None:
     gpu, claims = live(instance(3)), list[Claim]()
     for number, slots in enumerate((range(24, 32), range(32, 40), range(40, 48))):
         bare = Device(kind="mig_backed", gpu=gpu.address, parent=VFS[number], type_name=EIGHT, name=VFS[number])
-        claim = place_of(tables_of(gpu).now, bare.inside(InstancePlace(GFX, 3)), claims)
+        claim = place_of(tables_of(gpu).now, bare.inside(InstancePlace(GFX, 3)), claims, "h")
         assert claim.slots == tuple(slots)
         claims.append(Claim(vm=str(number), host=HOST, devices=(claim,), vcpus=1, memory_mib=1, disk_bytes=0))
     with pytest.raises(NoCapacity):
