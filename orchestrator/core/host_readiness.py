@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -22,6 +23,10 @@ MIN_LIBVIRT_NVIDIA_VFIO: Final = (10, 0)
 MIN_QEMU: Final = (6, 2)
 MIN_FREE_BYTES: Final = 20 * GIB
 """An image and a disk or two."""
+_DRIVERS: Final = frozenset({"nvidia", "nouveau"})
+"""That a GPU has where nobody keeps it for something else; of nouveau there is a requirement of its own."""
+_KEPT_BY: Final = re.compile(r"(?:vfio[-_]pci|pci[-_]stub)\.ids=\S*10de\S*", re.ASCII | re.IGNORECASE)
+"""As the kernel takes it, with either hyphen (Documentation/admin-guide/kernel-parameters.rst)."""
 _PROVISION: Final = "'vgpuctl host provision NAME' does it once the host is added"
 
 
@@ -180,24 +185,24 @@ def _floor(name: str, version: str | None, floor: tuple[int, int]) -> Requiremen
 
 def _gpus(facts: HostReadinessFacts) -> Requirement:
     named = ", ".join(gpu.address for gpu in facts.gpus)
-    passed = ", ".join(gpu.address for gpu in facts.gpus if gpu.driver == "vfio-pci")
-    if passed and "vfio-pci.ids=" in facts.command_line:
+    taken: dict[str, list[str]] = {}
+    for gpu in facts.gpus:
+        if gpu.driver is not None and gpu.driver not in _DRIVERS:
+            taken.setdefault(gpu.driver, []).append(gpu.address)
+    if not taken:
         return _of(
-            "GPUs", False, named, f"vfio-pci has {passed} since boot",
-            "take vfio-pci.ids= out of the kernel's arguments and reboot: a GPU goes to vfio-pci when its VM starts",
-            state="advice",
+            "GPUs", bool(facts.gpus), named, "no NVIDIA GPU is on the PCI bus",
+            "look at the firmware's settings (above 4G decoding, SR-IOV) and at lspci -d 10de:",
         )  # fmt: skip
-    if passed:
-        return _of(
-            "GPUs", False, named, f"vfio-pci has {passed}",
-            "unless VMs have them: take what binds them to vfio-pci out of /etc/modprobe.d, the initramfs and "
-            "driverctl, and reboot; a GPU goes to vfio-pci when its VM starts",
-            state="advice",
-        )  # fmt: skip
-    return _of(
-        "GPUs", bool(facts.gpus), named, "no NVIDIA GPU is on the PCI bus",
-        "look at the firmware's settings (above 4G decoding, SR-IOV) and at lspci -d 10de:",
-    )  # fmt: skip
+    drivers, has = " and ".join(taken), "; ".join(f"{name} has {', '.join(those)}" for name, those in taken.items())
+    arguments = [found[0] for found in map(_KEPT_BY.fullmatch, facts.command_line.split()) if found is not None]
+    if arguments:
+        has, remedy = f"{has} since boot", f"take {' and '.join(arguments)} out of the kernel's arguments and reboot"
+    else:
+        unless = "unless VMs have them: " if "vfio-pci" in taken else ""
+        remedy = f"{unless}take what binds them to {drivers} out of /etc/modprobe.d, the initramfs and driverctl, and "
+        remedy += "reboot"
+    return _of("GPUs", False, named, has, f"{remedy}: a GPU goes to vfio-pci when its VM starts", state="advice")
 
 
 def _driver(facts: HostReadinessFacts) -> Iterator[Requirement]:

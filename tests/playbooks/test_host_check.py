@@ -53,6 +53,15 @@ def _write(root: Path, files: dict[str, str]) -> None:
         (root / name).write_text(text)
 
 
+def _looked_below(root: Path, tmp_path: Path) -> HostReadinessFacts:
+    play = tmp_path / "look.yml"
+    play.write_text(
+        "- hosts: vgpuctl_hosts\n  gather_facts: false\n  tasks:\n"
+        f"    - host_readiness: {{python: {sys.executable}, storage: /var/x, root: {root}}}\n"
+    )
+    return _looked(tmp_path / "s", play)
+
+
 def test_what_a_hosts_files_say_is_what_is_told(tmp_path: Path) -> None:
     root, gpu = tmp_path / "root", "sys/bus/pci/devices/0000:41:00.0"
     _write(root, {
@@ -71,18 +80,23 @@ def test_what_a_hosts_files_say_is_what_is_told(tmp_path: Path) -> None:
         f"{gpu}/vendor": "0x10de\n", f"{gpu}/class": "0x030200\n", f"{gpu}/virtfn0/nvidia/current_vgpu_type": "0\n",
         "sys/bus/pci/devices/0000:42:00.0/vendor": "0x10de\n", "sys/bus/pci/devices/0000:42:00.0/class": "0x068000\n",
     })  # fmt: skip
-    play = tmp_path / "look.yml"
-    play.write_text(
-        "- hosts: vgpuctl_hosts\n  gather_facts: false\n  tasks:\n"
-        f"    - host_readiness: {{python: {sys.executable}, storage: /var/x, root: {root}}}\n"
-    )
-    facts = _looked(tmp_path / "s", play)
+    facts = _looked_below(root, tmp_path)
     assert (facts.os, facts.amd, facts.iommu_groups) == ("Debian GNU/Linux 13 (trixie)", True, 1)
     assert (facts.modules, facts.driver, facts.secure_boot) == (("nouveau", "nvidia"), "580.65.05", True)
     assert (facts.confinement, facts.uefi) == ("AppArmor", True)
     assert (facts.huge_pages_1g, facts.huge_pages_2m, facts.large_pages_mounted, facts.nvswitches) == (8, 0, True, True)
     assert [(one.address, one.takes_types) for one in facts.gpus] == [("0000:41:00.0", True)]
     assert facts.storage_free_bytes > 0
+
+
+@pytest.mark.parametrize(("model", "switches"), [("SMDL=SW_MNG", True), ("MCX75310AAS-NEAT", False)])
+def test_switches_that_no_pci_device_is_are_known_by_the_card_that_manages_them(
+    model: str, switches: bool, tmp_path: Path
+) -> None:
+    root, card = tmp_path / "root", "sys/bus/pci/devices/0000:05:00.0"
+    _write(root, {f"{card}/vendor": "0x15b3\n", f"{card}/class": "0x020700\n"})
+    (root / card / "vpd").write_bytes(b"\x82\x20\x00ConnectX-7\x90\xff\x00" + model.encode() + b"\xfa\x78")
+    assert _looked_below(root, tmp_path).nvswitches is switches
 
 
 @pytest.mark.parametrize("returned", [None, {}, "text", {"os": 1}, {"gpus": "x" * 10}])

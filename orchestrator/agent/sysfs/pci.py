@@ -17,6 +17,8 @@ _GPU_CLASSES = ("0300", "0302")
 """VGA controller and 3D controller; an NVSwitch is a bridge (0680) and an audio function 0403."""
 _BRIDGE = 0x0604
 """PCI to PCI."""
+_WITHOUT_DMA: Final = frozenset({None, "pci-stub", "pcieport"})
+"""None, and those that leave DMA alone (``driver_managed_dma`` in linux drivers/pci/pci-stub.c, pcie/portdrv.c)."""
 _4, _2 = "[0-9a-f]{4}", "[0-9a-f]{2}"
 _IDENTITY: Final = re.compile(rf"pci:v0000({_4})d0000({_4})sv0000({_4})sd0000({_4})bc({_2})sc({_2})i{_2}")
 """linux drivers/pci/pci-sysfs.c, modalias_show: what six other files tell, and as they do from the kernel's memory. The
@@ -109,8 +111,8 @@ def iommu_shared_with(paths: Paths, address: str, vfs: Iterable[str]) -> tuple[s
     """Members of its IOMMU group that are not the GPU's own, its virtual functions ``vfs`` included; None: it is in no
     group.
 
-    Bridges do not count, nor what no driver has (host bridges, AMD's functions of class 1300): VFIO leaves them with
-    the host (linux drivers/iommu/iommu.c, iommu_group_claim_dma_owner: only a driver that uses DMA stands against it).
+    Bridges do not count, nor what no driver has (host bridges, AMD's functions of class 1300) or one that uses no DMA:
+    VFIO leaves them with the host (linux drivers/iommu/iommu.c, iommu_group_claim_dma_owner).
     """
     group = f"{_directory(paths, address)}/iommu_group"
     if reading.link_name(group) is None:
@@ -122,7 +124,7 @@ def iommu_shared_with(paths: Paths, address: str, vfs: Iterable[str]) -> tuple[s
 
 def _is_used(paths: Paths, address: str) -> bool:
     directory = _directory(paths, address)
-    return reading.link_name(f"{directory}/driver") is not None and not _is_bridge(paths, address)
+    return reading.link_name(f"{directory}/driver") not in _WITHOUT_DMA and not _is_bridge(paths, address)
 
 
 def _is_bridge(paths: Paths, address: str) -> bool:

@@ -178,7 +178,12 @@ def test_a_group_with_other_members_is_refused_naming_them_and_bridges_and_what_
 ) -> None:
     bench.host.add_function("0000:00:05.0", device="000c", pci_class="0x060400", vendor="0x1b36")
     bench.host.add_function("0000:00:06.0", device="14b5", pci_class="0x130000", vendor="0x1022")  # of no driver
-    bench.host.join_groups(T4, "0000:00:05.0", "0000:00:06.0")
+    bench.host.add_drivers("pci-stub", "pcieport")
+    bench.host.add_function("0000:00:06.1", device="1563", pci_class="0x020000", vendor="0x8086")
+    bench.host.bind("0000:00:06.1", "pci-stub")
+    bench.host.add_function("0000:00:00.3", device="14a6", pci_class="0x080700", vendor="0x1022")  # events of a root
+    bench.host.bind("0000:00:00.3", "pcieport")
+    bench.host.join_groups(T4, "0000:00:05.0", "0000:00:06.0", "0000:00:06.1", "0000:00:00.3")
     bench.do(take())
     bench.do(give_back())
     bench.host.join_groups(T4, L40S)

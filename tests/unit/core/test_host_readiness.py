@@ -58,12 +58,24 @@ def test_libvirt_of_debian_12_does_for_mediated_devices() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "remedy"), [("quiet vfio-pci.ids=10de:2331", "take vfio-pci.ids= out"), ("quiet", "/etc/modprobe.d")]
+    ("driver", "arguments", "remedy"),
+    [
+        ("vfio-pci", "quiet vfio-pci.ids=10de:2331", "take vfio-pci.ids=10de:2331 out"),
+        ("vfio-pci", "vfio_pci.ids=15b3:101d,10DE:20b5 quiet", "take vfio_pci.ids=15b3:101d,10DE:20b5 out"),
+        (
+            "vfio-pci",
+            "vfio-pci.ids=8086:1521",
+            "unless VMs have them: take what binds them to vfio-pci out of",
+        ),
+        ("vfio-pci", "quiet", "/etc/modprobe.d"),
+        ("pci-stub", "pci-stub.ids=10de:26b9", "take pci-stub.ids=10de:26b9 out"),
+        ("pci-stub", "quiet", "take what binds them to pci-stub out of /etc/modprobe.d"),
+    ],
 )
-def test_gpus_that_vfio_pci_has_are_named_with_what_to_do(arguments: str, remedy: str) -> None:
-    passed = replace(READY.gpus[0], driver="vfio-pci")
+def test_gpus_that_another_driver_has_are_named_with_what_to_do(driver: str, arguments: str, remedy: str) -> None:
+    passed = replace(READY.gpus[0], driver=driver)
     wanting = next(one for one in _wanting(gpus=(passed,), command_line=arguments) if one.name == "GPUs")
-    assert (wanting.state, passed.address in wanting.found) == ("advice", True)
+    assert (wanting.state, f"{driver} has {passed.address}" in wanting.found) == ("advice", True)
     assert remedy in (wanting.remedy or "")
 
 

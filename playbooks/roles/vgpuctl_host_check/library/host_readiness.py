@@ -27,6 +27,7 @@ MODULES = ("kvm", "vfio_pci", "vfio_iommu_type1", "nouveau", "nvidia", "nvidia_v
 LIBVIRT_SOCKETS = ("run/libvirt/virtqemud-sock", "run/libvirt/libvirt-sock")
 LIBVIRT_DAEMONS = ("virtqemud", "libvirtd")
 EMULATORS = ("qemu-system-x86_64", "qemu-system-aarch64", "qemu-kvm", "/usr/libexec/qemu-kvm")
+SWITCH_MANAGER = "SW_MNG"
 VERSION = re.compile(r"\d+(?:\.\d+)+")
 
 
@@ -129,9 +130,16 @@ def mounts_large_pages(root: Path) -> bool:
 
 
 def has_switches(root: Path) -> bool:
-    """NVSwitches are NVIDIA's PCI bridges of the class "other"."""
-    devices = (root / "sys/bus/pci/devices").glob("*")
-    return any(text_of(one / "vendor") == "0x10de" and text_of(one / "class").startswith("0x0680") for one in devices)
+    """NVSwitches are NVIDIA's PCI bridges of the class "other". Those of B200 and later are no PCI devices: a
+    ConnectX-7 manages them whose vital product data says so; NVIDIA's fabric manager looks for it when it starts."""
+    devices = list((root / "sys/bus/pci/devices").glob("*"))
+    return any(is_of(one, "0x10de", "0x0680") for one in devices) or any(
+        SWITCH_MANAGER in text_of(one / "vpd") for one in devices if is_of(one, "0x15b3", "0x0207")
+    )
+
+
+def is_of(device: Path, vendor: str, pci_class: str) -> bool:
+    return text_of(device / "vendor") == vendor and text_of(device / "class").startswith(pci_class)
 
 
 def confinement(root: Path) -> str | None:
