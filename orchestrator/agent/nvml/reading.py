@@ -26,7 +26,8 @@ from orchestrator.core.gpu_cards import GpuCard
 from orchestrator.core.gpu_health import GpuSignal
 from orchestrator.core.guest_licence import VgpuLicence
 from orchestrator.core.pci import parse_pci_address
-from orchestrator.core.snapshot import HostVgpuType
+from orchestrator.core.snapshot import GpuSnapshot, HostVgpuType
+from orchestrator.core.snapshot_bounds import BOUNDS
 from orchestrator.core.vgpu_scheduler import SchedulerState
 
 T = TypeVar("T")
@@ -147,24 +148,47 @@ class _VgpuTypes:
             self._known[type_id] = name, int(pynvml.nvmlVgpuTypeGetFramebufferSize(type_id)) // MIB
         name, framebuffer_mib = self._known[type_id]
         most = int(pynvml.nvmlVgpuTypeGetMaxInstances(device, type_id))
-        return HostVgpuType(name=name, type_id=type_id, framebuffer_mib=framebuffer_mib, max_instances=most)
+        return HostVgpuType(
+            name=name,
+            type_id=type_id,
+            framebuffer_mib=_can_be(HostVgpuType, "framebuffer_mib", framebuffer_mib),
+            max_instances=_can_be(HostVgpuType, "max_instances", most),
+        )
+
+
+def _can_be(kind: type, name: str, number: int) -> int:
+    """The same, where it is within what a controller believes: it refuses all of a host that says more.
+
+    :raises ValueError: it is not"""
+    most = BOUNDS[kind][name].most
+    if not 0 <= number <= most:
+        raise ValueError(f"{number}, where 0 to {most} can be")
+    return number
+
+
+def _memory_mib(device: Any) -> int:
+    return _can_be(GpuSnapshot, "memory_mib", int(pynvml.nvmlDeviceGetMemoryInfo(device).total) // MIB)
+
+
+def _module_id(device: Any) -> int:
+    return _can_be(GpuSnapshot, "module_id", int(pynvml.nvmlDeviceGetModuleId(device)))
 
 
 def _gpu(device: Any, board: tuple[int, int], vgpu_types: _VgpuTypes) -> NvmlGpu:
     asker = _Asker()
-    memory = asker.ask("memory", lambda: pynvml.nvmlDeviceGetMemoryInfo(device))
+    memory = asker.ask("memory", lambda: _memory_mib(device))
     mig = asker.ask("MIG mode", lambda: pynvml.nvmlDeviceGetMigMode(device))
     mixed = asker.ask("heterogeneous mode", lambda: pynvml.nvmlDeviceGetVgpuHeterogeneousMode(device))
     return NvmlGpu(
         uuid=asker.ask("UUID", lambda: str(pynvml.nvmlDeviceGetUUID(device))),
         serial=asker.ask("serial number", lambda: str(pynvml.nvmlDeviceGetSerial(device))),
         name=asker.ask("name", lambda: str(pynvml.nvmlDeviceGetName(device))),
-        memory_mib=None if memory is None or not memory.total else int(memory.total) // MIB,
+        memory_mib=memory or None,
         mig_enabled=None if mig is None else bool(mig[0]),
         mig_pending=None if mig is None else bool(mig[1]),
         instances=(asker.ask("GPU instances", lambda: instances(device)) or ()) if mig and mig[0] else (),
         heterogeneous=None if mixed is None else bool(mixed),
-        module_id=asker.ask("module id", lambda: int(pynvml.nvmlDeviceGetModuleId(device))),
+        module_id=asker.ask("module id", lambda: _module_id(device)),
         types=vgpu_types.of(asker, device, (board, mig and tuple(mig), mixed)),
         scheduler=None if mig and mig[0] else asker.ask("vGPU scheduler", lambda: scheduler_state(device)),
         licences=asker.ask("vGPU licences", lambda: licences(device)) or (),
@@ -298,9 +322,11 @@ class Nvml:
 
     def processes(self, gpu: str) -> tuple[int, ...]:
         def running() -> tuple[int, ...]:
-            device = device_at(gpu)
-            computing = pynvml.nvmlDeviceGetComputeRunningProcesses(device)
-            return tuple(one.pid for one in (*computing, *pynvml.nvmlDeviceGetGraphicsRunningProcesses(device)))
+            device, found = device_at(gpu), list[int]()
+            for ask in (pynvml.nvmlDeviceGetComputeRunningProcesses, pynvml.nvmlDeviceGetGraphicsRunningProcesses):
+                with suppress(pynvml.NVMLError):  # a board that draws nothing still says what computes there
+                    found += (one.pid for one in ask(device))
+            return tuple(found)
 
         try:
             return self.change(running)

@@ -192,6 +192,59 @@ def test_a_gpu_that_answers_rubbish_costs_that_gpu_alone(driver: OldDriver, monk
     assert any("NVML name" in problem for problem in reading.gpus["0000:02:00.0"].problems)
 
 
+class Endless(Boards):
+    """The second GPU tells the largest numbers there are, as drivers tell of what they do not know."""
+
+    def _told(self, handle: Any, number: int, most: int) -> int:
+        return number if ctypes.cast(handle, ctypes.c_void_p).value == 0x100 else most
+
+    def nvmlDeviceGetMemoryInfo(self, handle: Any, info: Any) -> int:
+        info._obj.total = self._told(handle, 15360 * 1024 * 1024, 2**64 - 1)
+        return OK
+
+    def nvmlDeviceGetModuleId(self, handle: Any, number: Any) -> int:
+        number._obj.value = self._told(handle, 1, 2**32 - 1)
+        return OK
+
+    def nvmlVgpuTypeGetMaxInstances(self, handle: Any, _type: object, most: Any) -> int:
+        most._obj.value = self._told(handle, 8, 2**32 - 1)
+        return OK
+
+
+@pytest.mark.fault("F87")
+def test_numbers_that_no_gpu_has_are_unknown_and_a_problem_of_that_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pynvml, "nvmlLib", Endless(0x26B510DE))
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    first, second = Nvml().read().gpus.values()
+    assert (first.memory_mib, first.module_id, len(first.types)) == (15360, 1, 1)
+    assert (second.memory_mib, second.module_id, second.types) == (None, None, ())
+    assert len(second.problems) == 3
+
+
+class Computing(Boards):
+    """What a board without a display engine says of processes."""
+
+    def nvmlDeviceGetHandleByPciBusId_v2(self, _address: object, handle: Any) -> int:
+        ctypes.cast(handle, ctypes.POINTER(ctypes.c_void_p))[0] = 0x100
+        return OK
+
+    def nvmlDeviceGetComputeRunningProcesses_v3(self, _handle: object, count: Any, found: Any) -> int:
+        count._obj.value = 1
+        if found is None:
+            return TOO_SMALL
+        found[0].pid = 4242
+        return OK
+
+    def nvmlDeviceGetGraphicsRunningProcesses_v3(self, *_given: object) -> int:
+        return NOT_SUPPORTED
+
+
+def test_who_computes_is_told_of_a_gpu_that_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pynvml, "nvmlLib", Computing(0x26B510DE))
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    assert Nvml().processes("0000:01:00.0") == (4242,)
+
+
 @pytest.mark.fault("F87")
 def test_a_driver_that_does_not_answer_is_a_reading_with_a_problem(
     driver: OldDriver, monkeypatch: pytest.MonkeyPatch
