@@ -53,7 +53,8 @@ def numa_lines(host: Mapping[str, Any]) -> Iterator[str]:
             for one in node["hugepages"]
         )
         cpus = f"CPUs {shown(node['cpus'])} ({node['cores']} cores)" if node["cpus"] else "no CPUs"
-        yield f"{node['id']}  {', '.join((cpus, show_size(node['memory_mib'] * MIB), *pages))}"
+        memory = "memory not told" if node["memory_mib"] is None else show_size(node["memory_mib"] * MIB)
+        yield f"{node['id']}  {', '.join((cpus, memory, *pages))}"
 
 
 def claimed_line(host: Mapping[str, Any], what: str, words: Callable[[int], str]) -> str:

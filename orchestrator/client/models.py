@@ -1757,7 +1757,7 @@ class NumaNode(TypedDict):
     """
     That these CPUs belong to; a core of two threads is two CPUs
     """
-    memory_mib: int
+    memory_mib: int | None
     """
     Memory, in MiB
     """

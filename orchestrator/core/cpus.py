@@ -38,15 +38,16 @@ class NumaNode:
 
     id: int
     cores: Cores
-    memory_mib: int
-    """Huge pages among it."""
+    memory_mib: int | None
+    """Huge pages among it; None: the kernel does not tell."""
     hugepages: tuple[HugePages, ...] = ()
     """By size; those alone that the host has."""
 
     @property
-    def ordinary_mib(self) -> int:
+    def ordinary_mib(self) -> int | None:
         """Memory that is not kept for huge pages."""
-        return max(0, self.memory_mib - sum(pages.mib for pages in self.hugepages))
+        huge = sum(pages.mib for pages in self.hugepages)
+        return None if self.memory_mib is None else max(0, self.memory_mib - huge)
 
     @property
     def cpus(self) -> tuple[int, ...]:

@@ -118,7 +118,7 @@ def node_memory(vm: Vm, viewed: Viewed, overcommit: Overcommit) -> tuple[tuple[i
     if vm.cpus is None:
         return ()
     there = memory_of(viewed.facts, overcommit.memory_reserve_mib)
-    return tuple((node, there[vm.cpus.page_kib, node]) for node, _ in vm.node_memory)
+    return tuple((node, mib) for node, _ in vm.node_memory if (mib := there.get((vm.cpus.page_kib, node))) is not None)
 
 
 def check_node_memory(tx: Transaction, vm: Vm, capacity: HostCapacity) -> None:

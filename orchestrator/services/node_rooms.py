@@ -48,8 +48,10 @@ def node_rooms(seen: HostRecord, facts: HostFacts, memory_reserve_mib: int) -> N
 
 
 def memory_of(facts: HostFacts, memory_reserve_mib: int) -> dict[tuple[int, int], int]:
-    """MiB that VMs may have by (KiB of a huge page, NUMA node); 0 KiB: ordinary memory, for who insists on the node."""
-    found = {(0, node.id): max(0, node.ordinary_mib - memory_reserve_mib) for node in facts.nodes}
+    """MiB that VMs may have by (KiB of a huge page, NUMA node); 0 KiB: ordinary memory, for who insists on the node.
+    A node whose memory is not known is counted nowhere."""
+    told = ((node.id, node.ordinary_mib) for node in facts.nodes)
+    found = {(0, number): max(0, mib - memory_reserve_mib) for number, mib in told if mib is not None}
     for node in facts.nodes:
         found.update({(pages.size_kib, node.id): pages.mib for pages in node.hugepages if pages.mounted})
     return found

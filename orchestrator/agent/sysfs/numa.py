@@ -45,7 +45,7 @@ def _node(system: Path, number: int, mounted: frozenset[int]) -> NumaNode:
     return NumaNode(
         id=number,
         cores=_cores(system, _cpus(directory / "cpulist")),
-        memory_mib=0 if memory is None else int(memory[1]) // 1024,
+        memory_mib=None if memory is None else int(memory[1]) // 1024,
         hugepages=tuple(_huge_pages(directory / "hugepages", mounted)),
     )
 

@@ -24,7 +24,7 @@ class NumaNodeAnswer(AnswerBody):
     id: int
     cpus: str = Field(description="CPUs that are online, as ``0-15,32-47``")
     cores: int = Field(description="That these CPUs belong to; a core of two threads is two CPUs")
-    memory_mib: int
+    memory_mib: int | None
     hugepages: tuple[HugePagesAnswer, ...] = Field(description="By size; those alone that it has")
 
     @classmethod

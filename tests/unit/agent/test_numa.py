@@ -64,6 +64,12 @@ def test_huge_pages_are_for_vms_where_hugetlbfs_is_mounted_for_their_size(tmp_pa
         assert {pages.size_kib for pages in first.hugepages if pages.mounted} == sizes
 
 
+def test_a_node_whose_memory_is_not_told_has_not_none(tmp_path: Path) -> None:
+    paths = host(tmp_path)
+    (tmp_path / SYSTEM / "node/node1/meminfo").unlink()
+    assert [(node.memory_mib, node.ordinary_mib) for node in numa.read(paths)] == [(64, 64), (None, None)]
+
+
 def test_a_node_of_memory_alone_has_no_cores(tmp_path: Path) -> None:
     paths = host(tmp_path)
     write(tmp_path, "node/node10/cpulist", "")

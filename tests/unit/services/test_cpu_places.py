@@ -21,7 +21,7 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
         yield made
 
 
-@pytest.mark.parametrize("nodes", [(CPUS,), (CPUS, MEMORY_ALONE)])
+@pytest.mark.parametrize("nodes", [(CPUS,), (CPUS, MEMORY_ALONE), (replace(CPUS, memory_mib=None),)])
 def test_who_insists_on_a_node_gets_the_only_one_with_cpus_where_no_gpu_tells_its_own(
     nodes: tuple[NumaNode, ...], plane: ControlPlane
 ) -> None:
