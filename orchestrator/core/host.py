@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.core.labels import Labels
 from orchestrator.core.mig_layout import MigLayout
 from orchestrator.core.pci import parse_pci_address
@@ -118,6 +118,19 @@ def seen_after_restore(host: Host, snapshot: HostSnapshot) -> Host:
         return host
     epoch = snapshot.epoch + 1 if snapshot.epoch else host.epoch  # an older agent does not tell
     return replace(host, epoch=epoch, restored="seen")
+
+
+def check_is_the_machine(host: Host, snapshot: HostSnapshot | None = None) -> None:
+    """Before anything is done there, or believed of it. ``snapshot``: what answers now.
+
+    :raises Conflict: ``host.quarantined``"""
+    other = snapshot is not None and host.machine_id not in {None, snapshot.machine_id}
+    if other or host.state == "quarantined":
+        raise Conflict(
+            "host.quarantined",
+            "another machine or key answers at the host's address: nothing is done there",
+            hint="the operator finds out why ('vgpuctl host show'), gives the host up and adds it again",
+        )
 
 
 def check_address(text: str) -> str:

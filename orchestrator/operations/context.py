@@ -11,7 +11,7 @@ from typing import Final
 from orchestrator.core.claim import Claim
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Bug
-from orchestrator.core.host import Host, seen_after_restore
+from orchestrator.core.host import Host, check_is_the_machine, seen_after_restore
 from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction
 from orchestrator.core.image import Image
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
@@ -204,7 +204,10 @@ class Context:
         return carried.image
 
     def token(self, host: Host) -> FencingToken:
-        """A host that nobody has looked at since a restore is asked first which epochs it has seen."""
+        """A host that nobody has looked at since a restore is asked first which epochs it has seen.
+
+        :raises Conflict: ``host.quarantined``"""
+        check_is_the_machine(host)
         if host.restored == "unseen":
             host = self._seen_after_restore(host)
         return FencingToken(
@@ -259,7 +262,9 @@ class Context:
 
     def observe_domain(self) -> DomainSnapshot | None:
         """Look at the VM's domain alone; nothing is remembered."""
-        return self.world.link.observe_domain(self.host(), self.subject)
+        host = self.host()
+        check_is_the_machine(host)
+        return self.world.link.observe_domain(host, self.subject)
 
     def things_left(self) -> tuple[str, ...]:
         """What the host shows of the VM, for people. Where placement's picture of the host shows devices of it, a
@@ -268,7 +273,9 @@ class Context:
             shown = tx.looks.shows(self.host_name, self.subject)
         if shown:
             return things_of(self.observe_for_the_end(), self.subject)
-        return self.world.link.things_of(self.host(), self.subject)
+        host = self.host()
+        check_is_the_machine(host)
+        return self.world.link.things_of(host, self.subject)
 
     def observe(self) -> HostSnapshot:
         """Look at the host and remember what was seen."""
@@ -287,7 +294,9 @@ class Context:
         host, began = self.host(), self.world.clock.now()
         with self.world.store.read() as tx:
             turn = tx.operations.turn()
+        check_is_the_machine(host)
         snapshot = self.world.link.observe(host)
+        check_is_the_machine(host, snapshot)
 
         def keep(tx: Transaction) -> None:
             tx.hosts.put_snapshot(host.name, snapshot, turn)

@@ -32,11 +32,12 @@ def test_the_kernels_errno_comes_back_as_a_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("F52")
-def test_a_write_that_does_not_return_is_unknown_and_does_not_hold_us_up(tmp_path: Path) -> None:
-    pipe = tmp_path / "create"
+@pytest.mark.parametrize(("name", "value"), [("create", "0b9c1a9e"), ("remove", "1")])
+def test_a_write_that_does_not_return_is_unknown_and_does_not_hold_us_up(tmp_path: Path, name: str, value: str) -> None:
+    pipe = tmp_path / name
     os.mkfifo(pipe)  # opening it for writing waits for a reader that never comes
     with pytest.raises(Unknown) as hung:
-        write(pipe, "0b9c1a9e", limit_s=0.3)
+        write(pipe, value, limit_s=0.3)
     assert hung.value.code == "vgpu.create_hung"
 
 

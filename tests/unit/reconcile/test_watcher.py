@@ -101,6 +101,20 @@ def test_what_an_operation_of_ours_does_is_no_news_until_it_has_ended(plane: Con
     assert scene.watcher._is_news(event)
 
 
+@pytest.mark.fault("F45")
+def test_an_event_that_comes_twice_and_late_makes_nothing_untrue(plane: ControlPlane, scene: Scene) -> None:
+    """The guest had stopped, and runs again when that is told."""
+    plane.services.vms.create(create_vm())
+    plane.engine.drain()
+    vm = plane.services.vms.get("default", "train")
+    scene.watcher.round()
+    for _ in range(2):
+        scene.link.events[vm.host].put({"kind": "domain", "vm": vm.id, "what": "stopped"})
+        plane.reconciler.observe(scene.told.get(timeout=60))
+        assert plane.services.vms.get("default", "train").state == "running"
+    assert (plane.findings.list(host=vm.host), plane.engine.waiting) == ((), [])
+
+
 def test_only_ready_hosts_and_only_so_many_are_listened_to(plane: ControlPlane) -> None:
     none = Scene(plane, most=0)
     none.watcher.round()
