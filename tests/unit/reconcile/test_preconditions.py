@@ -150,6 +150,7 @@ ELSEWHERE = {
     "host.broke": "tests/unit/reconcile/test_one_that_breaks.py",
     "host.confinement_unknown": "tests/unit/reconcile/test_unconfined_hosts.py",
     "host.restored": "tests/operations/test_after_restore.py",
+    "vm.lease_in_doubt": "tests/operations/test_restored_wants.py",
     "host.fabric": "the fabric manager answers: tests/unit/core/test_diff.py",
     "gpu.fabric_fault": "tests/operations/test_gpu_faults.py",
     "gpu.fault": "tests/operations/test_gpu_faults.py",
