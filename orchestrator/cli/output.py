@@ -135,9 +135,19 @@ def show_plain(data: object, output: Format, lines: Callable[[], Sequence[str]])
 
 def _of_one(data: Mapping[str, object], output: Format) -> str:
     """One object as its name, or as two lines of CSV."""
-    if output is Format.NAME:
-        return shown(data.get("name", data.get("id")))
-    return csv_text([list(data), [value if isinstance(value, str) else json.dumps(value) for value in data.values()]])
+    return shown(data.get("name", data.get("id"))) if output is Format.NAME else csv_of([data])
+
+
+def csv_of(rows: Sequence[Mapping[str, object]]) -> str:
+    """Objects with their members as columns; empty where there is nothing."""
+    members = list(dict.fromkeys(member for row in rows for member in row))
+    return csv_text([members, *([_cell(row.get(member)) for member in members] for row in rows)])
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def csv_text(rows: Sequence[Sequence[str]]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.cli.commands.vm_views import details
-from orchestrator.cli.output import show, shown
+from orchestrator.cli.output import csv_of, show, shown
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import CliSession, Format
 from orchestrator.client.connection import Json
@@ -80,22 +80,31 @@ def each(
             begun[name] = begin(name)
         except VgpuctlError as error:
             failed[name] = error
-    found: list[Outcome] = []
+    found: dict[str, Outcome] = {}
     for name, started in begun.items():
         if wait and len(set(names)) > 1 and session.format is Format.TABLE:
             print(f"{name}:", file=sys.stderr)  # whose steps follow
         try:
-            found.append(end(name, started))
+            found[name] = end(name, started)
         except VgpuctlError as error:
             failed[name] = error
     if len(set(names)) == 1:
         if failed:
             raise next(iter(failed.values()))
-        show(found[0][0], session.format, lambda: found[0][1], name=next(iter(begun)))
+        ((name, (data, lines)),) = found.items()
+        show(data, session.format, lambda: lines, name=name)
         return
-    show([data for data, _ in found], session.format, lambda: [_line(data, lines) for data, lines in found])
+    show([data for data, _ in found.values()], session.format, lambda: _several(found, session.format))
     if failed:
         raise _partial(failed, len(set(names)), of)
+
+
+def _several(found: Mapping[str, Outcome], output: Format) -> Sequence[str]:
+    if output is Format.NAME:
+        return list(found)
+    if output is Format.CSV:
+        return csv_of([data for data, _ in found.values() if isinstance(data, Mapping)]).split("\n")
+    return [_line(data, lines) for data, lines in found.values()]
 
 
 def change_each(

@@ -221,7 +221,7 @@ class CapacityService:
             preempts = () if found.fits else self._preempts(tx, question, request, fleet)
             if found.placement is not None:
                 check_roles(tx, known.resolve(question.profile), question.tenant, found.placement.host_id)
-        return Named(explanation=led_by(found, first), names=fleet.vm_names, preempts=preempts)
+        return Named(explanation=led_by(found, first, exact), names=fleet.vm_names, preempts=preempts)
 
     def _preempts(self, tx: Transaction, question: Question, request: Request, fleet: Fleet) -> tuple[str, ...]:
         """Chosen as create does: by how long they have run."""

@@ -99,11 +99,12 @@ class TenantExplanation:
     code: str | None = None
 
 
-def led_by(explanation: Explanation, first: Reason | None) -> Explanation:
-    """With what is to be told first of one that fits nowhere."""
+def led_by(explanation: Explanation, first: Reason | None, exact: Request) -> Explanation:
+    """With what is to be told first of one that fits nowhere. ``exact``: what was asked before sizes were rounded up;
+    what can never be is said of that."""
     if first is None or first.code != NEVER_FITS:
         return replace(explanation, told=first)
-    return replace(explanation, told=first, reasons=(first, *explanation.reasons), code=first.code)
+    return replace(explanation, request=exact, told=first, reasons=(first, *explanation.reasons), code=first.code)
 
 
 def for_tenant(explanation: Explanation) -> TenantExplanation:

@@ -41,6 +41,7 @@ def test_what_can_never_be_is_said_to_tenants_even_where_the_pool_is_full(
         asked_as = {"profile": PROFILE, **{key: str(value) for key, value in more.items()}}
         explained = client.get("/v1/explain", params={"tenant": "own", **asked_as}).json()
         assert (explained["code"], explained["reasons"][0]["message"]) == ("vm.never_fits", message)
+        assert explained["asked"]["vcpus"] == more.get("vcpus", explained["asked"]["vcpus"])
         assert len(explained["reasons"]) == 1
         plane.services.hosts.cordon("t4")
         assert told(client, **more)[1:] == ("vm.never_fits", message)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,3 +86,16 @@ def test_numbers_stand_where_a_name_says_so() -> None:
     for names, count in ((["a", "b"], 2), (["x{n}"], None), (["y" * 62], 10)):
         with pytest.raises(InvalidInput):
             counted_names(names, count)
+
+
+def test_several_are_told_in_the_format_that_was_asked_for(cli: Cli) -> None:
+    made = cli("create-vm", "n", "-p", "t4-small", "--count", "2", "-o", "name")
+    assert (made.code, made.out) == (0, "n-1\nn-2\n")
+    assert cli("stop-vm", "n-1", "n-2", "-o", "name").out == "n-1\nn-2\n"
+    rows = list(csv.DictReader(io.StringIO(cli("start-vm", "n-1", "n-2", "-o", "csv").out)))
+    assert [(row["name"], row["state"], row["deallocated"]) for row in rows] == [
+        ("n-1", "running", ""), ("n-2", "running", ""),
+    ]  # fmt: skip
+    partial = cli("stop-vm", "n-1", "gone", "-o", "name")
+    assert (partial.code, partial.out) == (4, "n-1\n")
+    assert cli("delete-vm", "n-1", "n-2", "-o", "name").out == "n-1\nn-2\n"
