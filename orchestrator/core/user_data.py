@@ -24,6 +24,8 @@ KEY_TYPES = frozenset(
         "sk-ecdsa-sha2-nistp256@openssh.com",
     }
 )
+_CLOUD_CONFIG = re.compile(r"#cloud-config(\s.*)?", re.ASCII)
+_BYTE_ORDER_MARK: Final = "\ufeff"
 _JINJA = re.compile(r"##\s*template:\s*jinja", re.ASCII | re.IGNORECASE)
 _MIME = re.compile(r"(?:MIME-Version:[^\n]*\n)?Content-Type: multipart/", re.ASCII | re.IGNORECASE)
 """As ``cloud-init devel make-mime`` and ``write-mime-multipart`` write it, the kind first or second."""
@@ -78,8 +80,14 @@ def plain_user_data(text: str) -> str:
             "user data holds characters that are not text",
             hint="give UTF-8 text without control characters",
         )
+    if plain.startswith(_BYTE_ORDER_MARK):
+        raise InvalidInput(
+            "user_data.unsupported",
+            "user data starts with a byte order mark, and cloud-init does not see what it is",
+            hint="save it as UTF-8 without one",
+        )
     first = plain.split("\n", 1)[0].rstrip("\r ")
-    if first == "#cloud-config" or first.startswith("#!") or _OF_WINDOWS.fullmatch(first):
+    if _CLOUD_CONFIG.fullmatch(first) or first.startswith("#!") or _OF_WINDOWS.fullmatch(first):
         return plain
     if _JINJA.fullmatch(first) or _MIME.match(plain):
         return plain

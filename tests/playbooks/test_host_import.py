@@ -156,6 +156,8 @@ def test_keys_that_nobody_confirmed_enrol_nothing(cli: Cli, inventory: Path, key
         ("a ansible_ssh_common_args='-o CertificateFile=/x'\n", "logs in with more than a key file"),
         ("a ansible_ssh_common_args='-i /x' ansible_ssh_private_key_file=/y\n", "logged in to with 2 keys"),
         ("a ansible_ssh_common_args=--wrong\n", "ansible_ssh_common_args is not understood: unknown option"),
+        ("a ansible_ssh_common_args=-4\\ b\n", "ssh takes 'b' of its arguments for the host"),
+        ("GPU_01\n", "host name 'GPU_01' is not allowed; set vgpuctl_name"),
         ("a ansible_ssh_pass=hunter2\n", "ansible_ssh_pass is set"),
         ("a ansible_user=ops ansible_become_password=hunter2\n", "ansible_become_password is set"),
         ("a ansible_user=ops ansible_become_method=su\n", "ansible_become_method is 'su'"),
@@ -224,6 +226,82 @@ def test_settings_of_ansible_count_and_a_home_of_whoever_types_does_not(
     inventory.write_text("new-1 ansible_host=192.0.2.30\n")
     (row,) = _rows(_import(cli, inventory, "--dry-run", "-o", "json")).values()
     assert (row["user"], row["address"], row["port"]) == ("site", "192.0.2.30", 2022)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("ANSIBLE_TRANSPORT", "local", "transport of ansible.cfg or ANSIBLE_TRANSPORT is 'local'"),
+        ("ANSIBLE_BECOME_METHOD", "doas", "become_method of ansible.cfg or ANSIBLE_BECOME_METHOD is 'doas'"),
+        ("ANSIBLE_ASK_PASS", "True", "ask_pass of ansible.cfg or ANSIBLE_ASK_PASS is 'True'"),
+        ("ANSIBLE_BECOME_ASK_PASS", "True", "become_ask_pass of ansible.cfg or ANSIBLE_BECOME_ASK_PASS is 'True'"),
+        ("ANSIBLE_CONNECTION_PASSWORD_FILE", "/nonexistent", "The password file /nonexistent was not found"),
+    ],
+)
+def test_a_setting_of_ansible_that_the_server_has_not_is_refused_by_name(
+    cli: Cli, inventory: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    inventory.write_text("new-1 ansible_host=192.0.2.30 ansible_user=ops\n")
+    done = _import(cli, inventory, "--dry-run")
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+
+
+def test_a_variable_counts_before_the_setting(cli: Cli, inventory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANSIBLE_TRANSPORT", "local")
+    monkeypatch.setenv("ANSIBLE_BECOME_METHOD", "doas")
+    inventory.write_text(
+        "[gpu]\nroot-1 ansible_user=root\nops-1 ansible_user=ops ansible_become_method=sudo\n"
+        "[gpu:vars]\nansible_connection=ssh\n"
+    )
+    assert set(_rows(_import(cli, inventory, "--dry-run", "-o", "json"))) == {"root-1", "ops-1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ANSIBLE_VERBOSITY", "4"), ("ANSIBLE_DEBUG", "True"), ("ANSIBLE_STRATEGY", "mitogen_linear"),
+        ("ANSIBLE_ASK_VAULT_PASS", "True"), ("LC_ALL", "C"), ("LC_ALL", "xx_YY.UTF-8"),
+    ],
+)  # fmt: skip
+def test_how_ansible_talks_and_works_elsewhere_changes_nothing(
+    cli: Cli, inventory: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    inventory.write_text("new-1 ansible_host=192.0.2.30\n")
+    assert _rows(_import(cli, inventory, "--dry-run", "-o", "json"))["new-1"]["address"] == "192.0.2.30"
+
+
+def test_a_file_of_ssh_that_the_arguments_name_counts_and_a_persons_keys_do_not(
+    cli: Cli, inventory: Path, tmp_path: Path
+) -> None:
+    settings = tmp_path / "ssh.cfg"
+    settings.write_text("Host there\n  HostName 192.0.2.77\n  User ops\n  Port 2077\n  IdentityFile /etc/keys/there\n")
+    inventory.write_text(f"[gpu]\nthere\nelse\n[gpu:vars]\nansible_ssh_common_args=-F {settings}\n")
+    planned = _rows(_import(cli, inventory, "--dry-run", "-o", "json"))
+    assert planned["there"] == {
+        "name": "there", "address": "192.0.2.77", "port": 2077, "user": "ops", "gpus": "unused",
+        "provisioning_key": "/etc/keys/there",
+    }  # fmt: skip
+    assert (planned["else"]["address"], planned["else"]["provisioning_key"]) == ("else", None)
+
+
+def test_what_plugins_compose_and_what_is_null_is_as_if_it_was_written_so(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text(
+        "all:\n  hosts:\n    a-1: {private_ip: 192.0.2.31, ansible_port: null}\n    b-1: {private_ip: 192.0.2.32}\n"
+        "  vars: {ansible_ssh_user: !unsafe ops}\n"
+    )
+    plugin = tmp_path / "composed.yml"
+    plugin.write_text(
+        "plugin: ansible.builtin.constructed\nstrict: true\ncompose:\n  ansible_host: private_ip\n"
+        "  vgpuctl_gpus: \"'all'\"\n  vgpuctl_labels: \"{'ring': 'canary'}\"\n"
+    )
+    done = _import(cli, tmp_path / "hosts.yml", "-i", str(plugin), "--dry-run", "-o", "json")
+    assert {name: (row["user"], row["address"], row["port"], row["gpus"]) for name, row in _rows(done).items()} == {
+        "a-1": ("ops", "192.0.2.31", 22, "all"),
+        "b-1": ("ops", "192.0.2.32", 22, "all"),
+    }
 
 
 def test_what_is_encrypted_is_read_with_the_password_and_asked_for_without(

@@ -67,10 +67,10 @@ def read_inventory(
         )
     variables = listed.get("_meta", {}).get("hostvars", {})
     try:
-        reach = ask_ansible(_program("ansible"), options, group, _environment())
+        reach, why = ask_ansible(_program("ansible"), options, group, _environment())
     except subprocess.TimeoutExpired as error:
         raise _unreadable(sources, "Ansible does not come to an end of how it would reach the hosts") from error
-    silent = SshReach(ssh={}, why="Ansible does not say how it would reach it")
+    silent = SshReach(ssh={}, why=why)
     return {name: InventoryHost(variables=variables.get(name, {}), reach=reach.get(name, silent)) for name in names}
 
 
@@ -111,6 +111,10 @@ def _environment() -> dict[str, str]:
         "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "True",
         "ANSIBLE_DUPLICATE_YAML_DICT_KEY": "error",  # else the last one counts, and a host is another machine
         "ANSIBLE_NOCOLOR": "True",
+        "ANSIBLE_VERBOSITY": "0",  # with more, and with its debugging, it talks before it answers
+        "ANSIBLE_DEBUG": "False",
+        "ANSIBLE_ASK_VAULT_PASS": "False",  # nobody is there to be asked
+        "LC_ALL": "C.UTF-8",  # it runs in no other encoding, nor with a locale that this machine does not have
         "ANSIBLE_DEPRECATION_WARNINGS": "False",
     }
 
@@ -132,12 +136,17 @@ def _listed(sources: Sequence[str], options: Sequence[str]) -> dict[str, Any]:
     if done.returncode != 0 or len(done.stdout) > MAX_OUTPUT_BYTES:
         raise _encrypted(sources, said) if _UNDECRYPTED in said else _unreadable(sources, _why(said), details=said)
     try:
-        listed = json.loads(done.stdout)
+        listed = json.loads(done.stdout, object_hook=_untagged)
     except (ValueError, RecursionError) as error:
         raise _unreadable(sources, "ansible-inventory did not answer with JSON", details=said) from error
     if not isinstance(listed, dict):
         raise _unreadable(sources, "ansible-inventory did not answer with an object", details=said)
     return listed
+
+
+def _untagged(value: dict[str, Any]) -> Any:
+    """What a plugin has composed, or somebody marked so, comes as text that is no template to Ansible."""
+    return value["__ansible_unsafe"] if value.keys() == {"__ansible_unsafe"} else value
 
 
 def _program(name: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from orchestrator.cli.inventory.reaching import SshReach
+from orchestrator.cli.inventory.reaching import SETTINGS, SshReach
 from orchestrator.cli.inventory.reading import InventoryHost, Variables
 from orchestrator.core.errors import InvalidInput, Reason
 from orchestrator.core.host import check_address, check_gpus, check_user
@@ -95,9 +95,10 @@ def _wanted(inventory_name: str, variables: Variables, reach: SshReach) -> Wante
     _check_way(variables, reach)
     user = check_user(reach.ssh["user"][0])
     _check_login(variables, user)
+    _check_settings(variables, reach, user)
     name = _text(variables, "vgpuctl_name") or _first_label(inventory_name)
     return WantedHost(
-        name=check_name(name, what="host"),
+        name=_checked_name(name),
         called=inventory_name[:80],
         address=check_address(reach.ssh["hostname"][0]),
         port=int(reach.ssh["port"][0]),
@@ -137,6 +138,14 @@ def _first_label(inventory_name: str) -> str:
     raise InvalidInput("inventory.unnamed", "an address is no name for a host", hint="set vgpuctl_name")
 
 
+def _checked_name(name: str) -> str:
+    """:raises InvalidInput: ``host.name_invalid``"""
+    try:
+        return check_name(name, what="host")
+    except InvalidInput as error:
+        raise InvalidInput(error.code, f"{error.message}; set vgpuctl_name", hint=error.hint) from error
+
+
 def _check_written(variables: Variables) -> None:
     """What Ansible would say of these in many words.
 
@@ -147,7 +156,7 @@ def _check_written(variables: Variables) -> None:
             _text(variables, name)
     for name in _PORTS:
         if not (_is_template(variables.get(name)) or _is_encrypted(variables.get(name))):
-            _check_port(name, variables.get(name, 22))
+            _check_port(name, 22 if variables.get(name) is None else variables[name])
 
 
 def _check_way(variables: Variables, reach: SshReach) -> None:
@@ -190,6 +199,19 @@ def _check_login(variables: Variables, user: str) -> None:
             raise _unsupported(f"{name} is set; the server logs in by a key file and sudo asks it for no password")
         if name in _AS_OURS and value not in _AS_OURS[name]:
             raise _unsupported(f"{name} is {value!a:.40}, the server takes {_AS_OURS[name][0]}")
+
+
+def _check_settings(variables: Variables, reach: SshReach, user: str) -> None:
+    """The same of what ansible.cfg says for hosts whose variables do not. :raises InvalidInput:
+    ``inventory.unsupported``"""
+    for setting, value in reach.settings.items():
+        variable, called = SETTINGS[setting]
+        if variable in variables or (user == "root" and _AS_ROOT.fullmatch(variable)):
+            continue
+        allowed = _AS_OURS.get(variable, sorted(_CONNECTIONS) if setting == "DEFAULT_TRANSPORT" else ())
+        if value not in allowed:
+            means = "ssh, a key file and sudo without a password are what the server has"
+            raise _unsupported(f"{called} is {value!a:.40}; {means}")
 
 
 def _not_understood(variables: Variables, why: str) -> InvalidInput:

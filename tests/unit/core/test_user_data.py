@@ -59,6 +59,7 @@ def test_no_text_breaks_the_check_of_keys(text: str) -> None:
     [
         "#cloud-config\nx: 1\n",
         "#cloud-config\r\nx: 1\r\n",
+        "#cloud-config # of the team\nx: 1\n",
         "#!/bin/bash\n",
         "## template: jinja\n#cloud-config\n",
         "#ps1_sysnative\r\nWrite-Output ready\r\n",
@@ -79,7 +80,8 @@ def test_user_data_that_says_what_it_is_is_taken_as_it_is_and_out_of_gzip(text: 
     [
         "", "password: x", "#include http://host/x", "## template: other\n#cloud-config",
         "Content-Type: text/plain", "#ps2\n", "remcmd\n",
-        " #cloud-config", packed("password: x"), packed("#cloud-config\n\x00"), "H4sI", "H4sIAAAA",
+        "#cloud-config-archive\n", " #cloud-config", packed("password: x"), packed("#cloud-config\n\x00"), "H4sI",
+        "H4sIAAAA",
         packed("#cloud-config\n")[:-8], packed("#cloud-config\n") + "AAAA", "H4sI#cloud-config",
         base64.b64encode(gzip.compress(b"#!\xff", mtime=0)).decode(), packed(packed("#!/bin/sh\n")),
         "#cloud-config\n\x00", "#cloud-config\n\ud800", "#cloud-config\n\x1b[2J", "#cloud-boothook\n",
@@ -89,6 +91,12 @@ def test_other_user_data_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         plain_user_data(text)
     assert caught.value.code == "user_data.unsupported"
+
+
+@pytest.mark.parametrize("text", ["\ufeff#cloud-config\n", packed("\ufeff#!/bin/sh\n")])
+def test_a_byte_order_mark_is_named(text: str) -> None:
+    with pytest.raises(InvalidInput, match="byte order mark"):
+        plain_user_data(text)
 
 
 def test_user_data_has_a_limit() -> None:

@@ -63,6 +63,7 @@ USER_DATA = {
     "parts": PARTS,
     "packed": packed(CLOUD_CONFIG),
     "packed parts": packed(PARTS),
+    "commented": CLOUD_CONFIG.replace("\n", " # of the team\r\n", 1),
     "without ours": "#cloud-config\nvendor_data: {enabled: false}\n",
 }
 
@@ -96,7 +97,7 @@ def guests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize(("case", "keys"), [
     ("nothing", [MINE]), ("script", [MINE]), ("users", [MINE]), ("without ours", [MINE]),
     ("cloud-config", [MINE, TEAM]), ("jinja", [MINE, TEAM]), ("parts", [MINE, TEAM]), ("packed", [MINE, TEAM]),
-    ("packed parts", [MINE, TEAM]),
+    ("packed parts", [MINE, TEAM]), ("commented", [MINE, TEAM]),
 ])  # fmt: skip
 def test_keys_of_the_vm_and_of_user_data_open_the_default_user(
     guests: dict[str, Any], case: str, keys: list[str]
@@ -106,7 +107,8 @@ def test_keys_of_the_vm_and_of_user_data_open_the_default_user(
 
 def test_user_data_is_taken_for_what_it_is(guests: dict[str, Any]) -> None:
     assert {case: guest["config"].get("package_update") for case, guest in guests.items()} == {
-        **dict.fromkeys(USER_DATA), **dict.fromkeys(("cloud-config", "parts", "packed", "packed parts"), False),
+        **dict.fromkeys(USER_DATA),
+        **dict.fromkeys(("cloud-config", "parts", "packed", "packed parts", "commented"), False),
     }  # fmt: skip
     assert {case for case, guest in guests.items() if guest["scripts"] == [SCRIPT]} == {
         "script",
