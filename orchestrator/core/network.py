@@ -31,7 +31,9 @@ DEFAULT_RANGE = ipaddress.IPv4Network("10.88.0.0/13")
 """What tenants' subnets are chosen out of, where the site says nothing else."""
 _WIDTH = 24
 """Of a subnet that nobody chose."""
-_PRIVATE = tuple(ipaddress.IPv4Network(n) for n in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
+_PRIVATE = tuple(map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")))
+"""Of RFC 1918, and what RFC 6598 sets apart for use behind NAT."""
+_PRIVATE_WORDS = f"{', '.join(map(str, _PRIVATE[:-1]))} or {_PRIVATE[-1]}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,16 @@ class Network:
     def short(self) -> str:
         """What its users call it."""
         return short_name(self.name)
+
+    @property
+    def dns_servers(self) -> tuple[str, ...]:
+        """Which its VMs are told; none: those that the bridge's own DHCP server tells."""
+        return () if self.subnet is None else (_first_address(self.subnet),)
+
+    @property
+    def dns_domain(self) -> str | None:
+        """As :func:`dns_domain`; None also of one with an uplink."""
+        return None if self.subnet is None else dns_domain(self.name)
 
     @property
     def place(self) -> str:
@@ -97,6 +109,13 @@ def short_name(name: str) -> str:
     return name.rpartition(".")[2]
 
 
+def dns_domain(name: str) -> str | None:
+    """In which VMs of a network that hosts call so find each other by name: ``web`` is ``web.<this>`` and ``web``.
+    None: it is of the site, and its VMs are strangers to each other."""
+    tenant = tenant_of(name)
+    return None if tenant is None else f"{short_name(name)}.{tenant}.internal"
+
+
 def check_host_name(name: str) -> str:
     """The name on a host itself when it is one of ours.
 
@@ -127,7 +146,7 @@ def parse_subnet(text: str, taken: tuple[str, ...]) -> str:
         raise InvalidInput(
             "network.subnet_invalid",
             f"{subnet} cannot be a network for VMs",
-            hint="take 16 to 28 bits out of 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16",
+            hint=f"take 16 to 28 bits out of {_PRIVATE_WORDS}",
         )
     for other in taken:
         if subnet.overlaps(ipaddress.IPv4Network(other)):
@@ -142,7 +161,7 @@ def parse_subnet(text: str, taken: tuple[str, ...]) -> str:
 def check_range(subnets: ipaddress.IPv4Network) -> ipaddress.IPv4Network:
     """The same, when networks of tenants may be in it. :raises ValueError: why not"""
     if not 8 <= subnets.prefixlen <= _WIDTH or not any(subnets.subnet_of(private) for private in _PRIVATE):
-        raise ValueError(f"not 8 to {_WIDTH} bits out of 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16")
+        raise ValueError(f"not 8 to {_WIDTH} bits out of {_PRIVATE_WORDS}")
     return subnets
 
 
@@ -202,7 +221,12 @@ def dhcp_servers(made: EnsureNetwork | EnsureBridgedNetwork) -> tuple[str, ...]:
     """Addresses that DHCP answers come from on such a network."""
     if isinstance(made, EnsureBridgedNetwork):
         return made.dhcp_servers
-    return (str(ipaddress.IPv4Network(made.subnet)[1]),)
+    return (_first_address(made.subnet),)
+
+
+def _first_address(subnet: str) -> str:
+    """The host's: its DHCP and its DNS server."""
+    return str(ipaddress.IPv4Network(subnet)[1])
 
 
 def bridged_xml(name: str, bridge: str) -> str:
@@ -215,11 +239,14 @@ def bridged_xml(name: str, bridge: str) -> str:
 
 
 def network_xml(name: str, text: str) -> str:
-    """The libvirt network: NAT, DHCP over all addresses but the host's. ``text``: its subnet."""
+    """The libvirt network: NAT, DHCP over all addresses but the host's, a DNS domain. ``text``: its subnet."""
     subnet = ipaddress.IPv4Network(text)
     root = ET.Element("network")
     ET.SubElement(root, "name").text = name
     ET.SubElement(root, "forward", mode="nat")
+    domain = dns_domain(name)
+    if domain is not None:
+        ET.SubElement(root, "domain", name=domain, localOnly="yes")
     ip = ET.SubElement(root, "ip", address=str(subnet[1]), prefix=str(subnet.prefixlen))
     dhcp = ET.SubElement(ip, "dhcp")
     ET.SubElement(dhcp, "range", start=str(subnet[2]), end=str(subnet[-2]))

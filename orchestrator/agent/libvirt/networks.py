@@ -16,14 +16,21 @@ from orchestrator.agent.libvirt import guard
 from orchestrator.agent.libvirt.connection import Libvirt, is_absent
 from orchestrator.agent.libvirt.domain_devices import read_domain_xml
 from orchestrator.agent.libvirt.domains import domain_key
-from orchestrator.agent.libvirt.reservations import cards_of, cards_there, reserve
+from orchestrator.agent.libvirt.reservations import cards_of, cards_there, name_of, reserve
 from orchestrator.agent.nic_links import plug
 from orchestrator.agent.sysfs.bridges import HostBridges
 from orchestrator.agent.sysfs.routes import in_the_way
 from orchestrator.core.bridges import Bridge, Uplink, bridge_of, check_uplink, why_not
 from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.host_actions import ActionResult
-from orchestrator.core.network import DEFAULT_NAME, bridged_xml, check_host_name, network_xml, parse_subnet
+from orchestrator.core.network import (
+    DEFAULT_NAME,
+    bridged_xml,
+    check_host_name,
+    dns_domain,
+    network_xml,
+    parse_subnet,
+)
 
 _MADE, _STARTED = "made", "started"
 _NOBODY = "host"
@@ -77,14 +84,17 @@ class _Wanted:
         return self.is_like(root) or (known and self.bridge is None and not _is_bridged(root))
 
     def is_same(self, root: ET.Element) -> bool:
-        """Of ours: with the same subnet, or on the same bridge."""
+        """Of ours: with the same subnet and DNS domain, or on the same bridge."""
+        return self._is_there(root) and (self.bridge is not None or dns_domain(self.name) == _domain(root))
+
+    def _is_there(self, root: ET.Element) -> bool:
         if self.bridge:
             return self.is_like(root)
         return self.subnet in map(_subnet, root.findall("ip"))
 
     def is_ours(self, root: ET.Element) -> bool:
         """Whether it is one that we made before the ledger was lost: nobody else names networks ``TENANT.NETWORK``."""
-        return "." in self.name and self.is_same(root)
+        return "." in self.name and self._is_there(root)
 
     def overlaps(self, root: ET.Element) -> bool:
         """Under another name."""
@@ -248,14 +258,16 @@ class LibvirtNetworks:
         return self._libvirt.call(addresses)
 
     def reserve(self, definition: str) -> None:
-        """An address for each card of a domain, on the networks that were made here; others keep their definition."""
+        """An address for each card of a domain, and a name, on the networks that were made here; others keep their
+        definition."""
+        name = name_of(definition)
 
         def reserve_all(connection: Any) -> None:
             cards = [(_lookup(connection, name), mac) for name, mac in cards_of(definition) if self._is_made(name)]
             there = cards_there(connection) if cards else frozenset()
             for network, mac in cards:
                 if network is not None:
-                    reserve(network, mac, there)
+                    reserve(network, mac, there, name)
 
         self._libvirt.call(reserve_all)
 
@@ -335,6 +347,11 @@ def _is_bridged(root: ET.Element) -> bool:
 
 def _bridge(root: ET.Element) -> str | None:
     found = root.find("bridge")
+    return None if found is None else found.get("name")
+
+
+def _domain(root: ET.Element) -> str | None:
+    found = root.find("domain")
     return None if found is None else found.get("name")
 
 

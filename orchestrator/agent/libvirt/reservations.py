@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses that libvirt's networks keep for their VMs, so that each has its own again after a stop or a reboot.
+"""Addresses and names that libvirt's networks keep for their VMs, so that each has its own again after a stop or a
+reboot.
 
 dnsmasq forgets a lease that has run out, and may give its address to another card. One that is reserved it gives to
-nobody else, also inside of its range.
+nobody else, also inside of its range. So with names: a guest that says that it is called like another is not believed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from xml.etree import ElementTree as ET
 
 import libvirt
 
+from orchestrator.core.names import is_name
+
 _OF_QEMU = "52:54:00:"
 _ADD, _DELETE = libvirt.VIR_NETWORK_UPDATE_COMMAND_ADD_LAST, libvirt.VIR_NETWORK_UPDATE_COMMAND_DELETE
 
@@ -28,27 +31,38 @@ def cards_of(definition: str) -> Iterator[tuple[str, str]]:
             yield source.get("network", ""), mac.get("address", "").lower()
 
 
+def name_of(definition: str) -> str | None:
+    """Of a domain of a tenant's VM, what others of the tenant call it. None: it is called otherwise, or libvirt does
+    not take it as a host's name."""
+    tenant, _, name = ET.fromstring(definition).findtext("name", "").rpartition(".")  # noqa: S314 - libvirt's own
+    return name if tenant and is_name(name) and name[0].isalpha() else None
+
+
 def cards_there(connection: Any) -> frozenset[str]:
     """Hardware addresses of the cards of all domains of the host."""
     return frozenset(mac for domain in connection.listAllDomains() for _, mac in cards_of(domain.XMLDesc()))
 
 
-def reserve(network: Any, mac: str, there: Collection[str]) -> None:
-    """An address for the card, unless it has one or none is free. Those of cards that are not ``there``
-    (:func:`cards_there`) make room.
+def reserve(network: Any, mac: str, there: Collection[str], name: str | None = None) -> None:
+    """An address for the card, unless it has one or none is free, and its ``name`` where the network has a DNS domain
+    and no other card is called so.
+    Those of cards that are not ``there`` (:func:`cards_there`) make room.
 
     What libvirt refuses is left so: the card then has whichever address is free, and its VM starts."""
-    dhcp = ET.fromstring(network.XMLDesc()).find("ip/dhcp")  # noqa: S314 - libvirt's own
+    root = ET.fromstring(network.XMLDesc())  # noqa: S314 - libvirt's own
+    dhcp = root.find("ip/dhcp")
     if dhcp is None:
         return
     reserved = {host.get("mac", "").lower(): host.get("ip", "") for host in dhcp.findall("host")}
     for gone in [card for card in reserved if card.startswith(_OF_QEMU) and card not in there]:
-        _update(network, _DELETE, gone, reserved.pop(gone))
+        _update(network, _DELETE, mac=gone, ip=reserved.pop(gone))
+    names = {host.get("name") for host in dhcp.findall("host") if host.get("mac", "").lower() in reserved}
+    named = {} if name is None or name in names or root.find("domain") is None else {"name": name}
     leased = _leases(network)
     taken = {*reserved.values(), *(address for address, card in leased.items() if card != mac)}
     address = next((one for one in _candidates(dhcp, leased, mac) if one not in taken), None)
     if mac not in reserved and address is not None:
-        _update(network, _ADD, mac, address)
+        _update(network, _ADD, mac=mac, ip=address, **named)
 
 
 def _candidates(dhcp: ET.Element, leased: dict[str, str], mac: str) -> Iterator[str]:
@@ -68,10 +82,11 @@ def _leases(network: Any) -> dict[str, str]:
     return {}
 
 
-def _update(network: Any, command: int, mac: str, address: str) -> None:
+def _update(network: Any, command: int, **host: str) -> None:
+    """``host``: attributes of the reservation."""
     flags = libvirt.VIR_NETWORK_UPDATE_AFFECT_CONFIG
     if network.isActive():
         flags |= libvirt.VIR_NETWORK_UPDATE_AFFECT_LIVE
-    host = ET.tostring(ET.Element("host", mac=mac, ip=address), encoding="unicode")
+    text = ET.tostring(ET.Element("host", host), encoding="unicode")
     with suppress(libvirt.libvirtError):
-        network.update(command, libvirt.VIR_NETWORK_SECTION_IP_DHCP_HOST, -1, host, flags)
+        network.update(command, libvirt.VIR_NETWORK_SECTION_IP_DHCP_HOST, -1, text, flags)

@@ -67,6 +67,10 @@ class NetworkAnswer(AnswerBody):
     bridge: str | None = Field(description="Of the hosts' own; null: a NAT network of ours")
     vlan: int | None = Field(description="The VLAN that the bridge carries; null: none")
     dhcp_servers: tuple[str, ...] = Field(description="Whose answers give VMs their addresses; none: any that is no VM")
+    dns_servers: tuple[str, ...] = Field(description="Which its VMs are told; none: those of the bridge's DHCP server")
+    dns_domain: str | None = Field(
+        description="In which its VMs on one host find each other by name; null: of the site, or on a bridge of hosts"
+    )
     tenant: str | None = Field(description="Whose it is; null: the site's")
     shared: bool = Field(description="Every tenant may put VMs on it, which do not reach each other there")
     description: str = Field(description="What people say of it")
@@ -80,6 +84,8 @@ class NetworkAnswer(AnswerBody):
             bridge=None if network.uplink is None else network.uplink.bridge,
             vlan=None if network.uplink is None else network.uplink.vlan,
             dhcp_servers=network.dhcp_servers,
+            dns_servers=network.dns_servers,
+            dns_domain=network.dns_domain,
             tenant=network.tenant,
             shared=network.shared,
             description=network.about.description,

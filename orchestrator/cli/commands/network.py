@@ -160,6 +160,8 @@ def show_network(
         ("whose", _owner(network)),
         ("subnet" if network["bridge"] is None else "bridge", _place(network)),
         ("DHCP servers", shown(network["dhcp_servers"] or ("any" if network["bridge"] else "its own"))),
+        ("DNS servers", shown(network["dns_servers"] or "as its DHCP server says")),
+        ("DNS domain", shown(network["dns_domain"])),
         ("VMs", shown(vms)),
         *said_of(network),
     ]

@@ -12,7 +12,7 @@ import pytest
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs.routes import host_routes
 from orchestrator.core.errors import Conflict, InvalidInput
-from orchestrator.core.host_actions import DefineDomain, EnsureNetwork, RemoveNetwork
+from orchestrator.core.host_actions import DefineDomain, EnsureNetwork, RemoveNetwork, UndefineDomain
 from tests.unit.agent.bench import Bench, domain_of
 
 MINE, OTHERS = "10.88.0.0/24", "10.88.1.0/24"
@@ -53,6 +53,22 @@ def test_a_network_that_a_vm_has_stays_as_it_is(bench: Bench) -> None:
     bench.do(EnsureNetwork(name="red.new", subnet="10.88.0.0/23"))
     assert "10.88.0.1" in subnet_of(bench, "default.blue")
     assert "default.blue" in networks(bench)
+
+
+def test_a_network_of_an_older_agent_gets_its_dns_domain_when_no_vm_has_it(bench: Bench) -> None:
+    action = EnsureNetwork(name="default.blue", subnet=MINE)
+    bench.do(action)
+    older = bench.libvirt.networkLookupByName("default.blue")
+    domain = "<domain name='blue.default.internal' localOnly='yes'/>"
+    assert domain in older.XMLDesc()
+    older.destroy()
+    bench.libvirt.networkDefineXML(older.XMLDesc().replace(domain, "")).create()
+    bench.do(DefineDomain(vm=bench.vm, domain=replace(domain_of(bench.vm), network="default.blue")))
+    assert not bench.do(action).changed
+    assert domain not in subnet_of(bench, "default.blue")
+    bench.do(UndefineDomain(vm=bench.vm))
+    assert bench.do(action).changed
+    assert domain in subnet_of(bench, "default.blue")
 
 
 def test_a_network_of_the_hosts_own_never_makes_room(bench: Bench) -> None:

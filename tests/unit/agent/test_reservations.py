@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from orchestrator.agent.libvirt.reservations import cards_there, reserve
+from orchestrator.agent.libvirt.reservations import cards_there, name_of, reserve
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.host_actions import DefineDomain, EnsureNetwork, StartDomain, UndefineDomain
 from tests.unit.agent.bench import Bench, domain_of
@@ -45,6 +45,12 @@ def reserved(bench: Bench, name: str = "default.blue") -> dict[str, str]:
     return {host.get("mac", ""): host.get("ip", "") for host in root.findall("ip/dhcp/host")}
 
 
+def names(bench: Bench) -> dict[str, str | None]:
+    """Hardware address → name."""
+    root = ET.fromstring(bench.libvirt.networkLookupByName("default.blue").XMLDesc())
+    return {host.get("mac", ""): host.get("name") for host in root.findall("ip/dhcp/host")}
+
+
 def define(bench: Bench, network: str = "default.blue") -> str:
     bench.do(DefineDomain(vm=bench.vm, domain=replace(domain_of(bench.vm), network=network)))
     return mac_address(bench.vm)
@@ -72,6 +78,24 @@ def test_a_vm_that_starts_has_an_address_of_its_network_kept_for_it_and_keeps_it
     assert reserved(bench) == before
 
 
+def test_a_vm_that_starts_has_its_name_on_its_network_and_another_of_that_name_an_address_alone(bench: Bench) -> None:
+    mac = define(bench)
+    bench.do(StartDomain(vm=bench.vm))
+    assert names(bench) == {mac: "train"}
+    other = card_by_hand(bench, 1)
+    network = bench.libvirt.networkLookupByName("default.blue")
+    reserve(network, other, cards_there(bench.libvirt), "train")
+    assert names(bench) == {mac: "train", other: None}
+
+
+@pytest.mark.parametrize(
+    ("domain", "name"),
+    [("red.web-1", "web-1"), ("web", None), ("red.1web", None), ("red.", None), ("red.Web", None)],
+)
+def test_what_others_call_a_vm_is_read_of_its_definition(domain: str, name: str | None) -> None:
+    assert name_of(f"<domain><name>{domain}</name></domain>") == name
+
+
 def test_a_network_that_was_there_before_us_is_not_changed(bench: Bench) -> None:
     define(bench, "default")
     before = bench.libvirt.networkLookupByName("default").XMLDesc()
@@ -93,7 +117,7 @@ def test_as_many_as_the_subnet_has_addresses_get_one_each_and_the_next_starts_wi
 def test_what_was_kept_for_a_vm_that_is_no_more_makes_room(bench: Bench) -> None:
     mac = define(bench)
     network = bench.libvirt.networkLookupByName("default.blue")
-    reserve(network, mac, cards_there(bench.libvirt))
+    reserve(network, mac, cards_there(bench.libvirt), "train")
     bench.do(UndefineDomain(vm=bench.vm))
     other = card_by_hand(bench, 1)
     reserve(network, other, cards_there(bench.libvirt))

@@ -251,6 +251,14 @@ def test_libvirt_takes_the_network(judge: libvirt.virConnect) -> None:
     assert 'start="10.88.1.2" end="10.88.1.254"' in xml
 
 
+def test_a_network_of_a_tenant_has_a_dns_domain_that_nobody_else_is_asked_for(judge: libvirt.virConnect) -> None:
+    xml = network_xml("red.blue", "10.88.1.0/24")
+    judge.networkDefineXMLFlags(xml, libvirt.VIR_NETWORK_DEFINE_VALIDATE).undefine()
+    domain = ET.fromstring(xml).find("domain")
+    assert domain is not None
+    assert domain.attrib == {"name": "blue.red.internal", "localOnly": "yes"}
+
+
 def test_libvirt_takes_the_network_on_a_bridge_of_the_host(judge: libvirt.virConnect) -> None:
     xml = bridged_xml("office", "br0")
     judge.networkDefineXMLFlags(xml, libvirt.VIR_NETWORK_DEFINE_VALIDATE).undefine()

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import pytest
 
+from orchestrator.core.bridges import Uplink
 from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.core.network import Network, check_host_name, free_subnet, own_name, parse_subnet
 
@@ -10,10 +11,23 @@ from orchestrator.core.network import Network, check_host_name, free_subnet, own
 def test_private_subnets_are_taken_in_canonical_form() -> None:
     assert parse_subnet("10.88.1.0/24", ()) == "10.88.1.0/24"
     assert parse_subnet("192.168.4.0/255.255.255.0", ()) == "192.168.4.0/24"
+    assert parse_subnet("100.64.8.0/24", ()) == "100.64.8.0/24"
 
 
 @pytest.mark.parametrize(
-    "text", ["", "10.0.0.1/24", "8.8.8.0/24", "10.0.0.0/8", "10.0.0.0/29", "::1/64", "10.0.0.0/24; id", "10.0.0.0/-1"]
+    "text",
+    [
+        "",
+        "10.0.0.1/24",
+        "8.8.8.0/24",
+        "100.63.0.0/24",
+        "100.128.0.0/24",
+        "10.0.0.0/8",
+        "10.0.0.0/29",
+        "::1/64",
+        "10.0.0.0/24; id",
+        "10.0.0.0/-1",
+    ],
 )
 def test_other_networks_are_refused(text: str) -> None:
     with pytest.raises(InvalidInput) as caught:
@@ -40,6 +54,14 @@ def test_what_hosts_call_a_network_says_whose_it_is() -> None:
     )
     assert (own.name, own.tenant, own.short) == ("red.blue", "red", "blue")
     assert (of_site.name, of_site.tenant, of_site.short) == ("blue", None, "blue")
+
+
+def test_vms_of_a_tenants_network_have_names_there_and_strangers_on_one_of_the_site_have_none() -> None:
+    own, of_site = Network(name="red.blue", subnet="10.88.0.0/24"), Network(name="blue", subnet="10.0.0.0/24")
+    assert (own.dns_servers, own.dns_domain) == (("10.88.0.1",), "blue.red.internal")
+    assert (of_site.dns_servers, of_site.dns_domain) == (("10.0.0.1",), None)
+    bridged = Network(name="red.office", uplink=Uplink(bridge="br0", vlan=None))
+    assert (bridged.dns_servers, bridged.dns_domain) == ((), None)
 
 
 @pytest.mark.parametrize("name", ["", ".", "red.", ".blue", "a.b.c", "red/blue", "red.Blue", "../blue", "red.blue\n"])
