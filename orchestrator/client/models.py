@@ -314,6 +314,10 @@ class AuditRecord(TypedDict):
     """
     What its client calls itself; null: no request
     """
+    site: str
+    """
+    Id of the pool whose audit it is, drawn with its database
+    """
 
 
 class AwaitedTenant(TypedDict):
@@ -933,6 +937,10 @@ class ExportedAuditRecord(TypedDict):
     user_agent: str | None
     """
     What its client calls itself; null: no request
+    """
+    site: str
+    """
+    Id of the pool whose audit it is, drawn with its database
     """
     seal: str | None
     """
@@ -1698,6 +1706,14 @@ class Network(TypedDict):
     dhcp_servers: list[str]
     """
     Whose answers give VMs their addresses; none: any that is no VM
+    """
+    dns_servers: list[str]
+    """
+    Which its VMs are told; none: those of the bridge's DHCP server
+    """
+    dns_domain: str | None
+    """
+    In which its VMs on one host find each other by name; null: of the site, or on a bridge of hosts
     """
     tenant: str | None
     """

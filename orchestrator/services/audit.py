@@ -40,6 +40,11 @@ class AuditService:
     """Where the head is written down outside the database; None: nowhere."""
     bound: RefusalBound = field(default_factory=RefusalBound)
 
+    @property
+    def site(self) -> str:
+        """Whose audit it is: who gathers several tells their records apart by it."""
+        return self.store.site
+
     def refused(self, action: str, subject: str, outcome: str, *, of_stranger: bool) -> None:
         """A request that changed nothing. Those of strangers, who were refused before anybody was known to ask, are
         bounded whatever their code; a later one says how many were left out."""

@@ -59,7 +59,7 @@ def list_all(
         lambda one: (str(one.sequence),),
         lambda: services.tenancy.audit.how_many(before=before, **only),
     )
-    return [AuditAnswer.of(one) for one in page]
+    return [AuditAnswer.of(one, services.tenancy.audit.site) for one in page]
 
 
 @router.get("/export")
@@ -69,7 +69,8 @@ def export(
     limit: Annotated[int, Query(ge=1, le=MAX_EXPORTED)] = MAX_EXPORTED,
 ) -> list[ExportedRecord]:
     """Whole records, oldest first, with their seals and proofs."""
-    return [ExportedRecord.of(one) for one in services.tenancy.audit.after(after, limit=limit)]
+    audit = services.tenancy.audit
+    return [ExportedRecord.of(one, audit.site) for one in audit.after(after, limit=limit)]
 
 
 @router.get("/verify")

@@ -28,9 +28,10 @@ class AuditAnswer(AnswerBody):
     )
     interface: str | None = Field(description="cli, ansible, python or api, as its client says; null: no request")
     user_agent: str | None = Field(description="What its client calls itself; null: no request")
+    site: str = Field(description="Id of the pool whose audit it is, drawn with its database")
 
     @classmethod
-    def of(cls, record: AuditRecord) -> AuditAnswer:
+    def of(cls, record: AuditRecord, site: str) -> AuditAnswer:
         return cls(
             sequence=record.sequence,
             at=moment(record.at),
@@ -42,6 +43,7 @@ class AuditAnswer(AnswerBody):
             source=record.source,
             interface=record.interface,
             user_agent=record.user_agent,
+            site=site,
         )
 
 
@@ -54,8 +56,8 @@ class ExportedRecord(AuditAnswer):
     proof: str | None
 
     @classmethod
-    def of(cls, record: AuditRecord) -> ExportedRecord:
-        told = AuditAnswer.of(record).model_dump()
+    def of(cls, record: AuditRecord, site: str) -> ExportedRecord:
+        told = AuditAnswer.of(record, site).model_dump()
         return cls(**told, seal=record.seal, proof=record.proof)
 
 

@@ -98,7 +98,7 @@ def show_record(
     record = found[0]
     pairs = [("number", str(number)), ("at", show_time(record["at"])), ("who", shown(record["actor"]))]
     pairs += [("from", shown(record["source"])), ("with", shown(record["interface"]))]
-    pairs += [("client", shown(record["user_agent"]))]
+    pairs += [("client", shown(record["user_agent"])), ("site", shown(record["site"]))]
     pairs += [("what", shown(record["action"])), ("subject", shown(record["subject"]))]
     show(record, output, lambda: render_details([*pairs, ("outcome", shown(record["outcome"]))]))
 
