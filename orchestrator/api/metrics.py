@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, get_args
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Histogram, generate_latest
@@ -18,6 +18,8 @@ from orchestrator.api.services import Process
 from orchestrator.client.version import VERSION
 from orchestrator.core.guest_licence import LicenceState
 from orchestrator.core.host import HostState
+from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.services.messages import HostInfo
 from orchestrator.use_cases import Services
 
 MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
@@ -66,7 +68,9 @@ class _Pool(Collector):
         build.add_metric([VERSION], 1)
         yield build
         yield self._operations()
-        yield from self._hosts()
+        hosts = self._services.hosts.list()
+        yield from self._hosts(hosts)
+        yield from self._storage([info.snapshot for info in hosts if info.snapshot is not None])
         yield from self._gpus()
 
     def _operations(self) -> GaugeMetricFamily:
@@ -75,8 +79,7 @@ class _Pool(Collector):
             family.add_metric([kind, state], count)
         return family
 
-    def _hosts(self) -> Iterator[GaugeMetricFamily]:
-        hosts = self._services.hosts.list()
+    def _hosts(self, hosts: Iterable[HostInfo]) -> Iterator[GaugeMetricFamily]:
         states = Counter(info.host.state for info in hosts)
         family = GaugeMetricFamily("vgpuctl_hosts", "Enrolled hosts", labels=["state"])
         for state in get_args(HostState):
@@ -90,6 +93,28 @@ class _Pool(Collector):
         for licence in get_args(LicenceState):
             licences.add_metric([licence], told[licence])
         yield licences
+
+    def _storage(self, seen: Iterable[HostSnapshot]) -> Iterator[GaugeMetricFamily]:
+        """Of a volume whose file is not made yet nothing is used."""
+        free = sum(one.storage_free_bytes for one in seen)
+        total = sum(one.storage_total_bytes for one in seen)
+        storage = GaugeMetricFamily(
+            "vgpuctl_host_storage_bytes", "Of the hosts' file systems for VMs, when last seen", labels=["state"]
+        )
+        storage.add_metric(["free"], free)
+        storage.add_metric(["used"], total - free)
+        yield storage
+        volumes = self._services.volumes.all()
+        used = {file.name: file.size_bytes for one in seen for file in one.data}
+        yield GaugeMetricFamily("vgpuctl_volumes", "Data volumes", value=len(volumes))
+        yield GaugeMetricFamily(
+            "vgpuctl_volume_size_bytes", "What data volumes can hold", value=sum(one.size_bytes for one in volumes)
+        )
+        yield GaugeMetricFamily(
+            "vgpuctl_volume_used_bytes",
+            "What data volumes take of their hosts' file systems, when last seen",
+            value=sum(used.get(one.file, 0) for one in volumes),
+        )
 
     def _gpus(self) -> Iterator[GaugeMetricFamily]:
         gpus: Counter[str] = Counter()

@@ -97,6 +97,11 @@ class VolumeService:
             ]
             return tuple(_info(tx, one) for one in found)
 
+    def all(self) -> tuple[Volume, ...]:
+        """Of every tenant."""
+        with self.store.read() as tx:
+            return tuple(tx.volumes.list(tenant=None))
+
     def describe(self, tenant: str, name: str, description: str | None, labels: Mapping[str, str | None]) -> VolumeInfo:
         """None as a description: it stays, as a label's value: it goes.
 

@@ -17,12 +17,14 @@ from orchestrator.api.limits import Activity
 from orchestrator.api.routes import health
 from orchestrator.api.services import Process
 from orchestrator.core.access import EVERYWHERE, Role
+from orchestrator.core.snapshot import FileSnapshot
 from orchestrator.ports.timers import TimerHealth
 from tests.fakes.asking import ask, ask_within
 from tests.fakes.services import InMemory
 
 PAGE = Path(__file__).parents[3] / "docs/reference/metrics.md"
 ME = os.geteuid()
+GIB = 1024**3
 OBSERVE = TimerHealth(name="observe", every_s=10, good_ago_s=2.4, failed=3, error="planted-secret")
 
 
@@ -57,6 +59,26 @@ def test_what_is_stored_is_counted(app: FastAPI, fake: InMemory) -> None:
     claims = [line for line in lines if line.startswith("vgpuctl_gpu_claims{")]
     assert [float(line.split()[-1]) for line in claims] == [len(fake.world.vms) * len(fake.world.hosts)]
     assert "secret-name" not in told.body
+
+
+def test_what_volumes_can_hold_and_what_is_used_of_it_and_of_the_hosts_is_told(app: FastAPI, fake: InMemory) -> None:
+    fake.tenancy.tenants.create("own")
+    fake.volumes.create("own", "secret-name", 5 * GIB)
+    (volume,) = fake.volumes.all()
+    seen = fake.world.hosts["gpu1"].snapshot
+    assert seen is not None
+    file = FileSnapshot(name=volume.file, size_bytes=2 * GIB, owner=None)
+    foreign = FileSnapshot(name="foreign", size_bytes=GIB, owner=None)
+    seen = replace(seen, storage_free_bytes=3 * GIB, storage_total_bytes=10 * GIB, data=(file, foreign))
+    fake.world.hosts["gpu1"] = replace(fake.world.hosts["gpu1"], snapshot=seen)
+    told = ask(app, "GET", "/metrics", uid=ME).body
+    values = dict(re.findall(r"^(vgpuctl_(?:host_storage|volume)\S*) (\S+)$", told, re.MULTILINE))
+    assert {name: float(value) / GIB for name, value in values.items() if name != "vgpuctl_volumes"} == {
+        'vgpuctl_host_storage_bytes{state="free"}': 3, 'vgpuctl_host_storage_bytes{state="used"}': 7,
+        "vgpuctl_volume_size_bytes": 5, "vgpuctl_volume_used_bytes": 2,
+    }  # fmt: skip
+    assert float(values["vgpuctl_volumes"]) == 1
+    assert "secret-name" not in told
 
 
 def test_answers_are_timed_by_route_and_never_by_a_callers_own_text(app: FastAPI) -> None:
