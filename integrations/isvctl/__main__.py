@@ -26,6 +26,10 @@ SUITES: Final[dict[str, dict[str, Step]]] = {
     "storage": storage.STEPS, "observability": observability.STEPS, "security": security.STEPS,
     "network": network.STEPS,
 }  # fmt: skip
+SETTINGS: Final[dict[str, dict[str, Any]]] = {
+    "network": {"network": {"checks": {"VpcIpConfigCheck": {"auto_assign_ip_mode": "disabled"}}}},
+}
+"""What the suite lets a provider say of itself, by suite: VMs get no addresses outside their network."""
 MARGIN_S: Final = 30
 """What the suite waits longer than a step takes at most."""
 
@@ -42,6 +46,7 @@ def configuration(suite: str) -> dict[str, Any]:
     return {
         "version": "1.0",
         "commands": {suite.replace("-", "_"): {"phases": ["setup", "test", "teardown"], "steps": steps}},
+        "tests": {"validations": SETTINGS.get(suite, {})},
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from integrations.isvctl.guest import NOT_REAL, in_guest, uptime_s
 from integrations.isvctl.site import Results, Site, Unmet, need, refusal
 from integrations.isvctl.steps import Output, Step, absent
 from vgpuctl import VgpuctlError
@@ -72,7 +73,7 @@ def _change_dns(site: Site, change: str) -> None:
     try:
         changed = site.admin.connection.call("PATCH", change, {"dns_domain": "isv.internal"})
     except VgpuctlError as error:
-        raise Unmet("a network has no DNS domain and no DNS servers that could be set") from error
+        raise Unmet("a network's DNS domain follows from its name and cannot be set, nor can its servers") from error
     need(changed["dns_domain"] == "isv.internal", "it has not the new domain")
 
 
@@ -105,23 +106,55 @@ def _bridges(site: Site, tenant: str) -> set[str]:
 
 def connectivity_test(site: Site) -> Output:
     for name in ("one", "two"):
-        site.vm(name, TENANT, network=NETWORK)
+        site.vm(name, TENANT, network=NETWORK, ssh_keys=[site.ssh_key()[1]])
     instances = [{"instance_id": name, "private_ip": site.address(name, TENANT)} for name in ("one", "two")]
     results = Results()
     with results.probe("addresses_differ"):
         need(len({one["private_ip"] for one in instances}) == 2, "both have one address")
+    if site.guests:
+        with results.probe("packets_pass"):
+            uptime_s(site, "one", TENANT)
+            in_guest(site, "one", TENANT, f"ping -c 3 -w 60 {instances[1]['private_ip']}")
     return results.told(instances=instances)
 
 
 def vpc_ip_config(site: Site) -> Output:
     network = site.admin.network(NETWORK, TENANT)
     subnet = {"subnet_id": NETWORK, "cidr": network["subnet"], "auto_assign_public_ip": False}
-    servers = network.get("dns_servers", [])
-    return {
-        "success": bool(servers), "cidr": network["subnet"], "subnets": [subnet],
-        "dhcp_options": {"domain_name_servers": servers, "domain_name": network.get("dns_domain", "")},
-        "error": "the API does not tell which DNS servers guests get; VMs get no addresses outside their network",
-    }  # fmt: skip
+    options = {"domain_name_servers": network["dns_servers"], "domain_name": network["dns_domain"] or ""}
+    need(all(options.values()), "it has no DNS server or no DNS domain")
+    return {"success": True, "cidr": network["subnet"], "subnets": [subnet], "dhcp_options": options}
+
+
+def dns_test(site: Site) -> Output:
+    """The VMs of ``connectivity_test``: a network's domain has a record of each VM, which the other one looks up."""
+    results = Results()
+    network, name = site.admin.network(NETWORK, TENANT), f"two.{NETWORK}.{TENANT}.internal"
+    with results.probe("create_vpc_with_dns", dns_servers=network["dns_servers"]):
+        need(network["dns_servers"], "it has no DNS server")
+    with results.probe("create_hosted_zone", domain=network["dns_domain"]):
+        need(name == f"two.{network['dns_domain']}", "it has another DNS domain")
+        other = site.admin.add_network({"name": "other"}, TENANT)
+        site.admin.delete_network("other", TENANT)
+        need(other["dns_domain"] not in {None, network["dns_domain"]}, "two networks have one domain")
+    if not site.guests:
+        results.fail(("create_dns_record", "verify_dns_settings", "resolve_record"), NOT_REAL)
+        return results.told()
+    address = site.address("two", TENANT)
+    with results.probe("create_dns_record", fqdn=name):
+        _looked_up(site, name, address)
+    with results.probe("verify_dns_settings"):
+        told = in_guest(site, "one", TENANT, "cat /etc/resolv.conf").split()
+        need({*network["dns_servers"], network["dns_domain"]} < set(told), "the guest was told others")
+    with results.probe("resolve_record", resolved_ip=address):
+        _looked_up(site, "two", address)
+    return results.told()
+
+
+def _looked_up(site: Site, name: str, address: str) -> None:
+    """By a guest. Whoever answers a ping to that name has that address."""
+    said = in_guest(site, "one", TENANT, f"ping -c 1 -w 60 {name}")
+    need(f"({address})" in said, f"{name} is another address than {address}")
 
 
 def byoip_test(site: Site) -> Output:
@@ -236,10 +269,7 @@ STEPS: Final = {
         "POST /v1/addresses", "there are no addresses that move from VM to VM", "allocate_eip", "associate_to_a",
         "verify_on_a", "reassociate_to_b", "verify_on_b", "verify_not_on_a",
     ),
-    "dns_test": absent(
-        "POST /v1/tenants/default/dns", "VMs of a network have no names for each other", "create_vpc_with_dns",
-        "create_hosted_zone", "create_dns_record", "verify_dns_settings", "resolve_record",
-    ),
+    "dns_test": Step(dns_test),
     "peering_test": absent(
         PEERING, "two networks are not joined; a VM may have cards on both",
         "create_vpc_a", "create_vpc_b", "create_peering", "accept_peering", "add_routes", "peering_active",

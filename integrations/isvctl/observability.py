@@ -8,7 +8,7 @@ import time
 from datetime import UTC, datetime
 from typing import Final
 
-from integrations.isvctl.site import Results, Site, need
+from integrations.isvctl.site import GIB, Results, Site, need
 from integrations.isvctl.steps import Output, Step, absent
 
 TENANT: Final = "isv-telemetry"
@@ -62,6 +62,38 @@ def measured(present: str, pattern: str, why: str, counted: str | None = None) -
     return Step(act)
 
 
+def storage_capacity_telemetry(site: Site) -> Output:
+    """A volume of ours is counted as large as it was asked for, beside what hosts have left."""
+    results = Results()
+    kinds = {
+        "total": "vgpuctl_volume_size_bytes", "used": "vgpuctl_volume_used_bytes",
+        "free": 'vgpuctl_host_storage_bytes{state="free"}',
+    }  # fmt: skip
+    with site.tenant(TENANT) as tenant:
+        with results.probe("telemetry_endpoint_reachable", probes={"telemetry_source": SOURCE}):
+            before = _value(site, kinds["total"])
+        with results.probe("samples_recent", probes={"latest_timestamp": datetime.now(UTC).isoformat()}):
+            site.admin.create_volume({"name": "counted", "tenant": tenant, "size_bytes": GIB})
+            grown = _value(site, kinds["total"]) - before
+            need(grown == GIB, f"a volume of 1 GiB was counted as {grown:.0f} bytes")
+        evidence: dict[str, object] = {}
+        with results.probe("capacity_metrics_present", probes=evidence):
+            found = {kind: _value(site, name) for kind, name in kinds.items()}
+            need(found["free"] > 0 and found["used"] <= found["total"], "hosts have nothing left, or volumes too much")
+            evidence |= {
+                "capacity_kinds": sorted(found), "metric_names": sorted(kinds.values()), "sample_count": len(found),
+                "volumes_checked": int(_value(site, "vgpuctl_volumes")),
+            }  # fmt: skip
+    return results.told()
+
+
+def _value(site: Site, name: str) -> float:
+    """:raises Unmet: it is not told"""
+    samples = _samples(site, re.escape(name) + " ")
+    need(samples, f"/metrics has no {name}")
+    return float(samples[0].split()[-1])
+
+
 STEPS: Final = {
     "telemetry_delivery_latency": Step(telemetry_delivery_latency),
     "north_south_network_telemetry": measured(
@@ -80,10 +112,7 @@ STEPS: Final = {
         "GET /v1/hosts/isv/log", "logs stay on their hosts (journalctl); the API fetches none",
         "syslog_endpoint_reachable", "host_log_source_present", "entries_recent",
     ),
-    "storage_capacity_telemetry": measured(
-        "capacity_metrics_present", r"vgpuctl_volume_(used|free|size)_", "/metrics has no sizes of volumes; the API "
-        "tells what a volume has and what a host has left, not what is used of a volume", "volumes_checked",
-    ),
+    "storage_capacity_telemetry": Step(storage_capacity_telemetry),
     "storage_performance_telemetry": measured(
         "performance_metrics_present", r"vgpuctl_volume_(read|write|io)", "what volumes read and write is not measured",
         "volumes_checked",

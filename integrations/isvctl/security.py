@@ -126,12 +126,15 @@ def audit_logging_test(site: Site) -> Output:
         ("audit_log_user_identity_present", "actor", "who did it"),
         ("audit_log_source_ip_present", "source", "from which address"),
         ("audit_log_user_agent_matches", "user_agent", "with which program"),
-        ("audit_log_region_matches", "site", "at which site"),
         ("audit_log_event_source_matches", "interface", "through which interface"),
     ):
         with results.probe(name) as evidence:
             evidence["value"] = record.get(member)
             need(record.get(member), f"a record does not tell {lacking}")
+    with results.probe("audit_log_region_matches") as evidence:
+        evidence["value"] = record.get("site")
+        need(evidence["value"], "a record does not tell at which site")
+        need({one["site"] for one in records} == {evidence["value"]}, "records of one site name several")
     _kept(site, results)
     return results.told()
 

@@ -21,7 +21,7 @@ from vgpuctl import Client, NotFound, VgpuctlError, models, open_client
 
 GIB: Final = 1024**3
 LIMIT_S: Final = 300.0
-ADDRESS_WITHIN_S: Final = 60.0
+ADDRESS_WITHIN_S: Final = 240.0
 KEY_NAME: Final = "isv-key"
 LIKEWISE: Final = "likewise"
 

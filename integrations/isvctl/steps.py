@@ -19,7 +19,7 @@ class Step:
 
     act: Callable[[Site], Output]
     phase: Phase = "test"
-    timeout_s: int = 300
+    timeout_s: int = 900
 
 
 def absent(route: str, why: str, *probes: str, member: str = "tests", **more: object) -> Step:

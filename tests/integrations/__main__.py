@@ -2,7 +2,7 @@
 """``python -m tests.integrations SUITE``: judges a simulated site with a copy of NVIDIA's AI Cloud Validation suite.
 
 ``SUITE`` is the copy's directory. It is installed into an environment of its own below build/isv; reports, logs and
-what the steps told stay there. Writes docs/reference/isv.md."""
+what the steps told stay there. Writes docs/reference/isv.md, of a lab host isv-lab.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import yaml
 
 from integrations.isvctl.__main__ import SUITES, configuration
 from tests.integrations.lab import lab_site
-from tests.integrations.page import PAGE, page
+from tests.integrations.page import LAB_PAGE, PAGE, page
 from tests.integrations.simulated import SITE, simulated_site
 from tests.integrations.verdicts import CAPABILITY, IN_GUEST, Verdict, verdicts
 
@@ -35,7 +35,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make isv SUITE=PATH", description="Judge a simulated site.")
     parser.add_argument("suite", type=Path, help="a clone of NVIDIA/ai-cloud-validation")
     parser.add_argument("--python", default=NEEDS, help="which the suite runs with (default: any %(default)s)")
-    parser.add_argument("--lab-host", help="judge one that runs by vm and storage, into build/isv/lab.md")
+    parser.add_argument(
+        "--lab-host", help="judge one that runs by vm, storage and network, into docs/reference/isv-lab.md"
+    )
     wanted = parser.parse_args()
     suite = wanted.suite.resolve()
     missing = [part for part in PARTS if not (suite / part / "pyproject.toml").is_file()]
@@ -49,7 +51,7 @@ def main() -> None:
     ):
         found = {one: _judged(program, suite, one, site) for one in suites}
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.split()[-1]
-    place.write_text(page(version, name, found))
+    place.write_text(page(place, version, name, found))
     passed = sum(verdict.outcome == "passed" for verdicts_ in found.values() for verdict in verdicts_)
     print(f"{place.relative_to(ROOT)}: {passed} passed")
 
@@ -58,7 +60,7 @@ def _what(lab_host: str | None) -> tuple[str, Path, Sequence[str]]:
     """What is judged, where the page goes, which suites. On a lab host: those that guests say more to."""
     if lab_host is None:
         return SITE, PAGE, tuple(SUITES)
-    return f"a lab host ({lab_host})", BUILD / "lab.md", ("vm", "storage")
+    return f"a lab host ({lab_host})", LAB_PAGE, ("vm", "storage", "network")
 
 
 def _installed(suite: Path, wanted: str) -> Path:

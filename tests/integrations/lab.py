@@ -46,5 +46,9 @@ def lab_site(directory: Path, name: str) -> Iterator[dict[str, str]]:
 
 def _smallest(site: Site) -> str:
     """The type of time-sliced vGPU of which the host takes most."""
-    shared = [one for one in site.admin.profiles() if one["kind"] == "time_sliced" and one["free"]]
-    return max(shared, key=lambda one: one["free"] or 0)["name"]
+    sizes = {
+        one["name"]: one["framebuffer_mib"]
+        for one in site.admin.profiles()
+        if one["kind"] == "time_sliced" and one["available"] and one["framebuffer_mib"]
+    }
+    return min(sizes, key=lambda name: (sizes[name], name))

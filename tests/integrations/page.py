@@ -10,26 +10,36 @@ from typing import Final
 from tests.integrations.verdicts import Outcome, Verdict
 
 PAGE: Final = Path(__file__).parents[2] / "docs/reference/isv.md"
+LAB_PAGE: Final = PAGE.with_name("isv-lab.md")
 _OUTCOMES: Final[tuple[Outcome, ...]] = ("passed", "failed", "not applicable")
 _HEAD: Final = """\
 <!-- SPDX-License-Identifier: Apache-2.0 -->
 # Judged by NVIDIA's AI Cloud Validation suite
 
-`make isv SUITE=PATH` writes this page. `PATH` is a copy of the suite
+`{command}` writes this page. `PATH` is a copy of the suite
 ([NVIDIA/ai-cloud-validation](https://github.com/NVIDIA/ai-cloud-validation), Apache-2.0), which is not part of
 vgpuctl; here it was isvctl {version}. Its checks read what the steps of `integrations/isvctl` saw when they did a thing
 against {site}. A check fails where vgpuctl lacks the thing or has it in another form. Where nothing was asked,
 *not applicable* says why. Presence is often enough for the suite: a check that passes is no proof of all that its
-requirement says. [Decision 0165](../decisions/0165-an-outside-judge.md) says how it is run.
+requirement says. [Decision 0165](../decisions/0165-an-outside-judge.md) says how it is run; [{other}]({other}) has
+the score of {others}.
 
 """
 
+_ABOUT: Final = {
+    PAGE: {"command": "make isv SUITE=PATH", "other": LAB_PAGE.name, "others": "a lab host, whose guests boot"},
+    LAB_PAGE: {
+        "command": "make isv SUITE=PATH LAB_HOST=NAME", "other": PAGE.name,
+        "others": "simulated hosts, by all suites",
+    },
+}  # fmt: skip
 
-def page(version: str, site: str, found: Mapping[str, Sequence[Verdict]]) -> str:
-    """``found``: verdicts by suite; ``site``: what was judged, in a few words."""
+
+def page(place: Path, version: str, site: str, found: Mapping[str, Sequence[Verdict]]) -> str:
+    """``place``: where it goes; ``found``: verdicts by suite; ``site``: what was judged, in a few words."""
     rows = [_score(suite, verdicts) for suite, verdicts in found.items()]
     total = _score("all", [verdict for verdicts in found.values() for verdict in verdicts])
-    parts = [_HEAD.format(version=version, site=site) + _table(("suite", *_OUTCOMES), [*rows, total])]
+    parts = [_HEAD.format(version=version, site=site, **_ABOUT[place]) + _table(("suite", *_OUTCOMES), [*rows, total])]
     for suite, verdicts in found.items():
         wrong = [verdict for verdict in verdicts if verdict.outcome != "passed"]
         if wrong:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.integrations.page import page
+from tests.integrations.page import PAGE, page
 from tests.integrations.verdicts import Verdict, verdicts
 
 
@@ -58,7 +58,7 @@ def test_the_page_has_the_score_and_whatever_did_not_pass(tmp_path: Path) -> Non
     suite = _suite(Seen={}, Lost={})
     cases = ('<testcase name="Seen"/>', '<testcase name="Lost"><failure message="x"/></testcase>')
     found = _verdicts(tmp_path, suite, *cases, told={"success": False, "error": "a | b"})
-    written = page("0.1", "a site", {"network": found})
+    written = page(PAGE, "0.1", "a site", {"network": found})
     assert "| network | 1 | 1 | 0 |" in written
     assert "| all | 1 | 1 | 0 |" in written
     assert "| Lost | T-1 | failed | a \\| b |" in written
