@@ -40,10 +40,25 @@ def lasting_reason(request: Request, empty: Iterable[HostView], *, asked: str, p
     lead = max(meant or reasons, key=lambda one: one.count)
     if any(one.code not in _TOO_SMALL for one in meant):
         return Reason(code=NOT_SET_UP, message="no host of this pool is set up for it")
+    fewer = _fewer_gpus(engine, request) if place is None and not meant else None
+    if fewer is not None:
+        return fewer
     what, which = _lacking(lead.code, request, asked), f" with GPUs for {asked}" if len(meant) < len(reasons) else ""
     if place is not None:
         return Reason(code=NEVER_FITS, message=f"{place} can never hold {what}")
     return Reason(code=NEVER_FITS, message=f"no host of this pool{which if meant else ''} can ever hold {what}")
+
+
+def _fewer_gpus(engine: PlacementEngine, request: Request) -> Reason | None:
+    """None: it asks for no whole GPUs, a host has as many, or none has any that would do."""
+    models = request.gpu_models
+    there = [[gpu.table.geometry.model for gpu in host.gpus] for host in engine.fleet.hosts]
+    most = max(sum(not models or one in models for one in found) for found in there)
+    if most == 0 or most >= request.whole_gpus:
+        return None
+    which = f" ({', '.join(models)})" if models else ""
+    message = f"no host of this pool has {request.whole_gpus} GPUs{which} (the most: {most})"
+    return Reason(code=NEVER_FITS, message=message)
 
 
 def _lacking(code: str, request: Request, asked: str) -> str:

@@ -26,6 +26,8 @@ NOT_MEANT = frozenset({"profile.unsupported", "host.other", "gpu.other"})
 
 _NEVER = frozenset({"host.other", "host.labels", "host.no_uefi", "host.too_small", NO_BRIDGE, OPEN_VSWITCH})
 """Of a host, whatever goes from it."""
+_BEFORE_ITS_GPUS = _NEVER - {"host.too_small"}
+"""Who asks for GPUs that a host has not, need not hear how many vCPUs it has."""
 
 _MESSAGES = {
     "profile.unsupported": "the GPU cannot hold {profile}",
@@ -105,7 +107,10 @@ def _of_host(engine: PlacementEngine, request: Request, host: FleetHost) -> Iter
     """(code, message, subject) of a host, or of each of its GPUs: what can never be before what is not so now."""
     obstacles = list(host_obstacles(request, host))
     code = next((one for one in obstacles if one in _NEVER), obstacles[0] if obstacles else None)
-    if code is not None and code not in _NEVER and _holds_none(engine, request, host):
+    if not host.gpus and code in {None, "host.too_small"}:
+        if request.host is not None:
+            yield "host.no_gpus", _message("host.no_gpus", request), host.view.name
+    elif code is not None and code not in _BEFORE_ITS_GPUS and _holds_none(engine, request, host):
         yield from ((*what, _subject(host, gpu)) for gpu in host.gpus for what in [_unsupported(request)])
     elif code is not None:
         if code == "host.cordoned" and host.view.reason is not None:
@@ -113,8 +118,6 @@ def _of_host(engine: PlacementEngine, request: Request, host: FleetHost) -> Iter
         else:
             keeper = kept_from(host.view.labels, request.tenant) if code == "host.kept" else None
             yield code, _message(code, request, keeper), host.view.name
-    elif not host.gpus and request.host is not None:
-        yield "host.no_gpus", _message("host.no_gpus", request), host.view.name
     elif request.whole_gpus:
         yield from _of_board(engine, request, host)
     else:

@@ -20,10 +20,13 @@ BODY: dict[str, Any] = {
     "name": "b", "tenant": "own", "profile": PROFILE, "image": "guest", "memory_mib": 256, "disk_bytes": GIB,
 }  # fmt: skip
 NEVER = (
-    ({"vcpus": 400}, "no host of this pool can ever hold 400 vCPUs"),
+    ({"vcpus": 400}, "no host of this pool with GPUs for GRID T4-2Q can ever hold 400 vCPUs"),
     ({"memory_mib": 1 << 20}, "no host of this pool with GPUs for GRID T4-2Q can ever hold 1TiB of memory"),
     ({"profile": "NVIDIA A40-8Q"}, "no host of this pool can ever hold NVIDIA A40-8Q"),
-    ({"profile": "gpu:16", "vcpus": 2}, "no host of this pool can ever hold gpu:16"),
+    ({"profile": "gpu:16", "vcpus": 2}, "no host of this pool has 16 GPUs (the most: 2)"),
+    ({"profile": "gpu:16"}, "no host of this pool has 16 GPUs (the most: 2)"),
+    ({"profile": "gpu:16", "vcpus": 400}, "no host of this pool has 16 GPUs (the most: 2)"),
+    ({"profile": "NVIDIA A40-8Q", "vcpus": 400}, "no host of this pool can ever hold NVIDIA A40-8Q"),
 )
 
 
@@ -45,6 +48,17 @@ def test_what_can_never_be_is_said_to_tenants_even_where_the_pool_is_full(
         assert len(explained["reasons"]) == 1
         plane.services.hosts.cordon("t4")
         assert told(client, **more)[1:] == ("vm.never_fits", message)
+
+
+@pytest.mark.parametrize("more", [more for more, _ in NEVER])
+def test_an_operator_is_told_the_same_by_create_and_by_explain(tmp_path: Path, more: dict[str, Any]) -> None:
+    with site(tmp_path / "s", []) as (plane, _):
+        asked: dict[str, Any] = {"profile": PROFILE, **more}
+        with pytest.raises(InvalidInput) as caught:
+            plane.services.vms.create(replace(create_vm("b"), **{"vcpus": 0, "memory_mib": 0, "disk_bytes": 0} | asked))
+        found = plane.services.capacity.explain(Question(**asked)).explanation
+        assert found.code == caught.value.code == "vm.never_fits"
+        assert (found.reasons[0].message, found.reasons[1:]) == (caught.value.message, caught.value.reasons)
 
 
 def test_ones_own_vms_come_before_those_of_others(tmp_path: Path) -> None:
