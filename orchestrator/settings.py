@@ -20,6 +20,7 @@ from pydantic_settings import (
 from orchestrator.client.location import state_directory
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.host import MAX_OVERCOMMIT
+from orchestrator.core.names import closest
 from orchestrator.core.network import DEFAULT_RANGE, check_range
 from orchestrator.core.plain_words import in_plain_words
 
@@ -140,10 +141,13 @@ def load_settings(**overrides: Any) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
+        near = closest(field, Settings.model_fields)[:1] if first["type"] == "extra_forbidden" else []
         raise InvalidInput(
             "settings.invalid",
-            f"setting {ascii(field)[1:61]}: {in_plain_words(first['type'], first['msg'], first.get('ctx', {}))}",
-            hint="see config.yaml in the state directory and the VGPUCTL_ variables",
+            f"setting {ascii(field)[1:-1][:60]}: {in_plain_words(first['type'], first['msg'], first.get('ctx', {}))}",
+            hint=f"did you mean {near[0]}?"
+            if near
+            else "see config.yaml in the state directory and the VGPUCTL_ variables",
         ) from error
     except (SettingsError, yaml.YAMLError, OSError, ValueError) as error:
         raise InvalidInput(

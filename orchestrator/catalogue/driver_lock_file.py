@@ -159,7 +159,7 @@ def _reason(detail: ErrorDetails) -> str:
         return f"{field}: {shown} is no SHA-256"
     if detail["type"] in {"string_type", "string_pattern_mismatch"} and where[-1] != "labels":
         return f"{field}: {shown} is no version"
-    return describe({**detail, "loc": where})
+    return describe({**detail, "loc": where}, DriverLockForm)
 
 
 def _invalid(mistakes: list[str]) -> InvalidInput:

@@ -318,7 +318,7 @@ def _problem(document: LinedYaml, detail: ErrorDetails) -> Problem:
     """A secret never comes back in a message: the value of ``user_data`` is left out."""
     secret = "user_data" in detail["loc"]
     shown: ErrorDetails = {**detail, "input": "..."} if secret else detail
-    return Problem(file=document.file, line=document.line_of(detail["loc"]), reason=describe(shown))
+    return Problem(file=document.file, line=document.line_of(detail["loc"]), reason=describe(shown, ManifestForm))
 
 
 def _problem_of(reason: Reason) -> Problem:

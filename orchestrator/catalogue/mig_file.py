@@ -99,7 +99,7 @@ def read_mig_config(path: Path, text: str, name: str) -> list[MigEntryForm]:
 
 
 def _problem(document: LinedYaml, detail: Any) -> Problem:
-    return Problem(file=document.file, line=document.line_of(detail["loc"]), reason=describe(detail))
+    return Problem(file=document.file, line=document.line_of(detail["loc"]), reason=describe(detail, MigFileForm))
 
 
 def _invalid(mistakes: list[str]) -> InvalidInput:

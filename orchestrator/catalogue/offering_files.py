@@ -126,7 +126,10 @@ def _forms(document: LinedYaml) -> tuple[dict[int, OfferingForm], list[Problem]]
         return dict(enumerate(OfferingFileForm.model_validate(document.data).offerings)), []
     except ValidationError as error:
         details = error.errors(include_url=False)
-    problems = [Problem(file=document.file, line=document.line_of(one["loc"]), reason=describe(one)) for one in details]
+    problems = [
+        Problem(file=document.file, line=document.line_of(one["loc"]), reason=describe(one, OfferingFileForm))
+        for one in details
+    ]
     entries = document.data.get("offerings") if isinstance(document.data, dict) else None
     if not isinstance(entries, list):
         return {}, problems

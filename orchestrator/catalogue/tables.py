@@ -11,6 +11,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
+from orchestrator.catalogue.form_fields import nearest_field
 from orchestrator.catalogue.problems import Problem, invalid
 from orchestrator.core.file_errors import why_unreadable
 from orchestrator.core.plain_words import in_plain_words
@@ -81,9 +82,12 @@ def _validate(
     return None
 
 
-def describe(detail: ErrorDetails) -> str:
-    """A pydantic error as ``field: what is wrong``."""
+def describe(detail: ErrorDetails, form: type[BaseModel] | None = None) -> str:
+    """A pydantic error as ``field: what is wrong``; of the ``form`` that was checked, the field that was meant."""
     field = ".".join(str(part) for part in detail["loc"])
     message = in_plain_words(detail["type"], detail["msg"], detail.get("ctx", {}))
+    near = nearest_field(form, detail["loc"]) if form is not None and detail["type"] == "extra_forbidden" else None
+    if near is not None:
+        return f"{field}: {message}; did you mean {near}?"
     shown = "" if detail["type"] == "missing" else f", got {ascii(detail['input'])[:60]}"
     return f"{field or 'the file'}: {message}{shown}"

@@ -100,7 +100,9 @@ def read_groups(path: Path, catalogue: Catalogue) -> tuple[HostGroup, ...]:
         except ValidationError as error:
             problems += [
                 Problem(
-                    file=document.file, line=document.line_of((*path_here, *detail["loc"])), reason=describe(detail)
+                    file=document.file,
+                    line=document.line_of((*path_here, *detail["loc"])),
+                    reason=describe(detail, HostGroup),
                 )
                 for detail in error.errors(include_url=False)
             ]

@@ -22,6 +22,7 @@ from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.isolation import ISOLATIONS
 from orchestrator.core.lease import MAX_LEASE_S, PolicyValue, show_span
 from orchestrator.core.leaving import parse_leave
+from orchestrator.core.names import closest
 from orchestrator.core.priority import PRIORITIES
 from orchestrator.core.units import parse_duration
 
@@ -113,8 +114,10 @@ def _parsed(text: str) -> tuple[str, PolicyValue]:
         parse_leave(value)
         return "driver_upgrade", value
     if not equals or name not in _CHOICES:
-        known = ", ".join([*_SPANS, *_CHOICES, _LEAVE])
-        raise InvalidInput("policy.invalid", f"{text[:40]!a} sets nothing", hint=f"one of {known}, like lease=8h")
+        known = [*_SPANS, *_CHOICES, _LEAVE]
+        meant = next(iter(closest(name, known)), None) if equals and name not in known else None
+        hint = f"did you mean {meant}?" if meant else f"one of {', '.join(known)}, like lease=8h"
+        raise InvalidInput("policy.invalid", f"{text[:40]!a} sets nothing", hint=hint)
     member, values = _CHOICES[name]
     if value not in values:
         raise InvalidInput("policy.invalid", f"{name} cannot be {value[:40]!a}", hint=f"one of {', '.join(values)}")
