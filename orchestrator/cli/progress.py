@@ -126,10 +126,16 @@ def follow(session: CliSession, operation_id: str, *, joined: bool = False) -> J
 
 
 def until_finished(session: CliSession, operation_id: str, display: Display, *, poll_s: float = POLL_S) -> Json:
-    """Wait, showing how it goes. A server that goes away is started again."""
+    """Wait, showing how it goes. A server that goes away is started again.
+
+    :raises Retryable, Unknown: the server does not answer; the hint says how to go on waiting"""
     revision: int | None = None
     while True:
-        operation = retry(session, partial(_beyond, session, operation_id, poll_s, revision))
+        try:
+            operation = retry(session, partial(_beyond, session, operation_id, poll_s, revision))
+        except (Retryable, Unknown) as error:
+            error.hint = "; ".join(filter(None, [error.hint, _go_on(operation_id)]))
+            raise
         display.update(operation)
         if operation["state"] in FINISHED:
             return operation
@@ -142,7 +148,7 @@ def wait_among_others(session: CliSession, operation_id: str, stop: Event) -> No
     :raises Retryable: ``manifest.interrupted``: ``stop`` was set
     :raises VgpuctlError: it failed
     """
-    operation = until_finished(session, operation_id, _UntilStopped(stop), poll_s=_POLL_STOP_S)
+    operation = until_finished(session, operation_id, _UntilStopped(stop, operation_id), poll_s=_POLL_STOP_S)
     if operation["state"] != "done":
         raise failure_of(operation)
 
@@ -150,12 +156,18 @@ def wait_among_others(session: CliSession, operation_id: str, stop: Event) -> No
 class _UntilStopped:
     """A display that shows nothing and ends the waiting when the user has pressed Ctrl-C."""
 
-    def __init__(self, stop: Event) -> None:
-        self._stop = stop
+    def __init__(self, stop: Event, operation_id: str) -> None:
+        self._stop, self._operation_id = stop, operation_id
 
     def update(self, _: Json) -> None:
         if self._stop.is_set():
-            raise Retryable("manifest.interrupted", "interrupted; its operation goes on")
+            raise Retryable(
+                "manifest.interrupted", "interrupted; its operation goes on", hint=_go_on(self._operation_id)
+            )
+
+
+def _go_on(operation_id: str) -> str:
+    return f"the operation goes on; 'vgpuctl operation wait {operation_id}' waits for it"
 
 
 def _beyond(session: CliSession, operation_id: str, poll_s: float, revision: int | None) -> Json:

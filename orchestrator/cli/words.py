@@ -54,7 +54,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("auth", "signin"), "login"),
     **dict.fromkeys(("user", "users", "member", "members", "group", "groups"), "tenant members"),
     **dict.fromkeys(("disk", "disks"), "volume"),
-    **dict.fromkeys(("task", "tasks", "jobs", "wait"), "operation"),
+    **dict.fromkeys(("task", "tasks", "jobs"), "operation"),
+    **dict.fromkeys(("wait",), "operation wait"),
     **dict.fromkeys(("health", "check"), "doctor"),
 }
 IN_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {

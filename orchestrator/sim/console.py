@@ -6,13 +6,16 @@ from __future__ import annotations
 import socket
 
 from orchestrator.core.errors import Conflict
+from orchestrator.core.snapshot import DomainSnapshot
 
 
-def no_guest() -> Conflict:
+def no_guest(domain: DomainSnapshot | None) -> Conflict:
+    """``domain``: of the VM; it is called as core/vm.py says, an adopted one as it was."""
+    name = None if domain is None else domain.name.rpartition(".")[2]
     return Conflict(
         "vm.simulated",
         "a simulated VM has no guest that answers on a port",
-        hint="only its console is there",
+        hint=None if name is None else f"only its console is there: 'vgpuctl console {name}'",
     )
 
 

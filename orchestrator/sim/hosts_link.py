@@ -114,7 +114,7 @@ class HostsLink:
 
     def open_tcp(self, host: Host, vm: str, port: int) -> ByteStream:
         """:raises Conflict: ``vm.simulated``"""
-        raise no_guest()
+        raise no_guest(self.observe_domain(host, vm))
 
     def forget(self, host: Host) -> None:
         """No connection is one host's."""

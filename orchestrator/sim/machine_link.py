@@ -89,7 +89,7 @@ class MachineLink(ABC):
 
     def open_tcp(self, host: Host, vm: str, port: int) -> ByteStream:
         """:raises Conflict: ``vm.simulated``"""
-        raise no_guest()
+        raise no_guest(self.observe_domain(host, vm))
 
     def forget(self, host: Host) -> None:  # noqa: B027 - the same for all
         """No connections are kept."""

@@ -42,6 +42,7 @@ def test_a_vm_that_was_stopped_comes_back_with_its_address_and_nobody_is_behind_
             )  # fmt: skip
             assert done.returncode != 0
             assert done.stderr.startswith("error: a simulated VM has no guest that answers on a port [vm.simulated]\n")
+            assert "hint: only its console is there: 'vgpuctl console a" in done.stderr
 
 
 def _create(client: Client, name: str) -> None:

@@ -108,6 +108,7 @@ def test_words_of_other_tools_name_commands_and_options_that_there_are() -> None
     known = {name for command in COMMANDS_BY_WORDS.values() for param in command.params for name in param.opts}
     assert {option for options in OPTIONS.values() for option in options} <= known
     assert instead_of("flavor", tuple(ENTRIES)) == "did you mean profile?"
+    assert instead_of("wait", tuple(ENTRIES)) == "did you mean operation wait?"
     assert instead_of("frobnicate", tuple(ENTRIES)) is None
 
 

@@ -83,8 +83,9 @@ def test_a_lost_server_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_server_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "RECONNECT_PAUSE_S", 0)
-    with pytest.raises(Unknown):
+    with pytest.raises(Unknown) as caught:
         follow(_Session(_Client(*[Unknown("server.lost", "gone")] * 10)), "op")
+    assert caught.value.hint == "the operation goes on; 'vgpuctl operation wait op' waits for it"
 
 
 def test_an_interrupt_says_how_to_go_on_watching(capsys: pytest.CaptureFixture[str]) -> None:
