@@ -8,6 +8,7 @@ Hosts obey the restored control plane and no longer the one whose database was l
 from __future__ import annotations
 
 import argparse
+import json
 import lzma
 import os
 import sys
@@ -17,7 +18,7 @@ import time
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -60,7 +61,7 @@ def back_up(state: Path, file: Path, recipients: Sequence[str] = ()) -> None:
     :raises InvalidInput: ``backup.nothing``, ``backup.recipient_invalid``; :raises Conflict: ``backup.exists``
     """
     if not (state / DATABASE).is_file():
-        raise InvalidInput("backup.nothing", f"there is no database in {state}", hint="is VGPUCTL_STATE right?")
+        raise _nothing(state)
     sealed_for = recipients_of(recipients)
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -223,11 +224,14 @@ def _settle(unpacked: Path, now: float) -> Restored:
 def settle_restored(state: Path, now: float) -> Restored:
     """After the database itself was restored (pg_restore, a file put back): the hosts obey it from now on.
 
-    :raises Conflict: ``serve.already_running``
+    :raises InvalidInput: ``backup.nothing``; :raises Conflict: ``serve.already_running``
     """
+    url = load_settings().database_url
+    if not state.is_dir() or (url is None and not (state / DATABASE).is_file()):
+        raise _nothing(state)
     lock = ExecutorLock(state / "executor.lock")
     key = database_key(state / "secrets" / "database_key")
-    url = load_settings().database_url or url_of(state / DATABASE)
+    url = url or url_of(state / DATABASE)
     store = SqlStore(url, key=key, new_site=RandomIds().new_uuid())
     restored = settle_in(store, now)
     _settle_audit(store, AuditHead(state), now)
@@ -288,6 +292,7 @@ def main() -> int:
     parser.add_argument("file", type=Path, nargs="?")
     parser.add_argument("--recipient", action="append", default=[])
     parser.add_argument("--identity", type=Path)
+    parser.add_argument("--output", default="table")
     words = parser.parse_args()
     state = state_directory()
     try:
@@ -300,12 +305,26 @@ def main() -> int:
             now = time.time()
             settles = words.act == "settle-restored"
             done = settle_restored(state, now) if settles else restore(state, words.file, now, words.identity)
-            print(f"{state}: {done.hosts} hosts, {done.vms} VMs, {done.stuck} operations that had not ended are stuck")
-            print("nothing on hosts was changed: once it runs, 'vgpuctl server settle-restored' lists what is newer")
+            _tell(state, done, as_data=words.output != "table")
     except VgpuctlError as error:
-        print_error(error)
+        if words.output == "json":
+            print(json.dumps({"error": error_to_dict(error)}), file=sys.stderr)
+        else:
+            print_error(error)
         return error.exit_code
     return 0
+
+
+def _tell(state: Path, done: Restored, *, as_data: bool) -> None:
+    if as_data:
+        print(json.dumps({"state": str(state), **asdict(done)}))
+        return
+    print(f"{state}: {done.hosts} hosts, {done.vms} VMs, {done.stuck} operations that had not ended are stuck")
+    print("nothing on hosts was changed: once it runs, 'vgpuctl server settle-restored' lists what is newer")
+
+
+def _nothing(state: Path) -> InvalidInput:
+    return InvalidInput("backup.nothing", f"there is no database in {state}", hint="is VGPUCTL_STATE right?")
 
 
 def _of_sqlite() -> None:

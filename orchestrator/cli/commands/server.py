@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -23,6 +25,7 @@ from orchestrator.cli.restored import chosen, items_of, remove, take_over
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.client.autostart import connect_running, server_info, stop
+from orchestrator.client.connection import Json
 from orchestrator.client.program import need_extra, own_program
 from orchestrator.core.errors import InvalidInput, VgpuctlError
 
@@ -53,10 +56,23 @@ def serve(
 
 
 def _become(ctx: typer.Context, module: str, *words: str) -> None:
-    need_extra("server")
-    environment = {**os.environ, "VGPUCTL_STATE": str(session_of(ctx).local_state)}
-    program = own_program(module, *words)
+    program, environment = _program(ctx, module, *words)
     os.execve(program[0], program, environment)
+
+
+def _run(ctx: typer.Context, module: str, *words: str) -> Json:
+    """What it printed as data; of a refusal, which it has printed, its exit code is ours."""
+    program, environment = _program(ctx, module, *words)
+    done = subprocess.run(program, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        raise typer.Exit(done.returncode)
+    found: Json = json.loads(done.stdout)
+    return found
+
+
+def _program(ctx: typer.Context, module: str, *words: str) -> tuple[list[str], dict[str, str]]:
+    need_extra("server")
+    return own_program(module, *words), {**os.environ, "VGPUCTL_STATE": str(session_of(ctx).local_state)}
 
 
 @app.command("status")
@@ -244,7 +260,11 @@ def settle_restored(
     """
     session = session_of(ctx)
     if not (take or away) and connect_running(session.local_state) is None:
-        _become(ctx, "orchestrator.backup", "settle-restored")
+        if output in {Format.TABLE, Format.WIDE}:
+            _become(ctx, "orchestrator.backup", "settle-restored")
+        settled = _run(ctx, "orchestrator.backup", "settle-restored", f"--output={output}")
+        show({"name": settled["state"], **settled}, output, list)
+        return
     client = session.client
     items = items_of(client)
     taken, removed = chosen(items, take or (), way="take over"), chosen(items, away or (), way="remove")
