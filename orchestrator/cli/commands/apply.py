@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -16,7 +16,7 @@ from orchestrator.cli.files import files_of, read_text
 from orchestrator.cli.output import colour, show, shown, width
 from orchestrator.cli.parameters import ListTenant
 from orchestrator.cli.session import CliSession, Format, Output, session_of
-from orchestrator.cli.table import Column, Fit, field, render_table
+from orchestrator.cli.table import Column, Fit, field, list_lines, render_table
 from orchestrator.core.errors import InvalidInput, Reason, VgpuctlError
 from orchestrator.core.manifest import Change, FieldChange, Manifest
 from orchestrator.core.manifest_changes import changes
@@ -61,6 +61,17 @@ COLUMNS: Final = (
 )
 
 
+_NAMED: Final = (field("NAME", "name"), field("KIND", "kind"), field("ACTION", "action"))
+_AS_WANTED: Final = "everything is as it should be"
+
+
+def _by_row(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], output: Format, lines: Callable[[], Sequence[str]]
+) -> Sequence[str]:
+    """Names or CSV where they are asked for, else ``lines``."""
+    return list_lines(rows, columns, output, "") if output in {Format.NAME, Format.CSV} else lines()
+
+
 def plan(ctx: typer.Context, file: Files, prune: Prune = False, output: Output = Format.TABLE) -> None:
     """Show what apply would do; exit code 3 when it would do something."""
     _, found = _changes(session_of(ctx), file, prune=prune)
@@ -68,8 +79,11 @@ def plan(ctx: typer.Context, file: Files, prune: Prune = False, output: Output =
     show(
         rows,
         output,
-        lambda: (
-            [*render_table(rows, COLUMNS, width()), "", _summary(found)] if rows else ["everything is as it should be"]
+        lambda: _by_row(
+            rows,
+            (*_NAMED, COLUMNS[-1]),
+            output,
+            lambda: [*render_table(rows, COLUMNS, width()), "", _summary(found)] if rows else [_AS_WANTED],
         ),
     )
     raise typer.Exit(DIFFERENT if found else 0)
@@ -104,7 +118,8 @@ def apply(
     outcomes = CarryOut(session, manifest, parallel).run(found)
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     rows = [_row(outcome) for outcome in outcomes]
-    show(rows, output, lambda: [_total(outcomes, len(failed))])
+    columns = (*_NAMED, field("DONE", "done"))
+    show(rows, output, lambda: _by_row(rows, columns, output, lambda: [_total(outcomes, len(failed))]))
     if failed:
         raise _partial(outcomes, failed)
 
@@ -178,7 +193,7 @@ def _row(outcome: ChangeOutcome) -> dict[str, object]:
 
 def _total(outcomes: Sequence[ChangeOutcome], failed: int) -> str:
     if not outcomes:
-        return "everything is as it should be"
+        return _AS_WANTED
     return f"{len(outcomes) - failed} of {len(outcomes)} changes made"
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from collections.abc import Iterator
@@ -81,6 +83,11 @@ def test_a_file_is_planned_made_and_then_nothing_is_left_to_do(cli: Cli, client:
     site = [("offering", "quarter", "add"), ("network", "blue", "add")]
     assert actions in ([*site, ("image", "other", "add"), *vms], [("image", "other", "add"), *vms])
     assert _states(client) == {}
+
+    names = [name for _, name, _ in actions]
+    assert cli("plan", "-f", str(file), "-o", "name").out.split() == names
+    rows = csv.DictReader(io.StringIO(cli("plan", "-f", str(file), "-o", "csv").out))
+    assert [(row["KIND"], row["NAME"], row["ACTION"]) for row in rows] == actions
 
     applied = cli("apply", "-f", str(file))
     assert (applied.code, applied.out) == (0, f"{len(actions)} of {len(actions)} changes made\n")
@@ -362,3 +369,10 @@ def test_a_file_protects_vms_and_none_that_is_protected_is_pruned(cli: Cli, clie
 def test_the_schema_of_the_file_names_all_that_it_may_hold(cli: Cli) -> None:
     properties = json.loads(cli("schema").out)["properties"]
     assert {"tenants", "offerings", "networks", "images", "vms", "label"} <= set(properties)
+
+
+def test_apply_names_what_it_has_changed(cli: Cli, file: Path) -> None:
+    file.write_text("schema_version: 1\nnetworks:\n- name: named\n  subnet: 10.88.77.0/24\n")
+    assert cli("apply", "-f", str(file), "-o", "name").out == "named\n"
+    assert cli("apply", "-f", str(file), "-o", "csv").out == "NAME,KIND,ACTION,DONE\n"
+    assert cli("network", "delete", "named", "--shared", "--yes").code == 0
