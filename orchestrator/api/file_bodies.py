@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from anyio import CapacityLimiter, from_thread, to_thread
@@ -27,6 +29,12 @@ MAX_AT_ONCE: Final = 8
 FILE_THREADS: Final = CapacityLimiter(MAX_AT_ONCE)
 """For requests that copy, download or check a whole file: that takes minutes, and they may not have the threads that
 serve everybody."""
+SPARED: Final = 4
+"""Of them, for the site's own files."""
+MAX_OF_TENANT: Final = 2
+"""Of the others: who sends slowly has a thread for long."""
+_taking: Counter[str] = Counter()
+"""Files by tenant. Lives on the event loop only."""
 PART_BYTES: Final = 256 * 1024
 PART_S: Final = 60.0
 """How long so much may take. Who sends less has fallen silent."""
@@ -35,25 +43,46 @@ UPLOAD_S: Final = 24 * 3600.0
 _TICK_S: Final = 1.0
 
 
-async def with_files(work: Callable[[], T], *, spare: int = 0) -> T:
-    """Run what works on whole files. ``spare``: how many threads have to stay free for others.
+async def with_files(work: Callable[[], T], *, tenant: str | None = None) -> T:
+    """Run what works on whole files. ``tenant``: whose file it is; None: the site's.
 
     :raises Retryable: ``server.files_busy``
     """
+    with _place(tenant):
+        return await to_thread.run_sync(work, limiter=FILE_THREADS)
+
+
+@contextmanager
+def _place(tenant: str | None) -> Iterator[None]:
+    """:raises Retryable: ``server.files_busy``"""
+    spare = 0 if tenant is None else SPARED
     if FILE_THREADS.available_tokens < 1 + spare:
-        raise Retryable(
-            "server.files_busy",
-            f"the server is taking {MAX_AT_ONCE - spare} files already",
-            hint="wait until one of them is there, then run it again",
-        )
-    return await to_thread.run_sync(work, limiter=FILE_THREADS)
+        raise _busy(f"{MAX_AT_ONCE - spare} files")
+    if tenant is not None and _taking[tenant] >= MAX_OF_TENANT:
+        raise _busy(f"{MAX_OF_TENANT} files of tenant {tenant}")
+    taken: Counter[str] = Counter() if tenant is None else Counter({tenant: 1})
+    _taking.update(taken)
+    try:
+        yield
+    finally:
+        _taking.subtract(taken)
+        if tenant is not None and not _taking[tenant]:
+            del _taking[tenant]
+
+
+def _busy(what: str) -> Retryable:
+    return Retryable(
+        "server.files_busy",
+        f"the server is taking {what} already",
+        hint="wait until one of them is there, then run it again",
+    )
 
 
 async def take_file(
-    request: Request, process: Process, take: Callable[[Iterator[bytes], int], T], *, spare: int = 0
+    request: Request, process: Process, take: Callable[[Iterator[bytes], int], T], *, tenant: str | None = None
 ) -> T:
     """What ``take`` makes of the body: its parts, to be read in the thread that it runs in, and its length in bytes.
-    ``spare``: as in :func:`with_files`.
+    ``tenant``: as in :func:`with_files`.
 
     Nothing is asked of a client that waits for ``100 Continue`` before the first part is read.
 
@@ -67,7 +96,7 @@ async def take_file(
     if timed is not None:
         timed["begin"]()
     arriving = _Arriving(request.receive, process)
-    return await with_files(lambda: take(arriving.parts(), int(announced)), spare=spare)
+    return await with_files(lambda: take(arriving.parts(), int(announced)), tenant=tenant)
 
 
 class _Arriving:

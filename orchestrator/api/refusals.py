@@ -14,7 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from orchestrator.api.errors import problem
 from orchestrator.api.http_rules import PREFIX
 from orchestrator.api.peers import origin_of
-from orchestrator.core.access import EVERYWHERE
+from orchestrator.api.permissions import may_operate
+from orchestrator.core.access import EVERYWHERE, Caller
 from orchestrator.core.audit import REFUSED
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.names import is_name
@@ -65,8 +66,17 @@ def _record(scope: Scope, outcome: str) -> None:
     path = ascii(scope["path"])[1:-1]
     route = getattr(scope.get("route"), "path_format", None)
     action = scope["method"] if route is None else f"{scope['method']} {PREFIX}{route.removeprefix(PREFIX)}"
-    subject, of_stranger = subject_of(path, scope["state"].get("aimed")), "caller" not in scope["state"]
-    services.tenancy.audit.refused(ascii(action)[1:-1], subject, outcome, of_stranger=of_stranger)
+    subject, asker = subject_of(path, scope["state"].get("aimed")), asker_of(scope["state"].get("caller"))
+    services.tenancy.audit.refused(ascii(action)[1:-1], subject, outcome, asker=asker)
+
+
+def asker_of(caller: Caller | None) -> str | None:
+    """Whose refusals are bounded together. None: of whoever runs the pool, they are not."""
+    if caller is None:
+        return "strangers"
+    if may_operate(caller):
+        return None
+    return caller.actor if caller.tenants is None else ", ".join(caller.tenants)
 
 
 def subject_of(path: str, tenant: str | None) -> str:

@@ -20,6 +20,8 @@ TOKEN_PREFIX = "vgpuctl_"  # noqa: S105 (the part that is no secret)
 """Fixed, so that scanners of published text can find tokens."""
 MAX_TOKENS_OF_TENANT = 256
 """That are good at the same time."""
+MAX_ENDED_TOKENS = 256
+"""Of one tenant, revoked or over, that are still shown; the audit keeps the names of all."""
 MAX_MEMBERS = 1000
 """Of one tenant."""
 MAX_TOKEN_LIFETIME_S = 10 * 366 * 86400

@@ -45,17 +45,18 @@ class AuditService:
         """Whose audit it is: who gathers several tells their records apart by it."""
         return self.store.site
 
-    def refused(self, action: str, subject: str, outcome: str, *, of_stranger: bool) -> None:
-        """A request that changed nothing. Those of strangers, who were refused before anybody was known to ask, are
-        bounded whatever their code; a later one says how many were left out."""
-        left_out = self.bound.left_out(self.clock.now()) if of_stranger else 0
+    def refused(self, action: str, subject: str, outcome: str, *, asker: str | None) -> None:
+        """A request that changed nothing. Those of one asker (strangers are one, and so is a tenant) are bounded
+        whatever their code; a later one says how many were left out. None: of whoever runs the pool, each is
+        written down."""
+        left_out = 0 if asker is None else self.bound.left_out(asker, self.clock.now())
         if left_out is None:
             return
         with self.store.begin() as tx:
             if left_out:
                 more = f"refused: {left_out} more"
                 tx.audit.append(
-                    at=self.clock.now(), actor="unknown", action="refusals", subject="strangers", outcome=more
+                    at=self.clock.now(), actor="unknown", action="refusals", subject=str(asker), outcome=more
                 )
             tx.audit.append(at=self.clock.now(), actor=acting(), action=action, subject=subject, outcome=outcome)
 

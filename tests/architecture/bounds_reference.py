@@ -5,17 +5,20 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from orchestrator.api.file_bodies import MAX_OF_TENANT as MAX_FILES
 from orchestrator.api.limits import MAX_BODY_BYTES
+from orchestrator.api.routes.guest_streams import MAX_STREAMS_PER_TENANT
 from orchestrator.api.schemas.vms import MAX_SSH_KEYS
 from orchestrator.core.audit import MAX_RECORD_TEXT
 from orchestrator.core.labels import MAX_LABELS
 from orchestrator.core.network import MAX_ADDRESSES_OF_TENANT, MAX_CARDS, MAX_OF_TENANT
 from orchestrator.core.protocol import OBSERVED_BYTES
 from orchestrator.core.request_key import KEPT_S, MAX_ANSWER, MAX_KEYS
-from orchestrator.core.tenant import MAX_MEMBERS, MAX_TOKENS_OF_TENANT
+from orchestrator.core.tenant import MAX_ENDED_TOKENS, MAX_MEMBERS, MAX_TOKENS_OF_TENANT
 from orchestrator.core.vm import MAX_USER_DATA_BYTES
 from orchestrator.core.volume import MAX_ATTACHED
 from orchestrator.core.volume import MAX_OF_TENANT as MAX_VOLUMES
+from orchestrator.services.refusal_bound import MOST, WINDOW_S
 from tests.architecture.tree import ROOT
 
 PAGE: Final = ROOT / "docs/reference/bounds.md"
@@ -56,10 +59,14 @@ BOUNDS: Final = (
     Bound("networks", "tenant", f"{MAX_OF_TENANT:,}", "networks", "network.too_many", ("networks",)),
     Bound("subnets together", "tenant", f"{MAX_ADDRESSES_OF_TENANT:,}", "addresses", "network.too_large"),
     Bound("tokens that are good", "tenant", f"{MAX_TOKENS_OF_TENANT:,}", "tokens", "token.too_many", ("tokens",)),
+    Bound("tokens that are over", "tenant", f"{MAX_ENDED_TOKENS:,}", "tokens", ""),
     Bound("members", "tenant", f"{MAX_MEMBERS:,}", "members", "member.too_many", ("members",)),
     Bound("idempotency keys", "caller", f"{MAX_KEYS:,} for {KEPT_S / 3600:g} h", "keys", "", ("request_keys",)),
     Bound("an answer kept under one", "request", f"{MAX_ANSWER:,}", "bytes", ""),
     Bound("a text of the audit", "record", f"{MAX_RECORD_TEXT:,}", "characters", "", ("audit",)),
+    Bound("refusals on record", "tenant, or all strangers", f"{MOST} in {WINDOW_S:g} s", "records", ""),
+    Bound("files that are sent", "tenant", f"{MAX_FILES}", "at once", "server.files_busy"),
+    Bound("streams and console logs", "tenant", f"{MAX_STREAMS_PER_TENANT}", "at once", "stream.too_many"),
     Bound("operations that have ended", "site", "setting `operations_kept_days`", "days", "",
           ("operations", "steps")),
     Bound("what a host tells", "look", f"{OBSERVED_BYTES:,}", "bytes", "agent.answer_invalid",

@@ -17,10 +17,15 @@ from starlette.types import ASGIApp
 
 from orchestrator.api.app import create_app
 from orchestrator.api.etags import PART_BYTES
+from orchestrator.api.file_bodies import MAX_OF_TENANT, with_files
 from orchestrator.api.limits import Activity
 from orchestrator.api.routes.guest_streams import MAX_STREAMS_PER_TENANT
 from orchestrator.api.services import Process
+from orchestrator.core.access import Role
+from orchestrator.core.errors import Retryable
 from orchestrator.core.host import Host
+from orchestrator.core.tenant import MAX_ENDED_TOKENS
+from orchestrator.services.refusal_bound import MOST
 from tests.contract.api.real_app import real_app
 from tests.fakes.control_plane import ControlPlane, create_vm, plane_with
 
@@ -124,3 +129,46 @@ def test_a_tenant_whose_host_hangs_takes_no_thread_of_others(
     statuses, (status, _) = asyncio.run(play())
     assert status == 200
     assert sorted(statuses) == [200] * MAX_STREAMS_PER_TENANT + [409] * (AT_ONCE - MAX_STREAMS_PER_TENANT)
+
+
+def test_a_tenant_that_sends_files_slowly_leaves_places_to_others() -> None:
+    async def play() -> list[str]:
+        end, refused = threading.Event(), []
+
+        async def send(tenant: str) -> None:
+            try:
+                await with_files(end.wait, tenant=tenant)
+            except Retryable as error:
+                refused.append(f"{tenant} {error.code}")
+
+        sending = [asyncio.ensure_future(send("red")) for _ in range(8)]
+        await asyncio.sleep(0.1)
+        sending += [asyncio.ensure_future(send("blue"))]
+        await asyncio.sleep(0.1)
+        end.set()
+        await asyncio.gather(*sending)
+        await asyncio.gather(*(send("red") for _ in range(MAX_OF_TENANT)))
+        return refused
+
+    assert asyncio.run(play()) == ["red server.files_busy"] * (8 - MAX_OF_TENANT)
+
+
+def test_a_tenant_fills_neither_the_audit_by_refusals_nor_the_database_by_tokens(plane: ControlPlane) -> None:
+    tenancy = plane.services.tenancy
+    plane.services.tenancy.tenants.create("blue")
+    roles: tuple[tuple[Role, str], ...] = ("read-only", "default"), ("tenant-user", "blue")
+    for role, tenant in roles:
+        text = tenancy.tokens.create(tenant, role, None)[1]
+        client = TestClient(real_app(plane), headers={"Authorization": f"Bearer {text}"})
+        for _ in range(MOST + 20):
+            assert client.delete(f"/v1/tenants/{tenant}").status_code == 403
+    records = [one.subject for one in tenancy.audit.list(limit=1000, refused=True)]
+    assert [records.count(f"/v1/tenants/{tenant}") for tenant in ("default", "blue")] == [MOST, MOST]
+
+    kept = tenancy.tokens.create("default", "tenant-user", None)[0]
+    for _ in range(MAX_ENDED_TOKENS + 20):
+        plane.world.clock.sleep(0.001)
+        tenancy.tokens.revoke("default", tenancy.tokens.create("default", "tenant-user", None)[0].id)
+    shown = tenancy.tokens.list("default")
+    assert kept in shown
+    assert MAX_ENDED_TOKENS <= sum(one.revoked_at is not None for one in shown) <= MAX_ENDED_TOKENS + 1

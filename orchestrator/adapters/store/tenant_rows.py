@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Final
 
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, or_, select, update
 
 from orchestrator.adapters.store.rows import AnyRow, about_of, about_values
 from orchestrator.adapters.store.statements import Statements, kept
@@ -113,6 +113,14 @@ class SqlTokens:
         """The first time counts."""
         query = update(tokens).where(tokens.c.id == token_id, tokens.c.revoked_at.is_(None))
         self._db.execute(query.values(revoked_at=at))
+
+    def forget_ended(self, tenant: str, now: float, most: int) -> None:
+        """Of those that are revoked or over, all but the newest ones."""
+        over = tokens.c.tenant == tenant, or_(tokens.c.revoked_at.is_not(None), tokens.c.expires_at < now)
+        made = select(tokens.c.created_at).where(*over).order_by(tokens.c.created_at.desc()).offset(most).limit(1)
+        last = self._db.execute(made).scalar_one_or_none()
+        if last is not None:
+            self._db.execute(delete(tokens).where(*over, tokens.c.created_at <= last))
 
 
 class SqlQuotas:

@@ -17,7 +17,7 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 from orchestrator.api.auth import ASK_AGAIN_S, authorize, still_may
 from orchestrator.api.errors import refusal
 from orchestrator.api.parameters import only_known_parameters
-from orchestrator.api.refusals import subject_of
+from orchestrator.api.refusals import asker_of, subject_of
 from orchestrator.api.services import ServicesOf, TenantOf
 from orchestrator.api.unambiguous import storable_target
 from orchestrator.core.errors import Conflict, InvalidInput, VgpuctlError
@@ -81,7 +81,7 @@ async def _serve(socket: WebSocket, services: Services, tenant: str, open_stream
     except VgpuctlError as error:
         subject, outcome = subject_of(ascii(socket.url.path)[1:-1], tenant), f"refused: {error.code}"
         caller = getattr(socket.state, "caller", None)
-        refused = partial(services.tenancy.audit.refused, of_stranger=caller is None)
+        refused = partial(services.tenancy.audit.refused, asker=asker_of(caller))
         await to_thread.run_sync(refused, "WEBSOCKET", subject, outcome)
         with suppress(WebSocketDisconnect, OSError):  # its client has left
             await socket.send_denial_response(refusal(error, caller))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
@@ -19,9 +19,6 @@ from orchestrator.core.image import NewImage
 
 router = APIRouter(prefix="/images", tags=["images"])
 of_tenant = APIRouter(prefix="/tenants/{tenant}/images", tags=["images"])
-
-_SPARED: Final = 4
-"""Of the files that are taken at once, for operators."""
 
 
 @router.post("", status_code=201)
@@ -103,7 +100,7 @@ async def upload_of_tenant(
             tenant,
             shared=query.shared,
         ),
-        spare=_SPARED,
+        tenant=tenant,
     )
     return ImageAnswer.of(image)
 

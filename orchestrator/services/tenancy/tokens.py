@@ -12,6 +12,7 @@ from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.lease import show_span
 from orchestrator.core.names import check_name
 from orchestrator.core.tenant import (
+    MAX_ENDED_TOKENS,
     MAX_TOKEN_DEPTH,
     MAX_TOKEN_LIFETIME_S,
     MAX_TOKENS_OF_TENANT,
@@ -73,6 +74,7 @@ class TokenService:
             if tenant != EVERYWHERE:
                 known_tenant(tx, tenant)
                 _check_number(tx, tenant, now)
+            tx.tokens.forget_ended(tenant, now, MAX_ENDED_TOKENS)
             token = _ending_with(token, tuple(_above(tx, token)))
             self._check_life(token)
             tx.tokens.add(token)
