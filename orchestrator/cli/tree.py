@@ -171,8 +171,12 @@ def unknown_command(word: str, known: Iterable[str], path: str) -> InvalidInput:
     names = tuple(known)
     near = closest(word, names, ALIKE)
     spelt = f"did you mean {', '.join(near)}?" if near else f"run '{path} --help'"
-    hint = instead_of(word, names, path.rsplit(maxsplit=1)[-1]) or spelt
+    hint = instead_of(word, names, " ".join(path.split()[1:]), _commands_of) or spelt
     return InvalidInput("cli.usage", f"there is no command {ascii(word)[:60]}", hint=hint)
+
+
+def _commands_of(noun: str) -> tuple[str, ...]:
+    return tuple(getattr(load(noun, ENTRIES[noun]), "commands", ()))
 
 
 class Root(TyperGroup):

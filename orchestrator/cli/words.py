@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -71,14 +71,17 @@ IN_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
 """In a group of commands (``quota get``): the first that the group has."""
 _SIZE: Final = "keep data in a volume and create the VM again: 'vgpuctl create-vm --help'"
 _LARGER: Final = "create a larger one, give it to the VM too and copy: 'vgpuctl volume create --help'"
-_ELSEWHERE: Final = "'vgpuctl host cordon HOST' keeps new VMs away; those there are created again elsewhere"
+_ELSEWHERE: Final = (
+    "'vgpuctl host cordon HOST' keeps new VMs away, and 'vgpuctl host plan-drain HOST' tells where those there would "
+    "fit that are created again"
+)
 _COPY: Final = "'vgpuctl export' prints VMs as a file; data that is to stay is kept in volumes: 'vgpuctl volume --help'"
 _USED: Final = "'vgpuctl gpu map' shows what lies where, 'vgpuctl quota list' what tenants hold"
 _RESTART: Final = "'vgpuctl stop-vm NAME' keeps its place, 'vgpuctl start-vm NAME' goes on from its disk"
 NOT_BUILT: Final[Mapping[str, str]] = {
     **dict.fromkeys(("resize", "scale", "edit", "grow", "extend-disk"), _SIZE),
     **dict.fromkeys(("drain", "evacuate", "migrate", "live-migrate", "move", "rebalance"), _ELSEWHERE),
-    **dict.fromkeys(("snapshot", "snapshots", "clone", "copy", "rebuild", "backup"), _COPY),
+    **dict.fromkeys(("snapshot", "snapshots", "clone", "copy", "rebuild", "backup", "restore"), _COPY),
     **dict.fromkeys(("top", "stats", "usage", "metrics", "utilization"), _USED),
     **dict.fromkeys(("cost", "costs", "billing", "price", "report"), _USED),
     **dict.fromkeys(("suspend", "pause", "resume", "hibernate"), _RESTART),
@@ -92,14 +95,44 @@ NOT_BUILT: Final[Mapping[str, str]] = {
 """With what is done instead. A command of that name wins."""
 
 
-def instead_of(word: str, known: tuple[str, ...], group: str = "") -> str | None:
-    """The hint for a word that other tools have; None: it is no word of theirs.
+NOUNS: Final = ("host", "gpu", "volume", "network", "image", "tenant", "quota", "profile", "token", "operation", "vm")
+_OF_VMS: Final = frozenset({"server", "servers", "instance", "instances", "machine", "machines"})
 
-    ``known``: the commands here, all or those of ``group``."""
+
+def _none(_: str) -> tuple[str, ...]:
+    return ()
+
+
+def instead_of(
+    word: str, known: Collection[str], group: str = "", commands_of: Callable[[str], tuple[str, ...]] = _none
+) -> str | None:
+    """The hint for a word that other tools have (``resize``, ``drain-host``); None: it is no word of theirs.
+
+    ``known``: the commands here, all or those of ``group``; ``commands_of``: those of a noun."""
+    verb, noun = (word, None) if word in NOT_BUILT else _split(word)
+    if noun is not None and not group:
+        there = commands_of(noun)
+        meant = next((name for name in (verb, *IN_GROUPS.get(verb, ())) if name in there), None)
+        return instead_of(verb, there, noun) if meant is None else f"did you mean {_spelt(noun, meant, known)}?"
     inside = [name for name in IN_GROUPS.get(word, ()) if name in known]
     if inside:
         return f"did you mean {inside[0]}?"
     if word in NOT_BUILT:
         return f"not built: {_LARGER if group == 'volume' and NOT_BUILT[word] is _SIZE else NOT_BUILT[word]}"
     meant = COMMANDS.get(word, word.removesuffix("s"))
-    return f"did you mean {meant}?" if meant.split()[0] in known else None
+    elsewhere = " " in meant  # with its noun, so that it says where
+    return f"did you mean {meant}?" if elsewhere or meant in known else None
+
+
+def _split(word: str) -> tuple[str, str | None]:
+    """``drain-nodes``: a verb and a noun of ours. A word without a noun: that word."""
+    verb, _, noun = word.rpartition("-")
+    one = noun.removesuffix("s")
+    of = "vm" if noun in _OF_VMS else one if one in NOUNS else COMMANDS.get(noun)
+    return (verb, of) if verb and of in NOUNS else (word, None)
+
+
+def _spelt(noun: str, verb: str, known: Collection[str]) -> str:
+    """As it is typed after ``vgpuctl``: ``host cordon``, ``restart-vm``."""
+    short = (f"{verb}-vm", f"{verb}-vms", verb) if noun == "vm" else ()
+    return next((name for name in short if name in known), f"{noun} {verb}")

@@ -14,7 +14,7 @@ import typer
 from orchestrator.catalogue.manifest_file import ManifestForm, read_manifest
 from orchestrator.cli.tree import ENTRIES, load, unknown_command
 from orchestrator.cli.usage import usage_error
-from orchestrator.cli.words import COMMANDS, NOT_BUILT, OPTIONS, instead_of
+from orchestrator.cli.words import COMMANDS, NOT_BUILT, NOUNS, OPTIONS, instead_of
 from orchestrator.core.errors import InvalidInput, VgpuctlError
 from orchestrator.core.names import closest, near
 from tests.fakes.typed import Cli
@@ -102,9 +102,62 @@ def test_what_is_not_built_is_said_so_and_what_is_done_instead(word: str) -> Non
         assert "vgpuctl " in hint
 
 
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("resize-vm", "not built: keep data"),
+        ("vm resize", "not built: keep data"),
+        ("drain-host", "'vgpuctl host cordon HOST'"),
+        ("drain-nodes", "'vgpuctl host plan-drain HOST'"),
+        ("host drain", "'vgpuctl host cordon HOST'"),
+        ("host evacuate", "'vgpuctl host cordon HOST'"),
+        ("migrate-vm", "'vgpuctl host cordon HOST'"),
+        ("move-vm", "'vgpuctl host cordon HOST'"),
+        ("vm migrate", "'vgpuctl host cordon HOST'"),
+        ("live-migrate-vm", "'vgpuctl host cordon HOST'"),
+        ("snapshot-vm", "'vgpuctl export'"),
+        ("vm snapshot", "'vgpuctl export'"),
+        ("clone-vm", "'vgpuctl export'"),
+        ("vm clone", "'vgpuctl export'"),
+        ("volume resize", "not built: create a larger one"),
+        ("resize-volume", "not built: create a larger one"),
+        ("usage", "'vgpuctl gpu map'"),
+        ("usage-vm", "'vgpuctl gpu map'"),
+        ("host usage", "'vgpuctl gpu map'"),
+        ("cost", "'vgpuctl quota list'"),
+        ("tenant cost", "'vgpuctl quota list'"),
+        ("wait", "did you mean operation wait?"),
+        ("wait-vm", "did you mean operation wait?"),
+        ("vm wait", "did you mean operation wait?"),
+        ("wait-host", "did you mean operation wait?"),
+        ("pause-vm", "'vgpuctl stop-vm NAME'"),
+        ("reboot-vm", "did you mean restart-vm?"),
+        ("vm reboot", "did you mean restart?"),
+        ("get-vms", "did you mean show-vm?"),
+        ("list-vm", "did you mean list-vms?"),
+        ("label-vm", "did you mean vm set?"),
+        ("logs-vm", "did you mean console?"),
+        ("list-hosts", "did you mean host list?"),
+        ("cordon-host", "did you mean host cordon?"),
+        ("cordon", "did you mean host cordon?"),
+        ("host maintenance", "did you mean cordon?"),
+        ("attach-volume", "did you mean volume attach?"),
+        ("create-image", "did you mean image add?"),
+        ("image delete", "did you mean remove?"),
+        ("wait-operation", "did you mean operation wait?"),
+        ("stpo-vm", "did you mean stop-vm"),
+    ],
+)
+def test_a_verb_and_a_noun_are_understood_in_either_order(typed: str, told: str) -> None:
+    *group, word = typed.split()
+    known = load(group[0], ENTRIES[group[0]]).commands if group else ENTRIES
+    assert told in str(unknown_command(word, known, " ".join(["vgpuctl", *group])).hint)
+
+
 def test_words_of_other_tools_name_commands_and_options_that_there_are() -> None:
     assert set(COMMANDS.values()) <= set(COMMANDS_BY_WORDS)
     assert not set(COMMANDS) & {*NOT_BUILT, *ENTRIES}
+    assert set(NOUNS) <= set(ENTRIES)
     known = {name for command in COMMANDS_BY_WORDS.values() for param in command.params for name in param.opts}
     assert {option for options in OPTIONS.values() for option in options} <= known
     assert instead_of("flavor", tuple(ENTRIES)) == "did you mean profile?"
