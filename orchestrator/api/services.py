@@ -12,6 +12,7 @@ from starlette.requests import HTTPConnection
 
 from orchestrator.api.certificate import ServedCertificate
 from orchestrator.api.limits import Activity
+from orchestrator.core.labels import MAX_SELECTOR, Selector, parse_selector
 from orchestrator.ports.timers import TimerHealth
 from orchestrator.use_cases import Services
 
@@ -51,3 +52,15 @@ ProcessOf = Annotated[Process, Depends(_process)]
 # Whether the caller belongs to the tenant is checked before any route runs (api/auth.py).
 TenantOf = Annotated[str, Query(alias="tenant", max_length=255, description="Whose it is")]
 TenantFilter = Annotated[str | None, Query(alias="tenant", max_length=255, description="Only this tenant's")]
+
+
+async def _selector(
+    selector: Annotated[
+        str | None, Query(max_length=MAX_SELECTOR, description="Only those whose labels it picks: team=vision,!spare")
+    ] = None,
+) -> Selector:
+    return () if selector is None else parse_selector(selector)
+
+
+SelectorOf = Annotated[Selector, Depends(_selector)]
+"""Of a list: it is empty where all are asked for."""

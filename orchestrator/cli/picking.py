@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from orchestrator.cli.confirm import confirm_picked
 from orchestrator.core.errors import InvalidInput, NotFound
@@ -14,6 +14,7 @@ from orchestrator.core.labels import parse_selector
 
 _PATTERN: Final = re.compile(r"[a-z0-9*?!\[\]-]*[*?\[][a-z0-9*?!\[\]-]*", re.ASCII)
 _MAX_PATTERN: Final = 127
+Row = TypeVar("Row", bound=Mapping[str, Any])
 Rows = Callable[[str | None], Iterable[Mapping[str, Any]]]
 """What there is, of a selector or of all."""
 
@@ -23,16 +24,17 @@ def is_pattern(text: str) -> bool:
     return len(text) <= _MAX_PATTERN and _PATTERN.fullmatch(text) is not None
 
 
-def matching(rows: Iterable[Mapping[str, Any]], patterns: Sequence[str]) -> list[str]:
-    """Names of those that fit one of the patterns, in their order; without patterns of all."""
-    names = (str(row["name"]) for row in rows)
-    return [name for name in names if not patterns or any(fnmatchcase(name, one) for one in patterns)]
+def matching(rows: Iterable[Row], patterns: Sequence[str]) -> list[Row]:
+    """Those whose names fit one of the patterns, in their order; without patterns all."""
+    return [row for row in rows if not patterns or any(fnmatchcase(str(row["name"]), one) for one in patterns)]
 
 
-def picked(names: Sequence[str] | None, selector: str | None, rows: Rows, *, question: str, yes: bool) -> list[str]:
+def picked(
+    names: Sequence[str] | None, selector: str | None, rows: Rows, *, question: str | None, yes: bool
+) -> list[str]:
     """Names as typed, without patterns and labels; else those that there are, which is asked about once.
 
-    ``question``: without the names and the mark, like ``stop VMs``.
+    ``question``: without the names and the mark, like ``stop VMs``; None: nothing is changed, and nobody is asked.
 
     :raises InvalidInput: ``cli.usage``: nothing was named; ``cli.not_confirmed``, ``label.…``
     :raises NotFound: ``cli.nothing_picked``; :raises Denied: ``cli.not_confirmed``
@@ -48,11 +50,16 @@ def picked(names: Sequence[str] | None, selector: str | None, rows: Rows, *, que
     plain = [one for one in typed if not is_pattern(one)]
     if selector is None:
         patterns = [one for one in typed if is_pattern(one)]
-        found = list(dict.fromkeys([*plain, *matching(there, patterns)]))
+        found = list(dict.fromkeys([*plain, *_names(matching(there, patterns))]))
     else:
-        found = matching(there, typed)
+        found = _names(matching(there, typed))
     if (len(found) == len(plain) and selector is None) or not found:
         shown = " ".join([*typed, *([] if selector is None else [f"-l {selector}"])])
         raise NotFound("cli.nothing_picked", f"nothing fits {ascii(shown)[:80]}", hint="nothing was done")
-    confirm_picked(question, found, yes=yes)
+    if question is not None:
+        confirm_picked(question, found, yes=yes)
     return found
+
+
+def _names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [str(row["name"]) for row in rows]

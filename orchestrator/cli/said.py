@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptions and labels of tenants, networks, volumes and images: as they are typed, picked by and shown."""
+"""Descriptions and labels of tenants, networks, volumes and images: as they are typed and shown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from orchestrator.cli.output import shown
 from orchestrator.cli.table import Column, Fit
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.labels import parse_changes, parse_selector, selects, show_labels
-
-Row = TypeVar("Row", bound=Mapping[str, Any])
+from orchestrator.core.labels import parse_changes, show_labels
 
 SAID: Final = (
     Column("LABELS", lambda row: show_labels(row["labels"]), Fit.WRAP, wide=True),
@@ -46,9 +44,3 @@ def said_of(thing: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Lines of details; none of what nobody has said."""
     pairs = [("description", shown(thing["description"])), ("labels", show_labels(thing["labels"]))]
     return [(name, text) for name, text in pairs if thing[name]]
-
-
-def with_labels(rows: Iterable[Row], selector: str | None) -> list[Row]:
-    """Those that it picks; None: all. :raises InvalidInput: ``label.selector_invalid``"""
-    terms = () if selector is None else parse_selector(selector)
-    return [row for row in rows if selects(terms, tuple(row["labels"].items()))]

@@ -94,17 +94,18 @@ def each(
         ((name, (data, lines)),) = found.items()
         show(data, session.format, lambda: lines, name=name)
         return
-    show([data for data, _ in found.values()], session.format, lambda: _several(found, session.format))
+    show([data for data, _ in found.values()], session.format, lambda: _several(found, session.format, of))
     if failed:
         raise _partial(failed, len(set(names)), of)
 
 
-def _several(found: Mapping[str, Outcome], output: Format) -> Sequence[str]:
+def _several(found: Mapping[str, Outcome], output: Format, of: str) -> Sequence[str]:
+    """Of several VMs one line each."""
     if output is Format.NAME:
         return list(found)
     if output is Format.CSV:
         return csv_of([data for data, _ in found.values() if isinstance(data, Mapping)]).split("\n")
-    return [_line(data, lines) for data, lines in found.values()]
+    return [line for data, lines in found.values() for line in ([_line(data, lines)] if of == "VMs" else lines)]
 
 
 def change_each(
@@ -115,7 +116,6 @@ def change_each(
 
 
 def _line(data: object, lines: Sequence[str]) -> str:
-    """Of several VMs one line each."""
     if isinstance(data, Mapping) and "state" in data and "name" in data:
         return f"{shown(data['name'])} is {shown(data['state'])}"
     return lines[0]

@@ -102,8 +102,9 @@ class AsyncClient(AsyncSiteCalls):
         vm: models.Vm = await self._post(path_of("vms", name, "extend"), end, tenant=tenant)
         return vm
 
-    async def volumes(self, tenant: str | None = None) -> list[models.DataVolume]:
-        return await self._list(path_of("volumes"), tenant=tenant)
+    async def volumes(self, tenant: str | None = None, selector: str | None = None) -> list[models.DataVolume]:
+        """``selector``: of labels."""
+        return await self._list(path_of("volumes"), tenant=tenant, selector=selector)
 
     async def volume(self, name: str, tenant: str) -> models.DataVolume:
         found: models.DataVolume = await self._get(path_of("volumes", name), tenant=tenant)
@@ -135,8 +136,9 @@ class AsyncClient(AsyncSiteCalls):
         started: models.Started = await self._post(path_of("volumes", name, "detach"), {"vm": vm}, tenant=tenant)
         return started
 
-    async def tenants(self) -> list[models.Tenant]:
-        return await self._list(path_of("tenants"))
+    async def tenants(self, selector: str | None = None) -> list[models.Tenant]:
+        """``selector``: of labels; None: all that the caller may know of."""
+        return await self._list(path_of("tenants"), selector=selector)
 
     async def tenant(self, name: str) -> models.Tenant:
         found: models.Tenant = await self._get(path_of("tenants", name))

@@ -76,8 +76,9 @@ class AsyncSiteCalls:
         begun: models.Repairs = await self._post(path_of("findings", "repair"), host=host, remove=remove)
         return begun
 
-    async def hosts(self) -> list[models.Host]:
-        return await self._list(path_of("hosts"))
+    async def hosts(self, selector: str | None = None) -> list[models.Host]:
+        """``selector``: of labels, like ``rack=3,!spare``; None: all."""
+        return await self._list(path_of("hosts"), selector=selector)
 
     async def host(self, name: str) -> models.Host:
         found: models.Host = await self._get(path_of("hosts", name))
@@ -225,9 +226,9 @@ class AsyncSiteCalls:
         changed: models.Image = await self.connection.call("PUT", path, {"version": version})
         return changed
 
-    async def images(self, tenant: str | None = None) -> list[models.Image]:
-        """Those that VMs can be made of: the site's, and of tenants."""
-        return await self._list(path_of("images"), tenant=tenant)
+    async def images(self, tenant: str | None = None, selector: str | None = None) -> list[models.Image]:
+        """Those that VMs can be made of: the site's, and of tenants. ``selector``: of labels."""
+        return await self._list(path_of("images"), tenant=tenant, selector=selector)
 
     async def add_image(self, wanted: Body) -> models.Image:
         """``source``: a URL, or a path on the server's machine in its ``file_directories``."""
@@ -258,9 +259,9 @@ class AsyncSiteCalls:
     async def remove_image(self, name: str, tenant: str | None = None) -> None:
         await self._delete(_image_path(tenant, name))
 
-    async def networks(self, tenant: str | None = None) -> list[models.Network]:
-        """Those that VMs can be put on: of the site, and of tenants."""
-        return await self._list(path_of("networks"), tenant=tenant)
+    async def networks(self, tenant: str | None = None, selector: str | None = None) -> list[models.Network]:
+        """Those that VMs can be put on: of the site, and of tenants. ``selector``: of labels."""
+        return await self._list(path_of("networks"), tenant=tenant, selector=selector)
 
     async def network(self, name: str, tenant: str | None = None) -> models.Network:
         """What the tenant calls so, of its own or shared; None: of the site."""

@@ -106,8 +106,9 @@ class Client(SiteCalls):
         vm: models.Vm = self._post(path_of("vms", name, "extend"), end, tenant=tenant)
         return vm
 
-    def volumes(self, tenant: str | None = None) -> list[models.DataVolume]:
-        return self._list(path_of("volumes"), tenant=tenant)
+    def volumes(self, tenant: str | None = None, selector: str | None = None) -> list[models.DataVolume]:
+        """``selector``: of labels."""
+        return self._list(path_of("volumes"), tenant=tenant, selector=selector)
 
     def volume(self, name: str, tenant: str) -> models.DataVolume:
         found: models.DataVolume = self._get(path_of("volumes", name), tenant=tenant)
@@ -137,8 +138,9 @@ class Client(SiteCalls):
         started: models.Started = self._post(path_of("volumes", name, "detach"), {"vm": vm}, tenant=tenant)
         return started
 
-    def tenants(self) -> list[models.Tenant]:
-        return self._list(path_of("tenants"))
+    def tenants(self, selector: str | None = None) -> list[models.Tenant]:
+        """``selector``: of labels; None: all that the caller may know of."""
+        return self._list(path_of("tenants"), selector=selector)
 
     def tenant(self, name: str) -> models.Tenant:
         found: models.Tenant = self._get(path_of("tenants", name))

@@ -79,8 +79,9 @@ class SiteCalls:
         begun: models.Repairs = self._post(path_of("findings", "repair"), host=host, remove=remove)
         return begun
 
-    def hosts(self) -> list[models.Host]:
-        return self._list(path_of("hosts"))
+    def hosts(self, selector: str | None = None) -> list[models.Host]:
+        """``selector``: of labels, like ``rack=3,!spare``; None: all."""
+        return self._list(path_of("hosts"), selector=selector)
 
     def host(self, name: str) -> models.Host:
         found: models.Host = self._get(path_of("hosts", name))
@@ -228,9 +229,9 @@ class SiteCalls:
         changed: models.Image = self.connection.call("PUT", path, {"version": version})
         return changed
 
-    def images(self, tenant: str | None = None) -> list[models.Image]:
-        """Those that VMs can be made of: the site's, and of tenants."""
-        return self._list(path_of("images"), tenant=tenant)
+    def images(self, tenant: str | None = None, selector: str | None = None) -> list[models.Image]:
+        """Those that VMs can be made of: the site's, and of tenants. ``selector``: of labels."""
+        return self._list(path_of("images"), tenant=tenant, selector=selector)
 
     def add_image(self, wanted: Body) -> models.Image:
         """``source``: a URL, or a path on the server's machine in its ``file_directories``."""
@@ -256,9 +257,9 @@ class SiteCalls:
     def remove_image(self, name: str, tenant: str | None = None) -> None:
         self._delete(_image_path(tenant, name))
 
-    def networks(self, tenant: str | None = None) -> list[models.Network]:
-        """Those that VMs can be put on: of the site, and of tenants."""
-        return self._list(path_of("networks"), tenant=tenant)
+    def networks(self, tenant: str | None = None, selector: str | None = None) -> list[models.Network]:
+        """Those that VMs can be put on: of the site, and of tenants. ``selector``: of labels."""
+        return self._list(path_of("networks"), tenant=tenant, selector=selector)
 
     def network(self, name: str, tenant: str | None = None) -> models.Network:
         """What the tenant calls so, of its own or shared; None: of the site."""

@@ -292,7 +292,7 @@ class Capacity:
         return tuple(rows[:most])
 
     def drain_plan(self, name: str) -> NamedPlan:
-        fleet = self._fleet()
+        fleet = [replace(view, host_id=one, name=one) for view in self._fleet() for one in self._world.hosts]
         source = next((view for view in fleet if view.name == name), None)
         if source is None:
             raise NotFound("host.unknown", f"there is no host {name[:60]!a}", hint="'vgpuctl host list' shows them")

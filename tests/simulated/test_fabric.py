@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.cli.commands.host import details
+from orchestrator.cli.commands.host_views import details
 from orchestrator.client.client import Client
 from orchestrator.core.errors import NoCapacity
 from tests.fakes.simulated import serving_fleet, wish

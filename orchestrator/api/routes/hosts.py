@@ -19,7 +19,8 @@ from orchestrator.api.schemas.hosts import (
     ScanBody,
 )
 from orchestrator.api.schemas.operations import StartedAnswer
-from orchestrator.api.services import ServicesOf
+from orchestrator.api.services import SelectorOf, ServicesOf
+from orchestrator.core.labels import selects
 
 router = APIRouter(prefix="/hosts", tags=["hosts"])
 
@@ -50,9 +51,10 @@ def add(body: AddHostBody, services: ServicesOf) -> StartedAnswer:
 
 
 @router.get("")
-def list_all(services: ServicesOf, paging: PagingOf) -> list[HostAnswer]:
+def list_all(services: ServicesOf, paging: PagingOf, selector: SelectorOf) -> list[HostAnswer]:
     """Hosts by name."""
-    return [HostAnswer.of(info) for info in paging.cut(services.hosts.list(), lambda info: (info.host.name,))]
+    found = (info for info in services.hosts.list() if selects(selector, info.host.labels))
+    return [HostAnswer.of(info) for info in paging.cut(found, lambda info: (info.host.name,))]
 
 
 @router.get("/{name}")

@@ -13,9 +13,10 @@ from orchestrator.api.paging import PagingOf
 from orchestrator.api.routes.tenants import TenantInPath
 from orchestrator.api.schemas.base import DescribeBody, NameInPath
 from orchestrator.api.schemas.images import AddImageBody, GuestDriverBody, ImageAnswer, UploadQuery
-from orchestrator.api.services import ProcessOf, ServicesOf, TenantFilter
+from orchestrator.api.services import ProcessOf, SelectorOf, ServicesOf, TenantFilter
 from orchestrator.core.host_actions import ImageFormat
 from orchestrator.core.image import NewImage
+from orchestrator.core.labels import selects
 
 router = APIRouter(prefix="/images", tags=["images"])
 of_tenant = APIRouter(prefix="/tenants/{tenant}/images", tags=["images"])
@@ -51,10 +52,11 @@ async def upload(
 
 @router.get("")
 def list_all(
-    services: ServicesOf, caller: CallerOf, paging: PagingOf, tenant: TenantFilter = None
+    services: ServicesOf, caller: CallerOf, paging: PagingOf, selector: SelectorOf, tenant: TenantFilter = None
 ) -> list[ImageAnswer]:
     """Base images that the caller may make VMs of: the site's by name, then by tenant."""
-    found = services.images.list(caller.visible(tenant))
+    usable = services.images.list(caller.visible(tenant))
+    found = (image for image in usable if selects(selector, image.about.labels))
     return [ImageAnswer.of(image) for image in paging.cut(found, lambda image: (image.tenant or "", image.short))]
 
 

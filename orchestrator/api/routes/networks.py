@@ -11,7 +11,8 @@ from orchestrator.api.permissions import may_operate
 from orchestrator.api.routes.tenants import TenantInPath
 from orchestrator.api.schemas.base import DescribeBody, NameInPath
 from orchestrator.api.schemas.networks import AddNetworkBody, AddSiteNetworkBody, NetworkAnswer
-from orchestrator.api.services import ServicesOf, TenantFilter
+from orchestrator.api.services import SelectorOf, ServicesOf, TenantFilter
+from orchestrator.core.labels import selects
 
 router = APIRouter(prefix="/networks", tags=["networks"])
 of_tenant = APIRouter(prefix="/tenants/{tenant}/networks", tags=["networks"])
@@ -31,10 +32,11 @@ def add(body: AddSiteNetworkBody, services: ServicesOf) -> NetworkAnswer:
 
 @router.get("")
 def list_all(
-    services: ServicesOf, caller: CallerOf, paging: PagingOf, tenant: TenantFilter = None
+    services: ServicesOf, caller: CallerOf, paging: PagingOf, selector: SelectorOf, tenant: TenantFilter = None
 ) -> list[NetworkAnswer]:
     """Networks that the caller may put VMs on: the shared ones by name, then by tenant."""
-    found = services.networks.list(caller.visible(tenant))
+    usable = services.networks.list(caller.visible(tenant))
+    found = (one for one in usable if selects(selector, one.about.labels))
     return [NetworkAnswer.of(one) for one in paging.cut(found, lambda one: (one.tenant or "", one.short))]
 
 

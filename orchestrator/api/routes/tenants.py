@@ -11,7 +11,8 @@ from orchestrator.api.auth import CallerOf
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import MAX_NAME, DescribeBody
 from orchestrator.api.schemas.tenants import MAX_SUBJECT, CreateTenantBody, MemberAnswer, MemberBody, TenantAnswer
-from orchestrator.api.services import ServicesOf
+from orchestrator.api.services import SelectorOf, ServicesOf
+from orchestrator.core.labels import selects
 from orchestrator.core.tenant import Member
 
 router = APIRouter(prefix="/tenants", tags=["tenants"])
@@ -27,9 +28,9 @@ def create(body: CreateTenantBody, services: ServicesOf) -> TenantAnswer:
 
 
 @router.get("")
-def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf) -> list[TenantAnswer]:
+def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf, selector: SelectorOf) -> list[TenantAnswer]:
     """The tenants that the caller may know of, by name."""
-    found = services.tenancy.tenants.list(caller.tenants)
+    found = (one for one in services.tenancy.tenants.list(caller.tenants) if selects(selector, one.about.labels))
     return [TenantAnswer.of(one) for one in paging.cut(found, lambda one: (one.name,))]
 
 

@@ -10,8 +10,9 @@ from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import DescribeBody, NameInPath
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.schemas.volumes import AttachVolumeBody, CreateVolumeBody, VolumeAnswer
-from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
+from orchestrator.api.services import SelectorOf, ServicesOf, TenantFilter, TenantOf
 from orchestrator.api.telling import check_may_name_place, watches_pool
+from orchestrator.core.labels import selects
 from orchestrator.core.tenant import DEFAULT_TENANT
 
 router = APIRouter(prefix="/volumes", tags=["volumes"])
@@ -27,10 +28,11 @@ def create(body: CreateVolumeBody, services: ServicesOf, caller: CallerOf) -> Vo
 
 @router.get("")
 def list_all(
-    services: ServicesOf, caller: CallerOf, paging: PagingOf, tenant: TenantFilter = None
+    services: ServicesOf, caller: CallerOf, paging: PagingOf, selector: SelectorOf, tenant: TenantFilter = None
 ) -> list[VolumeAnswer]:
     """Data volumes by tenant and name."""
-    found = services.volumes.list(caller.visible(tenant))
+    theirs = services.volumes.list(caller.visible(tenant))
+    found = (one for one in theirs if selects(selector, one.volume.about.labels))
     cut = paging.cut(found, lambda one: (one.volume.tenant, one.volume.name))
     return [VolumeAnswer.of(one, watching=watches_pool(caller)) for one in cut]
 

@@ -9,7 +9,8 @@ from typing import Annotated
 from fastapi import Depends, Query
 
 from orchestrator.api.schemas.base import MAX_NAME
-from orchestrator.core.labels import MAX_SELECTOR, Selector, parse_selector, selects
+from orchestrator.api.services import SelectorOf
+from orchestrator.core.labels import Selector, selects
 from orchestrator.core.vm import Vm, VmState
 
 
@@ -35,15 +36,13 @@ class VmFilter:
 
 
 async def _filter(
+    selector: SelectorOf,
     state: Annotated[VmState | None, Query(description="Only VMs in this state")] = None,
     host: Annotated[str | None, Query(max_length=MAX_NAME, description="Only VMs there; for who runs the pool")] = None,
     profile: Annotated[str | None, Query(max_length=MAX_NAME, description="Only VMs made with this profile")] = None,
     label: Annotated[str | None, Query(max_length=MAX_NAME, description="Only those that such a file made")] = None,
-    selector: Annotated[
-        str | None, Query(max_length=MAX_SELECTOR, description="Only VMs whose labels it picks: team=vision,!spare")
-    ] = None,
 ) -> VmFilter:
-    return VmFilter(state, host, profile, label, () if selector is None else parse_selector(selector))
+    return VmFilter(state, host, profile, label, selector)
 
 
 VmFilterOf = Annotated[VmFilter, Depends(_filter)]

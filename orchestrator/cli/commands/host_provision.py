@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Final
 
 import typer
 
-from orchestrator.cli.complete import hosts
+from orchestrator.cli.commands.host_views import Names, picked_hosts
+from orchestrator.cli.confirm import Yes
 from orchestrator.cli.output import shown
+from orchestrator.cli.parameters import Selector, Wait
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Fatal, VgpuctlError, error_to_dict
-from orchestrator.core.names import check_name
 
 COLUMNS: Final = (
     field("HOST", "name", Fit.WHOLE),
@@ -23,21 +24,18 @@ COLUMNS: Final = (
 )
 
 
-def _names(names: list[str]) -> list[str]:
-    return list(dict.fromkeys(check_name(name, what="host") for name in names))
-
-
 def provision(
     ctx: typer.Context,
-    names: Annotated[
-        list[str], typer.Argument(metavar="NAME...", help="Hosts.", autocompletion=hosts, callback=_names)
-    ],
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")] = True,
+    names: Names = None,
+    selector: Selector = None,
+    yes: Yes = False,
+    wait: Wait = True,
     output: Output = Format.TABLE,
 ) -> None:
     """Put the locked driver on hosts; may reboot them. VMs must be stopped."""
     session = session_of(ctx)
-    begun = {name: _begun(session, name) for name in names}
+    found = picked_hosts(session, names, selector, question="put the driver on hosts", yes=yes)
+    begun = {name: _begun(session, name) for name in found}
     rows = [_ended(session, name, one, wait=wait) for name, one in begun.items()]
     show_list(rows, COLUMNS, output, "no hosts")
     failed = [row for row in rows if row["error"]]

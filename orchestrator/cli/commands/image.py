@@ -23,7 +23,7 @@ from orchestrator.cli.parameters import (
     Unlabel,
     tenant_if_named,
 )
-from orchestrator.cli.said import SAID, said_of, something_said, with_labels
+from orchestrator.cli.said import SAID, said_of, something_said
 from orchestrator.cli.scope import scoped_name
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list, size
@@ -141,7 +141,7 @@ def list_images(
     output: Output = Format.TABLE,
 ) -> None:
     """List base images that VMs can be made of."""
-    found = with_labels(session_of(ctx).client.images(tenant), selector)
+    found = session_of(ctx).client.images(tenant, selector)
     show_list(found, COLUMNS, output, "no images yet: vgpuctl image add NAME FILE-OR-URL", sort)
 
 
@@ -168,18 +168,23 @@ def show_image(
 ) -> None:
     """Show one base image."""
     image = session_of(ctx).client.image(name, tenant)
-    pairs = [
-        ("name", shown(image["name"])),
-        ("whose", _whose(image)),
-        ("format", shown(image["format"])),
-        ("size", _size(image["size_bytes"])),
-        ("disk", _size(image["virtual_size_bytes"])),
-        ("SHA-256", shown(image["sha256"])),
-        ("guest driver", shown(image["guest_driver"] or "not known")),
-        ("created", show_time(image["created_at"])),
-        *said_of(image),
-    ]
-    show(image, output, lambda: render_details(pairs))
+    show(image, output, lambda: _details(image))
+
+
+def _details(image: Json) -> list[str]:
+    return render_details(
+        [
+            ("name", shown(image["name"])),
+            ("whose", _whose(image)),
+            ("format", shown(image["format"])),
+            ("size", _size(image["size_bytes"])),
+            ("disk", _size(image["virtual_size_bytes"])),
+            ("SHA-256", shown(image["sha256"])),
+            ("guest driver", shown(image["guest_driver"] or "not known")),
+            ("created", show_time(image["created_at"])),
+            *said_of(image),
+        ]
+    )
 
 
 @app.command("set")
@@ -195,7 +200,7 @@ def set_image(
     """Set an image's description and labels."""
     said = something_said(description, label, unlabel)
     image = session_of(ctx).client.describe_image(name, said, tenant)
-    show(image, output, lambda: render_details([("name", shown(image["name"])), *said_of(image)]))
+    show(image, output, lambda: _details(image))
 
 
 @app.command("remove")

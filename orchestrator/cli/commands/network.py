@@ -23,7 +23,7 @@ from orchestrator.cli.parameters import (
     listed_tenant,
     tenant_if_named,
 )
-from orchestrator.cli.said import SAID, said_of, something_said, with_labels
+from orchestrator.cli.said import SAID, said_of, something_said
 from orchestrator.cli.scope import noted_tenant, scoped_name
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
@@ -142,7 +142,7 @@ def list_networks(
 ) -> None:
     """List networks that VMs can be put on. A tenant's default one comes with its first VM."""
     only = listed_tenant(ctx, tenant, all_tenants=all_tenants)
-    show_list(with_labels(session_of(ctx).client.networks(only), selector), COLUMNS, output, "no networks", sort)
+    show_list(session_of(ctx).client.networks(only, selector), COLUMNS, output, "no networks", sort)
 
 
 @app.command("show")
@@ -155,17 +155,22 @@ def show_network(
     wanted = (name, network["tenant"])
     there = [vm for vm in client.vms(network["tenant"]) for card in vm["cards"] if _network_of(card) == wanted]
     vms = [f"{vm['tenant']}/{vm['name']}" for vm in there]
-    pairs = [
-        ("name", shown(network["name"])),
-        ("whose", _owner(network)),
-        ("subnet" if network["bridge"] is None else "bridge", _place(network)),
-        ("DHCP servers", shown(network["dhcp_servers"] or ("any" if network["bridge"] else "its own"))),
-        ("DNS servers", shown(network["dns_servers"] or "as its DHCP server says")),
-        ("DNS domain", shown(network["dns_domain"])),
-        ("VMs", shown(vms)),
-        *said_of(network),
-    ]
-    show({**network, "vms": vms}, output, lambda: render_details(pairs))
+    show({**network, "vms": vms}, output, lambda: _details(network, ("VMs", shown(vms))))
+
+
+def _details(network: Json, *more: tuple[str, str]) -> list[str]:
+    return render_details(
+        [
+            ("name", shown(network["name"])),
+            ("whose", _owner(network)),
+            ("subnet" if network["bridge"] is None else "bridge", _place(network)),
+            ("DHCP servers", shown(network["dhcp_servers"] or ("any" if network["bridge"] else "its own"))),
+            ("DNS servers", shown(network["dns_servers"] or "as its DHCP server says")),
+            ("DNS domain", shown(network["dns_domain"])),
+            *more,
+            *said_of(network),
+        ]
+    )
 
 
 def _network_of(card: Json) -> tuple[str, str | None]:
@@ -186,7 +191,7 @@ def set_network(
     """Set a network's description and labels."""
     said, place = something_said(description, label, unlabel), _tenant_of(ctx, tenant, of_site=of_site)
     network = session_of(ctx).client.describe_network(name, said, place)
-    show(network, output, lambda: render_details([("name", shown(network["name"])), *said_of(network)]))
+    show(network, output, lambda: _details(network))
 
 
 @app.command("share")

@@ -24,7 +24,7 @@ from orchestrator.cli.parameters import (
     tenant_name,
     tenant_or_everywhere,
 )
-from orchestrator.cli.said import SAID, need_something, said_by, said_of, with_labels
+from orchestrator.cli.said import SAID, need_something, said_by, said_of
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Fit, age, field, show_list
 
@@ -73,7 +73,7 @@ def list_tenants(
     ctx: typer.Context, selector: Selector = None, sort: Sort = None, output: Output = Format.TABLE
 ) -> None:
     """List the tenants that you may know of."""
-    show_list(with_labels(session_of(ctx).client.tenants(), selector), COLUMNS, output, "no tenants", sort)
+    show_list(session_of(ctx).client.tenants(selector), COLUMNS, output, "no tenants", sort)
 
 
 @app.command("show")

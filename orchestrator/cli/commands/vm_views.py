@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from enum import StrEnum
-from fnmatch import fnmatchcase
 from ipaddress import ip_address, ip_network
 from typing import Annotated, Any, Final
 
@@ -17,6 +16,7 @@ from orchestrator.cli.complete import hosts, profiles
 from orchestrator.cli.guest_results import guest_details
 from orchestrator.cli.output import render_details, shown
 from orchestrator.cli.parameters import AllTenants, ListTenant, Name, Selector, Sort, Tenant, listed_tenant
+from orchestrator.cli.picking import matching
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.step_times import seconds_of
 from orchestrator.cli.table import Column, Fit, Listing, age, field, show_newest, size, time
@@ -244,7 +244,7 @@ def list_vms(
     whose = listed_tenant(ctx, tenant, all_tenants=all_tenants)
 
     def read_view() -> View:
-        found = [vm for vm in session.client.vms(whose, **only) if pattern is None or fnmatchcase(vm["name"], pattern)]
+        found = matching(session.client.vms(whose, **only), [] if pattern is None else [pattern])
         return list_view(found, listing, lambda vm: f"{vm['tenant']}/{vm['name']}")
 
     show_view(session, read_view, output, watch=watch)

@@ -27,7 +27,7 @@ from orchestrator.cli.parameters import (
     vm_name,
 )
 from orchestrator.cli.progress import follow
-from orchestrator.cli.said import SAID, said_of, something_said, with_labels
+from orchestrator.cli.said import SAID, said_of, something_said
 from orchestrator.cli.scope import scoped_name
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Fit, age, field, show_list, size
@@ -120,7 +120,7 @@ def list_volumes(
 ) -> None:
     """List data volumes and which VM has them."""
     only = listed_tenant(ctx, tenant, all_tenants=all_tenants)
-    show_list(with_labels(session_of(ctx).client.volumes(only), selector), COLUMNS, output, "no volumes", sort)
+    show_list(session_of(ctx).client.volumes(only, selector), COLUMNS, output, "no volumes", sort)
 
 
 @app.command("show")

@@ -149,3 +149,15 @@ def test_it_goes_with_the_thing(owner: TestClient) -> None:
     assert owner.delete(TENANT).status_code == 204
     assert owner.post("/v1/tenants", json={"name": "red"}).json()["description"] == ""
     assert owner.post("/v1/tenants/red/networks", json={"name": "blue"}).json()["description"] == ""
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/v1/hosts/t4"])
+def test_a_list_picks_by_labels_before_it_is_cut(owner: TestClient, path: str) -> None:
+    there = f"/v1/{PATHS.get(path, 'hosts')}"
+    owner.patch(path, json={"labels": {"Team": "a", "stage": "test"}})
+    picked = owner.get(there, params={"selector": "Team=a,!spare", "limit": 1})
+    assert [one["labels"] for one in picked.json()] == [{"Team": "a", "stage": "test"}]
+    assert "link" not in picked.headers
+    assert len(owner.get(there, params={"selector": "!Team"}).json()) == len(owner.get(there).json()) - 1
+    assert owner.get(there, params={"selector": "Team=b"}).json() == []
+    assert owner.get(there, params={"selector": "a b"}).json()["code"] == "label.selector_invalid"

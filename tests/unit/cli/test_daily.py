@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.commands.doctor import COLUMNS as DOCTOR
-from orchestrator.cli.commands.host import COLUMNS, details
+from orchestrator.cli.commands.host_views import COLUMNS, details
 from orchestrator.cli.commands.profile import ALL_COLUMNS
 from orchestrator.cli.commands.vm_views import details as vm_details
 from orchestrator.client.contexts import ClientContext, Contexts, path, save

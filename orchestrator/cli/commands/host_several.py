@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is set, cordoned, planned and upgraded of one host or of several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli import enrolment
+from orchestrator.cli.commands.host_views import Names, details, ended, picked_hosts
+from orchestrator.cli.confirm import Yes
+from orchestrator.cli.host_cpus import PinnableCpus, checked_cpus
+from orchestrator.cli.host_nics import RdmaNics, checked_nics
+from orchestrator.cli.output import printable, shown, text_width
+from orchestrator.cli.parameters import Label, Selector, Unlabel, Wait
+from orchestrator.cli.session import CliSession, Format, Output, session_of
+from orchestrator.cli.vm_outcome import Outcome, each
+from orchestrator.client.connection import Json
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.labels import parse_changes
+
+VcpuOvercommit = Annotated[
+    str | None,
+    typer.Option("--vcpu-overcommit", metavar="NUMBER|site", help="vCPUs of VMs for each of the host's, 1 to 64."),
+]
+MemoryOvercommit = Annotated[
+    str | None, typer.Option("--memory-overcommit", metavar="NUMBER|site", help="The same for memory.")]  # fmt: skip
+AllowUnconfined = Annotated[bool | None, typer.Option(
+    "--allow-unconfined/--refuse-unconfined", help="Put new VMs there without AppArmor and SELinux as well.",
+)]  # fmt: skip
+
+
+def _each(
+    session: CliSession, names: Sequence[str], begin: Callable[[str], Json], end: Callable[[str, Json], Outcome]
+) -> None:
+    """As :func:`each`, of what is done when the server answers."""
+    each(session, names, begin, end, wait=False, of="hosts")
+
+
+def set_host(
+    ctx: typer.Context,
+    names: Names = None,
+    vcpu_overcommit: VcpuOvercommit = None,
+    memory_overcommit: MemoryOvercommit = None,
+    allow_unconfined: AllowUnconfined = None,
+    pinnable_cpus: PinnableCpus = None,
+    rdma_nics: RdmaNics = None,
+    label: Label = None,
+    unlabel: Unlabel = None,
+    selector: Selector = None,
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Set hosts' overcommit, confinement, CPUs, NICs, labels."""
+    labels = parse_changes(label or (), unlabel or ())
+    wanted: dict[str, object] = {
+        "vcpu_overcommit": enrolment.overcommit(vcpu_overcommit),
+        "memory_overcommit": enrolment.overcommit(memory_overcommit),
+        "allow_unconfined": allow_unconfined,
+        "pinnable_cpus": checked_cpus(pinnable_cpus),
+        "rdma_nics": checked_nics(rdma_nics),
+        "labels": labels,
+    }
+    if all(value is None or value == {} for value in wanted.values()):
+        raise InvalidInput("cli.nothing_to_set", "nothing is to be set", hint="run 'vgpuctl host set --help'")
+    session = session_of(ctx)
+    found = picked_hosts(session, names, selector, question="set hosts", yes=yes)
+
+    def end(name: str, host: Json) -> Outcome:
+        return host, details(host) if len(found) == 1 else [f"{name} is set"]
+
+    _each(session, found, lambda name: session.client.change_host(name, wanted), end)
+
+
+def upgrade_agent(
+    ctx: typer.Context,
+    names: Names = None,
+    selector: Selector = None,
+    yes: Yes = False,
+    wait: Wait = True,
+    output: Output = Format.TABLE,
+) -> None:
+    """Install this version's agent; VMs are left alone."""
+    session = session_of(ctx)
+
+    def end(_: str, started: Json) -> Outcome:
+        data, lines = ended(session, started, wait=wait)
+        ready = len(found) > 1 and "state" in data
+        return data, [f"{shown(data['name'])} is {shown(data['state'])}"] if ready else lines
+
+    found = picked_hosts(session, names, selector, question="upgrade the agents of hosts", yes=yes)
+    each(session, found, session.client.upgrade_agent, end, wait=wait, of="hosts")
+
+
+def cordon(
+    ctx: typer.Context,
+    names: Names = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why, for whoever finds it cordoned.")] = None,
+    selector: Selector = None,
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Place no new VMs on hosts."""
+    session = session_of(ctx)
+    found = picked_hosts(session, names, selector, question="cordon hosts", yes=yes)
+    _each(
+        session,
+        found,
+        lambda name: session.client.cordon(name, reason),
+        lambda _, host: (host, [f"{shown(host['name'])} is cordoned"]),
+    )
+
+
+def uncordon(
+    ctx: typer.Context,
+    names: Names = None,
+    selector: Selector = None,
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Place VMs on hosts again."""
+    session = session_of(ctx)
+    found = picked_hosts(session, names, selector, question="uncordon hosts", yes=yes)
+    _each(session, found, session.client.uncordon, lambda _, host: (host, [f"{shown(host['name'])} takes VMs again"]))
+
+
+def plan_drain(
+    ctx: typer.Context, names: Names = None, selector: Selector = None, output: Output = Format.TABLE
+) -> None:
+    """Show where hosts' VMs could go and why others stay, of each host by itself. Moves nothing."""
+    from orchestrator.cli.advice.plans import render_drain
+
+    session = session_of(ctx)
+    found = picked_hosts(session, names, selector, question=None)
+
+    def end(name: str, plan: Json) -> Outcome:
+        lines = [printable(line) for line in render_drain(plan, name, text_width())]
+        return plan if len(found) == 1 else {"name": name, **plan}, lines
+
+    _each(session, found, session.client.drain_plan, end)

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts shown: one, several, and those that a command names or picks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final, get_args
+
+import typer
+
+from orchestrator.cli.ages import show_time
+from orchestrator.cli.complete import hosts
+from orchestrator.cli.host_cpus import claimed_line, numa_lines, pinned_line
+from orchestrator.cli.host_labels import label_lines
+from orchestrator.cli.host_nics import nic_lines
+from orchestrator.cli.output import render_details, show, shown
+from orchestrator.cli.parameters import OfModel, Selector, Sort, check_model
+from orchestrator.cli.picking import is_pattern, picked
+from orchestrator.cli.progress import follow
+from orchestrator.cli.session import CliSession, Format, Output, session_of
+from orchestrator.cli.table import Column, Fit, Listing, age, field
+from orchestrator.cli.watch import View, Watch, list_view, show_view
+from orchestrator.client.connection import Json
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.host import HostState
+from orchestrator.core.labels import show_labels
+from orchestrator.core.names import check_name
+from orchestrator.core.units import MIB, show_size
+
+
+def host_name(text: str) -> str:
+    """:raises InvalidInput: ``host.name_invalid``"""
+    return check_name(text, what="host")
+
+
+def _host_names(texts: list[str] | None) -> list[str]:
+    return [text if is_pattern(text) else host_name(text) for text in texts or ()]
+
+
+Name = Annotated[str, typer.Argument(help="Name of the host.", autocompletion=hosts, callback=host_name)]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="NAME...",
+        help="Names of hosts, or patterns like 'gpu-*'.",
+        autocompletion=hosts,
+        callback=_host_names,
+        show_default=False,
+    ),
+]
+
+_NAMES: Final = {"apparmor": "by AppArmor", "selinux": "by SELinux"}
+_STATES: Final = (*get_args(HostState), "cordoned", "other-agent")
+
+
+def _claimed(host: Mapping[str, Any], what: str) -> str:
+    return "-" if host[f"most_{what}"] is None else f"{host[f'claimed_{what}']}/{host[f'most_{what}']}"
+
+
+def _state(host: Mapping[str, Any]) -> str:
+    more = [*(["cordoned"] if host["cordoned"] else []), *(["other agent"] if host["agent_differs"] else [])]
+    return shown(host["state"]) + (f" ({', '.join(more)})" if more else "")
+
+
+COLUMNS: Final = (
+    field("NAME", "name", Fit.WHOLE),
+    Column("STATE", _state, Fit.WHOLE),
+    field("ADDRESS", "address", Fit.WHOLE, spare=True),
+    Column("GPUS", lambda host: str(len(host["gpus"]))),
+    Column("MODELS", lambda host: shown(sorted({gpu["model"] for gpu in host["gpus"]}))),
+    Column("VMS", lambda host: str(len(host["vms"]))),
+    age("last_seen_at", "SEEN"),
+    Column("LABELS", lambda host: shown(show_labels(host["labels"])), wide=True),
+    Column("VCPUS", lambda host: _claimed(host, "vcpus"), wide=True),
+    Column("AGENT", lambda host: shown((host["software"] or {}).get("agent")), wide=True),
+    Column("DRIVER", lambda host: shown((host["software"] or {}).get("nvidia_driver")), spare=True),
+)
+
+
+def list_hosts(
+    ctx: typer.Context,
+    state: Annotated[
+        str | None, typer.Option("--state", help="Only those in this state, cordoned, or of other-agent.")
+    ] = None,
+    model: OfModel = None,
+    selector: Selector = None,
+    sort: Sort = None,
+    watch: Watch = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """List hosts."""
+    session = session_of(ctx)
+    picks = _filter(state, model)
+    none = "no such hosts" if state or model or selector else "no hosts yet: vgpuctl host add NAME --address A"
+    listing = Listing(columns=COLUMNS, none=none, output=output, sort=sort)
+
+    def read_view() -> View:
+        found = [host for host in session.client.hosts(selector) if picks(host)]
+        if model is not None and not found:
+            check_model(model, (gpu["model"] for host in session.client.hosts() for gpu in host["gpus"]))
+        return list_view(found, listing, lambda host: shown(host["name"]))
+
+    show_view(session, read_view, output, watch=watch)
+
+
+def show_host(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> None:
+    """Show one host."""
+    host = session_of(ctx).client.host(name)
+    show(host, output, lambda: details(host))
+
+
+def _filter(state: str | None, model: str | None) -> Callable[[Mapping[str, Any]], bool]:
+    if state is not None and state not in _STATES:
+        hint = f"one of {', '.join(_STATES)}"
+        raise InvalidInput("cli.usage", f"{ascii(state)[:40]} is no state of a host", hint=hint)
+
+    def picks(host: Mapping[str, Any]) -> bool:
+        also = {"cordoned": host["cordoned"], "other-agent": host["agent_differs"]}
+        in_state = state in {None, host["state"]} or also.get(str(state), False)
+        has_model = model is None or any(model.lower() in gpu["model"].lower() for gpu in host["gpus"])
+        return in_state and has_model
+
+    return picks
+
+
+def _cordoned(host: Mapping[str, Any]) -> str:
+    cordon = host["cordon"]
+    if cordon is None:
+        return f"for {shown(host['cordoned_for'])}" if host["cordoned_for"] else shown(host["cordoned"])
+    return f"since {show_time(cordon['at'])} by {shown(cordon['by'])}" + (
+        f": {shown(cordon['reason'])}" if cordon["reason"] else ""
+    )
+
+
+def details(host: Mapping[str, Any]) -> list[str]:
+    """A host for people."""
+    software = host["software"] or {}
+    pairs = [
+        ("name", shown(host["name"])),
+        ("state", shown(host["state"])),
+        ("because", shown(host["state_reason"])),
+        ("cordoned", _cordoned(host)),
+        ("address", f"{shown(host['user'])}@{shown(host['address'])} port {host['port']}"),
+        ("last seen", show_time(host["last_seen_at"])),
+        *label_lines(host),
+        ("vCPUs", claimed_line(host, "vcpus", str)),
+        ("memory", claimed_line(host, "memory_mib", lambda size: show_size(size * MIB))),
+        (
+            "free disk",
+            "-" if host["storage_free_bytes"] is None else show_size(host["storage_free_bytes"] // MIB * MIB),
+        ),
+        ("driver", shown(software.get("nvidia_driver"))),
+        ("libvirt", shown(software.get("libvirt"))),
+        ("QEMU", shown(software.get("qemu"))),
+        ("agent", _agent(host)),
+        ("confined", _confined(host)),
+        ("system", f"{shown(software.get('os'))}, kernel {shown(software.get('kernel'))}"),
+        ("VMs", shown(host["vms"])),
+    ]
+    pairs += [("own CPUs", pinned_line(host)), *(("NUMA node", line) for line in numa_lines(host))]
+    if (host["software"] or {}).get("uefi") is False:  # an older server does not say
+        pairs.append(("UEFI for VMs", "no: install OVMF"))
+    pairs += [("network card", line) for line in nic_lines(host)]
+    pairs += [("bridge", _bridge_line(bridge)) for bridge in host["bridges"] or ()]
+    pairs += [("fabric", line) for line in _fabric_lines(host["fabric"])]
+    pairs += [("GPU", _gpu_line(gpu)) for gpu in host["gpus"]]
+    pairs += [("problem", shown(problem)) for problem in host["problems"]]
+    return render_details(pairs)
+
+
+def _agent(host: Mapping[str, Any]) -> str:
+    software = host["software"] or {}
+    if software.get("agent_too_old"):
+        more = ", too old: it is upgraded by itself"
+    else:
+        other = f" (not this server's: 'vgpuctl host upgrade-agent {shown(host['name'])}' puts its own there)"
+        more = other if host["agent_differs"] else ""
+    return f"{shown(software.get('agent'))}{more}"
+
+
+def _confined(host: Mapping[str, Any]) -> str:
+    found = (host["software"] or {}).get("confinement")
+    if found == "none":
+        return "no, and allowed" if host["allow_unconfined"] else "no: nothing new is put there"
+    return _NAMES.get(str(found), "not told")
+
+
+def _fabric_lines(fabric: Mapping[str, Any] | None) -> list[str]:
+    """Nothing of a host without NVSwitches."""
+    if fabric is None:
+        return []
+    sizes = Counter(len(one["modules"]) for one in fabric["partitions"])
+    there = ", ".join(f"{count} of {size}" for size, count in sorted(sizes.items(), reverse=True)) or "none"
+    version = shown(fabric["version"])
+    first = f"manager {version}, partitions: {there} GPUs" if fabric["problem"] is None else shown(fabric["problem"])
+    active = [one for one in fabric["partitions"] if one["active"]]
+    return [first, *(f"partition {one['id']} is active{_of_modules(one)}" for one in active)]
+
+
+def _of_modules(partition: Mapping[str, Any]) -> str:
+    modules = ", ".join(str(one) for one in partition["modules"])
+    return f" (modules {modules})" + ("" if partition["ours"] else ", not activated by us")
+
+
+def _gpu_line(gpu: Mapping[str, Any]) -> str:
+    return f"{shown(gpu['address'])}  {shown(gpu['model'])}" + ("" if gpu["managed"] else "  (not ours)")
+
+
+def _bridge_line(bridge: Mapping[str, Any]) -> str:
+    if bridge["kind"] == "openvswitch":
+        return f"{shown(bridge['name'])}  Open vSwitch: no VM is put there"
+    return f"{shown(bridge['name'])}" + (f"  {shown(bridge['vlans'])}" if bridge["vlans"] else "")
+
+
+def ended(session: CliSession, started: Json, *, wait: bool) -> tuple[Json, list[str]]:
+    """The host as it is then."""
+    if started["operation"] is not None:
+        if not wait:
+            return started, [f"{shown(started['name'])}: operation {shown(started['operation'])} started"]
+        follow(session, started["operation"])
+    host = session.client.host(started["name"])
+    return host, details(host)
+
+
+def picked_hosts(
+    session: CliSession, names: Sequence[str] | None, selector: str | None, *, question: str | None, yes: bool = False
+) -> list[str]:
+    """As :func:`picked`, of hosts."""
+    return picked(names, selector, session.client.hosts, question=question, yes=yes)
