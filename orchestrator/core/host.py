@@ -129,7 +129,7 @@ def check_is_the_machine(host: Host, snapshot: HostSnapshot | None = None) -> No
         raise Conflict(
             "host.quarantined",
             "another machine or key answers at the host's address: nothing is done there",
-            hint="the operator finds out why ('vgpuctl host show HOST'), gives the host up and adds it again",
+            hint="the operator finds out why, gives the host up and adds it again",
         )
 
 
