@@ -103,7 +103,7 @@ def test_an_unknown_profile_is_refused(cli: Cli, code: int, profile: str) -> Non
     [
         ("creat-vm a", "did you mean create-vm"),
         ("hosts list", "did you mean host"),
-        ("host lst", "did you mean list, set?"),
+        ("host lst", "did you mean list?"),
         ("create-vm a --profil x", "--profile"),
         ("frobnicate", "run 'vgpuctl --help'"),
     ],
