@@ -129,7 +129,7 @@ def uncordon(
 def plan_drain(
     ctx: typer.Context, names: Names = None, selector: Selector = None, output: Output = Format.TABLE
 ) -> None:
-    """Show where hosts' VMs could go and why others stay, of each host by itself. Moves nothing."""
+    """Show where hosts' VMs could go and why others stay. Moves nothing."""
     from orchestrator.cli.advice.plans import render_drain
 
     session = session_of(ctx)
