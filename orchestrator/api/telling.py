@@ -51,6 +51,16 @@ def check_may_name_place(caller: Caller | None, *places: str | None) -> None:
         )
 
 
+def check_may_know_free(caller: Caller | None) -> None:
+    """:raises Denied: ``profile.free_not_told``: it would tell what others hold"""
+    if not watches_pool(caller):
+        raise Denied(
+            "profile.free_not_told",
+            "what is free is told to whoever runs the pool",
+            hint="'vgpuctl capacity' tells what fits",
+        )
+
+
 def refusal_for_tenant(error: VgpuctlError) -> VgpuctlError:
     """A request's refusal. A conflict is with something of the tenant's own, details are an operator's."""
     if error.of_host:

@@ -64,6 +64,11 @@ class Profiles:
         sizes = (one.memory_gib for one in models if one is not None and one.memory_gib is not None)
         return min((size * 1024 for size in sizes), default=None)
 
+    def models(self, offering: Offering) -> tuple[str, ...]:
+        """GPU models that it names, or that the tables have its vGPU type of; empty: no model is named."""
+        vgpu_type = None if offering.vgpu_type is None else self.catalogue.vgpu_type(offering.vgpu_type)
+        return offering.gpu_models or (() if vgpu_type is None else (vgpu_type.gpu_model,))
+
     def size(self, offering: Offering) -> VmSize:
         """Of its VMs that ask for none."""
         return vm_size(offering, self.framebuffer_mib(offering))

@@ -69,7 +69,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "mig export": ("mig export gpu-1",),
     "gpu map": ("gpu map --host gpu-1",),
     "gpu plan-compaction": ("gpu plan-compaction",),
-    "profile list": ("profile list", "profile list --all"),
+    "profile list": ("profile list --all", "profile list --model L40S --free", "profile list --kind passthrough"),
     "profile show": ('profile show "NVIDIA L40S-12Q"',),
     "profile add": ("profile add offerings.yaml",),
     "profile remove": ("profile remove notebook",),

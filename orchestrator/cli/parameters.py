@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from orchestrator.cli.complete import networks, vms, volumes
+from orchestrator.cli.complete import hosts, networks, vms, volumes
 from orchestrator.cli.picking import is_pattern
 from orchestrator.cli.scope import note_tenant, noted_tenant, scoped_name
 from orchestrator.cli.session import CliSession, session_of
@@ -38,6 +38,15 @@ class NicChoice(StrEnum):
     """As in core/nic."""
 
     RDMA = "rdma"
+
+
+class ProfileKind(StrEnum):
+    """As in core/offering."""
+
+    TIME_SLICED = "time_sliced"
+    MIG_BACKED = "mig_backed"
+    MIG = "mig"
+    PASSTHROUGH = "passthrough"
 
 
 class TenantIsolation(StrEnum):
@@ -162,6 +171,7 @@ def listed_tenant(ctx: typer.Context, tenant: str | None, *, all_tenants: bool) 
     return None if all_tenants else tenant or session_of(ctx).chosen_tenant
 
 
+OfHost = Annotated[str | None, typer.Option("--host", help="Only those of this host.", autocompletion=hosts)]
 OfModel = Annotated[str | None, typer.Option("--model", help="Only those whose model has this in its name.")]
 
 

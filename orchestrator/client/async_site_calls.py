@@ -134,8 +134,12 @@ class AsyncSiteCalls:
         found: models.Gpu = await self._get(path_of("gpus", host, address))
         return found
 
-    async def profiles(self) -> list[models.Profile]:
-        return await self._list(path_of("profiles"))
+    async def profiles(
+        self, *, kind: str | None = None, model: str | None = None, host: str | None = None, free: bool = False
+    ) -> list[models.Profile]:
+        """``model``: what a GPU's model has in its name that gives it; ``free``: only those of which one fits now."""
+        wanted = "true" if free else None
+        return await self._list(path_of("profiles"), kind=kind, model=model, host=host, free=wanted)
 
     async def profile(self, name: str) -> models.Profile:
         found: models.Profile = await self._get(path_of("profiles", name))

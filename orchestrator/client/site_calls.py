@@ -137,8 +137,12 @@ class SiteCalls:
         found: models.Gpu = self._get(path_of("gpus", host, address))
         return found
 
-    def profiles(self) -> list[models.Profile]:
-        return self._list(path_of("profiles"))
+    def profiles(
+        self, *, kind: str | None = None, model: str | None = None, host: str | None = None, free: bool = False
+    ) -> list[models.Profile]:
+        """``model``: what a GPU's model has in its name that gives it; ``free``: only those of which one fits now."""
+        wanted = "true" if free else None
+        return self._list(path_of("profiles"), kind=kind, model=model, host=host, free=wanted)
 
     def profile(self, name: str) -> models.Profile:
         found: models.Profile = self._get(path_of("profiles", name))

@@ -13,7 +13,7 @@ from orchestrator.core.guest_settings import SettingValue
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import HostAction
 from orchestrator.core.lease import WantedEnd
-from orchestrator.core.offering import Offering
+from orchestrator.core.offering import Offering, OfferingKind
 from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.core.vm import VmShape
 from orchestrator.core.vm_size import VmSize
@@ -192,6 +192,18 @@ class GpuInfo:
     """``tenant/name`` of the VMs with a claim on it."""
     vm_names: Mapping[str, str] = field(default_factory=dict)
     """Their ids → the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileFilter:
+    """Which profiles a list is to have. All that is given must hold."""
+
+    kind: OfferingKind | None = None
+    model: str | None = None
+    """What the name of a GPU model has in it, of which a GPU gives it."""
+    host: str | None = None
+    free: bool = False
+    """One of it fits now."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
 
+from orchestrator.core.errors import NotFound
+from orchestrator.core.names import near
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.views import HostView
 from orchestrator.services.capacity import CapacityService
 from orchestrator.services.fleet_index import Fleet, FleetIndex
 from orchestrator.services.gpus import whole_gpus
-from orchestrator.services.messages import ProfileInfo
+from orchestrator.services.messages import ProfileFilter, ProfileInfo
+
+_EVERY: Final = ProfileFilter()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,19 +46,67 @@ class ProfileService:
             for name, offering in offerings.items()
         )
 
-    def list(self, tenants: Collection[str] | None = None) -> tuple[ProfileInfo, ...]:
-        """Offerings that these tenants have (None: all), and vGPU types that some host offers now."""
+    def list(self, tenants: Collection[str] | None = None, only: ProfileFilter = _EVERY) -> tuple[ProfileInfo, ...]:
+        """Offerings that these tenants have (None: all), and vGPU types that some host offers now.
+
+        :raises NotFound: ``gpu.model_unknown``"""
         with self.index.current() as now:
             fleet = now.fleet()
+            _check_model(fleet, only.model)
             known = fleet.known.of_tenants(tenants)
             names = {offering.name for offering in known.offerings}
-            listed = [*sorted(names), *sorted(known.types - names)]
-            return self._infos({name: known.resolve(name) for name in listed}, fleet)
+            listed = (known.resolve(name) for name in [*sorted(names), *sorted(known.types - names)])
+            infos = self._infos({one.name: one for one in listed if _picks(fleet, only, one)}, fleet)
+            return tuple(info for info in infos if info.free or not only.free)
 
 
 def _framebuffer(now: Fleet, offering: Offering) -> int | None:
     each = now.known.profiles.framebuffer_mib(offering)
     return None if each is None else each * offering.devices
+
+
+def _check_model(now: Fleet, wanted: str | None) -> None:
+    """:raises NotFound: ``gpu.model_unknown``"""
+    if wanted is None:
+        return
+    tables = now.known.profiles.catalogue.gpu_models
+    known = {*(one.name for one in tables), *(gpu.geometry.model for host in now.views for gpu in host.gpus)}
+    if not any(wanted.lower() in one.lower() for one in known):
+        hint = near(wanted, sorted(known), "vgpuctl profile list --all")
+        raise NotFound("gpu.model_unknown", f"no GPU model has {ascii(wanted)[:60]} in its name", hint=hint)
+
+
+def _picks(now: Fleet, only: ProfileFilter, offering: Offering) -> bool:
+    """All but whether it is free. A model counts that a host has, and where no host is named also one of the tables."""
+    if only.kind not in {None, offering.kind}:
+        return False
+    if only.model is None and only.host is None:
+        return True
+    if only.host is None and _named(now.known.profiles.models(offering), only.model or ""):
+        return True
+    views = (view for view in now.views if only.host in {None, view.name})
+    return any(
+        _offers(view, replace(offering, gpu_models=models)) for view, models in _with_models(views, only, offering)
+    )
+
+
+def _named(models: Iterable[str], part: str) -> list[str]:
+    return [one for one in models if part.lower() in one.lower()]
+
+
+def _with_models(
+    views: Iterable[HostView], only: ProfileFilter, offering: Offering
+) -> Iterator[tuple[HostView, tuple[str, ...]]]:
+    """Hosts, and which models will do there that the filter takes; none of those without one."""
+    for view in views:
+        if only.model is None:
+            yield view, offering.gpu_models
+            continue
+        there = {gpu.geometry.model for gpu in view.gpus}
+        fits = set(offering.gpu_models) & there if offering.gpu_models else there
+        models = _named(sorted(fits), only.model)
+        if models:
+            yield view, tuple(models)
 
 
 def _offers(host: HostView, offering: Offering) -> bool:

@@ -32,6 +32,7 @@ from orchestrator.services.messages import (
     HostChange,
     HostInfo,
     HostKey,
+    ProfileFilter,
     ProfileInfo,
     Started,
     TypeUse,
@@ -151,11 +152,16 @@ class Profiles:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def list(self, tenants: Collection[str] | None = None) -> tuple[ProfileInfo, ...]:
+    def list(
+        self, tenants: Collection[str] | None = None, only: ProfileFilter | None = None
+    ) -> tuple[ProfileInfo, ...]:
         offering = Offering(name="t4-small", kind="time_sliced", vgpu_type=PROFILE, description="A small share of a T4")
         free = 16 - len(self._world.vms)
         hosts, size = tuple(self._world.hosts), vm_size(offering, 2048)
-        return (ProfileInfo(offering=offering, hosts=hosts, free=free, framebuffer_mib=2048, size=size),)
+        found = ProfileInfo(offering=offering, hosts=hosts, free=free, framebuffer_mib=2048, size=size)
+        wanted = only or ProfileFilter()
+        fits = wanted.kind in {None, offering.kind} and wanted.host in {None, *hosts} and bool(free or not wanted.free)
+        return (found,) if fits and (wanted.model or "").lower() in "tesla t4" else ()
 
     def get(self, name: str, tenants: Collection[str] | None = None) -> ProfileInfo:
         if name not in {"t4-small", PROFILE}:

@@ -3,21 +3,47 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.paging import PagingOf
+from orchestrator.api.schemas.base import MAX_NAME
 from orchestrator.api.schemas.profiles import ProfileAnswer
 from orchestrator.api.services import ServicesOf
-from orchestrator.services.messages import ProfileInfo
+from orchestrator.api.telling import check_may_know_free, check_may_name_place
+from orchestrator.core.offering import OfferingKind
+from orchestrator.services.messages import ProfileFilter, ProfileInfo
 
 router = APIRouter(prefix="/profiles", tags=["profiles"])
 
 
+async def _filter(
+    kind: Annotated[OfferingKind | None, Query(description="Only those of this kind")] = None,
+    model: Annotated[
+        str | None, Query(max_length=MAX_NAME, description="Only what a GPU gives whose model has this in its name")
+    ] = None,
+    host: Annotated[
+        str | None, Query(max_length=MAX_NAME, description="Only what this host offers; for who runs the pool")
+    ] = None,
+    free: Annotated[bool, Query(description="Only those of which one more fits now; for who runs the pool")] = False,
+) -> ProfileFilter:
+    return ProfileFilter(kind=kind, model=model, host=host, free=free)
+
+
+ProfileFilterOf = Annotated[ProfileFilter, Depends(_filter)]
+
+
 @router.get("")
-def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf) -> list[ProfileAnswer]:
+def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf, only: ProfileFilterOf) -> list[ProfileAnswer]:
     """Offerings and vGPU types that some host offers now, with how many more fit."""
-    found = paging.cut(services.profiles.list(caller.visible(None)), _place)
+    check_may_name_place(caller, only.host)
+    if only.free:
+        check_may_know_free(caller)
+    if only.host is not None:
+        services.hosts.get(only.host)
+    found = paging.cut(services.profiles.list(caller.visible(None), only), _place)
     return [ProfileAnswer.of(info, watching=bool(caller.everywhere)) for info in found]
 
 

@@ -12,7 +12,7 @@ from orchestrator.cli.complete import hosts
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import printable, render_details, show, show_plain, shown, text_width, width
-from orchestrator.cli.parameters import OfModel, Sort, check_model, tenant_if_named
+from orchestrator.cli.parameters import OfHost, OfModel, Sort, check_model, tenant_if_named
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, Listing, field, list_lines, render_table, size
@@ -90,9 +90,6 @@ def _scheduler(gpu: Mapping[str, Any]) -> str:
     return words if now["share_percent"] is None else f"{words}, {now['share_percent']:g} % of the time to each vGPU"
 
 
-OnHost = Annotated[str | None, typer.Option("--host", help="Only those of this host.", autocompletion=hosts)]
-
-
 def _picked(gpu: Mapping[str, Any], host: str | None, model: str | None) -> bool:
     return host in {None, gpu["host"]} and (model is None or model.lower() in gpu["model"].lower())
 
@@ -100,7 +97,7 @@ def _picked(gpu: Mapping[str, Any], host: str | None, model: str | None) -> bool
 @app.command("list")
 def list_gpus(
     ctx: typer.Context,
-    host: OnHost = None,
+    host: OfHost = None,
     model: OfModel = None,
     sort: Sort = None,
     watch: Watch = False,
@@ -169,7 +166,7 @@ def map_gpus(
     tenant: Annotated[
         str | None, typer.Option("--tenant", help="Only GPUs with its VMs, as it sees them.", callback=tenant_if_named)
     ] = None,
-    host: OnHost = None,
+    host: OfHost = None,
     model: OfModel = None,
     whole: Annotated[bool, typer.Option("--all", help="Draw all of them, however many hosts there are.")] = False,
     watch: Watch = False,

@@ -14,7 +14,7 @@ from orchestrator.cli.complete import offerings, profiles
 from orchestrator.cli.failure import MAX_REASONS
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import printable, render_details, show, shown
-from orchestrator.cli.parameters import Sort
+from orchestrator.cli.parameters import OfHost, ProfileKind, Sort
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list, size
 from orchestrator.core.labels import show_labels
@@ -89,16 +89,26 @@ ALL_COLUMNS: Final = (*COLUMNS, Column("WHY NOT", _why_not, Fit.WRAP))
 def list_profiles(
     ctx: typer.Context,
     everything: Annotated[bool, typer.Option("--all", help="Also what no host here gives, and why.")] = False,
+    kind: Annotated[ProfileKind | None, typer.Option("--kind", help="Only those of this kind.")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Only what a GPU gives whose model has this in its name.")
+    ] = None,
+    host: OfHost = None,
+    free: Annotated[bool, typer.Option("--free", help="Only those of which one more fits now.")] = False,
     sort: Sort = None,
     output: Output = Format.TABLE,
 ) -> None:
     """List offerings and vGPU types that this site can give. What is free comes first."""
-    found = sorted(session_of(ctx).client.profiles(), key=lambda profile: not profile["free"])
+    client, of_kind = session_of(ctx).client, None if kind is None else kind.value
+    asked = client.profiles(kind=of_kind, model=model, host=host, free=free)
+    found = sorted(asked, key=lambda profile: not profile["free"])
+    picked = kind is not None or model is not None or host is not None or free
     if everything:
-        show_list(found, ALL_COLUMNS, output, "no profiles", sort)
+        show_list(found, ALL_COLUMNS, output, "no such profiles" if picked else "no profiles", sort)
     else:
         given = [profile for profile in found if profile["available"]]
-        show_list(given, COLUMNS, output, "no host here gives any; --all lists what vgpuctl knows", sort)
+        what = "no host here gives such a profile" if picked else "no host here gives any"
+        show_list(given, COLUMNS, output, f"{what}; --all lists what vgpuctl knows", sort)
 
 
 @app.command("show")
