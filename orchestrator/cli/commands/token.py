@@ -138,7 +138,7 @@ def _lines(token: Json, more: Sequence[tuple[str, str]] = ()) -> list[str]:
 
 @app.command("list")
 def list_tokens(ctx: typer.Context, tenant: Anywhere = None, sort: Sort = None, output: Output = Format.TABLE) -> None:
-    """List tokens by age, revoked ones too: a tenant's, or all that you may know of. Themselves nobody can show."""
+    """List tokens by age, revoked ones too: a tenant's, or all that you see. Themselves nobody can show."""
     show_list(_known(session_of(ctx), tenant), COLUMNS, output, "no tokens", sort)
 
 
