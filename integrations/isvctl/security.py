@@ -39,7 +39,7 @@ def api_endpoint_isolation(site: Site) -> Output:
     results = Results()
     with (site.work / "as-installed.log").open("wb") as log:
         server = subprocess.Popen(
-            [sys.executable, "-m", "orchestrator.serve"], env=environment, stdout=log, stderr=log
+            [sys.executable, "-m", "orchestrator.server.serve"], env=environment, stdout=log, stderr=log
         )  # fmt: skip
     try:
         site.until(lambda: connect_running(state), "the server did not begin", 120)

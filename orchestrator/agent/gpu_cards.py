@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from orchestrator.agent.ledger_file import LedgerFile, Row
+from orchestrator.core.actions.gpu_cards import GpuCard, moves
 from orchestrator.core.errors import Conflict, Retryable
-from orchestrator.core.gpu_cards import GpuCard, moves
 
 _BY_ADDRESS = (("functions", "gpu"), ("mig_modes", "gpu"))
 """Tables of what is known of a card and stays when the host boots."""

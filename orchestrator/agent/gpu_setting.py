@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 from orchestrator.agent.setting_records import SettingRecords
+from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.errors import VgpuctlError
-from orchestrator.core.host_actions import ActionResult
 
 S = TypeVar("S")
 

@@ -20,10 +20,10 @@ from orchestrator.agent.paths import Paths
 from orchestrator.agent.schedulers import Schedulers
 from orchestrator.agent.sysfs import binding, open_files, pci, reading, sriov
 from orchestrator.agent.timing import Timing
+from orchestrator.core.actions.gpu_cards import AcceptGpus
+from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, Unknown
-from orchestrator.core.gpu_cards import AcceptGpus
-from orchestrator.core.host_actions import ActionResult
-from orchestrator.core.pci import parse_pci_address
+from orchestrator.core.gpu.pci import parse_pci_address
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs.machine import boot_id, driver_epoch
 from orchestrator.core.agent_error import one_line
 from orchestrator.core.errors import Fatal, InvalidInput
-from orchestrator.core.gpu_health import MAX_SIGNALS, MAX_TEXT, RECOVERY, WAS_RESET, GpuSignal, is_well_again
-from orchestrator.core.pci import parse_pci_address
+from orchestrator.core.gpu.health import MAX_SIGNALS, MAX_TEXT, RECOVERY, WAS_RESET, GpuSignal, is_well_again
+from orchestrator.core.gpu.pci import parse_pci_address
 
 _KEY: Final = "kernel log"
 _MAX_GPUS: Final = 64

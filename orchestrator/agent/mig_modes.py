@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from orchestrator.agent.attachments.device_files import check_ours
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.mig import Mig
+from orchestrator.core.actions.host_actions import ActionResult, SetMigMode
 from orchestrator.core.errors import Fatal, Retryable, VgpuctlError
-from orchestrator.core.host_actions import ActionResult, SetMigMode
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from orchestrator.agent.attachments.kind import Handlers
 from orchestrator.agent.gpu_setting import GpuSetting
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.mixed_sizes import GpuMixedSizes
+from orchestrator.core.actions.host_actions import ActionResult
+from orchestrator.core.actions.vgpu_settings import RestoreMixedSizes, SetMixedSizes
 from orchestrator.core.errors import Fatal, VgpuctlError
-from orchestrator.core.host_actions import ActionResult
-from orchestrator.core.vgpu_settings import RestoreMixedSizes, SetMixedSizes
 
 
 class MixedSizes(GpuSetting[bool]):

@@ -12,10 +12,10 @@ from orchestrator.agent.attachments.kind import Handlers
 from orchestrator.agent.nic_links import NicLinks
 from orchestrator.agent.sysfs import binding, nics, pci, reading
 from orchestrator.agent.sysfs.binding import VFIO
+from orchestrator.core.actions.host_actions import ActionResult
+from orchestrator.core.actions.nics import GiveNicFunction, TakeNicFunction
 from orchestrator.core.errors import Conflict, Fatal
-from orchestrator.core.host_actions import ActionResult
-from orchestrator.core.nic import HostNic, NicFunction
-from orchestrator.core.nic_actions import GiveNicFunction, TakeNicFunction
+from orchestrator.core.hosts.nic import HostNic, NicFunction
 
 _PREFIX: Final = "nic:"
 

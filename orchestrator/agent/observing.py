@@ -26,10 +26,10 @@ from orchestrator.agent.sessions import Sessions
 from orchestrator.agent.sysfs import machine, numa, uefi
 from orchestrator.agent.version import agent_version
 from orchestrator.agent.wanted import RestoreList
-from orchestrator.core.domain import MadeAs
 from orchestrator.core.errors import VgpuctlError, WorldError
+from orchestrator.core.hosts.domain import MadeAs
+from orchestrator.core.hosts.snapshot import NOT_TOLD, DomainSnapshot, HostSnapshot
 from orchestrator.core.protocol import PROTOCOL_VERSION
-from orchestrator.core.snapshot import NOT_TOLD, DomainSnapshot, HostSnapshot
 
 T = TypeVar("T")
 

@@ -15,10 +15,10 @@ from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.agent.nvml.reading import NvmlGpu, NvmlReading, type_names
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import pci
-from orchestrator.core.device import DeviceKind
+from orchestrator.core.actions.gpu_cards import GpuCard
 from orchestrator.core.errors import Fatal
-from orchestrator.core.gpu_cards import GpuCard
-from orchestrator.core.snapshot import Framework, GpuInstance, GpuSnapshot, HostVgpuType, VgpuParent
+from orchestrator.core.gpu.device import DeviceKind
+from orchestrator.core.hosts.snapshot import Framework, GpuInstance, GpuSnapshot, HostVgpuType, VgpuParent
 
 _UNSEEN = NvmlGpu(
     uuid=None, serial=None, name=None, memory_mib=None, mig_enabled=None, mig_pending=None, instances=(),

@@ -24,12 +24,8 @@ from orchestrator.agent.sysfs.bars import large_bar_bytes
 from orchestrator.agent.turns import HOST, Turns
 from orchestrator.agent.vgpu_parameters import VgpuParameterFiles
 from orchestrator.agent.wanted import RestoreList
-from orchestrator.core.bridges import Uplink
-from orchestrator.core.domain_xml import domain_xml
-from orchestrator.core.domain_xml.firmware import window_for
-from orchestrator.core.errors import Denied, InvalidInput
-from orchestrator.core.gpu_cards import AcceptGpus
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.gpu_cards import AcceptGpus
+from orchestrator.core.actions.host_actions import (
     ActionResult,
     AdoptDomain,
     CreateVolume,
@@ -52,13 +48,17 @@ from orchestrator.core.host_actions import (
     UndefineDomain,
     WriteSeed,
 )
-from orchestrator.core.settle_ledger import SettleLedger
-from orchestrator.core.volume_actions import (
+from orchestrator.core.actions.settle_ledger import SettleLedger
+from orchestrator.core.actions.volumes import (
     AttachVolume,
     CreateDataVolume,
     DeleteDataVolume,
     DetachVolume,
 )
+from orchestrator.core.domain_xml import domain_xml
+from orchestrator.core.domain_xml.firmware import window_for
+from orchestrator.core.errors import Denied, InvalidInput
+from orchestrator.core.hosts.bridges import Uplink
 
 _FINISH_SECONDS = 20.0
 """systemd waits a little longer before it kills."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.agent.ledger import Ledger
-from orchestrator.core.cpu_place import own_cpus
 from orchestrator.core.errors import Conflict
+from orchestrator.core.hosts.cpu_place import own_cpus
 
 _PREFIX: Final = "cpu:"
 

@@ -15,9 +15,9 @@ from orchestrator.agent.attachments.kind import Handlers
 from orchestrator.agent.timing import Timing
 from orchestrator.agent.turns import HOST, Turns
 from orchestrator.agent.wanted import RestoreList
+from orchestrator.core.actions.host_actions import EnableVirtualFunctions, HostAction, SetMigMode, StartDomain
 from orchestrator.core.errors import NotFound, VgpuctlError, WorldError
-from orchestrator.core.host_actions import EnableVirtualFunctions, HostAction, SetMigMode, StartDomain
-from orchestrator.core.mig_layout import KEEPER
+from orchestrator.core.hosts.mig_layout import KEEPER
 
 log = logging.getLogger(__name__)
 _PAUSES = (1, 2, 4, 8, 15, 30, 30, 60, 60, 60, 60, 60)

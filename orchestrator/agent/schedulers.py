@@ -12,11 +12,11 @@ from orchestrator.agent.attachments.kind import Handlers
 from orchestrator.agent.gpu_setting import GpuSetting
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.scheduler import GpuSchedulers
+from orchestrator.core.actions.host_actions import ActionResult
+from orchestrator.core.actions.vgpu_settings import RestoreVgpuScheduler, SetVgpuScheduler
 from orchestrator.core.errors import Fatal, VgpuctlError
-from orchestrator.core.host_actions import ActionResult
-from orchestrator.core.offering import Scheduler
-from orchestrator.core.vgpu_scheduler import SchedulerState, is_so, words
-from orchestrator.core.vgpu_settings import RestoreVgpuScheduler, SetVgpuScheduler
+from orchestrator.core.gpu.scheduler import SchedulerState, is_so, words
+from orchestrator.core.gpu.vgpu_parameters import Scheduler
 
 
 class Schedulers(GpuSetting[SchedulerState]):

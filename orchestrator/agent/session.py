@@ -18,6 +18,7 @@ from orchestrator.agent.libvirt.domains import domain_key
 from orchestrator.agent.libvirt.events import subscribed
 from orchestrator.agent.sessions import CHANNEL_SILENT_S, KEEPALIVE_S, KEEPALIVES_MISSED, HeardReader, Place
 from orchestrator.agent.version import agent_version
+from orchestrator.core.attachments.vm_resources import things_of
 from orchestrator.core.contained import Contained
 from orchestrator.core.domain_xml.console import MAX_LOG_BYTES
 from orchestrator.core.errors import Fatal, InvalidInput, Unknown, VgpuctlError, error_to_dict
@@ -29,7 +30,6 @@ from orchestrator.core.protocol import (
     encode_frame,
     read_frame,
 )
-from orchestrator.core.things import things_of
 from orchestrator.core.wire import (
     action_from_dict,
     domain_to_dict,

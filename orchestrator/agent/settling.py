@@ -11,12 +11,12 @@ from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.nics import NicFunctions
+from orchestrator.core.actions.host_actions import ActionResult
+from orchestrator.core.actions.settle_ledger import KnownVm, SettleLedger
+from orchestrator.core.actions.vgpu_settings import SetMixedSizes, SetVgpuScheduler
 from orchestrator.core.attachments import make
-from orchestrator.core.device import Device
 from orchestrator.core.errors import VgpuctlError, WorldError
-from orchestrator.core.host_actions import ActionResult
-from orchestrator.core.settle_ledger import KnownVm, SettleLedger
-from orchestrator.core.vgpu_settings import SetMixedSizes, SetVgpuScheduler
+from orchestrator.core.gpu.device import Device
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import Protocol
 from orchestrator.agent.assembly import Agent
 from orchestrator.agent.libvirt.console import Console
 from orchestrator.agent.sessions import HeardReader
+from orchestrator.core.actions.host_actions import ActionResult, ImageFormat
 from orchestrator.core.errors import Conflict, InvalidInput, Retryable
-from orchestrator.core.host_actions import ActionResult, ImageFormat
 from orchestrator.core.wire import token_from_dict
 
 _CHUNK = 64 * 1024

@@ -13,9 +13,9 @@ from pathlib import Path
 from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.attachments.kind import Handlers, Kinds
 from orchestrator.agent.sysfs import reading
+from orchestrator.core.actions.host_actions import ActionResult
+from orchestrator.core.actions.vgpu_settings import ClearVgpuParameters, SetVgpuParameters
 from orchestrator.core.errors import Conflict, Fatal
-from orchestrator.core.host_actions import ActionResult
-from orchestrator.core.vgpu_settings import ClearVgpuParameters, SetVgpuParameters
 
 _BETWEEN = re.compile(r"[\s,]+")
 

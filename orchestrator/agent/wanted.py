@@ -11,10 +11,8 @@ from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.ledger_file import Row
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import pci
-from orchestrator.core.after_boot import layout_not_back, vm_not_back
-from orchestrator.core.attachments import make
-from orchestrator.core.domain import BootPolicy, DomainDescription
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.after_boot import layout_not_back, vm_not_back
+from orchestrator.core.actions.host_actions import (
     AdoptDomain,
     DefineDomain,
     DisableVirtualFunctions,
@@ -28,10 +26,12 @@ from orchestrator.core.host_actions import (
     StopDomain,
     UndefineDomain,
 )
-from orchestrator.core.mig_layout import KEEPER
-from orchestrator.core.nic_actions import GiveNicFunction
-from orchestrator.core.settle_ledger import SettleLedger
-from orchestrator.core.vgpu_settings import SetMixedSizes, SetVgpuScheduler
+from orchestrator.core.actions.nics import GiveNicFunction
+from orchestrator.core.actions.settle_ledger import SettleLedger
+from orchestrator.core.actions.vgpu_settings import SetMixedSizes, SetVgpuScheduler
+from orchestrator.core.attachments import make
+from orchestrator.core.hosts.domain import BootPolicy, DomainDescription
+from orchestrator.core.hosts.mig_layout import KEEPER
 from orchestrator.core.wire import action_from_dict, action_to_dict
 
 _BOOT = "restored_boot"

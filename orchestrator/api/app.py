@@ -48,9 +48,9 @@ from orchestrator.api.routes import (
 )
 from orchestrator.api.services import Process
 from orchestrator.api.unambiguous import say_it_once, storable_target
+from orchestrator.api.use_cases import Services
 from orchestrator.api.waiting import Waiting
 from orchestrator.client.version import VERSION
-from orchestrator.use_cases import Services
 
 
 def create_app(services: Services, process: Process) -> FastAPI:

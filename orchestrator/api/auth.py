@@ -17,12 +17,12 @@ from orchestrator.api.http_rules import PREFIX, has_body
 from orchestrator.api.limits import HEALTH_THREADS
 from orchestrator.api.peers import uid_of
 from orchestrator.api.permissions import RULES, WATCHING, Rule
-from orchestrator.core.access import EVERYWHERE, Caller, Role, denied, unknown_tenant
+from orchestrator.api.use_cases import Services
 from orchestrator.core.errors import Bug, Denied, NotFound, VgpuctlError
 from orchestrator.core.operation import Watched, unknown_operation
-from orchestrator.core.tenant import DEFAULT_TENANT
+from orchestrator.core.tenancy.access import EVERYWHERE, Caller, Role, denied, unknown_tenant
+from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 from orchestrator.services.acting import act_for
-from orchestrator.use_cases import Services
 
 _SCHEME = "bearer "
 ASK_AGAIN_S: Final = 2.0

@@ -15,7 +15,6 @@ from starlette.exceptions import HTTPException
 
 from orchestrator.api.route_table import table_of
 from orchestrator.api.telling import refusal_for_tenant, watches_pool
-from orchestrator.core.access import Caller
 from orchestrator.core.errors import (
     DATABASE_AWAY,
     Bug,
@@ -28,6 +27,7 @@ from orchestrator.core.errors import (
     error_to_dict,
 )
 from orchestrator.core.plain_words import in_plain_words
+from orchestrator.core.tenancy.access import Caller
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.route_table import table_of
 from orchestrator.api.services import Process
+from orchestrator.api.use_cases import Services
 from orchestrator.client.version import VERSION
-from orchestrator.core.guest_licence import LicenceState
-from orchestrator.core.host import HostState
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.gpu.licence import LicenceState
+from orchestrator.core.hosts.host import HostState
+from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.services.messages import HostInfo
-from orchestrator.use_cases import Services
 
 MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
 NO_ROUTE: Final = "other"

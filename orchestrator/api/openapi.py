@@ -21,7 +21,7 @@ from orchestrator.api.request_keys import WITHOUT
 from orchestrator.api.schemas.meanings import meaning
 from orchestrator.api.schemas.problems import ProblemAnswer
 from orchestrator.api.summaries import summary_of
-from orchestrator.core.request_key import KEY_PATTERN
+from orchestrator.core.tenancy.request_key import KEY_PATTERN
 
 _MEANINGS: Final = {
     400: "The request itself is wrong",

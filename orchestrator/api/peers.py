@@ -17,7 +17,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from orchestrator.api.admission import peer_credentials
 from orchestrator.api.deadlines import TimedHttpProtocol
-from orchestrator.core.audit import Origin
+from orchestrator.core.tenancy.audit import Origin
 
 _UID_PREFIX: Final = "uid:"
 _AGENT: Final = 120

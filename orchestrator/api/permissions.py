@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from orchestrator.core.access import Caller, Role
+from orchestrator.core.tenancy.access import Caller, Role
 
 Scope = Literal["pool", "anybody", "query", "body", "path", "list", "operation"]
 """Whose the thing is that a route is about.

@@ -24,11 +24,11 @@ from orchestrator.api.peers import PeerHttpProtocol, PeerWebSocketProtocol
 from orchestrator.api.routes.server import running_operations
 from orchestrator.api.service_manager import Alive, tell_service_manager
 from orchestrator.api.services import Process
+from orchestrator.api.use_cases import Services
 from orchestrator.api.waiting import Waiting
 from orchestrator.client.file_lock import LockTimeout, file_lock
 from orchestrator.client.location import SERVE_LOCK_NAME, SOCKET_NAME
 from orchestrator.core.errors import Conflict
-from orchestrator.use_cases import Services
 
 CLOSE_LIMIT_S: Final = 5
 """How long open requests may take to end when the server stops."""

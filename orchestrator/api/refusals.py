@@ -15,13 +15,13 @@ from orchestrator.api.errors import problem
 from orchestrator.api.http_rules import PREFIX
 from orchestrator.api.peers import origin_of
 from orchestrator.api.permissions import may_operate
-from orchestrator.core.access import EVERYWHERE, Caller
-from orchestrator.core.audit import REFUSED
+from orchestrator.api.use_cases import Services
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.names import is_name
+from orchestrator.core.tenancy.access import EVERYWHERE, Caller
+from orchestrator.core.tenancy.audit import REFUSED
 from orchestrator.ports.request_origin import came_from
 from orchestrator.services.acting import act_for
-from orchestrator.use_cases import Services
 
 log = logging.getLogger(__name__)
 

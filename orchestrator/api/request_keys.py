@@ -12,9 +12,9 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.auth import CallerOf, route_of
+from orchestrator.api.use_cases import Services
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.request_key import StoredRequest
-from orchestrator.use_cases import Services
+from orchestrator.core.tenancy.request_key import StoredRequest
 
 HEADER: Final = "idempotency-key"
 WITHOUT: Final = frozenset(

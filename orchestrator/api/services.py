@@ -12,9 +12,9 @@ from starlette.requests import HTTPConnection
 
 from orchestrator.api.certificate import ServedCertificate
 from orchestrator.api.limits import Activity
+from orchestrator.api.use_cases import Services
 from orchestrator.core.labels import MAX_SELECTOR, Selector, parse_selector
 from orchestrator.ports.timers import TimerHealth
-from orchestrator.use_cases import Services
 
 
 @dataclass

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from orchestrator.core.access import Caller
 from orchestrator.core.advice.outlook import NEVER_FITS, OWN_IN_THE_WAY
 from orchestrator.core.errors import (
     Denied,
@@ -24,6 +23,7 @@ from orchestrator.core.errors import (
     error_to_dict,
 )
 from orchestrator.core.operation import Operation, StepRecord
+from orchestrator.core.tenancy.access import Caller
 
 _THEIR_OWN: Final = (InvalidInput, NotFound, Denied, QuotaExceeded)
 """About the request itself or what the tenant holds."""

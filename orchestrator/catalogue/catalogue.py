@@ -21,11 +21,11 @@ from orchestrator.catalogue.nvidia_rows import (
     XidActionRow,
 )
 from orchestrator.catalogue.tables import read_table
-from orchestrator.core.driver_matrix import DriverMatrix
-from orchestrator.core.gpu_health import Meaning
-from orchestrator.core.gpu_model import FabricPartition, GpuModel
-from orchestrator.core.mig_profile import MigProfile, parse_mig_profile_name
-from orchestrator.core.vgpu_type import VgpuType
+from orchestrator.core.drivers.matrix import DriverMatrix
+from orchestrator.core.gpu.health import Meaning
+from orchestrator.core.gpu.mig_profile import MigProfile, parse_mig_profile_name
+from orchestrator.core.gpu.model import FabricPartition, GpuModel
+from orchestrator.core.gpu.vgpu_type import VgpuType
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from orchestrator.catalogue.offering_schema import SchemaVersion
 from orchestrator.catalogue.problems import Problem
 from orchestrator.catalogue.tables import describe
 from orchestrator.catalogue.yaml_lines import LinedYaml
-from orchestrator.core.driver_lock import SITE, Component, DriverLock, Locked, LockGroup
+from orchestrator.core.drivers.lock import SITE, Component, DriverLock, Locked, LockGroup
 from orchestrator.core.errors import InvalidInput, Reason
 from orchestrator.core.labels import MAX_SELECTOR, parse_selector
 from orchestrator.core.names import check_name

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from orchestrator.catalogue.tables import TableRow
-from orchestrator.core.driver_matrix import CudaToolkit, DriverBranch, DriverMatrix, HostSystem, VgpuRelease
+from orchestrator.core.drivers.matrix import CudaToolkit, DriverBranch, DriverMatrix, HostSystem, VgpuRelease
 
 _LEADING_NUMBER = re.compile(r"[^0-9]*([0-9]+)", re.ASCII)
 

@@ -10,8 +10,8 @@ from functools import lru_cache
 from orchestrator.catalogue.catalogue import Catalogue, near_names
 from orchestrator.core.geometry.build import MigRow, TypeRow, build_geometry
 from orchestrator.core.geometry.geometry import Geometry
-from orchestrator.core.gpu_model import GpuModel
-from orchestrator.core.mig_profile import MigProfile, parse_mig_profile_name
+from orchestrator.core.gpu.mig_profile import MigProfile, parse_mig_profile_name
+from orchestrator.core.gpu.model import GpuModel
 
 KINDS = {
     "mig": "mig",

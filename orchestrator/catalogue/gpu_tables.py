@@ -16,10 +16,10 @@ from orchestrator.catalogue.geometries import mig_rows, type_rows
 from orchestrator.core.byte_cache import ByteCache
 from orchestrator.core.geometry.build import TypeRow, build_geometry
 from orchestrator.core.geometry.geometry import Geometry
-from orchestrator.core.gpu_model import GpuModel
-from orchestrator.core.snapshot import GpuSnapshot, HostVgpuType
+from orchestrator.core.gpu.model import GpuModel
+from orchestrator.core.gpu.vgpu_type import is_vgpu_type_name, parse_vgpu_type_name
+from orchestrator.core.hosts.snapshot import GpuSnapshot, HostVgpuType
 from orchestrator.core.units import MIB
-from orchestrator.core.vgpu_type import is_vgpu_type_name, parse_vgpu_type_name
 
 _NONE: frozenset[str] = frozenset()
 _EQUAL = frozenset({"time_sliced"})

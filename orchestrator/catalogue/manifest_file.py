@@ -17,11 +17,12 @@ from orchestrator.catalogue.profiles import Profiles, shipped_profiles
 from orchestrator.catalogue.quota_names import resolved_resource
 from orchestrator.catalogue.tables import describe
 from orchestrator.catalogue.yaml_lines import LinedYaml
-from orchestrator.core.bridges import MAX_DHCP_SERVERS, MAX_VLAN, Uplink, check_dhcp_server, check_uplink
-from orchestrator.core.domain import BootPolicy
 from orchestrator.core.errors import InvalidInput, NotFound, Reason
+from orchestrator.core.gpu.pci import parse_pci_address
+from orchestrator.core.hosts.bridges import MAX_DHCP_SERVERS, MAX_VLAN, Uplink, check_dhcp_server, check_uplink
+from orchestrator.core.hosts.domain import BootPolicy
+from orchestrator.core.hosts.nic import NicKind
 from orchestrator.core.labels import DESCRIPTION_PATTERN, MAX_DESCRIPTION, MAX_LABELS, WantedAbout, check_labels
-from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
 from orchestrator.core.manifest import (
     Kind,
     Manifest,
@@ -32,16 +33,15 @@ from orchestrator.core.manifest import (
     WantedVolume,
 )
 from orchestrator.core.names import check_name
-from orchestrator.core.network import MAX_CARDS, parse_subnet
-from orchestrator.core.nic import NicKind
-from orchestrator.core.pci import parse_pci_address
-from orchestrator.core.priority import Priority
-from orchestrator.core.quota import check_resource, parse_amount
+from orchestrator.core.tenancy.quota import check_resource, parse_amount
 from orchestrator.core.units import parse_duration
-from orchestrator.core.user_data import check_ssh_key, plain_user_data
-from orchestrator.core.vm import MAX_VCPUS, disk_bytes, memory_mib
-from orchestrator.core.volume import MAX_ATTACHED
-from orchestrator.core.wanted_network import WantedNetwork
+from orchestrator.core.vms.lease import MAX_LEASE_S, WantedEnd, parse_moment
+from orchestrator.core.vms.network import MAX_CARDS, parse_subnet
+from orchestrator.core.vms.priority import Priority
+from orchestrator.core.vms.user_data import check_ssh_key, plain_user_data
+from orchestrator.core.vms.vm import MAX_VCPUS, disk_bytes, memory_mib
+from orchestrator.core.vms.volume import MAX_ATTACHED
+from orchestrator.core.vms.wanted_network import WantedNetwork
 
 MAX_OBJECTS: Final = 10_000
 

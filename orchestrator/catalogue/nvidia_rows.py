@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, StringConstraints
 
 from orchestrator.catalogue.tables import TableRow
-from orchestrator.core.gpu_health import Meaning, Remedy, Scope
-from orchestrator.core.gpu_model import Architecture, FabricPartition, GpuModel, HostVgpuMode
-from orchestrator.core.mig_profile import CiProfile, MigProfile, parse_placements
-from orchestrator.core.vgpu_type import Series, VgpuType
+from orchestrator.core.gpu.health import Meaning, Remedy, Scope
+from orchestrator.core.gpu.mig_profile import CiProfile, MigProfile, parse_placements
+from orchestrator.core.gpu.model import Architecture, FabricPartition, GpuModel, HostVgpuMode
+from orchestrator.core.gpu.vgpu_type import Series, VgpuType
 
 Hex = Annotated[str, StringConstraints(pattern=r"^(?:0x)?[0-9A-F]{4}$")]
 HexList = Annotated[str, StringConstraints(pattern=r"^[0-9A-F]{4}(?:[ ,][0-9A-F]{4})*$")]

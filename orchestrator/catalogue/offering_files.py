@@ -15,10 +15,10 @@ from orchestrator.catalogue.problems import Problem, invalid
 from orchestrator.catalogue.tables import describe
 from orchestrator.catalogue.yaml_lines import LinedYaml, read_yaml
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.gpu_model import GpuModel
-from orchestrator.core.mig_profile import MigProfile
-from orchestrator.core.offering import Offering
-from orchestrator.core.offering_rules import OfferingFacts, check_legal
+from orchestrator.core.gpu.mig_profile import MigProfile
+from orchestrator.core.gpu.model import GpuModel
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.offerings.rules import OfferingFacts, check_legal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

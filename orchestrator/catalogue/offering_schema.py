@@ -9,24 +9,22 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.guest_settings import MAX_SETTINGS
+from orchestrator.core.gpu.vgpu_parameters import Scheduler, SchedulerPolicy, VgpuParameters
+from orchestrator.core.guest.settings import MAX_SETTINGS
+from orchestrator.core.hosts.domain import Firmware
+from orchestrator.core.hosts.nic import NicKind
 from orchestrator.core.labels import KEY_PATTERN, MAX_LABELS, VALUE_PATTERN, check_labels
-from orchestrator.core.nic import NicKind
-from orchestrator.core.offering import (
+from orchestrator.core.offerings.offering import (
     AntiAffinity,
     CpuPolicy,
-    Firmware,
     HugePageSize,
     NumaPolicy,
     Offering,
     OfferingKind,
     Origin,
-    Scheduler,
-    SchedulerPolicy,
-    VgpuParameters,
 )
 from orchestrator.core.units import MIB, show_size
-from orchestrator.core.vm import MAX_VCPUS, disk_bytes, memory_mib
+from orchestrator.core.vms.vm import MAX_VCPUS, disk_bytes, memory_mib
 
 OfferingName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 _PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f]*$"

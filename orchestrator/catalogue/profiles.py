@@ -11,11 +11,11 @@ from orchestrator.catalogue.catalogue import Catalogue, near_names, shipped
 from orchestrator.catalogue.location import profiles_directory
 from orchestrator.catalogue.offering_files import load_offerings
 from orchestrator.core.errors import NotFound
-from orchestrator.core.mig_profile import is_mig_profile_name
-from orchestrator.core.offering import Offering
-from orchestrator.core.offering_rules import MAX_GPUS
-from orchestrator.core.vgpu_type import is_vgpu_type_name, parse_vgpu_type_name
-from orchestrator.core.vm_size import VmSize, vm_size
+from orchestrator.core.gpu.mig_profile import is_mig_profile_name
+from orchestrator.core.gpu.vgpu_type import is_vgpu_type_name, parse_vgpu_type_name
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.offerings.rules import MAX_GPUS
+from orchestrator.core.offerings.vm_size import VmSize, vm_size
 
 _WHOLE_GPUS = re.compile(r"gpu:(?P<count>[1-9][0-9]?)", re.ASCII)
 

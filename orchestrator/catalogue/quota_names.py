@@ -11,10 +11,10 @@ from orchestrator.catalogue.catalogue import Catalogue, near_names, shipped
 from orchestrator.catalogue.geometries import find_model
 from orchestrator.catalogue.profiles import Profiles
 from orchestrator.core.errors import NotFound
-from orchestrator.core.gpu_model import GpuModel
-from orchestrator.core.quota import check_resource
-from orchestrator.core.snapshot import HostVgpuType
-from orchestrator.core.vgpu_type import is_vgpu_type_name, parse_vgpu_type_name
+from orchestrator.core.gpu.model import GpuModel
+from orchestrator.core.gpu.vgpu_type import is_vgpu_type_name, parse_vgpu_type_name
+from orchestrator.core.hosts.snapshot import HostVgpuType
+from orchestrator.core.tenancy.quota import check_resource
 
 _BY_MODEL: Final = frozenset({"devices", "whole-gpus"})
 

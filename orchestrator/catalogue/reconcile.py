@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from orchestrator.catalogue.catalogue import Catalogue
-from orchestrator.core.gpu_model import GpuModel
-from orchestrator.core.snapshot import GpuSnapshot, HostVgpuType
-from orchestrator.core.vgpu_type import Series, VgpuMode, VgpuType, is_vgpu_type_name, parse_vgpu_type_name
+from orchestrator.core.gpu.model import GpuModel
+from orchestrator.core.gpu.vgpu_type import Series, VgpuMode, VgpuType, is_vgpu_type_name, parse_vgpu_type_name
+from orchestrator.core.hosts.snapshot import GpuSnapshot, HostVgpuType
 
 Kind = Literal[
     "gpu_unknown",

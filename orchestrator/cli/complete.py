@@ -17,9 +17,9 @@ from orchestrator.client.contexts import load, path
 from orchestrator.client.location import state_directory
 from orchestrator.client.token import token_headers
 from orchestrator.core.errors import VgpuctlError
-from orchestrator.core.guest_roles import ROLES
-from orchestrator.core.quota import RESOURCES
-from orchestrator.core.tenant import DEFAULT_TENANT
+from orchestrator.core.guest.roles import ROLES
+from orchestrator.core.tenancy.quota import RESOURCES
+from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 
 _PLAIN: Final = re.compile(r"(?:[a-z0-9-]{1,63}/)?[A-Za-z0-9][A-Za-z0-9 ._+-]{0,99}")
 """A shell evaluates what it completes."""

@@ -13,7 +13,7 @@ from orchestrator.cli.files import MAX_KEY_BYTES, read_text
 from orchestrator.cli.output import shown, somebody_types
 from orchestrator.cli.session import CliSession
 from orchestrator.core.errors import Denied, InvalidInput
-from orchestrator.core.host import MAX_OVERCOMMIT
+from orchestrator.core.hosts.host import MAX_OVERCOMMIT
 
 _OWN_KEYS: Final = ("id_ed25519", "id_ecdsa", "id_rsa")
 

@@ -13,8 +13,8 @@ from typing import Final
 
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.file_errors import why_unreadable, why_unwritable
-from orchestrator.core.user_data import unpacked_user_data
-from orchestrator.core.vm import MAX_USER_DATA_BYTES
+from orchestrator.core.vms.user_data import unpacked_user_data
+from orchestrator.core.vms.vm import MAX_USER_DATA_BYTES
 from orchestrator.regular_file import read_at_most
 
 MAX_KEY_BYTES: Final = 64 * 1024

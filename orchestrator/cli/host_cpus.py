@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator.cli.output import shown
-from orchestrator.core.cpus import cpus_text, parse_cpus
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.hosts.cpus import cpus_text, parse_cpus
 from orchestrator.core.units import MIB, show_size
 
 PinnableCpus = Annotated[

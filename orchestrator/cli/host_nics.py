@@ -10,7 +10,7 @@ import typer
 
 from orchestrator.cli.output import shown
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.nic import parse_nics
+from orchestrator.core.hosts.nic import parse_nics
 
 RdmaNics = Annotated[
     str | None,

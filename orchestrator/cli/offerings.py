@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from orchestrator.client.connection import Json
-from orchestrator.core.offering import Offering, Scheduler, VgpuParameters
+from orchestrator.core.gpu.vgpu_parameters import Scheduler, VgpuParameters
+from orchestrator.core.offerings.offering import Offering
 
 
 def request_of(offering: Offering, *, look_up: bool) -> dict[str, object]:

@@ -13,10 +13,10 @@ from orchestrator.cli.complete import hosts, networks, vms, volumes
 from orchestrator.cli.picking import is_pattern
 from orchestrator.cli.scope import note_tenant, noted_tenant, scoped_name
 from orchestrator.cli.session import CliSession, session_of
-from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.names import check_name
-from orchestrator.core.vm import MAX_VCPUS, disk_bytes, memory_mib
+from orchestrator.core.tenancy.access import EVERYWHERE
+from orchestrator.core.vms.vm import MAX_VCPUS, disk_bytes, memory_mib
 
 
 class BootPolicy(StrEnum):

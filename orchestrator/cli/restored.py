@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from orchestrator.client.client import Client
 from orchestrator.core.errors import InvalidInput, NotFound
-from orchestrator.core.host import UNSETTLED
+from orchestrator.core.hosts.host import UNSETTLED
 
 ALL: Final = "all"
 Kind = Literal["vm", "left", "operation", "gone", "runs", "differs", "lease"]

@@ -17,7 +17,7 @@ from orchestrator.client.location import state_directory
 from orchestrator.client.token import token_headers
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import check_name
-from orchestrator.core.tenant import DEFAULT_TENANT
+from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from orchestrator.client.client import Client

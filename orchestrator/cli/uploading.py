@@ -14,7 +14,7 @@ from orchestrator.cli.session import CliSession, Format
 from orchestrator.client.connection import Json
 from orchestrator.client.content import Content, Progress, open_content
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.image import check_file_name
+from orchestrator.core.vms.image import check_file_name
 
 _MIB: Final = 1024 * 1024
 _SHOWN_FROM: Final = 16 * _MIB

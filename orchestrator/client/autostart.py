@@ -142,7 +142,7 @@ def _spawn(state: Path, log: Path) -> int:
         (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]
-    words = own_program("orchestrator.serve", "--detached")
+    words = own_program("orchestrator.server.serve", "--detached")
     return os.posix_spawn(
         words[0],
         words,

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from orchestrator.core.labels import About, Labels, WantedAbout
-from orchestrator.core.lease import WantedEnd
-from orchestrator.core.offering import Offering
-from orchestrator.core.vm import VmShape
-from orchestrator.core.wanted_network import WantedNetwork
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.vms.lease import WantedEnd
+from orchestrator.core.vms.vm import VmShape
+from orchestrator.core.vms.wanted_network import WantedNetwork
 
 Kind = Literal["tenant", "offering", "network", "image", "volume", "vm"]
 Action = Literal["add", "set", "extend", "start", "stop", "delete", "refuse"]
@@ -26,7 +26,7 @@ OFF = frozenset({"stopped", "stopping"})
 class WantedTenant:
     name: str
     quota: tuple[tuple[str, int | None], ...] = ()
-    """Limits by resource, as core/quota.py counts; None: there is to be none. Those not named stay as they are."""
+    """Limits by resource, as core/tenancy/quota counts; None: there is to be none. Those not named stay as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,6 @@ from dataclasses import asdict, fields, is_dataclass, replace
 from typing import Final
 
 from orchestrator.core.labels import NOTHING_SAID, About, WantedAbout
-from orchestrator.core.lease import show_moment, show_span
 from orchestrator.core.manifest import (
     OFF,
     PROTECTED,
@@ -28,10 +27,11 @@ from orchestrator.core.manifest import (
     WantedTenant,
     WantedVolume,
 )
-from orchestrator.core.offering import Offering
-from orchestrator.core.quota import show_amount
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.tenancy.quota import show_amount
 from orchestrator.core.units import MIB, show_size
-from orchestrator.core.wanted_network import WantedNetwork, place_of
+from orchestrator.core.vms.lease import show_moment, show_span
+from orchestrator.core.vms.wanted_network import WantedNetwork, place_of
 
 _WITHIN_S: Final = 1.0
 """Moments are written to the second."""

@@ -19,17 +19,17 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, TypeVar
 
-from orchestrator.core.action_names import ACTIONS
-from orchestrator.core.errors import InvalidInput, Unknown
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.host_actions import (
     ActionResult,
     DefineDomain,
     EnsureNetwork,
     FencingToken,
     HostAction,
 )
-from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
-from orchestrator.core.things import things_of
+from orchestrator.core.actions.names import ACTIONS
+from orchestrator.core.attachments.vm_resources import things_of
+from orchestrator.core.errors import InvalidInput, Unknown
+from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 
 T = TypeVar("T")
 Reader = Callable[[object], Any]

@@ -14,7 +14,7 @@ from joserfc import jws, jwt
 from joserfc.errors import ExpiredTokenError
 
 from orchestrator.core.errors import Denied
-from orchestrator.core.tenant import login_names
+from orchestrator.core.tenancy.tenant import login_names
 from orchestrator.oidc.keys import UNUSABLE, PublishedKeys
 from orchestrator.oidc.provider import Provider
 from orchestrator.ports.clock import Clock

@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from orchestrator.core.claim import Claim
-from orchestrator.core.device import Device
+from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction
+from orchestrator.core.attachments.vm_resources import things_of
 from orchestrator.core.errors import Bug
-from orchestrator.core.host import Host, check_is_the_machine, seen_after_restore
-from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction
-from orchestrator.core.image import Image
-from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
-from orchestrator.core.things import things_of
-from orchestrator.core.vm import Vm
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.hosts.host import Host, check_is_the_machine, seen_after_restore
+from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot
+from orchestrator.core.vms.claim import Claim
+from orchestrator.core.vms.image import Image
+from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.fencing import attempt
 from orchestrator.operations.journal import Write
 from orchestrator.ports.clock import Clock, Ids

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from orchestrator.catalogue.profiles import shipped_profiles
-from orchestrator.core.driver_check import forbidden_pair
+from orchestrator.core.drivers.check import forbidden_pair
 from orchestrator.core.errors import Conflict, NotFound
-from orchestrator.core.vm import Vm
+from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.store.transaction import Transaction
 
 

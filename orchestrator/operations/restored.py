@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, Literal
 
+from orchestrator.core.attachments.vm_resources import things_of
 from orchestrator.core.errors import Conflict, Retryable
+from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.core.operation import Operation, OperationState
-from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
-from orchestrator.core.things import things_of
-from orchestrator.core.vm import Vm
-from orchestrator.core.volume import Volume, file_of
+from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.volume import Volume, file_of
 from orchestrator.operations.steps.vm_record import drop_vm
 from orchestrator.operations.steps.vm_volumes import with_volumes
 from orchestrator.ports.store.operations import Job

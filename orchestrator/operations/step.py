@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from orchestrator.core.operation import OperationState, StepRecord
-from orchestrator.core.vm import WantedState
+from orchestrator.core.vms.vm import WantedState
 from orchestrator.operations.context import Context
 
 

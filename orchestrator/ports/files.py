@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from orchestrator.core.driver_bundle import DriverBundle, NewBundle
-from orchestrator.core.host_actions import ImageFormat
-from orchestrator.core.image import Image, NewImage
+from orchestrator.core.actions.host_actions import ImageFormat
+from orchestrator.core.drivers.bundle import DriverBundle, NewBundle
+from orchestrator.core.vms.image import Image, NewImage
 from orchestrator.ports.store.transaction import Transaction
 
 T_co = TypeVar("T_co", covariant=True)

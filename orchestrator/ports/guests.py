@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from orchestrator.core.guest import Guest, GuestRun, WantedRoles
+from orchestrator.core.guest.guest import Guest, GuestRun, WantedRoles
 
 
 class Guests(Protocol):

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from orchestrator.core.host import Host
-from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
-from orchestrator.core.host_drivers import DueReboot, HostDrivers
-from orchestrator.core.host_readiness import HostReadinessFacts
-from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
+from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
+from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.readiness import HostReadinessFacts
+from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 
 
 class ByteStream(Protocol):
@@ -44,7 +44,7 @@ class HostLink(Protocol):
         """A fresh observation of one domain by its UUID, far cheaper than the host; None when it is not defined."""
 
     def things_of(self, host: Host, vm: str) -> tuple[str, ...]:
-        """Everything that the host shows of the VM now, for people (core/things.py); empty: nothing is left of it."""
+        """Everything that the host shows of the VM now, for people (attachments/vm_resources); empty: nothing left."""
 
     def perform(self, host: Host, action: HostAction, token: FencingToken) -> ActionResult:
         """Do one thing. Idempotent; a stale token is refused with Denied ``agent.stale_token``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 
-from orchestrator.core.audit import Origin
+from orchestrator.core.tenancy.audit import Origin
 
 _ORIGIN: ContextVar[Origin | None] = ContextVar("request_origin", default=None)
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.core.diff import Finding, Severity
-from orchestrator.core.driver_upgrade import UNDER_WAY
-from orchestrator.core.host import Host
-from orchestrator.core.lease import show_moment
+from orchestrator.core.drivers.upgrade import UNDER_WAY
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.vms.lease import show_moment
 from orchestrator.ports.store.transaction import Transaction
 
 

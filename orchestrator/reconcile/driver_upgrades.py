@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from orchestrator.core.driver_upgrade import (
+from orchestrator.core.drivers.upgrade import (
     MAX_TRIES,
     UNDER_WAY,
     DriverUpgrade,
@@ -21,19 +21,19 @@ from orchestrator.core.driver_upgrade import (
     settled,
 )
 from orchestrator.core.errors import Conflict, NotFound
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.host import Host
 from orchestrator.core.operation import FINISHED, Operation
-from orchestrator.core.vm import Vm, VmState
+from orchestrator.core.vms.vm import Vm, VmState
 from orchestrator.operations.steps.driver import PROVISION
 from orchestrator.operations.stuck import waits_for_its_host
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.begin import before, new_operation, record
-from orchestrator.services.deallocating import idle
-from orchestrator.services.driver_upgrades import GONE, kept_by_others, swap_of
-from orchestrator.services.host_provisioning import begin_swap, check_free, needs_base
-from orchestrator.services.upgrade_waits import AT_REST, waits_of
+from orchestrator.services.drivers.provisioning import begin_swap, check_free, needs_base
+from orchestrator.services.drivers.upgrade_waits import AT_REST, waits_of
+from orchestrator.services.drivers.upgrades import GONE, kept_by_others, swap_of
+from orchestrator.services.vms.deallocating import idle
 
 _GIVEN_UP: Final = "the host was given up"
 _NEVER_BEGAN: Final = "the host was removed or given up before its turn"

@@ -10,8 +10,8 @@ from functools import lru_cache
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.reconcile import Disagreement, Kind, reconcile_types
 from orchestrator.core.diff import Finding
-from orchestrator.core.host import Host
-from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
 
 _TOLD: frozenset[Kind] = frozenset({"type_of_other_model", "framebuffer", "max_instances", "memory"})
 """What changes how much fits. Ids differ between releases of the driver, and each release has types of its own."""

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from orchestrator.core.contained import Contained
 from orchestrator.core.diff import Finding, lease_finding, lease_in_doubt
-from orchestrator.core.lease import show_moment
+from orchestrator.core.vms.lease import show_moment
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.store.transaction import Store, Transaction
-from orchestrator.services.deallocating import begin_deallocation, idle
 from orchestrator.services.site_time import SiteTime
+from orchestrator.services.vms.deallocating import begin_deallocation, idle
 
 ACTOR = "lease"
 

@@ -15,11 +15,11 @@ from operator import itemgetter
 from typing import Final
 from zlib import crc32
 
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.host import Host
 from orchestrator.ports.store.looks import SeenAgain, Standing
 from orchestrator.ports.store.transaction import Store
 from orchestrator.reconcile.turns import short_turns
-from orchestrator.services.observing import HostObserver
+from orchestrator.services.hosts.observing import HostObserver
 
 WHOLE_EVERY: Final = 60
 """Rounds from one look that takes nothing for granted to the next, host by host."""

@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Final
 
 from orchestrator.catalogue.catalogue import shipped
+from orchestrator.core.actions.gpu_cards import cards_of, found_mig_modes
 from orchestrator.core.contained import Contained
 from orchestrator.core.diff import (
     ExpectedHost,
@@ -29,9 +30,8 @@ from orchestrator.core.diff import (
 from orchestrator.core.diff.finding import tells_of_something_newer
 from orchestrator.core.diff.sharing import sharing_findings, tenants_by_gpu
 from orchestrator.core.errors import NotFound, WorldError
-from orchestrator.core.gpu_cards import cards_of, found_mig_modes
-from orchestrator.core.host import Host
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.operations.restored import is_restored
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.looks import Standing
@@ -43,7 +43,7 @@ from orchestrator.reconcile.leases import LeaseKeeper
 from orchestrator.reconcile.quiet import QuietHosts
 from orchestrator.reconcile.repairs import ACTOR, Repairer
 from orchestrator.reconcile.wanted import wanted_of
-from orchestrator.services.observing import HostObserver
+from orchestrator.services.hosts.observing import HostObserver
 
 log = logging.getLogger(__name__)
 _ANYWAY_PER_S: Final = 100.0

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from orchestrator.core.actions.host_actions import HostAction
 from orchestrator.core.contained import Contained
 from orchestrator.core.diff import Finding, StoredFinding, changes
 from orchestrator.core.errors import NotFound
-from orchestrator.core.host import Host
-from orchestrator.core.host_actions import HostAction
+from orchestrator.core.hosts.host import Host
 from orchestrator.core.operation import FINISHED, Operation
-from orchestrator.core.vm import Vm, VmState
+from orchestrator.core.vms.vm import Vm, VmState
 from orchestrator.core.wire import action_to_dict
 from orchestrator.operations.definitions.hosts import UPGRADE_AGENT
 from orchestrator.operations.stuck import take_up, waits_for_its_host
@@ -24,7 +24,7 @@ from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.reconcile.pacing import Pacing
 from orchestrator.reconcile.upgrades import upgrade_in_turn
 from orchestrator.services.begin import before, held_by, new_operation, record
-from orchestrator.services.upgrade_waits import gets_driver
+from orchestrator.services.drivers.upgrade_waits import gets_driver
 
 ACTOR = "reconcile"
 RepairPolicy = Literal["none", "safe", "all"]

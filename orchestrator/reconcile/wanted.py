@@ -8,15 +8,15 @@ from typing import Final
 
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.diff import ExpectedHost, ExpectedVm, Severity
-from orchestrator.core.driver_upgrade import held_vms
-from orchestrator.core.host import Host
-from orchestrator.core.mig_layout import KEEPER
+from orchestrator.core.drivers.upgrade import held_vms
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.mig_layout import KEEPER
+from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.operation import Operation
-from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.restored import is_restored
 from orchestrator.ports.store.transaction import Transaction
-from orchestrator.services.upgrade_waits import under_way
+from orchestrator.services.drivers.upgrade_waits import under_way
 
 LICENCE_WITHIN_S: Final = 600.0
 """So long a guest has to fetch its licence once it was given its token."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from orchestrator.core.errors import VgpuctlError
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.host import Host
 from orchestrator.core.operation import FINISHED
 from orchestrator.ports.host import HostLink
 from orchestrator.ports.store.transaction import Store

@@ -11,10 +11,10 @@ import logging
 from dataclasses import dataclass, field
 from typing import Unpack
 
-from orchestrator.core.audit import AuditRecord, Head, Verdict, parse_head, proven, seal_of, verify
 from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.names import near
-from orchestrator.core.tenant import token_of_actor
+from orchestrator.core.tenancy.audit import AuditRecord, Head, Verdict, parse_head, proven, seal_of, verify
+from orchestrator.core.tenancy.tenant import token_of_actor
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.files import NotedHead
 from orchestrator.ports.store.audit import AuditFilter

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.host import Host
 from orchestrator.core.operation import FINISHED, Operation
-from orchestrator.core.vm import Vm
-from orchestrator.core.volume import Volume
+from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.volume import Volume
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.store.transaction import Transaction

@@ -8,10 +8,10 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.core.actions.host_actions import ImageFormat
 from orchestrator.core.controller import MAX_INVITATION_S, Door, Invitation
 from orchestrator.core.errors import Conflict, Denied, InvalidInput, NotFound
-from orchestrator.core.host_actions import ImageFormat
-from orchestrator.core.tenant import digest_of
+from orchestrator.core.tenancy.tenant import digest_of
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.files import ImageFiles
 from orchestrator.ports.store.transaction import Store

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from orchestrator.core.claim import HostCapacity
-from orchestrator.core.domain import BootPolicy
-from orchestrator.core.guest_settings import SettingValue
-from orchestrator.core.host import Host
-from orchestrator.core.host_actions import HostAction
-from orchestrator.core.lease import WantedEnd
-from orchestrator.core.offering import Offering, OfferingKind
-from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
-from orchestrator.core.vm import VmShape
-from orchestrator.core.vm_size import VmSize
+from orchestrator.core.actions.host_actions import HostAction
+from orchestrator.core.guest.settings import SettingValue
+from orchestrator.core.hosts.domain import BootPolicy
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
+from orchestrator.core.offerings.offering import Offering, OfferingKind
+from orchestrator.core.offerings.vm_size import VmSize
+from orchestrator.core.vms.claim import HostCapacity
+from orchestrator.core.vms.lease import WantedEnd
+from orchestrator.core.vms.vm import VmShape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class CreateVm(VmShape):
     """Those of its offering are not run."""
     provision_settings: Mapping[str, SettingValue] = field(default_factory=dict)
     provision_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Both as core/guest_settings.py has them, by name."""
+    """Both as core/guest/settings.py has them, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +186,7 @@ class GpuInfo:
     gpu: GpuSnapshot
     managed: bool
     cut: str | None
-    """How it is cut now (core/claim.py); None: nothing is claimed on it."""
+    """How it is cut now (core/vms/claim.py); None: nothing is claimed on it."""
     types: tuple[TypeUse, ...]
     vms: tuple[str, ...]
     """``tenant/name`` of the VMs with a claim on it."""

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
 
-from orchestrator.core.bridges import NO_BRIDGE, OPEN_VSWITCH, Uplink, bridge_of, check_uplink, why_not
 from orchestrator.core.errors import Conflict, Denied, NotFound
+from orchestrator.core.hosts.bridges import NO_BRIDGE, OPEN_VSWITCH, Uplink, bridge_of, check_uplink, why_not
 from orchestrator.core.labels import show_changes
 from orchestrator.core.names import check_name
-from orchestrator.core.network import (
+from orchestrator.core.vms.network import (
     DEFAULT_NAME,
     DEFAULT_RANGE,
     MAX_OF_TENANT,
@@ -25,11 +25,11 @@ from orchestrator.core.network import (
     tenant_of,
     unknown_network,
 )
-from orchestrator.core.vm import Vm
+from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
-from orchestrator.services.fleet_index import FleetIndex
+from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.tenancy.tenants import known_tenant
 
 _SHOWN = 10

@@ -10,11 +10,11 @@ from orchestrator.catalogue.offering_files import mistakes_in
 from orchestrator.catalogue.profiles import Profiles, shipped_profiles
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound, Reason
 from orchestrator.core.names import check_name
-from orchestrator.core.offering import Offering
+from orchestrator.core.offerings.offering import Offering
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
-from orchestrator.services.fleet_index import FleetIndex
+from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.tenancy.tenants import known_tenant
 
 

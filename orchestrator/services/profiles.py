@@ -9,12 +9,12 @@ from typing import Final
 
 from orchestrator.core.errors import NotFound
 from orchestrator.core.names import near
-from orchestrator.core.offering import Offering
+from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.placement.views import HostView
-from orchestrator.services.capacity import CapacityService
-from orchestrator.services.fleet_index import Fleet, FleetIndex
-from orchestrator.services.gpus import whole_gpus
+from orchestrator.services.fleet.index import Fleet, FleetIndex
+from orchestrator.services.hosts.gpus import whole_gpus
 from orchestrator.services.messages import ProfileFilter, ProfileInfo
+from orchestrator.services.vms.capacity import CapacityService
 
 _EVERY: Final = ProfileFilter()
 

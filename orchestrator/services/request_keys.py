@@ -7,7 +7,7 @@ import hashlib
 import hmac
 from dataclasses import dataclass, replace
 
-from orchestrator.core.request_key import MAX_ANSWER, MAX_KEYS, StoredRequest, check_key, check_same
+from orchestrator.core.tenancy.request_key import MAX_ANSWER, MAX_KEYS, StoredRequest, check_key, check_same
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store
 

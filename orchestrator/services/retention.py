@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from orchestrator.core.request_key import KEPT_S
+from orchestrator.core.tenancy.request_key import KEPT_S
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store
 from orchestrator.services.site_time import SiteTime

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+from orchestrator.core.actions.host_actions import ActionResult, AdoptDomain, ReleaseDomain
 from orchestrator.core.errors import Conflict, Denied, NotFound
-from orchestrator.core.host_actions import ActionResult, AdoptDomain, ReleaseDomain
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.upkeep import claim, release
 from orchestrator.sim.vgpu_actions import drop, hold, is_as_made, key_of

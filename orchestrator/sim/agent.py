@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from orchestrator.core.gpu_cards import AcceptGpus
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.gpu_cards import AcceptGpus
+from orchestrator.core.actions.host_actions import (
     ActionResult,
     AdoptDomain,
     CreateVolume,
@@ -33,8 +33,8 @@ from orchestrator.core.host_actions import (
     UndefineDomain,
     WriteSeed,
 )
-from orchestrator.core.settle_ledger import SettleLedger
-from orchestrator.core.volume_actions import (
+from orchestrator.core.actions.settle_ledger import SettleLedger
+from orchestrator.core.actions.volumes import (
     AttachVolume,
     CreateDataVolume,
     DeleteDataVolume,

@@ -6,11 +6,11 @@ from __future__ import annotations
 import socket
 
 from orchestrator.core.errors import Conflict
-from orchestrator.core.snapshot import DomainSnapshot
+from orchestrator.core.hosts.snapshot import DomainSnapshot
 
 
 def no_guest(domain: DomainSnapshot | None) -> Conflict:
-    """``domain``: of the VM; it is called as core/vm.py says, an adopted one as it was."""
+    """``domain``: of the VM; it is called as core/vms/vm.py says, an adopted one as it was."""
     name = None if domain is None else domain.name.rpartition(".")[2]
     return Conflict(
         "vm.simulated",

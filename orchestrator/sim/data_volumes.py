@@ -5,17 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from orchestrator.core.errors import Conflict, Fatal, NotFound
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.host_actions import (
     ActionResult,
 )
-from orchestrator.core.volume import id_of
-from orchestrator.core.volume_actions import (
+from orchestrator.core.actions.volumes import (
     AttachVolume,
     CreateDataVolume,
     DeleteDataVolume,
     DetachVolume,
 )
+from orchestrator.core.errors import Conflict, Fatal, NotFound
+from orchestrator.core.vms.volume import id_of
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.upkeep import DONE, SO_ALREADY, check_disk, claim, may_die, release
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.errors import Conflict, Fatal
-from orchestrator.core.host_drivers import DueReboot, HostDrivers
 from orchestrator.sim.machine import SimulatedMachine
 
 BOOTS_S: Final = 20.0

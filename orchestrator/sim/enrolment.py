@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from orchestrator.adapters.store.bulk_rows import add_enrolled
 from orchestrator.adapters.store.database import SqlStore
-from orchestrator.core.host import Host
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.adapters.store.enrolment import add_enrolled
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import HostSnapshot
 
 _AT_ONCE: Final = 200
 """Snapshots in memory at a time."""

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from orchestrator.core.actions.fabric import ActivateFabricPartition, DeactivateFabricPartition
+from orchestrator.core.actions.host_actions import ActionResult, HostAction
 from orchestrator.core.errors import Conflict, Fatal, Retryable
-from orchestrator.core.fabric import FabricSnapshot, ObservedPartition
-from orchestrator.core.fabric_actions import ActivateFabricPartition, DeactivateFabricPartition
-from orchestrator.core.host_actions import ActionResult, HostAction
+from orchestrator.core.gpu.fabric import FabricSnapshot, ObservedPartition
 from orchestrator.sim.kernel import VFIO, Fabric
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.upkeep import DONE, SO_ALREADY, claim, gpu_there, may_die, release

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from orchestrator.core.cpus import HugePages, NumaNode
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.cpus import HugePages, NumaNode
+from orchestrator.core.hosts.host import Host
 from orchestrator.core.units import GIB
 from orchestrator.sim.hardware import GpuKind
 from orchestrator.sim.kernel import Fabric, Kernel, SimulatedGpu, SimulatedNic

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
+from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.errors import Conflict
-from orchestrator.core.host_actions import ActionResult
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.upkeep import DONE, SO_ALREADY, may_die
 from orchestrator.sim.vgpu_actions import check_no_vgpus

@@ -6,7 +6,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from orchestrator.core.guest import Guest, GuestFacts, GuestRun, RoleResult, WantedRoles
+from orchestrator.core.drivers.guest_facts import GuestFacts
+from orchestrator.core.guest.guest import Guest, GuestRun, RoleResult, WantedRoles
 
 _KEY = "ssh-ed25519 AAAA"
 

@@ -11,7 +11,7 @@ from orchestrator.catalogue.catalogue import Catalogue
 from orchestrator.catalogue.geometries import find_model, mig_rows
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.geometry.build import MigRow
-from orchestrator.core.snapshot import HostVgpuType
+from orchestrator.core.hosts.snapshot import HostVgpuType
 
 _SOME_VFS = 16
 """Virtual functions of a model whose number is not published."""

@@ -22,9 +22,9 @@ from typing import Any, Final
 
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.client.location import bind_for_owner
+from orchestrator.core.drivers.host_drivers import DriverFile, HostDrivers
 from orchestrator.core.errors import VgpuctlError, error_to_dict
-from orchestrator.core.host import Host
-from orchestrator.core.host_drivers import DriverFile, HostDrivers
+from orchestrator.core.hosts.host import Host
 from orchestrator.core.protocol import encode_frame, read_frame
 from orchestrator.core.wire import action_from_dict, domain_to_dict, result_to_dict, things_to_dict, token_from_dict
 from orchestrator.sim.build import fleet_of

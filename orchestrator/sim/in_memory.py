@@ -7,8 +7,8 @@ import hashlib
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from orchestrator.core.host_actions import ImageFormat
-from orchestrator.core.image import Image, NewImage
+from orchestrator.core.actions.host_actions import ImageFormat
+from orchestrator.core.vms.image import Image, NewImage
 from orchestrator.ports.files import TakenFile
 from orchestrator.services.messages import HostKey
 

@@ -12,8 +12,8 @@ import errno
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from orchestrator.core.snapshot import HostVgpuType
-from orchestrator.core.vgpu_scheduler import SchedulerState
+from orchestrator.core.gpu.scheduler import SchedulerState
+from orchestrator.core.hosts.snapshot import HostVgpuType
 from orchestrator.sim.hardware import GpuKind
 
 VFIO = "vfio-pci"

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
 from orchestrator.core.errors import Retryable
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import DomainSnapshot
 from orchestrator.core.protocol import encode_frame
-from orchestrator.core.snapshot import DomainSnapshot
 from orchestrator.core.wire import look_to_dict, unless_known
 from orchestrator.sim.fleet import SimulatedFleet, enrolled
 from orchestrator.sim.machine import SimulatedMachine

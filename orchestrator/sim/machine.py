@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from orchestrator.core.bridges import Bridge
-from orchestrator.core.cpus import NumaNode
-from orchestrator.core.domain import MadeAs
-from orchestrator.core.host_actions import FencingToken
-from orchestrator.core.vgpu_scheduler import ObservedPolicy
+from orchestrator.core.actions.host_actions import FencingToken
+from orchestrator.core.gpu.scheduler import ObservedPolicy
+from orchestrator.core.hosts.bridges import Bridge
+from orchestrator.core.hosts.cpus import NumaNode
+from orchestrator.core.hosts.domain import MadeAs
 from orchestrator.sim.kernel import Kernel, SimulatedGpu
 
 BRIDGES: Final = (

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
+from orchestrator.core.attachments.vm_resources import things_of
+from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.errors import Conflict, Denied, Retryable
-from orchestrator.core.host import Host
-from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
-from orchestrator.core.host_drivers import DueReboot, HostDrivers
-from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
-from orchestrator.core.things import things_of
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.wire import unless_known
 from orchestrator.ports.host import ByteStream
 from orchestrator.sim.agent import perform

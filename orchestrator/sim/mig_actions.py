@@ -8,8 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from orchestrator.core.errors import Conflict, Fatal, Retryable, VgpuctlError
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.host_actions import (
     ActionResult,
     CreateGpuInstance,
     DestroyGpuInstance,
@@ -17,8 +16,9 @@ from orchestrator.core.host_actions import (
     MakesDevice,
     SetMigMode,
 )
-from orchestrator.core.instance_vgpus import INSTANCE_VGPUS, InstanceVgpu
-from orchestrator.core.mig_layout import KEEPER
+from orchestrator.core.actions.instance_vgpus import INSTANCE_VGPUS, InstanceVgpu
+from orchestrator.core.errors import Conflict, Fatal, Retryable, VgpuctlError
+from orchestrator.core.hosts.mig_layout import KEEPER
 from orchestrator.sim.kernel import SimulatedGpu
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.upkeep import DONE, SO_ALREADY, may_die

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from orchestrator.core.actions.host_actions import ActionResult, ClearVgpuType, HostAction, RemoveMdev
+from orchestrator.core.actions.placed_vgpus import CreatePlacedMdev, SetPlacedType
+from orchestrator.core.actions.vgpu_settings import RestoreMixedSizes, SetMixedSizes
 from orchestrator.core.errors import Conflict, Fatal, VgpuctlError
-from orchestrator.core.host_actions import ActionResult, ClearVgpuType, HostAction, RemoveMdev
-from orchestrator.core.placed_vgpus import CreatePlacedMdev, SetPlacedType
-from orchestrator.core.vgpu_settings import RestoreMixedSizes, SetMixedSizes
 from orchestrator.sim import gpu_setting
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.upkeep import DONE, gpu_there, may_die

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from orchestrator.core.actions.host_actions import ActionResult, HostAction
+from orchestrator.core.actions.nics import GiveNicFunction, TakeNicFunction
 from orchestrator.core.errors import Conflict, Fatal
-from orchestrator.core.host_actions import ActionResult, HostAction
-from orchestrator.core.nic import HostNic, NicFunction
-from orchestrator.core.nic_actions import GiveNicFunction, TakeNicFunction
+from orchestrator.core.hosts.nic import HostNic, NicFunction
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.upkeep import DONE, SO_ALREADY, claim, may_die, release
 

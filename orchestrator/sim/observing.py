@@ -6,10 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from orchestrator.core.cpus import NumaNode
-from orchestrator.core.guest_licence import VgpuLicence
-from orchestrator.core.protocol import PROTOCOL_VERSION
-from orchestrator.core.snapshot import (
+from orchestrator.core.gpu.licence import VgpuLicence
+from orchestrator.core.hosts.cpus import NumaNode
+from orchestrator.core.hosts.snapshot import (
     DomainSnapshot,
     FileSnapshot,
     Framework,
@@ -20,6 +19,7 @@ from orchestrator.core.snapshot import (
     Mdev,
     VgpuParent,
 )
+from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.sim import nics
 from orchestrator.sim.fabric import fabric_snapshot
 from orchestrator.sim.kernel import VFIO, Kernel, SimulatedGpu

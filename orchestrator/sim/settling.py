@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
+from orchestrator.core.actions.host_actions import ActionResult
+from orchestrator.core.actions.settle_ledger import KnownVm, SettleLedger
+from orchestrator.core.actions.vgpu_settings import SetMixedSizes, SetVgpuScheduler
 from orchestrator.core.attachments import make
-from orchestrator.core.device import Device
-from orchestrator.core.host_actions import ActionResult
-from orchestrator.core.settle_ledger import KnownVm, SettleLedger
-from orchestrator.core.vgpu_settings import SetMixedSizes, SetVgpuScheduler
-from orchestrator.core.volume import id_of
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.vms.volume import id_of
 from orchestrator.sim.fabric import partition_key
 from orchestrator.sim.kernel import BEST_EFFORT
 from orchestrator.sim.machine import SimulatedMachine

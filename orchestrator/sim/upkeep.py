@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
+from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction
+from orchestrator.core.actions.settle_ledger import SettleLedger
 from orchestrator.core.errors import Conflict, Denied, Fatal, Retryable
-from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction
-from orchestrator.core.settle_ledger import SettleLedger
 from orchestrator.sim.kernel import SimulatedGpu
 from orchestrator.sim.machine import SimulatedMachine
 

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.agent.sysfs.errno_table import error_for
-from orchestrator.core.device import Device
-from orchestrator.core.errors import Conflict, Denied, Fatal, WorldError
-from orchestrator.core.gpu_cards import AcceptGpus
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.gpu_cards import AcceptGpus
+from orchestrator.core.actions.host_actions import (
     ActionResult,
     ClearVgpuType,
     CreateMdev,
@@ -22,6 +20,8 @@ from orchestrator.core.host_actions import (
     RemoveMdev,
     SetVgpuType,
 )
+from orchestrator.core.errors import Conflict, Denied, Fatal, WorldError
+from orchestrator.core.gpu.device import Device
 from orchestrator.core.names import is_uuid
 from orchestrator.sim.kernel import VFIO, Kernel
 from orchestrator.sim.machine import SimulatedMachine

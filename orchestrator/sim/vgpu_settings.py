@@ -7,15 +7,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from orchestrator.core.errors import Conflict, Fatal
-from orchestrator.core.host_actions import ActionResult, HostAction
-from orchestrator.core.vgpu_scheduler import SchedulerState, is_so
-from orchestrator.core.vgpu_settings import (
+from orchestrator.core.actions.host_actions import ActionResult, HostAction
+from orchestrator.core.actions.vgpu_settings import (
     ClearVgpuParameters,
     RestoreVgpuScheduler,
     SetVgpuParameters,
     SetVgpuScheduler,
 )
+from orchestrator.core.errors import Conflict, Fatal
+from orchestrator.core.gpu.scheduler import SchedulerState, is_so
 from orchestrator.sim import gpu_setting
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.upkeep import DONE, SO_ALREADY, gpu_there, may_die

@@ -6,11 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
 
-from orchestrator.core.bridges import Uplink, bridge_of, why_not
-from orchestrator.core.cpu_place import CpuPlace, own_cpus
-from orchestrator.core.domain import DomainDescription, MadeAs
-from orchestrator.core.errors import Conflict, Fatal, NotFound
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.host_actions import (
     ActionResult,
     CreateVolume,
     DefineDomain,
@@ -25,6 +21,10 @@ from orchestrator.core.host_actions import (
     UndefineDomain,
     WriteSeed,
 )
+from orchestrator.core.errors import Conflict, Fatal, NotFound
+from orchestrator.core.hosts.bridges import Uplink, bridge_of, why_not
+from orchestrator.core.hosts.cpu_place import CpuPlace, own_cpus
+from orchestrator.core.hosts.domain import DomainDescription, MadeAs
 from orchestrator.sim.data_volumes import check_data
 from orchestrator.sim.machine import Domain, SimulatedMachine
 from orchestrator.sim.upkeep import DONE, SO_ALREADY, check_disk, claim, may_die, release

@@ -7,8 +7,8 @@ import errno
 from collections.abc import Callable
 from typing import Any
 
+from orchestrator.core.actions.host_actions import ActionResult, BindVfio, HostAction, RestoreDriver
 from orchestrator.core.errors import Conflict, Fatal
-from orchestrator.core.host_actions import ActionResult, BindVfio, HostAction, RestoreDriver
 from orchestrator.sim.kernel import VFIO, SimulatedGpu
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.upkeep import DONE, SO_ALREADY, claim, gpu_there, may_die, release

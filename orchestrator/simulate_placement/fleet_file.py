@@ -16,9 +16,9 @@ from orchestrator.catalogue.problems import Problem
 from orchestrator.catalogue.tables import describe
 from orchestrator.catalogue.yaml_lines import LinedYaml, read_yaml
 from orchestrator.core.errors import InvalidInput, Reason
-from orchestrator.core.gpu_model import FabricPartition, GpuModel
+from orchestrator.core.gpu.model import FabricPartition, GpuModel
 from orchestrator.core.names import NAME_PATTERN
-from orchestrator.core.offering import PAGE_KIB
+from orchestrator.core.offerings.offering import PAGE_KIB
 from orchestrator.core.placement.views import GpuView, HostView
 
 MAX_GPUS = 2_000_000

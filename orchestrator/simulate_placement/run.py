@@ -13,7 +13,7 @@ from pathlib import Path
 from orchestrator.catalogue.profiles import Profiles, shipped_profiles
 from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.file_errors import why_unwritable
-from orchestrator.core.offering import Offering
+from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.placement.from_offering import ask_of
 from orchestrator.core.placement.repack import MAX_MOVES
 from orchestrator.core.placement.trial import Moved

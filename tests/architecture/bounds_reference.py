@@ -9,15 +9,15 @@ from orchestrator.api.file_bodies import MAX_OF_TENANT as MAX_FILES
 from orchestrator.api.limits import MAX_BODY_BYTES
 from orchestrator.api.routes.guest_streams import MAX_STREAMS_PER_TENANT
 from orchestrator.api.schemas.vms import MAX_SSH_KEYS
-from orchestrator.core.audit import MAX_RECORD_TEXT
 from orchestrator.core.labels import MAX_LABELS
-from orchestrator.core.network import MAX_ADDRESSES_OF_TENANT, MAX_CARDS, MAX_OF_TENANT
 from orchestrator.core.protocol import OBSERVED_BYTES
-from orchestrator.core.request_key import KEPT_S, MAX_ANSWER, MAX_KEYS
-from orchestrator.core.tenant import MAX_ENDED_TOKENS, MAX_MEMBERS, MAX_TOKENS_OF_TENANT
-from orchestrator.core.vm import MAX_USER_DATA_BYTES
-from orchestrator.core.volume import MAX_ATTACHED
-from orchestrator.core.volume import MAX_OF_TENANT as MAX_VOLUMES
+from orchestrator.core.tenancy.audit import MAX_RECORD_TEXT
+from orchestrator.core.tenancy.request_key import KEPT_S, MAX_ANSWER, MAX_KEYS
+from orchestrator.core.tenancy.tenant import MAX_ENDED_TOKENS, MAX_MEMBERS, MAX_TOKENS_OF_TENANT
+from orchestrator.core.vms.network import MAX_ADDRESSES_OF_TENANT, MAX_CARDS, MAX_OF_TENANT
+from orchestrator.core.vms.vm import MAX_USER_DATA_BYTES
+from orchestrator.core.vms.volume import MAX_ATTACHED
+from orchestrator.core.vms.volume import MAX_OF_TENANT as MAX_VOLUMES
 from orchestrator.services.refusal_bound import MOST, WINDOW_S
 from tests.architecture.tree import ROOT
 
@@ -26,8 +26,8 @@ _HEAD: Final = """<!-- SPDX-License-Identifier: Apache-2.0 -->
 # What has an end
 
 Written by `make docs` from `tests/architecture/bounds_reference.py`. What requests leave behind is bounded for each
-tenant or caller, and what hosts tell for each host (`orchestrator/core/snapshot_bounds.py`), so that none of them fills
-what is everybody's.
+tenant or caller, and what hosts tell for each host (`orchestrator/core/hosts/snapshot_bounds.py`), so that none of them
+fills what is everybody's.
 
 | what | of whom | at most | unit | refused with |
 |---|---|---|---|---|

@@ -10,15 +10,15 @@ from typing import Any, Final, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from orchestrator.settings import Settings
+from orchestrator.server.settings import Settings
 from tests.architecture.tree import ROOT
 
 PAGE: Final = ROOT / "docs/reference/settings.md"
 _HEAD: Final = """<!-- SPDX-License-Identifier: Apache-2.0 -->
 # Settings of a server
 
-Written by `make docs` from `orchestrator/settings.py`. A setting is a variable of the server's environment, else a line
-of `config.yaml` in its state directory (`workers: 32`), else the default. An unknown line is refused
+Written by `make docs` from `orchestrator/server/settings.py`. A setting is a variable of the server's environment,
+else a line of `config.yaml` in its state directory (`workers: 32`), else the default. An unknown line is refused
 (`settings.invalid`), as a misspelt one would quietly be the default. They are read when the server starts.
 
 | in `config.yaml` | variable | default | may be | what it means |
@@ -28,7 +28,7 @@ of `config.yaml` in its state directory (`workers: 32`), else the default. An un
 
 def meanings() -> dict[str, str]:
     """What stands below each field."""
-    tree = ast.parse((ROOT / "orchestrator/settings.py").read_text())
+    tree = ast.parse((ROOT / "orchestrator/server/settings.py").read_text())
     body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Settings")
     found = {}
     for field, below in pairwise(body):

@@ -14,7 +14,7 @@ from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.timing import RealTiming
 from orchestrator.core.attachments import ATTACHMENTS
-from orchestrator.core.device import DeviceKind
+from orchestrator.core.gpu.device import DeviceKind
 from tests.architecture.tree import files, text
 from tests.fakes.fake_mig import FakeMig
 
@@ -23,15 +23,15 @@ KIND = re.compile(r"mdev|vendor_vfio", re.IGNORECASE)
 HOMES: dict[str, str] = {
     "orchestrator/core/attachments/": "one file per kind",
     "orchestrator/agent/attachments/": "one file per kind",
-    "orchestrator/core/device.py": "the list of kinds",
-    "orchestrator/core/host_actions.py": "the list of everything that is done to a host",
-    "orchestrator/core/placed_vgpus.py": "those at chosen places",
-    "orchestrator/core/instance_vgpus.py": "those in GPU instances",
-    "orchestrator/core/snapshot.py": "what an agent reports of a GPU's functions, as stored and sent",
-    "orchestrator/core/snapshot_rules.py": "what may stand there",
-    "orchestrator/core/snapshot_bounds.py": "how large it may be",
-    "orchestrator/core/gpu_model.py": "a column of the tables of GPU models",
-    "orchestrator/core/offering_rules.py": "a rule about that column",
+    "orchestrator/core/gpu/device.py": "the list of kinds",
+    "orchestrator/core/actions/host_actions.py": "the list of everything that is done to a host",
+    "orchestrator/core/actions/placed_vgpus.py": "those at chosen places",
+    "orchestrator/core/actions/instance_vgpus.py": "those in GPU instances",
+    "orchestrator/core/hosts/snapshot.py": "what an agent reports of a GPU's functions, as stored and sent",
+    "orchestrator/core/hosts/snapshot_rules.py": "what may stand there",
+    "orchestrator/core/hosts/snapshot_bounds.py": "how large it may be",
+    "orchestrator/core/gpu/model.py": "a column of the tables of GPU models",
+    "orchestrator/core/offerings/rules.py": "a rule about that column",
     "orchestrator/agent/sysfs/": "files of the kernel",
     "orchestrator/agent/paths.py": "where they are",
     "orchestrator/api/schemas/vm_parts.py": "a field of the API keeps its name",

@@ -16,9 +16,9 @@ from tests.architecture.bounds_reference import BOUNDS, OF_OPERATORS, PAGE, page
 from tests.architecture.tree import ROOT, files, text
 
 KEPT = {
-    "orchestrator/adapters/store/operation_rows.py": "by numbers of steps",
+    "orchestrator/adapters/store/operations.py": "by numbers of steps",
     "orchestrator/adapters/store/schema.py": "the migrations",
-    "orchestrator/adapters/store/tenant_usage_rows.py": "by numbers of resources",
+    "orchestrator/adapters/store/tenant_usage.py": "by numbers of resources",
     "orchestrator/agent/build_zipapp.py": "one",
     "orchestrator/agent/version.py": "one",
     "orchestrator/catalogue/catalogue.py": "one",
@@ -27,10 +27,10 @@ KEPT = {
     "orchestrator/catalogue/quota_names.py": "256 short names",
     "orchestrator/client/shapes.py": "one",
     "orchestrator/core/geometry/cut.py": "4,096 sets of a GPU's slots",
-    "orchestrator/core/snapshot_bounds.py": "classes",
+    "orchestrator/core/hosts/snapshot_bounds.py": "classes",
     "orchestrator/core/wire.py": "classes",
     "orchestrator/reconcile/facts.py": "32 GPUs of at most 512 types",
-    "orchestrator/services/gpus.py": "1,024 states of a cut",
+    "orchestrator/services/hosts/gpus.py": "1,024 states of a cut",
     "orchestrator/sim/": "hosts that we make ourselves",
 }
 """Files with an ``lru_cache`` or ``cache``, and why what is kept there is small. Where others say how large each is, it

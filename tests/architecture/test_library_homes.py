@@ -11,15 +11,15 @@ HOMES: dict[str, tuple[str, ...]] = {
     "paramiko": ("orchestrator/adapters/agent_link/",),
     "ansible_runner": ("orchestrator/adapters/ansible/",),
     "ansible": (),
-    "sqlalchemy": ("orchestrator/adapters/store/", "orchestrator/bootstrap.py"),
+    "sqlalchemy": ("orchestrator/adapters/store/", "orchestrator/server/bootstrap.py"),
     "alembic": ("orchestrator/adapters/store/",),
     "pysqlite3": ("orchestrator/adapters/store/",),
     "pycdlib": ("orchestrator/adapters/seed/",),
     "oslo_utils": ("orchestrator/adapters/images/",),
     "dbos": ("orchestrator/adapters/engine/",),
-    "fastapi": ("orchestrator/api/", "orchestrator/serve.py"),
-    "starlette": ("orchestrator/api/", "orchestrator/serve.py"),
-    "uvicorn": ("orchestrator/serve.py", "orchestrator/api/"),
+    "fastapi": ("orchestrator/api/", "orchestrator/server/serve.py"),
+    "starlette": ("orchestrator/api/", "orchestrator/server/serve.py"),
+    "uvicorn": ("orchestrator/server/serve.py", "orchestrator/api/"),
     "typer": ("orchestrator/cli/",),
     "rich": ("orchestrator/cli/",),
     "httpx2": ("orchestrator/adapters/images/", "orchestrator/oidc/"),
@@ -45,7 +45,7 @@ def test_each_library_is_imported_in_its_home_alone(library: str) -> None:
 
 
 def test_processes_are_started_in_few_places() -> None:
-    homes = ("orchestrator/agent/", "orchestrator/client/", "orchestrator/cli/", "orchestrator/sim/serving.py",
+    homes = ("orchestrator/agent/", "orchestrator/client/", "orchestrator/cli/", "orchestrator/server/simulated.py",
              "orchestrator/adapters/images/qemu_check.py", "orchestrator/adapters/ansible/play.py")  # fmt: skip
     strangers = [
         f"{path}:{line}"

@@ -12,7 +12,7 @@ REGISTRY_HOSTS = re.compile("|".join(rf"\b{re.escape(host)}\.org\b" for host in 
 MACHINE_PATHS = re.compile(r"(?<![\w.$}])/(?:work" + r"/\w|root" + r"/(?![.{]))")
 INSIDE_OTHER_MACHINES = ("lab/image/", "lab/guest/", "tests/lab/")
 SIMULATION = re.compile(r"\blab\b|\bsimulat", re.I)
-MAY_SIMULATE = ("orchestrator/sim/", "orchestrator/bootstrap.py")
+MAY_SIMULATE = ("orchestrator/sim/", "orchestrator/server/bootstrap.py")
 PLANNING = ("simulate_placement", "simulate placement", "Simulat")
 DATA = {".csv", ".txt", ".json"}
 

@@ -21,6 +21,6 @@ def moved() -> float:
 
 if __name__ == "__main__":
     vars(time)["time"] = moved
-    from orchestrator.serve import main
+    from orchestrator.server.serve import main
 
     sys.exit(main())

@@ -19,7 +19,7 @@ from orchestrator.agent.assembly import Agent, assemble
 from orchestrator.agent.config import Config
 from orchestrator.agent.server import Server
 from orchestrator.agent.timing import RealTiming
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.host import Host
 
 SITE = "site-1"
 USER = "vgpuctl-agent"

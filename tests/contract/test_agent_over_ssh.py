@@ -16,10 +16,7 @@ import pytest
 from orchestrator.adapters.agent_link.link import SshHostLink
 from orchestrator.adapters.agent_link.ssh import scan_host_key
 from orchestrator.agent import session, sessions
-from orchestrator.core.domain import DomainDescription, MadeAs
-from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable
-from orchestrator.core.host import Host
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.host_actions import (
     ActionResult,
     CreateVolume,
     DefineDomain,
@@ -33,6 +30,9 @@ from orchestrator.core.host_actions import (
     UndefineDomain,
     WriteSeed,
 )
+from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable
+from orchestrator.core.hosts.domain import DomainDescription, MadeAs
+from orchestrator.core.hosts.host import Host
 from orchestrator.core.wire import snapshot_to_dict, things_from_dict
 from orchestrator.ports.host import HostLink
 from tests.contract.agent_over_ssh import SITE, Chain

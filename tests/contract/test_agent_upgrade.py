@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.adapters.agent_link.link import SshHostLink
+from orchestrator.core.actions.host_actions import DeleteSeed, FencingToken, WriteSeed
 from orchestrator.core.errors import Denied
-from orchestrator.core.host_actions import DeleteSeed, FencingToken, WriteSeed
 from tests.contract.agent_over_ssh import SITE, way_to
 from tests.fakes.several import until
 from tests.fakes.versions import ROOT, built_agent, tree_with_another_agent

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from orchestrator.adapters.store.database import SqlStore
-from orchestrator.core.audit import Verdict
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.tenancy.audit import Verdict
 from orchestrator.services.tenancy.tenancy import Tenancy, tenancy
 from tests.fakes.fake_world import FakeClock
 from tests.postgres.cluster import Cluster

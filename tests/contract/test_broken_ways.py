@@ -11,9 +11,9 @@ import pytest
 
 from orchestrator.adapters.agent_link import ssh
 from orchestrator.adapters.agent_link.link import SshHostLink
+from orchestrator.core.actions.host_actions import FencingToken, WriteSeed
 from orchestrator.core.errors import Retryable, Unknown, WorldError
-from orchestrator.core.host import Host
-from orchestrator.core.host_actions import FencingToken, WriteSeed
+from orchestrator.core.hosts.host import Host
 from tests.contract.agent_over_ssh import SITE, Chain
 from tests.fakes.relay import Relay
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.adapters.agent_link.link import SshHostLink
-from orchestrator.core.errors import Unknown
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.host_actions import (
     ActionResult,
     DeleteSeed,
     DeleteVolume,
@@ -21,6 +20,7 @@ from orchestrator.core.host_actions import (
     StopDomain,
     UndefineDomain,
 )
+from orchestrator.core.errors import Unknown
 from tests.contract.agent_over_ssh import Chain
 from tests.contract.test_agent_over_ssh import DEFINE, VM, furnishings, token
 

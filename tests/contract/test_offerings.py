@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound, VgpuctlError
-from orchestrator.core.offering import Offering, Scheduler, VgpuParameters
-from orchestrator.services.capacity import Question
+from orchestrator.core.gpu.vgpu_parameters import Scheduler, VgpuParameters
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.services.vms.capacity import Question
 from tests.fakes.control_plane import KEY, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.new_database import new_url
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.adapters.state.clock import RandomIds
-from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import QuotaExceeded
-from orchestrator.core.quota import QuotaUse
-from orchestrator.services.planning import Planner, VmPlan
-from orchestrator.services.vms import VmService
+from orchestrator.core.tenancy.access import EVERYWHERE
+from orchestrator.core.tenancy.quota import QuotaUse
+from orchestrator.services.vms.planning import Planner, VmPlan
+from orchestrator.services.vms.vms import VmService
 from tests.fakes.control_plane import KEY, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeGpu, FakeMachine, l40s, t4

@@ -13,7 +13,8 @@ from pathlib import Path
 from orchestrator.adapters.bundles.library import BundleLibrary
 from orchestrator.adapters.files.opening import Readable
 from orchestrator.adapters.store.database import SqlStore
-from orchestrator.core.image import NewImage
+from orchestrator.api.use_cases import Services, Site, services_of
+from orchestrator.core.vms.image import NewImage
 from orchestrator.operations.context import Limits, World
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
@@ -25,13 +26,12 @@ from orchestrator.reconcile.leases import LeaseKeeper
 from orchestrator.reconcile.pacing import Pacing
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.reconcile.repairs import Repairer
-from orchestrator.services.fleet_view import Overcommit
-from orchestrator.services.host_checks import HostInspection
+from orchestrator.services.fleet.view import Overcommit
+from orchestrator.services.hosts.checks import HostInspection
+from orchestrator.services.hosts.observing import HostObserver
 from orchestrator.services.messages import AddHost, CreateVm, HostKey
-from orchestrator.services.observing import HostObserver
 from orchestrator.services.site_time import SiteTime
 from orchestrator.services.tenancy.tenancy import tenancy
-from orchestrator.use_cases import Services, Site, services_of
 from tests.fakes.fake_guests import FakeGuests
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine, a100, l40s, t4

@@ -19,7 +19,7 @@ from orchestrator.core.advice.capacity import CapacityRow
 from orchestrator.core.advice.explain import Explanation, TenantExplanation
 from orchestrator.core.advice.gpu_map import GpuRow
 from orchestrator.core.placement.move_plans import MovePlan
-from orchestrator.services.capacity import Named, NamedPlan
+from orchestrator.services.vms.capacity import Named, NamedPlan
 
 WIDTH = 100
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from orchestrator.core.driver_bundle import DriverBundle, NewBundle
-from orchestrator.core.driver_lock import DriverLock, Locked
+from orchestrator.core.drivers.bundle import DriverBundle, NewBundle
+from orchestrator.core.drivers.lock import DriverLock, Locked
 from tests.fakes.control_plane import ControlPlane
 from tests.fakes.driver_files import Signer, run_file
 

@@ -6,12 +6,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 
-from orchestrator.core.bridges import Uplink, bridge_of, why_not
-from orchestrator.core.domain import MadeAs
-from orchestrator.core.domain_xml import domain_xml
-from orchestrator.core.errors import Conflict, Fatal
-from orchestrator.core.gpu_cards import AcceptGpus
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.gpu_cards import AcceptGpus
+from orchestrator.core.actions.host_actions import (
     ActionResult,
     AdoptDomain,
     ClearVgpuType,
@@ -36,16 +32,20 @@ from orchestrator.core.host_actions import (
     UndefineDomain,
     WriteSeed,
 )
-from orchestrator.core.instance_vgpus import CreateInstanceMdev, SetInstanceType
-from orchestrator.core.placed_vgpus import CreatePlacedMdev, SetPlacedType
-from orchestrator.core.settle_ledger import KnownVm, SettleLedger
-from orchestrator.core.vgpu_scheduler import SchedulerState, is_so
-from orchestrator.core.vgpu_settings import (
+from orchestrator.core.actions.instance_vgpus import CreateInstanceMdev, SetInstanceType
+from orchestrator.core.actions.placed_vgpus import CreatePlacedMdev, SetPlacedType
+from orchestrator.core.actions.settle_ledger import KnownVm, SettleLedger
+from orchestrator.core.actions.vgpu_settings import (
     ClearVgpuParameters,
     RestoreVgpuScheduler,
     SetVgpuParameters,
     SetVgpuScheduler,
 )
+from orchestrator.core.domain_xml import domain_xml
+from orchestrator.core.errors import Conflict, Fatal
+from orchestrator.core.gpu.scheduler import SchedulerState, is_so
+from orchestrator.core.hosts.bridges import Uplink, bridge_of, why_not
+from orchestrator.core.hosts.domain import MadeAs
 from tests.fakes import fake_data_volumes
 from tests.fakes.fake_gpu_cards import accept, manage
 from tests.fakes.fake_instances import INSTANCES, inside

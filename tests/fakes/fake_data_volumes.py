@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from orchestrator.core.actions.host_actions import HostAction
+from orchestrator.core.actions.volumes import AttachVolume, CreateDataVolume, DeleteDataVolume, DetachVolume
 from orchestrator.core.errors import Conflict, NotFound
-from orchestrator.core.host_actions import HostAction
-from orchestrator.core.volume_actions import AttachVolume, CreateDataVolume, DeleteDataVolume, DetachVolume
 from tests.fakes.fake_machine import FakeMachine, data_of
 
 

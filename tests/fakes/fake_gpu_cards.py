@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from orchestrator.core.gpu_cards import AcceptGpus
-from orchestrator.core.host_actions import ManageGpus
+from orchestrator.core.actions.gpu_cards import AcceptGpus
+from orchestrator.core.actions.host_actions import ManageGpus
 from tests.fakes.fake_machine import FakeMachine
 
 

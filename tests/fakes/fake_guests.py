@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
+from orchestrator.core.drivers.guest_facts import GuestFacts
 from orchestrator.core.errors import NotFound, VgpuctlError
-from orchestrator.core.guest import Guest, GuestFacts, GuestRecord, GuestRun, WantedRoles
-from orchestrator.core.guest_licence import GuestLicence
-from orchestrator.core.guest_roles import check_roles
-from orchestrator.core.guest_settings import SettingValue, check_secrets, check_settings
-from orchestrator.core.vm import Vm
-from orchestrator.services.guests import NONE
+from orchestrator.core.gpu.licence import GuestLicence
+from orchestrator.core.guest.guest import Guest, GuestRecord, GuestRun, WantedRoles
+from orchestrator.core.guest.roles import check_roles
+from orchestrator.core.guest.settings import SettingValue, check_secrets, check_settings
+from orchestrator.core.vms.vm import Vm
+from orchestrator.services.guests.guests import NONE
 from orchestrator.services.messages import Started
 from orchestrator.sim.guests import ran
 from tests.fakes.fake_host import FakeHosts
@@ -26,7 +27,7 @@ class HasVms(Protocol):
 
 @dataclass
 class FakeGuestService:
-    """services/guests of VMs in whose guests nothing was ever run."""
+    """services/guests/guests of VMs in whose guests nothing was ever run."""
 
     world: HasVms
 

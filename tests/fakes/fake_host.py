@@ -12,15 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
+from orchestrator.core.actions.settle_ledger import SettleLedger
+from orchestrator.core.attachments.vm_resources import things_of
+from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.errors import Conflict, Denied, Fatal, Retryable, Unknown
-from orchestrator.core.host import Host
-from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
-from orchestrator.core.host_drivers import DueReboot, HostDrivers
-from orchestrator.core.host_readiness import HostReadinessFacts
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.readiness import HostReadinessFacts
+from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.protocol import PROTOCOL_VERSION
-from orchestrator.core.settle_ledger import SettleLedger
-from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
-from orchestrator.core.things import things_of
 from orchestrator.core.wire import unless_known
 from orchestrator.ports.host import ByteStream
 from orchestrator.sim.console import Echo

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from orchestrator.core.actions.host_actions import CreateGpuInstance, DestroyGpuInstance, HostAction, SetMigMode
+from orchestrator.core.actions.instance_vgpus import InstanceVgpu
 from orchestrator.core.errors import Conflict, Fatal
-from orchestrator.core.host_actions import CreateGpuInstance, DestroyGpuInstance, HostAction, SetMigMode
-from orchestrator.core.instance_vgpus import InstanceVgpu
 from tests.fakes.fake_machine import SHARED, SLOTS, FakeMachine, gpu_of, on_gpu
 
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from orchestrator.core.bridges import Bridge
-from orchestrator.core.domain import MadeAs
 from orchestrator.core.domain_xml.foreign import managed_by, unsafe_parts
 from orchestrator.core.errors import Conflict, Denied, Fatal
-from orchestrator.core.fabric import FabricSnapshot, ObservedPartition
-from orchestrator.core.gpu_health import GpuSignal
-from orchestrator.core.guest_licence import VgpuLicence
-from orchestrator.core.nic import HostNic, NicFunction
-from orchestrator.core.protocol import PROTOCOL_VERSION
-from orchestrator.core.snapshot import (
+from orchestrator.core.gpu.fabric import FabricSnapshot, ObservedPartition
+from orchestrator.core.gpu.health import GpuSignal
+from orchestrator.core.gpu.licence import VgpuLicence
+from orchestrator.core.gpu.scheduler import SchedulerState
+from orchestrator.core.hosts.bridges import Bridge
+from orchestrator.core.hosts.domain import MadeAs
+from orchestrator.core.hosts.nic import HostNic, NicFunction
+from orchestrator.core.hosts.snapshot import (
     Confinement,
     DomainSnapshot,
     FileSnapshot,
@@ -28,7 +28,7 @@ from orchestrator.core.snapshot import (
     Mdev,
     VgpuParent,
 )  # fmt: skip
-from orchestrator.core.vgpu_scheduler import SchedulerState
+from orchestrator.core.protocol import PROTOCOL_VERSION
 from tests.fakes.fake_boards import board_of
 
 BEST_EFFORT = SchedulerState(policy="best_effort", time_slice_us=None)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.core.actions.host_actions import HostAction
+from orchestrator.core.actions.placed_vgpus import CreatePlacedMdev, SetPlacedType
+from orchestrator.core.actions.vgpu_settings import RestoreMixedSizes, SetMixedSizes
 from orchestrator.core.errors import Conflict, Fatal
-from orchestrator.core.host_actions import HostAction
-from orchestrator.core.placed_vgpus import CreatePlacedMdev, SetPlacedType
-from orchestrator.core.vgpu_settings import RestoreMixedSizes, SetMixedSizes
 from tests.fakes.fake_machine import FakeMachine, gpu_of, on_gpu
 
 

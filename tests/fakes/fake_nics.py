@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.nics import NicFunctions
+from orchestrator.core.actions.host_actions import HostAction
+from orchestrator.core.actions.nics import GiveNicFunction, TakeNicFunction
 from orchestrator.core.errors import Conflict, Fatal
-from orchestrator.core.host_actions import HostAction
-from orchestrator.core.nic import HostNic, NicFunction
-from orchestrator.core.nic_actions import GiveNicFunction, TakeNicFunction
+from orchestrator.core.hosts.nic import HostNic, NicFunction
 from tests.fakes.fake_machine import FakeMachine
 
 CARD = HostNic(

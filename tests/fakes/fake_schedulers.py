@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from orchestrator.core.errors import Conflict
-from orchestrator.core.offering import Scheduler
-from orchestrator.core.vgpu_scheduler import SchedulerState
+from orchestrator.core.gpu.scheduler import SchedulerState
+from orchestrator.core.gpu.vgpu_parameters import Scheduler
 
 BEST_EFFORT = SchedulerState(policy="best_effort", time_slice_us=None)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from orchestrator.core.actions.fabric import ActivateFabricPartition, DeactivateFabricPartition
+from orchestrator.core.actions.host_actions import BindVfio, HostAction, RestoreDriver
 from orchestrator.core.errors import Conflict, Fatal, Retryable
-from orchestrator.core.fabric_actions import ActivateFabricPartition, DeactivateFabricPartition
-from orchestrator.core.host_actions import BindVfio, HostAction, RestoreDriver
 from tests.fakes.fake_machine import FakeMachine, gpu_of, on_gpu
 
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.core.host_actions import ImageFormat
-from orchestrator.core.image import Image, NewImage
+from orchestrator.core.actions.host_actions import ImageFormat
+from orchestrator.core.vms.image import Image, NewImage
 from orchestrator.ports.files import Seed, TakenFile
 from orchestrator.ports.store.transaction import Transaction
 

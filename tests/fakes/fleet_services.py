@@ -11,21 +11,20 @@ from orchestrator.catalogue.gpu_tables import tables_of
 from orchestrator.core.advice.capacity import CapacityRow, Room, capacity
 from orchestrator.core.advice.explain import TenantExplanation, explain, for_tenant
 from orchestrator.core.advice.gpu_map import GpuRow, gpu_map, own_gpus
-from orchestrator.core.bridges import Uplink, check_uplink
 from orchestrator.core.diff import Finding, Repair, StoredFinding
-from orchestrator.core.driver_matrix import version_key
+from orchestrator.core.drivers.matrix import version_key
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound
-from orchestrator.core.host_readiness import Requirement, requirements
-from orchestrator.core.image import Image, NewImage, stored_name
+from orchestrator.core.hosts.bridges import Uplink, check_uplink
+from orchestrator.core.hosts.readiness import Requirement, requirements
 from orchestrator.core.labels import changed_labels
 from orchestrator.core.names import check_name
-from orchestrator.core.network import Network, own_name
-from orchestrator.core.offering import Offering
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.offerings.vm_size import vm_size
 from orchestrator.core.placement.move_plans import plan_compaction, plan_drain
 from orchestrator.core.placement.views import GpuView, HostView, Request
-from orchestrator.core.vm_size import vm_size
-from orchestrator.services.capacity import Asked, Named, NamedPlan, Question
-from orchestrator.services.gpus import place_of
+from orchestrator.core.vms.image import Image, NewImage, stored_name
+from orchestrator.core.vms.network import Network, own_name
+from orchestrator.services.hosts.gpus import place_of
 from orchestrator.services.messages import (
     AddHost,
     GpuInfo,
@@ -37,6 +36,7 @@ from orchestrator.services.messages import (
     Started,
     TypeUse,
 )
+from orchestrator.services.vms.capacity import Asked, Named, NamedPlan, Question
 from tests.fakes.readiness import READY
 from tests.fakes.world import EPOCH, FINGERPRINT, GPU, PROFILE, World, gpu_snapshot, host_info
 

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from orchestrator import serve
 from orchestrator.adapters.engine import work_queue
+from orchestrator.server import serve
 from tests.fakes import serve as fake
 from tests.fakes.new_database import migrated
 from tests.fakes.tenancy import KEY

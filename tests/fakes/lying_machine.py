@@ -19,7 +19,7 @@ from orchestrator.adapters.ansible.guests import AnsibleGuests
 from orchestrator.adapters.state.clock import SystemClock
 from orchestrator.adapters.state.guest_keys import GuestKeys
 from orchestrator.core.errors import VgpuctlError
-from orchestrator.core.guest import Guest, GuestRun, WantedRoles
+from orchestrator.core.guest.guest import Guest, GuestRun, WantedRoles
 from tests.fakes.loopback_guest import LoopbackStream, guest_on_loopback
 from tests.unit.adapters.ansible.hosts import host
 

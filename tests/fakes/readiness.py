@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from orchestrator.core.host_readiness import HostGpuFact, HostReadinessFacts
+from orchestrator.core.hosts.readiness import HostGpuFact, HostReadinessFacts
 from orchestrator.core.units import GIB
 
 READY: Final = HostReadinessFacts(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestrator.core.quota import totals_of
+from orchestrator.core.tenancy.quota import totals_of
 from orchestrator.ports.store.transaction import Transaction
 
 

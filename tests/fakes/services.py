@@ -18,34 +18,34 @@ from typing import Any, cast
 
 from orchestrator.adapters.bundles.library import BundleLibrary
 from orchestrator.adapters.files.opening import Readable
-from orchestrator.core.device import Device
-from orchestrator.core.domain import DomainDescription
+from orchestrator.api.use_cases import Services
+from orchestrator.core.actions.host_actions import CreateMdev, DefineDomain, StartDomain, WriteSeed
 from orchestrator.core.errors import Conflict, Fatal, NoCapacity, NotFound, Reason, error_to_dict
-from orchestrator.core.host_actions import CreateMdev, DefineDomain, StartDomain, WriteSeed
-from orchestrator.core.image import NewImage
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.hosts.domain import DomainDescription
 from orchestrator.core.labels import changed_labels
 from orchestrator.core.names import check_name
-from orchestrator.core.network import Network
 from orchestrator.core.operation import FINISHED, Operation, Watched, unknown_operation, unknown_subject
-from orchestrator.core.vm import Vm, VmSpec, VmState
+from orchestrator.core.vms.image import NewImage
+from orchestrator.core.vms.network import Network
+from orchestrator.core.vms.vm import Vm, VmSpec, VmState
 from orchestrator.ports.host import ByteStream
 from orchestrator.services.controllers import ControllerService
-from orchestrator.services.driver_bundles import DriverBundleService
-from orchestrator.services.driver_locks import DriverLockService
-from orchestrator.services.driver_upgrades import DriverUpgradeService
-from orchestrator.services.fleet_index import FleetIndex
-from orchestrator.services.fleet_view import Overcommit
-from orchestrator.services.host_provisioning import ProvisioningService
+from orchestrator.services.drivers.bundles import DriverBundleService
+from orchestrator.services.drivers.locks import DriverLockService
+from orchestrator.services.drivers.provisioning import ProvisioningService
+from orchestrator.services.drivers.upgrades import DriverUpgradeService
+from orchestrator.services.fleet.index import FleetIndex
+from orchestrator.services.fleet.view import Overcommit
+from orchestrator.services.hosts.mig_layouts import MigLayoutService
 from orchestrator.services.messages import AdoptVm, CreateVm, DryRun, Started, VmChange
-from orchestrator.services.mig_layouts import MigLayoutService
 from orchestrator.services.offerings import OfferingService
-from orchestrator.services.planning import Planner
-from orchestrator.services.requirements import spec_of
 from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.services.vm_checks import check_unprotected
-from orchestrator.services.volumes import VolumeService
+from orchestrator.services.vms.planning import Planner
+from orchestrator.services.vms.requirements import spec_of
+from orchestrator.services.vms.volumes import VolumeService
 from orchestrator.sim.console import Echo
-from orchestrator.use_cases import Services
 from tests.fakes.fake_guests import FakeGuestService
 from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hosts, Images, Networks, Profiles

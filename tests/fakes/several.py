@@ -27,7 +27,7 @@ groups:
   - {{name: l40s, count: {hosts}, gpu_model: L40S, gpus_per_host: 2, vcpus: 64, memory_gib: 256}}
 """
 LIMIT_S = 240.0
-SERVE = "orchestrator.serve"
+SERVE = "orchestrator.server.serve"
 
 
 def wish(name: str, image: str = "demo") -> dict[str, Any]:

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
 from orchestrator.core.errors import Denied
-from orchestrator.core.host import Host
-from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import HostSnapshot
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine
 

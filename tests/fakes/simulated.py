@@ -16,7 +16,8 @@ from tests.fakes.running import client_of, running_server
 @contextmanager
 def serving(state: Path, hosts: Path) -> Iterator[Client]:
     """A client of it while it serves. ``hosts``: the file of a fleet, or the socket of hosts that are there."""
-    with running_server(state, "--simulate", str(hosts), module="orchestrator.serve"), client_of(state) as client:
+    server = running_server(state, "--simulate", str(hosts), module="orchestrator.server.serve")
+    with server, client_of(state) as client:
         yield client
 
 

@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from orchestrator.core.claim import HostCapacity
-from orchestrator.core.host import Host
-from orchestrator.core.image import Image
-from orchestrator.core.network import Network
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot, HostVgpuType
 from orchestrator.core.operation import Operation, StepRecord, Watched
 from orchestrator.core.protocol import PROTOCOL_VERSION
-from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot, HostVgpuType
-from orchestrator.core.vm import Vm
+from orchestrator.core.vms.claim import HostCapacity
+from orchestrator.core.vms.image import Image
+from orchestrator.core.vms.network import Network
+from orchestrator.core.vms.vm import Vm
 from orchestrator.services.messages import CreateVm, HostInfo
 
 EPOCH = 1_790_000_000.0

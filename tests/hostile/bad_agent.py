@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.adapters.agent_link.link import SshHostLink
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.host import Host
 
 Answer = Callable[[int], bytes]
 """Number of the question → the bytes that come back."""

@@ -16,10 +16,10 @@ from orchestrator.adapters.state.clock import SystemClock
 from orchestrator.api.deadlines import TimedHttpProtocol
 from orchestrator.api.listening import Tls
 from orchestrator.client.location import state_directory
-from orchestrator.core.tenant import Member
+from orchestrator.core.tenancy.tenant import Member
 from orchestrator.oidc.identities import OidcIdentities
 from orchestrator.oidc.provider import Provider
-from orchestrator.telemetry import configure
+from orchestrator.server.telemetry import configure
 from tests.contract.api.plane_server import serve
 from tests.fakes.certificate import new_certificate
 from tests.fakes.control_plane import control_plane

@@ -14,8 +14,8 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from orchestrator.adapters.engine.timer import Course
-from orchestrator.core.host import Host
-from orchestrator.core.snapshot import FileSnapshot, HostSnapshot
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import FileSnapshot, HostSnapshot
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine, l40s, t4

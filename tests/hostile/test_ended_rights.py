@@ -15,7 +15,7 @@ from orchestrator.api.app import create_app
 from orchestrator.api.auth import ASK_AGAIN_S
 from orchestrator.api.limits import Activity
 from orchestrator.api.services import Process
-from orchestrator.core.tenant import Member
+from orchestrator.core.tenancy.tenant import Member
 from tests.fakes.control_plane import ControlPlane, create_vm, plane_with
 
 STILL_S = 30.0

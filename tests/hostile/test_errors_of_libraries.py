@@ -39,7 +39,7 @@ from orchestrator.adapters.images.downloads import Downloads
 from orchestrator.cli import guest_stream
 from orchestrator.cli.session import CliSession
 from orchestrator.core.errors import InvalidInput, VgpuctlError
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.host import Host
 from orchestrator.oidc import login
 from orchestrator.oidc.identities import OidcIdentities
 from orchestrator.oidc.keys import PublishedKeys

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from orchestrator.core.errors import Denied, Unknown, VgpuctlError
-from orchestrator.core.host import Host
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.wire import snapshot_to_dict
 from tests.fakes.fake_machine import FakeMachine, l40s, snapshot_of, t4
 from tests.hostile.answers import errors, snapshots, whole

@@ -21,10 +21,10 @@ from orchestrator.api.file_bodies import MAX_OF_TENANT, with_files
 from orchestrator.api.limits import Activity
 from orchestrator.api.routes.guest_streams import MAX_STREAMS_PER_TENANT
 from orchestrator.api.services import Process
-from orchestrator.core.access import Role
 from orchestrator.core.errors import Retryable
-from orchestrator.core.host import Host
-from orchestrator.core.tenant import MAX_ENDED_TOKENS
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.tenancy.access import Role
+from orchestrator.core.tenancy.tenant import MAX_ENDED_TOKENS
 from orchestrator.services.refusal_bound import MOST
 from tests.contract.api.real_app import real_app
 from tests.fakes.control_plane import ControlPlane, create_vm, plane_with

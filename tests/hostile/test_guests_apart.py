@@ -14,8 +14,8 @@ import pytest
 from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.domain_xml.guard import GUARD
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.network import own_name
-from orchestrator.core.vm import VmSpec
+from orchestrator.core.vms.network import own_name
+from orchestrator.core.vms.vm import VmSpec
 from tests.unit.core.test_domain_xml import DEVICES, SPEC, text_of, vm
 
 NETWORKS = ("default", "red", "a" * 63)

@@ -14,9 +14,9 @@ from typing import Final
 import pytest
 from starlette.testclient import TestClient
 
-from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import Denied, InvalidInput
-from orchestrator.core.tenant import Member, login_names
+from orchestrator.core.tenancy.access import EVERYWHERE
+from orchestrator.core.tenancy.tenant import Member, login_names
 from orchestrator.ports.identity import Login
 from orchestrator.services.acting import act_for
 from orchestrator.services.tenancy.access import AccessService

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from starlette.testclient import TestClient
 
-from orchestrator.core.tenant import Member
+from orchestrator.core.tenancy.tenant import Member
 from tests.contract.api.real_app import real_app
 from tests.fakes.control_plane import GIB, ControlPlane, plane_with
 

@@ -13,10 +13,10 @@ from itertools import count
 from pathlib import Path
 
 from orchestrator.api.schemas.vms import vm_json
-from orchestrator.core.host import Host
-from orchestrator.core.snapshot import HostSnapshot, HostVgpuType
-from orchestrator.core.snapshot_bounds import BOUNDS
-from orchestrator.core.snapshot_rules import checked
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import HostSnapshot, HostVgpuType
+from orchestrator.core.hosts.snapshot_bounds import BOUNDS
+from orchestrator.core.hosts.snapshot_rules import checked
 from orchestrator.core.units import MIB
 from orchestrator.services.messages import VmChange
 from tests.fakes.control_plane import T4_HOST, create_vm

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.core.host import Host
-from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot, HostVgpuType
-from orchestrator.core.snapshot_bounds import BOUNDS
-from orchestrator.core.snapshot_rules import checked
-from orchestrator.services.capacity import Question
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot, HostVgpuType
+from orchestrator.core.hosts.snapshot_bounds import BOUNDS
+from orchestrator.core.hosts.snapshot_rules import checked
+from orchestrator.services.vms.capacity import Question
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm
 from tests.hostile.test_bad_host import HostsWithABadOne, fleet
 from tests.unit.core.test_snapshot_bounds import at, leaves, put

@@ -11,7 +11,7 @@ import pytest
 from pysqlite3 import dbapi2 as sqlite3
 from starlette.testclient import TestClient
 
-from orchestrator.core.audit import AuditRecord
+from orchestrator.core.tenancy.audit import AuditRecord
 from tests.contract.api.real_app import real_app
 from tests.fakes.control_plane import ControlPlane, plane_with
 

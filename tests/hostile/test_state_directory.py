@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import Fatal
-from orchestrator.serve import run
+from orchestrator.server.serve import run
 
 
 def _foreign(directory: Path) -> Path:

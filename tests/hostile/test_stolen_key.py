@@ -16,10 +16,7 @@ from typing import Any
 import pytest
 
 from orchestrator.agent.libvirt.domain_parts import parts_of
-from orchestrator.core.device import Device
-from orchestrator.core.domain_xml import domain_xml
-from orchestrator.core.errors import Conflict, Denied, VgpuctlError
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.host_actions import (
     ActionResult,
     AdoptDomain,
     BindVfio,
@@ -47,7 +44,10 @@ from orchestrator.core.host_actions import (
     UndefineDomain,
     WriteSeed,
 )
-from orchestrator.core.instance_vgpus import CreateInstanceMdev, SetInstanceType
+from orchestrator.core.actions.instance_vgpus import CreateInstanceMdev, SetInstanceType
+from orchestrator.core.domain_xml import domain_xml
+from orchestrator.core.errors import Conflict, Denied, VgpuctlError
+from orchestrator.core.gpu.device import Device
 from orchestrator.core.protocol import read_frame
 from orchestrator.core.wire import action_from_dict, action_to_dict
 from tests.hostile.families.family import EFFECTLESS

@@ -28,7 +28,7 @@ HEAD = b"GET /v1/vms HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /v1/vms HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 OPENAPI = b"GET /v1/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
 MAX_LOG_LINES = 50
-"""Of one flood, whatever its size; orchestrator/telemetry.py bounds lines from one place."""
+"""Of one flood, whatever its size; orchestrator/server/telemetry.py bounds lines from one place."""
 
 Speech = Callable[[Open, str], socket.socket]
 

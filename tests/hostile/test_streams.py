@@ -13,7 +13,7 @@ from orchestrator.adapters.agent_link.link import AgentStream, SshHostLink
 from orchestrator.adapters.agent_link.stream_lines import STREAMS_PER_TRANSPORT, STREAMS_PER_VM, TRANSPORTS
 from orchestrator.api.routes.guest_streams import MAX_STREAMS, MAX_STREAMS_PER_TENANT, stream_place
 from orchestrator.core.errors import Conflict, Retryable
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.host import Host
 from tests.hostile.bad_agent import HELLO, BadChannel, answering
 from tests.hostile.test_frames import HOST
 

@@ -15,7 +15,6 @@ import pytest
 from starlette.testclient import TestClient
 
 from orchestrator.api.telling import failure_for_tenant, refusal_for_tenant
-from orchestrator.core.access import EVERYWHERE, Role
 from orchestrator.core.agent_error import agent_error
 from orchestrator.core.errors import (
     FAMILIES,
@@ -31,6 +30,7 @@ from orchestrator.core.errors import (
     VgpuctlError,
     error_to_dict,
 )
+from orchestrator.core.tenancy.access import EVERYWHERE, Role
 from orchestrator.ports.timers import TimerHealth
 from tests.contract.api.real_app import real_app
 from tests.contract.api.test_tenant_views import PROFILE, QUESTIONS, site

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import NoCapacity
-from orchestrator.core.isolation import ISOLATIONS, Isolation, may_share_gpu, may_share_host
-from orchestrator.core.vm import Vm
-from orchestrator.services.capacity import Question
-from orchestrator.services.fleet_index import FleetIndex
-from orchestrator.services.planning import Planner
+from orchestrator.core.vms.isolation import ISOLATIONS, Isolation, may_share_gpu, may_share_host
+from orchestrator.core.vms.vm import Vm
+from orchestrator.services.fleet.index import FleetIndex
+from orchestrator.services.vms.capacity import Question
+from orchestrator.services.vms.planning import Planner
 from tests.fakes.control_plane import ControlPlane, create_vm, plane_with
 
 T4_4Q = "GRID T4-4Q"

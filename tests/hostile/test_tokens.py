@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from orchestrator.core.errors import Denied, InvalidInput, NotFound
-from orchestrator.core.tenant import (
+from orchestrator.core.tenancy.tenant import (
     MAX_TOKEN_DEPTH,
     ApiToken,
     Member,

@@ -17,7 +17,7 @@ from orchestrator.adapters.images.downloads import Downloads
 from orchestrator.adapters.images.library import ImageLibrary
 from orchestrator.adapters.images.sources import Sources
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.image import Image, NewImage
+from orchestrator.core.vms.image import Image, NewImage
 
 MIB = 1024**2
 DISK = bytes(510) + b"\x55\xaa" + b"content of the disk" * 4096

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import Conflict, InvalidInput
-from orchestrator.core.request_key import MAX_ANSWER, MAX_KEYS
-from orchestrator.core.tenant import MAX_MEMBERS, MAX_TOKENS_OF_TENANT, Member
+from orchestrator.core.tenancy.request_key import MAX_ANSWER, MAX_KEYS
+from orchestrator.core.tenancy.tenant import MAX_MEMBERS, MAX_TOKENS_OF_TENANT, Member
 from orchestrator.core.units import GIB
-from orchestrator.core.volume import MAX_OF_TENANT
+from orchestrator.core.vms.volume import MAX_OF_TENANT
 from orchestrator.services.messages import VmChange
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
 

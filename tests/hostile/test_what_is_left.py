@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from orchestrator.core.tenant import Member
-from orchestrator.telemetry import AT_ONCE, Repeats
+from orchestrator.core.tenancy.tenant import Member
+from orchestrator.server.telemetry import AT_ONCE, Repeats
 from tests.contract.api.real_app import real_app
 from tests.fakes.control_plane import ControlPlane, plane_with
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from orchestrator.core.tenant import Member
-from orchestrator.core.vm import MAX_MEMORY_MIB
+from orchestrator.core.tenancy.tenant import Member
+from orchestrator.core.vms.vm import MAX_MEMORY_MIB
 from tests.contract.api.real_app import real_app
 from tests.fakes.control_plane import GIB, ControlPlane, create_vm, plane_with
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from orchestrator.adapters.agent_link.link import SshHostLink
 from orchestrator.agent.build_zipapp import build_agent
-from orchestrator.core.host import Host
-from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction
+from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction
+from orchestrator.core.hosts.host import Host
 from tests.lab.conftest import lab
 
 SITE = "agent-test"

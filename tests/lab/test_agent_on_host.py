@@ -10,10 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.device import Device, DeviceKind
-from orchestrator.core.domain import DomainDescription
-from orchestrator.core.errors import Conflict, Denied, Fatal, Retryable, Unknown
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.host_actions import (
     ClearVgpuType,
     CreateMdev,
     CreateVolume,
@@ -33,7 +30,10 @@ from orchestrator.core.host_actions import (
     UndefineDomain,
     WriteSeed,
 )
-from orchestrator.core.snapshot import GpuSnapshot
+from orchestrator.core.errors import Conflict, Denied, Fatal, Retryable, Unknown
+from orchestrator.core.gpu.device import Device, DeviceKind
+from orchestrator.core.hosts.domain import DomainDescription
+from orchestrator.core.hosts.snapshot import GpuSnapshot
 from tests.lab.agent_on_host import SITE, AgentOnHost, agent_on
 from tests.lab.conftest import LabHost, lab
 from tests.lab.host_facts import facts

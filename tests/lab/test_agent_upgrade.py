@@ -19,7 +19,7 @@ from tests.lab.product import Product
 pytestmark = pytest.mark.lab
 
 KIND = replace(MDEV, smallest=True)
-SERVE = "orchestrator.serve"
+SERVE = "orchestrator.server.serve"
 
 
 def told_of(one: Enrolled) -> Any:

@@ -19,8 +19,9 @@ from orchestrator.adapters.ansible.guests import AnsibleGuests
 from orchestrator.adapters.seed.nocloud import NoCloudSeeds
 from orchestrator.adapters.state.clock import SystemClock
 from orchestrator.adapters.state.guest_keys import GuestKeys
-from orchestrator.core.guest import Guest, GuestFacts, GuestRun, WantedRoles
-from orchestrator.core.host_drivers import DriverFile
+from orchestrator.core.drivers.guest_facts import GuestFacts
+from orchestrator.core.drivers.host_drivers import DriverFile
+from orchestrator.core.guest.guest import Guest, GuestRun, WantedRoles
 from orchestrator.ports.files import Seed
 from tests.fakes.loopback_guest import LoopbackStream
 from tests.lab.conftest import lab

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.adapters.ansible.configurator import AnsibleConfigurator
 from orchestrator.agent.build_zipapp import build_agent
 from orchestrator.core.errors import Conflict, Fatal
-from orchestrator.core.host import Host, new_host
+from orchestrator.core.hosts.host import Host, new_host
 from tests.lab.conftest import LabHost
 from tests.playbooks.local_runs import ROOT
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.core.errors import VgpuctlError, error_to_dict
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.host import Host
 from orchestrator.core.protocol import encode_frame, read_frame
 from orchestrator.core.wire import (
     action_from_dict,

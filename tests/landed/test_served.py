@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.bootstrap import IN_MEMORY_SITE
 from orchestrator.client.client import Client
+from orchestrator.server.bootstrap import IN_MEMORY_SITE
 from tests.fakes.control_plane import KEY
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.several import LIMIT_S, Server, until

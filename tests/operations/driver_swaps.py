@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from orchestrator.services.driver_upgrades import WantedUpgrade
+from orchestrator.services.drivers.upgrades import WantedUpgrade
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane
 from tests.fakes.drivers import with_locked_driver
 from tests.operations.preemption import cancelled

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from orchestrator.core.snapshot import HostVgpuType
+from orchestrator.core.hosts.snapshot import HostVgpuType
 from tests.fakes.control_plane import ControlPlane, create_vm
 from tests.fakes.fake_machine import FakeGpu, FakeMachine
 

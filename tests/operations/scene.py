@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from orchestrator.core.lease import WantedEnd
-from orchestrator.core.offering import Offering
+from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.operation import Operation
+from orchestrator.core.vms.lease import WantedEnd
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
 from orchestrator.operations.step import Definition

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from orchestrator.core.offering import Offering, VgpuParameters
+from orchestrator.core.gpu.vgpu_parameters import VgpuParameters
+from orchestrator.core.offerings.offering import Offering
 from tests.fakes.control_plane import L40S_HOST, ControlPlane, create_vm
 
 _PROFILE, _MIXED, _OTHER = "l40s-12q-equal", "l40s-12q-mixed", "l40s-24q-mixed"

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, QuotaExceeded, VgpuctlError
 from orchestrator.core.operation import Operation
-from orchestrator.core.vm import Vm
+from orchestrator.core.vms.vm import Vm
 from orchestrator.services.messages import AdoptVm
 from orchestrator.services.tenancy.quotas import QuotaService
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm

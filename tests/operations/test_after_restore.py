@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.backup import settle_in
 from orchestrator.core.operation import FINISHED
 from orchestrator.reconcile.repairs import Repairer
+from orchestrator.server.backup import settle_in
 from tests.fakes.control_plane import ControlPlane
 from tests.fakes.fake_host import Crash, Strike, no_fault
 from tests.operations.resettable import ResettableDatabase, ResettablePostgres, ResettableSqlite

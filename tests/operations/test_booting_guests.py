@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import Retryable
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import DomainSnapshot
 from orchestrator.core.operation import Operation
-from orchestrator.core.snapshot import DomainSnapshot
 from orchestrator.ports.clock import Clock
 from orchestrator.reconcile.guests import MOST, BootingGuests
 from tests.contract.engine.test_durable import add

@@ -11,9 +11,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from orchestrator.api.schemas.vms import vm_members
+from orchestrator.core.actions.host_actions import EnsureNetwork
 from orchestrator.core.domain_xml.guard import GUARD
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
-from orchestrator.core.host_actions import EnsureNetwork
 from orchestrator.services.messages import CreateVm
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.fake_world import FakeSeeds

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core.driver_upgrade import DriverUpgrade, HostPhase, is_over
+from orchestrator.core.drivers.upgrade import DriverUpgrade, HostPhase, is_over
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound, VgpuctlError
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
 from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
-from orchestrator.services.driver_upgrades import WantedUpgrade
+from orchestrator.services.drivers.upgrades import WantedUpgrade
 from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.drivers import with_bundle
 from tests.fakes.fake_host import Crash, no_fault

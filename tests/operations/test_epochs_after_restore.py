@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent.ledger import Ledger
-from orchestrator.backup import DATABASE, settle_restored
+from orchestrator.core.actions.host_actions import FencingToken
 from orchestrator.core.errors import Denied
-from orchestrator.core.host_actions import FencingToken
+from orchestrator.server.backup import DATABASE, settle_restored
 from tests.fakes.control_plane import KEY, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.postgres.cluster import Cluster
 

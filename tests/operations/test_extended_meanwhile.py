@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.host import Host
-from orchestrator.core.lease import WantedEnd
-from orchestrator.core.snapshot import DomainSnapshot
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import DomainSnapshot
+from orchestrator.core.vms.lease import WantedEnd
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.fake_host import FakeHosts
 

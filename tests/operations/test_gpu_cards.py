@@ -13,7 +13,7 @@ from orchestrator.adapters.store.tables import gpus
 from orchestrator.api.schemas.hosts import HostAnswer
 from orchestrator.core.errors import NotFound
 from orchestrator.core.operation import Operation
-from orchestrator.core.vm import Vm
+from orchestrator.core.vms.vm import Vm
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.fake_actions import lose_ledger
 from tests.fakes.recount import miscounted

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core.driver_lock import Component, DriverLock, Locked, LockGroup
+from orchestrator.core.drivers.guest_facts import GuestFacts
+from orchestrator.core.drivers.lock import Component, DriverLock, Locked, LockGroup
 from orchestrator.core.errors import Conflict, InvalidInput
-from orchestrator.core.guest import GuestFacts, GuestRecord
+from orchestrator.core.guest.guest import GuestRecord
 from orchestrator.services.messages import HostChange
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 

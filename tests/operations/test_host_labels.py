@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import NoCapacity
-from orchestrator.core.lease import WantedEnd
-from orchestrator.core.offering import Offering
-from orchestrator.services.capacity import CapacityService, Question
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.vms.lease import WantedEnd
 from orchestrator.services.messages import HostChange
 from orchestrator.services.profiles import ProfileService
+from orchestrator.services.vms.capacity import CapacityService, Question
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 
 GOLDEN = Offering(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NoCapacity, VgpuctlError
-from orchestrator.core.host import Cordon
+from orchestrator.core.hosts.host import Cordon
 from orchestrator.operations.steps.host import choose_gpus
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, add_host, control_plane, create_vm
 

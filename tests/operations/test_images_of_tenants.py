@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound, QuotaExceeded, VgpuctlError
-from orchestrator.core.image import MAX_OF_TENANT, Image, NewImage
+from orchestrator.core.vms.image import MAX_OF_TENANT, Image, NewImage
 from orchestrator.services.messages import CreateVm
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.recount import miscounted

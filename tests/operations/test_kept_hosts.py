@@ -11,11 +11,11 @@ import pytest
 
 from orchestrator.core.errors import Conflict, NoCapacity, NotFound
 from orchestrator.core.labels import KEPT_FOR
-from orchestrator.core.lease import WantedEnd
-from orchestrator.core.offering import Offering
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.vms.lease import WantedEnd
 from orchestrator.ports.store.claims import ClaimLost
-from orchestrator.services.capacity import CapacityService, Question
 from orchestrator.services.messages import CreateVm, HostChange
+from orchestrator.services.vms.capacity import CapacityService, Question
 from tests.fakes.control_plane import GIB, T4_HOST, ControlPlane, create_vm, plane_with
 
 

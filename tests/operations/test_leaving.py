@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.errors import Retryable, Unknown, VgpuctlError
-from orchestrator.core.host import Host
-from orchestrator.core.host_drivers import DueReboot, HostDrivers
+from orchestrator.core.hosts.host import Host
 from orchestrator.operations.context import Limits
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner

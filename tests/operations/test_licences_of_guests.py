@@ -11,8 +11,8 @@ import pytest
 
 from orchestrator.core.diff import Severity
 from orchestrator.core.errors import Unknown
-from orchestrator.core.guest_licence import GuestLicence, LicenceState, VgpuLicence, licence_of
-from orchestrator.core.snapshot_rules import checked
+from orchestrator.core.gpu.licence import GuestLicence, LicenceState, VgpuLicence, licence_of
+from orchestrator.core.hosts.snapshot_rules import checked
 from orchestrator.reconcile.wanted import LICENCE_WITHIN_S
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from orchestrator.core.errors import Fatal, VgpuctlError
-from orchestrator.core.offering import Offering
+from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.operation import Operation
-from orchestrator.services.capacity import Question
 from orchestrator.services.messages import CreateVm, Started
+from orchestrator.services.vms.capacity import Question
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.drivers import with_bundle
 from tests.fakes.fake_guests import FakeGuests

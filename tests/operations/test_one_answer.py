@@ -11,13 +11,14 @@ import pytest
 
 from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.advice.explain import NO_PLACE
-from orchestrator.core.cpus import NumaNode
 from orchestrator.core.errors import InvalidInput, NoCapacity, NotFound
-from orchestrator.core.lease import WantedEnd
-from orchestrator.core.offering import Offering, Scheduler, VgpuParameters
-from orchestrator.core.offering_support import unsupported
-from orchestrator.services.capacity import Question
+from orchestrator.core.gpu.vgpu_parameters import Scheduler, VgpuParameters
+from orchestrator.core.hosts.cpus import NumaNode
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.offerings.support import unsupported
+from orchestrator.core.vms.lease import WantedEnd
 from orchestrator.services.messages import HostChange
+from orchestrator.services.vms.capacity import Question
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 
 T4 = "GRID T4-2Q"

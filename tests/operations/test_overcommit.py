@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import InvalidInput, NoCapacity, VgpuctlError
-from orchestrator.services.capacity import Question
 from orchestrator.services.messages import HostChange
+from orchestrator.services.vms.capacity import Question
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 
 

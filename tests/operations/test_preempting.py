@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import Denied, Fatal, InvalidInput, NoCapacity, VgpuctlError
-from orchestrator.core.priority import Priority
-from orchestrator.core.vm import Vm
+from orchestrator.core.vms.priority import Priority
+from orchestrator.core.vms.vm import Vm
 from orchestrator.services.messages import CreateVm, Started
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts, no_fault

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import Conflict, QuotaExceeded
-from orchestrator.core.priority import PRIORITIES, Priority
+from orchestrator.core.vms.priority import PRIORITIES, Priority
 from orchestrator.services.messages import CreateVm
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 

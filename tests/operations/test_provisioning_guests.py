@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.driver_lock import DriverLock, Locked
+from orchestrator.core.drivers.lock import DriverLock, Locked
 from orchestrator.core.errors import Fatal, Retryable, VgpuctlError
 from orchestrator.core.operation import Operation
-from orchestrator.core.quota import Limit
+from orchestrator.core.tenancy.quota import Limit
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
 from orchestrator.operations.steps.guest import AGAIN_AFTER_S, NEW_FOR_S

@@ -9,7 +9,7 @@ import pytest
 from orchestrator.catalogue.manifest_file import read_manifest
 from orchestrator.catalogue.quota_names import check_is_here
 from orchestrator.core.errors import InvalidInput, NotFound, QuotaExceeded
-from orchestrator.core.quota import Limit
+from orchestrator.core.tenancy.quota import Limit
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 
 T4 = "GRID T4-2Q"

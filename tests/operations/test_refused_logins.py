@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from orchestrator.core.errors import Fatal
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.host import Host
 from tests.fakes.control_plane import T4_HOST, ControlPlane, add_host, control_plane
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.backup import back_up, restore
 from orchestrator.core.diff import StoredFinding
 from orchestrator.core.errors import Fatal
-from orchestrator.core.image import NewImage
+from orchestrator.core.vms.image import NewImage
+from orchestrator.server.backup import back_up, restore
 from tests.fakes.control_plane import KEY, L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm, plane_with
 from tests.fakes.fake_host import no_fault
 

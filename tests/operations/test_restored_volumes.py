@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.backup import back_up, restore
 from orchestrator.core.errors import Fatal
+from orchestrator.server.backup import back_up, restore
 from tests.fakes.control_plane import KEY, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.operations import volumes
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.backup import back_up, restore
 from orchestrator.core.errors import Conflict
-from orchestrator.core.lease import WantedEnd
-from orchestrator.services.deallocating import begin_deallocation
+from orchestrator.core.vms.lease import WantedEnd
+from orchestrator.server.backup import back_up, restore
+from orchestrator.services.vms.deallocating import begin_deallocation
 from tests.fakes.control_plane import KEY, L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.drivers import with_bundle
 from tests.operations.test_after_restore import look_and_repair

@@ -10,9 +10,9 @@ import pytest
 
 from orchestrator.api.schemas.vm_parts import device_members
 from orchestrator.core.errors import Fatal, NoCapacity, QuotaExceeded
-from orchestrator.core.offering import Offering
-from orchestrator.services.capacity import Question
+from orchestrator.core.offerings.offering import Offering
 from orchestrator.services.messages import CreateVm
+from orchestrator.services.vms.capacity import Question
 from tests.fakes.control_plane import L40S_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine, l40s

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import NoCapacity, QuotaExceeded
-from orchestrator.core.offering import Offering, Scheduler, VgpuParameters
-from orchestrator.services.capacity import Question
+from orchestrator.core.gpu.vgpu_parameters import Scheduler, VgpuParameters
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.services.vms.capacity import Question
 from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine, a100, devices, l40s, t4

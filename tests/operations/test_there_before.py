@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.core.errors import Fatal
-from orchestrator.core.mig_layout import KEEPER
+from orchestrator.core.hosts.mig_layout import KEEPER
 from orchestrator.operations.context import Context
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.step import Definition

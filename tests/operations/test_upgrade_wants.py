@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.driver_upgrade import DriverUpgrade, is_over
+from orchestrator.core.drivers.upgrade import DriverUpgrade, is_over
 from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable, VgpuctlError
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner

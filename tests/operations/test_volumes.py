@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, QuotaExceeded, VgpuctlError
-from orchestrator.core.volume import Volume
-from orchestrator.core.volume_actions import (
+from orchestrator.core.actions.volumes import (
     AttachVolume,
     CreateDataVolume,
 )
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, QuotaExceeded, VgpuctlError
+from orchestrator.core.vms.volume import Volume
 from orchestrator.services.messages import CreateVm, Started
 from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.fake_machine import data_of

@@ -13,9 +13,9 @@ import pytest
 from pysqlite3 import dbapi2 as sqlite
 from sqlalchemy import Connection, Engine, event
 
-from orchestrator.core.host import Host
-from orchestrator.core.lease import WantedEnd
-from orchestrator.core.snapshot import DomainSnapshot
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import DomainSnapshot
+from orchestrator.core.vms.lease import WantedEnd
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm

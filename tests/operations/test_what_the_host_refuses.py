@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.claim import Claim
 from orchestrator.core.errors import Fatal, NoCapacity, NotFound, Retryable
+from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.operation import Operation
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.vms.claim import Claim
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.fake_host import no_fault
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.api.schemas.operations import OperationAnswer
-from orchestrator.core.lease import WantedEnd
+from orchestrator.core.vms.lease import WantedEnd
 from orchestrator.services.acting import act_for
 from orchestrator.services.site_time import EVEN_FOR_S
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.backup import back_up, restore
 from orchestrator.core.errors import Conflict, NotFound
-from orchestrator.core.vm import Vm
+from orchestrator.core.vms.vm import Vm
+from orchestrator.server.backup import back_up, restore
 from orchestrator.services.messages import AdoptVm
 from tests.fakes.control_plane import KEY, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.operations.volumes import SIZE

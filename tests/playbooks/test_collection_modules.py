@@ -29,7 +29,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlNode]:
     (scratch / "fleet.yaml").write_text(FLEET)
     state = scratch / "state"
     simulated = ("--simulate", str(scratch / "fleet.yaml"))
-    with running_server(state, *simulated, *over_tls(scratch).words, module="orchestrator.serve"):
+    with running_server(state, *simulated, *over_tls(scratch).words, module="orchestrator.server.serve"):
         yield ControlNode(scratch, {"VGPUCTL_STATE": str(state)})
 
 
@@ -95,7 +95,7 @@ def test_check_mode_trusts_earlier_tasks_to_make_what_is_missing(tmp_path: Path)
         ("vm_info", {**lab, "name": "train"}), ("vm", {**lab, "name": "train", "state": "absent"}),
         ("host", {"name": "new", "labels": {"rack": 3}}),
     ]  # fmt: skip
-    with running_server(tmp_path / "state", module="orchestrator.serve"):
+    with running_server(tmp_path / "state", module="orchestrator.server.serve"):
         empty = ControlNode(tmp_path, {"VGPUCTL_STATE": str(tmp_path / "state")})
         ran = empty.run(*play, flags=("--check", "--diff"))
         assert ran.refusals == [], ran.printed

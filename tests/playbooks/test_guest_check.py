@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.adapters.ansible.connection import GUEST
 from orchestrator.adapters.ansible.guest_outcome import guest_error_of, guest_facts_of
-from orchestrator.core.guest import GuestFacts
+from orchestrator.core.drivers.guest_facts import GuestFacts
 from tests.playbooks.guest_with_packages import PackagedGuest
 
 CUDA = r"""

@@ -18,8 +18,8 @@ from orchestrator.adapters.ansible.guests import AnsibleGuests
 from orchestrator.adapters.state.clock import SystemClock
 from orchestrator.adapters.state.guest_keys import GuestKeys
 from orchestrator.core.errors import Retryable, VgpuctlError
-from orchestrator.core.guest import Guest, GuestRun, WantedRoles
-from orchestrator.core.host import Host
+from orchestrator.core.guest.guest import Guest, GuestRun, WantedRoles
+from orchestrator.core.hosts.host import Host
 from orchestrator.ports.host import ByteStream
 from tests.fakes.loopback_guest import LoopbackStream, guest_on_loopback
 from tests.playbooks.local_runs import ROOT

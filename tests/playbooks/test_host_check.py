@@ -14,7 +14,7 @@ from orchestrator.adapters.ansible.outcome import error_of
 from orchestrator.adapters.ansible.play import Play, run_play
 from orchestrator.adapters.ansible.readiness import facts_of
 from orchestrator.core.errors import Unknown
-from orchestrator.core.host_readiness import HostReadinessFacts, requirements
+from orchestrator.core.hosts.readiness import HostReadinessFacts, requirements
 from tests.playbooks.local_runs import ROOT
 
 

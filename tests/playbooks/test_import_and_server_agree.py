@@ -14,7 +14,7 @@ from orchestrator.api.schemas.hosts import AddHostBody
 from orchestrator.cli.inventory.reading import InventoryHost, read_inventory
 from orchestrator.cli.inventory.wanted import wanted_hosts
 from orchestrator.core.errors import InvalidInput
-from orchestrator.services.hosts import HostService
+from orchestrator.services.hosts.hosts import HostService
 from orchestrator.services.messages import HostKey
 from tests.fakes.control_plane import control_plane
 from tests.fakes.world import FINGERPRINT

@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.adapters.ansible.configurator import AnsibleConfigurator
 from orchestrator.core.errors import Fatal, Retryable, VgpuctlError
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.host import Host
 from tests.playbooks.local_runs import ROOT
 from tests.unit.adapters.ansible.hosts import host
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.adapters.store.database import SqlStore
+from orchestrator.api.use_cases import Services, Site, keeper_of, services_of
 from orchestrator.operations.context import World
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
@@ -16,16 +17,16 @@ from orchestrator.operations.step import Definition
 from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
 from orchestrator.reconcile.guests import ROUND_S, BootingGuests
 from orchestrator.reconcile.reconciler import Reconciler
-from orchestrator.services.fleet_view import Overcommit
-from orchestrator.services.host_checks import HostInspection
-from orchestrator.services.observing import HostObserver
+from orchestrator.server.bootstrap import reconciler_of
+from orchestrator.server.settings import Settings
+from orchestrator.services.fleet.view import Overcommit
+from orchestrator.services.hosts.checks import HostInspection
+from orchestrator.services.hosts.observing import HostObserver
 from orchestrator.services.retention import Retention
 from orchestrator.services.site_time import SiteTime
 from orchestrator.services.tenancy.tenancy import tenancy
-from orchestrator.settings import Settings
 from orchestrator.sim.guests import SimulatedGuests
 from orchestrator.sim.in_memory import InMemoryImages, scan
-from orchestrator.use_cases import Services, Site, keeper_of, reconciler_of, services_of
 from tests.simulated.engine import SimEngine
 from tests.simulated.link import SimLink
 from tests.simulated.network import FaultyFleet

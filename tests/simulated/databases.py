@@ -11,10 +11,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from orchestrator.adapters.store.database import SqlStore
-from orchestrator.bootstrap import IN_MEMORY_SITE
-from orchestrator.core.image import NewImage
-from orchestrator.core.lease import TenantPolicy
-from orchestrator.core.network import DEFAULT_NAME, Network
+from orchestrator.core.vms.image import NewImage
+from orchestrator.core.vms.lease import TenantPolicy
+from orchestrator.core.vms.network import DEFAULT_NAME, Network
+from orchestrator.server.bootstrap import IN_MEMORY_SITE
 from orchestrator.sim.in_memory import InMemoryImages
 from tests.simulated.small_ports import EPOCH_S
 from tests.simulated.workload import IMAGE, TENANT

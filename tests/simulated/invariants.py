@@ -15,13 +15,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from orchestrator.core.claim import Claim
-from orchestrator.core.device import Device, InstancePlace
+from orchestrator.core.attachments.host_facts import facts_of
 from orchestrator.core.errors import NotFound
-from orchestrator.core.host_facts import facts_of
+from orchestrator.core.gpu.device import Device, InstancePlace
 from orchestrator.core.operation import Operation
-from orchestrator.core.vm import Vm
-from orchestrator.services.fleet_view import Overcommit, capacity_of
+from orchestrator.core.vms.claim import Claim
+from orchestrator.core.vms.vm import Vm
+from orchestrator.services.fleet.view import Overcommit, capacity_of
 from orchestrator.sim.hardware import GpuKind
 from orchestrator.sim.kernel import SimulatedGpu
 from orchestrator.sim.machine import Effect, SimulatedMachine

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeVar, cast
 
 from orchestrator.core.errors import Retryable, Unknown, VgpuctlError
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.host import Host
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.machine_link import OBSERVE, MachineLink
 from orchestrator.sim.upkeep import AgentDied

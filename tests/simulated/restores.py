@@ -20,15 +20,15 @@ from sqlalchemy import make_url
 
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.api.schemas.findings import FindingAnswer
-from orchestrator.backup import settle_in
+from orchestrator.api.use_cases import Services
 from orchestrator.cli.restored import Item, items_of, remove, take_over
 from orchestrator.client.client import Client
 from orchestrator.core.errors import NotFound, VgpuctlError
 from orchestrator.core.operation import Operation
 from orchestrator.core.units import GIB
+from orchestrator.server.backup import settle_in
 from orchestrator.services.messages import AdoptVm
-from orchestrator.services.vms import VmService
-from orchestrator.use_cases import Services
+from orchestrator.services.vms.vms import VmService
 from tests.operations.resettable import ResettableDatabase, ResettablePostgres, ResettableSqlite
 from tests.simulated.controller import Controller, start
 from tests.simulated.databases import open_database

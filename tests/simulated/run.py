@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from orchestrator.adapters.store.database import SqlStore
+from orchestrator.api.use_cases import Services
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.core.errors import VgpuctlError
-from orchestrator.core.offering import Offering
+from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.operation import Operation
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.step import Definition
@@ -18,7 +19,6 @@ from orchestrator.sim.enrolment import record_enrolled
 from orchestrator.sim.fleet import enrolled, new_machine
 from orchestrator.sim.hardware import gpu_kind
 from orchestrator.sim.observing import snapshot_of
-from orchestrator.use_cases import Services
 from tests.fakes.recount import miscounted
 from tests.simulated.controller import Controller, Surroundings, start
 from tests.simulated.databases import SITE, fresh_database

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from orchestrator.core.diff import StoredFinding
 from orchestrator.core.operation import FINISHED, Operation
-from orchestrator.core.vm import Vm
+from orchestrator.core.vms.vm import Vm
 from tests.simulated.invariants import HostView, objects_on
 
 _OF_LEASES = frozenset({"vm.lease_ends_soon", "vm.lease_over", "vm.disk_kept_too_long"})

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from orchestrator.adapters.store.database import SqlStore, SqlTransaction
-from orchestrator.core.driver_bundle import DriverBundle, NewBundle
+from orchestrator.core.drivers.bundle import DriverBundle, NewBundle
 from orchestrator.core.errors import Bug
 from orchestrator.core.operation import Watched
 from orchestrator.ports.files import Seed, TakenFile

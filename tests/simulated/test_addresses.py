@@ -20,7 +20,7 @@ FLEET = "groups:\n  - {name: l40s, count: 1, gpu_model: L40S, gpus_per_host: 1, 
 def test_a_vm_that_was_stopped_comes_back_with_its_address_and_nobody_is_behind_it(tmp_path: Path) -> None:
     file, state = tmp_path / "fleet.yaml", tmp_path / "state"
     file.write_text(FLEET)
-    with running_server(state, "--simulate", str(file), module="orchestrator.serve"):
+    with running_server(state, "--simulate", str(file), module="orchestrator.server.serve"):
         connection = connect_running(state)
         assert connection is not None
         client = Client(connection)

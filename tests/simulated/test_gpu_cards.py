@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.catalogue.catalogue import shipped
+from orchestrator.core.actions.gpu_cards import AcceptGpus, cards_of, moves
+from orchestrator.core.actions.host_actions import CreateMdev, FencingToken, HostAction
 from orchestrator.core.errors import Conflict
-from orchestrator.core.gpu_cards import AcceptGpus, cards_of, moves
-from orchestrator.core.host_actions import CreateMdev, FencingToken, HostAction
 from orchestrator.sim.agent import perform
 from orchestrator.sim.fleet import enrolled, new_machine
 from orchestrator.sim.hardware import gpu_kind

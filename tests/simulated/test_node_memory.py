@@ -47,7 +47,7 @@ def connected(state: Path) -> Client:
 
 @pytest.fixture
 def client(files: tuple[Path, Path]) -> Iterator[Client]:
-    with running_server(files[1], "--simulate", str(files[0]), module="orchestrator.serve"):
+    with running_server(files[1], "--simulate", str(files[0]), module="orchestrator.server.serve"):
         yield prepared(files[1])
 
 
@@ -148,12 +148,12 @@ def test_ordinary_memory_is_what_huge_pages_leave_and_of_nodes_for_who_insists(c
 
 def test_a_server_that_is_started_again_knows_who_has_which_memory(files: tuple[Path, Path]) -> None:
     file, state = files
-    with running_server(state, "--simulate", str(file), module="orchestrator.serve"):
+    with running_server(state, "--simulate", str(file), module="orchestrator.server.serve"):
         first = prepared(state)
         create(first, "a", "huge", 12)
         create(first, "b", "near", 19)
         given = free_pages(first)
-    with running_server(state, "--simulate", str(file), module="orchestrator.serve"):
+    with running_server(state, "--simulate", str(file), module="orchestrator.server.serve"):
         again = connected(state)
         assert free_pages(again) == given
         assert "host.hugepages" in refused(again, wish("c", "huge", 5))

@@ -10,8 +10,8 @@ import pytest
 
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
-from orchestrator.core.cpus import parse_cpus
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
+from orchestrator.core.hosts.cpus import parse_cpus
 from tests.fakes.simulated import serving_fleet
 from tests.fakes.simulated import wish as small
 

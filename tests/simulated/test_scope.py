@@ -26,7 +26,7 @@ def two_tenants(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("two")
     (directory / "fleet.yaml").write_text(FLEET)
     simulated = ("--simulate", str(directory / "fleet.yaml"))
-    with running_server(directory / "state", *simulated, module="orchestrator.serve") as state:
+    with running_server(directory / "state", *simulated, module="orchestrator.server.serve") as state:
         yield state
 
 

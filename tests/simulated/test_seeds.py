@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from orchestrator.catalogue.catalogue import shipped
-from orchestrator.core.device import Device
+from orchestrator.core.gpu.device import Device
 from orchestrator.sim.hardware import gpu_kind
 from tests.simulated.invariants import too_much
 from tests.simulated.run import MIG, Report, RunPlan, simulate

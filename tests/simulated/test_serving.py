@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.bootstrap import build
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.client.autostart import server_info
 from orchestrator.client.client import Client
+from orchestrator.core.actions.host_actions import DisableVirtualFunctions
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
-from orchestrator.core.host_actions import DisableVirtualFunctions
-from orchestrator.settings import load_settings
+from orchestrator.server.bootstrap import build
+from orchestrator.server.settings import load_settings
+from orchestrator.server.simulated import build_without_hosts, simulated_hosts
 from orchestrator.sim.fleet import new_machine
 from orchestrator.sim.hardware import gpu_kind
 from orchestrator.sim.machine_files import MachineFiles
-from orchestrator.sim.serving import build_without_hosts, simulated_hosts
 from orchestrator.sim.vgpu_actions import disable
 from tests.fakes.several import Server, until
 from tests.fakes.simulated import serving, wish

@@ -31,7 +31,7 @@ OFFERINGS: dict[str, Json] = {
 def client(tmp_path: Path) -> Iterator[Client]:
     file, state = tmp_path / "fleet.yaml", tmp_path / "state"
     file.write_text(FLEET)
-    with running_server(state, "--simulate", str(file), module="orchestrator.serve"):
+    with running_server(state, "--simulate", str(file), module="orchestrator.server.serve"):
         connection = connect_running(state)
         assert connection is not None
         found = Client(connection)

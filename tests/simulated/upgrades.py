@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from orchestrator.core.driver_bundle import BundleContent, DriverBundle
-from orchestrator.core.driver_upgrade import DriverUpgrade, is_over
+from orchestrator.api.use_cases import Services
+from orchestrator.core.drivers.bundle import BundleContent, DriverBundle
+from orchestrator.core.drivers.upgrade import DriverUpgrade, is_over
 from orchestrator.core.errors import VgpuctlError
-from orchestrator.core.vm import Vm
+from orchestrator.core.vms.vm import Vm
 from orchestrator.services.acting import act_for
-from orchestrator.services.driver_upgrades import WantedUpgrade
+from orchestrator.services.drivers.upgrades import WantedUpgrade
 from orchestrator.services.messages import CreateVm
-from orchestrator.use_cases import Services
 from tests.simulated.run import Broken, Report, Run, RunPlan, report_of
 from tests.simulated.small_ports import EPOCH_S
 from tests.simulated.workload import TENANT

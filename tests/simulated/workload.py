@@ -7,12 +7,12 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from orchestrator.api.use_cases import Services
 from orchestrator.core.errors import VgpuctlError
-from orchestrator.core.lease import WantedEnd
 from orchestrator.core.units import GIB
+from orchestrator.core.vms.lease import WantedEnd
 from orchestrator.services.messages import AddHost, AdoptVm, CreateVm
 from orchestrator.sim.in_memory import fingerprint_of
-from orchestrator.use_cases import Services
 from tests.simulated.schedule import Schedule
 
 TENANT = "default"

@@ -13,7 +13,7 @@ import paramiko
 from orchestrator.adapters.agent_link.ssh import LOST, unreachable
 from orchestrator.core.agent_error import agent_error
 from orchestrator.core.errors import Fatal, Retryable, Unknown, VgpuctlError
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.host import Host
 from orchestrator.core.protocol import (
     ANSWER_BYTES,
     HELLO_BYTES,

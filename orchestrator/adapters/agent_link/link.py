@@ -17,13 +17,20 @@ from orchestrator.adapters.agent_link.conversation import CUT, Conversation, Mes
 from orchestrator.adapters.agent_link.pool import HostLine
 from orchestrator.adapters.agent_link.ssh import UNREACHABLE, connect
 from orchestrator.adapters.agent_link.stream_lines import StreamLines
+from orchestrator.core.actions.host_actions import (
+    ActionResult,
+    FencingToken,
+    HostAction,
+    ImageFormat,
+    StartDomain,
+    StopDomain,
+)
 from orchestrator.core.agent_error import one_line
 from orchestrator.core.errors import NotFound, Retryable, Unknown
-from orchestrator.core.host import Host
-from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat, StartDomain, StopDomain
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
+from orchestrator.core.hosts.snapshot_rules import checked, checked_domain, checked_unchanged
 from orchestrator.core.protocol import EVENT_BYTES, encode_frame
-from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
-from orchestrator.core.snapshot_rules import checked, checked_domain, checked_unchanged
 from orchestrator.core.wire import (
     action_to_dict,
     domain_from_dict,

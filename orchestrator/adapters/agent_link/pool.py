@@ -14,7 +14,7 @@ import paramiko
 from orchestrator.adapters.agent_link.conversation import Conversation
 from orchestrator.adapters.agent_link.ssh import UNREACHABLE
 from orchestrator.core.errors import Retryable
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.host import Host
 
 T = TypeVar("T")
 

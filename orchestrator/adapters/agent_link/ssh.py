@@ -16,7 +16,7 @@ import paramiko
 from orchestrator.adapters.agent_link.standing import StandingTransport
 from orchestrator.core.contained import Contained
 from orchestrator.core.errors import Fatal, Retryable, WorldError
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.host import Host
 
 UNREACHABLE = "host.unreachable"
 

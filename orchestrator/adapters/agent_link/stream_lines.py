@@ -13,7 +13,7 @@ import paramiko
 from orchestrator.adapters.agent_link.conversation import Conversation, Message
 from orchestrator.adapters.agent_link.pool import Connect, HostLine
 from orchestrator.core.errors import Conflict
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.host import Host
 
 STREAMS_PER_TRANSPORT = 8
 """sshd's MaxSessions is 10 by default."""

@@ -21,10 +21,10 @@ from orchestrator.adapters.ansible.outcome import RunReport, error_of
 from orchestrator.adapters.ansible.play import Play, PlaybookJob, run_play, scratch_space
 from orchestrator.adapters.ansible.readiness import facts_of
 from orchestrator.adapters.ansible.reboots import due_reboot_of
+from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.errors import Retryable
-from orchestrator.core.host import Host
-from orchestrator.core.host_drivers import DueReboot, HostDrivers
-from orchestrator.core.host_readiness import HostReadinessFacts
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.readiness import HostReadinessFacts
 
 LONGEST_RUN_S = 900
 """A package manager behind a slow mirror needs minutes; more than this is a host that hangs."""

@@ -8,9 +8,9 @@ import shlex
 import sys
 from pathlib import Path
 
-from orchestrator.core.guest import GUEST_USER, Guest
-from orchestrator.core.host import Host
-from orchestrator.core.host_drivers import DriverFile
+from orchestrator.core.drivers.host_drivers import DriverFile
+from orchestrator.core.guest.guest import GUEST_USER, Guest
+from orchestrator.core.hosts.host import Host
 
 GROUP = "vgpuctl_hosts"
 GUEST = "guest"

@@ -20,8 +20,9 @@ from orchestrator.adapters.ansible.outcome import (
     first_line,
     row,
 )
+from orchestrator.core.drivers.guest_facts import GuestFacts
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError
-from orchestrator.core.guest import VERSIONS, GuestFacts, RoleResult
+from orchestrator.core.guest.guest import VERSIONS, RoleResult
 
 PREFIX: Final = "vgpuctl_"
 """What the directory of a role has before the name that people use."""

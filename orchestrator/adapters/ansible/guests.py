@@ -27,10 +27,10 @@ from orchestrator.adapters.ansible.guest_outcome import (
 )
 from orchestrator.adapters.ansible.play import Play, PlaybookJob, run_play, scratch_space
 from orchestrator.catalogue.profiles import shipped_profiles
-from orchestrator.core.cuda_releases import cuda_releases
+from orchestrator.core.drivers.cuda_releases import cuda_releases
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.guest import GUEST_USER, Guest, GuestRun, WantedRoles
-from orchestrator.core.host import Host
+from orchestrator.core.guest.guest import GUEST_USER, Guest, GuestRun, WantedRoles
+from orchestrator.core.hosts.host import Host
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.host import ByteStream
 

@@ -13,7 +13,7 @@ import resource
 import sys
 from typing import Any, Final
 
-from orchestrator.core.guest import VERSIONS
+from orchestrator.core.guest.guest import VERSIONS
 
 _RUNNERS_OWN: Final = (
     "AWX_ISOLATED_DATA_DIR",

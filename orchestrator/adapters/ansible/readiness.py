@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.core.errors import Unknown
-from orchestrator.core.host_readiness import HostGpuFact, HostReadinessFacts
+from orchestrator.core.hosts.readiness import HostGpuFact, HostReadinessFacts
 
 Text = Annotated[str, Field(max_length=4096)]
 MAX_GPUS: Final = 64

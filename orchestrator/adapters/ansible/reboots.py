@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from orchestrator.core.drivers.host_drivers import DueReboot
 from orchestrator.core.errors import Unknown
-from orchestrator.core.host_drivers import DueReboot
 
 MAX_WORDS: Final = 400
 

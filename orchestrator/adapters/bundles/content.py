@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from orchestrator.adapters.bundles.packages import AR_MAGIC, RPM_MAGIC, ar_members, rpm_headers
-from orchestrator.core.driver_bundle import BundleContent, content_of_package, content_of_run, unknown_content
+from orchestrator.core.drivers.bundle import BundleContent, content_of_package, content_of_run, unknown_content
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -15,7 +15,7 @@ from orchestrator.adapters.bundles.minisign import Signed, check_signature
 from orchestrator.adapters.bundles.openpgp import BEGINS, check_detached, check_inside
 from orchestrator.adapters.files.copying import Copied, PrivateCopies, Refusals
 from orchestrator.adapters.files.opening import Readable
-from orchestrator.core.driver_bundle import DriverBundle, NewBundle, unknown_content
+from orchestrator.core.drivers.bundle import DriverBundle, NewBundle, unknown_content
 from orchestrator.core.errors import Fatal, InvalidInput
 from orchestrator.ports.files import TakenFile
 

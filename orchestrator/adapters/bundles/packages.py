@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
-from orchestrator.core.driver_bundle import unknown_content
+from orchestrator.core.drivers.bundle import unknown_content
 
 AR_MAGIC: Final = b"!<arch>\n"
 RPM_MAGIC: Final = b"\xed\xab\xee\xdb"

@@ -11,7 +11,7 @@ from typing import Final
 from orchestrator.adapters.controllers.pinned import fingerprint
 from orchestrator.adapters.state.keys import write_private
 from orchestrator.core.controller import Door
-from orchestrator.core.tenant import digest_of
+from orchestrator.core.tenancy.tenant import digest_of
 from orchestrator.ports.store.transaction import Store
 
 _EVERYWHERE: Final = frozenset({"0.0.0.0", "[::]", "::"})  # noqa: S104 - what a setting may say

@@ -11,10 +11,10 @@ from typing import Final
 
 from orchestrator.adapters.controllers.pinned import asked, chunks
 from orchestrator.adapters.images.library import ImageLibrary
+from orchestrator.core.actions.host_actions import ImageFormat
 from orchestrator.core.controller import Door
 from orchestrator.core.errors import Retryable, VgpuctlError
-from orchestrator.core.host_actions import ImageFormat
-from orchestrator.core.image import Image, NewImage
+from orchestrator.core.vms.image import Image, NewImage
 from orchestrator.ports.files import TakenFile
 from orchestrator.ports.store.transaction import Store
 

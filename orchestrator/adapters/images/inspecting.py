@@ -14,8 +14,8 @@ from orchestrator.adapters.images import qcow2, qemu_check, raw_disk
 from orchestrator.adapters.images.architecture import other_architecture
 from orchestrator.adapters.images.qcow2_extent import needed_bytes
 from orchestrator.adapters.images.refused import check_disk_size, unsafe
-from orchestrator.core.host_actions import ImageFormat
-from orchestrator.core.image import for_other_hosts
+from orchestrator.core.actions.host_actions import ImageFormat
+from orchestrator.core.vms.image import for_other_hosts
 
 _SECTOR: Final = 512
 _VMDK_TEXT: Final = b"# Disk DescriptorFile"

@@ -12,8 +12,8 @@ from orchestrator.adapters.images import vmdk
 from orchestrator.adapters.images.inspecting import inspect
 from orchestrator.adapters.images.refused import MAX_IMAGE_BYTES, too_large
 from orchestrator.adapters.images.sources import Sources
-from orchestrator.core.host_actions import ImageFormat
-from orchestrator.core.image import Image, NewImage
+from orchestrator.core.actions.host_actions import ImageFormat
+from orchestrator.core.vms.image import Image, NewImage
 from orchestrator.ports.files import TakenFile
 
 

@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from orchestrator.adapters.state.keys import write_private
-from orchestrator.core.guest import GUEST_USER
-from orchestrator.core.key_ring import origin_of
+from orchestrator.core.guest.guest import GUEST_USER
+from orchestrator.core.tenancy.key_ring import origin_of
 from orchestrator.ports.clock import Clock
 
 _EARLIER_S: Final = 86400
@@ -29,7 +29,7 @@ _EARLIER_S: Final = 86400
 
 
 class GuestKeys:
-    """``ring``: the database's keys (core/key_ring.py)."""
+    """``ring``: the database's keys (core/tenancy/key_ring.py)."""
 
     def __init__(self, ring: bytes, clock: Clock) -> None:
         self._secret = origin_of(ring)

@@ -125,7 +125,7 @@ def _new_key() -> str:
 
 
 def database_key(path: Path) -> bytes:
-    """The ring of keys (core/key_ring.py) that stored secrets are encrypted with, drawn at the first call."""
+    """The ring of keys (core/tenancy/key_ring.py) that stored secrets are encrypted with, drawn at the first call."""
     if not path.exists():
         write_private(path, Fernet.generate_key())
     return path.read_bytes().strip()

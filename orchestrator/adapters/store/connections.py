@@ -13,7 +13,7 @@ from pysqlite3 import dbapi2 as sqlite
 from sqlalchemy import Connection, Engine, NullPool, RootTransaction, create_engine, event, make_url
 from sqlalchemy.exc import DatabaseError, DBAPIError, InterfaceError, OperationalError
 
-from orchestrator.adapters.store.checkpoints import MAX_PAGES
+from orchestrator.adapters.store.sqlite.checkpoints import MAX_PAGES
 from orchestrator.adapters.store.statements import directly
 from orchestrator.core.errors import Fatal, Retryable, WorldError
 
@@ -207,7 +207,7 @@ def _sqlite(url: str) -> Engine:
         connection.isolation_level = None  # the driver must not begin transactions of its own
         for pragma in (
             "journal_mode=WAL",
-            "synchronous=NORMAL",  # a commit is on disk once it was flushed (adapters/store/flush.py)
+            "synchronous=NORMAL",  # a commit is on disk once it was flushed (adapters/store/sqlite/flush.py)
             f"wal_autocheckpoint={MAX_PAGES}",
             f"busy_timeout={BUSY_TIMEOUT_MS}",
             "foreign_keys=ON",

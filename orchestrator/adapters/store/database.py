@@ -11,35 +11,35 @@ from pathlib import Path
 
 from sqlalchemy import Connection, insert, make_url, select, update
 
-from orchestrator.adapters.store.audit_rows import SqlAudit
-from orchestrator.adapters.store.card_rows import SqlCards
-from orchestrator.adapters.store.checkpoints import Checkpoints
+from orchestrator.adapters.store.audit import SqlAudit
+from orchestrator.adapters.store.cards import SqlCards
 from orchestrator.adapters.store.connections import Connections, Mode
-from orchestrator.adapters.store.controller_rows import SqlControllers
-from orchestrator.adapters.store.driver_rows import SqlDriverBundles, SqlDriverLocks, SqlDriverUpgrades
-from orchestrator.adapters.store.finding_rows import SqlFindings
-from orchestrator.adapters.store.fleet_rows import SqlFleet
-from orchestrator.adapters.store.flush import Flush
-from orchestrator.adapters.store.guest_rows import SqlGuests
-from orchestrator.adapters.store.host_rows import ParsedSnapshots, SqlHosts
+from orchestrator.adapters.store.controllers import SqlControllers
+from orchestrator.adapters.store.drivers import SqlDriverBundles, SqlDriverLocks, SqlDriverUpgrades
+from orchestrator.adapters.store.findings import SqlFindings
+from orchestrator.adapters.store.fleet import SqlFleet
+from orchestrator.adapters.store.guests import SqlGuests
+from orchestrator.adapters.store.hosts import ParsedSnapshots, SqlHosts
 from orchestrator.adapters.store.listeners import Listeners
-from orchestrator.adapters.store.look_rows import SqlLooks
-from orchestrator.adapters.store.operation_rows import SqlOperations
+from orchestrator.adapters.store.observations import SqlLooks
+from orchestrator.adapters.store.operations import SqlOperations
 from orchestrator.adapters.store.schema import bring_up_to_date, check_unchanged, newest_revision
 from orchestrator.adapters.store.secret_box import SecretBox
 from orchestrator.adapters.store.small_rows import SqlImages, SqlNetworks, SqlOfferings, SqlSecrets, SqlTime
+from orchestrator.adapters.store.sqlite.checkpoints import Checkpoints
+from orchestrator.adapters.store.sqlite.flush import Flush
+from orchestrator.adapters.store.sqlite.writer_lock import Turn
 from orchestrator.adapters.store.statements import Statements
 from orchestrator.adapters.store.tables import meta
-from orchestrator.adapters.store.tenant_rows import SqlPolicies, SqlQuotas, SqlRequestKeys, SqlTenants, SqlTokens
-from orchestrator.adapters.store.tenant_usage_rows import SqlTenantUsage
-from orchestrator.adapters.store.turn import Turn
-from orchestrator.adapters.store.usage_rows import SqlUsage
-from orchestrator.adapters.store.vm_rows import SqlClaims, SqlVms
-from orchestrator.adapters.store.volume_rows import SqlVolumes
-from orchestrator.core.audit import audit_key
-from orchestrator.core.epoch import restored_epoch
+from orchestrator.adapters.store.tenant_usage import SqlTenantUsage
+from orchestrator.adapters.store.tenants import SqlPolicies, SqlQuotas, SqlRequestKeys, SqlTenants, SqlTokens
+from orchestrator.adapters.store.usage import SqlUsage
+from orchestrator.adapters.store.vms import SqlClaims, SqlVms
+from orchestrator.adapters.store.volumes import SqlVolumes
+from orchestrator.core.actions.epoch import restored_epoch
 from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.operation import Watched
+from orchestrator.core.tenancy.audit import audit_key
 
 _COUNTED = "starts"
 _SETTLED = "settled"
@@ -82,7 +82,7 @@ class SqlTransaction:
 
 
 class SqlStore:
-    """Implements ports/store.Store. ``url`` as SQLAlchemy writes it; ``key``: the ring of core/key_ring.py;
+    """Implements ports/store.Store. ``url`` as SQLAlchemy writes it; ``key``: the ring of core/tenancy/key_ring.py;
     ``new_site`` names a database made now."""
 
     def __init__(self, url: str, *, key: bytes, new_site: str) -> None:

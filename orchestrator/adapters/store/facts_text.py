@@ -10,13 +10,13 @@ from typing import Any, Final, TypeVar
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
-from orchestrator.core.bridges import Bridge
+from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.byte_cache import ByteCache
-from orchestrator.core.cpus import NumaNode
-from orchestrator.core.fabric import FabricSnapshot
-from orchestrator.core.host_facts import HostFacts
-from orchestrator.core.nic import HostNic
-from orchestrator.core.snapshot import GpuSnapshot
+from orchestrator.core.gpu.fabric import FabricSnapshot
+from orchestrator.core.hosts.bridges import Bridge
+from orchestrator.core.hosts.cpus import NumaNode
+from orchestrator.core.hosts.nic import HostNic
+from orchestrator.core.hosts.snapshot import GpuSnapshot
 from orchestrator.core.units import MIB
 
 _OWN: Final = {"address", "numa_node", "module_id", "parents", "instances", "problems", "bridges", "signals"}

@@ -14,26 +14,26 @@ from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, Row, Text, cast, or_
 
 from orchestrator.adapters.store.tables import hosts, operations, vms
-from orchestrator.core.bridges import Uplink
 from orchestrator.core.byte_cache import ByteCache
-from orchestrator.core.claim import Claim, DeviceClaim
-from orchestrator.core.cpu_place import CpuPlace
-from orchestrator.core.cpus import cpus_text, parse_cpus
-from orchestrator.core.device import Device, InstancePlace
-from orchestrator.core.driver_bundle import DriverBundle
-from orchestrator.core.driver_lock import DriverLock
-from orchestrator.core.driver_upgrade import DriverUpgrade
-from orchestrator.core.host import Cordon, Host
-from orchestrator.core.image import Image
+from orchestrator.core.drivers.bundle import DriverBundle
+from orchestrator.core.drivers.lock import DriverLock
+from orchestrator.core.drivers.upgrade import DriverUpgrade
+from orchestrator.core.gpu.device import Device, InstancePlace
+from orchestrator.core.hosts.bridges import Uplink
+from orchestrator.core.hosts.cpu_place import CpuPlace
+from orchestrator.core.hosts.cpus import cpus_text, parse_cpus
+from orchestrator.core.hosts.host import Cordon, Host
+from orchestrator.core.hosts.mig_layout import MigLayout
+from orchestrator.core.hosts.nic import NicPlace
 from orchestrator.core.labels import About
-from orchestrator.core.mig_layout import MigLayout
-from orchestrator.core.network import Network
-from orchestrator.core.nic import NicPlace
-from orchestrator.core.offering import Offering
+from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.operation import FINISHED, UNFINISHED, Asked, HostWait, Operation, StepRecord
 from orchestrator.core.units import MIB
-from orchestrator.core.vm import Vm, VmSpec
-from orchestrator.core.volume import Volume
+from orchestrator.core.vms.claim import Claim, DeviceClaim
+from orchestrator.core.vms.image import Image
+from orchestrator.core.vms.network import Network
+from orchestrator.core.vms.vm import Vm, VmSpec
+from orchestrator.core.vms.volume import Volume
 from orchestrator.ports.store.operations import OperationFilter
 
 AnyRow = Row[Any]

@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from orchestrator.core.key_ring import secret_keys
+from orchestrator.core.tenancy.key_ring import secret_keys
 
 BOUND: Final = b"\x02"
 """How what is bound begins; what older versions wrote begins with a letter."""
@@ -24,7 +24,7 @@ class Unreadable(Exception):
 
 
 class SecretBox:
-    """``ring``: of core/key_ring.py."""
+    """``ring``: of core/tenancy/key_ring.py."""
 
     def __init__(self, ring: bytes) -> None:
         keys = secret_keys(ring)

@@ -13,14 +13,14 @@ from orchestrator.adapters.store.rows import image_of, image_values, network_of,
 from orchestrator.adapters.store.secret_box import BOUND, SecretBox, Unreadable
 from orchestrator.adapters.store.statements import Statements, kept
 from orchestrator.adapters.store.tables import audit, images, looks, meta, networks, offerings, secrets
-from orchestrator.adapters.store.tenant_usage_rows import SqlTenantUsage
-from orchestrator.core.bridges import Uplink
+from orchestrator.adapters.store.tenant_usage import SqlTenantUsage
 from orchestrator.core.errors import Bug, Conflict, Fatal, NotFound
-from orchestrator.core.image import Image
+from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.names import near
-from orchestrator.core.network import Network, unknown_network
-from orchestrator.core.offering import Offering
-from orchestrator.core.quota import image_amounts
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.tenancy.quota import image_amounts
+from orchestrator.core.vms.image import Image
+from orchestrator.core.vms.network import Network, unknown_network
 
 # Put together once, as that takes longer than asking.
 _IMAGE: Final = kept(select(images).where(images.c.name == bindparam("its_name")))

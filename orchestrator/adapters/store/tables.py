@@ -87,7 +87,7 @@ looks = Table(
 )
 """The last look at each host in brief: the newest turn (operations.ended_turn) when it began, all that changes from one
 to the next by itself, the digest of the rest, the digest that was last compared with what is wanted, and what placement
-needs of it (core/host_facts.py). Without facts: an older version has written the snapshot."""
+needs of it (core/attachments/host_facts.py). Without facts: an older version has written the snapshot."""
 
 host_usage = Table(
     "host_usage",
@@ -188,7 +188,7 @@ guests = Table(
     Column("host_key", String, nullable=True),
     Column("document", JSON, nullable=False),
 )
-"""What was put into the guest of a VM (core/guest.py)."""
+"""What was put into the guest of a VM (core/guest/guest.py)."""
 
 gpu_cuts = Table(
     "gpu_cuts",

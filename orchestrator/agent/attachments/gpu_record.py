@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from orchestrator.agent.nvml.reading import NvmlGpu
-from orchestrator.core.snapshot import HostVgpuType
+from orchestrator.core.hosts.snapshot import HostVgpuType
 
 
 def gpu_key(address: str) -> str:

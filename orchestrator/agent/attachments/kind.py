@@ -13,9 +13,9 @@ from orchestrator.agent.nvml.reading import NvmlGpu
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import open_files
 from orchestrator.agent.sysfs.pci import PciGpu
-from orchestrator.core.device import Device, DeviceKind
-from orchestrator.core.host_actions import ActionResult, HostAction
-from orchestrator.core.snapshot import HostVgpuType, VgpuParent
+from orchestrator.core.actions.host_actions import ActionResult, HostAction
+from orchestrator.core.gpu.device import Device, DeviceKind
+from orchestrator.core.hosts.snapshot import HostVgpuType, VgpuParent
 
 Handlers = Mapping[type[HostAction], Callable[[Any], ActionResult]]
 

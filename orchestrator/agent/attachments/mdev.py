@@ -14,12 +14,12 @@ from orchestrator.agent.nvml.reading import NvmlGpu
 from orchestrator.agent.sysfs import mdev, open_files
 from orchestrator.agent.sysfs.gpu_instance import FoundVgpu, gpu_instance
 from orchestrator.agent.sysfs.pci import PciGpu
-from orchestrator.core.device import Device
+from orchestrator.core.actions.host_actions import ActionResult, CreateMdev, RemoveMdev
+from orchestrator.core.actions.placed_vgpus import CreatePlacedMdev
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
-from orchestrator.core.host_actions import ActionResult, CreateMdev, RemoveMdev
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.hosts.snapshot import HostVgpuType, Mdev, VgpuParent
 from orchestrator.core.names import is_uuid
-from orchestrator.core.placed_vgpus import CreatePlacedMdev
-from orchestrator.core.snapshot import HostVgpuType, Mdev, VgpuParent
 
 _DESCRIPTION = re.compile(r"framebuffer=(?P<framebuffer>[0-9]+)M\b.*\bmax_instances?=(?P<most>[0-9]+)", re.ASCII)
 

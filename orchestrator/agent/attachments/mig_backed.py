@@ -25,19 +25,19 @@ from orchestrator.agent.nvml.reading import NvmlGpu
 from orchestrator.agent.sysfs import pci
 from orchestrator.agent.sysfs.gpu_instance import FoundVgpu
 from orchestrator.agent.sysfs.pci import PciGpu
-from orchestrator.core.device import Device
-from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.host_actions import (
     ActionResult,
     CreateGpuInstance,
     DestroyGpuInstance,
     HostAction,
     MakesDevice,
 )
-from orchestrator.core.instance_vgpus import INSTANCE_VGPUS, InstanceVgpu
-from orchestrator.core.mig_layout import KEEPER
+from orchestrator.core.actions.instance_vgpus import INSTANCE_VGPUS, InstanceVgpu
+from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.hosts.mig_layout import KEEPER
+from orchestrator.core.hosts.snapshot import HostVgpuType, VgpuParent
 from orchestrator.core.names import is_uuid
-from orchestrator.core.snapshot import HostVgpuType, VgpuParent
 
 
 class MigBackedVgpus:

@@ -17,10 +17,10 @@ from orchestrator.agent.nvml.reading import Driver, NvmlGpu
 from orchestrator.agent.sysfs import binding, open_files, pci, reading, sriov
 from orchestrator.agent.sysfs.binding import VFIO
 from orchestrator.agent.sysfs.pci import PciGpu
-from orchestrator.core.device import Device
+from orchestrator.core.actions.host_actions import ActionResult, BindVfio, RestoreDriver
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError
-from orchestrator.core.host_actions import ActionResult, BindVfio, RestoreDriver
-from orchestrator.core.snapshot import HostVgpuType, VgpuParent
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.hosts.snapshot import HostVgpuType, VgpuParent
 
 _NVIDIA = "nvidia"
 _UNKNOWN = NvmlGpu(

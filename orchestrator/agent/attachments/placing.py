@@ -13,9 +13,9 @@ from pathlib import Path
 
 from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.sysfs import pci, reading
+from orchestrator.core.actions.host_actions import ActionResult
+from orchestrator.core.actions.placed_vgpus import CreatePlacedMdev, SetPlacedType
 from orchestrator.core.errors import Conflict, VgpuctlError
-from orchestrator.core.host_actions import ActionResult
-from orchestrator.core.placed_vgpus import CreatePlacedMdev, SetPlacedType
 
 _NO_PLACE = 0xFFFF
 """nvml.h, nvmlVgpuInstanceGetPlacementId: it has none."""

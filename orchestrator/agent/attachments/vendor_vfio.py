@@ -22,12 +22,12 @@ from orchestrator.agent.sysfs import open_files, vendor_vfio
 from orchestrator.agent.sysfs.gpu_instance import FoundVgpu, gpu_instance
 from orchestrator.agent.sysfs.pci import PciGpu
 from orchestrator.agent.sysfs.write import is_being_written
-from orchestrator.core.device import Device
+from orchestrator.core.actions.host_actions import ActionResult, ClearVgpuType, SetVgpuType
+from orchestrator.core.actions.placed_vgpus import SetPlacedType
 from orchestrator.core.errors import Conflict
-from orchestrator.core.host_actions import ActionResult, ClearVgpuType, SetVgpuType
-from orchestrator.core.pci import is_pci_address
-from orchestrator.core.placed_vgpus import SetPlacedType
-from orchestrator.core.snapshot import HostVgpuType, VgpuParent
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.gpu.pci import is_pci_address
+from orchestrator.core.hosts.snapshot import HostVgpuType, VgpuParent
 
 
 def vf_key(address: str) -> str:

@@ -18,8 +18,8 @@ from orchestrator.agent.fabric.partitions import PREFIX, wrong_version
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.paths import Paths
 from orchestrator.core.errors import VgpuctlError
-from orchestrator.core.fabric import FabricSnapshot, ObservedPartition
-from orchestrator.core.snapshot import GpuSnapshot
+from orchestrator.core.gpu.fabric import FabricSnapshot, ObservedPartition
+from orchestrator.core.hosts.snapshot import GpuSnapshot
 
 
 def observe_fabric(

@@ -16,10 +16,10 @@ from orchestrator.agent.fabric.fmpm import FabricManager, Waits
 from orchestrator.agent.fabric.members import BoardGpu, ListedPartition, PartitionMembers, remembered
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import binding, open_files, pci, reading
+from orchestrator.core.actions.fabric import ActivateFabricPartition, DeactivateFabricPartition
+from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError
-from orchestrator.core.fabric import FabricPlace
-from orchestrator.core.fabric_actions import ActivateFabricPartition, DeactivateFabricPartition
-from orchestrator.core.host_actions import ActionResult
+from orchestrator.core.gpu.fabric import FabricPlace
 
 PREFIX = "partition:"
 _DRIVER = re.compile(r"\b([0-9]{3}(?:\.[0-9]{1,4}){1,2})\b")

@@ -14,20 +14,20 @@ from orchestrator.agent.images import files
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs.open_files import open_below
-from orchestrator.core.errors import Conflict, InvalidInput, NotFound
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.host_actions import (
     ActionResult,
 )
-from orchestrator.core.names import is_name, is_uuid
-from orchestrator.core.settle_ledger import KnownVolume
-from orchestrator.core.snapshot import FileSnapshot
-from orchestrator.core.vm import MAX_DISK_BYTES, MIN_DISK_BYTES
-from orchestrator.core.volume_actions import (
+from orchestrator.core.actions.settle_ledger import KnownVolume
+from orchestrator.core.actions.volumes import (
     AttachVolume,
     CreateDataVolume,
     DeleteDataVolume,
     DetachVolume,
 )
+from orchestrator.core.errors import Conflict, InvalidInput, NotFound
+from orchestrator.core.hosts.snapshot import FileSnapshot
+from orchestrator.core.names import is_name, is_uuid
+from orchestrator.core.vms.vm import MAX_DISK_BYTES, MIN_DISK_BYTES
 
 _BLOCK = 512
 """What ``st_blocks`` counts in."""

@@ -11,8 +11,8 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.core.actions.host_actions import ImageFormat
 from orchestrator.core.errors import Fatal
-from orchestrator.core.host_actions import ImageFormat
 
 _HEADER = struct.Struct(">4sIQIIQ")
 """magic, version, backing file offset, backing file size, cluster bits, virtual size"""

@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.agent.process import ChildHangs, run
+from orchestrator.core.actions.host_actions import ImageFormat
 from orchestrator.core.errors import Fatal, Unknown
-from orchestrator.core.host_actions import ImageFormat
 
 _LIMITS = ("prlimit", "--as=2147483648", "--cpu=30", "--core=0", "--")
 _SECONDS = 60.0

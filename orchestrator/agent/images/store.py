@@ -21,10 +21,10 @@ from orchestrator.agent.images.qemu_img import create_overlay
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs.open_files import open_below
+from orchestrator.core.actions.host_actions import ActionResult, CreateVolume, ImageFormat
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
-from orchestrator.core.host_actions import ActionResult, CreateVolume, ImageFormat
-from orchestrator.core.snapshot import FileSnapshot
-from orchestrator.core.vm import MAX_DISK_BYTES
+from orchestrator.core.hosts.snapshot import FileSnapshot
+from orchestrator.core.vms.vm import MAX_DISK_BYTES
 
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _KINDS = {"volumes": "volume", "seeds": "seed", "data": "attached", "nvram": "nvram"}

@@ -13,7 +13,7 @@ import libvirt
 
 from orchestrator.agent.deadline import CallHangs, Gate, TooManyHungCalls
 from orchestrator.core.errors import Fatal, Retryable, Unknown, VgpuctlError
-from orchestrator.core.snapshot import Confinement
+from orchestrator.core.hosts.snapshot import Confinement
 
 T = TypeVar("T")
 

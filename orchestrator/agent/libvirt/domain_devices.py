@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from orchestrator.core.cpu_place import floating, memory_words
-from orchestrator.core.cpus import parse_cpus
 from orchestrator.core.domain_xml.foreign import managed_by, unsafe_parts
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.hosts.cpu_place import floating, memory_words
+from orchestrator.core.hosts.cpus import parse_cpus
 
 OTHER_BUSES = ("usb", "scsi", "scsi_host")
 """Their addresses have numbers too, and none of them is of a PCI function."""

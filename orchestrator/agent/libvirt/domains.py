@@ -22,9 +22,9 @@ from orchestrator.agent.libvirt.domain_parts import parts_of
 from orchestrator.agent.libvirt.learned import LEARNED
 from orchestrator.agent.pinned_cpus import PinnedCpus
 from orchestrator.agent.timing import Timing
+from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound, Retryable, Unknown
-from orchestrator.core.host_actions import ActionResult
-from orchestrator.core.snapshot import DomainSnapshot, DomainState
+from orchestrator.core.hosts.snapshot import DomainSnapshot, DomainState
 
 _STATES: dict[int, DomainState] = {
     libvirt.VIR_DOMAIN_RUNNING: "running",

@@ -20,10 +20,10 @@ from orchestrator.agent.libvirt.reservations import cards_of, cards_there, name_
 from orchestrator.agent.nic_links import plug
 from orchestrator.agent.sysfs.bridges import HostBridges
 from orchestrator.agent.sysfs.routes import in_the_way
-from orchestrator.core.bridges import Bridge, Uplink, bridge_of, check_uplink, why_not
+from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.errors import Conflict, Fatal
-from orchestrator.core.host_actions import ActionResult
-from orchestrator.core.network import (
+from orchestrator.core.hosts.bridges import Bridge, Uplink, bridge_of, check_uplink, why_not
+from orchestrator.core.vms.network import (
     DEFAULT_NAME,
     bridged_xml,
     check_host_name,

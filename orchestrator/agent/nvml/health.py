@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pynvml
 
-from orchestrator.core.gpu_health import GpuSignal
+from orchestrator.core.gpu.health import GpuSignal
 
 _FABRIC: Final = {
     "degraded_bandwidth": pynvml.NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_DEGRADED_BW,

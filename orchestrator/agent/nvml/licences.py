@@ -11,7 +11,7 @@ from typing import Any
 
 import pynvml
 
-from orchestrator.core.guest_licence import LicenceState, VgpuLicence
+from orchestrator.core.gpu.licence import LicenceState, VgpuLicence
 
 _VALID = 2
 """NVML_GRID_LICENSE_EXPIRY_VALID; pynvml's constant of that name is a tuple."""

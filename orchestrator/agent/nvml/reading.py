@@ -21,14 +21,14 @@ from orchestrator.agent.nvml.gpu_instances import FoundInstance, device_at, inst
 from orchestrator.agent.nvml.health import health
 from orchestrator.agent.nvml.licences import licences
 from orchestrator.agent.nvml.scheduler_state import scheduler_state
+from orchestrator.core.actions.gpu_cards import GpuCard
 from orchestrator.core.errors import Fatal, InvalidInput, Unknown
-from orchestrator.core.gpu_cards import GpuCard
-from orchestrator.core.gpu_health import GpuSignal
-from orchestrator.core.guest_licence import VgpuLicence
-from orchestrator.core.pci import parse_pci_address
-from orchestrator.core.snapshot import GpuSnapshot, HostVgpuType
-from orchestrator.core.snapshot_bounds import BOUNDS
-from orchestrator.core.vgpu_scheduler import SchedulerState
+from orchestrator.core.gpu.health import GpuSignal
+from orchestrator.core.gpu.licence import VgpuLicence
+from orchestrator.core.gpu.pci import parse_pci_address
+from orchestrator.core.gpu.scheduler import SchedulerState
+from orchestrator.core.hosts.snapshot import GpuSnapshot, HostVgpuType
+from orchestrator.core.hosts.snapshot_bounds import BOUNDS
 
 T = TypeVar("T")
 

@@ -14,8 +14,8 @@ from orchestrator.agent.nvml import gpu_instances
 from orchestrator.agent.nvml.reading import CANNOT, Nvml
 from orchestrator.agent.nvml.scheduler_state import POLICIES, scheduler_state
 from orchestrator.core.errors import Conflict, Fatal, Retryable, VgpuctlError
-from orchestrator.core.offering import Scheduler
-from orchestrator.core.vgpu_scheduler import SchedulerState
+from orchestrator.core.gpu.scheduler import SchedulerState
+from orchestrator.core.gpu.vgpu_parameters import Scheduler
 
 T = TypeVar("T")
 

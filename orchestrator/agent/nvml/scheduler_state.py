@@ -7,7 +7,7 @@ from typing import Any
 
 import pynvml
 
-from orchestrator.core.vgpu_scheduler import ObservedPolicy, SchedulerState
+from orchestrator.core.gpu.scheduler import ObservedPolicy, SchedulerState
 
 POLICIES: dict[int, ObservedPolicy] = {
     pynvml.NVML_VGPU_SCHEDULER_POLICY_BEST_EFFORT: "best_effort",

@@ -17,7 +17,7 @@ from orchestrator.agent.process import ChildHangs, run
 from orchestrator.agent.sysfs import reading
 from orchestrator.agent.sysfs.write import is_being_written
 from orchestrator.core.errors import Fatal, Unknown
-from orchestrator.core.gpu_health import WAS_RESET
+from orchestrator.core.gpu.health import WAS_RESET
 
 VFIO = "vfio-pci"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import reading
-from orchestrator.core.bridges import Bridge
+from orchestrator.core.hosts.bridges import Bridge
 
 _ASK_ETHTOOL, _DRIVER_INFO = 0x8946, 3  # SIOCETHTOOL of linux/sockios.h, ETHTOOL_GDRVINFO of linux/ethtool.h
 _OPENVSWITCH = "openvswitch"

@@ -11,8 +11,8 @@ from typing import Final
 
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import reading
-from orchestrator.core.cpus import Cores, HugePages, NumaNode, parse_cpus
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.hosts.cpus import Cores, HugePages, NumaNode, parse_cpus
 
 _NODE: Final = re.compile(r"node(\d+)", re.ASCII)
 _PAGES: Final = re.compile(r"hugepages-(\d+)kB", re.ASCII)

@@ -10,7 +10,7 @@ from typing import Final
 
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import reading
-from orchestrator.core.pci import is_pci_address
+from orchestrator.core.gpu.pci import is_pci_address
 
 NVIDIA = "10de"
 _GPU_CLASSES = ("0300", "0302")

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Query
 from orchestrator.api.paging import PagingOf, sequence_of
 from orchestrator.api.schemas.audit import MAX_SEQUENCE, AuditAnswer, ExportedRecord, VerdictAnswer
 from orchestrator.api.services import ServicesOf
-from orchestrator.core.lease import parse_moment
+from orchestrator.core.vms.lease import parse_moment
 from orchestrator.ports.store.audit import AuditFilter
 
 MAX_EXPORTED: Final = 1000

@@ -24,7 +24,7 @@ from orchestrator.api.schemas.move_plans import CompactionPlanAnswer, DrainPlanA
 from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
 from orchestrator.api.telling import check_may_name_place
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.tenant import DEFAULT_TENANT
+from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 
 router = APIRouter(tags=["capacity"])
 

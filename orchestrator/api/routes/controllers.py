@@ -12,8 +12,8 @@ from fastapi.responses import FileResponse
 from orchestrator.api.schemas.controllers import JoinAnswer, JoinBody
 from orchestrator.api.services import ServicesOf
 from orchestrator.api.unambiguous import say_it_once, storable_target
+from orchestrator.core.actions.host_actions import ImageFormat
 from orchestrator.core.errors import Denied, NotFound
-from orchestrator.core.host_actions import ImageFormat
 
 router = APIRouter(
     prefix="/controllers", include_in_schema=False, dependencies=[Depends(storable_target), Depends(say_it_once)]

@@ -11,7 +11,7 @@ from orchestrator.api.file_bodies import OCTETS, take_file, with_files
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.driver_bundles import AddDriverBundleBody, DriverBundleAnswer
 from orchestrator.api.services import ProcessOf, ServicesOf
-from orchestrator.core.driver_bundle import NewBundle
+from orchestrator.core.drivers.bundle import NewBundle
 
 router = APIRouter(prefix="/driver-bundles", tags=["drivers"])
 

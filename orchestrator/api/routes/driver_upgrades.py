@@ -7,7 +7,7 @@ from fastapi import APIRouter
 
 from orchestrator.api.schemas.driver_upgrades import DriverUpgradeAnswer, StartUpgradeBody
 from orchestrator.api.services import ServicesOf
-from orchestrator.core.driver_upgrade import DriverUpgrade
+from orchestrator.core.drivers.upgrade import DriverUpgrade
 
 router = APIRouter(prefix="/driver-upgrade", tags=["drivers"])
 

@@ -11,8 +11,8 @@ from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.gpus import AcceptGpusBody, GpuAnswer
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.services import ServicesOf
-from orchestrator.core.pci import parse_pci_address
-from orchestrator.services.gpus import place_of
+from orchestrator.core.gpu.pci import parse_pci_address
+from orchestrator.services.hosts.gpus import place_of
 
 router = APIRouter(prefix="/gpus", tags=["gpus"])
 

@@ -20,10 +20,10 @@ from orchestrator.api.parameters import only_known_parameters
 from orchestrator.api.refusals import asker_of, subject_of
 from orchestrator.api.services import ServicesOf, TenantOf
 from orchestrator.api.unambiguous import storable_target
+from orchestrator.api.use_cases import Services
 from orchestrator.core.errors import Conflict, InvalidInput, VgpuctlError
-from orchestrator.core.tenant import DEFAULT_TENANT
+from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 from orchestrator.ports.host import ByteStream
-from orchestrator.use_cases import Services
 
 router = APIRouter(prefix="/vms", tags=["vms"])
 CHUNK: Final = 65536

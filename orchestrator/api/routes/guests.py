@@ -9,7 +9,7 @@ from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.guests import ProvisioningAnswer, ProvisionVmBody
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.services import ServicesOf, TenantOf
-from orchestrator.core.tenant import DEFAULT_TENANT
+from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 
 router = APIRouter(prefix="/vms", tags=["vms"])
 

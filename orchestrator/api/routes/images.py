@@ -14,9 +14,9 @@ from orchestrator.api.routes.tenants import TenantInPath
 from orchestrator.api.schemas.base import DescribeBody, NameInPath
 from orchestrator.api.schemas.images import AddImageBody, GuestDriverBody, ImageAnswer, UploadQuery
 from orchestrator.api.services import ProcessOf, SelectorOf, ServicesOf, TenantFilter
-from orchestrator.core.host_actions import ImageFormat
-from orchestrator.core.image import NewImage
+from orchestrator.core.actions.host_actions import ImageFormat
 from orchestrator.core.labels import selects
+from orchestrator.core.vms.image import NewImage
 
 router = APIRouter(prefix="/images", tags=["images"])
 of_tenant = APIRouter(prefix="/tenants/{tenant}/images", tags=["images"])

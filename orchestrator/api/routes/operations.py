@@ -16,9 +16,9 @@ from orchestrator.api.schemas.operations import OperationAnswer
 from orchestrator.api.services import ServicesOf, TenantFilter
 from orchestrator.api.telling import watches_pool
 from orchestrator.api.waiting import WaitingOf
-from orchestrator.core.access import Caller
 from orchestrator.core.errors import Denied
 from orchestrator.core.operation import FINISHED, UNSETTLED, OperationState, Watched, check_kind
+from orchestrator.core.tenancy.access import Caller
 from orchestrator.ports.store.operations import OperationFilter
 
 router = APIRouter(prefix="/operations", tags=["operations"])

@@ -13,9 +13,9 @@ from orchestrator.api.permissions import may_operate
 from orchestrator.api.schemas.base import moment
 from orchestrator.api.schemas.server import ServerAnswer, StopBody
 from orchestrator.api.services import ProcessOf, ServicesOf
+from orchestrator.api.use_cases import Services
 from orchestrator.client import version
 from orchestrator.core.errors import Conflict
-from orchestrator.use_cases import Services
 
 router = APIRouter(prefix="/server", tags=["server"])
 

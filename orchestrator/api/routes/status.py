@@ -19,13 +19,13 @@ from orchestrator.api.schemas.status import (
     UpgradeCountsAnswer,
 )
 from orchestrator.api.services import ServicesOf, TenantFilter
+from orchestrator.api.use_cases import Services
 from orchestrator.core.advice.overview import TenantUse, use_by_model, use_by_tenant
-from orchestrator.core.driver_upgrade import OVER, DriverUpgrade
+from orchestrator.core.drivers.upgrade import OVER, DriverUpgrade
 from orchestrator.core.errors import NotFound
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.host import Host
 from orchestrator.core.operation import UNFINISHED, OperationState
-from orchestrator.core.vm import Vm
-from orchestrator.use_cases import Services
+from orchestrator.core.vms.vm import Vm
 
 _STUCK: Final[tuple[OperationState, ...]] = ("stuck",)
 router = APIRouter(prefix="/status", tags=["status"])

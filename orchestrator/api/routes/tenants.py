@@ -13,7 +13,7 @@ from orchestrator.api.schemas.base import MAX_NAME, DescribeBody
 from orchestrator.api.schemas.tenants import MAX_SUBJECT, CreateTenantBody, MemberAnswer, MemberBody, TenantAnswer
 from orchestrator.api.services import SelectorOf, ServicesOf
 from orchestrator.core.labels import selects
-from orchestrator.core.tenant import Member
+from orchestrator.core.tenancy.tenant import Member
 
 router = APIRouter(prefix="/tenants", tags=["tenants"])
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.tenants import CreateTokenBody, NewTokenAnswer, TokenAnswer
 from orchestrator.api.services import ServicesOf, TenantOf
-from orchestrator.core.tenant import DEFAULT_TENANT
+from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 
 router = APIRouter(prefix="/tokens", tags=["tokens"])
 

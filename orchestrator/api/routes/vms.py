@@ -28,12 +28,12 @@ from orchestrator.api.schemas.vms import (
 )
 from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
 from orchestrator.api.telling import check_may_name_place, watches_pool
-from orchestrator.core.access import Caller
+from orchestrator.api.use_cases import Services
 from orchestrator.core.domain_xml.console import MAX_LOG_BYTES
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.tenant import DEFAULT_TENANT
-from orchestrator.core.vm import Vm
-from orchestrator.use_cases import Services
+from orchestrator.core.tenancy.access import Caller
+from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
+from orchestrator.core.vms.vm import Vm
 
 router = APIRouter(prefix="/vms", tags=["vms"])
 

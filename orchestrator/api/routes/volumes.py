@@ -13,7 +13,7 @@ from orchestrator.api.schemas.volumes import AttachVolumeBody, CreateVolumeBody,
 from orchestrator.api.services import SelectorOf, ServicesOf, TenantFilter, TenantOf
 from orchestrator.api.telling import check_may_name_place, watches_pool
 from orchestrator.core.labels import selects
-from orchestrator.core.tenant import DEFAULT_TENANT
+from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 
 router = APIRouter(prefix="/volumes", tags=["volumes"])
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, moment
-from orchestrator.core.audit import AuditRecord, Verdict
+from orchestrator.core.tenancy.audit import AuditRecord, Verdict
 
 MAX_SEQUENCE = 2**31 - 1
 

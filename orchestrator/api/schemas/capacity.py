@@ -14,18 +14,18 @@ from orchestrator.core.advice.capacity import CapacityRow, Room
 from orchestrator.core.advice.explain import TenantExplanation
 from orchestrator.core.advice.gpu_map import GpuRow
 from orchestrator.core.advice.remedies import Remedy, RemedyKind
-from orchestrator.core.network import DEFAULT_NAME
-from orchestrator.core.nic import NicKind
-from orchestrator.core.pci import parse_pci_address
+from orchestrator.core.gpu.pci import parse_pci_address
+from orchestrator.core.hosts.nic import NicKind
 from orchestrator.core.placement.planned_action import Action
 from orchestrator.core.placement.views import Part, Request
-from orchestrator.core.priority import Priority
-from orchestrator.core.vm import (
+from orchestrator.core.vms.network import DEFAULT_NAME
+from orchestrator.core.vms.priority import Priority
+from orchestrator.core.vms.vm import (
     MAX_DISK_BYTES,
     MAX_MEMORY_MIB,
     MAX_VCPUS,
 )
-from orchestrator.services.capacity import Asked, Named, Question
+from orchestrator.services.vms.capacity import Asked, Named, Question
 
 Vcpus = Annotated[int, Field(ge=1, le=MAX_VCPUS)]
 MemoryMib = Annotated[int, Field(ge=1, le=MAX_MEMORY_MIB)]

@@ -8,7 +8,7 @@ from datetime import datetime
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, RequestBody, moment
-from orchestrator.core.driver_bundle import BundleFormat, BundleKind, DriverBundle, NewBundle
+from orchestrator.core.drivers.bundle import BundleFormat, BundleKind, DriverBundle, NewBundle
 
 
 class AddDriverBundleBody(RequestBody):

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
-from orchestrator.core.driver_check import ComparedDriver, Verdict
-from orchestrator.core.driver_lock import Component, DriverLock
+from orchestrator.core.drivers.check import ComparedDriver, Verdict
+from orchestrator.core.drivers.lock import Component, DriverLock
 
 
 class LockedAnswer(CopiedAnswer):

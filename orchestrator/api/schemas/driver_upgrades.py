@@ -16,10 +16,10 @@ from orchestrator.api.schemas.base import (
     moment,
     moment_or_none,
 )
-from orchestrator.core.daily_window import parse_window
-from orchestrator.core.driver_upgrade import DriverUpgrade, HostPhase, HostUpgrade, Policy, Reboot, UpgradeState, waves
-from orchestrator.services.driver_upgrades import WantedUpgrade
-from orchestrator.services.upgrade_progress import UpgradeNow
+from orchestrator.core.drivers.daily_window import parse_window
+from orchestrator.core.drivers.upgrade import DriverUpgrade, HostPhase, HostUpgrade, Policy, Reboot, UpgradeState, waves
+from orchestrator.services.drivers.upgrade_progress import UpgradeNow
+from orchestrator.services.drivers.upgrades import WantedUpgrade
 
 _OUT_AT_ONCE = "Hosts that are out at once, at most"
 _FIRST = "Hosts that go first; the others only when these are done"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.hosts.snapshot import HostSnapshot
 
 
 class FabricPartitionAnswer(AnswerBody):

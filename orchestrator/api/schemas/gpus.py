@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
 from orchestrator.core.attachments import observed_on
-from orchestrator.core.mig_layout import KEEPER
-from orchestrator.core.snapshot import Framework, GpuInstance, GpuSnapshot
-from orchestrator.core.vgpu_scheduler import ObservedPolicy
+from orchestrator.core.gpu.scheduler import ObservedPolicy
+from orchestrator.core.hosts.mig_layout import KEEPER
+from orchestrator.core.hosts.snapshot import Framework, GpuInstance, GpuSnapshot
 from orchestrator.services.messages import GpuInfo
 
 _PCI_ADDRESS: Final = "^([0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[01][0-9a-fA-F][.][0-7]$"

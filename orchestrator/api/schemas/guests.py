@@ -10,9 +10,9 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, RequestBody, moment, moment_or_none
-from orchestrator.core.guest import GuestRecord, RoleResult, RoleState
-from orchestrator.core.guest_licence import GuestLicence, LicenceState
-from orchestrator.core.guest_settings import MAX_SECRET_BYTES, MAX_SETTINGS
+from orchestrator.core.gpu.licence import GuestLicence, LicenceState
+from orchestrator.core.guest.guest import GuestRecord, RoleResult, RoleState
+from orchestrator.core.guest.settings import MAX_SECRET_BYTES, MAX_SETTINGS
 
 Roles = Annotated[
     tuple[Annotated[str, Field(max_length=63)], ...],

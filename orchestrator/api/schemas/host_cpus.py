@@ -6,7 +6,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
-from orchestrator.core.cpus import NumaNode, cpus_text
+from orchestrator.core.hosts.cpus import NumaNode, cpus_text
 
 
 class HugePagesAnswer(CopiedAnswer):

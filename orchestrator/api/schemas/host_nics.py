@@ -6,7 +6,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody
-from orchestrator.core.nic import HostNic
+from orchestrator.core.hosts.nic import HostNic
 from orchestrator.services.messages import HostInfo
 
 

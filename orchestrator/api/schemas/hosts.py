@@ -20,12 +20,12 @@ from orchestrator.api.schemas.base import (
 from orchestrator.api.schemas.fabric import FabricAnswer
 from orchestrator.api.schemas.host_cpus import NumaNodeAnswer
 from orchestrator.api.schemas.host_nics import HostNicAnswer
-from orchestrator.core.after_boot import not_on_bus
-from orchestrator.core.cpus import cpus_text, parse_cpus
-from orchestrator.core.host import MAX_OVERCOMMIT, Cordon, Host, HostState
-from orchestrator.core.host_readiness import ReadinessState, Requirement
-from orchestrator.core.nic import parse_nics
-from orchestrator.core.snapshot import Confinement, HostSnapshot
+from orchestrator.core.actions.after_boot import not_on_bus
+from orchestrator.core.hosts.cpus import cpus_text, parse_cpus
+from orchestrator.core.hosts.host import MAX_OVERCOMMIT, Cordon, Host, HostState
+from orchestrator.core.hosts.nic import parse_nics
+from orchestrator.core.hosts.readiness import ReadinessState, Requirement
+from orchestrator.core.hosts.snapshot import Confinement, HostSnapshot
 from orchestrator.services.messages import AddHost, HostChange, HostInfo
 
 Port = Annotated[int, Field(ge=1, le=65535)]

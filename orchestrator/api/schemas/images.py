@@ -8,8 +8,8 @@ from datetime import datetime
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody, moment
-from orchestrator.core.host_actions import ImageFormat
-from orchestrator.core.image import Image, NewImage
+from orchestrator.core.actions.host_actions import ImageFormat
+from orchestrator.core.vms.image import Image, NewImage
 
 
 class AddImageBody(RequestBody):

@@ -7,9 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
 from orchestrator.catalogue.mig_file import Entries
-from orchestrator.core.host_actions import CreateGpuInstance, DestroyGpuInstance
-from orchestrator.core.mig_config import MigEntry
-from orchestrator.services.mig_layouts import LayoutPlan
+from orchestrator.core.actions.host_actions import CreateGpuInstance, DestroyGpuInstance
+from orchestrator.core.hosts.mig_config import MigEntry
+from orchestrator.services.hosts.mig_layouts import LayoutPlan
 
 
 class MigLayoutBody(BaseModel):

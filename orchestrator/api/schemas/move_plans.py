@@ -10,7 +10,7 @@ from pydantic import Field
 from orchestrator.api.schemas.base import AnswerBody
 from orchestrator.api.schemas.capacity import ActionAnswer, ReasonAnswer
 from orchestrator.core.placement.move_plans import UnmovableVm
-from orchestrator.services.capacity import NamedPlan
+from orchestrator.services.vms.capacity import NamedPlan
 
 
 class StayAnswer(AnswerBody):

@@ -8,9 +8,9 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody
-from orchestrator.core.bridges import Uplink
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.network import Network
+from orchestrator.core.hosts.bridges import Uplink
+from orchestrator.core.vms.network import Network
 
 
 class AddNetworkBody(RequestBody):

@@ -8,17 +8,16 @@ from dataclasses import asdict
 from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody
-from orchestrator.core.nic import NicKind
-from orchestrator.core.offering import (
+from orchestrator.core.gpu.vgpu_parameters import Scheduler, VgpuParameters
+from orchestrator.core.hosts.domain import Firmware
+from orchestrator.core.hosts.nic import NicKind
+from orchestrator.core.offerings.offering import (
     AntiAffinity,
     CpuPolicy,
-    Firmware,
     HugePageSize,
     NumaPolicy,
     Offering,
     OfferingKind,
-    Scheduler,
-    VgpuParameters,
 )
 
 

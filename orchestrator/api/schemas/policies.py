@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, RequestBody
-from orchestrator.core.isolation import Isolation
-from orchestrator.core.lease import MAX_GRACE_S, MAX_LEASE_S, MIN_LEASE_S, TenantPolicy
-from orchestrator.core.priority import Priority
+from orchestrator.core.vms.isolation import Isolation
+from orchestrator.core.vms.lease import MAX_GRACE_S, MAX_LEASE_S, MIN_LEASE_S, TenantPolicy
+from orchestrator.core.vms.priority import Priority
 
 _LEAVE = "VMs stop for driver upgrades: stop: in their host's turn; 22:00-05:00: then, UTC; wait: by users"
 

@@ -8,9 +8,10 @@ from dataclasses import asdict
 from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody
-from orchestrator.core.nic import NicKind
-from orchestrator.core.offering import CpuPolicy, Firmware, HugePageSize, NumaPolicy, OfferingKind, Origin
-from orchestrator.core.offering_support import unsupported
+from orchestrator.core.hosts.domain import Firmware
+from orchestrator.core.hosts.nic import NicKind
+from orchestrator.core.offerings.offering import CpuPolicy, HugePageSize, NumaPolicy, OfferingKind, Origin
+from orchestrator.core.offerings.support import unsupported
 from orchestrator.services.messages import ProfileInfo
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import CopiedAnswer, RequestBody
-from orchestrator.core.quota import MAX_LIMIT, MAX_RESOURCE
+from orchestrator.core.tenancy.quota import MAX_LIMIT, MAX_RESOURCE
 
 _Resource = Annotated[str, Field(min_length=1, max_length=MAX_RESOURCE)]
 _Amount = Annotated[int, Field(ge=0, le=MAX_LIMIT)]

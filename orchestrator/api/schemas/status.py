@@ -7,8 +7,8 @@ from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
 from orchestrator.core.diff.finding import Severity
-from orchestrator.core.driver_upgrade import UpgradeState
-from orchestrator.core.host import HostState
+from orchestrator.core.drivers.upgrade import UpgradeState
+from orchestrator.core.hosts.host import HostState
 
 
 class HostCountsAnswer(AnswerBody):

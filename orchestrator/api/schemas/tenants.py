@@ -6,8 +6,8 @@ from __future__ import annotations
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment, Name, RequestBody, moment
-from orchestrator.core.access import Caller, Role
-from orchestrator.core.tenant import MAX_TOKEN_LIFETIME_S, Tenant
+from orchestrator.core.tenancy.access import Caller, Role
+from orchestrator.core.tenancy.tenant import MAX_TOKEN_LIFETIME_S, Tenant
 
 MAX_SUBJECT = 200
 

@@ -7,11 +7,11 @@ from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment
 from orchestrator.catalogue.quota_names import models_of
-from orchestrator.core.device import Device, DeviceKind
 from orchestrator.core.domain_xml.interface import mac_address
-from orchestrator.core.network import short_name, tenant_of
-from orchestrator.core.nic import NicPlace
-from orchestrator.core.vm import Vm
+from orchestrator.core.gpu.device import Device, DeviceKind
+from orchestrator.core.hosts.nic import NicPlace
+from orchestrator.core.vms.network import short_name, tenant_of
+from orchestrator.core.vms.vm import Vm
 
 
 class DeviceAnswer(AnswerBody):

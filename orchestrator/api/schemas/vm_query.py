@@ -11,7 +11,7 @@ from fastapi import Depends, Query
 from orchestrator.api.schemas.base import MAX_NAME
 from orchestrator.api.services import SelectorOf
 from orchestrator.core.labels import Selector, selects
-from orchestrator.core.vm import Vm, VmState
+from orchestrator.core.vms.vm import Vm, VmState
 
 
 @dataclass(frozen=True)

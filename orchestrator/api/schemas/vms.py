@@ -32,15 +32,15 @@ from orchestrator.api.schemas.vm_parts import (
     nic_members,
 )
 from orchestrator.core.byte_cache import ByteCache
-from orchestrator.core.domain import BootPolicy
-from orchestrator.core.image import short_of
+from orchestrator.core.hosts.domain import BootPolicy
+from orchestrator.core.hosts.nic import NicKind
 from orchestrator.core.labels import MAX_LABELS
-from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
-from orchestrator.core.network import MAX_CARDS, short_name, tenant_of
-from orchestrator.core.nic import NicKind
-from orchestrator.core.priority import Priority
 from orchestrator.core.units import MIB
-from orchestrator.core.vm import (
+from orchestrator.core.vms.image import short_of
+from orchestrator.core.vms.lease import MAX_LEASE_S, WantedEnd, parse_moment
+from orchestrator.core.vms.network import MAX_CARDS, short_name, tenant_of
+from orchestrator.core.vms.priority import Priority
+from orchestrator.core.vms.vm import (
     MAX_DISK_BYTES,
     MAX_MEMORY_MIB,
     MAX_USER_DATA_BYTES,
@@ -51,10 +51,10 @@ from orchestrator.core.vm import (
     Vm,
     VmState,
 )
-from orchestrator.core.volume import MAX_ATTACHED, attached_names
+from orchestrator.core.vms.volume import MAX_ATTACHED, attached_names
 from orchestrator.core.wire import action_to_dict
+from orchestrator.services.drivers.upgrade_waits import PlannedStop
 from orchestrator.services.messages import AdoptVm, CreateVm, DryRun, VmChange
-from orchestrator.services.upgrade_waits import PlannedStop
 
 MAX_SSH_KEYS = 64
 

@@ -8,9 +8,9 @@ from datetime import datetime
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody, moment
-from orchestrator.core.vm import MAX_DISK_BYTES, MIN_DISK_BYTES
-from orchestrator.core.volume import VolumeState
-from orchestrator.services.volumes import VolumeInfo
+from orchestrator.core.vms.vm import MAX_DISK_BYTES, MIN_DISK_BYTES
+from orchestrator.core.vms.volume import VolumeState
+from orchestrator.services.vms.volumes import VolumeInfo
 
 
 class CreateVolumeBody(RequestBody):

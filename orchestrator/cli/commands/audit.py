@@ -17,8 +17,8 @@ from orchestrator.cli.parameters import Sort
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, Listing, age, field, show_newest, time
 from orchestrator.core.errors import Fatal, InvalidInput, NotFound, Reason
-from orchestrator.core.lease import MAX_LEASE_S, parse_moment, show_moment
 from orchestrator.core.units import parse_duration
+from orchestrator.core.vms.lease import MAX_LEASE_S, parse_moment, show_moment
 
 app = new_group("Who did or wanted what, refusals too.")
 

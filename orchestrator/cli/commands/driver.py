@@ -19,7 +19,7 @@ from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, Listing, field, show_list, show_rows
 from orchestrator.cli.uploading import sending
 from orchestrator.client.connection import Json
-from orchestrator.core.driver_lock import SITE
+from orchestrator.core.drivers.lock import SITE
 from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.units import MIB, show_size
 

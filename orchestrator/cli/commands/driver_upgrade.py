@@ -20,9 +20,9 @@ from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, render_table
 from orchestrator.cli.tree import HELP_OPTIONS, Commands, Group
 from orchestrator.client.connection import Json
-from orchestrator.core.driver_upgrade import BAD, UNDER_WAY
+from orchestrator.core.drivers.leaving import WAIT
+from orchestrator.core.drivers.upgrade import BAD, UNDER_WAY
 from orchestrator.core.errors import Fatal, InvalidInput
-from orchestrator.core.leaving import WAIT
 from orchestrator.core.names import check_name
 
 _SUMMARY: Final = "Bring another driver onto hosts, some at a time. Status, pause, resume, abort."

@@ -18,7 +18,7 @@ from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, Listing, field, list_lines, render_table, size
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.geometry.cut import cut_words
-from orchestrator.core.pci import parse_pci_address
+from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.units import MIB, show_size
 
 app = new_group("Show GPUs, what they offer and who uses them.")

@@ -21,7 +21,7 @@ from orchestrator.cli.parameters import Wait
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.client.connection import Json
-from orchestrator.core.host import check_address, check_gpus, check_user
+from orchestrator.core.hosts.host import check_address, check_gpus, check_user
 
 app = new_group("Add GPU hosts, look at them, give them back.")
 

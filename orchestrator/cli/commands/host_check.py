@@ -14,7 +14,7 @@ from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Fit, Listing, field, show_rows
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.host import check_address, check_user
+from orchestrator.core.hosts.host import check_address, check_user
 from orchestrator.core.names import check_name
 
 NOT_READY: Final = 3

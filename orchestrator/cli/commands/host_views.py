@@ -23,7 +23,7 @@ from orchestrator.cli.table import Column, Fit, Listing, age, field
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.host import HostState
+from orchestrator.core.hosts.host import HostState
 from orchestrator.core.labels import show_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.units import MIB, show_size

@@ -29,11 +29,11 @@ from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list, size
 from orchestrator.cli.uploading import image_key, sending, take_image
 from orchestrator.client.connection import Json
+from orchestrator.core.actions.host_actions import ImageFormat
 from orchestrator.core.digest import check_sha256
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.host_actions import ImageFormat
-from orchestrator.core.image import check_file_name
 from orchestrator.core.units import GIB, MIB
+from orchestrator.core.vms.image import check_file_name
 
 _UNITS: Final = (("GiB", GIB), ("MiB", MIB), ("KiB", 1024))
 app = new_group("Base images that VMs' disks are made on.")

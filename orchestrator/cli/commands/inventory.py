@@ -14,7 +14,7 @@ from orchestrator.cli.output import show
 from orchestrator.cli.session import CliSession, Format, session_of
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Denied
-from orchestrator.core.host import check_user
+from orchestrator.core.hosts.host import check_user
 
 
 def inventory(

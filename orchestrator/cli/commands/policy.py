@@ -18,13 +18,13 @@ from orchestrator.cli.parameters import Sort, each_once, own_tenant
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.client.connection import Json
+from orchestrator.core.drivers.leaving import parse_leave
 from orchestrator.core.errors import InvalidInput, NotFound
-from orchestrator.core.isolation import ISOLATIONS
-from orchestrator.core.lease import MAX_LEASE_S, PolicyValue, show_span
-from orchestrator.core.leaving import parse_leave
 from orchestrator.core.names import closest
-from orchestrator.core.priority import PRIORITIES
 from orchestrator.core.units import parse_duration
+from orchestrator.core.vms.isolation import ISOLATIONS
+from orchestrator.core.vms.lease import MAX_LEASE_S, PolicyValue, show_span
+from orchestrator.core.vms.priority import PRIORITIES
 
 app = new_group("Leases, priorities and driver upgrades of a tenant's VMs.")
 

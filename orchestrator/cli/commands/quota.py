@@ -16,9 +16,9 @@ from orchestrator.cli.group import new_group
 from orchestrator.cli.parameters import Sort, each_once, own_tenant_or_everywhere
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
-from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import Denied, InvalidInput, NotFound
-from orchestrator.core.quota import COUNTS, check_resource, counted_by, parse_amount, show_amount
+from orchestrator.core.tenancy.access import EVERYWHERE
+from orchestrator.core.tenancy.quota import COUNTS, check_resource, counted_by, parse_amount, show_amount
 
 app = new_group("What tenants may hold, and what they do.")
 

@@ -52,7 +52,8 @@ def serve(
         "--listen": listen, "--tls-cert": tls_cert, "--tls-key": tls_key, "--simulate": fleet,
         "--socket-directory": socket_directory, "--socket-group": socket_group,
     }  # fmt: skip
-    _become(ctx, "orchestrator.serve", *(f"{name}={value}" for name, value in given.items() if value is not None))
+    words = (f"{name}={value}" for name, value in given.items() if value is not None)
+    _become(ctx, "orchestrator.server.serve", *words)
 
 
 def _become(ctx: typer.Context, module: str, *words: str) -> None:
@@ -127,7 +128,7 @@ def make_cert(
 
     It signs itself, or the site's own authority does. Files that are there are not replaced."""
     need_extra("server")
-    from orchestrator.new_certificate import MAX_NAMES, new_certificate, read_authority
+    from orchestrator.server.new_certificate import MAX_NAMES, new_certificate, read_authority
 
     if (ca_cert is None) != (ca_key is None):
         raise InvalidInput("cli.usage", "an authority has a certificate and a key", hint="give --ca-cert and --ca-key")
@@ -182,7 +183,7 @@ def backup(
     ] = None,
 ) -> None:
     """Copy database and keys into one file. The server may run. Images are not in it."""
-    _become(ctx, "orchestrator.backup", "backup", str(file), *(f"--recipient={one}" for one in recipient or ()))
+    _become(ctx, "orchestrator.server.backup", "backup", str(file), *(f"--recipient={one}" for one in recipient or ()))
 
 
 @app.command("restore")
@@ -195,7 +196,7 @@ def restore(
 ) -> None:
     """Make an empty state directory from a backup. Nothing is done on any host; what had not ended is stuck."""
     with_key = [] if identity is None else [f"--identity={identity}"]
-    _become(ctx, "orchestrator.backup", "restore", str(file), *with_key)
+    _become(ctx, "orchestrator.server.backup", "restore", str(file), *with_key)
 
 
 @app.command("rotate-key")
@@ -208,7 +209,7 @@ def rotate_key(
     """Draw a new key for the secrets in the database.
 
     They are encrypted with it, and the old key is of no use any more. No server may run meanwhile."""
-    _become(ctx, "orchestrator.rotate_key", *(["--others-stopped"] if others_stopped else []))
+    _become(ctx, "orchestrator.server.rotate_key", *(["--others-stopped"] if others_stopped else []))
 
 
 @app.command("invite")
@@ -219,7 +220,7 @@ def invite(
     """Make a token that lets one more controller join.
 
     It is for this server's database. Run it beside a server that listens on the network."""
-    _become(ctx, "orchestrator.join", "invite", lifetime)
+    _become(ctx, "orchestrator.server.join", "invite", lifetime)
 
 
 @app.command("join")
@@ -227,7 +228,7 @@ def join(ctx: typer.Context) -> None:
     """Make this state directory that of one more controller.
 
     The site's key is fetched from the one that invited it. The token is read from standard input."""
-    _become(ctx, "orchestrator.join", "join")
+    _become(ctx, "orchestrator.server.join", "join")
 
 
 _ITEMS: Final = (
@@ -261,8 +262,8 @@ def settle_restored(
     session = session_of(ctx)
     if not (take or away) and connect_running(session.local_state) is None:
         if output in {Format.TABLE, Format.WIDE}:
-            _become(ctx, "orchestrator.backup", "settle-restored")
-        settled = _run(ctx, "orchestrator.backup", "settle-restored", f"--output={output}")
+            _become(ctx, "orchestrator.server.backup", "settle-restored")
+        settled = _run(ctx, "orchestrator.server.backup", "settle-restored", f"--output={output}")
         show({"name": settled["state"], **settled}, output, list)
         return
     client = session.client

@@ -20,10 +20,10 @@ from orchestrator.cli.parameters import Sort, TenantRole, own_tenant_or_everywhe
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list, time
 from orchestrator.client.connection import Json
-from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import Denied, InvalidInput, NotFound
 from orchestrator.core.file_errors import why_unwritable
-from orchestrator.core.tenant import MAX_TOKEN_LIFETIME_S
+from orchestrator.core.tenancy.access import EVERYWHERE
+from orchestrator.core.tenancy.tenant import MAX_TOKEN_LIFETIME_S
 from orchestrator.core.units import parse_duration
 
 app = new_group("Tokens that act in a tenant for programs and people.")

@@ -41,12 +41,12 @@ from orchestrator.cli.uploading import image_key
 from orchestrator.cli.vm_outcome import Outcome, change_each, each, finish
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.image import check_image_name
+from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.labels import parse_labels
-from orchestrator.core.lease import MAX_LEASE_S, parse_moment
 from orchestrator.core.names import check_name
-from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.units import parse_duration
+from orchestrator.core.vms.image import check_image_name
+from orchestrator.core.vms.lease import MAX_LEASE_S, parse_moment
 
 MAX_COUNT: Final = 1000
 app = new_group("Create, adopt, show, start, stop and delete VMs.")

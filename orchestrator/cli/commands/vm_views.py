@@ -22,9 +22,9 @@ from orchestrator.cli.step_times import seconds_of
 from orchestrator.cli.table import Column, Fit, Listing, age, field, show_newest, size, time
 from orchestrator.cli.waiting import waits_for
 from orchestrator.cli.watch import View, Watch, list_view, show_view
+from orchestrator.core.drivers.leaving import STOP, WAIT
 from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.labels import parse_selector, show_labels
-from orchestrator.core.leaving import STOP, WAIT
 from orchestrator.core.names import check_name
 from orchestrator.core.units import GIB, MIB, show_size
 

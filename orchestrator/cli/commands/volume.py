@@ -34,7 +34,7 @@ from orchestrator.cli.table import Fit, age, field, show_list, size
 from orchestrator.client.connection import Json
 from orchestrator.core.names import check_name
 from orchestrator.core.units import show_size
-from orchestrator.core.vm import disk_bytes
+from orchestrator.core.vms.vm import disk_bytes
 
 app = new_group("Data volumes: disks that stay when the VM goes that has them.")
 

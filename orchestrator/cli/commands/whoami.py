@@ -7,7 +7,7 @@ import typer
 
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.session import Format, Output, session_of
-from orchestrator.core.access import EVERYWHERE
+from orchestrator.core.tenancy.access import EVERYWHERE
 
 
 def whoami(ctx: typer.Context, output: Output = Format.TABLE) -> None:

@@ -27,8 +27,8 @@ from orchestrator.cli.parameters import (
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import show_list
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.names import check_name
-from orchestrator.core.pci import parse_pci_address
 
 NOTHING_FITS: Final = 8
 """Exit code, as of a create that finds no place."""

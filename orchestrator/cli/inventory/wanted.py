@@ -14,7 +14,7 @@ from typing import Any, Final
 from orchestrator.cli.inventory.reaching import SETTINGS, SshReach
 from orchestrator.cli.inventory.reading import InventoryHost, Variables
 from orchestrator.core.errors import InvalidInput, Reason
-from orchestrator.core.host import check_address, check_gpus, check_user
+from orchestrator.core.hosts.host import check_address, check_gpus, check_user
 from orchestrator.core.labels import Labels, check_labels
 from orchestrator.core.names import check_name
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from orchestrator.cli.guest_access import guest_name
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput, Unknown
-from orchestrator.core.host import check_address, check_user
+from orchestrator.core.hosts.host import check_address, check_user
 from orchestrator.core.names import check_name
 
 HOSTS: Final = "vgpuctl_hosts"

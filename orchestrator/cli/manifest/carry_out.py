@@ -17,10 +17,10 @@ from orchestrator.cli.session import CliSession
 from orchestrator.cli.uploading import take_image
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Conflict, VgpuctlError
-from orchestrator.core.lease import show_moment
 from orchestrator.core.manifest import PROTECTED, Action, Change, Manifest, ManifestVm
 from orchestrator.core.manifest_changes import is_protected
-from orchestrator.core.wanted_network import WantedNetwork
+from orchestrator.core.vms.lease import show_moment
+from orchestrator.core.vms.wanted_network import WantedNetwork
 
 DONE: Mapping[Action, str] = {
     "add": "added",

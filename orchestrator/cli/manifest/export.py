@@ -11,16 +11,16 @@ from orchestrator.cli.manifest.observed import about_of, observe
 from orchestrator.cli.offerings import offering_of
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
-from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import Denied
 from orchestrator.core.labels import About
-from orchestrator.core.lease import show_moment
 from orchestrator.core.manifest import BUSY, OFF, ExistingVm, Manifest
-from orchestrator.core.offering import Offering
-from orchestrator.core.quota import show_amount
-from orchestrator.core.tenant import DEFAULT_TENANT
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.tenancy.access import EVERYWHERE
+from orchestrator.core.tenancy.quota import show_amount
+from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 from orchestrator.core.units import MIB, show_size
-from orchestrator.core.wanted_network import WantedNetwork
+from orchestrator.core.vms.lease import show_moment
+from orchestrator.core.vms.wanted_network import WantedNetwork
 
 
 def exported(client: Client, tenant: str | None) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from orchestrator.cli.offerings import offering_of
 from orchestrator.cli.uploading import image_key
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
-from orchestrator.core.bridges import Uplink
+from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.labels import About
-from orchestrator.core.lease import parse_moment
 from orchestrator.core.manifest import Existing, ExistingVm, Manifest, ManifestVm
-from orchestrator.core.vm import VmShape
-from orchestrator.core.wanted_network import WantedNetwork
+from orchestrator.core.vms.lease import parse_moment
+from orchestrator.core.vms.vm import VmShape
+from orchestrator.core.vms.wanted_network import WantedNetwork
 
 
 def observe(client: Client, wanted: Manifest) -> Existing:

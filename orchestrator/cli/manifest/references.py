@@ -12,7 +12,7 @@ from orchestrator.client.client import Client
 from orchestrator.core.errors import Denied, NotFound, Reason
 from orchestrator.core.manifest import Existing, Manifest, ManifestVm
 from orchestrator.core.names import closest, near
-from orchestrator.core.network import DEFAULT_NAME
+from orchestrator.core.vms.network import DEFAULT_NAME
 
 
 def check_references(client: Client, wanted: Manifest, there: Existing) -> None:

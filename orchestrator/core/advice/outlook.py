@@ -12,7 +12,7 @@ from orchestrator.core.placement.preemption import place_preempting
 from orchestrator.core.placement.reasons import NOT_MEANT, refusal
 from orchestrator.core.placement.views import HostView, Request
 from orchestrator.core.units import MIB, show_size
-from orchestrator.core.vm import Vm
+from orchestrator.core.vms.vm import Vm
 
 NEVER_FITS: Final = "vm.never_fits"
 NOT_SET_UP: Final = "host.not_set_up"

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
+from orchestrator.core.actions.host_actions import HostAction
 from orchestrator.core.attachments import mdev, mig_backed, passthrough, vendor_vfio
 from orchestrator.core.attachments.attachment import Attachment
-from orchestrator.core.device import Device, DeviceKind, InstancePlace, ObservedDevice
 from orchestrator.core.errors import Bug
-from orchestrator.core.host_actions import HostAction
-from orchestrator.core.snapshot import GpuSnapshot
+from orchestrator.core.gpu.device import Device, DeviceKind, InstancePlace, ObservedDevice
+from orchestrator.core.hosts.snapshot import GpuSnapshot
 
 ATTACHMENTS: dict[DeviceKind, Attachment] = {
     "mdev": mdev.ATTACHMENT,

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
-from orchestrator.core.device import Device, ObservedDevice
-from orchestrator.core.host_actions import HostAction
-from orchestrator.core.snapshot import GpuSnapshot
+from orchestrator.core.actions.host_actions import HostAction
+from orchestrator.core.gpu.device import Device, ObservedDevice
+from orchestrator.core.hosts.snapshot import GpuSnapshot
 
 
 @dataclass(frozen=True, kw_only=True)

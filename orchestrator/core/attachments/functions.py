@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
-from orchestrator.core.device import Device
-from orchestrator.core.host_actions import HostAction, SetMigMode
-from orchestrator.core.pci import split_pci_address
-from orchestrator.core.snapshot import GpuSnapshot, VgpuParent
-from orchestrator.core.vgpu_settings import SetMixedSizes, SetVgpuParameters, SetVgpuScheduler
+from orchestrator.core.actions.host_actions import HostAction, SetMigMode
+from orchestrator.core.actions.vgpu_settings import SetMixedSizes, SetVgpuParameters, SetVgpuScheduler
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.gpu.pci import split_pci_address
+from orchestrator.core.hosts.snapshot import GpuSnapshot, VgpuParent
 
 
 def first_free(parents: Sequence[VgpuParent], type_name: str, taken: frozenset[str]) -> VgpuParent | None:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
+from orchestrator.core.actions.host_actions import CreateMdev, HostAction
+from orchestrator.core.actions.placed_vgpus import CreatePlacedMdev
 from orchestrator.core.attachments.attachment import Attachment
 from orchestrator.core.attachments.functions import (
     first_free,
@@ -14,10 +16,8 @@ from orchestrator.core.attachments.functions import (
     prepared,
     with_parameters,
 )
-from orchestrator.core.device import Device, ObservedDevice
-from orchestrator.core.host_actions import CreateMdev, HostAction
-from orchestrator.core.placed_vgpus import CreatePlacedMdev
-from orchestrator.core.snapshot import GpuSnapshot
+from orchestrator.core.gpu.device import Device, ObservedDevice
+from orchestrator.core.hosts.snapshot import GpuSnapshot
 
 
 def _draw(gpu: GpuSnapshot, type_name: str, taken: frozenset[str], new_uuid: str) -> Device | None:

@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from xml.etree.ElementTree import Element
 
+from orchestrator.core.actions.host_actions import CreateGpuInstance, EnableVirtualFunctions, HostAction, SetMigMode
+from orchestrator.core.actions.instance_vgpus import CreateInstanceMdev, InstanceVgpu, SetInstanceType
 from orchestrator.core.attachments.attachment import Attachment
 from orchestrator.core.attachments.functions import with_parameters
 from orchestrator.core.attachments.mdev import ATTACHMENT as AS_MDEV
 from orchestrator.core.attachments.mdev import mediated
 from orchestrator.core.attachments.vendor_vfio import ATTACHMENT as ON_FUNCTION
 from orchestrator.core.attachments.vendor_vfio import typed
-from orchestrator.core.device import Device, InstancePlace, ObservedDevice
-from orchestrator.core.host_actions import CreateGpuInstance, EnableVirtualFunctions, HostAction, SetMigMode
-from orchestrator.core.instance_vgpus import CreateInstanceMdev, InstanceVgpu, SetInstanceType
+from orchestrator.core.gpu.device import Device, InstancePlace, ObservedDevice
+from orchestrator.core.hosts.snapshot import GpuInstance, GpuSnapshot
 from orchestrator.core.names import is_uuid
-from orchestrator.core.snapshot import GpuInstance, GpuSnapshot
 
 
 def _carrier(device: Device) -> Attachment:

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.etree import ElementTree as ET
 
+from orchestrator.core.actions.fabric import ActivateFabricPartition
+from orchestrator.core.actions.host_actions import BindVfio, HostAction
 from orchestrator.core.attachments.attachment import Attachment
 from orchestrator.core.attachments.functions import pci_source
-from orchestrator.core.device import Device, ObservedDevice
 from orchestrator.core.errors import Bug
-from orchestrator.core.fabric_actions import ActivateFabricPartition
-from orchestrator.core.host_actions import BindVfio, HostAction
-from orchestrator.core.snapshot import GpuSnapshot
+from orchestrator.core.gpu.device import Device, ObservedDevice
+from orchestrator.core.hosts.snapshot import GpuSnapshot
 
 
 def whole_gpu(address: str, model: str) -> Device:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
+from orchestrator.core.actions.host_actions import HostAction, SetVgpuType
+from orchestrator.core.actions.placed_vgpus import SetPlacedType
 from orchestrator.core.attachments.attachment import Attachment
 from orchestrator.core.attachments.functions import (
     first_free,
@@ -15,10 +17,8 @@ from orchestrator.core.attachments.functions import (
     prepared,
     with_parameters,
 )
-from orchestrator.core.device import Device, ObservedDevice
-from orchestrator.core.host_actions import HostAction, SetVgpuType
-from orchestrator.core.placed_vgpus import SetPlacedType
-from orchestrator.core.snapshot import GpuSnapshot
+from orchestrator.core.gpu.device import Device, ObservedDevice
+from orchestrator.core.hosts.snapshot import GpuSnapshot
 
 
 def _draw(gpu: GpuSnapshot, type_name: str, taken: frozenset[str], _new_uuid: str) -> Device | None:

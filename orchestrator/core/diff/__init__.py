@@ -29,10 +29,10 @@ from orchestrator.core.diff.leases import lease_finding, lease_in_doubt
 from orchestrator.core.diff.orphans import image_finding, orphan_findings
 from orchestrator.core.diff.vms import vm_findings
 from orchestrator.core.diff.volumes import volume_findings
-from orchestrator.core.host import LOST, Host
-from orchestrator.core.mig_layout import KEEPER
+from orchestrator.core.hosts.host import LOST, Host
+from orchestrator.core.hosts.mig_layout import KEEPER
+from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.protocol import PROTOCOL_VERSION
-from orchestrator.core.snapshot import HostSnapshot
 
 __all__ = [
     "ExpectedHost",

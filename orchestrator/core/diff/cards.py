@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from orchestrator.core.after_boot import not_on_bus
+from orchestrator.core.actions.after_boot import not_on_bus
+from orchestrator.core.actions.gpu_cards import GpuCard, cards_of, moves, strangers
 from orchestrator.core.diff.finding import Finding, Repair
-from orchestrator.core.gpu_cards import GpuCard, cards_of, moves, strangers
-from orchestrator.core.host import Host
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import HostSnapshot
 
 _MOVED = "nothing starts there by its address: 'vgpuctl gpu accept {host}' has VMs and claims follow their card"
 _REPLACED = "nothing starts there: is the new card right, 'vgpuctl gpu accept {host} {address}' says so"

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.core.diff.finding import Finding
-from orchestrator.core.host import Host
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import HostSnapshot
 
 
 def confinement_findings(host: Host, snapshot: HostSnapshot) -> Iterator[Finding]:

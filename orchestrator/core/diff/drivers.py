@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.core.diff.finding import Finding
-from orchestrator.core.driver_lock import DriverLock, lock_of
-from orchestrator.core.host import Host
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.drivers.lock import DriverLock, lock_of
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import HostSnapshot
 
 
 def driver_findings(lock: DriverLock | None, host: Host, snapshot: HostSnapshot) -> tuple[Finding, ...]:

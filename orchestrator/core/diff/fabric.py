@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestrator.core.device import Device
 from orchestrator.core.diff.finding import Finding, vm_finding
-from orchestrator.core.host import Host
-from orchestrator.core.snapshot import HostSnapshot
-from orchestrator.core.vm import Vm
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import HostSnapshot
+from orchestrator.core.vms.vm import Vm
 
 _AGAIN = (
     "the VM is left alone: a fabric manager with FABRIC_MODE_RESTART=1 is told with the next change of a partition; "

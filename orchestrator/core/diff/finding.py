@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator.core.host import UNSETTLED, Host
-from orchestrator.core.host_actions import HostAction
-from orchestrator.core.network import Network
-from orchestrator.core.vm import Vm
-from orchestrator.core.volume import Volume
+from orchestrator.core.actions.host_actions import HostAction
+from orchestrator.core.hosts.host import UNSETTLED, Host
+from orchestrator.core.vms.network import Network
+from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.volume import Volume
 
 Severity = Literal["info", "warning", "error"]
 Whose = Literal["ours", "foreign", "unknown"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from orchestrator.core.diff.finding import ExpectedHost, Finding, Severity, vm_finding
-from orchestrator.core.gpu_health import (
+from orchestrator.core.gpu.health import (
     WAS_RESET,
     GpuFault,
     GpuSignal,
@@ -17,10 +17,10 @@ from orchestrator.core.gpu_health import (
     closing_fault,
     faults_of,
 )
-from orchestrator.core.host import Host
-from orchestrator.core.lease import DAY_S
-from orchestrator.core.snapshot import HostSnapshot
-from orchestrator.core.vm import Vm
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import HostSnapshot
+from orchestrator.core.vms.lease import DAY_S
+from orchestrator.core.vms.vm import Vm
 
 GPU_FAULT: Final = "vm.gpu_fault"
 """Code of what VMs are told."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from orchestrator.core.actions.host_actions import EnableVirtualFunctions
 from orchestrator.core.diff.finding import ExpectedHost, Finding, Repair
-from orchestrator.core.host import Host
-from orchestrator.core.host_actions import EnableVirtualFunctions
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.units import GIB
 
 MIN_FREE_BYTES = GIB

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.core.diff.finding import Finding
-from orchestrator.core.host import Host
-from orchestrator.core.mig_layout import MigLayout, difference, shown
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.mig_layout import MigLayout, difference, shown
+from orchestrator.core.hosts.snapshot import HostSnapshot
 
 
 def layout_findings(host: Host, snapshot: HostSnapshot) -> Iterator[Finding]:

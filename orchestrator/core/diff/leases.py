@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from orchestrator.core.diff.finding import Finding, vm_finding
-from orchestrator.core.lease import TenantPolicy, ends_soon, show_moment
-from orchestrator.core.vm import Vm
+from orchestrator.core.vms.lease import TenantPolicy, ends_soon, show_moment
+from orchestrator.core.vms.vm import Vm
 
 _IN_DOUBT: Final = "the database was restored, and it may have been extended since the backup"
 _OVER: Final = "a lease, or no VM"

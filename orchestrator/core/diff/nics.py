@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from orchestrator.core.actions.nics import giving_nic
 from orchestrator.core.diff.finding import ExpectedVm, Finding, Repair, vm_finding
-from orchestrator.core.nic import NicFunction
-from orchestrator.core.nic_actions import giving_nic
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.hosts.nic import NicFunction
+from orchestrator.core.hosts.snapshot import HostSnapshot
 
 _GONE = "how many functions a card has is the host's own to say: switch as many on as before, then start the VM again"
 _RESTART = "stop it and start it again: both make it anew"

@@ -7,10 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from orchestrator.core.attachments import observed_on, remove
-from orchestrator.core.diff.finding import ExpectedHost, Finding, Repair, Whose
-from orchestrator.core.fabric_actions import DeactivateFabricPartition
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.fabric import DeactivateFabricPartition
+from orchestrator.core.actions.host_actions import (
     DeleteImage,
     DeleteSeed,
     DeleteVolume,
@@ -19,10 +17,12 @@ from orchestrator.core.host_actions import (
     StopDomain,
     UndefineDomain,
 )
-from orchestrator.core.mig_layout import KEEPER
-from orchestrator.core.nic_actions import TakeNicFunction
-from orchestrator.core.snapshot import HostSnapshot
-from orchestrator.core.volume_actions import DeleteDataVolume, DetachVolume
+from orchestrator.core.actions.nics import TakeNicFunction
+from orchestrator.core.actions.volumes import DeleteDataVolume, DetachVolume
+from orchestrator.core.attachments import observed_on, remove
+from orchestrator.core.diff.finding import ExpectedHost, Finding, Repair, Whose
+from orchestrator.core.hosts.mig_layout import KEEPER
+from orchestrator.core.hosts.snapshot import HostSnapshot
 
 _IMAGE = re.compile(r"([0-9a-f]{64})\.(qcow2|raw)", re.ASCII)
 _FORMATS: dict[str, ImageFormat] = {"qcow2": "qcow2", "raw": "raw"}

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 
 from orchestrator.core.diff.finding import Finding
-from orchestrator.core.host import Host
-from orchestrator.core.isolation import DEFAULT_ISOLATION, Isolation, may_share_gpu
-from orchestrator.core.vm import Vm
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.vms.isolation import DEFAULT_ISOLATION, Isolation, may_share_gpu
+from orchestrator.core.vms.vm import Vm
 
 
 def tenants_by_gpu(vms: Iterable[Vm]) -> dict[str, set[str]]:

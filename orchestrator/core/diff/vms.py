@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestrator.core.after_boot import not_on_bus, why_not_back
+from orchestrator.core.actions.after_boot import not_on_bus, why_not_back
 from orchestrator.core.attachments import observed_on, remove
-from orchestrator.core.device import Device, ObservedDevice
 from orchestrator.core.diff.fabric import partition_findings
 from orchestrator.core.diff.finding import ExpectedVm, Finding, Repair, Severity, vm_finding
 from orchestrator.core.diff.nics import nic_findings
-from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
-from orchestrator.core.vgpu_scheduler import is_so, words
-from orchestrator.core.vm import Vm
+from orchestrator.core.gpu.device import Device, ObservedDevice
+from orchestrator.core.gpu.scheduler import is_so, words
+from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot
+from orchestrator.core.vms.vm import Vm
 
 _ACTIVE = frozenset({"running", "paused", "other"})
 _RESTART = "stop it and start it again: both make it anew"

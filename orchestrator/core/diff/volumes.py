@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.core.diff.finding import ExpectedHost, Finding
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.hosts.snapshot import HostSnapshot
 
 
 def volume_findings(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[Finding]:

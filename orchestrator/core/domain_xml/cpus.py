@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.etree import ElementTree as ET
 
-from orchestrator.core.cpus import cpus_text
-from orchestrator.core.domain import DomainDescription
+from orchestrator.core.hosts.cpus import cpus_text
+from orchestrator.core.hosts.domain import DomainDescription
 
 
 def vcpu(domain: DomainDescription) -> ET.Element:

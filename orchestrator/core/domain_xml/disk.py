@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from string import ascii_lowercase
 from xml.etree import ElementTree as ET
 
-from orchestrator.core.domain import DomainDescription
+from orchestrator.core.hosts.domain import DomainDescription
 
 STORAGE = "/var/lib/vgpuctl-agent"
 """Where the agent keeps volumes and seeds, unless its configuration says otherwise."""

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.attachments import hostdev
-from orchestrator.core.domain import DomainDescription
 from orchestrator.core.domain_xml.console import serial_console
 from orchestrator.core.domain_xml.cpus import cpu, cpu_tuning, memory_backing, vcpu
 from orchestrator.core.domain_xml.disk import STORAGE, data_disks, seed_disk, volume_disk
 from orchestrator.core.domain_xml.firmware import large_bars, system
 from orchestrator.core.domain_xml.interface import interface, nic_hostdev
 from orchestrator.core.domain_xml.rules import check_domain, check_image
+from orchestrator.core.hosts.domain import DomainDescription
 
 METADATA_NAMESPACE = "urn:vgpuctl:vm:1"
 """In which a domain says whose it is."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from orchestrator.core.domain import DomainDescription
+from orchestrator.core.hosts.domain import DomainDescription
 
 QEMU_NAMESPACE: Final = "http://libvirt.org/schemas/domain/qemu/1.0"
 _WINDOW: Final = "name=opt/ovmf/X-PciMmio64Mb,string="

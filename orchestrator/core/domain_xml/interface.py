@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 from orchestrator.core.attachments.functions import pci_source
 from orchestrator.core.domain_xml.guard import GUARD
-from orchestrator.core.network import tenant_of
+from orchestrator.core.vms.network import tenant_of
 
 _PREFIX = "52:54:00"
 """The range of QEMU's own, locally administered, addresses."""

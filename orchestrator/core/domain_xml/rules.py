@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import re
 
-from orchestrator.core.cpu_place import CpuPlace
-from orchestrator.core.cpus import MAX_CPU
-from orchestrator.core.device import Device
-from orchestrator.core.domain import DomainDescription
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.gpu.pci import is_pci_address
+from orchestrator.core.hosts.cpu_place import CpuPlace
+from orchestrator.core.hosts.cpus import MAX_CPU
+from orchestrator.core.hosts.domain import DomainDescription
 from orchestrator.core.names import is_name, is_uuid
-from orchestrator.core.network import MAX_CARDS, short_name, tenant_of
-from orchestrator.core.offering import PAGE_KIB
-from orchestrator.core.pci import is_pci_address
-from orchestrator.core.vm import MAX_MEMORY_MIB, MAX_VCPUS, MIN_MEMORY_MIB
+from orchestrator.core.offerings.offering import PAGE_KIB
+from orchestrator.core.vms.network import MAX_CARDS, short_name, tenant_of
+from orchestrator.core.vms.vm import MAX_MEMORY_MIB, MAX_VCPUS, MIN_MEMORY_MIB
 
 _MAX_DEVICES = 64
 _MAX_DATA = 20

@@ -7,8 +7,8 @@ from collections.abc import Hashable, Mapping
 from functools import cached_property
 
 from orchestrator.core.geometry.cut import Cut
-from orchestrator.core.mig_profile import is_mig_profile_name
-from orchestrator.core.vgpu_type import is_vgpu_type_name, parse_vgpu_type_name
+from orchestrator.core.gpu.mig_profile import is_mig_profile_name
+from orchestrator.core.gpu.vgpu_type import is_vgpu_type_name, parse_vgpu_type_name
 
 Options = Mapping[str, tuple[tuple[str, str], ...]]
 

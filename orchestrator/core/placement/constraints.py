@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from orchestrator.core.bridges import bridge_of
+from orchestrator.core.hosts.bridges import bridge_of
 from orchestrator.core.labels import kept_from
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.nodes import kept_off_near_nics, kept_off_nics, kept_off_nodes, numa_fits

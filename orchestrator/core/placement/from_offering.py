@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.geometry.cut import MIXES, CutKind
 from orchestrator.core.labels import Labels
-from orchestrator.core.offering import Offering
+from orchestrator.core.offerings.offering import Offering
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from orchestrator.core.bridges import NO_BRIDGE, OPEN_VSWITCH, why_not
 from orchestrator.core.errors import Reason
 from orchestrator.core.geometry.board import other_models
 from orchestrator.core.geometry.cut import MIXES
+from orchestrator.core.gpu.scheduler import words
+from orchestrator.core.hosts.bridges import NO_BRIDGE, OPEN_VSWITCH, why_not
 from orchestrator.core.labels import kept_from, show_labels
 from orchestrator.core.placement.constraints import closed_to, gpu_obstacles, host_obstacles
 from orchestrator.core.placement.engine import PlacementEngine, demand_of
@@ -17,7 +18,6 @@ from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.state_table import StateTable
 from orchestrator.core.placement.views import Refusal, Request
 from orchestrator.core.units import show_size
-from orchestrator.core.vgpu_scheduler import words
 
 _MAX_SUBJECTS = 20
 _NO_HOSTS = Reason(code="host.none", message="there are no hosts with GPUs")

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from orchestrator.core.geometry.geometry import Geometry
-from orchestrator.core.isolation import may_share_gpu, may_share_host
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.views import Occupied, Request
+from orchestrator.core.vms.isolation import may_share_gpu, may_share_host
 
 
 def kept_off_gpu(request: Request, gpu: Gpu) -> bool:

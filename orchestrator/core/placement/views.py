@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from orchestrator.core.bridges import Bridge, Uplink
 from orchestrator.core.errors import Reason
 from orchestrator.core.geometry.cut import CutKind
 from orchestrator.core.geometry.geometry import Geometry
-from orchestrator.core.isolation import Isolation
+from orchestrator.core.gpu.vgpu_parameters import Scheduler
+from orchestrator.core.hosts.bridges import Bridge, Uplink
 from orchestrator.core.labels import Labels
-from orchestrator.core.offering import Scheduler
 from orchestrator.core.placement.state_table import Demand
+from orchestrator.core.vms.isolation import Isolation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

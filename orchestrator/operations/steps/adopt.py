@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+from orchestrator.core.actions.host_actions import AdoptDomain, ReleaseDomain
 from orchestrator.core.errors import Fatal
-from orchestrator.core.host_actions import AdoptDomain, ReleaseDomain
-from orchestrator.core.vm import Vm
+from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 

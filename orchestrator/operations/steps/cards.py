@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from orchestrator.core.actions.gpu_cards import AcceptGpus, GpuCard, cards_of, moves, strangers
 from orchestrator.core.attachments import remove
 from orchestrator.core.errors import Conflict
-from orchestrator.core.gpu_cards import AcceptGpus, GpuCard, cards_of, moves, strangers
-from orchestrator.core.mig_layout import KEEPER
-from orchestrator.core.snapshot import HostSnapshot
-from orchestrator.core.vm import Vm
+from orchestrator.core.hosts.mig_layout import KEEPER
+from orchestrator.core.hosts.snapshot import HostSnapshot
+from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.ports.store.transaction import Transaction

@@ -4,7 +4,7 @@ The agent refuses what is not ours or is in use."""
 
 from __future__ import annotations
 
-from orchestrator.core.host_actions import DeleteImage, HostAction
+from orchestrator.core.actions.host_actions import DeleteImage, HostAction
 from orchestrator.core.wire import action_from_dict
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step

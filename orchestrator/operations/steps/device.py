@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from orchestrator.core.actions.host_actions import CreateGpuInstance, EnableVirtualFunctions, HostAction, MakesDevice
+from orchestrator.core.actions.nics import giving_nic
+from orchestrator.core.actions.vgpu_settings import SetMixedSizes, SetVgpuScheduler
 from orchestrator.core.attachments import draw, make, remove, still_free
-from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict, Fatal, NoCapacity, Reason
-from orchestrator.core.host_actions import CreateGpuInstance, EnableVirtualFunctions, HostAction, MakesDevice
-from orchestrator.core.nic_actions import giving_nic
-from orchestrator.core.snapshot import GpuSnapshot
-from orchestrator.core.vgpu_settings import SetMixedSizes, SetVgpuScheduler
-from orchestrator.core.vm import Vm
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.hosts.snapshot import GpuSnapshot
+from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.ports.store.claims import ClaimLost

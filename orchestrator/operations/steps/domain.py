@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from orchestrator.core.actions.host_actions import DefineDomain, StartDomain, StopDomain, UndefineDomain
 from orchestrator.core.attachments import changes_gpu
 from orchestrator.core.errors import Conflict, Fatal, Unknown
-from orchestrator.core.host_actions import DefineDomain, StartDomain, StopDomain, UndefineDomain
 from orchestrator.operations.context import Context
 from orchestrator.operations.guest_driver import check_guest_driver
 from orchestrator.operations.step import Step

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from orchestrator.core.actions.host_actions import EnableVirtualFunctions
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.errors import Conflict
-from orchestrator.core.host_actions import EnableVirtualFunctions
-from orchestrator.core.mig_layout import KEEPER
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.hosts.mig_layout import KEEPER
+from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps import driver_health, driver_swap, probe_vgpu

@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Final
 
 from orchestrator.core.errors import Fatal, WorldError
-from orchestrator.core.host import Host
-from orchestrator.core.mig_layout import difference
-from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
-from orchestrator.core.vgpu_scheduler import words
+from orchestrator.core.gpu.scheduler import words
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.mig_layout import difference
+from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.operations.context import Context
 
 SEEN_WITHIN_S: Final = 600.0

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from orchestrator.core.driver_bundle import DriverBundle
-from orchestrator.core.driver_upgrade import REBOOTING
+from orchestrator.core.drivers.bundle import DriverBundle
+from orchestrator.core.drivers.host_drivers import DriverFile, DueReboot, HostDrivers
+from orchestrator.core.drivers.upgrade import REBOOTING
 from orchestrator.core.errors import Fatal, NotFound, Retryable, WorldError
-from orchestrator.core.host_drivers import DriverFile, DueReboot, HostDrivers
 from orchestrator.operations.context import Context
 
 BACK_WITHIN_S: Final = 900.0

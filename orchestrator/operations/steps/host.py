@@ -7,11 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from orchestrator.core.attachments import observed_on
-from orchestrator.core.errors import Bug, Conflict, Fatal, InvalidInput, VgpuctlError, WorldError
-from orchestrator.core.gpu_cards import cards_of, found_mig_modes
-from orchestrator.core.host import HostState
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.gpu_cards import cards_of, found_mig_modes
+from orchestrator.core.actions.host_actions import (
     DeleteImage,
     DisableVirtualFunctions,
     EnableVirtualFunctions,
@@ -19,10 +16,13 @@ from orchestrator.core.host_actions import (
     ManageGpus,
     RemoveNetwork,
 )
-from orchestrator.core.network import DEFAULT_NAME
-from orchestrator.core.pci import parse_pci_address
-from orchestrator.core.settle_ledger import SettleLedger
-from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
+from orchestrator.core.actions.settle_ledger import SettleLedger
+from orchestrator.core.attachments import observed_on
+from orchestrator.core.errors import Bug, Conflict, Fatal, InvalidInput, VgpuctlError, WorldError
+from orchestrator.core.gpu.pci import parse_pci_address
+from orchestrator.core.hosts.host import HostState
+from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
+from orchestrator.core.vms.network import DEFAULT_NAME
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.volume import check_no_volumes

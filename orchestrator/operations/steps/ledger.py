@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from orchestrator.core.driver_upgrade import held_vms
+from orchestrator.core.actions.gpu_cards import AcceptGpus
+from orchestrator.core.actions.nics import giving_nic
+from orchestrator.core.actions.settle_ledger import FoundMigMode, KnownVm, KnownVolume, SettleLedger
+from orchestrator.core.drivers.upgrade import held_vms
 from orchestrator.core.errors import Conflict
-from orchestrator.core.gpu_cards import AcceptGpus
-from orchestrator.core.host import Host
-from orchestrator.core.mig_layout import KEEPER
-from orchestrator.core.nic_actions import giving_nic
-from orchestrator.core.settle_ledger import FoundMigMode, KnownVm, KnownVolume, SettleLedger
-from orchestrator.core.snapshot import HostSnapshot
-from orchestrator.core.vm import Vm
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.mig_layout import KEEPER
+from orchestrator.core.hosts.snapshot import HostSnapshot
+from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.ports.store.transaction import Transaction

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.core.device import InstancePlace
+from orchestrator.core.actions.host_actions import CreateGpuInstance, DestroyGpuInstance, HostAction, SetMigMode
+from orchestrator.core.actions.mig_layout import actions
 from orchestrator.core.errors import Bug, Unknown
-from orchestrator.core.host_actions import CreateGpuInstance, DestroyGpuInstance, HostAction, SetMigMode
-from orchestrator.core.mig_layout import MigLayout, actions, difference
+from orchestrator.core.gpu.device import InstancePlace
+from orchestrator.core.hosts.mig_layout import MigLayout, difference
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.ports.store.transaction import Transaction

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from orchestrator.core.claim import Claim, DeviceClaim, HostCapacity
 from orchestrator.core.errors import Bug, NoCapacity
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.host import Host
 from orchestrator.core.labels import kept_from
+from orchestrator.core.vms.claim import Claim, DeviceClaim, HostCapacity
 from orchestrator.operations.context import Context
 from orchestrator.operations.fencing import Suspended
 from orchestrator.operations.step import Step
@@ -15,7 +15,7 @@ from orchestrator.ports.store.claims import ClaimLost
 
 
 def _claim(context: Context) -> str:
-    """As it was planned: nobody else was given the place meanwhile (services/fleet_view.py)."""
+    """As it was planned: nobody else was given the place meanwhile (services/fleet/view.py)."""
     try:
         with context.begin() as tx:
             vm = tx.vms.find_id(context.subject)

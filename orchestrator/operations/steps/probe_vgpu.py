@@ -6,13 +6,13 @@ from __future__ import annotations
 import uuid
 
 from orchestrator.catalogue.gpu_tables import tables_of
+from orchestrator.core.actions.host_actions import CreateGpuInstance, HostAction
 from orchestrator.core.attachments import draw, make, observed_on, remove
-from orchestrator.core.device import Device, InstancePlace
 from orchestrator.core.geometry.build import MIG
 from orchestrator.core.geometry.cut import IllegalLayout, Taken
 from orchestrator.core.geometry.nested import instances_of
-from orchestrator.core.host_actions import CreateGpuInstance, HostAction
-from orchestrator.core.snapshot import GpuSnapshot
+from orchestrator.core.gpu.device import Device, InstancePlace
+from orchestrator.core.hosts.snapshot import GpuSnapshot
 from orchestrator.operations.context import Context
 from orchestrator.operations.steps.driver_health import managed_gpus
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 import base64
 from typing import Final
 
+from orchestrator.core.actions.host_actions import CreateVolume, DeleteSeed, DeleteVolume, WriteSeed
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import Fatal
-from orchestrator.core.host_actions import CreateVolume, DeleteSeed, DeleteVolume, WriteSeed
-from orchestrator.core.image import Image
 from orchestrator.core.units import show_size
-from orchestrator.core.vm import Vm
-from orchestrator.core.volume import attached_names
+from orchestrator.core.vms.image import Image
+from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.volume import attached_names
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.volume import detach_all, give_volumes, take_volumes_back, volume_text

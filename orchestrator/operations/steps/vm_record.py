@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict, WorldError
-from orchestrator.core.guest import secret_of
-from orchestrator.core.vm import DeallocationReason, Vm, VmState, WantedState
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.guest.guest import secret_of
+from orchestrator.core.vms.vm import DeallocationReason, Vm, VmState, WantedState
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.volume import put_back

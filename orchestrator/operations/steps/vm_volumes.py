@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.host_actions import (
     DefineDomain,
 )
-from orchestrator.core.vm import Vm
-from orchestrator.core.volume import file_of, id_of, short_of
-from orchestrator.core.volume_actions import (
+from orchestrator.core.actions.volumes import (
     AttachVolume,
     DetachVolume,
 )
+from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.volume import file_of, id_of, short_of
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.vm_record import not_started

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from orchestrator.core.errors import Conflict
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.host_actions import (
     HostAction,
 )
-from orchestrator.core.vm import Vm
-from orchestrator.core.volume import Volume, file_of
-from orchestrator.core.volume_actions import (
+from orchestrator.core.actions.volumes import (
     AttachVolume,
     CreateDataVolume,
     DeleteDataVolume,
     DetachVolume,
 )
+from orchestrator.core.errors import Conflict
+from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.volume import Volume, file_of
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.ports.store.transaction import Transaction

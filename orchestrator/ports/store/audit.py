@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Protocol, TypedDict, Unpack
 
-from orchestrator.core.audit import AuditRecord, Head
+from orchestrator.core.tenancy.audit import AuditRecord, Head
 
 
 class AuditFilter(TypedDict, total=False):

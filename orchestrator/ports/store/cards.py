@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from orchestrator.core.gpu_cards import GpuCard
+from orchestrator.core.actions.gpu_cards import GpuCard
 
 
 class Cards(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from orchestrator.core.claim import Claim, HostCapacity
+from orchestrator.core.vms.claim import Claim, HostCapacity
 
 
 class ClaimLost(Exception):

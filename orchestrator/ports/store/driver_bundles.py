@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from orchestrator.core.driver_bundle import DriverBundle
+from orchestrator.core.drivers.bundle import DriverBundle
 
 
 class DriverBundles(Protocol):

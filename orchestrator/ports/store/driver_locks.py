@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from orchestrator.core.driver_lock import DriverLock
+from orchestrator.core.drivers.lock import DriverLock
 
 
 class DriverLocks(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from orchestrator.core.driver_upgrade import DriverUpgrade
+from orchestrator.core.drivers.upgrade import DriverUpgrade
 
 
 class DriverUpgrades(Protocol):

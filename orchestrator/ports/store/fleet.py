@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from orchestrator.core.claim import Claim
-from orchestrator.core.host import Host
-from orchestrator.core.host_facts import HostFacts
-from orchestrator.core.vm import Vm
+from orchestrator.core.attachments.host_facts import HostFacts
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.vms.claim import Claim
+from orchestrator.core.vms.vm import Vm
 
 
 @dataclass(frozen=True, kw_only=True)

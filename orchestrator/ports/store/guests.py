@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from orchestrator.core.guest import GuestRecord
+from orchestrator.core.guest.guest import GuestRecord
 
 
 class GuestRecords(Protocol):

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from orchestrator.core.host import Host
-from orchestrator.core.mig_layout import MigLayout
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.mig_layout import MigLayout
+from orchestrator.core.hosts.snapshot import HostSnapshot
 
 
 class Hosts(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from orchestrator.core.image import Image
+from orchestrator.core.vms.image import Image
 
 
 class Images(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.host import Host
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks that VMs are put on, by their names on hosts (core/network.py)."""
+"""Networks that VMs are put on, by their names on hosts (core/vms/network.py)."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from orchestrator.core.bridges import Uplink
-from orchestrator.core.network import Network
+from orchestrator.core.hosts.bridges import Uplink
+from orchestrator.core.vms.network import Network
 
 
 class Networks(Protocol):

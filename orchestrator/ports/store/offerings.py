@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from orchestrator.core.offering import Offering
+from orchestrator.core.offerings.offering import Offering
 
 
 class Offerings(Protocol):

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from orchestrator.core.isolation import Isolation
-from orchestrator.core.lease import TenantPolicy
+from orchestrator.core.vms.isolation import Isolation
+from orchestrator.core.vms.lease import TenantPolicy
 
 
 class Policies(Protocol):
@@ -17,7 +17,7 @@ class Policies(Protocol):
         """Of the tenants that have another one than :data:`DEFAULT_ISOLATION`."""
 
     def driver_upgrades(self) -> dict[str, str]:
-        """Of the tenants whose VMs may not be stopped at any time for a driver upgrade (core/leaving)."""
+        """Of the tenants whose VMs may not be stopped at any time for a driver upgrade (core/drivers/leaving)."""
 
     def put(self, tenant: str, policy: TenantPolicy) -> None:
         """Replaces the one there was."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from orchestrator.core.quota import Amounts, Limit
+from orchestrator.core.tenancy.quota import Amounts, Limit
 
 
 class Quotas(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from orchestrator.core.request_key import StoredRequest
+from orchestrator.core.tenancy.request_key import StoredRequest
 
 
 class RequestKeys(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from orchestrator.core.tenant import Member, Tenant
+from orchestrator.core.tenancy.tenant import Member, Tenant
 
 
 class Tenants(Protocol):

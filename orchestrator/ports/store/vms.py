@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from orchestrator.core.device import Device
-from orchestrator.core.vm import DeallocationReason, Vm, VmSpec, VmState, WantedState
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.vms.vm import DeallocationReason, Vm, VmSpec, VmState, WantedState
 
 
 class Vms(Protocol):

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from orchestrator.core.claim import HostCapacity
 from orchestrator.core.labels import About
-from orchestrator.core.volume import Volume
+from orchestrator.core.vms.claim import HostCapacity
+from orchestrator.core.vms.volume import Volume
 
 
 class Volumes(Protocol):

@@ -6,9 +6,9 @@ from __future__ import annotations
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from orchestrator.core.access import ADMINISTERING, EVERYWHERE, Caller, Grant
 from orchestrator.core.errors import Denied
-from orchestrator.core.tenant import ApiToken, subject_spellings, token_actor, token_id_of
+from orchestrator.core.tenancy.access import ADMINISTERING, EVERYWHERE, Caller, Grant
+from orchestrator.core.tenancy.tenant import ApiToken, subject_spellings, token_actor, token_id_of
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.identity import Identities
 from orchestrator.ports.store.transaction import Store

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.core.errors import Denied
-from orchestrator.core.lease import PolicyValue, TenantPolicy, changed_policy
+from orchestrator.core.vms.lease import PolicyValue, TenantPolicy, changed_policy
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store
 from orchestrator.services.acting import actor

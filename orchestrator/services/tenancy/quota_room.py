@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from orchestrator.catalogue.quota_names import board_name
-from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import QuotaExceeded, Reason
-from orchestrator.core.nic import NicKind
-from orchestrator.core.offering import Offering
-from orchestrator.core.quota import (
+from orchestrator.core.hosts.nic import NicKind
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.tenancy.access import EVERYWHERE
+from orchestrator.core.tenancy.quota import (
     Amounts,
     Limit,
     check_quota,

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.catalogue.quota_names import boards_of, check_is_here, resolved_resource
-from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import InvalidInput, NotFound
-from orchestrator.core.quota import (
+from orchestrator.core.tenancy.access import EVERYWHERE
+from orchestrator.core.tenancy.quota import (
     MAX_LIMIT,
     RESOURCES,
     Limit,
@@ -20,12 +20,12 @@ from orchestrator.core.quota import (
     show_amount,
     volume_amounts,
 )
-from orchestrator.core.vm import Vm
-from orchestrator.core.volume import Volume
+from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.volume import Volume
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
-from orchestrator.services.known_profiles import KnownProfiles
+from orchestrator.services.fleet.known_profiles import KnownProfiles
 from orchestrator.services.tenancy.quota_room import QuotaRoom
 from orchestrator.services.tenancy.tenants import known_tenant
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.core.audit import audit_key
-from orchestrator.core.key_ring import origin_of
+from orchestrator.core.tenancy.audit import audit_key
+from orchestrator.core.tenancy.key_ring import origin_of
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.files import NotedHead
 from orchestrator.ports.identity import Identities
@@ -40,7 +40,7 @@ def tenancy(
     identities: Identities | None = None,
     noted: NotedHead | None = None,
 ) -> Tenancy:
-    """``owner_uid``: whom the server runs as. ``key``: the ring of core/key_ring.py.
+    """``owner_uid``: whom the server runs as. ``key``: the ring of core/tenancy/key_ring.py.
 
     ``identities``: who reads the tokens of those who log in; None: nobody can.
     ``noted``: where the audit's head is written down.

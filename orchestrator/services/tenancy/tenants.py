@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from orchestrator.core.access import EVERYWHERE, unknown_tenant
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.labels import KEPT_FOR, show_changes
 from orchestrator.core.names import check_name, near
-from orchestrator.core.tenant import (
+from orchestrator.core.tenancy.access import EVERYWHERE, unknown_tenant
+from orchestrator.core.tenancy.tenant import (
     DEFAULT_TENANT,
     MAX_MEMBERS,
     Member,

@@ -7,11 +7,10 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.core.access import ADMINISTERING, EVERYWHERE, Role
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
-from orchestrator.core.lease import show_span
 from orchestrator.core.names import check_name
-from orchestrator.core.tenant import (
+from orchestrator.core.tenancy.access import ADMINISTERING, EVERYWHERE, Role
+from orchestrator.core.tenancy.tenant import (
     MAX_ENDED_TOKENS,
     MAX_TOKEN_DEPTH,
     MAX_TOKEN_LIFETIME_S,
@@ -23,6 +22,7 @@ from orchestrator.core.tenant import (
     token_text,
     with_name,
 )
+from orchestrator.core.vms.lease import show_span
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor

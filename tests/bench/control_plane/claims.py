@@ -22,8 +22,8 @@ from sqlalchemy import Engine, create_engine, event, insert
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.rows import vm_values
 from orchestrator.adapters.store.tables import audit, gpu_cuts, host_claims, slot_claims, vms
-from orchestrator.core.claim import Claim, DeviceClaim
-from orchestrator.core.vm import Vm
+from orchestrator.core.vms.claim import Claim, DeviceClaim
+from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.store.claims import ClaimLost
 from tests.bench.placement.rows import Row, rows_of
 from tests.contract.store.test_store import AMPLE, IMAGE, KEY, host, vm

@@ -45,7 +45,7 @@ def _case(hosts: int, directory: Path) -> Iterator[Row]:
     began = time.perf_counter()
     arguments = ("--simulate", str(fleet))
     with running_server(
-        directory / "s", *arguments, module="orchestrator.serve", timeout_s=_START_S, tree=Path.cwd()
+        directory / "s", *arguments, module="orchestrator.server.serve", timeout_s=_START_S, tree=Path.cwd()
     ) as state:
         ready = time.perf_counter() - began
         connection = connect_running(state)

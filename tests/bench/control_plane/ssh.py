@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from orchestrator.adapters.agent_link.link import SshHostLink
-from orchestrator.core.host import Host, new_host
+from orchestrator.core.hosts.host import Host, new_host
 from tests.bench.control_plane.local_ssh import SITE, LocalSsh, local_ssh
 from tests.bench.control_plane.memory import memory_mib
 from tests.bench.placement.rows import Row, rows_of

@@ -7,7 +7,7 @@ from collections import Counter
 
 from orchestrator.core.errors import QuotaExceeded
 from orchestrator.core.placement.views import Request
-from orchestrator.core.quota import Limit, check_quota, machine_amounts
+from orchestrator.core.tenancy.quota import Limit, check_quota, machine_amounts
 
 
 class Held:

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from orchestrator.core.placement.repack import make_room
 from orchestrator.core.placement.views import Request
-from orchestrator.core.quota import Limit
+from orchestrator.core.tenancy.quota import Limit
 from orchestrator.simulate_placement.policies import PolicyEngine, PolicyName
 from orchestrator.simulate_placement.score import Latencies
 from tests.bench.placement.fleets import eight_gpu_hosts, geometry

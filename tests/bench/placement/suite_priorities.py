@@ -10,7 +10,7 @@ from dataclasses import replace
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.preemption import Preemption, plan_preemption, slot_hours
 from orchestrator.core.placement.views import Request
-from orchestrator.core.quota import Limit
+from orchestrator.core.tenancy.quota import Limit
 from orchestrator.simulate_placement.policies import PolicyEngine
 from tests.bench.placement.fleets import geometry, single_gpu_hosts
 from tests.bench.placement.held import Held

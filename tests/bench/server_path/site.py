@@ -54,7 +54,7 @@ class Site:
             **os.environ, "VGPUCTL_STATE": str(self.state), "VGPUCTL_DATABASE_URL": self.database_url or "",
         }  # fmt: skip
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed has its compiled form beside it
-        words = ["-m", "orchestrator.serve", "--simulate", str(self.directory / "hosts.sock")]
+        words = ["-m", "orchestrator.server.serve", "--simulate", str(self.directory / "hosts.sock")]
         began = time.monotonic()
         with (self.directory / "serve.log").open("ab") as log:
             self.server = subprocess.Popen([sys.executable, *words], env=environment, stdout=log, stderr=log)

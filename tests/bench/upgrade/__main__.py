@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from orchestrator.services.driver_upgrades import WantedUpgrade
+from orchestrator.services.drivers.upgrades import WantedUpgrade
 from tests.bench.placement.rows import Row, keep, read, rows_of, table
 from tests.bench.upgrade.fleet import NEW, fleet_of
 from tests.bench.upgrade.lab import rolled_in_the_lab

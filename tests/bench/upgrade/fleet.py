@@ -13,15 +13,15 @@ from typing import TypeVar
 
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.catalogue.catalogue import shipped
-from orchestrator.core.driver_bundle import BundleContent, DriverBundle
-from orchestrator.core.driver_upgrade import is_out
-from orchestrator.core.host import Host
+from orchestrator.core.drivers.bundle import BundleContent, DriverBundle
+from orchestrator.core.drivers.upgrade import is_out
+from orchestrator.core.hosts.host import Host
 from orchestrator.operations.context import World
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
 from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
-from orchestrator.services.driver_upgrades import DriverUpgradeService
+from orchestrator.services.drivers.upgrades import DriverUpgradeService
 from orchestrator.sim.enrolment import record_enrolled
 from orchestrator.sim.fleet import SimulatedFleet, enrolled, new_machine
 from orchestrator.sim.guests import SimulatedGuests

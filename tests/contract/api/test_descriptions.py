@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from orchestrator.core.access import Role
-from orchestrator.core.image import NewImage
+from orchestrator.core.tenancy.access import Role
+from orchestrator.core.vms.image import NewImage
 from tests.contract.api.real_app import real_app
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 

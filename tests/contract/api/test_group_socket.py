@@ -64,7 +64,7 @@ def place() -> Iterator[Place]:
     top.chmod(0o711)
     made = Place(top / "state", top / "run")
     arguments = (f"--socket-directory={made.door}", f"--socket-group={GROUP}")
-    with running_server(made.state, *arguments, module="orchestrator.serve", timeout_s=300):
+    with running_server(made.state, *arguments, module="orchestrator.server.serve", timeout_s=300):
         send = sender(made.state)
         for tenant in ("research", "others"):
             assert send("POST", "/v1/tenants", {"name": tenant}).status == 201

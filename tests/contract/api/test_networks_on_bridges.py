@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from orchestrator.core.tenant import Member
+from orchestrator.core.tenancy.tenant import Member
 from tests.contract.api.real_app import real_app
 from tests.fakes.control_plane import plane_with
 

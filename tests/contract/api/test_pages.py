@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from orchestrator.api.paging import encode_cursor
-from orchestrator.core.tenant import Member
+from orchestrator.core.tenancy.tenant import Member
 from tests.contract.api.real_app import real_app
 from tests.fakes.control_plane import ControlPlane, control_plane, create_vm
 

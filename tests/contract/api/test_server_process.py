@@ -79,7 +79,7 @@ def _serves(environ: Path, state: Path) -> bool:
         variables = environ.read_bytes().split(b"\0")
     except OSError:
         return False
-    return b"orchestrator.serve" in words and f"VGPUCTL_STATE={state}".encode() in variables
+    return b"orchestrator.server.serve" in words and f"VGPUCTL_STATE={state}".encode() in variables
 
 
 def test_a_server_ends_when_nobody_has_needed_it_for_a_while(product: Product) -> None:

@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from orchestrator.core.errors import InvalidInput, NoCapacity
-from orchestrator.services.capacity import Question
+from orchestrator.services.vms.capacity import Question
 from tests.contract.api.test_tenant_views import PROFILE, WHOLE, site
 from tests.fakes.control_plane import create_vm
 

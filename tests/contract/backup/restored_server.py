@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from orchestrator.backup import back_up, restore
 from orchestrator.client.location import state_directory
+from orchestrator.server.backup import back_up, restore
 from tests.contract.api.plane_server import serve
 from tests.fakes.control_plane import KEY, T4_HOST, control_plane, create_vm
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyrage.x25519 import Identity
 
-from orchestrator.backup import DATABASE, back_up, restore
 from orchestrator.core.errors import Conflict, InvalidInput
+from orchestrator.server.backup import DATABASE, back_up, restore
 from tests.fakes.control_plane import KEY, T4_HOST, ControlPlane, control_plane, create_vm
 
 NOW = 1_800_000_000.0

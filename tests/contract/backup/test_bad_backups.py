@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import backup
-from orchestrator.backup import DATABASE, back_up, restore
 from orchestrator.core.errors import InvalidInput, VgpuctlError
+from orchestrator.server import backup
+from orchestrator.server.backup import DATABASE, back_up, restore
 from tests.fakes.control_plane import KEY, control_plane
 
 NOW = 1_800_000_000.0

@@ -9,10 +9,10 @@ import pytest
 from orchestrator.adapters.state.lock import ExecutorLock
 from orchestrator.adapters.store.backup import url_of
 from orchestrator.adapters.store.database import SqlStore
-from orchestrator.backup import DATABASE
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
-from orchestrator.core.key_ring import origin_of, secret_keys
-from orchestrator.rotate_key import rotate
+from orchestrator.core.tenancy.key_ring import origin_of, secret_keys
+from orchestrator.server.backup import DATABASE
+from orchestrator.server.rotate_key import rotate
 from orchestrator.services.tenancy.tenancy import tenancy
 from tests.fakes.control_plane import KEY
 from tests.fakes.fake_world import FakeClock

@@ -15,9 +15,9 @@ from orchestrator.adapters.store.database import SqlStore
 from orchestrator.api.limits import Activity
 from orchestrator.api.process import only_one, serve_until_done
 from orchestrator.api.services import Process
-from orchestrator.bootstrap import build
-from orchestrator.reach import Reach
-from orchestrator.settings import Settings, load_settings
+from orchestrator.server.bootstrap import build
+from orchestrator.server.reach import Reach
+from orchestrator.server.settings import Settings, load_settings
 from orchestrator.sim.guests import SimulatedGuests
 from tests.contract.engine.controller import acting
 from tests.fakes.control_plane import scan

@@ -19,9 +19,9 @@ from sqlalchemy import create_engine, text
 from orchestrator.adapters.engine.live_controllers import LiveControllers
 from orchestrator.adapters.state.own import KnownCount, OwnFiles
 from orchestrator.adapters.store.database import SqlStore
-from orchestrator.backup import settle_restored
 from orchestrator.core.errors import Conflict
-from orchestrator.known_database import KnownDatabase
+from orchestrator.server.backup import settle_restored
+from orchestrator.server.known_database import KnownDatabase
 from tests.fakes.control_plane import KEY, T4_HOST, control_plane, create_vm
 from tests.fakes.running import client_of, wait_until_it_answers
 from tests.postgres.cluster import Cluster
@@ -59,7 +59,7 @@ def server(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
     process = subprocess.Popen(
-        [sys.executable, "-m", "orchestrator.serve"], env={**os.environ, "VGPUCTL_STATE": str(state)}
+        [sys.executable, "-m", "orchestrator.server.serve"], env={**os.environ, "VGPUCTL_STATE": str(state)}
     )
     wait_until_it_answers(process, state)
     yield process, state
@@ -148,7 +148,7 @@ def test_a_server_is_refused_an_older_copy_of_its_database_although_it_began_onl
     for file in state.glob(f"{DATABASE}*"):
         file.unlink()
     (state / "copy").rename(state / DATABASE)
-    words = [sys.executable, "-m", "orchestrator.serve"]
+    words = [sys.executable, "-m", "orchestrator.server.serve"]
     again = subprocess.run(words, env={**os.environ, "VGPUCTL_STATE": str(state)}, capture_output=True, text=True)
     assert (again.returncode, "[store.restored]" in again.stderr) == (Conflict.exit_code, True), again.stderr
 
@@ -166,7 +166,7 @@ def test_a_server_that_was_killed_is_refused_a_copy_that_lacks_its_last_moments(
     for file in state.glob(f"{DATABASE}*"):
         file.unlink()
     (state / "copy").rename(state / DATABASE)
-    words = [sys.executable, "-m", "orchestrator.serve"]
+    words = [sys.executable, "-m", "orchestrator.server.serve"]
     again = subprocess.run(words, env={**os.environ, "VGPUCTL_STATE": str(state)}, capture_output=True, text=True)
     assert (again.returncode, "[store.restored]" in again.stderr) == (Conflict.exit_code, True), again.stderr
 

@@ -69,7 +69,7 @@ def test_nobody_joins_twice_with_a_token_nor_without_one(tmp_path: Path, postgre
     with joined(tmp_path, url, hosts, ["a"]) as (a,):
         stranger = Server(tmp_path / "stranger", hosts)
         stranger.configure(url)
-        code, _, said = stranger.run("--simulate", str(hosts), module="orchestrator.serve")
+        code, _, said = stranger.run("--simulate", str(hosts), module="orchestrator.server.serve")
         assert (code, "[serve.other_key]" in said) == (5, True)
         assert not (stranger.directory / "secrets" / "database_key").exists()
 

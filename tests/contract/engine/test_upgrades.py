@@ -162,7 +162,7 @@ def build_of(server: Server) -> str:
 
 def refused(server: Server, hosts: Path) -> None:
     """An older program on a database that a newer one has brought up to date; it says what to do."""
-    code, _, said = server.run("--simulate", str(hosts), module="orchestrator.serve")
+    code, _, said = server.run("--simulate", str(hosts), module="orchestrator.server.serve")
     assert (code, "[store.newer_schema]" in said, "schema 9999" in said, "restore a backup" in said) == (
         5, True, True, True,
     )  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 from orchestrator.adapters.store.backup import copy_database
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.core.errors import WorldError
-from orchestrator.core.network import Network
+from orchestrator.core.vms.network import Network
 from tests.fakes.control_plane import KEY
 from tests.postgres.cluster import Cluster
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from pysqlite3 import dbapi2 as sqlite
 
-from orchestrator.adapters.store import checkpoints, connections
-from orchestrator.adapters.store.checkpoints import Checkpoints
+from orchestrator.adapters.store import connections
 from orchestrator.adapters.store.database import SqlStore
-from orchestrator.adapters.store.turn import Turn
-from orchestrator.core.audit import MAX_RECORD_TEXT
+from orchestrator.adapters.store.sqlite import checkpoints
+from orchestrator.adapters.store.sqlite.checkpoints import Checkpoints
+from orchestrator.adapters.store.sqlite.writer_lock import Turn
+from orchestrator.core.tenancy.audit import MAX_RECORD_TEXT
 from tests.fakes.control_plane import KEY
 
 LIMIT_S = 120.0

@@ -13,7 +13,7 @@ from orchestrator.adapters.store import connections
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.tables import meta
 from orchestrator.core.errors import Retryable
-from orchestrator.core.tenant import Tenant
+from orchestrator.core.tenancy.tenant import Tenant
 from tests.fakes.control_plane import KEY
 from tests.postgres.cluster import Cluster
 

@@ -7,10 +7,10 @@ from sqlalchemy import create_engine, select, update
 
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.tables import driver_upgrades, policies
-from orchestrator.core.driver_bundle import BundleContent, DriverBundle
-from orchestrator.core.driver_lock import DriverLock, Locked, LockGroup
-from orchestrator.core.driver_upgrade import DriverUpgrade, HostUpgrade
-from orchestrator.core.lease import TenantPolicy
+from orchestrator.core.drivers.bundle import BundleContent, DriverBundle
+from orchestrator.core.drivers.lock import DriverLock, Locked, LockGroup
+from orchestrator.core.drivers.upgrade import DriverUpgrade, HostUpgrade
+from orchestrator.core.vms.lease import TenantPolicy
 from tests.contract.store.test_store import IMAGE
 
 

@@ -14,10 +14,10 @@ from sqlalchemy import select
 
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.tables import host_claims, host_usage
-from orchestrator.core.claim import HostCapacity
+from orchestrator.core.attachments.host_facts import DISK_STEP, facts_of
 from orchestrator.core.errors import Conflict
-from orchestrator.core.host_facts import DISK_STEP, facts_of
-from orchestrator.core.snapshot import FileSnapshot, HostSnapshot
+from orchestrator.core.hosts.snapshot import FileSnapshot, HostSnapshot
+from orchestrator.core.vms.claim import HostCapacity
 from orchestrator.ports.store.claims import ClaimLost
 from orchestrator.ports.store.transaction import Transaction
 from tests.contract.store.test_store import AMPLE, GPU, IMAGE, KEY, claim, host, put, vm

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.adapters.store.database import SqlStore
-from orchestrator.adapters.store.flush import Flush
+from orchestrator.adapters.store.sqlite.flush import Flush
 from orchestrator.core.errors import Retryable
 from tests.fakes.control_plane import KEY
 

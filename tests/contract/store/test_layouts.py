@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.adapters.store.database import SqlStore
-from orchestrator.core.device import InstancePlace
-from orchestrator.core.mig_layout import MigLayout
+from orchestrator.core.gpu.device import InstancePlace
+from orchestrator.core.hosts.mig_layout import MigLayout
 from orchestrator.ports.store.claims import ClaimLost
 from tests.contract.store.test_store import GPU, claim, put, vm
 

@@ -13,7 +13,7 @@ from orchestrator.adapters.store import connections
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.tables import metadata
 from orchestrator.core.errors import Retryable
-from orchestrator.core.network import Network
+from orchestrator.core.vms.network import Network
 from tests.fakes.control_plane import KEY
 
 BRIEFLY_MS = 50

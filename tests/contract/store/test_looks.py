@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.tables import looks
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.host import Host
 from orchestrator.ports.store.looks import SeenAgain, Standing
 from tests.contract.store.test_store import host, operation
 from tests.fakes.fake_machine import FakeMachine, snapshot_of, t4

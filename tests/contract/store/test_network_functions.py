@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.adapters.store.database import SqlStore
-from orchestrator.core.claim import Claim
-from orchestrator.core.nic import NicPlace
-from orchestrator.core.vm import Vm
+from orchestrator.core.hosts.nic import NicPlace
+from orchestrator.core.vms.claim import Claim
+from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.store.claims import ClaimLost
 from tests.contract.store.test_store import AMPLE, claim, host, put, vm
 

@@ -12,9 +12,9 @@ from sqlalchemy import text
 
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.schema import alembic_config
-from orchestrator.core.bridges import Uplink
 from orchestrator.core.errors import Conflict
-from orchestrator.core.network import Network
+from orchestrator.core.hosts.bridges import Uplink
+from orchestrator.core.vms.network import Network
 from tests.fakes.control_plane import KEY
 
 OWN = Network(name="red.n", subnet="10.88.0.0/24")

@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.adapters.store.database import SqlStore
-from orchestrator.core.claim import Claim
-from orchestrator.core.cpu_place import CpuPlace
 from orchestrator.core.errors import Conflict
-from orchestrator.core.vm import Vm
+from orchestrator.core.hosts.cpu_place import CpuPlace
+from orchestrator.core.vms.claim import Claim
+from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.store.claims import ClaimLost
 from tests.contract.store.test_store import AMPLE, claim, host, put, vm
 

@@ -10,9 +10,9 @@ from sqlalchemy import text
 
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.schema import alembic_config
-from orchestrator.core.device import Device
-from orchestrator.core.quota import Limit
-from orchestrator.core.tenant import Tenant
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.tenancy.quota import Limit
+from orchestrator.core.tenancy.tenant import Tenant
 from tests.contract.store.test_store import GPU
 from tests.contract.store.test_tenant_usage import of
 from tests.fakes.recount import miscounted

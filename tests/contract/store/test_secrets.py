@@ -8,7 +8,7 @@ from sqlalchemy import create_engine, select, update
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.tables import secrets
 from orchestrator.core.errors import Fatal
-from orchestrator.core.key_ring import with_new_key, without_old_keys
+from orchestrator.core.tenancy.key_ring import with_new_key, without_old_keys
 from tests.fakes.control_plane import KEY
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.adapters.store.database import SqlStore
-from orchestrator.core.claim import DeviceClaim
+from orchestrator.core.vms.claim import DeviceClaim
 from orchestrator.ports.store.claims import ClaimLost
 from tests.contract.store.test_store import GPU, claim, put, vm
 

@@ -23,14 +23,14 @@ from sqlalchemy import create_engine
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.schema import alembic_config
 from orchestrator.adapters.store.tables import metadata
-from orchestrator.core.claim import Claim, DeviceClaim, HostCapacity
-from orchestrator.core.device import Device
 from orchestrator.core.errors import Bug, Fatal, NotFound, error_to_dict
-from orchestrator.core.host import Host
-from orchestrator.core.image import Image
-from orchestrator.core.network import Network
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.hosts.host import Host
 from orchestrator.core.operation import Operation, StepRecord
-from orchestrator.core.vm import Vm, VmSpec
+from orchestrator.core.vms.claim import Claim, DeviceClaim, HostCapacity
+from orchestrator.core.vms.image import Image
+from orchestrator.core.vms.network import Network
+from orchestrator.core.vms.vm import Vm, VmSpec
 from orchestrator.ports.store.claims import ClaimLost
 from orchestrator.ports.store.transaction import Transaction
 from tests.postgres.cluster import Cluster

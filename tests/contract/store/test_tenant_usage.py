@@ -15,12 +15,12 @@ from sqlalchemy import select
 
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.tables import tenant_usage
-from orchestrator.core.access import EVERYWHERE
-from orchestrator.core.device import Device
-from orchestrator.core.quota import Limit
-from orchestrator.core.tenant import Tenant
-from orchestrator.core.vm import Vm
-from orchestrator.core.volume import Volume
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.tenancy.access import EVERYWHERE
+from orchestrator.core.tenancy.quota import Limit
+from orchestrator.core.tenancy.tenant import Tenant
+from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.volume import Volume
 from orchestrator.ports.store.claims import ClaimLost
 from orchestrator.ports.store.transaction import Transaction
 from tests.contract.store.test_store import GPU, IMAGE, KEY, host, vm

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.adapters.store.database import SqlStore
-from orchestrator.core.lease import DAY_S
+from orchestrator.core.vms.lease import DAY_S
 from orchestrator.services.site_time import SiteTime
 from tests.fakes.control_plane import KEY
 from tests.fakes.fake_world import FakeClock

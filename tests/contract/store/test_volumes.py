@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.adapters.store.database import SqlStore
-from orchestrator.core.claim import HostCapacity
 from orchestrator.core.errors import Conflict
-from orchestrator.core.volume import Volume
+from orchestrator.core.vms.claim import HostCapacity
+from orchestrator.core.vms.volume import Volume
 from orchestrator.ports.store.claims import ClaimLost
 
 GIB = 1024**3

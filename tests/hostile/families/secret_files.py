@@ -15,8 +15,8 @@ from pyrage.x25519 import Identity
 from orchestrator.adapters.store.backup import url_of
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.secret_box import SecretBox, Unreadable
-from orchestrator.backup import DATABASE, back_up, restore
 from orchestrator.core.errors import InvalidInput
+from orchestrator.server.backup import DATABASE, back_up, restore
 from tests.fakes.control_plane import KEY
 from tests.hostile.families.family import Attack, Family
 

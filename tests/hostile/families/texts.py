@@ -15,7 +15,7 @@ from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.manifest_file import read_manifest
 from orchestrator.catalogue.offering_files import mistakes_in, validate_offering_file
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.offering import Offering
+from orchestrator.core.offerings.offering import Offering
 from tests.hostile.families.family import Attack, Family
 
 GOOD = """\

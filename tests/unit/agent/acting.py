@@ -6,8 +6,8 @@ from typing import Generic, TypeVar
 
 import pytest
 
+from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.errors import VgpuctlError
-from orchestrator.core.host_actions import ActionResult
 
 Action = TypeVar("Action")
 

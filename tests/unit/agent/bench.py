@@ -32,9 +32,7 @@ from orchestrator.agent.sysfs.bridges import HostBridges
 from orchestrator.agent.turns import Turns
 from orchestrator.agent.vgpu_parameters import VgpuParameterFiles
 from orchestrator.agent.wanted import RestoreList
-from orchestrator.core.device import Device
-from orchestrator.core.domain import DomainDescription
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.host_actions import (
     ActionResult,
     AdoptDomain,
     CreateVolume,
@@ -43,6 +41,8 @@ from orchestrator.core.host_actions import (
     HostAction,
     WriteSeed,
 )
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.hosts.domain import DomainDescription
 from tests.fakes.fake_mig import FakeMig
 from tests.fakes.fake_mixed_sizes import FakeMixedSizes
 from tests.fakes.fake_nics import FakeNicLinks

@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from orchestrator.core.device import Device, InstancePlace
+from orchestrator.core.gpu.device import Device, InstancePlace
 from tests.fakes.fake_mig import FakeMig
 from tests.unit.agent.fake_sysfs import FakeSysfs, FakeType
 

@@ -8,10 +8,7 @@ import pytest
 
 from orchestrator.agent.libvirt.domain_devices import DomainText, read_domain_xml
 from orchestrator.agent.libvirt.domains import domain_key
-from orchestrator.core.action_names import ACTIONS
-from orchestrator.core.device import Device
-from orchestrator.core.errors import Conflict, Denied, InvalidInput, NotFound
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.host_actions import (
     AdoptDomain,
     CreateMdev,
     DefineDomain,
@@ -19,7 +16,10 @@ from orchestrator.core.host_actions import (
     SetVgpuType,
     UndefineDomain,
 )
-from orchestrator.core.snapshot import DomainSnapshot
+from orchestrator.core.actions.names import ACTIONS
+from orchestrator.core.errors import Conflict, Denied, InvalidInput, NotFound
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.hosts.snapshot import DomainSnapshot
 from tests.unit.agent.bench import L40S, L40S_2Q, MDEV, MDEV_SOURCE, T4, VF1, VF_SOURCE, Bench, domain_of, mdev
 
 

@@ -13,10 +13,7 @@ import pytest
 
 from orchestrator.agent.images.qemu_img import create_overlay
 from orchestrator.agent.libvirt.domain_parts import parts_of
-from orchestrator.core.device import Device
-from orchestrator.core.domain_xml import domain_xml
-from orchestrator.core.errors import Conflict, Denied, InvalidInput, VgpuctlError
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.host_actions import (
     CreateMdev,
     DefineDomain,
     EnsureNetwork,
@@ -25,6 +22,9 @@ from orchestrator.core.host_actions import (
     StartDomain,
     StopDomain,
 )
+from orchestrator.core.domain_xml import domain_xml
+from orchestrator.core.errors import Conflict, Denied, InvalidInput, VgpuctlError
+from orchestrator.core.gpu.device import Device
 from tests.unit.agent.bench import L40S, MDEV, T4, VF1, Bench, domain_of, mdev
 
 OTHER = "0d1a4c2e-3a7f-4c55-9f9c-0f6bb5a3f1c2"

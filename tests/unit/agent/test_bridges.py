@@ -10,9 +10,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from orchestrator.agent.sysfs.bridges import HostBridges, driver_of
-from orchestrator.core.bridges import Bridge
+from orchestrator.core.actions.host_actions import DefineDomain, EnsureBridgedNetwork, EnsureNetwork, RemoveNetwork
 from orchestrator.core.errors import Conflict, InvalidInput
-from orchestrator.core.host_actions import DefineDomain, EnsureBridgedNetwork, EnsureNetwork, RemoveNetwork
+from orchestrator.core.hosts.bridges import Bridge
 from tests.unit.agent.bench import Bench, domain_of
 
 OFFICE = EnsureBridgedNetwork(name="office", bridge="br0", vlan=None, dhcp_servers=("192.0.2.1", "192.0.2.2"))

@@ -9,10 +9,10 @@ import pytest
 
 from orchestrator.agent.libvirt.console_log import ConsoleLogs
 from orchestrator.agent.libvirt.domain_parts import parts_of
+from orchestrator.core.actions.host_actions import DefineDomain, StartDomain, UndefineDomain
 from orchestrator.core.domain_xml.console import console_log
 from orchestrator.core.domain_xml.domain import domain_xml
 from orchestrator.core.errors import Denied
-from orchestrator.core.host_actions import DefineDomain, StartDomain, UndefineDomain
 from tests.unit.agent.bench import Bench, domain_of
 
 OTHER = "11111111-1111-4111-8111-111111111111"

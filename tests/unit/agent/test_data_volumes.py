@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.errors import Conflict, InvalidInput, NotFound, VgpuctlError
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.host_actions import (
     ActionResult,
     DefineDomain,
     HostAction,
     StartDomain,
     StopDomain,
 )
-from orchestrator.core.settle_ledger import KnownVolume, SettleLedger
-from orchestrator.core.volume_actions import (
+from orchestrator.core.actions.settle_ledger import KnownVolume, SettleLedger
+from orchestrator.core.actions.volumes import (
     AttachVolume,
     CreateDataVolume,
     DeleteDataVolume,
     DetachVolume,
 )
+from orchestrator.core.errors import Conflict, InvalidInput, NotFound, VgpuctlError
 from tests.unit.agent.bench import Bench, domain_of
 
 ID = "3f2a91c0-7be4-4c55-9f9c-0f6bb5a3f1c2"

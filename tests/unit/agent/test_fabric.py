@@ -18,11 +18,11 @@ from orchestrator.agent.fabric.observing import observe_fabric
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.reading import NvmlGpu, NvmlReading
 from orchestrator.agent.observing_gpus import observe_gpus
-from orchestrator.core.device import Device
+from orchestrator.core.actions.fabric import ActivateFabricPartition, DeactivateFabricPartition
+from orchestrator.core.actions.host_actions import ActionResult, BindVfio, HostAction, RestoreDriver
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError
-from orchestrator.core.fabric import FabricPlace, FabricSnapshot
-from orchestrator.core.fabric_actions import ActivateFabricPartition, DeactivateFabricPartition
-from orchestrator.core.host_actions import ActionResult, BindVfio, HostAction, RestoreDriver
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.gpu.fabric import FabricPlace, FabricSnapshot
 from tests.fakes.fabric_host import GPUS, MODULES, FabricHost, fabric_of
 from tests.fakes.fake_mig import FakeMig
 from tests.unit.agent.fake_driver import FakeUses

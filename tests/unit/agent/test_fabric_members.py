@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import Conflict, Fatal
-from orchestrator.core.fabric import FabricSnapshot
-from orchestrator.core.snapshot_rules import checked
+from orchestrator.core.gpu.fabric import FabricSnapshot
+from orchestrator.core.hosts.snapshot_rules import checked
 from tests.fakes.fabric_host import GPUS, MODULES
 from tests.fakes.fake_machine import FakeMachine, snapshot_of, t4
 from tests.fakes.fmpm_program import fmpm

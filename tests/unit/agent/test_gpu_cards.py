@@ -13,9 +13,15 @@ from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.reading import Nvml, NvmlReading
 from orchestrator.agent.observing_gpus import observe_gpus
+from orchestrator.core.actions.gpu_cards import AcceptGpus, GpuCard
+from orchestrator.core.actions.host_actions import (
+    CreateMdev,
+    EnableVirtualFunctions,
+    ManageGpus,
+    RemoveMdev,
+    StartDomain,
+)
 from orchestrator.core.errors import Conflict, Retryable
-from orchestrator.core.gpu_cards import AcceptGpus, GpuCard
-from orchestrator.core.host_actions import CreateMdev, EnableVirtualFunctions, ManageGpus, RemoveMdev, StartDomain
 from tests.unit.agent.bench import Bench
 from tests.unit.agent.fake_timing import FakeTiming
 from tests.unit.agent.test_mig_backed import NOTHING_SAID

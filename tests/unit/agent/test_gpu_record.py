@@ -8,10 +8,10 @@ from dataclasses import fields, replace
 from orchestrator.agent.attachments.gpu_record import FunctionBefore, GpuRecord
 from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.agent.nvml.reading import NvmlGpu
-from orchestrator.core.gpu_health import GpuSignal
-from orchestrator.core.guest_licence import VgpuLicence
-from orchestrator.core.snapshot import HostVgpuType
-from orchestrator.core.vgpu_scheduler import SchedulerState
+from orchestrator.core.gpu.health import GpuSignal
+from orchestrator.core.gpu.licence import VgpuLicence
+from orchestrator.core.gpu.scheduler import SchedulerState
+from orchestrator.core.hosts.snapshot import HostVgpuType
 
 SAID = NvmlGpu(
     uuid="GPU-1", serial="1", name="NVIDIA H100", memory_mib=81920, mig_enabled=False, mig_pending=False,

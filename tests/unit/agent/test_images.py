@@ -18,8 +18,8 @@ from orchestrator.agent.images.header import check_base_image, read_header
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.paths import Paths
+from orchestrator.core.actions.host_actions import CreateVolume, ImageFormat
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, VgpuctlError
-from orchestrator.core.host_actions import CreateVolume, ImageFormat
 
 MIB = 1024 * 1024
 OLD_PART = "a.qcow2.part-0123"

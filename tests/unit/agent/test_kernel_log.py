@@ -12,7 +12,7 @@ import pytest
 from orchestrator.agent.kernel_log import KernelLog
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.sysfs import binding
-from orchestrator.core.gpu_health import MAX_TEXT
+from orchestrator.core.gpu.health import MAX_TEXT
 from tests.unit.agent.fake_sysfs import FakeSysfs
 
 GPU, OTHER = "0000:41:00.0", "0000:c1:00.0"

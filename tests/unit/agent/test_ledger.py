@@ -14,9 +14,9 @@ from hypothesis.strategies import DataObject
 from orchestrator.agent.ledger import Ledger, Ownership
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.wanted import RestoreList
-from orchestrator.core.epoch import restored_epoch
+from orchestrator.core.actions.epoch import restored_epoch
+from orchestrator.core.actions.host_actions import CreateMdev, FencingToken, SetVgpuType
 from orchestrator.core.errors import Conflict, Denied, Fatal
-from orchestrator.core.host_actions import CreateMdev, FencingToken, SetVgpuType
 
 
 def opened(directory: Path, *, epoch: int = 1, boot_id: str = "boot-1", site: str = "s") -> Ledger:

@@ -10,7 +10,7 @@ import pynvml
 import pytest
 
 from orchestrator.agent.nvml.licences import licences
-from orchestrator.core.guest_licence import VgpuLicence
+from orchestrator.core.gpu.licence import VgpuLicence
 
 OK, NOT_FOUND, TOO_SMALL = 0, 6, 7
 

@@ -16,10 +16,10 @@ from orchestrator.agent.assembly import Agent, assemble
 from orchestrator.agent.config import Config
 from orchestrator.agent.images.store import holds_files
 from orchestrator.agent.wanted import RestoreList
-from orchestrator.core.device import Device
+from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ManageGpus
+from orchestrator.core.actions.settle_ledger import KnownVm, SettleLedger
 from orchestrator.core.errors import Conflict
-from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ManageGpus
-from orchestrator.core.settle_ledger import KnownVm, SettleLedger
+from orchestrator.core.gpu.device import Device
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
 

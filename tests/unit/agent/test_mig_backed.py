@@ -16,10 +16,7 @@ from orchestrator.agent.mig_modes import Functions, MigModes
 from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.agent.nvml.reading import Nvml, NvmlGpu, NvmlReading
 from orchestrator.agent.observing_gpus import observe_gpus
-from orchestrator.core.attachments import make, observed_on, remove
-from orchestrator.core.device import Device
-from orchestrator.core.errors import Conflict, Fatal, Retryable
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.host_actions import (
     ActionResult,
     CreateGpuInstance,
     DestroyGpuInstance,
@@ -27,7 +24,10 @@ from orchestrator.core.host_actions import (
     HostAction,
     SetMigMode,
 )
-from orchestrator.core.snapshot import HostVgpuType
+from orchestrator.core.attachments import make, observed_on, remove
+from orchestrator.core.errors import Conflict, Fatal, Retryable
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.hosts.snapshot import HostVgpuType
 from tests.fakes.fake_mig import FakeMig
 from tests.unit.agent.fake_a100 import A100, VFS, A100Host
 from tests.unit.agent.fake_timing import FakeTiming

@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.core.actions.host_actions import (
+    ClearVgpuType,
+    EnableVirtualFunctions,
+    ManageGpus,
+    SetVgpuType,
+    StartDomain,
+)
+from orchestrator.core.actions.placed_vgpus import CreatePlacedMdev, SetPlacedType
+from orchestrator.core.actions.vgpu_settings import RestoreMixedSizes, SetMixedSizes
 from orchestrator.core.errors import Conflict, Denied, Fatal
-from orchestrator.core.host_actions import ClearVgpuType, EnableVirtualFunctions, ManageGpus, SetVgpuType, StartDomain
-from orchestrator.core.placed_vgpus import CreatePlacedMdev, SetPlacedType
-from orchestrator.core.vgpu_settings import RestoreMixedSizes, SetMixedSizes
 from tests.unit.agent.bench import L40S, MDEV, T4, VF1, Bench
 from tests.unit.agent.test_restore import Machine
 

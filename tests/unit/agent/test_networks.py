@@ -11,8 +11,8 @@ import pytest
 
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs.routes import host_routes
+from orchestrator.core.actions.host_actions import DefineDomain, EnsureNetwork, RemoveNetwork, UndefineDomain
 from orchestrator.core.errors import Conflict, InvalidInput
-from orchestrator.core.host_actions import DefineDomain, EnsureNetwork, RemoveNetwork, UndefineDomain
 from tests.unit.agent.bench import Bench, domain_of
 
 MINE, OTHERS = "10.88.0.0/24", "10.88.1.0/24"

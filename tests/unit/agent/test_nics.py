@@ -12,11 +12,11 @@ from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nics import NicFunctions
 from orchestrator.agent.sysfs import pci
-from orchestrator.core.domain import DomainDescription
+from orchestrator.core.actions.host_actions import ActionResult, DefineDomain, StartDomain
+from orchestrator.core.actions.nics import GiveNicFunction, TakeNicFunction
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
-from orchestrator.core.host_actions import ActionResult, DefineDomain, StartDomain
-from orchestrator.core.nic import NicFunction
-from orchestrator.core.nic_actions import GiveNicFunction, TakeNicFunction
+from orchestrator.core.hosts.domain import DomainDescription
+from orchestrator.core.hosts.nic import NicFunction
 from tests.fakes.fake_nics import FakeNicLinks
 from tests.unit.agent.acting import Acting
 from tests.unit.agent.bench import Bench as Whole

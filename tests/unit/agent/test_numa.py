@@ -7,7 +7,7 @@ from pathlib import Path
 
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import numa
-from orchestrator.core.cpus import HugePages, NumaNode
+from orchestrator.core.hosts.cpus import HugePages, NumaNode
 
 SYSTEM = "sys/devices/system"
 

@@ -11,10 +11,10 @@ import pytest
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.domain_devices import read_domain_xml
 from orchestrator.agent.pinned_cpus import PinnedCpus
-from orchestrator.core.cpu_place import CpuPlace
-from orchestrator.core.domain import DomainDescription
+from orchestrator.core.actions.host_actions import DefineDomain, StartDomain, StopDomain
 from orchestrator.core.errors import Conflict, InvalidInput
-from orchestrator.core.host_actions import DefineDomain, StartDomain, StopDomain
+from orchestrator.core.hosts.cpu_place import CpuPlace
+from orchestrator.core.hosts.domain import DomainDescription
 from tests.unit.agent.bench import Bench, domain_of
 
 OTHER = "0d1a4c2e-3a7f-4c55-9f9c-0f6bb5a3f1c2"

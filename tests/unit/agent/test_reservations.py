@@ -11,8 +11,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from orchestrator.agent.libvirt.reservations import cards_there, name_of, reserve
+from orchestrator.core.actions.host_actions import DefineDomain, EnsureNetwork, StartDomain, UndefineDomain
 from orchestrator.core.domain_xml.interface import mac_address
-from orchestrator.core.host_actions import DefineDomain, EnsureNetwork, StartDomain, UndefineDomain
 from tests.unit.agent.bench import Bench, domain_of
 
 SMALL = "10.88.0.0/28"

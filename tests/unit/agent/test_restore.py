@@ -27,10 +27,8 @@ from orchestrator.agent.sysfs.bridges import HostBridges
 from orchestrator.agent.turns import Turns
 from orchestrator.agent.vgpu_parameters import VgpuParameterFiles
 from orchestrator.agent.wanted import RestoreList
-from orchestrator.core.domain import BootPolicy
-from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable, VgpuctlError
-from orchestrator.core.gpu_cards import GpuCard
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.gpu_cards import GpuCard
+from orchestrator.core.actions.host_actions import (
     ActionResult,
     BindVfio,
     CreateMdev,
@@ -45,6 +43,8 @@ from orchestrator.core.host_actions import (
     StopDomain,
     UndefineDomain,
 )
+from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable, VgpuctlError
+from orchestrator.core.hosts.domain import BootPolicy
 from tests.fakes.fake_mig import FakeMig
 from tests.fakes.fake_mixed_sizes import FakeMixedSizes
 from tests.fakes.fake_nics import network_functions

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.host_actions import CreateMdev, RemoveMdev, StartDomain, StopDomain
-from orchestrator.core.vgpu_settings import RestoreVgpuScheduler, SetVgpuScheduler
+from orchestrator.core.actions.host_actions import CreateMdev, RemoveMdev, StartDomain, StopDomain
+from orchestrator.core.actions.vgpu_settings import RestoreVgpuScheduler, SetVgpuScheduler
 from tests.fakes.fake_schedulers import BEST_EFFORT
 from tests.unit.agent.test_restore import OTHER, T4, UUID, Machine
 

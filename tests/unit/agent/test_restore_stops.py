@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.host_actions import ClearVgpuType, StopDomain
+from orchestrator.core.actions.host_actions import ClearVgpuType, StopDomain
 from tests.unit.agent.test_restore import VF1, Machine
 
 

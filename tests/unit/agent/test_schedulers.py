@@ -3,11 +3,11 @@ from __future__ import annotations
 
 import pytest
 
+from orchestrator.core.actions.host_actions import CreateMdev, ManageGpus, RemoveMdev
+from orchestrator.core.actions.vgpu_settings import RestoreVgpuScheduler, SetVgpuScheduler
 from orchestrator.core.errors import Conflict, Denied, Fatal
-from orchestrator.core.host_actions import CreateMdev, ManageGpus, RemoveMdev
-from orchestrator.core.offering import SchedulerPolicy
-from orchestrator.core.vgpu_scheduler import SchedulerState
-from orchestrator.core.vgpu_settings import RestoreVgpuScheduler, SetVgpuScheduler
+from orchestrator.core.gpu.scheduler import SchedulerState
+from orchestrator.core.gpu.vgpu_parameters import SchedulerPolicy
 from tests.fakes.fake_schedulers import BEST_EFFORT
 from tests.unit.agent.bench import L40S, MDEV, T4, Bench
 

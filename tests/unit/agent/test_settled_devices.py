@@ -29,11 +29,11 @@ from orchestrator.agent.sysfs.bridges import HostBridges
 from orchestrator.agent.turns import Turns
 from orchestrator.agent.vgpu_parameters import VgpuParameterFiles
 from orchestrator.agent.wanted import RestoreList
+from orchestrator.core.actions.host_actions import FencingToken, HostAction, ManageGpus
+from orchestrator.core.actions.settle_ledger import FoundMigMode, KnownVm, SettleLedger
 from orchestrator.core.attachments import make, observed_on, remove
-from orchestrator.core.device import Device, DeviceKind
-from orchestrator.core.host_actions import FencingToken, HostAction, ManageGpus
-from orchestrator.core.offering import Scheduler
-from orchestrator.core.settle_ledger import FoundMigMode, KnownVm, SettleLedger
+from orchestrator.core.gpu.device import Device, DeviceKind
+from orchestrator.core.gpu.vgpu_parameters import Scheduler
 from tests.fakes.fake_mig import FakeMig
 from tests.fakes.fake_mixed_sizes import FakeMixedSizes
 from tests.fakes.fake_nics import FakeNicLinks

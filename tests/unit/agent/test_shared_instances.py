@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent.attachments.instance_holders import InstanceHolders
+from orchestrator.core.actions.host_actions import CreateGpuInstance, DestroyGpuInstance
 from orchestrator.core.attachments import make, remove
 from orchestrator.core.errors import Conflict, Fatal
-from orchestrator.core.host_actions import CreateGpuInstance, DestroyGpuInstance
-from orchestrator.core.mig_layout import KEEPER
+from orchestrator.core.hosts.mig_layout import KEEPER
 from tests.unit.agent.fake_a100 import A100, VFS
 from tests.unit.agent.test_mig_backed import FRAMEWORKS, PROFILE, Bench, start_of
 

@@ -13,8 +13,8 @@ from orchestrator.agent.attachments.mdev import MdevDevices
 from orchestrator.agent.attachments.vendor_vfio import TypedFunctions
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.sysfs.errno_table import error_for
+from orchestrator.core.actions.host_actions import ClearVgpuType, CreateMdev, RemoveMdev, SetVgpuType
 from orchestrator.core.errors import Fatal
-from orchestrator.core.host_actions import ClearVgpuType, CreateMdev, RemoveMdev, SetVgpuType
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
 

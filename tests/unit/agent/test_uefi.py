@@ -15,11 +15,11 @@ from orchestrator.agent.libvirt.domain_parts import parts_of
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import uefi
 from orchestrator.agent.sysfs.bars import large_bar_bytes
-from orchestrator.core.device import Device
-from orchestrator.core.domain import DomainDescription
+from orchestrator.core.actions.host_actions import DefineDomain, StartDomain, StopDomain, UndefineDomain
 from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.errors import Conflict, Denied
-from orchestrator.core.host_actions import DefineDomain, StartDomain, StopDomain, UndefineDomain
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.hosts.domain import DomainDescription
 from tests.unit.agent.bench import L40S, Bench, domain_of
 
 OTHER = "0d1a4c2e-3a7f-4c55-9f9c-0f6bb5a3f1c2"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.core.actions.host_actions import ClearVgpuType, CreateMdev, RemoveMdev, SetVgpuType
+from orchestrator.core.actions.vgpu_settings import ClearVgpuParameters, SetVgpuParameters, vgpu_parameters_text
 from orchestrator.core.errors import Conflict, Fatal
-from orchestrator.core.host_actions import ClearVgpuType, CreateMdev, RemoveMdev, SetVgpuType
-from orchestrator.core.offering import VgpuParameters
-from orchestrator.core.vgpu_settings import ClearVgpuParameters, SetVgpuParameters, vgpu_parameters_text
+from orchestrator.core.gpu.vgpu_parameters import VgpuParameters
 from tests.unit.agent.bench import MDEV, T4, VF1, Bench
 
 ON_MDEV = CreateMdev(vm="a", uuid=MDEV, parent=T4, type_name="GRID T4-2Q")

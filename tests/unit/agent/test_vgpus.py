@@ -14,8 +14,8 @@ from orchestrator.agent.attachments.vendor_vfio import TypedFunctions, vf_key
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.reading import Nvml, NvmlReading
 from orchestrator.agent.observing_gpus import observe_gpus
+from orchestrator.core.actions.host_actions import ClearVgpuType, CreateMdev, RemoveMdev, SetVgpuType
 from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable, Unknown, VgpuctlError
-from orchestrator.core.host_actions import ClearVgpuType, CreateMdev, RemoveMdev, SetVgpuType
 from tests.fakes.fake_mig import FakeMig
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming

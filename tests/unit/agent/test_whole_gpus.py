@@ -16,10 +16,10 @@ from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.reading import NvmlGpu, NvmlReading
 from orchestrator.agent.observing_gpus import observe_gpus
+from orchestrator.core.actions.host_actions import ActionResult, BindVfio, CreateMdev, RestoreDriver, SetVgpuType
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.errors import Conflict, Denied, Fatal
-from orchestrator.core.host_actions import ActionResult, BindVfio, CreateMdev, RestoreDriver, SetVgpuType
-from orchestrator.core.snapshot import GpuSnapshot
+from orchestrator.core.hosts.snapshot import GpuSnapshot
 from tests.fakes.fake_mig import FakeMig
 from tests.fakes.fake_mixed_sizes import FakeMixedSizes
 from tests.fakes.fake_schedulers import FakeSchedulers

@@ -16,8 +16,8 @@ from fastapi import FastAPI
 from orchestrator.api.app import create_app
 from orchestrator.api.limits import Activity
 from orchestrator.api.services import Process
+from orchestrator.api.use_cases import Services
 from orchestrator.api.waiting import Waiting
-from orchestrator.use_cases import Services
 from tests.fakes.services import InMemory
 
 

@@ -16,8 +16,8 @@ from orchestrator.api.app import create_app
 from orchestrator.api.limits import Activity
 from orchestrator.api.routes import health
 from orchestrator.api.services import Process
-from orchestrator.core.access import EVERYWHERE, Role
-from orchestrator.core.snapshot import FileSnapshot
+from orchestrator.core.hosts.snapshot import FileSnapshot
+from orchestrator.core.tenancy.access import EVERYWHERE, Role
 from orchestrator.ports.timers import TimerHealth
 from tests.fakes.asking import ask, ask_within
 from tests.fakes.services import InMemory

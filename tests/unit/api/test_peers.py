@@ -6,7 +6,7 @@ from starlette.requests import HTTPConnection
 
 from orchestrator.api.peers import uid_of
 from orchestrator.core.errors import Denied
-from orchestrator.core.tenant import Member
+from orchestrator.core.tenancy.tenant import Member
 from tests.fakes.services import InMemory
 
 

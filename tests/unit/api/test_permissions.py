@@ -13,7 +13,7 @@ from starlette.routing import WebSocketRoute
 
 from orchestrator.api.permissions import RULES
 from orchestrator.api.routes import guest_streams
-from orchestrator.core.access import EVERYWHERE, Role
+from orchestrator.core.tenancy.access import EVERYWHERE, Role
 from tests.fakes.services import InMemory
 from tests.unit.api.asking import serving
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.core.access import Role
+from orchestrator.core.tenancy.access import Role
 from tests.unit.api.asking import Asking, asking
 
 POLICY = "/v1/tenants/own/policy"

@@ -6,10 +6,10 @@ from dataclasses import fields, replace
 import pytest
 
 from orchestrator.api.schemas.vms import VmAnswer, vm_json
-from orchestrator.core.cpu_place import CpuPlace
-from orchestrator.core.device import Device
-from orchestrator.core.vm import Vm, VmSpec
-from orchestrator.services.upgrade_waits import PlannedStop
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.hosts.cpu_place import CpuPlace
+from orchestrator.core.vms.vm import Vm, VmSpec
+from orchestrator.services.drivers.upgrade_waits import PlannedStop
 from tests.contract.store.test_store import vm
 
 ONE = vm("one")

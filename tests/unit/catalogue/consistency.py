@@ -11,9 +11,9 @@ from itertools import combinations
 from orchestrator.catalogue.catalogue import Catalogue
 from orchestrator.catalogue.tables import TableRow, read_table
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.gpu_model import GpuModel
-from orchestrator.core.mig_profile import MigProfile, parse_mig_profile_name
-from orchestrator.core.vgpu_type import VgpuType, parse_vgpu_type_name
+from orchestrator.core.gpu.mig_profile import MigProfile, parse_mig_profile_name
+from orchestrator.core.gpu.model import GpuModel
+from orchestrator.core.gpu.vgpu_type import VgpuType, parse_vgpu_type_name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)

@@ -17,7 +17,7 @@ from orchestrator.catalogue.offering_files import load_offerings
 from orchestrator.catalogue.offering_schema import OfferingFileForm
 from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.errors import InvalidInput
-from orchestrator.settings import load_settings
+from orchestrator.server.settings import load_settings
 from orchestrator.simulate_placement.fleet_file import HostGroup, read_groups
 
 HERE = Path("wanted.yaml")

@@ -10,7 +10,7 @@ from orchestrator.catalogue.catalogue import near_names, shipped
 from orchestrator.catalogue.geometries import mig_rows
 from orchestrator.catalogue.nvidia_rows import XidActionRow
 from orchestrator.catalogue.tables import read_table
-from orchestrator.core.vgpu_type import parse_vgpu_type_name
+from orchestrator.core.gpu.vgpu_type import parse_vgpu_type_name
 from tests.unit.catalogue.consistency import find_gaps, known_gaps
 
 CATALOGUE = shipped()

@@ -13,7 +13,7 @@ from orchestrator.catalogue.location import profiles_directory
 from orchestrator.catalogue.offering_files import load_offerings, validate_offering_file
 from orchestrator.catalogue.offering_schema import OfferingForm, json_schema
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.offering import Scheduler
+from orchestrator.core.gpu.vgpu_parameters import Scheduler
 
 SHIPPED = sorted((profiles_directory() / "offerings").glob("*.yaml"))
 HEAD = "schema_version: 1\nofferings:\n"

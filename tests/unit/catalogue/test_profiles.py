@@ -5,7 +5,7 @@ import pytest
 
 from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.errors import NotFound
-from orchestrator.core.offering import Offering
+from orchestrator.core.offerings.offering import Offering
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.gpu_tables import model_name
 from orchestrator.catalogue.quota_names import board_name, models_of
 from orchestrator.catalogue.reconcile import reconcile_types
-from orchestrator.core.snapshot import GpuSnapshot, HostVgpuType
+from orchestrator.core.hosts.snapshot import GpuSnapshot, HostVgpuType
 
 CATALOGUE = shipped()
 

@@ -92,7 +92,7 @@ def test_of_a_state_directory_that_no_server_serves(tmp_path: Path, output: str)
 
 
 def test_of_a_database_that_is_settled_while_no_server_runs(tmp_path: Path) -> None:
-    with running_server(tmp_path / "state", module="orchestrator.serve"):
+    with running_server(tmp_path / "state", module="orchestrator.server.serve"):
         pass
     words = [str(COMMAND), "server", "settle-restored", "-o", "json"]
     done = subprocess.run(

@@ -33,7 +33,7 @@ def pool(provider: OidcProvider, tmp_path_factory: pytest.TempPathFactory) -> It
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("VGPUCTL_OIDC_ISSUER", provider.issuer)
         patched.setenv("VGPUCTL_OIDC_CLIENT_ID", CLIENT)
-        with running_server(directory / "s", "--simulate", str(fleet), module="orchestrator.serve") as state:
+        with running_server(directory / "s", "--simulate", str(fleet), module="orchestrator.server.serve") as state:
             yield state
 
 
@@ -147,7 +147,7 @@ def strict(provider: OidcProvider, tmp_path_factory: pytest.TempPathFactory) -> 
     )
     fleet = directory / "fleet.yaml"
     fleet.write_text(FLEET)
-    with running_server(directory / "s", "--simulate", str(fleet), module="orchestrator.serve") as state:
+    with running_server(directory / "s", "--simulate", str(fleet), module="orchestrator.server.serve") as state:
         yield state
 
 

@@ -13,7 +13,7 @@ from orchestrator.cli.restored import items_of
 from orchestrator.client.client import Client
 from orchestrator.core.diff import host_findings
 from orchestrator.core.diff.finding import Finding, tells_of_something_newer, vm_finding
-from orchestrator.core.host import UNSETTLED
+from orchestrator.core.hosts.host import UNSETTLED
 from tests.unit.core.test_diff import HOST, vm
 
 TRAIN = vm("train")

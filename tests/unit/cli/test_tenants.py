@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.quota import COUNTS
+from orchestrator.core.tenancy.quota import COUNTS
 from tests.fakes.typed import Cli
 
 PAGE = Path(__file__).parents[3] / "docs/howto/share-between-tenants.md"

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.adapters.store.facts_text import facts_from_text, facts_text
-from orchestrator.core.cpus import MAX_CPU, HugePages, NumaNode, cpus_text, parse_cpus
+from orchestrator.core.attachments.host_facts import facts_of
 from orchestrator.core.errors import InvalidInput, Unknown
-from orchestrator.core.host_facts import facts_of
-from orchestrator.core.snapshot import HostSnapshot
-from orchestrator.core.snapshot_rules import checked
+from orchestrator.core.hosts.cpus import MAX_CPU, HugePages, NumaNode, cpus_text, parse_cpus
+from orchestrator.core.hosts.snapshot import HostSnapshot
+from orchestrator.core.hosts.snapshot_rules import checked
 from orchestrator.core.wire import snapshot_from_dict, snapshot_to_dict
 from orchestrator.sim.fleet import new_machine
 from orchestrator.sim.observing import snapshot_of

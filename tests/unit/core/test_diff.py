@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.core.after_boot import vm_not_back
-from orchestrator.core.device import Device
+from orchestrator.core.actions.after_boot import vm_not_back
 from orchestrator.core.diff import ExpectedHost, ExpectedVm, Finding, changes, compare, host_findings
-from orchestrator.core.host import Host
-from orchestrator.core.snapshot import DomainSnapshot, DomainState, FileSnapshot, HostSnapshot
-from orchestrator.core.vm import Vm, VmSpec, WantedState
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import DomainSnapshot, DomainState, FileSnapshot, HostSnapshot
+from orchestrator.core.vms.vm import Vm, VmSpec, WantedState
 from tests.fakes.fake_machine import FakeMachine, l40s, snapshot_of, t4
 
 GPU, L40S = "0000:41:00.0", "0000:81:00.0"

@@ -7,10 +7,10 @@ import pytest
 
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.core.diff import driver_findings
-from orchestrator.core.driver_check import host_rows, tool_rows
-from orchestrator.core.driver_lock import DriverLock, Locked, lock_of
-from orchestrator.core.fabric import FabricSnapshot
-from orchestrator.core.guest import GuestFacts
+from orchestrator.core.drivers.check import host_rows, tool_rows
+from orchestrator.core.drivers.guest_facts import GuestFacts
+from orchestrator.core.drivers.lock import DriverLock, Locked, lock_of
+from orchestrator.core.gpu.fabric import FabricSnapshot
 from tests.fakes.fake_machine import FakeMachine, snapshot_of, t4
 from tests.unit.core.test_diff import HOST
 

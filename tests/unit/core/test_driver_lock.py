@@ -8,10 +8,10 @@ import pytest
 
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.driver_lock_file import read_lock
-from orchestrator.core.driver_bundle import BundleContent, DriverBundle, content_of_package
-from orchestrator.core.driver_lock import DriverLock, check_lock, lock_of
+from orchestrator.core.drivers.bundle import BundleContent, DriverBundle, content_of_package
+from orchestrator.core.drivers.host_drivers import choose_bundle
+from orchestrator.core.drivers.lock import DriverLock, check_lock, lock_of
 from orchestrator.core.errors import InvalidInput, NotFound
-from orchestrator.core.host_drivers import choose_bundle
 
 MATRIX = shipped().driver_matrix
 DIGEST = "a" * 64

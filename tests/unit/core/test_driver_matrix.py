@@ -4,7 +4,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.catalogue.catalogue import shipped
-from orchestrator.core.driver_matrix import branch_number, version_key
+from orchestrator.core.drivers.matrix import branch_number, version_key
 from orchestrator.core.errors import InvalidInput
 
 MATRIX = shipped().driver_matrix

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.core.driver_upgrade import (
+from orchestrator.core.drivers.upgrade import (
     BAD,
     ENDED,
     UNDER_WAY,

@@ -3,9 +3,9 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.core.device import Device
-from orchestrator.core.fabric import FabricPlace
-from orchestrator.core.gpu_cards import GpuCard, moved_device, moved_function, moves, strangers
+from orchestrator.core.actions.gpu_cards import GpuCard, moved_device, moved_function, moves, strangers
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.gpu.fabric import FabricPlace
 
 A, B, C = "0000:3b:00.0", "0000:5e:00.0", "0001:af:00.0"
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.catalogue.catalogue import shipped
-from orchestrator.core.gpu_health import GpuSignal, closing_fault, fabric_fault, faults_of, is_well_again, recovery_of
+from orchestrator.core.gpu.health import GpuSignal, closing_fault, fabric_fault, faults_of, is_well_again, recovery_of
 
 CHANGED = "GPU recovery action changed from 0x0 (None) to "
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from orchestrator.core.guest import GuestFacts, GuestRecord, GuestRun, with_run
+from orchestrator.core.drivers.guest_facts import GuestFacts
+from orchestrator.core.guest.guest import GuestRecord, GuestRun, with_run
 
 
 def test_a_look_at_the_guest_keeps_what_only_other_roles_can_tell() -> None:

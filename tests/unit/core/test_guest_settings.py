@@ -4,8 +4,8 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.guest_roles import ROLES
-from orchestrator.core.guest_settings import (
+from orchestrator.core.guest.roles import ROLES
+from orchestrator.core.guest.settings import (
     MAX_SECRET_BYTES,
     SECRETS,
     SETTINGS,

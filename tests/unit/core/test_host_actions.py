@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from orchestrator.core.action_names import ACTIONS
-from orchestrator.core.device import Device
-from orchestrator.core.host_actions import HostAction, MakesDevice, RemovesDevice
-from orchestrator.core.settle_ledger import KnownVm, KnownVolume
+from orchestrator.core.actions.host_actions import HostAction, MakesDevice, RemovesDevice
+from orchestrator.core.actions.names import ACTIONS
+from orchestrator.core.actions.settle_ledger import KnownVm, KnownVolume
+from orchestrator.core.gpu.device import Device
 from orchestrator.sim.agent import HANDLERS
 from tests.fakes.fake_actions import HANDLERS as FAKE_HANDLERS
 

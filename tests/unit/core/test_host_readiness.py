@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core.host_readiness import Requirement, requirements
+from orchestrator.core.hosts.readiness import Requirement, requirements
 from orchestrator.core.units import GIB
 from tests.fakes.readiness import READY
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from orchestrator.core.key_ring import origin_of, secret_keys, with_new_key, without_old_keys
+from orchestrator.core.tenancy.key_ring import origin_of, secret_keys, with_new_key, without_old_keys
 
 
 def test_a_file_of_one_key_is_a_ring() -> None:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.errors import InvalidInput, QuotaExceeded, VgpuctlError
-from orchestrator.core.lease import (
+from orchestrator.core.units import parse_duration
+from orchestrator.core.vms.lease import (
     DAY_S,
     PolicyValue,
     TenantPolicy,
@@ -21,7 +22,6 @@ from orchestrator.core.lease import (
     show_span,
     warning_s,
 )
-from orchestrator.core.units import parse_duration
 
 NOW = 1_800_000_000.0
 HOUR = 3600

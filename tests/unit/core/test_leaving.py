@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.core.daily_window import DailyWindow, open_together_at, parse_window
+from orchestrator.core.drivers.daily_window import DailyWindow, open_together_at, parse_window
+from orchestrator.core.drivers.leaving import parse_leave, show_tenants, wait_of
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.leaving import parse_leave, show_tenants, wait_of
 
 DAY_S, HOUR_S = 86400.0, 3600.0
 WINDOWS = st.builds(DailyWindow, st.integers(0, 1439), st.integers(0, 1439)).filter(

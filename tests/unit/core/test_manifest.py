@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.catalogue.manifest_file import VmForm
-from orchestrator.core.bridges import Uplink
+from orchestrator.core.gpu.vgpu_parameters import Scheduler
+from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.labels import NOTHING_SAID, About, WantedAbout
-from orchestrator.core.lease import WantedEnd
 from orchestrator.core.manifest import (
     Existing,
     ExistingVm,
@@ -21,9 +21,10 @@ from orchestrator.core.manifest import (
     WantedOffering,
 )
 from orchestrator.core.manifest_changes import changes
-from orchestrator.core.offering import Offering, Scheduler
+from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.units import GIB
-from orchestrator.core.wanted_network import WantedNetwork
+from orchestrator.core.vms.lease import WantedEnd
+from orchestrator.core.vms.wanted_network import WantedNetwork
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 BRIDGED = st.builds(

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.core.attachments import changes_gpu, draw, make, observed_on, remove, still_free
-from orchestrator.core.device import InstancePlace
-from orchestrator.core.host_actions import (
+from orchestrator.core.actions.host_actions import (
     CreateGpuInstance,
     CreateMdev,
     DestroyGpuInstance,
@@ -15,8 +13,10 @@ from orchestrator.core.host_actions import (
     RemoveMdev,
     SetMigMode,
 )
-from orchestrator.core.instance_vgpus import CreateInstanceMdev
-from orchestrator.core.snapshot import GpuInstance, Mdev, VgpuParent
+from orchestrator.core.actions.instance_vgpus import CreateInstanceMdev
+from orchestrator.core.attachments import changes_gpu, draw, make, observed_on, remove, still_free
+from orchestrator.core.gpu.device import InstancePlace
+from orchestrator.core.hosts.snapshot import GpuInstance, Mdev, VgpuParent
 from tests.unit.services.test_live_geometry import a100
 
 GPU, VF, OTHER_VF = "0000:c1:00.0", "0000:c1:00.4", "0000:c1:00.5"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.mig_profile import (
+from orchestrator.core.gpu.mig_profile import (
     MigProfileName,
     is_mig_profile_name,
     parse_mig_profile_name,

@@ -3,9 +3,9 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.core.bridges import Uplink
 from orchestrator.core.errors import Conflict, InvalidInput
-from orchestrator.core.network import Network, check_host_name, free_subnet, own_name, parse_subnet
+from orchestrator.core.hosts.bridges import Uplink
+from orchestrator.core.vms.network import Network, check_host_name, free_subnet, own_name, parse_subnet
 
 
 def test_private_subnets_are_taken_in_canonical_form() -> None:

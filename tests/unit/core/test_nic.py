@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.core.errors import Conflict, InvalidInput
-from orchestrator.core.nic import HostNic, NicFunction, check_given, near, nic_mac, parse_nics
+from orchestrator.core.hosts.nic import HostNic, NicFunction, check_given, near, nic_mac, parse_nics
 
 PORT, OTHER_PORT, SWITCH = "0000:00:01.0", "0000:00:02.0", "0000:01:00.0"
 

@@ -8,16 +8,16 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.adapters.store.facts_text import facts_from_text, facts_text
+from orchestrator.core.actions.nics import TakeNicFunction
+from orchestrator.core.attachments.host_facts import facts_of
+from orchestrator.core.attachments.vm_resources import things_of
 from orchestrator.core.diff.finding import ExpectedVm, Finding
 from orchestrator.core.diff.vms import vm_findings
 from orchestrator.core.errors import Unknown
-from orchestrator.core.host_facts import facts_of
-from orchestrator.core.nic import HostNic, NicFunction, NicPlace
-from orchestrator.core.nic_actions import TakeNicFunction
-from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
-from orchestrator.core.snapshot_rules import checked
-from orchestrator.core.things import things_of
-from orchestrator.core.vm import Vm
+from orchestrator.core.hosts.nic import HostNic, NicFunction, NicPlace
+from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot
+from orchestrator.core.hosts.snapshot_rules import checked
+from orchestrator.core.vms.vm import Vm
 from tests.fakes.fake_machine import FakeMachine, snapshot_of, t4
 from tests.fakes.fake_nics import CARD
 from tests.unit.core.test_diff import GPU, KNOWN, vm

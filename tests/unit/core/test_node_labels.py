@@ -7,14 +7,14 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.core.cpu_place import CpuPlace
-from orchestrator.core.cpus import NumaNode
-from orchestrator.core.device import Device
-from orchestrator.core.fabric import FabricPlace
-from orchestrator.core.node_labels import label_value, node_labels
-from orchestrator.core.quota import Limit
-from orchestrator.core.snapshot import HostSnapshot
-from orchestrator.core.vm import Vm, VmSpec
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.gpu.fabric import FabricPlace
+from orchestrator.core.hosts.cpu_place import CpuPlace
+from orchestrator.core.hosts.cpus import NumaNode
+from orchestrator.core.hosts.snapshot import HostSnapshot
+from orchestrator.core.tenancy.node_labels import label_value, node_labels
+from orchestrator.core.tenancy.quota import Limit
+from orchestrator.core.vms.vm import Vm, VmSpec
 from tests.fakes.fake_machine import FakeMachine, snapshot_of, t4
 
 GPU, OTHER = "0000:41:00.0", "0000:81:00.0"

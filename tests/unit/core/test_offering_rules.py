@@ -5,8 +5,9 @@ import pytest
 
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.offering_files import facts_about
-from orchestrator.core.offering import Offering, Scheduler, VgpuParameters
-from orchestrator.core.offering_rules import RULES, OfferingFacts, check_legal
+from orchestrator.core.gpu.vgpu_parameters import Scheduler, VgpuParameters
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.offerings.rules import RULES, OfferingFacts, check_legal
 
 UVM = VgpuParameters(uvm=True)
 LIMITED = VgpuParameters(frame_rate_limiter=True)

@@ -7,11 +7,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.core.device import Device
-from orchestrator.core.preemptible import preemptible
-from orchestrator.core.priority import PRIORITIES, Priority, rank
-from orchestrator.core.quota import Limit, totals_of
-from orchestrator.core.vm import Vm, VmSpec
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.tenancy.preemptible import preemptible
+from orchestrator.core.tenancy.quota import Limit, totals_of
+from orchestrator.core.vms.priority import PRIORITIES, Priority, rank
+from orchestrator.core.vms.vm import Vm, VmSpec
 
 TENANTS = st.sampled_from(["red", "green", "blue"])
 RESOURCES = st.sampled_from(["devices", "framebuffer", "vcpus", "memory", "vms", "disk", "devices:L40S", "vgpus:p"])

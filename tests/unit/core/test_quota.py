@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.core.access import EVERYWHERE
-from orchestrator.core.device import Device
 from orchestrator.core.errors import InvalidInput, QuotaExceeded
-from orchestrator.core.quota import (
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.tenancy.access import EVERYWHERE
+from orchestrator.core.tenancy.quota import (
     Amounts,
     Limit,
     amounts_of,
@@ -23,7 +23,7 @@ from orchestrator.core.quota import (
     vgpu_amounts,
     whole_gpu_amounts,
 )
-from orchestrator.core.vm import Vm, VmSpec
+from orchestrator.core.vms.vm import Vm, VmSpec
 
 TENANTS, RESOURCES = ("a", "b", "c"), ("devices", "vcpus")
 LIMITS = st.dictionaries(

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.gpu.pci import parse_pci_address, split_pci_address
 from orchestrator.core.names import check_name
-from orchestrator.core.pci import parse_pci_address, split_pci_address
 from orchestrator.core.units import GIB, MIB, TIB, parse_duration, parse_size, show_size
 
 ROOT = Path(__file__).parents[3]

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.core.snapshot import NOT_TOLD
-from orchestrator.core.things import things_of
+from orchestrator.core.attachments.vm_resources import things_of
+from orchestrator.core.hosts.snapshot import NOT_TOLD
 from tests.fakes.world import host_info
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.core.bridges import Uplink, check_uplink
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.hosts.bridges import Uplink, check_uplink
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.user_data import check_ssh_key, plain_user_data
-from orchestrator.core.vm import MAX_USER_DATA_BYTES
+from orchestrator.core.vms.user_data import check_ssh_key, plain_user_data
+from orchestrator.core.vms.vm import MAX_USER_DATA_BYTES
 
 
 def blob(kind: str = "ssh-ed25519", content: bytes = b"\0\0\0\x20" + b"k" * 32) -> str:

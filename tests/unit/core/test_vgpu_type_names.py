@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.vgpu_type import VgpuTypeName, is_vgpu_type_name, parse_vgpu_type_name
+from orchestrator.core.gpu.vgpu_type import VgpuTypeName, is_vgpu_type_name, parse_vgpu_type_name
 
 BOARDS = st.sampled_from(["T4", "A100DX", "RTX6000-Ada", "RTX Pro 6000 Blackwell DC", "RTX 6000D", "L40S", "RTXA6000"])
 

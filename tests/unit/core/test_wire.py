@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.adapters.store.snapshot_text import snapshot_text
-from orchestrator.core.action_names import ACTIONS
+from orchestrator.adapters.store.snapshots import snapshot_text
+from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction
+from orchestrator.core.actions.names import ACTIONS
 from orchestrator.core.errors import InvalidInput, Unknown
-from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction
-from orchestrator.core.snapshot import HostSnapshot, Unchanged
+from orchestrator.core.hosts.snapshot import HostSnapshot, Unchanged
 from orchestrator.core.wire import (
     action_from_dict,
     action_to_dict,

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.core.advice.alike import OneOfEach
 from orchestrator.core.advice.explain import explain
-from orchestrator.core.bridges import Bridge, Uplink
+from orchestrator.core.hosts.bridges import Bridge, Uplink
 from orchestrator.core.placement.move_plans import plan_compaction, plan_drain
 from orchestrator.core.placement.preemption import place_preempting
 from orchestrator.core.placement.views import HostView, Occupied

@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 
-from orchestrator.core.isolation import Isolation
-from orchestrator.core.offering import Scheduler
+from orchestrator.core.gpu.vgpu_parameters import Scheduler
 from orchestrator.core.placement.constraints import allows
 from orchestrator.core.placement.engine import PlacementEngine, PlacementPlan
 from orchestrator.core.placement.on_host import PlansOfHosts, plan_on_host
 from orchestrator.core.placement.views import Request
+from orchestrator.core.vms.isolation import Isolation
 from tests.unit.placement.fleets import ask, gpus, host
 
 SIZES = ("NVIDIA L40S-12Q", "NVIDIA L40S-24Q", "NVIDIA L40S-48Q")

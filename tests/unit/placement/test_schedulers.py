@@ -10,7 +10,7 @@ import pytest
 from orchestrator.core.advice.alike import OneOfEach
 from orchestrator.core.advice.capacity import capacity
 from orchestrator.core.advice.explain import explain
-from orchestrator.core.offering import Scheduler
+from orchestrator.core.gpu.vgpu_parameters import Scheduler
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.preemption import place_preempting
 from orchestrator.core.placement.views import HostView, Occupied, Placement, Refusal, Request

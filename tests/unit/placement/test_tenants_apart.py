@@ -12,13 +12,13 @@ import pytest
 from orchestrator.core.advice.alike import OneOfEach
 from orchestrator.core.advice.capacity import capacity
 from orchestrator.core.advice.explain import explain
-from orchestrator.core.isolation import ISOLATIONS, Isolation, may_share_gpu, may_share_host
 from orchestrator.core.placement.compaction import compact, drain
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.preemption import place_preempting
 from orchestrator.core.placement.repack import make_room
 from orchestrator.core.placement.views import HostView, Occupied, Placement, Refusal, Request
+from orchestrator.core.vms.isolation import ISOLATIONS, Isolation, may_share_gpu, may_share_host
 from tests.unit.placement.fleets import ask, broken_rules, gpus, host, settle
 
 Q4 = "GRID T4-4Q"

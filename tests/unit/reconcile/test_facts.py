@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.reconcile.facts import fact_findings
 from tests.fakes.control_plane import L40S_HOST, plane_with
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import Conflict, NoCapacity, QuotaExceeded
-from orchestrator.core.lease import DAY_S, WantedEnd, show_moment
-from orchestrator.core.vm import Vm
+from orchestrator.core.tenancy.access import EVERYWHERE
+from orchestrator.core.vms.lease import DAY_S, WantedEnd, show_moment
+from orchestrator.core.vms.vm import Vm
 from orchestrator.services.site_time import EVEN_FOR_S
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts

@@ -12,8 +12,8 @@ import pytest
 from orchestrator.core import diff
 from orchestrator.core.diff.finding import ExpectedVm, Finding
 from orchestrator.core.diff.vms import vm_findings
-from orchestrator.core.lease import WantedEnd
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.hosts.snapshot import HostSnapshot
+from orchestrator.core.vms.lease import WantedEnd
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 
 NAMES = ("one", "two", "three")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import orchestrator
-from orchestrator.core.driver_lock import DriverLock, Locked
+from orchestrator.core.drivers.lock import DriverLock, Locked
 from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlane, plane_with
 from tests.fakes.control_plane import create_vm as asked
 from tests.fakes.fake_actions import lose_ledger, take_network_away

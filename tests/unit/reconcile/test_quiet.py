@@ -14,8 +14,8 @@ import pytest
 from sqlalchemy import Connection, Engine, event, update
 
 from orchestrator.adapters.store.tables import snapshots
-from orchestrator.core.host import Host
-from orchestrator.core.snapshot import HostSnapshot, Unchanged
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import HostSnapshot, Unchanged
 from orchestrator.ports.store.looks import Standing
 from orchestrator.reconcile import quiet
 from orchestrator.reconcile.quiet import WHOLE_EVERY, WRITTEN_AFTER_S

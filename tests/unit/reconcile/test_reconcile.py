@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import Fatal, NotFound, VgpuctlError
-from orchestrator.core.vm import Vm
+from orchestrator.core.vms.vm import Vm
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import no_fault
 from tests.fakes.fake_machine import FakeMachine

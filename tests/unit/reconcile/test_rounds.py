@@ -14,10 +14,10 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, event
 
 from orchestrator.core.errors import Retryable
-from orchestrator.core.host import Host
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.reconcile.reconciler import Reconciler
-from orchestrator.services.observing import HostObserver
+from orchestrator.services.hosts.observing import HostObserver
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import NoCapacity
-from orchestrator.core.snapshot import Confinement
-from orchestrator.services.capacity import Question
+from orchestrator.core.hosts.snapshot import Confinement
 from orchestrator.services.messages import HostChange
+from orchestrator.services.vms.capacity import Question
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 
 

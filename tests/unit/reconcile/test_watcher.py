@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import Retryable
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.host import Host
 from orchestrator.reconcile.watcher import Watcher
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts

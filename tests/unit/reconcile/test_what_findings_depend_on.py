@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core.driver_lock import DriverLock, Locked, LockGroup
-from orchestrator.core.image import NewImage
+from orchestrator.core.drivers.lock import DriverLock, Locked, LockGroup
+from orchestrator.core.vms.image import NewImage
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.messages import HostChange
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.cpus import NumaNode
-from orchestrator.core.offering import Offering
+from orchestrator.core.hosts.cpus import NumaNode
+from orchestrator.core.offerings.offering import Offering
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 
 CPUS = NumaNode(id=0, cores=tuple((cpu,) for cpu in range(8)), memory_mib=32768)

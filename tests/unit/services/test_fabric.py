@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from orchestrator.catalogue.gpu_tables import tables_of
-from orchestrator.core.fabric import FabricSnapshot, ObservedPartition
-from orchestrator.core.snapshot import GpuSnapshot
-from orchestrator.services.fabric import reason_not_joined
+from orchestrator.core.gpu.fabric import FabricSnapshot, ObservedPartition
+from orchestrator.core.hosts.snapshot import GpuSnapshot
+from orchestrator.services.fleet.fabric import reason_not_joined
 from tests.unit.services.test_what_if import gpu
 
 DOWN = FabricSnapshot(version=None, problem="it does not answer")

@@ -10,7 +10,7 @@ import pytest
 from orchestrator.core.errors import NoCapacity
 from orchestrator.core.geometry.build import TypeRow, build_geometry
 from orchestrator.core.geometry.cut import Taken
-from orchestrator.services.capacity import Question
+from orchestrator.services.vms.capacity import Question
 from tests.fakes.control_plane import L40S_HOST, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine, l40s

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.catalogue.gpu_tables import GpuTables, tables_of
-from orchestrator.core.snapshot import GpuSnapshot
-from orchestrator.services import fleet_index
-from orchestrator.services.fleet_index import FleetIndex
-from orchestrator.services.fleet_view import Overcommit
+from orchestrator.core.hosts.snapshot import GpuSnapshot
+from orchestrator.services.fleet import index as fleet_index
+from orchestrator.services.fleet.index import FleetIndex
+from orchestrator.services.fleet.view import Overcommit
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, control_plane
 
 

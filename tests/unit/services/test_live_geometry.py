@@ -11,10 +11,10 @@ from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.geometries import catalogue_geometry
 from orchestrator.catalogue.gpu_tables import tables_of
 from orchestrator.core.geometry.nested import instances_of
-from orchestrator.core.host import Host
-from orchestrator.core.snapshot import GpuInstance, GpuSnapshot, HostVgpuType
-from orchestrator.services.fleet_view import gpu_view
-from orchestrator.services.gpus import free_places
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import GpuInstance, GpuSnapshot, HostVgpuType
+from orchestrator.services.fleet.view import gpu_view
+from orchestrator.services.hosts.gpus import free_places
 
 ADDRESS = "0000:41:00.0"
 MODEL = "A100 PCIe 40GB"

@@ -8,19 +8,19 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.catalogue.gpu_tables import tables_of
-from orchestrator.core.adoption import place_of
 from orchestrator.core.attachments import make, observed_on, remove
-from orchestrator.core.claim import Claim, DeviceClaim
-from orchestrator.core.device import Device
 from orchestrator.core.diff.finding import ExpectedVm
 from orchestrator.core.diff.vms import vm_findings
-from orchestrator.core.offering import Offering
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.hosts.snapshot import DomainSnapshot, GpuSnapshot
+from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.placement.from_offering import ask_of
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.views import GpuView, Placement, Request
-from orchestrator.core.snapshot import DomainSnapshot, GpuSnapshot
-from orchestrator.core.vm import Vm, VmSpec
-from orchestrator.services.fleet_view import FOREIGN, gpu_view
+from orchestrator.core.vms.adoption import place_of
+from orchestrator.core.vms.claim import Claim, DeviceClaim
+from orchestrator.core.vms.vm import Vm, VmSpec
+from orchestrator.services.fleet.view import FOREIGN, gpu_view
 from tests.fakes.fake_machine import FakeMachine, l40s, snapshot_of
 from tests.unit.placement.fleets import host
 from tests.unit.services.test_live_geometry import HOST

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.bridges import Bridge, Uplink
 from orchestrator.core.errors import Conflict, Denied, InvalidInput, NoCapacity, NotFound
-from orchestrator.core.offering import Offering
-from orchestrator.services.capacity import Asked, Question
+from orchestrator.core.hosts.bridges import Bridge, Uplink
+from orchestrator.core.offerings.offering import Offering
 from orchestrator.services.networks import NetworkService
+from orchestrator.services.vms.capacity import Asked, Question
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_machine import t4
 from tests.fakes.world import host_info

@@ -11,17 +11,17 @@ import pytest
 from orchestrator.api.schemas.gpus import GpuAnswer
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.gpu_tables import tables_of
-from orchestrator.core.adoption import place_of
-from orchestrator.core.claim import Claim
-from orchestrator.core.device import Device, InstancePlace
 from orchestrator.core.diff.sharing import tenants_by_gpu
 from orchestrator.core.errors import Conflict, NoCapacity
 from orchestrator.core.geometry.build import MIG
 from orchestrator.core.geometry.nested import instances_of
-from orchestrator.core.snapshot import GpuInstance, GpuSnapshot, VgpuParent
+from orchestrator.core.gpu.device import Device, InstancePlace
+from orchestrator.core.hosts.snapshot import GpuInstance, GpuSnapshot, VgpuParent
+from orchestrator.core.vms.adoption import place_of
+from orchestrator.core.vms.claim import Claim
 from orchestrator.ports.store.claims import ClaimLost
-from orchestrator.services.adopting import check_instances
-from orchestrator.services.sharing import check_neighbours
+from orchestrator.services.fleet.sharing import check_neighbours
+from orchestrator.services.vms.adopting import check_instances
 from tests.fakes.control_plane import ControlPlane, control_plane, create_vm
 from tests.operations.shared_instances import HOST, PROFILE, rtx, with_sibling
 from tests.unit.services.test_live_geometry import a100, free, listed

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.lease import DAY_S, WantedEnd
+from orchestrator.core.vms.lease import DAY_S, WantedEnd
 from orchestrator.operations.restored import CODE
 from orchestrator.services.retention import Retention
 from orchestrator.services.site_time import EVEN_FOR_S, SiteTime

@@ -11,11 +11,11 @@ import pytest
 
 from orchestrator.core.digest import check_sha256
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound, VgpuctlError
-from orchestrator.core.image import NewImage
 from orchestrator.core.operation import KINDS
+from orchestrator.core.vms.image import NewImage
 from orchestrator.operations.definitions import DEFINITIONS
-from orchestrator.services.gpus import place_of
-from orchestrator.settings import load_settings
+from orchestrator.server.settings import load_settings
+from orchestrator.services.hosts.gpus import place_of
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.bridges import Bridge, Uplink
 from orchestrator.core.errors import VgpuctlError
-from orchestrator.core.offering import Offering
-from orchestrator.services.capacity import Asked, Question
+from orchestrator.core.hosts.bridges import Bridge, Uplink
+from orchestrator.core.offerings.offering import Offering
 from orchestrator.services.messages import CreateVm
+from orchestrator.services.vms.capacity import Asked, Question
 from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.fake_machine import FakeMachine, t4
 

@@ -11,10 +11,10 @@ import pytest
 
 from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.errors import Conflict
-from orchestrator.core.offering import Offering
-from orchestrator.core.vm_size import VmSize, vm_size
-from orchestrator.services.capacity import Question
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.offerings.vm_size import VmSize, vm_size
 from orchestrator.services.messages import CreateVm
+from orchestrator.services.vms.capacity import Question
 from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 
 GIB_MIB = 1024

@@ -10,12 +10,12 @@ import pytest
 
 from orchestrator.core.advice.gpu_map import GpuRow
 from orchestrator.core.errors import Conflict, NotFound
-from orchestrator.core.lease import WantedEnd
-from orchestrator.core.offering import Offering
-from orchestrator.core.priority import PRIORITIES, Priority
-from orchestrator.core.snapshot import GpuSnapshot
-from orchestrator.core.vgpu_scheduler import SchedulerState
-from orchestrator.services.capacity import Asked, Question
+from orchestrator.core.gpu.scheduler import SchedulerState
+from orchestrator.core.hosts.snapshot import GpuSnapshot
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.vms.lease import WantedEnd
+from orchestrator.core.vms.priority import PRIORITIES, Priority
+from orchestrator.services.vms.capacity import Asked, Question
 from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.drawn import drawn_capacity, drawn_compaction, drawn_drain, drawn_explanation, drawn_map
 from tests.fakes.golden import GOLDEN, check_golden

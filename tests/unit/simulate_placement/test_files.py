@@ -9,7 +9,7 @@ import pytest
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.geometries import find_model
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.gpu_model import GpuModel
+from orchestrator.core.gpu.model import GpuModel
 from orchestrator.simulate_placement.fleet_file import read_fleet
 from orchestrator.simulate_placement.requests_file import HEADER, read_requests
 from orchestrator.simulate_placement.run import run

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from orchestrator.core.host import Host
+from orchestrator.core.hosts.host import Host
 
 
 def host(*, address: str = "192.0.2.7", port: int = 22, user: str = "root", host_key: str = "ssh-ed25519 QUJD") -> Host:

@@ -17,7 +17,7 @@ import pytest
 
 from orchestrator.adapters.bundles.library import BundleLibrary
 from orchestrator.adapters.files.opening import Readable
-from orchestrator.core.driver_bundle import NewBundle
+from orchestrator.core.drivers.bundle import NewBundle
 from orchestrator.core.errors import InvalidInput
 from tests.fakes.driver_files import PgpSigner, deb_of, rpm_file, run_file
 

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.adapters.bundles.library import BundleLibrary
 from orchestrator.adapters.files.opening import Readable
-from orchestrator.core.driver_bundle import DriverBundle, NewBundle
+from orchestrator.core.drivers.bundle import DriverBundle, NewBundle
 from orchestrator.core.errors import InvalidInput
 from tests.fakes.driver_files import PgpSigner, Signer, deb_file, rpm_file, run_file
 

@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.adapters.images.inspecting import inspect
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.image import check_file_name
+from orchestrator.core.vms.image import check_file_name
 
 MIB = 1024**2
 ARM, X86 = "b921b045-1df0-41c3-af44-4c6f280d3fae", "4f68bce3-e8cd-4db1-96e7-fbcaf984b709"

@@ -10,7 +10,7 @@ from orchestrator.adapters.images.downloads import Downloads
 from orchestrator.adapters.images.library import ImageLibrary
 from orchestrator.adapters.images.sources import Sources
 from orchestrator.adapters.store.database import SqlStore
-from orchestrator.core.image import Image
+from orchestrator.core.vms.image import Image
 from tests.fakes.control_plane import KEY
 
 

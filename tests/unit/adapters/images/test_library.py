@@ -19,7 +19,7 @@ from orchestrator.adapters.images.downloads import Downloads, Network
 from orchestrator.adapters.images.library import ImageLibrary
 from orchestrator.adapters.images.sources import Sources
 from orchestrator.core.errors import InvalidInput, VgpuctlError
-from orchestrator.core.image import Image, NewImage
+from orchestrator.core.vms.image import Image, NewImage
 
 MIB = 1024**2
 

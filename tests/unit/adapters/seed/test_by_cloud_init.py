@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from orchestrator.adapters.seed.nocloud import NoCloudSeeds
-from orchestrator.core.user_data import plain_user_data
+from orchestrator.core.vms.user_data import plain_user_data
 from orchestrator.ports.files import Seed
 from tests.unit.adapters.seed.test_nocloud import files_of
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every tenant holds, counted
 
-What is counted is written here as it was when this schema came (core/quota.py), so that it stays the same step.
+What is counted is written here as it was when this schema came (core/tenancy/quota.py), so that it stays the same step.
 """
 
 from __future__ import annotations

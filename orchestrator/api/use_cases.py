@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every use case over one world: what the API calls, what tests call, and what observes hosts behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+
+from orchestrator.core.vms.network import DEFAULT_RANGE
+from orchestrator.operations.context import World
+from orchestrator.ports.engine import Engine
+from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
+from orchestrator.reconcile.findings import FindingService
+from orchestrator.reconcile.reconciler import Reconciler
+from orchestrator.services.controllers import ControllerService
+from orchestrator.services.drivers.bundles import DriverBundleService
+from orchestrator.services.drivers.locks import DriverLockService
+from orchestrator.services.drivers.provisioning import ProvisioningService
+from orchestrator.services.drivers.upgrades import DriverUpgradeService
+from orchestrator.services.fleet.index import FleetIndex
+from orchestrator.services.fleet.view import Overcommit
+from orchestrator.services.guests.access import GuestAccessService
+from orchestrator.services.guests.guests import GuestService
+from orchestrator.services.hosts.checks import HostCheckService, HostInspection
+from orchestrator.services.hosts.gpu_cards import CardService
+from orchestrator.services.hosts.gpus import GpuService
+from orchestrator.services.hosts.hosts import HostService
+from orchestrator.services.hosts.mig_layouts import MigLayoutService
+from orchestrator.services.images import ImageService
+from orchestrator.services.networks import NetworkService
+from orchestrator.services.offerings import OfferingService
+from orchestrator.services.operations import OperationService
+from orchestrator.services.profiles import ProfileService
+from orchestrator.services.tenancy.tenancy import Tenancy
+from orchestrator.services.vms.adopting import AdoptionService
+from orchestrator.services.vms.capacity import CapacityService
+from orchestrator.services.vms.planning import Planner
+from orchestrator.services.vms.vms import VmService
+from orchestrator.services.vms.volumes import VolumeService
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """Every use case, as the API takes them."""
+
+    vms: VmService
+    guest_access: GuestAccessService
+    guests: GuestService
+    adoption: AdoptionService
+    hosts: HostService
+    host_checks: HostCheckService
+    provisioning: ProvisioningService
+    gpus: GpuService
+    profiles: ProfileService
+    images: ImageService
+    offerings: OfferingService
+    driver_bundles: DriverBundleService
+    driver_locks: DriverLockService
+    driver_upgrades: DriverUpgradeService
+    gpu_cards: CardService
+    mig_layouts: MigLayoutService
+    networks: NetworkService
+    volumes: VolumeService
+    operations: OperationService
+    capacity: CapacityService
+    findings: FindingService
+    controllers: ControllerService
+    tenancy: Tenancy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """What one site has of its own."""
+
+    key: bytes
+    """The database's ring of keys, core/tenancy/key_ring.py."""
+    tenancy: Tenancy
+    overcommit: Overcommit
+    tenant_subnets: IPv4Network = DEFAULT_RANGE
+
+
+def keeper_of(world: World, engine: Engine) -> DriverUpgradeKeeper:
+    """What takes rolling upgrades on."""
+    return DriverUpgradeKeeper(store=world.store, engine=engine, clock=world.clock, ids=world.ids)
+
+
+def services_of(
+    world: World, engine: Engine, reconciler: Reconciler, inspection: HostInspection, site: Site
+) -> Services:
+    """All of them over one world."""
+    overcommit = site.overcommit
+    store, clock, ids = world.store, world.clock, world.ids
+    index = FleetIndex(store, overcommit)
+    networks = NetworkService(store=store, clock=clock, index=index, subnets=site.tenant_subnets)
+    planner = Planner(index=index, clock=clock, ids=ids)
+    capacity = CapacityService(store=store, index=index, clock=clock)
+    hosts = HostService(
+        store=store, engine=engine, keys=world.keys, clock=clock, ids=ids, scan_key=inspection.scan_key,
+        overcommit=overcommit, own_agent=inspection.own_agent,
+    )  # fmt: skip
+    return Services(
+        vms=VmService(store=store, engine=engine, planner=planner, networks=networks),
+        guest_access=GuestAccessService(store=store, link=world.link, clock=clock),
+        guests=GuestService(store=store, engine=engine, clock=clock, ids=ids),
+        adoption=AdoptionService(
+            store=store, link=world.link, engine=engine, overcommit=overcommit, clock=clock, ids=ids
+        ),
+        hosts=hosts,
+        host_checks=HostCheckService(store=store, hosts=hosts, inspector=inspection.inspector),
+        provisioning=ProvisioningService(store=store, engine=engine, clock=clock, ids=ids),
+        gpus=GpuService(store=store),
+        profiles=ProfileService(index=index, capacity=capacity),
+        images=ImageService(store=store, files=world.images, clock=clock),
+        offerings=OfferingService(store=store, index=index, clock=clock),
+        driver_bundles=DriverBundleService(store=store, files=world.bundles, clock=clock),
+        driver_locks=DriverLockService(store=store, clock=clock),
+        driver_upgrades=DriverUpgradeService(store=store, clock=clock, ids=ids, advance=keeper_of(world, engine).round),
+        gpu_cards=CardService(store=store, engine=engine, clock=clock, ids=ids),
+        mig_layouts=MigLayoutService(store=store, engine=engine, clock=clock, ids=ids),
+        networks=networks,
+        volumes=VolumeService(store=store, engine=engine, planner=planner),
+        operations=OperationService(world=world, engine=engine),
+        capacity=capacity,
+        controllers=ControllerService(store=store, clock=clock, files=world.images, key=site.key),
+        findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),
+        tenancy=site.tenancy,
+    )

@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything we ever change on a host, as values. The agent performs them; tests and --dry-run print them. Beside
+this file: volumes.py (data volumes), vgpu_settings.py (how a vGPU behaves), placed_vgpus.py and instance_vgpus.py
+(where it lies), settle_ledger.py (a lost ledger), gpu_cards.py (which cards are ours); names.py has all by name.
+
+Each is idempotent: "already there and ours" and "already gone" are success, "there and not ours" is an error. Each has
+an inverse, the action that takes it back, or says why it needs none.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.hosts.domain import BootPolicy, DomainDescription
+
+ImageFormat = Literal["qcow2", "raw"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FencingToken:
+    """Who acts. The agent remembers the highest (epoch, attempt) and refuses older ones."""
+
+    site: str
+    """Id of the control plane's database: a host obeys one site only."""
+    epoch: int
+    """Raised by the host's owner on take-over or restore of a backup."""
+    operation: str
+    attempt: int
+    """Raised each time an operation is picked up again after a crash."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostAction:
+    """One thing done to a host. A subclass overrides exactly one of both."""
+
+    since: ClassVar[int] = 1
+    """Version of the protocol in which it got the fields that it has."""
+    no_inverse: ClassVar[str] = ""
+    """Why nothing takes it back."""
+
+    def inverse(self) -> HostAction | None:
+        """The action that takes it back."""
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MakesDevice(HostAction, ABC):
+    """Makes a device, or a part of one, that is gone after a reboot: the agent then makes it again."""
+
+    vm: str
+
+    @property
+    @abstractmethod
+    def function(self) -> str:
+        """PCI function that it is made on."""
+
+    @abstractmethod
+    def inverse(self) -> HostAction:
+        """The action that takes it back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemovesDevice(HostAction):
+    """The inverse of one that makes it."""
+
+    no_inverse = "starting the VM makes it again"
+    vm: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateVolume(HostAction):
+    """An overlay disk on a base image that is already on the host."""
+
+    vm: str
+    volume: str
+    base_sha256: str
+    base_format: ImageFormat
+    size_bytes: int
+
+    @property
+    def base_file(self) -> str:
+        """Name of the image's file in the agent's directory."""
+        return f"{self.base_sha256}.{self.base_format}"
+
+    def inverse(self) -> HostAction:
+        return DeleteVolume(vm=self.vm, volume=self.volume)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteVolume(HostAction):
+    no_inverse = "what was on it is gone"
+    vm: str
+    volume: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteSeed(HostAction):
+    """The NoCloud seed (an ISO 9660 image labelled cidata), whole."""
+
+    vm: str
+    seed: str
+    iso_base64: str
+
+    def inverse(self) -> HostAction:
+        return DeleteSeed(vm=self.vm, seed=self.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteSeed(HostAction):
+    no_inverse = "it is written anew from what the database holds"
+    vm: str
+    seed: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnableVirtualFunctions(HostAction):
+    """Switch on a GPU's virtual functions through NVIDIA's sriov-manage; they stay on. Idempotent."""
+
+    no_inverse = "they stay on for the next VM"
+    gpu: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DisableVirtualFunctions(HostAction):
+    """Switch a GPU's virtual functions off again (host remove). Refused while any of them is in use."""
+
+    no_inverse = "making the next vGPU enables them"
+    gpu: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetMigMode(HostAction):
+    """Switch a GPU's MIG mode, with its virtual functions off meanwhile. Refused while anything is on it, whoever made
+    that; a mode that stays pending is taken back and is an error."""
+
+    since = 3
+    no_inverse = "it stays for the next VM; the GPU gets its own mode back when it is given back"
+    gpu: str
+    on: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateGpuInstance(MakesDevice):
+    """A GPU instance at that memory slot with one compute instance that takes all of it."""
+
+    since = 3
+    gpu: str
+    profile: str
+    """NVIDIA's name, e.g. ``1g.10gb``."""
+    start: int
+
+    @property
+    def function(self) -> str:
+        return self.gpu
+
+    def inverse(self) -> HostAction:
+        return DestroyGpuInstance(vm=self.vm, gpu=self.gpu, start=self.start)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DestroyGpuInstance(RemovesDevice):
+    """Its compute instances first. Refused while a vGPU is in it; one that is not the VM's is left alone."""
+
+    since = 3
+    gpu: str
+    start: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateMdev(MakesDevice):
+    uuid: str
+    parent: str
+    type_name: str
+
+    @property
+    def function(self) -> str:
+        return self.parent
+
+    def inverse(self) -> HostAction:
+        return RemoveMdev(vm=self.vm, uuid=self.uuid)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoveMdev(RemovesDevice):
+    uuid: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetVgpuType(MakesDevice):
+    """Vendor-specific VFIO: give a free virtual function a vGPU type."""
+
+    vf: str
+    type_name: str
+
+    @property
+    def function(self) -> str:
+        return self.vf
+
+    def inverse(self) -> HostAction:
+        return ClearVgpuType(vm=self.vm, vf=self.vf)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClearVgpuType(RemovesDevice):
+    vf: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class BindVfio(MakesDevice):
+    """Take a whole GPU from its host's driver and give it to vfio-pci, with the functions that belong to it.
+
+    Which drivers they had, and whether virtual functions were on, is written down first. Refused while anything uses
+    the GPU, and when its IOMMU group has members that are not its own."""
+
+    since = 3
+    gpu: str
+    model: str
+    """What the host shows as its type while the VM has it."""
+
+    @property
+    def function(self) -> str:
+        return self.gpu
+
+    def inverse(self) -> HostAction:
+        return RestoreDriver(vm=self.vm, gpu=self.gpu)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreDriver(RemovesDevice):
+    """Reset a GPU that a VM had and give it back to the driver that it had before, with its virtual functions on if
+    they were on. Refused while anything has it open, and as long as the reset fails."""
+
+    since = 3
+    gpu: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnsureNetwork(HostAction):
+    """Define, start and autostart a libvirt NAT network; an existing one of that name is left as it is."""
+
+    since = 5
+    no_inverse = "it stays for the next VM"
+    name: str
+    subnet: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnsureBridgedNetwork(HostAction):
+    """Define, start and autostart a libvirt network on a bridge that the host has by itself. The bridge is left as it
+    is; so is a network of that name on the same bridge. Refused where the bridge is not, or is of Open vSwitch."""
+
+    since = 7
+    no_inverse = "it stays for the next VM"
+    name: str
+    bridge: str
+    vlan: int | None
+    """The bridge meant is that of this VLAN of ``bridge``."""
+    dhcp_servers: tuple[str, ...]
+    """IPv4 addresses whose answers give VMs theirs; empty: any that reaches them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DefineDomain(HostAction):
+    since = 5
+    vm: str
+    domain: DomainDescription
+
+    def inverse(self) -> HostAction:
+        return UndefineDomain(vm=self.vm)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UndefineDomain(HostAction):
+    no_inverse = "it is defined anew from what the database holds"
+    vm: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartDomain(HostAction):
+    vm: str
+    boot_policy: BootPolicy = "local"
+
+    def inverse(self) -> HostAction:
+        return StopDomain(vm=self.vm, grace_seconds=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopDomain(HostAction):
+    """Ask the guest to shut down, and after ``grace_seconds`` power it off (0: at once)."""
+
+    no_inverse = "what ran in the guest is gone"
+    vm: str
+    grace_seconds: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdoptDomain(HostAction):
+    """Write down that a domain and its devices, made by somebody else, are ours now. Neither is changed.
+
+    Refused unless the domain takes exactly these devices and they are there as described."""
+
+    since = 2
+    vm: str
+    """The domain's UUID."""
+    devices: tuple[Device, ...]
+    running: bool
+    """Whether it shall run again after a reboot of the host."""
+    boot_policy: BootPolicy = "local"
+
+    def inverse(self) -> HostAction:
+        return ReleaseDomain(vm=self.vm, devices=self.devices)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseDomain(HostAction):
+    """Forget that an adopted domain and its devices are ours. Neither is changed."""
+
+    since = 2
+    no_inverse = "adopting it again is its user's wish"
+    vm: str
+    devices: tuple[Device, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoveNetwork(HostAction):
+    """Remove a libvirt network that was made here; one that was there before is left alone, as are bridges."""
+
+    no_inverse = "it is made again for the next VM"
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteImage(HostAction):
+    """Remove a base image. Refused while a volume on this host has it as its base."""
+
+    no_inverse = "it is sent again for the next VM"
+    sha256: str
+    image_format: ImageFormat
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManageGpus(HostAction):
+    """Say which GPUs are ours (the whole list). The agent refuses device actions on any other."""
+
+    no_inverse = "the list before is not the action's to know"
+    gpus: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionResult:
+    """What performing an action did. A failure is raised as an error of core/errors.py instead."""
+
+    changed: bool
+    """False: it was already so."""
+    message: str = ""

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What placement needs of a snapshot: small enough to be kept for every host and read all at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from orchestrator.core.attachments import observed_on
+from orchestrator.core.gpu.fabric import FabricSnapshot
+from orchestrator.core.hosts.bridges import Bridge
+from orchestrator.core.hosts.cpus import NumaNode
+from orchestrator.core.hosts.nic import HostNic
+from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
+from orchestrator.core.units import GIB
+
+DISK_STEP: int = GIB
+"""Free bytes change at every look; by less than this they say nothing new."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostFacts:
+    """Equal for two looks between which nothing happened that placement could see."""
+
+    vcpus: int
+    memory_mib: int
+    disk_bytes: int
+    """What is free and what our own volumes take."""
+    gpus: tuple[GpuSnapshot, ...]
+    """Without ids, and with those functions only that something is made on."""
+    agent_too_old: bool = False
+    unconfined: bool = False
+    """Its agent said so; one that does not tell is not judged by it."""
+    bridges: tuple[Bridge, ...] = ()
+    fabric: FabricSnapshot | None = None
+    nodes: tuple[NumaNode, ...] = ()
+    """With all their huge pages: how many are free says nothing of what VMs that are stopped will take."""
+    uefi: bool = False
+    """It has UEFI firmware for VMs; an agent that does not tell writes no definition with any."""
+    nics: tuple[HostNic, ...] = ()
+    """Without owners: claims say which functions are taken."""
+
+
+def facts_of(snapshot: HostSnapshot) -> HostFacts:
+    """The facts that a look found."""
+    return HostFacts(
+        vcpus=snapshot.vcpus,
+        memory_mib=snapshot.memory_mib,
+        disk_bytes=disk_of(snapshot),
+        gpus=tuple(_gpu_facts(gpu) for gpu in snapshot.gpus),
+        agent_too_old=snapshot.agent_too_old,
+        unconfined=snapshot.confinement == "none",
+        bridges=snapshot.bridges,
+        fabric=snapshot.fabric,
+        nodes=tuple(_node_facts(node) for node in snapshot.nodes),
+        uefi=snapshot.uefi is True,
+        nics=tuple(_nic_facts(nic) for nic in snapshot.nics),
+    )
+
+
+def disk_of(snapshot: HostSnapshot) -> int:
+    """Bytes that VMs may take together: what is free and what our own volumes take now."""
+    ours = (file.size_bytes for file in (*snapshot.volumes, *snapshot.data) if file.owner is not None)
+    return snapshot.storage_free_bytes + sum(ours)
+
+
+def _node_facts(node: NumaNode) -> NumaNode:
+    return replace(node, hugepages=tuple(replace(pages, free=0) for pages in node.hugepages))
+
+
+def _nic_facts(nic: HostNic) -> HostNic:
+    return replace(nic, functions=tuple(replace(one, owner=None) for one in nic.functions))
+
+
+def _gpu_facts(gpu: GpuSnapshot) -> GpuSnapshot:
+    made_on = {one.device.parent for one in observed_on(gpu)}
+    parents = tuple(replace(parent, creatable=(), in_use=None) for parent in gpu.parents if parent.address in made_on)
+    instances = tuple(replace(one, devices=(), capabilities=()) for one in gpu.instances)
+    return replace(gpu, uuid="", serial=None, parents=parents, instances=instances, licences=())

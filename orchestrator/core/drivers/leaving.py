@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When VMs leave their host for a driver upgrade, as their tenants' policies say. Pure.
+
+A host is taken out when all of its VMs may be stopped together, so that none is stopped while another is waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from orchestrator.core.drivers.daily_window import DailyWindow, open_together_at, parse_window
+from orchestrator.core.errors import InvalidInput
+
+STOP: Final = "stop"
+WAIT: Final = "wait"
+
+
+def parse_leave(text: str) -> DailyWindow | None:
+    """``stop``: when the turn of their host comes; ``wait``: their users stop them; ``22:00-05:00``: as ``stop``, in
+    that part of each day, in UTC. None: it is no window.
+
+    :raises InvalidInput: ``policy.invalid``
+    """
+    if text in {STOP, WAIT}:
+        return None
+    try:
+        return parse_window(text)
+    except InvalidInput as error:
+        raise InvalidInput(
+            "policy.invalid",
+            f"driver-upgrade cannot be {text[:40]!a}",
+            hint="stop, wait, or a part of each day in UTC like 22:00-05:00",
+        ) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class AwaitedTenant:
+    """A tenant whose VMs keep their host from being taken out now."""
+
+    tenant: str
+    vms: int
+    """Of the tenant on the host that are not at rest."""
+    policy: str
+    opens_at: float | None
+    """When its window opens next; None: it is open, or its users stop the VMs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AwaitedTenants:
+    """What a host waits for before it is taken out."""
+
+    tenants: tuple[AwaitedTenant, ...]
+    opens_at: float | None = None
+    """When all windows are open together; None: no window is waited for, or they never are."""
+    apart: bool = False
+    """There is no such time of day."""
+
+
+def wait_of(
+    vms: Mapping[str, int], policies: Mapping[str, str], upgrade: DailyWindow | None, now: float
+) -> AwaitedTenants | None:
+    """``vms``: of each tenant on the host, those that are not at rest. ``policies``: of tenants, else they are stopped.
+    ``upgrade``: its own window. None: nothing of the tenants is waited for."""
+    asked = {tenant: policies.get(tenant, STOP) for tenant in sorted(vms) if vms[tenant]}
+    windows = {tenant: window for tenant, text in asked.items() if (window := parse_leave(text)) is not None}
+    together = [*windows.values(), *([upgrade] if upgrade is not None else [])]
+    opens = open_together_at(together, now) if windows else now
+    closed = [tenant for tenant, window in windows.items() if not window.is_open(now)]
+    awaited = {tenant for tenant, text in asked.items() if text == WAIT} | (windows.keys() if closed else set())
+    if not awaited and opens is not None:
+        return None
+    return AwaitedTenants(
+        tenants=tuple(
+            AwaitedTenant(
+                tenant=tenant,
+                vms=vms[tenant],
+                policy=text,
+                opens_at=windows[tenant].opens_at(now) if tenant in windows else None,
+            )
+            for tenant, text in asked.items()
+            if tenant in awaited or (opens is None and tenant in windows)
+        ),
+        opens_at=opens if opens is not None and opens > now else None,
+        apart=opens is None,
+    )
+
+
+def show_tenants(tenants: Sequence[AwaitedTenant]) -> str:
+    """``red (22:00-02:00) and blue (04:00-06:00)``"""
+    return " and ".join(f"{one.tenant} ({one.policy})" for one in tenants)

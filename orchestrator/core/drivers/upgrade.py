@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rolling upgrade of drivers: how far each host is, and which may begin now. Pure.
+
+A host is *out* from the moment it is cordoned until its VMs run again, and for as long as it could not be brought back
+and nobody has looked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from orchestrator.core.drivers.daily_window import DailyWindow
+
+UpgradeState = Literal["running", "paused", "halted", "aborted", "done"]
+"""``halted``: more hosts have failed than were allowed. ``aborted``: nothing more begins; what had begun has ended or
+still ends."""
+
+HostPhase = Literal[
+    "waiting", "emptying", "swapping", "rebooting", "refilling", "done", "rolled_back", "failed", "kept"
+]
+"""``rebooting``: it is told so while a swap waits for its host's reboot; ``swapping`` is stored. ``rolled_back``: the
+old driver is there again, and so are its VMs. ``failed``: a person must look. ``kept``: its VMs could not leave, so it
+was not touched."""
+
+Reboot = Literal["never", "if-needed"]
+"""Whether a host may be rebooted where its driver cannot be swapped otherwise."""
+
+Policy = Literal["tenant", "stop", "wait"]
+"""How VMs leave: as each tenant's policy says; all stopped now and started again; all waited for until nobody runs
+them."""
+
+UNDER_WAY: Final[frozenset[HostPhase]] = frozenset({"emptying", "swapping", "rebooting", "refilling"})
+BAD: Final[frozenset[HostPhase]] = frozenset({"rolled_back", "failed", "kept"})
+ENDED: Final[frozenset[HostPhase]] = BAD | {"done"}
+MAX_TRIES: Final = 3
+"""So often a VM is stopped, or started again, before its host counts as one where that fails."""
+REBOOTING: Final = "rebooting"
+"""Begins what a swap says of itself while it waits for its host's reboot."""
+OVER: Final[frozenset[UpgradeState]] = frozenset({"aborted", "done"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostUpgrade:
+    """One host of an upgrade."""
+
+    host: str
+    phase: HostPhase = "waiting"
+    outcome: HostPhase | None = None
+    """While it is refilled: what it ends as."""
+    vms: tuple[str, ...] = ()
+    """Ids of the VMs that ran there. Those that are still wanted running then run again afterwards."""
+    tries: tuple[str, ...] = ()
+    """Ids of VMs, one for each operation that was begun for them in the phase that it is in."""
+    swap: str | None = None
+    """The operation that swaps its driver."""
+    why: str = ""
+    seen: bool = False
+    """It failed, and a person has let the others go on: it counts no more."""
+    began_at: float | None = None
+    ended_at: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriverUpgrade:
+    """All of it."""
+
+    id: str
+    version: str
+    policy: Policy
+    max_unavailable: int
+    canary: int
+    failure_budget: int
+    """So many hosts may fail; at the next one it halts."""
+    created_at: float
+    hosts: tuple[HostUpgrade, ...]
+    state: UpgradeState = "running"
+    ended_at: float | None = None
+    window: DailyWindow | None = None
+    """When hosts may be taken out; None: at any time."""
+    reboot: Reboot = "never"
+    """Of one that was stored before there was a choice: none of its hosts is rebooted."""
+    overridden: tuple[str, ...] = ()
+    """Tenants whose VMs are stopped at other times than their own policies say, by name."""
+
+    def is_open(self, now: float) -> bool:
+        """Whether a host may be taken out now, by the time of day."""
+        return self.window is None or self.window.is_open(now)
+
+    def host(self, name: str) -> HostUpgrade:
+        return next(one for one in self.hosts if one.host == name)
+
+    def put(self, changed: HostUpgrade) -> DriverUpgrade:
+        """With that host so."""
+        return replace(self, hosts=tuple(changed if one.host == changed.host else one for one in self.hosts))
+
+
+def held_vms(upgrade: DriverUpgrade | None, host: str) -> frozenset[str]:
+    """Ids of the VMs of that host that are stopped for the upgrade now, or are to be, or start again. What is wanted of
+    them is still what their users said last."""
+    if upgrade is None:
+        return frozenset()
+    there = (one for one in upgrade.hosts if one.host == host and one.phase in UNDER_WAY)
+    return frozenset(vm for one in there for vm in one.vms)
+
+
+def is_out(one: HostUpgrade) -> bool:
+    """It serves nobody, or not as it should, because of the upgrade."""
+    return one.phase in UNDER_WAY or (one.phase == "failed" and not one.seen)
+
+
+def failures(upgrade: DriverUpgrade) -> int:
+    """That count against the budget."""
+    return sum(one.phase in BAD and not one.seen for one in upgrade.hosts)
+
+
+def begin_next(
+    upgrade: DriverUpgrade, unavailable: Collection[str] = (), occupied: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Hosts that may begin now, in order. ``unavailable``: hosts that are away, whatever for; those of them that
+    wait are left out until they are back. ``occupied``: hosts whose VMs may not be stopped now; others go first, but
+    none before a canary."""
+    if upgrade.state != "running" or must_halt(upgrade):
+        return ()
+    canaries = upgrade.hosts[: upgrade.canary]
+    if any(one.phase == "waiting" or one.phase in UNDER_WAY for one in canaries):
+        candidates: Sequence[HostUpgrade] = canaries
+    else:
+        candidates = upgrade.hosts
+    ours = {one.host for one in upgrade.hosts if is_out(one)}
+    room = upgrade.max_unavailable - len(ours | set(unavailable))
+    kept = {*unavailable, *occupied}
+    waiting = [one.host for one in candidates if one.phase == "waiting" and one.host not in kept]
+    return tuple(waiting[: max(room, 0)])
+
+
+def must_halt(upgrade: DriverUpgrade) -> bool:
+    """More have failed than may, or a canary, or so many are out for good that no other may begin."""
+    canary_failed = any(one.phase in BAD and not one.seen for one in upgrade.hosts[: upgrade.canary])
+    lost = sum(one.phase == "failed" and not one.seen for one in upgrade.hosts)
+    return failures(upgrade) > upgrade.failure_budget or canary_failed or lost >= upgrade.max_unavailable
+
+
+def settled(upgrade: DriverUpgrade, now: float) -> DriverUpgrade:
+    """With the state that its hosts give it."""
+    under_way = any(one.phase in UNDER_WAY for one in upgrade.hosts)
+    if all(one.phase in ENDED for one in upgrade.hosts):
+        return upgrade if upgrade.state in OVER else replace(upgrade, state="done", ended_at=now)
+    if upgrade.state == "aborted" and not under_way and upgrade.ended_at is None:
+        return replace(upgrade, ended_at=now)
+    if upgrade.state == "running" and must_halt(upgrade):
+        return replace(upgrade, state="halted")
+    return upgrade
+
+
+def paused(upgrade: DriverUpgrade) -> DriverUpgrade:
+    """What has begun ends, nothing more begins."""
+    return replace(upgrade, state="paused") if upgrade.state == "running" else upgrade
+
+
+def after_restore(upgrade: DriverUpgrade) -> DriverUpgrade:
+    """Nothing goes on by itself. How far the hosts got that it was working on, the backup does not know, nor what is
+    wanted of their VMs now: a person looks at each."""
+    why = "the database was restored: what became of its driver and its VMs is as the host shows it"
+    left = (replace(one, phase="failed", outcome=None, tries=(), seen=True, why=why) for one in upgrade.hosts)
+    hosts = (ended if one.phase in UNDER_WAY else one for one, ended in zip(upgrade.hosts, left, strict=True))
+    return paused(replace(upgrade, hosts=tuple(hosts)))
+
+
+def resumed(upgrade: DriverUpgrade) -> DriverUpgrade:
+    """After a halt the failures so far have been seen: the budget counts from here."""
+    if upgrade.state == "halted":
+        hosts = tuple(replace(one, seen=one.seen or one.phase in BAD) for one in upgrade.hosts)
+        return replace(upgrade, state="running", hosts=hosts)
+    return replace(upgrade, state="running") if upgrade.state == "paused" else upgrade
+
+
+def aborted(upgrade: DriverUpgrade) -> DriverUpgrade:
+    """Hosts that wait are left as they are."""
+    return upgrade if upgrade.state in OVER else replace(upgrade, state="aborted")
+
+
+def is_over(upgrade: DriverUpgrade) -> bool:
+    """Nothing of it is under way and nothing of it will begin."""
+    return upgrade.state in OVER and not any(one.phase in UNDER_WAY for one in upgrade.hosts)
+
+
+def waves(upgrade: DriverUpgrade) -> tuple[tuple[str, ...], ...]:
+    """In which steps it would go if all hosts took the same time."""
+    names = [one.host for one in upgrade.hosts if one.phase == "waiting"]
+    canaries, rest = names[: upgrade.canary], names[upgrade.canary :]
+    size = upgrade.max_unavailable
+    return tuple(tuple(part[at : at + size]) for part in (canaries, rest) for at in range(0, len(part), size))

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a GPU divides its time among its vGPUs, as its driver says it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from orchestrator.core.gpu.vgpu_parameters import Scheduler, SchedulerPolicy
+
+ObservedPolicy = Literal["best_effort", "equal_share", "fixed_share", "unknown"]
+_SLICE_TOLERANCE_US = 50
+"""A driver counts slices in units of its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerState:
+    """Of one GPU, now. It is the GPU's, not a vGPU's: all vGPUs on it share it."""
+
+    policy: ObservedPolicy
+    time_slice_us: int | None
+    """None: under best effort, or the driver does not say."""
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return _words(self.policy, self.time_slice_us)
+
+
+def is_so(wanted: Scheduler, now: SchedulerState) -> bool:
+    """Whether the GPU is as asked; a time slice that was not asked for may be any."""
+    if wanted.policy != now.policy:
+        return False
+    if wanted.time_slice_ms is None:
+        return True
+    return now.time_slice_us is not None and abs(now.time_slice_us - wanted.time_slice_ms * 1000) <= _SLICE_TOLERANCE_US
+
+
+def words(wanted: Scheduler | None) -> str:
+    """The same of what is asked for."""
+    if wanted is None:
+        return "the driver's own scheduler"
+    return _words(wanted.policy, None if wanted.time_slice_ms is None else wanted.time_slice_ms * 1000)
+
+
+def _words(policy: SchedulerPolicy | ObservedPolicy, time_slice_us: int | None) -> str:
+    name = policy.replace("_", " ")
+    return name if time_slice_us is None else f"{name}, slices of {time_slice_us / 1000:g} ms"

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is read of a host, and what an operator keeps of it."""

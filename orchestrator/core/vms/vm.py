@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tenant's virtual machine: what was asked for and what state it is in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.hosts.cpu_place import CpuPlace
+from orchestrator.core.hosts.domain import BootPolicy, DomainDescription, Firmware
+from orchestrator.core.hosts.nic import NicKind, NicPlace
+from orchestrator.core.labels import Labels
+from orchestrator.core.units import GIB, MIB, parse_size, show_size
+from orchestrator.core.vms.priority import Priority
+
+VmState = Literal[
+    "creating", "adopting", "running", "stopped", "starting", "stopping", "deleting", "failed", "stuck", "lost"
+]
+"""What the database says. ``failed``: its operation was undone and nothing is left on the host.
+``lost``: its host was given up; it can only be deleted."""
+
+DeallocationReason = Literal["lease_over", "preempted"]
+"""Why a stopped VM has no place on a GPU any more; its disk is still there."""
+
+WantedState = Literal["running", "stopped", "absent"]
+"""What is wanted of a VM: what was asked for last, whatever its host shows. ``absent``: it is being deleted."""
+
+MIN_MEMORY_MIB, MAX_MEMORY_MIB = 64, 16 * 1024 * 1024
+MIN_DISK_BYTES, MAX_DISK_BYTES = 16 * 1024**2, 64 * 1024**4
+MAX_VCPUS = 1024
+MAX_USER_DATA_BYTES = 64 * 1024
+DEFAULT_VCPUS, DEFAULT_MEMORY_MIB, DEFAULT_DISK_BYTES = 2, 4096, 20 * GIB
+"""Of a VM whose size nobody gave: API, command line and files alike."""
+DEFAULT_MEMORY, DEFAULT_DISK = show_size(DEFAULT_MEMORY_MIB * MIB), show_size(DEFAULT_DISK_BYTES)
+"""The same as people write it."""
+
+
+def disk_bytes(text: str) -> int:
+    """``20GiB`` in bytes, within what a disk may have."""
+    return parse_size(text, field="disk", at_least=MIN_DISK_BYTES, at_most=MAX_DISK_BYTES)
+
+
+def memory_mib(text: str) -> int:
+    """``4GiB`` in MiB, within what a VM may have."""
+    size = parse_size(text, field="memory", at_least=MIN_MEMORY_MIB * MIB, at_most=MAX_MEMORY_MIB * MIB)
+    return size // MIB
+
+
+@dataclass(frozen=True, kw_only=True)
+class VmShape:
+    """What a VM is, wherever it is written down: in a request, in the database, in a file."""
+
+    name: str
+    tenant: str
+    profile: str
+    """Name of an offering, of an NVIDIA vGPU type or of a MIG profile."""
+    image: str
+    """Name of a registered base image; empty for an adopted VM."""
+    vcpus: int
+    """This and the next two are 0 where a request or a file leaves them to the profile (core/offerings/vm_size.py)."""
+    memory_mib: int
+    disk_bytes: int
+    network: str
+    """Of one of our networks: what its tenant calls it in a request and a file, its name on hosts in a specification
+    (core/vms/network.py); empty for an adopted VM."""
+    more_networks: tuple[str, ...] = ()
+    """Of its further network cards, in their order; called as the first one."""
+    ssh_keys: tuple[str, ...] = ()
+    """OpenSSH public key lines."""
+    host: str | None = None
+    """Only this host will do."""
+    gpu: str | None = None
+    """Only this GPU will do: its PCI address."""
+    boot_policy: BootPolicy = "local"
+    priority: Priority = "normal"
+    volumes: tuple[str, ...] = ()
+    """Data volumes that it has, in order: what its tenant calls them in a request and a file, ``name.id`` in a
+    specification (core/vms/volume.py)."""
+    nic: NicKind | None = None
+    """A function of a network card near its GPU; None: what its offering says."""
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """One for each network card."""
+        return (self.network, *self.more_networks)
+
+    def shape(self) -> dict[str, Any]:
+        """The members of the shape alone, for another thing of the same shape."""
+        return {member.name: getattr(self, member.name) for member in fields(VmShape)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class VmSpec(VmShape):
+    """What the user asked for; equal specs mean the same VM (a create with an equal spec is a repeat)."""
+
+    user_data: str | None = None
+    """Id of the stored user data; the text itself is never part of a spec, an operation or a log."""
+    start: bool = True
+    label: str | None = None
+    """Which file of wanted things (core/manifest.py) made it; says nothing about what the VM is."""
+    labels: Labels = field(default=(), compare=False)
+    """Say nothing about what the VM is."""
+    protected: bool = field(default=False, compare=False)
+    """It is not deleted until somebody says that it is not."""
+    adopted: str | None = None
+    """Name of the libvirt domain that it was before we took it over. Its definition and its disks are not ours:
+    we never write or delete them. None: we made it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vm:
+    """A VM as the database holds it. Times are seconds since the epoch, UTC."""
+
+    id: str
+    """UUID; also the libvirt domain's UUID and what the host's ledger calls the owner."""
+    spec: VmSpec
+    state: VmState
+    host: str
+    """Name of the host its claim is on."""
+    devices: tuple[Device, ...]
+    """In the order of its claim's; of one without a claim, what it had last."""
+    addresses: tuple[str, ...]
+    operation: str | None
+    """Id of the operation that works on it now or did last."""
+    created_at: float
+    wanted: WantedState = "running"
+    """Written with the operation that is to bring it about; put back when that is undone."""
+    lease_end: float | None = None
+    """When it gives its place back; None: never."""
+    deallocated: DeallocationReason | None = None
+    """None: it has its claim. Otherwise starting it claims a place anew, on the host where its disk is."""
+    cpus: CpuPlace | None = None
+    """None: any. Of one without a claim, what it had last."""
+    firmware: Firmware = "bios"
+    """Of its first start: what is on its disk boots by that."""
+    nic: NicPlace | None = None
+    """The function of a network card that it has; of one without a claim, what it had last."""
+
+    @property
+    def domain_name(self) -> str:
+        """Name of the libvirt domain. Names hold no dot, so two tenants never collide on a host."""
+        return self.spec.adopted or f"{self.spec.tenant}.{self.spec.name}"
+
+    @property
+    def floating_vcpus(self) -> int:
+        """Those that share CPUs with other VMs."""
+        return 0 if self.cpus is not None and self.cpus.pinned else self.spec.vcpus
+
+    @property
+    def ordinary_mib(self) -> int:
+        """Of its memory what is of ordinary pages."""
+        return 0 if self.cpus is not None and self.cpus.page_kib else self.spec.memory_mib
+
+    @property
+    def node_memory(self) -> tuple[tuple[int, int], ...]:
+        """(NUMA node, MiB) that must come from there: of huge pages, or of who insists on the node."""
+        if self.cpus is None or self.cpus.memory != "strict":
+            return ()
+        if self.cpus.page_kib:
+            return tuple(zip(self.cpus.nodes, self.cpus.page_mib, strict=True))
+        return ((self.cpus.nodes[0], self.spec.memory_mib),)
+
+    @property
+    def full_name(self) -> str:
+        """``tenant/name``."""
+        return f"{self.spec.tenant}/{self.spec.name}"
+
+    @property
+    def volume(self) -> str:
+        """File name of its disk in the agent's volume directory."""
+        return f"{self.id}.qcow2"
+
+    @property
+    def seed(self) -> str:
+        """File name of its NoCloud seed in the agent's seed directory."""
+        return f"{self.id}.iso"
+
+    @property
+    def domain(self) -> DomainDescription:
+        """What its host defines."""
+        return DomainDescription(
+            name=self.domain_name,
+            tenant=self.spec.tenant,
+            profile=self.spec.profile,
+            vcpus=self.spec.vcpus,
+            memory_mib=self.spec.memory_mib,
+            volume=self.volume,
+            seed=self.seed,
+            network=self.spec.network,
+            more_networks=self.spec.more_networks,
+            devices=self.devices,
+            data=tuple(f"{one}.raw" for one in self.spec.volumes),
+            cpus=self.cpus,
+            firmware=self.firmware,
+            nic=None if self.nic is None else self.nic.function,
+        )

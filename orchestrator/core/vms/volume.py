@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A data volume: a disk of a tenant that outlives the VMs it is attached to. It lies on one host and never moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from orchestrator.core.errors import NotFound
+from orchestrator.core.labels import NOTHING_SAID, About
+from orchestrator.core.names import near
+from orchestrator.core.vms.vm import Vm
+
+VolumeState = Literal["new", "ready", "deleting", "lost"]
+"""``new``: its file is made when it is first attached. ``lost``: its host was given up; it can only be deleted."""
+
+MAX_OF_TENANT = 1000
+"""Data volumes of one tenant, whatever its quota."""
+MAX_ATTACHED = 20
+"""Data volumes of one VM."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Volume:
+    """As the database holds it. ``created_at`` in seconds since the epoch, UTC."""
+
+    id: str
+    tenant: str
+    name: str
+    size_bytes: int
+    host: str | None
+    """Where it lies, or shall be made; None: where the first VM goes that it is attached to."""
+    vm: str | None
+    """Id of the VM that has it."""
+    state: VolumeState
+    created_at: float
+    about: About = field(default=NOTHING_SAID, compare=False)
+
+    @property
+    def full_name(self) -> str:
+        """``tenant/name``."""
+        return f"{self.tenant}/{self.name}"
+
+    @property
+    def on_hosts(self) -> str:
+        """What it is called in a VM's specification: ``name.id``, as one of the same name may come after it."""
+        return f"{self.name}.{self.id}"
+
+    @property
+    def file(self) -> str:
+        """Its file name in the agent's directory of data volumes."""
+        return file_of(self.on_hosts)
+
+    @classmethod
+    def from_fields(cls, stored: Any) -> Volume:
+        """The inverse of :meth:`fields`."""
+        return cls(**stored)
+
+    def fields(self) -> dict[str, object]:
+        """As an operation's inputs keep it: without what people say of it."""
+        fields = asdict(self)
+        del fields["about"]
+        return fields
+
+
+def file_of(on_hosts: str) -> str:
+    """File name of the volume that a specification calls so."""
+    return f"{on_hosts}.raw"
+
+
+def short_of(on_hosts: str) -> str:
+    """What its tenant calls the volume that a specification calls so. Names hold no dot."""
+    return on_hosts.partition(".")[0]
+
+
+def id_of(on_hosts: str) -> str:
+    """Id of the volume that a specification calls so."""
+    return on_hosts.partition(".")[2]
+
+
+def attached_names(vm: Vm) -> tuple[str, ...]:
+    """What its tenant calls the volumes that the VM has, in the order in which it has them."""
+    return tuple(short_of(one) for one in vm.spec.volumes)
+
+
+def unknown_volume(name: str, known: Iterable[str]) -> NotFound:
+    """``known``: what volumes of the tenant are called."""
+    return NotFound(
+        "volume.unknown", f"no volume is called {name[:63]!a}", hint=near(name, known, "vgpuctl volume list")
+    )

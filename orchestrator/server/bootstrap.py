@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts the control plane together: the only place that knows which adapter stands behind a port."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.adapters.bundles.library import BundleLibrary
+from orchestrator.adapters.controllers.door import credential, open_door
+from orchestrator.adapters.engine.durable import DurableEngine
+from orchestrator.adapters.engine.importing import import_later
+from orchestrator.adapters.engine.live_controllers import LiveControllers, process_name
+from orchestrator.adapters.engine.places import Bounds
+from orchestrator.adapters.engine.timer import Timer
+from orchestrator.adapters.seed.nocloud import NoCloudSeeds
+from orchestrator.adapters.state.clock import RandomIds, SystemClock
+from orchestrator.adapters.state.controller import controller_name
+from orchestrator.adapters.state.guest_keys import GuestKeys
+from orchestrator.adapters.state.keys import database_key, settle_site_key
+from orchestrator.adapters.state.lock import ExecutorLock
+from orchestrator.adapters.state.own import AuditHead, OwnFiles
+from orchestrator.adapters.store.backup import url_of
+from orchestrator.adapters.store.database import SqlStore
+from orchestrator.adapters.store.queue_database import QueueDatabase
+from orchestrator.api.use_cases import Services, Site, keeper_of, services_of
+from orchestrator.core.errors import Conflict, InvalidInput, VgpuctlError
+from orchestrator.core.vms.lease import DAY_S
+from orchestrator.operations.context import Limits, World
+from orchestrator.operations.definitions import DEFINITIONS
+from orchestrator.operations.journal import Journal
+from orchestrator.operations.runner import Runner
+from orchestrator.ports.clock import Clock
+from orchestrator.ports.engine import Engine
+from orchestrator.ports.identity import Identities
+from orchestrator.ports.timers import TimerHealth
+from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
+from orchestrator.reconcile.guests import ROUND_S, BootingGuests
+from orchestrator.reconcile.leases import LeaseKeeper
+from orchestrator.reconcile.pacing import Pacing
+from orchestrator.reconcile.reconciler import Reconciler
+from orchestrator.reconcile.repairs import Repairer
+from orchestrator.reconcile.watcher import Watcher
+from orchestrator.server import telemetry
+from orchestrator.server.known_database import KnownDatabase
+from orchestrator.server.reach import Reach, over_ssh, readable_files
+from orchestrator.server.settings import Settings
+from orchestrator.services.fleet.view import Overcommit
+from orchestrator.services.hosts.checks import HostInspection
+from orchestrator.services.hosts.observing import HostObserver
+from orchestrator.services.retention import Retention
+from orchestrator.services.site_time import SiteTime
+from orchestrator.services.tenancy.tenancy import tenancy
+
+if TYPE_CHECKING:
+    from orchestrator.adapters.engine.work_queue import WorkQueue
+
+_DATABASE = "vgpuctl.sqlite"
+IN_MEMORY_SITE = "00000000-0000-4000-8000-"
+"""How the site id of a database begins whose hosts are simulated: no such database is ever taken for a real one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class App:
+    """A running control plane."""
+
+    services: Services
+    engine: DurableEngine
+    store: SqlStore
+    timer: Timer
+    guests: BootingGuests
+    guest_timer: Timer
+    reach: Reach
+    lock: ExecutorLock
+    reconciler: Reconciler
+    watcher: Watcher
+    files: OwnFiles
+    time: SiteTime
+    database: KnownDatabase
+
+    def check_own(self) -> None:
+        """Whether state directory and database are still the ones that it began with. If not, another server may act
+        on the same hosts: this one must do nothing more.
+
+        :raises Conflict: ``serve.state_gone``, ``store.restored``, ``store.schema_changed``
+        """
+        self.files.check()
+        self.database.check(rolled_back=self.engine.database_rolled_back)
+
+    def timers(self) -> tuple[TimerHealth, ...]:
+        """Everything that is done again and again here."""
+        return (*self.timer.health(), *self.guest_timer.health(), self.engine.health(), self.time.health())
+
+    def close(self) -> int:
+        """Let running steps end and be journalled, then let go of everything. How many steps have not ended, because
+        their hosts hang: then nothing was taken from under them, and the process has to end at once.
+
+        A running play is minutes long, so it is ended instead: running it again changes nothing."""
+        self.timer.stop()
+        self.guest_timer.stop()
+        self.guests.close()
+        self.watcher.close()
+        self.reconciler.close()
+        self.reach.leave()
+        if left := self.engine.stop():
+            return left
+        self.reach.close()
+        with suppress(VgpuctlError):  # the database is away: what was seen last stays
+            self.database.round()
+        self.store.close()
+        self.lock.release()
+        return 0
+
+
+def build(
+    settings: Settings, reach_hosts: Callable[[Settings, SqlStore], Reach] = over_ssh, *, site_prefix: str = ""
+) -> App:
+    """Open the state, take up what was left unfinished, begin to observe the hosts.
+
+    ``site_prefix``: how the site id of such a database begins.
+
+    :raises Conflict: ``serve.already_running``, ``store.newer_schema``, ``serve.real_state``, ``serve.paper_state``,
+        ``serve.other_key``, ``store.restored``
+    """
+    telemetry.configure()
+    secrets = settings.state / "secrets"
+    secrets.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = ExecutorLock(settings.state / "executor.lock")
+    key_file = secrets / "database_key"
+    drawn = not key_file.exists()
+    key = database_key(key_file)
+    store = _store(settings, key, site_prefix)
+    settle_site_key(store, key_file, drawn=drawn)
+    database = KnownDatabase(settings.state, store)
+    reach = reach_hosts(settings, store)
+    name = process_name(controller_name(settings.state))
+    living = LiveControllers(store, name, alone=settings.database_server is None)
+    world = _world(settings, store, reach, key, "" if settings.database_server is None else living.name)
+    time = SiteTime(store, world.clock)
+    keepers: list[DriverUpgradeKeeper] = []  # goes on when an operation has ended, or a host or VM is otherwise
+
+    def go_on() -> None:
+        for keeper in keepers:
+            keeper.round()
+
+    observer = HostObserver(store=store, link=world.link, clock=world.clock, controller=world.controller, news=go_on)
+    runner = Runner(world, Journal(store, world.clock), DEFINITIONS)
+    reconcilers: list[Reconciler] = []
+
+    def afterwards(host: str, subject: str) -> None:
+        for one in reconcilers:
+            if observer.is_untrue(host, subject):
+                one.observe_soon(host)  # not here: a host that does not answer would hold a worker
+        go_on()
+
+    engine = _engine(settings, store, runner, living, afterwards)
+    keepers.append(keeper_of(world, engine))
+    reconciler = reconciler_of(settings, world, engine, observer, time)
+    reconcilers.append(reconciler)
+    inspection = HostInspection(reach.scan_key, reach.inspector, reach.own_agent)
+    services = services_of(world, engine, reconciler, inspection, _site(settings, world, key))
+    if settings.database_server is not None:
+        open_door(
+            store,
+            controller_name(settings.state),
+            listen=settings.listen,
+            advertise=settings.advertise,
+            certificate=settings.tls_cert,
+            shown=credential(secrets / "controller_credential"),
+        )
+    reach.when_lost(reconciler.observe_soon)
+    watcher = Watcher(store, world.link, reconciler.observe_soon, most=settings.hosts_watched)
+
+    retention = Retention(store=store, clock=world.clock, time=time, days=settings.operations_kept_days)
+
+    rounds: dict[str, Callable[[], object]] = {
+        "clock": time.look,
+        "watch": watcher.round,
+        "observe": partial(reconciler.round, over_s=settings.refresh_seconds / 2),
+        "driver upgrades": keepers[0].round,
+        "retention": retention.round,
+        "audit": services.tenancy.audit.seal,
+        "known database": database.round,
+        **reach.rounds,
+    }
+    timer = Timer(rounds, settings.refresh_seconds)
+    guests = BootingGuests(store, world.link, world.clock, engine, limit_s=world.limits.guest_seen)
+    guest_timer = Timer({"booting guests": guests.round}, ROUND_S)
+    engine.recover()
+    timer.start()
+    guest_timer.start()
+    return App(
+        services=services,
+        engine=engine,
+        store=store,
+        timer=timer,
+        guests=guests,
+        guest_timer=guest_timer,
+        reach=reach,
+        lock=lock,
+        reconciler=reconciler,
+        watcher=watcher,
+        files=OwnFiles(settings.state, ("executor.lock", *([] if settings.database_url else [_DATABASE]))),
+        time=time,
+        database=database,
+    )
+
+
+def _store(settings: Settings, key: bytes, site_prefix: str) -> SqlStore:
+    file = settings.state / _DATABASE
+    file.touch(mode=0o600)
+    site = site_prefix + RandomIds().new_uuid()[len(site_prefix) :]
+    store = SqlStore(settings.database_url or url_of(file), key=key, new_site=site)
+    if store.site.startswith(IN_MEMORY_SITE) != (site_prefix == IN_MEMORY_SITE):
+        store.close()
+        raise _of_the_other_kind(settings.state, in_memory=site_prefix != IN_MEMORY_SITE)
+    return store
+
+
+def _of_the_other_kind(state: Path, *, in_memory: bool) -> Conflict:
+    if in_memory:
+        return Conflict(
+            "serve.paper_state",
+            f"the hosts of {state} are simulated",
+            hint="start it with 'vgpuctl serve --simulate FLEET', or set VGPUCTL_STATE to another directory",
+        )
+    return Conflict(
+        "serve.real_state",
+        f"{state} serves real hosts, which simulated ones must not be mixed with",
+        hint="set VGPUCTL_STATE to another directory",
+    )
+
+
+def _engine(
+    settings: Settings, store: SqlStore, runner: Runner, living: LiveControllers, afterwards: Callable[[str, str], None]
+) -> DurableEngine:
+    server = settings.database_server
+    queue = settings.state / "queue.sqlite"
+    bounds = Bounds(workers=settings.workers, per_host=settings.operations_per_host)
+    if server is not None:
+        import_later("orchestrator.adapters.engine.work_queue")
+
+    def open_queue(run: Callable[[str, str], None]) -> WorkQueue:
+        from orchestrator.adapters.engine.work_queue import WorkQueue  # slow to import: not before it serves
+
+        queue.touch(mode=0o600)
+        return WorkQueue(QueueDatabase(server or url_of(queue)), living.name, bounds, run)
+
+    return DurableEngine(
+        store,
+        runner,
+        bounds=bounds,
+        open_queue=open_queue,
+        living=living,
+        afterwards=afterwards,
+    )
+
+
+def _world(settings: Settings, store: SqlStore, reach: Reach, key: bytes, controller: str) -> World:
+    return World(
+        store=store,
+        link=reach.link,
+        configurator=reach.configurator,
+        clock=SystemClock(),
+        ids=RandomIds(),
+        seeds=NoCloudSeeds(GuestKeys(key, SystemClock()).authority),
+        guests=reach.guests,
+        images=reach.images,
+        bundles=BundleLibrary(settings.state / "driver-bundles", readable_files(settings)),
+        keys=reach.keys,
+        limits=Limits(guest_seen=settings.guest_seen_seconds, shutdown_grace=settings.shutdown_grace_seconds),
+        controller=controller,
+    )
+
+
+def _site(settings: Settings, world: World, key: bytes) -> Site:
+    overcommit = Overcommit(
+        vcpus=settings.vcpu_overcommit,
+        memory=settings.memory_overcommit,
+        memory_reserve_mib=settings.memory_reserve_mib,
+        disk=settings.disk_overcommit,
+    )
+    tenants = tenancy(
+        world.store,
+        world.clock,
+        owner_uid=os.geteuid(),
+        key=key,
+        identities=_identities(settings, world.clock),
+        noted=AuditHead(settings.state),
+    )
+    if (days := settings.admin_token_max_days) is not None:
+        tenants = replace(tenants, tokens=replace(tenants.tokens, max_administering_s=days * DAY_S))
+    return Site(key=key, tenancy=tenants, overcommit=overcommit, tenant_subnets=settings.tenant_subnets)
+
+
+def _identities(settings: Settings, clock: Clock) -> Identities | None:
+    """:raises InvalidInput: ``settings.invalid``, ``login.issuer_invalid``"""
+    if settings.oidc_issuer is None:
+        return None
+    if settings.oidc_client_id is None:
+        raise InvalidInput("settings.invalid", "oidc_issuer is set and oidc_client_id is not", hint="set both or none")
+    from orchestrator.oidc.identities import OidcIdentities, Strength  # few servers need it, and it is slow to import
+    from orchestrator.oidc.provider import Provider, check_address
+
+    check_address(settings.oidc_issuer)
+    provider = Provider(issuer=settings.oidc_issuer, ca_file=settings.oidc_ca_file)
+    strength = Strength(acr=_words(settings.oidc_required_acr), amr=_words(settings.oidc_required_amr))
+    return OidcIdentities(provider, settings.oidc_client_id, settings.oidc_groups_claim, clock, strength)
+
+
+def _words(given: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else given
+
+
+def reconciler_of(
+    settings: Settings, world: World, engine: Engine, observer: HostObserver, time: SiteTime
+) -> Reconciler:
+    """What observes the hosts of one world and repairs what is safe."""
+    repairer = Repairer(
+        store=world.store,
+        engine=engine,
+        clock=world.clock,
+        ids=world.ids,
+        pacing=Pacing(world.clock, per_hour=settings.auto_repairs_per_hour),
+        policy=settings.auto_repair,
+    )
+    return Reconciler(
+        store=world.store,
+        observer=observer,
+        repairer=repairer,
+        leases=LeaseKeeper(store=world.store, engine=engine, clock=world.clock, ids=world.ids, time=time),
+        clock=world.clock,
+        at_once=settings.hosts_at_once,
+    )

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Driver bundles, locks, provisioning and rolling upgrades."""

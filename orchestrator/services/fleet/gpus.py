@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts as the engine takes them: every way of cutting that their GPUs have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final
+
+from orchestrator.catalogue.gpu_tables import GpuTables, Tables, tables_of
+from orchestrator.core.advice.alike import KnownRooms
+from orchestrator.core.attachments.host_facts import HostFacts
+from orchestrator.core.byte_cache import ByteCache
+from orchestrator.core.hosts.bridges import Uplink
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import GpuSnapshot, HostVgpuType
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.placement.views import GpuView, HostView, Occupied
+from orchestrator.core.units import MIB
+from orchestrator.core.vms.isolation import Isolation
+from orchestrator.core.vms.vm import Vm
+from orchestrator.ports.store.fleet import HostRecord
+from orchestrator.services.fleet.fabric import reason_not_joined
+from orchestrator.services.fleet.nics import with_nics
+from orchestrator.services.fleet.numa import vms_coming, with_nodes
+from orchestrator.services.fleet.view import Overcommit, free_on_host, gpu_view
+
+_KNOWN_BYTES: Final = 64 * MIB
+_IDLE_BYTES: Final = 64 * MIB
+"""Enough for 16,000 GPUs."""
+_VIEW_BYTES: Final = 2048
+"""Of a view of a GPU that holds nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteRules:
+    """What holds for the VMs of a site, wherever they are."""
+
+    offering: Callable[[str], Offering | None]
+    """Of a VM's profile; None: nobody knows it any more, so its VMs stay where they are."""
+    apart: Callable[[str], Isolation]
+    """Tenant → how far it is kept apart from others."""
+    label_keys: frozenset[str] = frozenset()
+    """Keys of the hosts' labels that say something about placement."""
+    uplinks: Mapping[str, Uplink] = field(default_factory=dict)
+    """Bridges of hosts that networks leave by, by the names of the networks on hosts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Viewed:
+    """One host."""
+
+    seen: HostRecord
+    facts: HostFacts
+    view: HostView
+    rooms: KnownRooms
+
+    @cached_property
+    def kind(self) -> int:
+        """The same for hosts that no request can tell apart; worked out when first asked for."""
+        return self.rooms.number_of(self.view)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Viewer:
+    """Makes views. What is worked out for one GPU is found again for those like it."""
+
+    overcommit: Overcommit
+    tables: Tables = tables_of
+    rooms: KnownRooms = field(init=False, default_factory=KnownRooms)
+    _known: ByteCache[tuple[tuple[HostVgpuType, ...], GpuTables]] = field(
+        init=False, default_factory=lambda: ByteCache(_KNOWN_BYTES)
+    )
+    _idle: ByteCache[tuple[GpuSnapshot, GpuView]] = field(init=False, default_factory=lambda: ByteCache(_IDLE_BYTES))
+
+    def view(self, seen: HostRecord, facts: HostFacts, rules: SiteRules) -> Viewed:
+        narrow = free_on_host(seen, facts, self.overcommit)
+        tables = [self._tables_of(gpu) for gpu in facts.gpus]
+        gpus = self._gpus(seen, facts, tables, rules)
+        labels = tuple(one for one in seen.host.labels if one[0] in rules.label_keys)
+        joinable = _partitions(facts, gpus, tables)
+        view = replace(narrow, gpus=gpus, fabric_partitions=joinable, labels=labels)
+        return Viewed(seen=seen, facts=facts, view=with_nics(view, seen, facts), rooms=self.rooms)
+
+    def empty(self, viewed: Viewed) -> HostView:
+        """As if it were ready, nothing were on it and its GPUs were in whatever mode is asked for; GPUs that are not
+        ours stay out."""
+        host = replace(viewed.seen.host, cordoned=False, state="ready")
+        seen = replace(viewed.seen, host=host, claims=(), vms=(), volume_bytes=0)
+        gpus = tuple(self._emptied(*pair, host) for pair in zip(viewed.view.gpus, viewed.facts.gpus, strict=True))
+        view = replace(
+            free_on_host(seen, viewed.facts, self.overcommit), gpus=gpus, cordoned=False, labels=viewed.view.labels,
+            fabric_partitions=viewed.view.fabric_partitions,
+        )  # fmt: skip
+        return with_nics(view, seen, viewed.facts)
+
+    def _emptied(self, view: GpuView, gpu: GpuSnapshot, host: Host) -> GpuView:
+        in_mode_only = gpu.mig_enabled and gpu.iommu_shared_with == ()
+        return replace(
+            view, geometry=self._tables_of(gpu).ever, cut=None, occupied=(), usable=gpu.address in host.managed_gpus,
+            reason_not_whole=None if in_mode_only else view.reason_not_whole,
+        )  # fmt: skip
+
+    def _gpus(
+        self, seen: HostRecord, facts: HostFacts, tables: list[GpuTables], rules: SiteRules
+    ) -> tuple[GpuView, ...]:
+        vms = {vm.id: vm for vm in seen.vms}
+        managed = frozenset(seen.host.managed_gpus)
+        cleared = frozenset(device.gpu for vm in vms_coming(seen) for device in vm.devices)
+        claimed = {one.gpu for claim in seen.claims for one in claim.devices} | cleared
+        offerings = {vm.id: rules.offering(vm.spec.profile) for vm in seen.vms}
+
+        def made(gpu: GpuSnapshot, found: GpuTables) -> GpuView:
+            view = gpu_view(seen.host, gpu, found, seen.claims, vms, cleared)
+            if view.reason_not_whole is None:
+                view = replace(view, reason_not_whole=reason_not_joined(gpu, found, facts.fabric))
+            held = [(one, vms.get(one.vm_id), offerings.get(one.vm_id)) for one in view.occupied]
+            ruled = [(_ruled(*one, rules), *one[1:]) for one in held]
+            return replace(view, occupied=tuple(with_nodes(*one, facts.nodes) for one in ruled))
+
+        views = []
+        for gpu, found in zip(facts.gpus, tables, strict=True):
+            if gpu.parents or gpu.instances or gpu.address in claimed:
+                views.append(made(gpu, found))
+                continue
+            key = (id(gpu), gpu.address in managed, facts.fabric)
+            kept = self._idle.get(key)
+            if kept is None:
+                kept = gpu, made(gpu, found)  # with the GPU, as another may get its id once it is gone
+                self._idle.put(key, kept, _VIEW_BYTES)
+            views.append(kept[1])
+        return tuple(views)
+
+    def _tables_of(self, gpu: GpuSnapshot) -> GpuTables:
+        key = (
+            id(gpu.types), gpu.model, gpu.memory_mib, gpu.pci_device, gpu.pci_subsystem_device, gpu.framework,
+            gpu.mig_enabled, gpu.heterogeneous,
+        )  # fmt: skip
+        kept = self._known.get(key)
+        if kept is None:
+            kept = gpu.types, self.tables(gpu)
+            self._known.put(key, kept, kept[1].size)
+        return kept[1]
+
+
+def _ruled(item: Occupied, vm: Vm | None, offering: Offering | None, rules: SiteRules) -> Occupied:
+    """``vm``: whose it is; None: somebody else made it. One with data volumes stays where those are, as
+    does one with a function of a network card."""
+    bound, networks = (True, ()) if vm is None else (bool(vm.spec.volumes or vm.nic), vm.spec.networks)
+    return replace(
+        item,
+        migratable=offering is not None and offering.migratable and not bound,
+        host_labels=() if offering is None else offering.hosts,
+        uplinks=tuple(rules.uplinks[name] for name in networks if name in rules.uplinks),
+        uefi=vm is not None and vm.firmware == "uefi",
+        isolation=rules.apart(item.tenant) if item.tenant else None,
+        nic=vm.nic.card if vm is not None and vm.nic is not None else "",
+    )
+
+
+def _partitions(facts: HostFacts, gpus: tuple[GpuView, ...], tables: list[GpuTables]) -> tuple[tuple[int, ...], ...]:
+    """The partitions of the baseboard that all GPUs of a host sit on; module ids must be known. The host's own fabric
+    manager knows better than the tables."""
+    if facts.fabric is not None and facts.fabric.partitions:
+        return tuple(one.modules for one in facts.fabric.partitions)
+    boards = {found.partitions for found in tables}
+    return next(iter(boards)) if len(boards) == 1 and all(gpu.module_id is not None for gpu in gpus) else ()

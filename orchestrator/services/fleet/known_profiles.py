@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a name after ``--profile`` means here and now."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from orchestrator.catalogue.profiles import Profiles, shipped_profiles
+from orchestrator.core.attachments.host_facts import HostFacts
+from orchestrator.core.hosts.snapshot import HostVgpuType
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.ports.store.transaction import Transaction
+
+
+class _AsksForSize(Protocol):
+    """A dataclass that says how big a VM is; 0: as its profile says."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def profile(self) -> str: ...
+    @property
+    def vcpus(self) -> int: ...
+    @property
+    def memory_mib(self) -> int: ...
+    @property
+    def disk_bytes(self) -> int: ...
+
+
+_AskedT = TypeVar("_AskedT", bound=_AsksForSize)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownProfiles:
+    """Everything that may be asked for: shipped and added offerings, the tables, what hosts offer."""
+
+    profiles: Profiles
+    types: frozenset[str]
+    """vGPU types that some host's driver offers."""
+
+    @classmethod
+    def of(cls, tx: Transaction) -> KnownProfiles:
+        """As the transaction sees it: of all hosts, for who asks once in a while and not for each VM."""
+        hosts = [one.facts for one in tx.fleet.hosts(None) if one.facts is not None]
+        types = frozenset(one.name for facts in hosts for gpu in facts.gpus for one in gpu.types)
+        return cls(profiles=shipped_profiles().with_site(tx.offerings.list()), types=types)
+
+    @property
+    def offerings(self) -> tuple[Offering, ...]:
+        """All that were written down, by us or by the site."""
+        return tuple(self.profiles.offerings.values())
+
+    def of_tenants(self, tenants: Collection[str] | None) -> KnownProfiles:
+        """What these may know of: not the offerings on hosts that are kept for others. None: all of it."""
+        if tenants is None or all(one.kept_for is None for one in self.offerings):
+            return self
+        theirs = {one.name: one for one in self.offerings if one.kept_for is None or one.kept_for in tenants}
+        return replace(self, profiles=Profiles(self.profiles.catalogue, theirs))
+
+    def resolve(self, name: str) -> Offering:
+        """:raises NotFound: ``profile.unknown`` with near names"""
+        return self.profiles.resolve(name, host_types=self.types)
+
+    def sized(self, asked: _AskedT) -> _AskedT:
+        """With the size that its profile gives where it asks for none. :raises NotFound: ``profile.unknown``"""
+        if asked.vcpus and asked.memory_mib and asked.disk_bytes:
+            return asked
+        size = self.profiles.size(self.resolve(asked.profile))
+        return replace(
+            asked,
+            vcpus=asked.vcpus or size.vcpus,
+            memory_mib=asked.memory_mib or size.memory_mib,
+            disk_bytes=asked.disk_bytes or size.disk_bytes,
+        )
+
+
+class OfferedTypes:
+    """The vGPU types of all hosts. GPUs of a kind share one list of types, so lists are counted, not names."""
+
+    def __init__(self) -> None:
+        self.names: frozenset[str] = frozenset()
+        self._lists: dict[int, tuple[tuple[HostVgpuType, ...], int]] = {}
+
+    def add(self, facts: HostFacts) -> None:
+        """A host that has these GPUs now."""
+        self._count(facts, 1)
+
+    def drop(self, facts: HostFacts) -> None:
+        """One that had them."""
+        self._count(facts, -1)
+
+    def _count(self, facts: HostFacts, sign: int) -> None:
+        known = len(self._lists)
+        for types in {id(gpu.types): gpu.types for gpu in facts.gpus}.values():
+            hosts = self._lists.get(id(types), (types, 0))[1] + sign
+            if hosts:
+                self._lists[id(types)] = (types, hosts)
+            else:
+                del self._lists[id(types)]
+        if len(self._lists) != known:
+            self.names = frozenset(one.name for types, _ in self._lists.values() for one in types)

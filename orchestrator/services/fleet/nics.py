@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of network cards: which of a host's are free, which cards are near which GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.core.attachments.host_facts import HostFacts
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.nic import HostNic, near
+from orchestrator.core.placement.views import GpuView, HostView
+from orchestrator.ports.store.fleet import HostRecord
+from orchestrator.services.fleet.numa import vms_coming
+
+
+def given(host: Host, facts: HostFacts) -> tuple[HostNic, ...]:
+    """Cards whose functions VMs may have."""
+    return tuple(nic for nic in facts.nics if nic.address in host.rdma_nics)
+
+
+def free_functions(seen: HostRecord, nic: HostNic, leaving: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """Those that nobody has or waits for; those of VMs in ``leaving`` count as free."""
+    taken = {claim.nic for claim in seen.claims if claim.vm not in leaving}
+    taken.update(vm.nic.function for vm in vms_coming(seen) if vm.nic is not None)
+    return tuple(one.address for one in nic.functions if one.held is None and one.address not in taken)
+
+
+def with_nics(view: HostView, seen: HostRecord, facts: HostFacts) -> HostView:
+    """With what may be given there."""
+    nics = given(seen.host, facts)
+    if not nics:
+        return view
+    told = {gpu.address: (gpu.bridges, gpu.numa_node) for gpu in facts.gpus}
+
+    def beside(gpu: GpuView) -> GpuView:
+        cards, under = near(*told[gpu.gpu_id], nics)
+        return replace(gpu, near_nics=cards, nics_under_switch=under)
+
+    free = tuple((nic.address, len(free_functions(seen, nic))) for nic in nics)
+    return replace(view, free_nics=free, gpus=tuple(beside(gpu) for gpu in view.gpus))

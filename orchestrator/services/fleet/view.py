@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host as placement sees it: what was last observed there, minus what is claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from orchestrator.catalogue.catalogue import shipped
+from orchestrator.catalogue.gpu_tables import GpuTables
+from orchestrator.core.attachments import observed_on
+from orchestrator.core.attachments.host_facts import HostFacts
+from orchestrator.core.geometry.board import WHOLE
+from orchestrator.core.geometry.build import MIG, MIXED
+from orchestrator.core.geometry.geometry import Geometry
+from orchestrator.core.gpu.device import Device, InstancePlace
+from orchestrator.core.gpu.health import CLOSING_WORDS, GpuFault, closing_fault, fabric_fault, faults_of
+from orchestrator.core.hosts.cpus import cpus_text
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import GpuSnapshot
+from orchestrator.core.placement.views import GpuView, HostView, Occupied
+from orchestrator.core.units import GIB
+from orchestrator.core.vms.claim import Claim, HostCapacity
+from orchestrator.core.vms.vm import Vm
+from orchestrator.ports.store.fleet import HostRecord
+from orchestrator.services.fleet.numa import node_rooms, vms_coming
+
+FOREIGN = "foreign"
+"""Stands for the VM of a vGPU that we did not make."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overcommit:
+    """How much of a host may be claimed, against what it has, where the host itself says nothing else."""
+
+    vcpus: float = 4.0
+    memory: float = 1.0
+    """Of what ``memory_reserve_mib`` leaves."""
+    memory_reserve_mib: int = 512
+    """Kept for the host itself."""
+    disk: float = 1.0
+    pinnable: tuple[int, ...] = ()
+    """CPUs of a host that no VM shares."""
+
+    def of(self, host: Host) -> Overcommit:
+        """With what holds for that host."""
+        return replace(
+            self,
+            vcpus=self.vcpus if host.vcpu_overcommit is None else host.vcpu_overcommit,
+            memory=self.memory if host.memory_overcommit is None else host.memory_overcommit,
+            pinnable=host.pinnable_cpus,
+        )
+
+
+def capacity_of(facts: HostFacts, overcommit: Overcommit) -> HostCapacity:
+    """The most that claims on the host may add up to. ``overcommit``: what holds for this host."""
+    huge = sum(pages.mib for node in facts.nodes for pages in node.hugepages)
+    return HostCapacity(
+        vcpus=int(max(0, facts.vcpus - len(overcommit.pinnable)) * overcommit.vcpus),
+        memory_mib=int(max(0, facts.memory_mib - huge - overcommit.memory_reserve_mib) * overcommit.memory),
+        disk_bytes=int(facts.disk_bytes * overcommit.disk),
+        pinnable=cpus_text(overcommit.pinnable),
+    )
+
+
+def free_on_host(seen: HostRecord, facts: HostFacts, overcommit: Overcommit) -> HostView:
+    """What is free on the host beside its GPUs, which are left out."""
+    host, claims = seen.host, seen.claims
+    of_host, coming = overcommit.of(host), vms_coming(seen)
+    capacity = capacity_of(facts, of_host)
+    disks = sum(vm.spec.disk_bytes for vm in (*coming, *(vm for vm in seen.vms if vm.deallocated is not None)))
+    free_disk = capacity.disk_bytes - sum(claim.disk_bytes for claim in claims) - disks - seen.volume_bytes
+    closed = _closed(host, facts)
+    free_vcpus = capacity.vcpus - sum(claim.vcpus for claim in claims) - sum(vm.floating_vcpus for vm in coming)
+    free_memory = capacity.memory_mib - sum(claim.memory_mib for claim in claims)
+    nodes = node_rooms(seen, facts, of_host.memory_reserve_mib)
+    return HostView(
+        host_id=host.name,
+        name=host.name,
+        vcpus=facts.vcpus - len(host.pinnable_cpus),
+        free_vcpus=max(0, free_vcpus),
+        free_memory_mib=max(0, free_memory - sum(vm.ordinary_mib for vm in coming)),
+        free_disk_gib=max(0, free_disk) // GIB,
+        gpus=(),
+        cordoned=host.cordoned or closed is not None,
+        reason=closed[1] if closed else None,
+        reason_code=closed[0] if closed else "host.not_ready",
+        vms=frozenset(vm.id for vm in seen.vms),
+        bridges=facts.bridges,
+        uefi=facts.uefi,
+        numa_free_vcpus=nodes.cpus,
+        numa_free_memory=nodes.memory,
+        numa_shared=nodes.shared,
+        free_pages=nodes.pages,
+        core_threads=nodes.threads,
+        pinnable=nodes.pinnable,
+    )
+
+
+def _closed(host: Host, facts: HostFacts) -> tuple[str, str] | None:
+    """Why nothing new is put there, beside an operator's cordon: code and message."""
+    if host.state != "ready":
+        return "host.not_ready", f"the host is {host.state}"
+    if facts.agent_too_old:
+        return "host.not_ready", "its agent is too old and is upgraded by itself"
+    if facts.unconfined and not host.allow_unconfined:
+        return "host.unconfined", "neither AppArmor nor SELinux keeps the host's VMs to their own files"
+    return None
+
+
+def gpu_view(
+    host: Host,
+    gpu: GpuSnapshot,
+    tables: GpuTables,
+    claims: Iterable[Claim],
+    vms: dict[str, Vm],
+    cleared: frozenset[str] = frozenset(),
+) -> GpuView:
+    """One GPU with its claims and the vGPUs that others have made on it. ``tables``: how it can be cut."""
+    occupied = [one for claim in claims for one in _occupied(claim, vms[claim.vm], gpu.address)]
+    cut = next((one.cut for claim in claims for one in claim.devices if one.gpu == gpu.address), None)
+    lost = cut not in {None, WHOLE} and tables.now.cut(str(cut)) is None
+    geometry = tables.ever if lost else tables.now
+    foreign = _foreign(geometry, gpu, vms)
+    cuts = {cut for cut, _ in foreign} | ({cut} if cut else set())
+    reason = set_aside(frozenset(host.managed_gpus), gpu)
+    if reason is None and any(one.gpu == gpu.address for one in host.mig_layouts):
+        reason = f"it is kept for a MIG layout ('vgpuctl mig release {host.name}' gives it back)"
+    if reason is None and gpu.address in cleared:
+        reason = "it is being cleared for a VM of higher priority"
+    if reason is None and (None in cuts or len(cuts) > 1):
+        reason = f"vGPUs that we did not make are on it: {', '.join(one.profile for _, one in foreign)}"
+    if reason is None and cut == MIXED:
+        reason = _lies_elsewhere(gpu, occupied, vms)
+    if reason is None and (lost or (gpu.mig_enabled and cut not in {None, MIG})):
+        reason = "it is in MIG mode" if gpu.mig_enabled else "its driver offers no vGPUs"
+    if reason is None and foreign:
+        cut = next(iter(cuts))
+        occupied += _placed(geometry, str(cut), occupied, [one for _, one in foreign])
+    return GpuView(
+        gpu_id=gpu.address,
+        geometry=geometry,
+        cut=cut,
+        occupied=tuple(occupied),
+        numa=gpu.numa_node,
+        module_id=gpu.module_id,
+        usable=reason is None,
+        reason_unusable=reason,
+        reason_not_whole=_not_whole(gpu),
+        reason_alone=kept_alone(gpu),
+        takes_schedulers=gpu.scheduler is not None,
+    )
+
+
+def _not_whole(gpu: GpuSnapshot) -> str | None:
+    """Why parts of it may be given out and all of it may not."""
+    if gpu.iommu_shared_with is None:
+        return "its host's IOMMU is off"
+    if gpu.iommu_shared_with:
+        return f"its IOMMU group has {', '.join(gpu.iommu_shared_with)} in it as well"
+    return "it is in MIG mode" if gpu.mig_enabled else None
+
+
+def _occupied(claim: Claim, vm: Vm, gpu: str) -> Iterator[Occupied]:
+    for claimed, device in zip(claim.devices, vm.devices, strict=True):
+        if claimed.gpu == gpu:
+            yield Occupied(
+                vm_id=claim.vm,
+                profile=f"gpu:{len(claim.devices)}" if device.is_whole_gpu else device.type_name,
+                start=claimed.slots[0],
+                size=len(claimed.slots),
+                tenant=vm.spec.tenant,
+                since_s=vm.created_at,
+                vcpus=claim.vcpus,
+                memory_mib=claim.memory_mib,
+                disk_gib=-(-claim.disk_bytes // GIB),
+                scheduler=device.scheduler,
+            )
+
+
+def set_aside(managed: frozenset[str], gpu: GpuSnapshot) -> str | None:
+    """Why nothing may be put on the GPU in any mode; None: it is ours and well."""
+    if gpu.address not in managed:
+        return "not given to vgpuctl at 'host add'"
+    return next(iter(gpu.problems), closed_by_fault(gpu))
+
+
+def closed_by_fault(gpu: GpuSnapshot) -> str | None:
+    """What is to be done before anything is put on it; None: nothing."""
+    fault = closing_fault(_faults(gpu))
+    return None if fault is None else f"{CLOSING_WORDS[fault.remedy]}: {fault.signal.words}"
+
+
+def kept_alone(gpu: GpuSnapshot) -> str | None:
+    """Why no VM may have it together with other GPUs; None: one may."""
+    fault = fabric_fault(_faults(gpu))
+    return None if fault is None else f"its links to other GPUs are faulty: {fault.signal.words}"
+
+
+def _faults(gpu: GpuSnapshot) -> tuple[GpuFault, ...]:
+    return faults_of(gpu.signals, shipped().xid_meanings) if gpu.signals else ()
+
+
+def _foreign(geometry: Geometry, gpu: GpuSnapshot, vms: dict[str, Vm]) -> list[tuple[str | None, Occupied]]:
+    """(cut, what is there) of every vGPU and GPU instance on it that no VM of ours has; -1: its place is not known."""
+    there = [one.device for one in observed_on(gpu) if one.owner not in vms]
+    places = dict.fromkeys(place for place in (device.instance for device in there) if place is not None)
+    found: list[tuple[str | None, Occupied]] = [(MIG, _foreign_instance(geometry, gpu, place)) for place in places]
+    return found + [_foreign_vgpu(geometry, gpu, device) for device in there if device.instance is None]
+
+
+def _foreign_instance(geometry: Geometry, gpu: GpuSnapshot, place: InstancePlace) -> Occupied:
+    """All of it, whatever part of it somebody has."""
+    cut, shape = geometry.cut(MIG), geometry.shape_in(place.profile, MIG)
+    size = next((there.size for there in gpu.instances if there.start == place.start), 1)
+    start = place.start
+    if cut is not None and shape is not None:
+        (start,), size = cut.starts_in(shape, start), cut.size(shape)
+    return Occupied(vm_id=FOREIGN, profile=place.profile, start=start, size=size)
+
+
+def _foreign_vgpu(geometry: Geometry, gpu: GpuSnapshot, device: Device) -> tuple[str | None, Occupied]:
+    name = device.type_name
+    mixed, shape = geometry.cut(MIXED), geometry.shape_in(name, MIXED)
+    if device.placement_id is not None and mixed is not None and shape is not None:
+        return MIXED, Occupied(vm_id=FOREIGN, profile=name, start=device.placement_id, size=mixed.size(shape))
+    cut = next((cut for cut, _ in geometry.options.get(name, ())), None)
+    return None if gpu.mig_enabled else cut, Occupied(vm_id=FOREIGN, profile=name, start=-1, size=1)
+
+
+def _lies_elsewhere(gpu: GpuSnapshot, occupied: list[Occupied], vms: dict[str, Vm]) -> str | None:
+    """Where the driver says that a vGPU of ours lies elsewhere than its claim: what is free is not known then."""
+    there = {one.device.name: one.device.placement_id for one in observed_on(gpu) if one.owner in vms}
+    for number, one in enumerate(occupied):
+        for device in vms[one.vm_id].devices:
+            now = there.get(device.name)
+            if device.gpu == gpu.address and device.placement_id == one.start and now not in {None, one.start}:
+                occupied[number] = replace(one, start=int(now or 0))
+                return f"the vGPU of VM {vms[one.vm_id].full_name} lies at placement {now} and not at {one.start}"
+    return None
+
+
+def _placed(geometry: Geometry, cut: str, occupied: list[Occupied], foreign: list[Occupied]) -> list[Occupied]:
+    """Which place a foreign vGPU has in an equal-size cut does not matter, only that it has one. What lies where a
+    stopped VM of ours claims slots takes the others of its slots."""
+    taken = {slot for one in occupied for slot in range(one.start, one.start + one.size)}
+    shapes = geometry.cut(cut)
+    free = iter([slot for slot in range(shapes.slots if shapes is not None else 0) if slot not in taken])
+    placed = []
+    for one in foreign:
+        slots = range(one.start, one.start + one.size)
+        if one.start < 0:
+            placed += [replace(one, start=slot) for slot in islice(free, 1)]
+        elif taken.isdisjoint(slots):
+            placed.append(one)
+        else:
+            left = (slot for slot in slots if slot not in taken)
+            name = "another vGPU" if cut == MIXED else "another GPU instance"
+            placed += [replace(one, profile=name, start=slot, size=1) for slot in left]
+    return placed

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is put into the guests of VMs: the operation that runs roles there, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from orchestrator.core.errors import Conflict
+from orchestrator.core.gpu.licence import GuestLicence, licence_of
+from orchestrator.core.guest.guest import GuestRecord
+from orchestrator.core.guest.roles import check_roles
+from orchestrator.core.guest.settings import SettingValue, check_secrets, check_settings, check_token_given
+from orchestrator.core.vms.vm import Vm
+from orchestrator.ports.clock import Clock, Ids
+from orchestrator.ports.engine import Engine
+from orchestrator.ports.store.transaction import Store
+from orchestrator.services.begin import held_by, new_operation, record, running_operation
+from orchestrator.services.guests.runs import GuestRoles
+from orchestrator.services.messages import Started
+from orchestrator.services.vm_checks import known_vm
+
+NONE: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuestService:
+    """Of any tenant: who may ask is the API's to say."""
+
+    store: Store
+    engine: Engine
+    clock: Clock
+    ids: Ids
+
+    def provision(
+        self,
+        tenant: str,
+        name: str,
+        roles: tuple[str, ...],
+        *,
+        new_host_key: bool = False,
+        settings: Mapping[str, SettingValue] = NONE,
+        secrets: Mapping[str, str] = NONE,
+    ) -> Started:
+        """Run roles in the guest of a VM that runs. A second time changes nothing there.
+
+        ``new_host_key``: what the guest showed so far is forgotten, and what it shows next counts. ``settings`` and
+        ``secrets``: of core/guest/settings.py, by name; a secret is forgotten when the run is over.
+
+        :raises InvalidInput: ``guest.role_unknown``, ``guest.no_roles``, ``guest.setting_…``, ``guest.secret_…``
+        :raises NotFound: ``vm.unknown``
+        :raises Conflict: ``vm.not_running``, ``vm.no_address``, ``vm.busy``, ``vm.driver_forbidden``
+        :raises Conflict: ``guest.cuda_forbidden``; :raises NotFound: ``bundle.missing``
+        """
+        wanted = check_roles(roles)
+        typed, handed = check_settings(wanted, settings), check_secrets(wanted, secrets)
+        with self.store.begin() as tx:
+            vm = known_vm(tx, tenant, name)
+            _check_reachable(vm)
+            busy = running_operation(tx, vm)
+            if busy is not None:
+                hint = f"'vgpuctl operation wait {busy}' waits for it"
+                raise Conflict("vm.busy", f"operation {busy} works on VM {vm.spec.name}", hint=hint)
+            check_token_given(wanted, handed, _done(tx.guests.get(vm.id)))
+            run = GuestRoles(roles=wanted, settings=typed, secrets=handed)
+            inputs = run.inputs(tx, vm)
+            if new_host_key:
+                tx.guests.put(replace(tx.guests.get(vm.id), host_key=None))
+            run.keep_secrets(tx, vm)
+            operation = new_operation("provision_vm", vm, clock=self.clock, ids=self.ids)
+            tx.vms.update(held_by(operation, vm))
+            record(tx, operation, host=vm.host, inputs=inputs, said=", ".join(wanted))
+        self.engine.submit(operation.id)
+        return Started(operation=operation.id, name=vm.spec.name)
+
+    def get(self, tenant: str, name: str) -> GuestRecord:
+        """What is known of it. :raises NotFound: ``vm.unknown``"""
+        with self.store.read() as tx:
+            return tx.guests.get(known_vm(tx, tenant, name).id)
+
+    def licence(self, tenant: str, name: str) -> GuestLicence:
+        """What its host's driver said last of its guest's licence. :raises NotFound: ``vm.unknown``"""
+        with self.store.read() as tx:
+            vm = known_vm(tx, tenant, name)
+            snapshot = tx.hosts.snapshot(vm.host) if vm.state == "running" else None
+        gpus = () if snapshot is None else snapshot.gpus
+        return licence_of(vm.id, (one for gpu in gpus for one in gpu.licences))
+
+
+def _done(record: GuestRecord) -> tuple[str, ...]:
+    return tuple(result.role for result in record.results if result.state != "failed")
+
+
+def _check_reachable(vm: Vm) -> None:
+    """:raises Conflict: ``vm.not_running``, ``vm.no_address``"""
+    if vm.state != "running":
+        hint = f"'vgpuctl start-vm {vm.spec.name}' starts it"
+        raise Conflict("vm.not_running", f"VM {vm.spec.name} is {vm.state}", hint=hint)
+    if not vm.addresses:
+        raise Conflict(
+            "vm.no_address",
+            f"VM {vm.spec.name} has no address that is known",
+            hint=f"wait until its guest has booted: 'vgpuctl show-vm {vm.spec.name}' shows it then",
+        )

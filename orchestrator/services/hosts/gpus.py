@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPUs of all hosts, with what is free and used."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice
+
+from orchestrator.catalogue.gpu_tables import model_name, tables_of
+from orchestrator.core.errors import NotFound
+from orchestrator.core.geometry.cut import Cut, IllegalLayout, Taken
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import GpuSnapshot, HostVgpuType
+from orchestrator.core.names import near
+from orchestrator.core.placement.views import GpuView, HostView
+from orchestrator.core.vms.claim import Claim
+from orchestrator.core.vms.vm import Vm
+from orchestrator.ports.store.transaction import Store, Transaction
+from orchestrator.services.fleet.view import closed_by_fault, gpu_view, kept_alone
+from orchestrator.services.messages import GpuInfo, TypeUse
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuService:
+    """Reads only."""
+
+    store: Store
+
+    def list(
+        self, host: str | None, after: tuple[str, str] | None = None, most: int | None = None
+    ) -> tuple[GpuInfo, ...]:
+        """By host and PCI address, ``most`` of those behind ``after``; other hosts are not looked at.
+
+        :raises NotFound: ``host.unknown``
+        """
+        with self.store.read() as tx:
+            hosts = tx.hosts.list() if host is None else (tx.hosts.get(host),)
+            ordered = sorted((one for one in hosts if after is None or one.name >= after[0]), key=lambda one: one.name)
+            infos = (info for one in ordered for info in sorted(gpus_of(tx, one), key=place_of))
+            return tuple(islice((info for info in infos if after is None or place_of(info) > after), most))
+
+    def get(self, host: str, address: str) -> GpuInfo:
+        """:raises NotFound: ``gpu.unknown``"""
+        found = {info.gpu.address: info for info in self.list(host)}
+        if address in found:
+            return found[address]
+        hint = near(address, found, f"vgpuctl gpu list --host {host}")
+        raise NotFound("gpu.unknown", f"host {host} has no GPU {ascii(address)[:40]}", hint=hint)
+
+
+def place_of(info: GpuInfo) -> tuple[str, str]:
+    """What GPUs are sorted by."""
+    return info.host, info.gpu.address
+
+
+def gpus_of(tx: Transaction, host: Host) -> tuple[GpuInfo, ...]:
+    """All GPUs of a host as last observed."""
+    snapshot = tx.hosts.snapshot(host.name)
+    if snapshot is None:
+        return ()
+    claims = tx.claims.of_host(host.name)
+    vms = {vm.id: vm for vm in tx.vms.list(host=host.name)}
+    return tuple(_info(host, gpu, claims, vms) for gpu in snapshot.gpus)
+
+
+def _info(host: Host, gpu: GpuSnapshot, claims: tuple[Claim, ...], vms: dict[str, Vm]) -> GpuInfo:
+    view = gpu_view(host, gpu, tables_of(gpu), claims, vms)
+    here = [vms[claim.vm] for claim in claims if any(one.gpu == gpu.address for one in claim.devices)]
+    devices = Counter(one.type_name for vm in here for one in vm.devices if one.gpu == gpu.address)
+    faults = filter(None, (closed_by_fault(gpu), kept_alone(gpu)))
+    return GpuInfo(
+        host=host.name,
+        gpu=replace(gpu, model=model_name(gpu), problems=(*gpu.problems, *faults)),
+        managed=gpu.address in host.managed_gpus,
+        cut=view.cut,
+        types=tuple(_use(one, view, devices[one.name]) for one in gpu.types),
+        vms=tuple(vm.full_name for vm in here),
+        vm_names={vm.id: vm.full_name for vm in here},
+    )
+
+
+def _use(one: HostVgpuType, view: GpuView, used: int) -> TypeUse:
+    return TypeUse(
+        name=one.name,
+        framebuffer_mib=one.framebuffer_mib,
+        max_instances=one.max_instances,
+        used=used,
+        free=free_places(view, one.name) if view.usable else 0,
+    )
+
+
+def free_places(view: GpuView, type_name: str) -> int:
+    """How many more of the type the GPU takes as it is cut now; an empty one may be cut in any way of its mode."""
+    return max((_room(view, cut, shape) for cut, shape in view.geometry.options.get(type_name, ())), default=0)
+
+
+def _room(view: GpuView, name: str, shape: str) -> int:
+    """Places of one size are taken from the lowest on, which leaves out none."""
+    cut = view.geometry.cut(name)
+    if cut is None or view.cut not in {None, name}:
+        return 0
+    taken = tuple(
+        Taken(view.geometry.shape_in(one.profile, name) or one.profile, one.start, one.size) for one in view.occupied
+    )
+    return _places(cut, shape, taken)
+
+
+@lru_cache(maxsize=1024)
+def _places(cut: Cut, shape: str, taken: tuple[Taken, ...]) -> int:
+    """A fleet has few kinds of GPUs, whose cuts are made once, and most of them are taken alike."""
+    try:
+        state = cut.classify(taken)
+    except IllegalLayout:
+        return 0
+    return cut.room(state, shape)
+
+
+def whole_gpus(host: HostView, models: Collection[str]) -> list[GpuView]:
+    """Those of its GPUs that may be given out as a whole, of the model that most of them are; ``models`` empty: any."""
+    passable = [gpu for gpu in host.gpus if gpu.usable and gpu.reason_not_whole is None]
+    of_models = Counter(gpu.geometry.model for gpu in passable if not models or gpu.geometry.model in models)
+    return [gpu for gpu in passable for model, _ in of_models.most_common(1) if gpu.geometry.model == model]

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts: enrolling, looking, giving back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+
+from orchestrator.core.attachments.host_facts import facts_of
+from orchestrator.core.drivers.upgrade import UNDER_WAY
+from orchestrator.core.errors import Conflict, Fatal
+from orchestrator.core.hosts.host import (
+    Cordon,
+    Host,
+    HostState,
+    check_address,
+    check_gpus,
+    check_port,
+    check_user,
+    new_host,
+)
+from orchestrator.core.labels import KEPT_FOR
+from orchestrator.core.names import check_name
+from orchestrator.core.operation import FINISHED
+from orchestrator.operations.steps.volume import check_no_volumes
+from orchestrator.ports.clock import Clock, Ids
+from orchestrator.ports.engine import Engine
+from orchestrator.ports.files import HostKeys
+from orchestrator.ports.store.transaction import Store, Transaction
+from orchestrator.services.acting import actor
+from orchestrator.services.begin import new_operation, record
+from orchestrator.services.fleet.view import Overcommit, capacity_of
+from orchestrator.services.hosts.forgetting import forget
+from orchestrator.services.hosts.settings import changed, check_nics, keep_cpus
+from orchestrator.services.messages import AddHost, HostChange, HostInfo, HostKey, Started
+from orchestrator.services.tenancy.tenants import known_tenant
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostService:
+    """``scan_key`` reads the SSH host key at an address and port."""
+
+    store: Store
+    engine: Engine
+    keys: HostKeys
+    clock: Clock
+    ids: Ids
+    scan_key: Callable[[str, int], HostKey]
+    overcommit: Overcommit
+    own_agent: Callable[[], str | None] = lambda: None
+    """The version that an agent of this server's build reports."""
+
+    def scan(self, address: str, port: int) -> HostKey:
+        """The SSH host key at that address, for the operator to confirm.
+
+        :raises InvalidInput: ``host.address_invalid``; :raises Retryable: ``host.unreachable``"""
+        return self.scan_key(check_address(address), check_port(port))
+
+    def add(self, request: AddHost) -> Started:
+        """Pin the key, install the agent, take over GPUs.
+
+        :raises InvalidInput: ``host.address_invalid``, ``host.user_invalid``, ``host.key_invalid``, bad GPU addresses
+        :raises Fatal: ``host.key_differs`` when the host does not show the confirmed key
+        :raises Conflict: ``host.exists``, ``host.address_taken``
+        """
+        host = self.checked(request)
+        with self.store.begin() as tx:
+            tx.hosts.add(host)
+            operation = new_operation("add_host", host, clock=self.clock, ids=self.ids)
+            inputs = {"gpus": check_gpus(request.gpus), "take_over": request.take_over}
+            record(tx, operation, host=host.name, inputs=inputs)
+            self.keys.put(tx, host.name, request.provisioning_key)
+        self.engine.submit(operation.id)
+        return Started(operation=operation.id, name=host.name)
+
+    def checked(self, request: AddHost) -> Host:
+        """The host as it would be added; its key is looked at. Raises what :meth:`add` does before it writes."""
+        check_name(request.name, what="host")
+        address, port = check_address(request.address), check_port(request.port)
+        check_user(request.user)
+        check_gpus(request.gpus)
+        found = self.scan_key(address, port)
+        if found.fingerprint != request.fingerprint:
+            raise Fatal(
+                "host.key_differs",
+                f"the host at {address} shows another key than the confirmed one",
+                hint="somebody may be between you and the host; compare with ssh-keygen -lf on its console",
+                details=f"confirmed {ascii(request.fingerprint)[:80]}, found {found.fingerprint}",
+            )
+        return new_host(
+            request.name, address, port, provisioning_user=request.user, host_key=f"{found.type} {found.key}"
+        )
+
+    def remove(self, name: str) -> Started:
+        """Give the host back as it was; of a forgotten one only the record goes.
+
+        :raises Conflict: ``host.has_vms``, ``host.has_volumes``, ``host.has_layouts``, ``host.busy``"""
+        with self.store.begin() as tx:
+            host = tx.hosts.get(name)
+            vms = tx.vms.list(host=name)
+            if vms:
+                shown = ", ".join(f"{vm.spec.tenant}/{vm.spec.name}" for vm in vms[:5])
+                shown += f" and {len(vms) - 5} more" if len(vms) > 5 else ""
+                tenant = vms[0].spec.tenant
+                names = " ".join(vm.spec.name for vm in vms[:5] if vm.spec.tenant == tenant)
+                hint = f"delete them first: 'vgpuctl delete-vm {names} --tenant {tenant}'"
+                raise Conflict("host.has_vms", f"host {name} has VMs: {shown}", hint=hint)
+            if host.state == "forgotten":  # nobody is there to be asked
+                tx.hosts.remove(name)
+                self.keys.remove(tx, name)
+                return Started(operation=None, name=name)
+            check_no_volumes(tx, name)
+            if host.mig_layouts:
+                raise Conflict(
+                    "host.has_layouts",
+                    f"host {name} has MIG layouts on {', '.join(one.gpu for one in host.mig_layouts)}",
+                    hint=f"'vgpuctl mig release {name}' first: containers of the host may use them",
+                )
+            started = self._begin(tx, host, "remove_host", "removing")
+        return self._submitted(started)
+
+    def forget(self, name: str, *, confirm: str) -> HostInfo:
+        """Give up a host that will never come back (services/hosts/forgetting.py).
+
+        :raises InvalidInput: ``host.not_confirmed``; :raises Conflict: ``host.answers``"""
+        with self.store.begin() as tx:
+            return self._info(tx, forget(tx, name, confirm, self.clock.now()))
+
+    def upgrade_agent(self, name: str) -> Started:
+        """Install this version's agent; VMs are left alone. :raises Conflict: ``host.busy``"""
+        with self.store.begin() as tx:
+            started = self._begin(tx, tx.hosts.get(name), "upgrade_agent", None)
+        return self._submitted(started)
+
+    def _begin(self, tx: Transaction, host: Host, kind: str, state: HostState | None) -> Started:
+        for earlier in tx.operations.of_subject(host.name):
+            if earlier.state not in FINISHED:
+                if earlier.kind == kind:
+                    return Started(operation=earlier.id, name=host.name, existing=True)
+                raise Conflict(
+                    "host.busy",
+                    f"operation {earlier.id} ({earlier.kind.replace('_', ' ')}) works on host {host.name}",
+                    hint="wait until it has ended",
+                )
+        operation = new_operation(kind, host, clock=self.clock, ids=self.ids)
+        record(tx, operation, host=host.name, inputs={"previous_state": host.state})
+        if state is not None:
+            tx.hosts.update(replace(host, state=state))
+        return Started(operation=operation.id, name=host.name)
+
+    def _submitted(self, started: Started) -> Started:
+        if started.operation is not None and not started.existing:
+            self.engine.submit(started.operation)
+        return started
+
+    def list(self) -> tuple[HostInfo, ...]:
+        with self.store.read() as tx:
+            return tuple(self._info(tx, host) for host in tx.hosts.list())
+
+    def get(self, name: str) -> HostInfo:
+        """:raises NotFound: ``host.unknown``"""
+        with self.store.read() as tx:
+            return self._info(tx, tx.hosts.get(name))
+
+    def cordon(self, name: str, reason: str | None = None) -> HostInfo:
+        """Place no new VMs there."""
+        return self._set_cordoned(name, Cordon(at=self.clock.now(), by=actor(), reason=reason))
+
+    def uncordon(self, name: str) -> HostInfo:
+        """Place VMs there again. :raises Conflict: ``host.busy``: its driver is being upgraded"""
+        return self._set_cordoned(name, None)
+
+    def change(self, name: str, change: HostChange) -> HostInfo:
+        """Set what is named. VMs that are there stay, even if they have more than the host may give now.
+
+        :raises InvalidInput: ``label.…``, ``host.overcommit_invalid``, ``host.cpus_invalid``, ``nic.unknown``
+        :raises Conflict: ``host.has_vms``, ``host.cpus_unknown``: CPUs are divided before VMs come
+        :raises Conflict: ``nic.none_told``; :raises NotFound: ``tenant.unknown``: it is to be kept for"""
+        with self.store.begin() as tx:
+            host = tx.hosts.get(name)
+            if change.pinnable_cpus not in {None, host.pinnable_cpus}:
+                keep_cpus(tx, host, change.pinnable_cpus)
+            if change.rdma_nics is not None:
+                check_nics(tx, host, change.rdma_nics)
+            keeper = change.labels.get(KEPT_FOR)
+            if keeper is not None:
+                known_tenant(tx, keeper)
+            tx.hosts.update(changed(host, change))
+            said = ", ".join(f"{key}={value}" for key, value in asdict(change).items() if value not in (None, {}))
+            tx.audit.append(
+                at=self.clock.now(), actor=actor(), action=f"set_host {said}", subject=name, outcome="done"
+            )  # fmt: skip
+            return self._info(tx, tx.hosts.get(name))
+
+    def _info(self, tx: Transaction, host: Host) -> HostInfo:
+        vms, snapshot = tx.vms.list(host=host.name), tx.hosts.snapshot(host.name)
+        claims = tx.claims.of_host(host.name)
+        claiming = [vm for vm in vms if vm.deallocated is None]
+        agent = None if snapshot is None else snapshot.agent_version
+        return HostInfo(
+            host=host,
+            snapshot=snapshot,
+            vms=tuple(vm.full_name for vm in vms),
+            capacity=None if snapshot is None else capacity_of(facts_of(snapshot), self.overcommit.of(host)),
+            claimed_vcpus=sum(vm.floating_vcpus for vm in claiming),
+            claimed_memory_mib=sum(vm.ordinary_mib for vm in claiming),
+            pinned_cpus=tuple(sorted(cpu for claim in claims for cpu in claim.cpus)),
+            nic_functions={claim.nic: claim.vm for claim in claims if claim.nic is not None},
+            agent_differs=agent is not None and self.own_agent() not in {None, agent},
+        )
+
+    def _set_cordoned(self, name: str, cordon: Cordon | None) -> HostInfo:
+        with self.store.begin() as tx:
+            host = tx.hosts.get(name)
+            if cordon is None:
+                _check_no_upgrade(tx, host)
+            tx.hosts.update(replace(host, cordoned=cordon is not None, cordoned_for=None, cordon=cordon))
+            tx.looks.judge_host_anew(name)
+            action = "uncordon" if cordon is None else "cordon"
+            outcome = cordon.reason if cordon is not None and cordon.reason else "done"
+            tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=name, outcome=outcome)
+            return self._info(tx, tx.hosts.get(name))
+
+
+def _check_no_upgrade(tx: Transaction, host: Host) -> None:
+    upgrade = tx.driver_upgrades.newest()
+    if upgrade is not None and any(one.host == host.name and one.phase in UNDER_WAY for one in upgrade.hosts):
+        raise Conflict(
+            "host.busy",
+            f"the driver upgrade to {upgrade.version} is under way on host {host.name}",
+            hint="it is uncordoned when that has ended; 'vgpuctl driver upgrade status' shows how far it is",
+        )

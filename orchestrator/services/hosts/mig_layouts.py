@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MIG layouts that stand without VMs: planned, applied, released."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+from orchestrator.catalogue.gpu_tables import tables_of
+from orchestrator.core.actions.host_actions import HostAction
+from orchestrator.core.actions.mig_layout import actions
+from orchestrator.core.attachments import observed_on
+from orchestrator.core.errors import Conflict, InvalidInput, Reason, Retryable
+from orchestrator.core.geometry.build import MIG
+from orchestrator.core.geometry.nested import instances_of
+from orchestrator.core.geometry.packing import pack
+from orchestrator.core.gpu.device import InstancePlace
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.mig_config import MigEntry, WantedMig, wanted_of
+from orchestrator.core.hosts.mig_layout import KEEPER, MigLayout, difference, empty, shown
+from orchestrator.core.hosts.snapshot import GpuSnapshot
+from orchestrator.core.operation import FINISHED
+from orchestrator.ports.clock import Clock, Ids
+from orchestrator.ports.engine import Engine
+from orchestrator.ports.store.claims import ClaimLost
+from orchestrator.ports.store.transaction import Store, Transaction
+from orchestrator.services.begin import new_operation, record
+from orchestrator.services.fleet.view import set_aside
+from orchestrator.services.messages import Started
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutChange:
+    """From what a GPU is kept for to what it shall be."""
+
+    before: MigLayout
+    """In the mode that the GPU is in; empty when it is kept for nothing."""
+    kept: bool
+    wanted: MigLayout
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutPlan:
+    """What a configuration means for one GPU."""
+
+    number: int
+    """In the order of PCI addresses."""
+    change: LayoutChange
+    actions: tuple[HostAction, ...]
+    """Empty: it is so already."""
+    in_the_way: tuple[str, ...]
+    """Names of what others have on the GPU, which nothing is changed beside."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MigLayoutService:
+    store: Store
+    engine: Engine
+    clock: Clock
+    ids: Ids
+
+    def plan(self, host: str, entries: Sequence[MigEntry]) -> tuple[LayoutPlan, ...]:
+        """For each GPU that they speak of; nothing is changed.
+
+        :raises InvalidInput: those of hosts/mig_config, ``mig.config_no_such_profile``, ``mig.config_does_not_fit``
+        :raises NotFound: ``host.unknown``; :raises Retryable: ``host.not_observed``
+        """
+        with self.store.read() as tx:
+            return _plans(tx, tx.hosts.get(host), entries)
+
+    def apply(self, host: str, entries: Sequence[MigEntry]) -> Started:
+        """Make the host's GPUs so, and keep those in MIG mode so until they are released.
+
+        :raises Conflict: ``gpu.in_use`` with the names of what is there, ``host.busy``; otherwise as :meth:`plan`
+        """
+        with self.store.begin() as tx:
+            found = tx.hosts.get(host)
+            plans = [plan for plan in _plans(tx, found, entries) if plan.actions]
+            if not plans:
+                return Started(operation=None, name=host)
+            _check_free(plans)
+            started = self._begin(tx, found, "apply_mig", [plan.change for plan in plans])
+            _keep(tx, host, plans)
+        return self._submitted(started)
+
+    def release(self, host: str, gpu: str | None) -> Started:
+        """Take layouts away; VMs may have the GPUs again. ``gpu``: PCI address; None: all that have one.
+
+        :raises InvalidInput: ``mig.layout_none``; :raises Conflict: ``host.busy``
+        """
+        with self.store.begin() as tx:
+            found = tx.hosts.get(host)
+            kept = [one for one in found.mig_layouts if gpu in {None, one.gpu}]
+            if not kept:
+                raise InvalidInput(
+                    "mig.layout_none",
+                    f"{'no GPU' if gpu is None else ascii(gpu)[:40]} of host {host} is kept for a MIG layout",
+                    hint=f"'vgpuctl mig show {host}' tells which are",
+                )
+            started = self._begin(tx, found, "release_mig", [_released(one) for one in kept])
+        return self._submitted(started)
+
+    def _begin(self, tx: Transaction, host: Host, kind: str, changes: Sequence[LayoutChange]) -> Started:
+        busy = next((one for one in tx.operations.of_subject(host.name) if one.state not in FINISHED), None)
+        if busy is not None:
+            raise Conflict(
+                "host.busy",
+                f"operation {busy.id} ({busy.kind.replace('_', ' ')}) works on host {host.name}",
+                hint="wait until it has ended",
+            )
+        operation = new_operation(kind, host, clock=self.clock, ids=self.ids)
+        record(tx, operation, host=host.name, inputs={"gpus": [asdict(change) for change in changes]})
+        return Started(operation=operation.id, name=host.name)
+
+    def _submitted(self, started: Started) -> Started:
+        if started.operation is not None:
+            self.engine.submit(started.operation)
+        return started
+
+
+def _keep(tx: Transaction, host: str, plans: Sequence[LayoutPlan]) -> None:
+    """From now on no VM is placed there."""
+    for plan in plans:
+        try:
+            tx.hosts.keep_layout(host, plan.change.wanted)
+        except ClaimLost as error:
+            raise _in_use(plan.change.wanted.gpu, ("a VM that has just come",)) from error
+
+
+def _gpus_of(tx: Transaction, host: Host) -> list[GpuSnapshot]:
+    """By PCI address."""
+    snapshot = tx.hosts.snapshot(host.name)
+    if snapshot is None:
+        raise Retryable("host.not_observed", f"host {host.name} was not observed so far", hint="try again in a minute")
+    return sorted(snapshot.gpus, key=lambda gpu: gpu.address)
+
+
+def _plans(tx: Transaction, host: Host, entries: Sequence[MigEntry]) -> tuple[LayoutPlan, ...]:
+    gpus = _gpus_of(tx, host)
+    found = wanted_of(entries, gpus, host.managed_gpus, host.name)
+    return tuple(_plan(tx, host, gpus.index(wanted.gpu), wanted) for wanted in found)
+
+
+def _plan(tx: Transaction, host: Host, number: int, wanted: WantedMig) -> LayoutPlan:
+    gpu = wanted.gpu
+    kept = next((one for one in host.mig_layouts if one.gpu == gpu.address), None)
+    layout = MigLayout(gpu=gpu.address, on=wanted.enabled, instances=_places(wanted))
+    before = kept or empty(gpu.address, on=gpu.mig_enabled is True)
+    so_already = difference(layout, gpu) is None and kept == (layout if layout.on else None)
+    return LayoutPlan(
+        number=number,
+        change=LayoutChange(before=before, kept=kept is not None, wanted=layout),
+        actions=() if so_already else tuple(actions(before, layout)),
+        in_the_way=() if so_already else tuple(_in_the_way(tx, host, gpu)),
+    )
+
+
+def _released(kept: MigLayout) -> LayoutChange:
+    return LayoutChange(before=kept, kept=True, wanted=empty(kept.gpu, on=kept.on))
+
+
+def _places(wanted: WantedMig) -> tuple[InstancePlace, ...]:
+    gpu, profiles = wanted.gpu, wanted.profiles
+    cut = instances_of(tables_of(gpu).ever.cut(MIG))
+    unknown = sorted({one for one in profiles if cut is None or one not in cut.shapes})
+    if unknown:
+        raise InvalidInput(
+            "mig.config_no_such_profile",
+            f"GPU {gpu.address} ({gpu.model}) has no MIG profile {', '.join(unknown)}",
+            hint=f"it has {', '.join(cut.shapes)}" if cut is not None else "the tables have no profiles of it",
+        )
+    found = () if cut is None else pack(cut, profiles)
+    if found is None:
+        asked = ", ".join(f"{count} x {name}" for name, count in wanted.counts)
+        raise InvalidInput(
+            "mig.config_does_not_fit",
+            f"{asked} do not fit on GPU {gpu.address} together",
+            hint=f"a {gpu.model} takes them at certain memory slots only: ask for fewer or smaller ones",
+        )
+    return tuple(InstancePlace(profile, start) for profile, start in found)
+
+
+def _in_the_way(tx: Transaction, host: Host, gpu: GpuSnapshot) -> Iterator[str]:
+    reason = set_aside(frozenset(host.managed_gpus), gpu)
+    if reason is not None:
+        yield reason
+    vms = {vm.id: vm for vm in tx.vms.list(host=host.name)}
+    claims = [claim for claim in tx.claims.of_host(host.name) if any(one.gpu == gpu.address for one in claim.devices)]
+    yield from (f"VM {vms[claim.vm].full_name}" for claim in claims)
+    claiming = {claim.vm for claim in claims}
+    for one in observed_on(gpu):
+        if one.owner == KEEPER or one.owner in claiming:
+            continue
+        place = one.device.instance
+        yield f"vGPU {one.device.name}" if place is None else f"GPU instance {shown(place)}"
+
+
+def _check_free(plans: Sequence[LayoutPlan]) -> None:
+    """:raises Conflict: ``gpu.in_use``"""
+    for plan in plans:
+        if plan.in_the_way:
+            raise _in_use(plan.change.wanted.gpu, plan.in_the_way)
+
+
+def _in_use(gpu: str, names: Sequence[str]) -> Conflict:
+    return Conflict(
+        "gpu.in_use",
+        f"GPU {gpu} is in use: {', '.join(names[:5])}{' and more' if len(names) > 5 else ''}",
+        hint="a layout takes a GPU without anything of others on it; stop or delete these first",
+        reasons=tuple(Reason(code="gpu.in_use", message=name, subjects=(gpu,)) for name in names),
+    )

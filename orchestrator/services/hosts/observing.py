@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Observing hosts: keeps the last observation, the host's state and what is shown of its VMs up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from orchestrator.core.attachments import changes_gpu
+from orchestrator.core.attachments.host_facts import DISK_STEP
+from orchestrator.core.errors import NotFound, VgpuctlError
+from orchestrator.core.hosts.host import Host, HostState, seen_after_restore
+from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
+from orchestrator.core.vms.vm import Vm
+from orchestrator.ports.clock import Clock
+from orchestrator.ports.host import HostLink
+from orchestrator.ports.store.looks import SeenAgain, Standing
+from orchestrator.ports.store.transaction import Store, Transaction
+
+_OBSERVED_STATES: frozenset[HostState] = frozenset({"ready", "unreachable"})
+_KEY_CHANGED = "host.key_changed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What came of one: what the host shows, or why it shows nothing."""
+
+    began: float
+    turn: int
+    """The newest when it began."""
+    found: HostSnapshot | VgpuctlError
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostObserver:
+    """``observe`` may be called from many threads; it never raises what a host does wrong."""
+
+    store: Store
+    link: HostLink
+    clock: Clock
+    controller: str = ""
+    """Name of this one of several; "": there can be no other."""
+    news: Callable[[], object] = lambda: None
+    """Called when a host answers again, or one of its VMs has begun to run or stopped by itself: somebody may wait."""
+
+    def observe(self, name: str) -> None:
+        """One observation of one host. Hosts that come, go or are quarantined are left to their operations."""
+        try:
+            with self.store.read() as tx:
+                host, turn = tx.hosts.get(name), tx.operations.turn()
+        except NotFound:
+            return
+        if host.state not in _OBSERVED_STATES:
+            return
+        began = self.clock.now()
+        try:
+            found: HostSnapshot | VgpuctlError = self.link.observe(host)
+        except VgpuctlError as error:
+            found = error
+        self.keep(name, Look(began=began, turn=turn, found=found))
+
+    def missed(self) -> frozenset[str]:
+        """Hosts that this controller did not reach the last time, though others may."""
+        if not self.controller:
+            return frozenset()
+        with self.store.read() as tx:
+            return tx.controllers.missed(self.controller)
+
+    def is_untrue(self, host: str, subject: str) -> bool:
+        """Whether the picture of the host has become untrue: where what placement sees of it does not follow from
+        claims. ``subject``: of the operation that has ended there."""
+        with self.store.read() as tx:
+            vm = tx.vms.find_id(subject)
+            if vm is not None and vm.deallocated is None:
+                return any(changes_gpu(device) for device in vm.devices)
+            return subject == host or tx.looks.shows(host, subject)
+
+    def look(self, standing: Standing, digest: str, turn: int) -> SeenAgain | Look:
+        """Whether the host is as it stands. What it is otherwise, at that turn, is for :meth:`keep`; nothing is stored
+        here."""
+        began = self.clock.now()
+        try:
+            found = self.link.look(standing.host, digest)
+            if isinstance(found, Unchanged):
+                if abs(found.storage_free_bytes - standing.storage_free_bytes) < DISK_STEP:
+                    return SeenAgain(host=standing.host.name, at=began)
+                found = self.link.observe(standing.host)
+        except VgpuctlError as error:
+            return Look(began=began, turn=turn, found=error)
+        return Look(began=began, turn=turn, found=found)
+
+    def keep(self, name: str, look: Look) -> None:
+        """What came of a look."""
+        if isinstance(look.found, HostSnapshot):
+            if self._store(name, look.found, look.began, look.turn):
+                self.news()
+        else:
+            self._failed(name, look.found)
+
+    def _failed(self, name: str, error: VgpuctlError) -> None:
+        state: HostState = "quarantined" if error.code == _KEY_CHANGED else "unreachable"
+        with self.store.begin() as tx:
+            host = _still(tx, name)
+            if host is None:
+                return
+            others = state == "unreachable" and self.controller and tx.controllers.miss(self.controller, name)
+            if not others:  # else it is those that work there
+                tx.hosts.update(replace(host, state=state, state_reason=error.message))
+
+    def _store(self, name: str, snapshot: HostSnapshot, began: float, turn: int) -> bool:
+        """Whether it is news."""
+        with self.store.begin() as tx:
+            host = _still(tx, name)
+            if host is None:
+                return False
+            if host.machine_id not in {None, snapshot.machine_id}:
+                reason = "another machine answers at its address"
+                tx.hosts.update(replace(host, state="quarantined", state_reason=reason))
+                return False
+            seen = seen_after_restore(host, snapshot)
+            tx.hosts.update(replace(seen, state="ready", state_reason=None, last_seen_at=began))
+            if self.controller:
+                tx.controllers.reach(self.controller, name)
+            news = host.state != "ready"
+            if not tx.hosts.put_snapshot(name, snapshot, turn):
+                return news
+            domains = {domain.uuid: domain for domain in snapshot.domains}
+            for vm in tx.vms.list(host=name):
+                if _at_rest(tx, vm, turn) and _shown(tx, vm, domains.get(vm.id), snapshot):
+                    news = True
+            return news
+
+
+def _shown(tx: Transaction, vm: Vm, domain: DomainSnapshot | None, snapshot: HostSnapshot) -> bool:
+    """Whether its state has changed. Without its domain it does not run; unless libvirt did not answer, which is a
+    problem of the snapshot."""
+    if domain is None:
+        gone = vm.state == "running" and not snapshot.problems
+        if gone:
+            tx.vms.set_state(vm.id, "stopped", operation=vm.operation or "")
+        return gone
+    if domain.state not in {"running", "shut_off", "crashed"}:
+        return False
+    running = domain.state == "running"
+    addresses = (domain.addresses or vm.addresses) if running else ()
+    observed = replace(vm, state="running" if running else "stopped", addresses=addresses)
+    if observed != vm:
+        tx.vms.set_state(vm.id, observed.state, operation=vm.operation or "", addresses=addresses)
+    return observed.state != vm.state
+
+
+def _still(tx: Transaction, name: str) -> Host | None:
+    """The host, if it is still one that is observed."""
+    try:
+        host = tx.hosts.get(name)
+    except NotFound:
+        return None
+    return host if host.state in _OBSERVED_STATES else None
+
+
+def _at_rest(tx: Transaction, vm: Vm, turn: int) -> bool:
+    """No operation has worked on it since that turn, so what the host showed is its state."""
+    if vm.state not in {"running", "stopped"} or vm.operation is None:
+        return False
+    return tx.operations.get(vm.operation).operation.over_by(turn)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VMs and their volumes: planning, capacity, adopting."""

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deallocating a VM: its claim is given back, its disk stays: at the end of its lease, or for a more important one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from orchestrator.core.operation import FINISHED, Operation
+from orchestrator.core.tenancy.preemptible import preemptible
+from orchestrator.core.vms.priority import Priority
+from orchestrator.core.vms.vm import DeallocationReason, Vm
+from orchestrator.ports.clock import Clock, Ids
+from orchestrator.ports.store.transaction import Transaction
+from orchestrator.services.begin import before, held_by, new_operation, record
+
+_WHY: Final[dict[DeallocationReason, str]] = {
+    "lease_over": "its lease has ended",
+    "preempted": "a VM of higher priority takes its place",
+}
+
+
+def begin_deallocation(tx: Transaction, vm: Vm, why: DeallocationReason, *, clock: Clock, ids: Ids) -> Operation:
+    """The operation that stops it and gives its claim back. The VM must be running or stopped, and :func:`idle`."""
+    operation = new_operation("free_vm", vm, clock=clock, ids=ids, why=_WHY[why])
+    tx.vms.update(replace(held_by(operation, vm), state="stopping"))
+    inputs: dict[str, object] = {"vm": vm.spec.name, **before(vm), "freed": why}
+    record(tx, operation, host=vm.host, inputs=inputs)
+    return operation
+
+
+def idle(tx: Transaction, vm: Vm) -> bool:
+    """Nothing works on it, or has got stuck with it."""
+    return all(one.state in FINISHED - {"stuck"} for one in tx.operations.of_subject(vm.id))
+
+
+def preemptible_now(tx: Transaction, *, tenant: str, priority: Priority) -> dict[str, Vm]:
+    """By id, the VMs that may be stopped for one of that tenant and priority."""
+    vms = tx.vms.list()
+    found = preemptible(vms, tx.quotas.list(), tenant=tenant, priority=priority)
+    return {vm.id: vm for vm in vms if vm.id in found and idle(tx, vm)}

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a create would do on its host."""
+
+from __future__ import annotations
+
+from orchestrator.core.actions.host_actions import (
+    CreateVolume,
+    DefineDomain,
+    EnsureBridgedNetwork,
+    EnsureNetwork,
+    HostAction,
+    StartDomain,
+    WriteSeed,
+)
+from orchestrator.core.actions.nics import giving_nic
+from orchestrator.core.attachments import make
+from orchestrator.core.domain_xml import domain_xml
+from orchestrator.core.vms.network import Network, dhcp_servers
+from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.volume import Volume
+from orchestrator.operations.steps.storage import create_volume_action
+from orchestrator.operations.steps.volume import giving
+from orchestrator.ports.store.transaction import Transaction
+
+
+def xml_of(vm: Vm, actions: tuple[HostAction, ...]) -> str:
+    """The definition that the host will write, in the directory that agents have by themselves."""
+    image = next((one.base_file for one in actions if isinstance(one, CreateVolume)), None)
+    servers = {one.name: dhcp_servers(one) for one in actions if isinstance(one, (EnsureNetwork, EnsureBridgedNetwork))}
+    return domain_xml(vm.id, vm.domain, image=image, dhcp_servers=servers)
+
+
+def actions_of(
+    tx: Transaction, vm: Vm, networks: tuple[Network, ...], volumes: tuple[Volume, ...]
+) -> tuple[HostAction, ...]:
+    """Every host action of a create, in order. The seed's content is left out: it holds the user's data."""
+    actions: list[HostAction] = [
+        *(network.ensure() for network in networks),
+        create_volume_action(vm, tx.images.get(vm.spec.image)),
+        *giving(vm, volumes),
+        WriteSeed(vm=vm.id, seed=vm.seed, iso_base64=""),
+    ]
+    define = DefineDomain(vm=vm.id, domain=vm.domain)
+    if vm.spec.start:
+        start = StartDomain(vm=vm.id, boot_policy=vm.spec.boot_policy)
+        made = (action for device in vm.devices for action in make(vm.id, device))
+        return (*actions, *made, *giving_nic(vm.id, vm.nic), define, start)
+    return (*actions, define)

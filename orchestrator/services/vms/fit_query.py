@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How often a VM that nobody has asked for yet could be created, as create would judge it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from orchestrator.core.advice.capacity import CapacityRow, without_filling
+from orchestrator.core.errors import Reason
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.placement.engine import PlacementEngine
+from orchestrator.core.placement.place import place_in
+from orchestrator.core.placement.reasons import leading_reason
+from orchestrator.core.placement.views import Placement, Request
+from orchestrator.ports.store.transaction import Transaction
+from orchestrator.services.fleet.index import Fleet, FleetIndex
+from orchestrator.services.guests.drivers import GuestHost
+from orchestrator.services.guests.runs import offered_roles
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """A request of which it is counted how often it fits."""
+
+    request: Request
+    one_per_host: bool
+    """No two VMs of its offering and tenant are on one host."""
+    refused: Reason | None
+    """Why the roles that its offering asks for cannot be run in its guest; None: they can."""
+
+    def places(self, fleet: Fleet) -> int:
+        """How often it fits when nothing is moved."""
+        if self.refused is not None:
+            return 0
+        if not self.one_per_host:
+            return fleet.each.room(self.request)[0]
+        apart = self.request.apart_from_vms  # hosts of one kind may have such a VM or not
+        taking = fleet.each.taking(replace(self.request, apart_from_vms=()))
+        return sum(one.kind in taking and one.view.vms.isdisjoint(apart) for one in fleet.hosts)
+
+    def row(self, fleet: Fleet, index: FleetIndex) -> CapacityRow | None:
+        """As :func:`without_filling`."""
+        if self.refused is not None:
+            return CapacityRow(self.request.profile, 0, 0, exact=True)
+        if not self.one_per_host:
+            return without_filling(self.request, fleet.each, index.engine)
+        now = self.places(fleet)
+        return CapacityRow(self.request.profile, now, now, exact=fleet.each.fixed)
+
+    def why_none(self, fleet: Fleet, index: FleetIndex) -> Reason | None:
+        """None where some fit."""
+        if self.places(fleet):
+            return None
+        if self.refused is not None:
+            return self.refused
+        if self.request.apart_from_vms:  # hosts of one kind may have such a VM or not
+            everywhere = ((host, 1) for host in index.engine.fleet.hosts)
+            return leading_reason(index.engine, self.request, everywhere)
+        return fleet.each.why_none(self.request)
+
+
+def check_roles(tx: Transaction, offering: Offering, tenant: str, host: str) -> None:
+    """:raises Conflict, NotFound: roles that the offering asks for cannot be run there, as create says it"""
+    on = GuestHost(host=host, whole=offering.kind == "passthrough", about=f"such a VM of {tenant}")
+    offered_roles(offering).check_possible(tx, on)
+
+
+def check_roles_where_placed(tx: Transaction, engine: PlacementEngine, request: Request, offering: Offering) -> None:
+    """On the host that a create would choose now; nothing where it would find none. Raises what that does."""
+    placement = place_in(engine, request) if offering.provision else None
+    if isinstance(placement, Placement):
+        check_roles(tx, offering, request.tenant, placement.host_id)

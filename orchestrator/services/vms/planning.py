@@ -1,0 +1,382 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a request to a drawn VM and its claim. Nothing is stored here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from orchestrator.catalogue.quota_names import board_name
+from orchestrator.core.advice.outlook import NEVER_FITS, own_reason
+from orchestrator.core.attachments import draw, draw_whole
+from orchestrator.core.errors import InvalidInput, NoCapacity, NotFound, Reason, VgpuctlError
+from orchestrator.core.geometry.board import WHOLE
+from orchestrator.core.geometry.build import MIXED
+from orchestrator.core.geometry.geometry import Geometry
+from orchestrator.core.gpu.device import Device, InstancePlace
+from orchestrator.core.gpu.vgpu_parameters import VgpuParameters
+from orchestrator.core.hosts.bridges import Uplink
+from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.offerings.support import check_supported, check_whole_pages
+from orchestrator.core.placement.from_offering import ask_of
+from orchestrator.core.placement.place import place_in
+from orchestrator.core.placement.preemption import place_preempting
+from orchestrator.core.placement.views import Part, Placement, Refusal, Request
+from orchestrator.core.units import GIB, show_size
+from orchestrator.core.vms.claim import Claim, DeviceClaim, HostCapacity
+from orchestrator.core.vms.vm import Vm, VmSpec
+from orchestrator.core.vms.volume import Volume
+from orchestrator.operations.guest_driver import check_guest_driver
+from orchestrator.operations.steps.preempt import check_not_kept
+from orchestrator.ports.clock import Clock, Ids
+from orchestrator.ports.store.claims import ClaimLost
+from orchestrator.ports.store.transaction import Transaction
+from orchestrator.services.fleet.cpus import Placing, check_node_memory, node_memory, place_cpus
+from orchestrator.services.fleet.fabric import joined
+from orchestrator.services.fleet.gpus import Viewed
+from orchestrator.services.fleet.index import FleetIndex, Reservation
+from orchestrator.services.fleet.named_places import check_place
+from orchestrator.services.fleet.nic_places import place_nic
+from orchestrator.services.fleet.sharing import check_neighbours
+from orchestrator.services.fleet.view import capacity_of
+from orchestrator.services.guests.runs import PlannedRun
+from orchestrator.services.images import known_image
+from orchestrator.services.vms.deallocating import preemptible_now
+from orchestrator.services.vms.vm_volumes import place_with
+
+
+class Placed(Protocol):
+    """A VM that somebody asks for or about."""
+
+    @property
+    def profile(self) -> str: ...
+    @property
+    def host(self) -> str | None: ...
+    @property
+    def volumes(self) -> tuple[object, ...]: ...
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A device to draw."""
+
+    type_name: str
+    instance: InstancePlace | None
+    """The GPU instance around it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VmPlan:
+    """A VM as it would be stored now."""
+
+    vm: Vm
+    claim: Claim
+    capacity: HostCapacity
+    why: str
+    victims: tuple[Vm, ...] = ()
+    """Who has to give its place back before the claim can be taken."""
+    volumes: tuple[Volume, ...] = ()
+    """Data volumes that it is given, as they are now."""
+    run: PlannedRun | None = None
+    """What is run in its guest once it is made."""
+
+    @property
+    def inputs(self) -> dict[str, object]:
+        """What its operation has to know to take back what it gives."""
+        volumes = {"volumes": [one.fields() for one in self.volumes]} if self.volumes else {}
+        return {**volumes, "provisioning": self.run.operation.id} if self.run is not None else {**volumes}
+
+    def take(self, tx: Transaction) -> None:
+        """Claim the place.
+
+        :raises ClaimLost: it is another's, or beside a tenant that this one is kept apart from
+        """
+        tx.claims.take(self.claim, self.capacity)
+        check_neighbours(tx, self.vm, self.claim)
+        check_node_memory(tx, self.vm, self.capacity)
+        self.take_volumes(tx)
+
+    def take_volumes(self, tx: Transaction) -> None:
+        """They are the VM's, and lie on its host.
+
+        :raises ClaimLost: one is another's meanwhile, or the host has too little disk left
+        """
+        for one in self.volumes:
+            tx.volumes.attach(one, self.vm.id, self.vm.host, self.capacity)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planner:
+    """Decides where a VM goes and draws its identifiers."""
+
+    index: FleetIndex
+    clock: Clock
+    ids: Ids
+    coarse: bool = False
+    """Only where there would be a place as :func:`in_coarse_steps` asks."""
+
+    def reserve(self, plan: VmPlan) -> None:
+        """No other plan of this process gets the place until it is released (services/fleet/index.py). Call it in the
+        block of the index that the plan was made in."""
+        self.index.reserve(Reservation(vm=plan.vm, claim=None if plan.victims else plan.claim))
+
+    def plan(
+        self, tx: Transaction, spec: VmSpec, stored: Vm | None = None, *, preempt: bool = False,
+        volumes: tuple[Volume, ...] = (),
+    ) -> VmPlan:  # fmt: skip
+        """``stored``: the VM is there already and has no place; its id stays.
+        ``preempt``: when it does not fit, others may have to give their places back.
+        ``volumes``: data volumes that it is given; it goes where they are.
+
+        :raises InvalidInput: ``profile.unsupported``, ``disk.too_small``, ``memory.not_whole_pages``
+        :raises NotFound: ``profile.unknown``, ``image.unknown``, ``host.unknown``, ``gpu.unknown``
+        :raises NoCapacity: with reasons
+        :raises ClaimLost: the host was changed in this moment; plan again"""
+        spec = spec if stored is not None else replace(spec, image=known_image(tx, spec.tenant, spec.image).name)
+        _check_image(tx, spec)
+        vm_id = self.ids.new_uuid() if stored is None else stored.id
+        with self.index.current() as fleet:
+            check_place(tx, fleet, spec.host, spec.gpu)
+            host, disk_bytes = place_with(volumes, spec.host, spec.disk_bytes)
+            placed = replace(spec, host=host, disk_bytes=disk_bytes)
+            planned = self._planned(tx, fleet, placed, vm_id, stored=stored, preempt=preempt)
+        claim = replace(planned.claim, disk_bytes=spec.disk_bytes)
+        return replace(planned, vm=replace(planned.vm, spec=spec), claim=claim, volumes=volumes)
+
+    def _planned(
+        self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, vm_id: str, *, stored: Vm | None, preempt: bool
+    ) -> VmPlan:
+        offering = fleet.known.of_tenants({spec.tenant}).resolve(spec.profile)
+        if stored is None:  # one that is there already is started again as it was made
+            check_supported(offering)
+        check_whole_pages(offering, spec.memory_mib)
+        request = self._request(tx, spec, vm_id, offering, keeps_disk=stored is not None)
+        firmware = offering.firmware if stored is None else stored.firmware
+        request = replace(request, isolation=fleet.isolation_of(spec.tenant), uefi=firmware == "uefi")
+        asked = in_coarse_steps(request) if self.coarse else request
+        found = self._place(tx, fleet, spec, asked, preempt=preempt)
+        if isinstance(found, Refusal):
+            raise _no_room(found, spec, first_reason(tx, fleet, request, spec, is_new=stored is None))
+        placement, victims = found
+        host = placement.host_id
+        viewed, snapshot = fleet.host(host), tx.hosts.snapshot(host)
+        if viewed is None or snapshot is None:
+            raise ClaimLost(f"{host} has only just come")
+        leaving = frozenset(vm.id for vm in victims)
+        drawn = self._draw(viewed, snapshot, placement, request.profile, leaving)
+        parameters = None if offering.parameters == VgpuParameters() else offering.parameters
+        devices = tuple(replace(one, scheduler=request.scheduler, parameters=parameters) for one in drawn)
+        overcommit = self.index.overcommit.of(viewed.seen.host)
+        cpus = place_cpus(Placing(viewed, placement, offering, spec, leaving, overcommit))
+        vm = Vm(
+            id=vm_id,
+            spec=spec,
+            state="creating",
+            host=host,
+            devices=devices,
+            addresses=(),
+            operation=None,
+            created_at=self.clock.now(),
+            cpus=cpus.place,
+            firmware=firmware,
+            nic=place_nic(viewed, placement, vm_id, leaving),
+        )
+        check_guest_driver(tx, vm)
+        claim = Claim(
+            vm=vm_id,
+            host=host,
+            devices=tuple(
+                DeviceClaim(gpu=part.gpu_id, cut=part.cut, slots=part.slots, function=device.function)
+                for part, device in zip(placement.parts, devices, strict=True)
+            ),
+            vcpus=vm.floating_vcpus,
+            memory_mib=vm.ordinary_mib,
+            disk_bytes=spec.disk_bytes,
+            cpus=cpus.claimed,
+            nic=None if vm.nic is None else vm.nic.function,
+        )
+        capacity = replace(capacity_of(viewed.facts, overcommit), node_memory=node_memory(vm, viewed, overcommit))
+        return VmPlan(vm=vm, claim=claim, capacity=capacity, why=placement.why, victims=victims)
+
+    def _request(self, tx: Transaction, spec: VmSpec, vm_id: str, offering: Offering, *, keeps_disk: bool) -> Request:
+        ask = ask_of(offering)
+        return Request(
+            vm_id=vm_id,
+            profile=ask.profile,
+            count=ask.devices,
+            vcpus=ask.floating(spec.vcpus),
+            pinned=ask.pinned(spec.vcpus),
+            numa_strict=ask.numa_strict,
+            memory_mib=ask.ordinary_mib(spec.memory_mib),
+            huge_mib=ask.huge_mib(spec.memory_mib),
+            page_kib=ask.page_kib,
+            nic=ask.nic or spec.nic is not None,
+            tenant=spec.tenant,
+            disk_gib=0 if keeps_disk else -(-spec.disk_bytes // GIB),
+            host=spec.host,
+            gpu=spec.gpu,
+            gpu_models=offering.gpu_models,
+            host_labels=ask.host_labels,
+            scheduler=offering.scheduler,
+            cut_kinds=ask.cut_kinds,
+            apart_from_vms=kept_apart(tx, offering, spec.tenant, vm_id),
+            uplinks=uplinks_of(tx, spec.networks),
+            now_s=self.clock.now(),
+        )
+
+    def _place(
+        self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, request: Request, *, preempt: bool
+    ) -> tuple[Placement, tuple[Vm, ...]] | Refusal:
+        answer = place_in(fleet.engine, request)
+        if isinstance(answer, Placement):
+            return answer, ()
+        return (self._preempting(tx, fleet, spec, request) if preempt else None) or answer
+
+    def _preempting(
+        self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, request: Request
+    ) -> tuple[Placement, tuple[Vm, ...]] | None:
+        preemptible = preemptible_now(tx, tenant=spec.tenant, priority=spec.priority)
+        found = place_preempting(request, fleet.fleet().views, preemptible)
+        if found is None:
+            return None
+        placement, preemption = found
+        return placement, tuple(preemptible[vm_id] for vm_id in preemption.victims)
+
+    def _draw(
+        self, viewed: Viewed, snapshot: HostSnapshot, placement: Placement, profile: str, leaving: frozenset[str]
+    ) -> tuple[Device, ...]:
+        """A device for each part of the place. A GPU instance reaches its VM as the vGPU type that takes all of it."""
+        staying = (claim for claim in viewed.seen.claims if claim.vm not in leaving)
+        taken = {one.function for claim in staying for one in claim.devices if one.function is not None}
+        devices = []
+        for part in placement.parts:
+            geometry = _geometry(viewed, part)
+            if part.cut == WHOLE:
+                device = draw_whole(part.gpu_id, board_name(geometry.model))
+            else:
+                asked = _Asked(geometry.vgpu_type_of(profile), _instance_at(geometry, part, profile))
+                device = self._drawn_on(viewed, _gpu(snapshot, part.gpu_id), asked, frozenset(taken))
+                if part.cut == MIXED:
+                    device = replace(device, placement_id=part.start)
+            devices.append(device)
+            if device.function is not None:
+                taken.add(device.function)
+        return joined(tuple(devices), viewed.facts)
+
+    def _drawn_on(self, viewed: Viewed, gpu: GpuSnapshot, asked: _Asked, taken: frozenset[str]) -> Device:
+        device = draw(gpu, asked.type_name, taken=taken, new_uuid=self.ids.new_uuid(), instance=asked.instance)
+        if device is None:
+            reason = Reason(
+                code="gpu.no_function",
+                message="every virtual function is taken",
+                subjects=(f"{viewed.view.name}/{gpu.address}",),
+            )
+            raise NoCapacity(
+                "gpu.no_capacity",
+                f"GPU {gpu.address} has no free function",
+                reasons=(reason,),
+                hint=f"'vgpuctl gpu show {viewed.view.name} {gpu.address}' tells which VMs have them",
+            )
+        return device
+
+
+def in_coarse_steps(request: Request) -> Request:
+    """The same for who does not watch the pool: sizes rounded up to powers of two. Whether a VM fits would else tell,
+    by halves, how much others have on the host of one's volume; what fits so fits as it is."""
+    return replace(
+        request,
+        vcpus=_power_of_two(request.vcpus),
+        pinned=_power_of_two(request.pinned),
+        memory_mib=_power_of_two(request.memory_mib),
+        huge_mib=_power_of_two(request.huge_mib),
+        disk_gib=_power_of_two(request.disk_gib),
+    )
+
+
+def _power_of_two(number: int) -> int:
+    """The least that is not less; 0 of 0."""
+    return 1 << (number - 1).bit_length() if number else 0
+
+
+def uplinks_of(tx: Transaction, networks: tuple[str, ...]) -> tuple[Uplink, ...]:
+    """Of the networks that are called so on hosts; those that are not there yet are made on any."""
+    found = (tx.networks.find(name) for name in networks)
+    return tuple(one.uplink for one in found if one is not None and one.uplink is not None)
+
+
+def kept_apart(tx: Transaction, offering: Offering, tenant: str, vm_id: str) -> tuple[str, ...]:
+    """Ids of the tenant's VMs of that offering that the VM may not share a host with."""
+    if offering.anti_affinity != "host":
+        return ()
+    of_offering = (vm for vm in tx.vms.list(tenant=tenant) if vm.spec.profile == offering.name)
+    return tuple(vm.id for vm in of_offering if vm.id != vm_id)
+
+
+def first_reason(
+    tx: Transaction, fleet: FleetIndex, request: Request, asked: Placed, *, is_new: bool = True
+) -> Reason | None:
+    """What is to be told first of a request that fits nowhere: never before not now, own VMs before others'.
+
+    ``asked``: the VM or the question, whose profile, host and volumes are named. ``is_new``: it is not there yet.
+    """
+    place = None if asked.host is None else "its host" if asked.volumes else f"host {asked.host}"
+    lasting = fleet.lasting_reason(request, asked=asked.profile, place=place) if is_new else None
+    if lasting is not None:
+        return lasting
+    own = [vm for vm in tx.vms.list(tenant=request.tenant) if vm.deallocated is None and vm.id != request.vm_id]
+    return own_reason(request, fleet.fleet().views, own, asked=asked.profile) if own else None
+
+
+def _no_room(refusal: Refusal, spec: VmSpec, first: Reason | None) -> VgpuctlError:
+    if first is not None and first.code == NEVER_FITS:
+        hint = "ask for less, or for another profile: 'vgpuctl capacity' has what fits"
+        return InvalidInput(first.code, first.message, hint=hint, reasons=refusal.reasons)
+    error = NoCapacity(
+        refusal.code,
+        f"no GPU has room for {spec.profile}",
+        hint="the reasons say what is in the way; 'vgpuctl gpu list' shows what is free",
+        reasons=refusal.reasons,
+    )
+    error.told = first
+    return error
+
+
+def _instance_at(geometry: Geometry, part: Part, profile: str) -> InstancePlace | None:
+    """None: time-sliced."""
+    cut, shape = geometry.cut(part.cut), geometry.shape_in(profile, part.cut)
+    around = None if cut is None or shape is None else cut.instance_of(shape, part.start)
+    return None if around is None else InstancePlace(*around)
+
+
+def _check_image(tx: Transaction, spec: VmSpec) -> None:
+    image = tx.images.get(spec.image)
+    if spec.disk_bytes < image.virtual_size_bytes:
+        raise InvalidInput(
+            "disk.too_small",
+            f"a disk of {show_size(spec.disk_bytes)} is smaller than image {image.name}",
+            hint=f"ask for at least {show_size(-(-image.virtual_size_bytes // 1024**2) * 1024**2)}",
+        )
+
+
+def _geometry(viewed: Viewed, part: Part) -> Geometry:
+    return next(gpu.geometry for gpu in viewed.view.gpus if gpu.gpu_id == part.gpu_id)
+
+
+def _gpu(snapshot: HostSnapshot, address: str) -> GpuSnapshot:
+    for gpu in snapshot.gpus:
+        if gpu.address == address:
+            return gpu
+    raise ClaimLost(f"{address} has only just come")
+
+
+def check_still_open(tx: Transaction, vm: Vm) -> None:
+    """:raises ClaimLost: its host is being given back, is not to be touched, or is kept for another tenant now"""
+    name = vm.host
+    try:
+        host = tx.hosts.get(name)
+    except NotFound as error:
+        raise ClaimLost(error.message) from error
+    if host.state != "ready":
+        raise ClaimLost(f"host {name} is {host.state}")
+    check_not_kept(host, vm.spec.tenant)

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Is this a VM at all? Checks of a request that need no database."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.gpu.pci import parse_pci_address
+from orchestrator.core.labels import check_labels
+from orchestrator.core.names import check_name
+from orchestrator.core.units import MIB, show_size
+from orchestrator.core.vms.image import check_image_name
+from orchestrator.core.vms.network import MAX_CARDS
+from orchestrator.core.vms.user_data import check_ssh_key, plain_user_data
+from orchestrator.core.vms.vm import (
+    MAX_DISK_BYTES,
+    MAX_MEMORY_MIB,
+    MAX_VCPUS,
+    MIN_DISK_BYTES,
+    MIN_MEMORY_MIB,
+    VmSpec,
+)
+from orchestrator.services.messages import CreateVm
+from orchestrator.services.vms.vm_volumes import check_names
+
+
+def checked(request: CreateVm) -> CreateVm:
+    """The request with canonical keys and plain user data.
+
+    :raises InvalidInput: for the first thing that is wrong
+    """
+    check_name(request.name, what="vm")
+    check_name(request.tenant, what="tenant")
+    check_image_name(request.image)
+    check_networks(request.networks)
+    if request.host is not None:
+        check_name(request.host, what="host")
+    gpu = None if request.gpu is None else parse_pci_address(request.gpu)
+    if request.label is not None:
+        check_name(request.label, what="label")
+    check_names(request.volumes)
+    check_labels(request.labels)
+    _in_range("vcpus", request.vcpus, 1, MAX_VCPUS, str)
+    _in_range("memory", request.memory_mib, MIN_MEMORY_MIB, MAX_MEMORY_MIB, lambda mib: show_size(mib * MIB))
+    _in_range("disk", request.disk_bytes, MIN_DISK_BYTES, MAX_DISK_BYTES, show_size)
+    if request.preempt and not request.start:
+        raise InvalidInput(
+            "preemption.not_started",
+            "no VM is stopped for one that is not started",
+            hint="leave out --no-start, or --preempt",
+        )
+    user_data = None if request.user_data is None else plain_user_data(request.user_data)
+    ssh_keys = tuple(dict.fromkeys(check_ssh_key(line) for line in request.ssh_keys))
+    return replace(request, gpu=gpu, user_data=user_data, ssh_keys=ssh_keys)
+
+
+def check_networks(networks: tuple[str, ...]) -> None:
+    """Of a VM's network cards. :raises InvalidInput: ``network.name_invalid``, ``….repeated``, ``….too_many_cards``"""
+    for name in networks:
+        check_name(name, what="network")
+    if len(set(networks)) != len(networks):
+        raise InvalidInput(
+            "network.repeated", "a network is named twice", hint="each network card is on a network of its own"
+        )
+    if len(networks) > MAX_CARDS:
+        raise InvalidInput("network.too_many_cards", f"a VM has at most {MAX_CARDS} network cards", hint="name fewer")
+
+
+def _in_range(field: str, value: int, at_least: int, at_most: int, show: object) -> None:
+    """0 is what was not asked for."""
+    if value and not at_least <= value <= at_most:
+        shown = show if callable(show) else str
+        raise InvalidInput(
+            f"{field}.out_of_range",
+            f"{field} {shown(value)} is outside {shown(at_least)} to {shown(at_most)}",
+            hint=f"ask for at least {shown(at_least)} and at most {shown(at_most)}",
+        )
+
+
+def sized_as(spec: VmSpec, request: CreateVm) -> CreateVm:
+    """What a repeated request leaves out is as it was then, whatever the profile says today."""
+    return replace(
+        request,
+        vcpus=request.vcpus or spec.vcpus,
+        memory_mib=request.memory_mib or spec.memory_mib,
+        disk_bytes=request.disk_bytes or spec.disk_bytes,
+    )
+
+
+def spec_of(request: CreateVm, user_data: str | None, networks: tuple[str, ...], volumes: tuple[str, ...]) -> VmSpec:
+    """``user_data``: the id under which the text is stored; ``networks``, ``volumes``: their names on hosts."""
+    return VmSpec(
+        **{**request.shape(), "network": networks[0], "more_networks": networks[1:], "volumes": volumes},
+        user_data=user_data,
+        start=request.start,
+        label=request.label,
+        labels=check_labels(request.labels),
+        protected=request.protected,
+    )

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which data volumes a VM may have, and where it then has to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orchestrator.core.errors import Conflict, InvalidInput
+from orchestrator.core.names import check_name
+from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.volume import MAX_ATTACHED, Volume, unknown_volume
+from orchestrator.ports.store.transaction import Transaction
+
+
+def known_volume(tx: Transaction, tenant: str, name: str) -> Volume:
+    """:raises NotFound: ``volume.unknown``"""
+    found = tx.volumes.find(tenant, name)
+    if found is None:
+        raise unknown_volume(name, [one.name for one in tx.volumes.list(tenant=tenant)])
+    return found
+
+
+def volumes_for(tx: Transaction, tenant: str, names: tuple[str, ...], host: str | None) -> tuple[Volume, ...]:
+    """Those that a new VM asks for, free to be taken. ``host``: what its request names.
+
+    :raises NotFound: ``volume.unknown``
+    :raises Conflict: ``volume.attached``, ``volume.lost``, ``volume.being_deleted``, ``volume.elsewhere``"""
+    found = tuple(known_volume(tx, tenant, name) for name in names)
+    for one in found:
+        check_free(tx, one)
+    host_of(found, host)
+    return found
+
+
+def host_of(volumes: Iterable[Volume], host: str | None) -> str | None:
+    """Where a VM has to be that has these, and may only be on ``host``; None: anywhere.
+
+    :raises Conflict: ``volume.elsewhere``"""
+    for one in volumes:
+        if host is not None and one.host not in {None, host}:
+            raise Conflict(
+                "volume.elsewhere",
+                f"volume {one.name} is on another host",  # unnamed: it is the tenant that is told
+                hint="all volumes of a VM are on its host, and a volume never moves",
+            )
+        host = host or one.host
+    return host
+
+
+def place_with(volumes: Iterable[Volume], host: str | None, disk_bytes: int) -> tuple[str | None, int]:
+    """Host and disk of a VM that is given these, as placement has to see them: where they lie, and with those that lie
+    nowhere yet beside its own disk.
+
+    :raises Conflict: ``volume.elsewhere``"""
+    to_place = sum(one.size_bytes for one in volumes if one.host is None)
+    return host_of(volumes, host), disk_bytes + to_place
+
+
+def check_names(names: tuple[str, ...]) -> None:
+    """Of a request. :raises InvalidInput: ``volume.name_invalid``, ``volume.repeated``, ``volume.too_many``"""
+    for name in names:
+        check_name(name, what="volume")
+    if len(set(names)) != len(names):
+        raise InvalidInput("volume.repeated", "a volume is named twice", hint="each volume is attached once")
+    check_number(len(names))
+
+
+def check_number(number: int) -> None:
+    """:raises InvalidInput: ``volume.too_many``"""
+    if number > MAX_ATTACHED:
+        raise InvalidInput(
+            "volume.too_many", f"a VM has at most {MAX_ATTACHED} volumes", hint="detach one, or make a larger one"
+        )
+
+
+def check_free(tx: Transaction, volume: Volume) -> None:
+    """:raises Conflict: ``volume.attached``, ``volume.lost``, ``volume.being_deleted``"""
+    check_not_attached(tx, volume)
+    if volume.state == "lost":
+        raise Conflict(
+            "volume.lost",
+            f"volume {volume.name} is lost: its host was given up",
+            hint=f"'vgpuctl volume delete {volume.name}' ends the record of it",
+        )
+    if volume.state == "deleting":
+        raise Conflict("volume.being_deleted", f"volume {volume.name} is being deleted", hint="wait until it is gone")
+
+
+def check_not_attached(tx: Transaction, volume: Volume) -> None:
+    """:raises Conflict: ``volume.attached``, naming the VM"""
+    if volume.vm is None:
+        return
+    vm = tx.vms.find_id(volume.vm)
+    name = "another VM" if vm is None else f"VM {vm.spec.name}"
+    hint = "" if vm is None else f"'vgpuctl volume detach {volume.name} {vm.spec.name}' takes it from there"
+    raise Conflict("volume.attached", f"volume {volume.name} is attached to {name}", hint=hint)
+
+
+def check_may_change(vm: Vm) -> None:
+    """:raises Conflict: ``vm.adopted``"""
+    if vm.spec.adopted is not None:
+        raise Conflict("vm.adopted", "an adopted VM keeps the definition it came with", hint="make a VM of your own")

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data volumes: made, attached to stopped VMs, taken from them, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
+from orchestrator.core.labels import kept_from, show_changes
+from orchestrator.core.names import check_name
+from orchestrator.core.operation import FINISHED
+from orchestrator.core.units import show_size
+from orchestrator.core.vms.claim import HostCapacity
+from orchestrator.core.vms.vm import MAX_DISK_BYTES, MIN_DISK_BYTES, Vm
+from orchestrator.core.vms.volume import MAX_OF_TENANT, Volume
+from orchestrator.ports.engine import Engine
+from orchestrator.ports.store.claims import ClaimLost
+from orchestrator.ports.store.transaction import Store, Transaction
+from orchestrator.services.acting import actor
+from orchestrator.services.begin import before, held_by, new_operation, record
+from orchestrator.services.fleet.view import capacity_of
+from orchestrator.services.messages import Started
+from orchestrator.services.tenancy.quotas import volume_within_quota
+from orchestrator.services.tenancy.tenants import known_tenant
+from orchestrator.services.vm_checks import check_may_rename, known_vm
+from orchestrator.services.vms.planning import Planner
+from orchestrator.services.vms.vm_volumes import (
+    check_free,
+    check_may_change,
+    check_not_attached,
+    check_number,
+    host_of,
+    known_volume,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumeInfo:
+    """A volume, and what its VM is called."""
+
+    volume: Volume
+    vm: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumeService:
+    """A volume is made on its host when it is first attached; from then on it never leaves it."""
+
+    store: Store
+    engine: Engine
+    planner: Planner
+
+    def create(self, tenant: str, name: str, size_bytes: int, host: str | None = None) -> VolumeInfo:
+        """``host``: where it shall lie; None: where the first VM goes that has it. The same again is answered with what
+        is there.
+
+        :raises InvalidInput: ``volume.name_invalid``, ``volume.out_of_range``
+        :raises NotFound: ``tenant.unknown``, ``host.unknown``; :raises Conflict: ``volume.exists``, ``volume.used_up``
+        :raises QuotaExceeded: ``quota.exceeded``; :raises NoCapacity: ``volume.no_capacity``, ``host.not_ready``,
+            ``host.kept``"""
+        check_name(name, what="volume")
+        _check_size(size_bytes)
+        capacity = None if host is None else self._capacity(host)
+        with self.store.begin() as tx:
+            known_tenant(tx, tenant)
+            there = tx.volumes.find(tenant, name)
+            if there is not None and there.size_bytes == size_bytes and host in {None, there.host}:
+                return _info(tx, there)
+            _check_not_kept(tx, tenant, host)
+            volume = Volume(
+                id=self.planner.ids.new_uuid(), tenant=tenant, name=name, size_bytes=size_bytes, host=host,
+                vm=None, state="new", created_at=self.planner.clock.now(),
+            )  # fmt: skip
+            if there is None:
+                _check_number(tx, tenant)
+                volume_within_quota(tx, volume)
+            with _room(volume, host):
+                tx.volumes.add(volume, capacity)
+            self._note(tx, "create_volume", volume, show_size(size_bytes))
+        return VolumeInfo(volume=volume, vm=None)
+
+    def get(self, tenant: str, name: str) -> VolumeInfo:
+        """:raises NotFound: ``volume.unknown``, ``tenant.unknown``"""
+        with self.store.read() as tx:
+            known_tenant(tx, tenant)
+            return _info(tx, known_volume(tx, tenant, name))
+
+    def list(self, tenants: tuple[str, ...] | None) -> tuple[VolumeInfo, ...]:
+        """Of these tenants (None: of all), by tenant and name."""
+        with self.store.read() as tx:
+            found = [
+                one
+                for tenant in ((None,) if tenants is None else sorted(tenants))
+                for one in tx.volumes.list(tenant=tenant)
+            ]
+            return tuple(_info(tx, one) for one in found)
+
+    def all(self) -> tuple[Volume, ...]:
+        """Of every tenant."""
+        with self.store.read() as tx:
+            return tuple(tx.volumes.list(tenant=None))
+
+    def describe(self, tenant: str, name: str, description: str | None, labels: Mapping[str, str | None]) -> VolumeInfo:
+        """None as a description: it stays, as a label's value: it goes.
+
+        :raises NotFound: ``volume.unknown``, ``tenant.unknown``; :raises InvalidInput: ``label.…``"""
+        with self.store.begin() as tx:
+            known_tenant(tx, tenant)
+            volume = known_volume(tx, tenant, name)
+            about = volume.about.changed(description, labels)
+            tx.volumes.describe(volume.id, about)
+            self._note(tx, f"set_volume {show_changes(description, labels)}", volume, "done")
+            return _info(tx, replace(volume, about=about))
+
+    def delete(self, tenant: str, name: str) -> Started:
+        """With what is on it. One that no host has a file of is gone at once.
+
+        :raises NotFound: ``volume.unknown``; :raises Conflict: ``volume.attached``"""
+        with self.store.begin() as tx:
+            volume = known_volume(tx, tenant, name)
+            check_not_attached(tx, volume)
+            if volume.state == "deleting":
+                running = [one.id for one in tx.operations.of_subject(volume.id) if one.state not in FINISHED]
+                return Started(operation=running[-1] if running else None, name=name, existing=True)
+            if volume.state != "ready" or volume.host is None:
+                tx.volumes.remove(volume.id)
+                self._note(tx, "delete_volume", volume, "done")
+                return Started(operation=None, name=name)
+            tx.volumes.deleting(volume.id)
+            operation = new_operation("delete_volume", volume, clock=self.planner.clock, ids=self.planner.ids)
+            record(tx, operation, host=volume.host, inputs={"volume": volume.name})
+            started = Started(operation=operation.id, name=name)
+        return self._submitted(started)
+
+    def attach(self, tenant: str, name: str, vm_name: str) -> Started:
+        """To a VM that is stopped.
+
+        :raises NotFound: ``volume.unknown``, ``vm.unknown``; :raises NoCapacity: ``volume.no_capacity``
+        :raises Conflict: ``volume.attached``, ``volume.elsewhere``, ``vm.running``, ``vm.busy``, ``vm.adopted``"""
+        with self.store.read() as tx:
+            host = known_vm(tx, tenant, vm_name).host
+        capacity = self._capacity(host)
+        with self.store.begin() as tx:
+            volume, vm = known_volume(tx, tenant, name), known_vm(tx, tenant, vm_name)
+            if volume.vm == vm.id:
+                return Started(operation=None, name=name, existing=True)
+            check_may_change(vm)
+            check_free(tx, volume)
+            host_of((volume,), vm.host)
+            check_may_rename(tx, vm)
+            check_number(len(vm.spec.volumes) + 1)
+            with _room(volume, vm.host):
+                tx.volumes.attach(volume, vm.id, vm.host, capacity)
+            has = (*vm.spec.volumes, volume.on_hosts)
+            given = replace(vm, spec=replace(vm.spec, volumes=has))
+            more = {"volumes": [volume.fields()], "had": list(vm.spec.volumes), "has": list(has)}
+            started = self._begin(tx, "attach_volume", given, more, volume)
+        return self._submitted(started)
+
+    def detach(self, tenant: str, name: str, vm_name: str) -> Started:
+        """From a VM that is stopped; what is on it stays.
+
+        :raises NotFound: ``volume.unknown``, ``vm.unknown``
+        :raises Conflict: ``volume.not_attached``, ``vm.running``, ``vm.busy``"""
+        with self.store.begin() as tx:
+            volume, vm = known_volume(tx, tenant, name), known_vm(tx, tenant, vm_name)
+            if volume.vm is None:
+                return Started(operation=None, name=name, existing=True)
+            if volume.vm != vm.id:
+                raise Conflict(
+                    "volume.not_attached",
+                    f"volume {name} is not attached to VM {vm.spec.name}",
+                    hint=f"'vgpuctl volume show {name}' tells which VM has it",
+                )
+            check_may_rename(tx, vm)
+            has = [one for one in vm.spec.volumes if one != volume.on_hosts]
+            started = self._begin(tx, "detach_volume", vm, {"had": list(vm.spec.volumes), "has": has}, volume)
+        return self._submitted(started)
+
+    def _begin(self, tx: Transaction, kind: str, vm: Vm, more: dict[str, object], volume: Volume) -> Started:
+        operation = new_operation(kind, vm, clock=self.planner.clock, ids=self.planner.ids)
+        tx.vms.update(held_by(operation, vm))
+        inputs: dict[str, object] = {"vm": vm.spec.name, **before(vm), **more}
+        record(tx, operation, host=vm.host, inputs=inputs, said=volume.name)
+        return Started(operation=operation.id, name=volume.name)
+
+    def _submitted(self, started: Started) -> Started:
+        if started.operation is not None:
+            self.engine.submit(started.operation)
+        return started
+
+    def _capacity(self, host: str) -> HostCapacity:
+        """:raises NotFound: ``host.unknown``; :raises NoCapacity: ``host.not_ready``: nothing is known of it"""
+        with self.planner.index.current() as fleet:
+            viewed = fleet.host(host)
+            if viewed is not None:
+                return capacity_of(viewed.facts, self.planner.index.overcommit.of(viewed.seen.host))
+        with self.store.read() as tx:
+            tx.hosts.get(host)
+        raise NoCapacity("host.not_ready", f"host {host} was never observed", hint="wait until it is ready")
+
+    def _note(self, tx: Transaction, action: str, volume: Volume, outcome: str) -> None:
+        tx.audit.append(
+            at=self.planner.clock.now(), actor=actor(), action=action, subject=volume.full_name, outcome=outcome
+        )
+
+
+def _check_not_kept(tx: Transaction, tenant: str, host: str | None) -> None:
+    keeper = None if host is None else kept_from(tx.hosts.get(host).labels, tenant)
+    if keeper is not None:
+        raise NoCapacity(
+            "host.kept", f"host {host} is kept for tenant {keeper}", hint="'vgpuctl host list -o wide' has the labels"
+        )
+
+
+def _info(tx: Transaction, volume: Volume) -> VolumeInfo:
+    vm = None if volume.vm is None else tx.vms.find_id(volume.vm)
+    return VolumeInfo(volume=volume, vm=None if vm is None else vm.spec.name)
+
+
+def _check_number(tx: Transaction, tenant: str) -> None:
+    if len(tx.volumes.list(tenant=tenant)) >= MAX_OF_TENANT:
+        raise Conflict(
+            "volume.used_up",
+            f"tenant {tenant} has {MAX_OF_TENANT} volumes, and no tenant has more",
+            hint=f"'vgpuctl volume list --tenant {tenant}' shows them; delete one",
+        )
+
+
+def _check_size(size_bytes: int) -> None:
+    """:raises InvalidInput: ``volume.out_of_range``"""
+    if not MIN_DISK_BYTES <= size_bytes <= MAX_DISK_BYTES:
+        least, most = show_size(MIN_DISK_BYTES), show_size(MAX_DISK_BYTES)
+        raise InvalidInput(
+            "volume.out_of_range",
+            f"a volume cannot have {show_size(size_bytes)}",
+            hint=f"ask for at least {least} and at most {most}",
+        )
+
+
+@contextmanager
+def _room(volume: Volume, host: str | None) -> Iterator[None]:
+    """:raises NoCapacity: ``volume.no_capacity``"""
+    try:
+        yield
+    except ClaimLost as error:
+        raise NoCapacity(
+            "volume.no_capacity",
+            f"host {host} has too little free disk for a volume of {show_size(volume.size_bytes)}",
+            hint=f"a volume that is attached nowhere can be deleted; 'vgpuctl host show {host}' tells what is free",
+            details=str(error),
+        ) from error
