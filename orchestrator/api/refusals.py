@@ -20,8 +20,8 @@ from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.names import is_name
 from orchestrator.core.tenancy.access import EVERYWHERE, Caller
 from orchestrator.core.tenancy.audit import REFUSED
-from orchestrator.ports.request_origin import came_from
 from orchestrator.services.acting import act_for
+from orchestrator.store.request_origin import came_from
 
 log = logging.getLogger(__name__)
 

@@ -142,7 +142,7 @@ class Operation:
     """When stuck: exactly what is left behind and where."""
     warnings: tuple[str, ...] = field(default=())
     ended_turn: int | None = None
-    """When it ended, counted in ends of operations (ports/store/operations.py); the store alone sets it."""
+    """When it ended, counted in ends of operations (store/operations.py); the store alone sets it."""
     host_wait: HostWait | None = None
     """Until a step of it is done again, or it has ended; one that has waited long enough never waits again."""
     guest_wait: WaitState | None = None

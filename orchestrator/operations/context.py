@@ -23,8 +23,9 @@ from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.files import BundleFiles, HostKeys, ImageFiles, SeedBuilder
 from orchestrator.ports.guests import Guests
 from orchestrator.ports.host import Configurator, HostLink
-from orchestrator.ports.store.operations import Job
-from orchestrator.ports.store.transaction import Store, Transaction
+from orchestrator.store.database import Store
+from orchestrator.store.records import Job
+from orchestrator.store.transaction import Transaction
 
 _FOUND: Final = "found"
 """Input of an operation: what it meant to make and was there before it."""
@@ -270,7 +271,7 @@ class Context:
         """What the host shows of the VM, for people. Where placement's picture of the host shows devices of it, a
         whole look takes them out in the commit that ends the step."""
         with self.world.store.read() as tx:
-            shown = tx.looks.shows(self.host_name, self.subject)
+            shown = tx.observations.shows(self.host_name, self.subject)
         if shown:
             return things_of(self.observe_for_the_end(), self.subject)
         host = self.host()

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from orchestrator.ports.store.transaction import Store, Transaction
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
 
 
 class Suspended(Exception):

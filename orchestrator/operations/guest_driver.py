@@ -7,7 +7,7 @@ from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.drivers.check import forbidden_pair
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.vms.vm import Vm
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.transaction import Transaction
 
 
 def check_guest_driver(tx: Transaction, vm: Vm) -> None:

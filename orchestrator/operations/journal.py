@@ -21,8 +21,9 @@ from orchestrator.core.operation import (
 )
 from orchestrator.operations.fencing import Suspended
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store.operations import Job
-from orchestrator.ports.store.transaction import Store, Transaction
+from orchestrator.store.database import Store
+from orchestrator.store.records import Job
+from orchestrator.store.transaction import Transaction
 
 _ENDS: frozenset[StepState] = frozenset({"done", "failed", "undone", "undo_failed"})
 

@@ -18,8 +18,8 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import Volume, file_of
 from orchestrator.operations.steps.vm_record import drop_vm
 from orchestrator.operations.steps.vm_volumes import with_volumes
-from orchestrator.ports.store.operations import Job
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.records import Job
+from orchestrator.store.transaction import Transaction
 
 CODE: Final = "operation.restored"
 _MAKES_VM: Final = frozenset({"create_vm", "create_stopped_vm", "preempt_for_vm", "adopt_vm"})

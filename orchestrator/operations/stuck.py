@@ -8,7 +8,7 @@ from dataclasses import replace
 from orchestrator.core.operation import FINISHED, OUT_OF_REACH, Operation, WayOut
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.restored import is_restored
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.transaction import Transaction
 
 _GOING_BACK = frozenset({"undoing", "undone", "undo_failed"})
 """Steps of an operation that was being taken back; also one that only goes forward is, before its first effect."""

@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 from orchestrator.core.actions.host_actions import ImageFormat
 from orchestrator.core.drivers.bundle import DriverBundle, NewBundle
 from orchestrator.core.vms.image import Image, NewImage
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.transaction import Transaction
 
 T_co = TypeVar("T_co", covariant=True)
 

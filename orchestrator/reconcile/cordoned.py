@@ -9,7 +9,7 @@ from orchestrator.core.diff import Finding, Severity
 from orchestrator.core.drivers.upgrade import UNDER_WAY
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.vms.lease import show_moment
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.transaction import Transaction
 
 
 def cordon_findings(tx: Transaction, host: Host) -> Iterator[Finding]:

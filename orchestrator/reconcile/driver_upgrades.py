@@ -28,12 +28,13 @@ from orchestrator.operations.steps.driver import PROVISION
 from orchestrator.operations.stuck import waits_for_its_host
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
-from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.begin import before, new_operation, record
 from orchestrator.services.drivers.provisioning import begin_swap, check_free, needs_base
 from orchestrator.services.drivers.upgrade_waits import AT_REST, waits_of
 from orchestrator.services.drivers.upgrades import GONE, kept_by_others, swap_of
 from orchestrator.services.vms.deallocating import idle
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
 
 _GIVEN_UP: Final = "the host was given up"
 _NEVER_BEGAN: Final = "the host was removed or given up before its turn"
@@ -225,7 +226,7 @@ class _Work:
 
     def _ended(self, one: HostUpgrade) -> HostUpgrade:
         """From now on its VMs are compared with what is wanted again."""
-        self._tx.looks.judge_host_anew(one.host)
+        self._tx.observations.judge_host_anew(one.host)
         return replace(one, outcome=None, tries=(), ended_at=self._clock.now())
 
     def _host(self, one: HostUpgrade) -> Host | None:

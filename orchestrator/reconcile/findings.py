@@ -10,10 +10,10 @@ from orchestrator.core.diff import StoredFinding
 from orchestrator.core.diff.health import GPU_FAULT
 from orchestrator.core.diff.orphans import removal_of
 from orchestrator.core.errors import NotFound
-from orchestrator.ports.store.transaction import Store
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.reconcile.repairs import Repairer
 from orchestrator.services.acting import actor
+from orchestrator.store.database import Store
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,8 +22,8 @@ from orchestrator.operations.steps.guest import AGAIN_AFTER_S, REACHED_WITHIN_S
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.host import HostLink
-from orchestrator.ports.store.operations import BootingGuest
-from orchestrator.ports.store.transaction import Store
+from orchestrator.store.database import Store
+from orchestrator.store.records import BootingGuest
 
 ROUND_S: Final = 0.5
 _AT_ONCE: Final = 64

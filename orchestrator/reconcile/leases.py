@@ -12,9 +12,10 @@ from orchestrator.core.diff import Finding, lease_finding, lease_in_doubt
 from orchestrator.core.vms.lease import show_moment
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
-from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.site_time import SiteTime
 from orchestrator.services.vms.deallocating import begin_deallocation, idle
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
 
 ACTOR = "lease"
 

@@ -16,10 +16,10 @@ from typing import Final
 from zlib import crc32
 
 from orchestrator.core.hosts.host import Host
-from orchestrator.ports.store.looks import SeenAgain, Standing
-from orchestrator.ports.store.transaction import Store
 from orchestrator.reconcile.turns import short_turns
 from orchestrator.services.hosts.observing import HostObserver
+from orchestrator.store.database import Store
+from orchestrator.store.records import SeenAgain, Standing
 
 WHOLE_EVERY: Final = 60
 """Rounds from one look that takes nothing for granted to the next, host by host."""
@@ -64,11 +64,11 @@ class QuietHosts:
         longest."""
         hosts: list[Standing] = []
         with short_turns(), self._store.read() as tx:
-            for some in tx.looks.standing():
+            for some in tx.observations.standing():
                 if hosts:
                     time.sleep(_LET_OTHERS_S)
                 hosts += some
-            turn, restless = tx.operations.turn(), tx.looks.restless(since=self._turn, now=now)
+            turn, restless = tx.operations.turn(), tx.observations.restless(since=self._turn, now=now)
         self._rounds += 1
         self._turn = turn
         if self._rounds == 1 and len(hosts) >= _MANY:
@@ -98,7 +98,7 @@ class QuietHosts:
             seen, self._seen = self._seen, []
         for at in range(0, len(seen), _BATCH):
             with self._store.begin() as tx:
-                tx.looks.seen_again(seen[at : at + _BATCH])
+                tx.observations.seen_again(seen[at : at + _BATCH])
 
     def _has_its_turn(self, name: str) -> bool:
         return (crc32(name.encode()) + self._rounds) % WHOLE_EVERY == 0

@@ -34,8 +34,6 @@ from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.operations.restored import is_restored
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store.looks import Standing
-from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.reconcile.cordoned import cordon_findings
 from orchestrator.reconcile.crew import COMPANIONS, Crew
 from orchestrator.reconcile.facts import fact_findings
@@ -44,6 +42,9 @@ from orchestrator.reconcile.quiet import QuietHosts
 from orchestrator.reconcile.repairs import ACTOR, Repairer
 from orchestrator.reconcile.wanted import wanted_of
 from orchestrator.services.hosts.observing import HostObserver
+from orchestrator.store.database import Store
+from orchestrator.store.records import Standing
+from orchestrator.store.transaction import Transaction
 
 log = logging.getLogger(__name__)
 _ANYWAY_PER_S: Final = 100.0
@@ -221,7 +222,7 @@ class Reconciler:
             if found is None or (
                 tx.hosts.get(name).restored is None
                 and not found[0]
-                and tx.looks.is_judged(name)
+                and tx.observations.is_judged(name)
                 and not tx.findings.list(host=name, cleared=True)
             ):
                 return
@@ -231,7 +232,7 @@ class Reconciler:
             if found is not None:
                 at = tx.time.no_earlier(now)
                 _audit(tx, tx.findings.record(name, found[0], at=at, complete=found[1]), now)
-                tx.looks.judge(name)
+                tx.observations.judge(name)
                 _learn_cards(tx, name)
                 _settle_restored(tx, name, *found)
 

@@ -20,11 +20,12 @@ from orchestrator.operations.definitions.hosts import UPGRADE_AGENT
 from orchestrator.operations.stuck import take_up, waits_for_its_host
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
-from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.reconcile.pacing import Pacing
 from orchestrator.reconcile.upgrades import upgrade_in_turn
 from orchestrator.services.begin import before, held_by, new_operation, record
 from orchestrator.services.drivers.upgrade_waits import gets_driver
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
 
 ACTOR = "reconcile"
 RepairPolicy = Literal["none", "safe", "all"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.transaction import Transaction
 
 MAX_AT_A_TIME: Final = 4
 """Hosts that something is installed on, removed from or replaced on, all together."""

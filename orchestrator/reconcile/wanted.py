@@ -15,8 +15,8 @@ from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.operation import Operation
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.restored import is_restored
-from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.drivers.upgrade_waits import under_way
+from orchestrator.store.transaction import Transaction
 
 LICENCE_WITHIN_S: Final = 600.0
 """So long a guest has to fetch its licence once it was given its token."""

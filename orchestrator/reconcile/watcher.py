@@ -14,7 +14,7 @@ from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.operation import FINISHED
 from orchestrator.ports.host import HostLink
-from orchestrator.ports.store.transaction import Store
+from orchestrator.store.database import Store
 
 
 class Watcher:
@@ -38,7 +38,7 @@ class Watcher:
         if room <= 0:
             return
         with self._store.read() as tx:
-            ready = tx.looks.ready()
+            ready = tx.observations.ready()
         with self._lock:
             free = [host for host in ready if host.name not in self._listening]
             for host in free[: 0 if self._closed else room]:

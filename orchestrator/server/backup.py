@@ -27,18 +27,18 @@ from orchestrator.adapters.state.clock import RandomIds
 from orchestrator.adapters.state.keys import database_key
 from orchestrator.adapters.state.lock import ExecutorLock
 from orchestrator.adapters.state.own import AuditHead, KnownCount
-from orchestrator.adapters.store.backup import copy_database, url_of
-from orchestrator.adapters.store.database import SqlStore
-from orchestrator.adapters.store.secret_box import SecretBox
 from orchestrator.client.location import state_directory
 from orchestrator.core.drivers.upgrade import after_restore
 from orchestrator.core.errors import Conflict, InvalidInput, Unknown, VgpuctlError, error_to_dict
 from orchestrator.core.file_errors import why_unreadable, why_unwritable
 from orchestrator.core.operation import Operation
-from orchestrator.ports.store.transaction import Transaction
 from orchestrator.regular_file import open_regular
 from orchestrator.server.error_line import print_error
 from orchestrator.server.settings import load_settings
+from orchestrator.store.backup import copy_database, url_of
+from orchestrator.store.database import Store
+from orchestrator.store.secret_box import SecretBox
+from orchestrator.store.transaction import Transaction
 
 DATABASE: Final = "vgpuctl.sqlite"
 _BESIDE: Final = ("secrets", "config.yaml")
@@ -215,7 +215,7 @@ def _plain(raw: BinaryIO, identity: Path | None, directory: Path) -> Iterator[Bi
 def _settle(unpacked: Path, now: float) -> Restored:
     """Let the hosts obey this database, and let nothing in it go on by itself."""
     key = database_key(unpacked / "secrets" / "database_key")
-    store = SqlStore(url_of(unpacked / DATABASE), key=key, new_site=RandomIds().new_uuid())
+    store = Store(url_of(unpacked / DATABASE), key=key, new_site=RandomIds().new_uuid())
     restored = settle_in(store, now)
     store.close()
     return restored
@@ -232,7 +232,7 @@ def settle_restored(state: Path, now: float) -> Restored:
     lock = ExecutorLock(state / "executor.lock")
     key = database_key(state / "secrets" / "database_key")
     url = url or url_of(state / DATABASE)
-    store = SqlStore(url, key=key, new_site=RandomIds().new_uuid())
+    store = Store(url, key=key, new_site=RandomIds().new_uuid())
     restored = settle_in(store, now)
     _settle_audit(store, AuditHead(state), now)
     store.settle(KnownCount(state).read(), now)
@@ -241,7 +241,7 @@ def settle_restored(state: Path, now: float) -> Restored:
     return restored
 
 
-def _settle_audit(store: SqlStore, noted: AuditHead, now: float) -> None:
+def _settle_audit(store: Store, noted: AuditHead, now: float) -> None:
     """The records that are there now are the ones to go on with; which ones were known before is put on record."""
     before = noted.read()
     with store.begin() as tx:
@@ -252,7 +252,7 @@ def _settle_audit(store: SqlStore, noted: AuditHead, now: float) -> None:
         noted.write(str(head))
 
 
-def settle_in(store: SqlStore, now: float) -> Restored:
+def settle_in(store: Store, now: float) -> Restored:
     """Hosts obey this database from now on. What it takes for unfinished is stuck, and nothing that hosts have is
     changed until somebody has settled whose it is (``Host.restored``)."""
     stuck = 0

@@ -25,9 +25,6 @@ from orchestrator.adapters.state.guest_keys import GuestKeys
 from orchestrator.adapters.state.keys import database_key, settle_site_key
 from orchestrator.adapters.state.lock import ExecutorLock
 from orchestrator.adapters.state.own import AuditHead, OwnFiles
-from orchestrator.adapters.store.backup import url_of
-from orchestrator.adapters.store.database import SqlStore
-from orchestrator.adapters.store.queue_database import QueueDatabase
 from orchestrator.api.use_cases import Services, Site, keeper_of, services_of
 from orchestrator.core.errors import Conflict, InvalidInput, VgpuctlError
 from orchestrator.core.vms.lease import DAY_S
@@ -56,6 +53,9 @@ from orchestrator.services.hosts.observing import HostObserver
 from orchestrator.services.retention import Retention
 from orchestrator.services.site_time import SiteTime
 from orchestrator.services.tenancy.tenancy import tenancy
+from orchestrator.store.backup import url_of
+from orchestrator.store.database import Store
+from orchestrator.store.queue_database import QueueDatabase
 
 if TYPE_CHECKING:
     from orchestrator.adapters.engine.work_queue import WorkQueue
@@ -71,7 +71,7 @@ class App:
 
     services: Services
     engine: DurableEngine
-    store: SqlStore
+    store: Store
     timer: Timer
     guests: BootingGuests
     guest_timer: Timer
@@ -118,7 +118,7 @@ class App:
 
 
 def build(
-    settings: Settings, reach_hosts: Callable[[Settings, SqlStore], Reach] = over_ssh, *, site_prefix: str = ""
+    settings: Settings, reach_hosts: Callable[[Settings, Store], Reach] = over_ssh, *, site_prefix: str = ""
 ) -> App:
     """Open the state, take up what was left unfinished, begin to observe the hosts.
 
@@ -211,11 +211,11 @@ def build(
     )
 
 
-def _store(settings: Settings, key: bytes, site_prefix: str) -> SqlStore:
+def _store(settings: Settings, key: bytes, site_prefix: str) -> Store:
     file = settings.state / _DATABASE
     file.touch(mode=0o600)
     site = site_prefix + RandomIds().new_uuid()[len(site_prefix) :]
-    store = SqlStore(settings.database_url or url_of(file), key=key, new_site=site)
+    store = Store(settings.database_url or url_of(file), key=key, new_site=site)
     if store.site.startswith(IN_MEMORY_SITE) != (site_prefix == IN_MEMORY_SITE):
         store.close()
         raise _of_the_other_kind(settings.state, in_memory=site_prefix != IN_MEMORY_SITE)
@@ -237,7 +237,7 @@ def _of_the_other_kind(state: Path, *, in_memory: bool) -> Conflict:
 
 
 def _engine(
-    settings: Settings, store: SqlStore, runner: Runner, living: LiveControllers, afterwards: Callable[[str, str], None]
+    settings: Settings, store: Store, runner: Runner, living: LiveControllers, afterwards: Callable[[str, str], None]
 ) -> DurableEngine:
     server = settings.database_server
     queue = settings.state / "queue.sqlite"
@@ -261,7 +261,7 @@ def _engine(
     )
 
 
-def _world(settings: Settings, store: SqlStore, reach: Reach, key: bytes, controller: str) -> World:
+def _world(settings: Settings, store: Store, reach: Reach, key: bytes, controller: str) -> World:
     return World(
         store=store,
         link=reach.link,

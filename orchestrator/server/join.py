@@ -20,8 +20,6 @@ from orchestrator.adapters.state.clock import RandomIds, SystemClock
 from orchestrator.adapters.state.controller import controller_name
 from orchestrator.adapters.state.keys import write_private
 from orchestrator.adapters.state.lock import ExecutorLock
-from orchestrator.adapters.store.database import SqlStore
-from orchestrator.adapters.store.site import site_at
 from orchestrator.client.location import state_directory
 from orchestrator.core.controller import MAX_INVITATION_S, Invitation, read_invitation
 from orchestrator.core.errors import Conflict, Denied, InvalidInput, Retryable, VgpuctlError
@@ -30,6 +28,8 @@ from orchestrator.core.units import parse_duration
 from orchestrator.server.error_line import print_error
 from orchestrator.server.settings import load_settings
 from orchestrator.services.controllers import invite
+from orchestrator.store.database import Store
+from orchestrator.store.site import site_at
 
 _OK: Final = 200
 _MAX_ANSWER: Final = 64 * 1024
@@ -48,7 +48,7 @@ def invitation(state: Path, lifetime_s: float) -> str:
             f"{state} belongs to no controller",
             hint="run it where a server runs; see VGPUCTL_STATE",
         )
-    store = SqlStore(url, key=(state / _KEY).read_bytes().strip(), new_site=RandomIds().new_uuid())
+    store = Store(url, key=(state / _KEY).read_bytes().strip(), new_site=RandomIds().new_uuid())
     try:
         return invite(store, SystemClock(), controller_name(state), lifetime_s).text()
     finally:

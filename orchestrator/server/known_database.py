@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.adapters.state.own import KnownCount, KnownRecord, NewestRecord
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.core.errors import Conflict
+from orchestrator.store.database import Store
 
 _HINT: Final = "'vgpuctl server settle-restored' lets the hosts obey it and stops what had not ended"
 
@@ -16,7 +16,7 @@ _HINT: Final = "'vgpuctl server settle-restored' lets the hosts obey it and stop
 class KnownDatabase:
     """Both sides count when a server begins, and again when something was written since."""
 
-    def __init__(self, state: Path, store: SqlStore) -> None:
+    def __init__(self, state: Path, store: Store) -> None:
         """A server begins. :raises Conflict: ``store.restored``"""
         self._known, self._store = KnownCount(state), store
         self._file, self._settled = NewestRecord(state), store.settled()

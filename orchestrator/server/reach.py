@@ -22,7 +22,6 @@ from orchestrator.adapters.state.clock import SystemClock
 from orchestrator.adapters.state.controller import controller_name
 from orchestrator.adapters.state.guest_keys import GuestKeys
 from orchestrator.adapters.state.keys import HostKeyFiles, agent_key, database_key
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.agent.build_zipapp import build_agent, own_agent
 from orchestrator.core.errors import Bug
 from orchestrator.ports.files import HostKeys, ImageFiles
@@ -30,6 +29,7 @@ from orchestrator.ports.guests import Guests
 from orchestrator.ports.host import Configurator, HostLink, Inspector
 from orchestrator.server.settings import Settings
 from orchestrator.services.messages import HostKey
+from orchestrator.store.database import Store
 
 log = logging.getLogger(__name__)
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -66,7 +66,7 @@ class Reach:
     """What is done again and again for them, by name."""
 
 
-def over_ssh(settings: Settings, store: SqlStore) -> Reach:
+def over_ssh(settings: Settings, store: Store) -> Reach:
     """Agents over SSH, put on their hosts by Ansible."""
     secrets = settings.state / "secrets"
     keys = HostKeyFiles(secrets / "hosts", store)
@@ -116,7 +116,7 @@ def over_ssh(settings: Settings, store: SqlStore) -> Reach:
     )
 
 
-def images_of(settings: Settings, store: SqlStore, kind: type[FetchedImages] = FetchedImages) -> FetchedImages:
+def images_of(settings: Settings, store: Store, kind: type[FetchedImages] = FetchedImages) -> FetchedImages:
     """Those of this controller, and of the others that it reaches."""
     name = controller_name(settings.state)
     shared = settings.images_directory

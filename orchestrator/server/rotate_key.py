@@ -17,14 +17,14 @@ from cryptography.fernet import Fernet
 from orchestrator.adapters.state.clock import RandomIds
 from orchestrator.adapters.state.keys import write_private
 from orchestrator.adapters.state.lock import ExecutorLock
-from orchestrator.adapters.store.backup import url_of
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.client.location import state_directory
 from orchestrator.core.errors import Conflict, InvalidInput, VgpuctlError
 from orchestrator.core.tenancy.key_ring import with_new_key, without_old_keys
 from orchestrator.server.backup import DATABASE
 from orchestrator.server.error_line import print_error
 from orchestrator.server.settings import load_settings
+from orchestrator.store.backup import url_of
+from orchestrator.store.database import Store
 
 
 def rotate(state: Path, now: float, *, others_stopped: bool = False) -> int:
@@ -56,7 +56,7 @@ def rotate(state: Path, now: float, *, others_stopped: bool = False) -> int:
 
 
 def _encrypt_again(url: str, ring: bytes, now: float) -> int:
-    store = SqlStore(url, key=ring, new_site=RandomIds().new_uuid())
+    store = Store(url, key=ring, new_site=RandomIds().new_uuid())
     try:
         with store.begin() as tx:
             count = tx.secrets.encrypt_again()

@@ -15,7 +15,6 @@ from typing import Final
 
 from orchestrator.adapters.controllers.images import FetchedImages
 from orchestrator.adapters.state.keys import HostKeyFiles
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.core.actions.host_actions import ImageFormat
 from orchestrator.core.errors import Fatal, InvalidInput, error_from_dict
 from orchestrator.core.hosts.snapshot import HostSnapshot
@@ -30,6 +29,7 @@ from orchestrator.sim.enrolment import new_host, record_enrolled
 from orchestrator.sim.guests import SimulatedGuests
 from orchestrator.sim.hosts_link import HostsLink
 from orchestrator.sim.in_memory import InMemoryImages, scan
+from orchestrator.store.database import Store
 
 IMAGE: Final = "demo"
 _LOOKS_AT_ONCE: Final = 4
@@ -86,13 +86,13 @@ def build_without_hosts(settings: Settings, socket: Path) -> App:
     :raises Conflict: ``serve.real_state``: this state directory or database serves real hosts
     """
 
-    def reach(settings: Settings, store: SqlStore) -> Reach:
+    def reach(settings: Settings, store: Store) -> Reach:
         return _reach(settings, store, socket)
 
     return build(settings, reach, site_prefix=IN_MEMORY_SITE)
 
 
-def _reach(settings: Settings, store: SqlStore, socket: Path) -> Reach:
+def _reach(settings: Settings, store: Store, socket: Path) -> Reach:
     link = HostsLink(socket, site=store.site)
     _enrol(store, link)
 
@@ -114,7 +114,7 @@ def _reach(settings: Settings, store: SqlStore, socket: Path) -> Reach:
     )
 
 
-def _enrol(store: SqlStore, link: HostsLink) -> None:
+def _enrol(store: Store, link: HostsLink) -> None:
     now = time.time()
     with store.begin() as tx:
         known = tx.hosts.addresses()

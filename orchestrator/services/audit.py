@@ -17,11 +17,12 @@ from orchestrator.core.tenancy.audit import AuditRecord, Head, Verdict, parse_he
 from orchestrator.core.tenancy.tenant import token_of_actor
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.files import NotedHead
-from orchestrator.ports.store.audit import AuditFilter
-from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor as acting
 from orchestrator.services.known_names import names_of_things
 from orchestrator.services.refusal_bound import RefusalBound
+from orchestrator.store.database import Store
+from orchestrator.store.records import AuditFilter
+from orchestrator.store.transaction import Transaction
 
 log = logging.getLogger(__name__)
 

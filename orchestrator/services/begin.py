@@ -12,8 +12,8 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import Volume
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.ports.clock import Clock, Ids
-from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.acting import actor, asked
+from orchestrator.store.transaction import Transaction
 
 
 def new_operation(

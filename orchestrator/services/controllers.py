@@ -14,7 +14,7 @@ from orchestrator.core.errors import Conflict, Denied, InvalidInput, NotFound
 from orchestrator.core.tenancy.tenant import digest_of
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.files import ImageFiles
-from orchestrator.ports.store.transaction import Store
+from orchestrator.store.database import Store
 
 _ID_BYTES = 6
 _SECRET_BYTES = 32

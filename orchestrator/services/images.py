@@ -15,10 +15,11 @@ from orchestrator.core.units import MIB
 from orchestrator.core.vms.image import MAX_OF_TENANT, Image, NewImage, check_file_name, stored_name
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.files import ImageFiles
-from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
 from orchestrator.services.tenancy.quota_room import QuotaRoom
 from orchestrator.services.tenancy.tenants import known_tenant
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.transaction import Transaction
 
 
 def names_of_things(tx: Transaction, tenants: tuple[str, ...] | None) -> list[str]:

@@ -27,10 +27,11 @@ from orchestrator.core.vms.network import (
 )
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.tenancy.tenants import known_tenant
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
 
 _SHOWN = 10
 """VMs named in a refusal."""

@@ -12,10 +12,11 @@ from orchestrator.core.errors import Conflict, InvalidInput, NotFound, Reason
 from orchestrator.core.names import check_name
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.tenancy.tenants import known_tenant
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
 
 
 @dataclass(frozen=True, kw_only=True)

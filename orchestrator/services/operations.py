@@ -15,10 +15,10 @@ from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.restored import is_about_its_host, is_restored, record_outcome
 from orchestrator.operations.stuck import take_up, ways_out
 from orchestrator.ports.engine import Engine
-from orchestrator.ports.store.operations import Job, OperationFilter
-from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.acting import actor
 from orchestrator.services.known_names import names_of_things
+from orchestrator.store.records import Job, OperationFilter
+from orchestrator.store.transaction import Transaction
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.tenancy.request_key import MAX_ANSWER, MAX_KEYS, StoredRequest, check_key, check_same
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store.transaction import Store
+from orchestrator.store.database import Store
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from orchestrator.core.tenancy.request_key import KEPT_S
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store.transaction import Store
 from orchestrator.services.site_time import SiteTime
+from orchestrator.store.database import Store
 
 _DAY_S = 86_400.0
 _EVERY_S = 3_600.0

@@ -15,8 +15,8 @@ import threading
 from typing import Final
 
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store.transaction import Store
 from orchestrator.ports.timers import TimerHealth
+from orchestrator.store.database import Store
 
 EVEN_FOR_S: Final = 3600.0
 """So long a clock that disagrees with the mark has to run evenly before it is believed."""

@@ -11,10 +11,10 @@ from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.names import near
 from orchestrator.core.vms.lease import show_moment
 from orchestrator.core.vms.vm import Vm, VmSpec, VmState
-from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.begin import running_operation
 from orchestrator.services.drivers.upgrade_waits import gets_driver
 from orchestrator.services.tenancy.tenants import known_tenant
+from orchestrator.store.transaction import Transaction
 
 _SHORTEST_ID = 6
 """Digits of an id by which a VM may be called."""

@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from orchestrator.adapters.store.database import SqlStore
-from orchestrator.adapters.store.enrolment import add_enrolled
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import HostSnapshot
+from orchestrator.store.database import Store
+from orchestrator.store.enrolment import add_enrolled
 
 _AT_ONCE: Final = 200
 """Snapshots in memory at a time."""
 
 
-def record_enrolled(store: SqlStore, seen: Iterable[tuple[str, str, HostSnapshot]], now: float) -> None:
+def record_enrolled(store: Store, seen: Iterable[tuple[str, str, HostSnapshot]], now: float) -> None:
     """Hosts as ``host add`` leaves them, all in one transaction: (name, address, a look at it)."""
     left = iter(seen)
     with store.begin() as tx:

@@ -9,16 +9,16 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from orchestrator.adapters.store.tables import metadata
 from orchestrator.api import schemas
 from orchestrator.api.schemas.base import RequestBody
+from orchestrator.store.tables import metadata
 from tests.architecture.bounds_reference import BOUNDS, OF_OPERATORS, PAGE, page
 from tests.architecture.tree import ROOT, files, text
 
 KEPT = {
-    "orchestrator/adapters/store/operations.py": "by numbers of steps",
-    "orchestrator/adapters/store/schema.py": "the migrations",
-    "orchestrator/adapters/store/tenant_usage.py": "by numbers of resources",
+    "orchestrator/store/operations.py": "by numbers of steps",
+    "orchestrator/store/schema.py": "the migrations",
+    "orchestrator/store/tenant_usage.py": "by numbers of resources",
     "orchestrator/agent/build_zipapp.py": "one",
     "orchestrator/agent/version.py": "one",
     "orchestrator/catalogue/catalogue.py": "one",

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.tenancy.audit import Verdict
 from orchestrator.services.tenancy.tenancy import Tenancy, tenancy
+from orchestrator.store.database import Store
 from tests.fakes.fake_world import FakeClock
 from tests.postgres.cluster import Cluster
 
@@ -26,7 +26,7 @@ class Log:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.store = SqlStore(url, key=KEY, new_site="site")
+        self.store = Store(url, key=KEY, new_site="site")
         self.people: Tenancy = tenancy(self.store, FakeClock(), owner_uid=0, key=KEY)
         for number in range(RECORDS - 1):  # the first one is the default tenant's
             self.people.tenants.create(f"t{number}")

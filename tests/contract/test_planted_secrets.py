@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.cli.tree import ENTRIES, load
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.services.tenancy.tenancy import Tenancy
+from orchestrator.store.database import Store
 from tests.fakes.control_plane import KEY, ControlPlane, create_vm, plane_with
 
 PLANTED = "planted-4711-secret"
@@ -47,7 +47,7 @@ def _kept(directory: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file())
 
 
-def _rows(store: SqlStore) -> str:
+def _rows(store: Store) -> str:
     with store.read() as tx:
         jobs = [tx.operations.get(one.id) for one in tx.operations.list()]
         return repr([jobs, list(tx.audit.all()), tx.vms.list()])

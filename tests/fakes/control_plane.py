@@ -12,7 +12,6 @@ from pathlib import Path
 
 from orchestrator.adapters.bundles.library import BundleLibrary
 from orchestrator.adapters.files.opening import Readable
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.api.use_cases import Services, Site, services_of
 from orchestrator.core.vms.image import NewImage
 from orchestrator.operations.context import Limits, World
@@ -32,6 +31,7 @@ from orchestrator.services.hosts.observing import HostObserver
 from orchestrator.services.messages import AddHost, CreateVm, HostKey
 from orchestrator.services.site_time import SiteTime
 from orchestrator.services.tenancy.tenancy import tenancy
+from orchestrator.store.database import Store
 from tests.fakes.fake_guests import FakeGuests
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine, a100, l40s, t4
@@ -45,7 +45,7 @@ T4_HOST, L40S_HOST, A100_HOST = "t4", "l40s", "a100"
 
 @dataclass(frozen=True, kw_only=True)
 class ControlPlane:
-    store: SqlStore
+    store: Store
     hosts: FakeHosts
     keys: FakeKeys
     ids: CountedIds
@@ -107,7 +107,7 @@ def scan(address: str, port: int) -> HostKey:
     return HostKey(type="ssh-ed25519", key="AAAA", fingerprint=f"SHA256:{address}")
 
 
-def due_before(store: SqlStore, operation_id: str) -> list[str]:
+def due_before(store: Store, operation_id: str) -> list[str]:
     with store.read() as tx:
         return [one.operation for one in tx.operations.due([operation_id]) if one.operation != operation_id]
 
@@ -137,7 +137,7 @@ def control_plane(
     default network.
 
     ``url``: of the database; without it SQLite in ``state``."""
-    store = SqlStore(url, key=KEY, new_site="site") if url else new_store(state / "vgpuctl.sqlite", KEY)
+    store = Store(url, key=KEY, new_site="site") if url else new_store(state / "vgpuctl.sqlite", KEY)
     fake = hosts or FakeHosts(
         {
             f"{T4_HOST}.test": FakeMachine(machine_id="m1", gpus=[t4(), t4("0000:42:00.0")]),

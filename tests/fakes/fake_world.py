@@ -13,7 +13,7 @@ from pathlib import Path
 from orchestrator.core.actions.host_actions import ImageFormat
 from orchestrator.core.vms.image import Image, NewImage
 from orchestrator.ports.files import Seed, TakenFile
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.transaction import Transaction
 
 
 @dataclass

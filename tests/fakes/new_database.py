@@ -9,12 +9,12 @@ from pathlib import Path
 
 from sqlalchemy import make_url
 
-from orchestrator.adapters.store.database import SqlStore
+from orchestrator.store.database import Store
 from tests.postgres.cluster import Cluster
 
 
-def new_store(file: Path, key: bytes) -> SqlStore:
-    """What SqlStore opens there; a ``file`` that exists stays as it is."""
+def new_store(file: Path, key: bytes) -> Store:
+    """What Store opens there; a ``file`` that exists stays as it is."""
     if not file.exists():
         file.write_bytes(migrated(key))
     return _opened(file, key)
@@ -28,7 +28,7 @@ def new_url(cluster: Cluster, key: bytes) -> str:
 @cache
 def _migrated_in(cluster: Cluster, key: bytes) -> str:
     url = cluster.database()
-    SqlStore(url, key=key, new_site="site").close()
+    Store(url, key=key, new_site="site").close()
     return str(make_url(url).database)
 
 
@@ -41,5 +41,5 @@ def migrated(key: bytes) -> bytes:
         return file.read_bytes()
 
 
-def _opened(file: Path, key: bytes) -> SqlStore:
-    return SqlStore(f"sqlite:///{file}", key=key, new_site="site")
+def _opened(file: Path, key: bytes) -> Store:
+    return Store(f"sqlite:///{file}", key=key, new_site="site")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.core.tenancy.quota import totals_of
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.transaction import Transaction
 
 
 def miscounted(tx: Transaction) -> Iterator[str]:

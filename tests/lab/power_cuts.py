@@ -16,18 +16,18 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.agent.ledger import Ledger
+from orchestrator.store.database import Store
 
 _KEY = b"SUyU4-1hOL-dPpaQ25Uu0ry_jSEUmU0pE_q5wWxSgkQ="
 _VM = "6d0e6b5e-95a0-4f5c-8f67-3a0f1f5a2f10"
 
 
 @contextmanager
-def opened(directory: Path) -> Iterator[tuple[SqlStore, Ledger]]:
+def opened(directory: Path) -> Iterator[tuple[Store, Ledger]]:
     """As server and agent open them: what they cannot use is an error here."""
     directory.mkdir(parents=True, exist_ok=True)
-    store = SqlStore(f"sqlite:///{directory / 'vgpuctl.sqlite'}", key=_KEY, new_site="site")
+    store = Store(f"sqlite:///{directory / 'vgpuctl.sqlite'}", key=_KEY, new_site="site")
     ledger = Ledger(directory / "ledger", site="site", epoch=1, boot_id="boot-1")
     try:
         yield store, ledger

@@ -32,7 +32,7 @@ _MATRIX = "tests/operations/test_every_fault.py"
 _GIVING_BACK = "tests/operations/test_giving_back.py"
 _VGPUS = "tests/unit/agent/test_vgpus.py"
 _STORE = "tests/contract/store/test_store.py"
-_SCHEMA = "adapters/store/migrations/versions/0001_the_first_schema.py"
+_SCHEMA = "store/migrations/versions/0001_the_first_schema.py"
 
 MUTATIONS = (
     _one(
@@ -93,7 +93,7 @@ MUTATIONS = (
     ),
     _one(
         "card: what is claimed on a card that was moved stays at its old address",
-        "adapters/store/cards.py",
+        "store/cards.py",
         "        if moved:\n            self._move(host, moved)\n",
         "",
         "tests/operations/test_gpu_cards.py",
@@ -128,7 +128,7 @@ MUTATIONS = (
     ),
     _one(
         "fsync: the control plane's SQLite database loses its last commits with the power",
-        "adapters/store/database.py",
+        "store/database.py",
         "        self._flush()\n        if self._checkpoints",
         "        if self._checkpoints",
         "tests/contract/store/test_flush.py",
@@ -149,7 +149,7 @@ MUTATIONS = (
     ),
     _one(
         "lock: those who draw on the pool do not come one after the other on PostgreSQL",
-        "adapters/store/tenant_usage.py",
+        "store/tenant_usage.py",
         ".with_for_update()",
         "",
         "tests/contract/store/test_tenant_usage.py", "tests/contract/test_quotas.py",
@@ -167,7 +167,7 @@ MUTATIONS = (
     ),
     _one(
         "check: a host is claimed beyond what it has",
-        "adapters/store/vms.py",
+        "store/vms.py",
         "        if not self._usage.take(claim, capacity):\n",
         "        if self._usage.take(claim, capacity) is None:\n",
         _STORE, "-k", "sqlite",
@@ -181,14 +181,14 @@ MUTATIONS = (
     ),
     _one(
         "check: a claim is not held against what others have taken since it was planned",
-        "adapters/store/database.py",
+        "store/database.py",
         'within_limits=how == "beside claims"',
         "within_limits=False",
         "tests/contract/test_quotas.py", "-k", "plans_again and sqlite",
     ),
     _one(
         "count: what a deleted VM held stays counted",
-        "adapters/store/vms.py",
+        "store/vms.py",
         "amounts_of(gone), {})",
         "{}, {})",
         "tests/contract/store/test_tenant_usage.py", "-k", "sqlite",
@@ -237,7 +237,7 @@ MUTATIONS = (
     ),
     _one(
         "secret: user data is stored as it is",
-        "adapters/store/small_rows.py",
+        "store/secrets.py",
         '"blob": self._box.close(secret_id, text)',
         '"blob": text.encode()',
         "tests/contract/test_planted_secrets.py", "-k", "user_data",

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from pysqlite3 import dbapi2 as sqlite3
 from sqlalchemy import create_engine, delete, insert, select
 
-from orchestrator.adapters.store.tables import metadata
+from orchestrator.store.tables import metadata
 
 _NOT_COMPARED = frozenset(
     {

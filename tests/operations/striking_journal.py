@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from orchestrator.core.operation import Operation
 from orchestrator.operations.journal import Journal, Move, Write, Written
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store.operations import Job
-from orchestrator.ports.store.transaction import Store
+from orchestrator.store.database import Store
+from orchestrator.store.records import Job
 from tests.fakes.fake_host import Strike, no_fault
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from orchestrator.adapters.store.tables import gpus
 from orchestrator.api.schemas.hosts import HostAnswer
 from orchestrator.core.errors import NotFound
 from orchestrator.core.operation import Operation
 from orchestrator.core.vms.vm import Vm
+from orchestrator.store.tables import gpus
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.fake_actions import lose_ledger
 from tests.fakes.recount import miscounted

@@ -13,9 +13,9 @@ from orchestrator.core.errors import Conflict, NoCapacity, NotFound
 from orchestrator.core.labels import KEPT_FOR
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.vms.lease import WantedEnd
-from orchestrator.ports.store.claims import ClaimLost
 from orchestrator.services.messages import CreateVm, HostChange
 from orchestrator.services.vms.capacity import CapacityService, Question
+from orchestrator.store.records import ClaimLost
 from tests.fakes.control_plane import GIB, T4_HOST, ControlPlane, create_vm, plane_with
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from orchestrator.adapters.store.tables import steps
 from orchestrator.core.errors import Conflict, Fatal, NoCapacity, NotFound, Retryable
 from orchestrator.core.operation import Operation
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
+from orchestrator.store.tables import steps
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.fake_host import lost_answer, no_fault
 

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.api.use_cases import Services, Site, keeper_of, services_of
 from orchestrator.operations.context import World
 from orchestrator.operations.definitions import DEFINITIONS
@@ -27,6 +26,7 @@ from orchestrator.services.site_time import SiteTime
 from orchestrator.services.tenancy.tenancy import tenancy
 from orchestrator.sim.guests import SimulatedGuests
 from orchestrator.sim.in_memory import InMemoryImages, scan
+from orchestrator.store.database import Store
 from tests.simulated.engine import SimEngine
 from tests.simulated.link import SimLink
 from tests.simulated.network import FaultyFleet
@@ -50,7 +50,7 @@ class Surroundings:
 
     schedule: Schedule
     fleet: FaultyFleet
-    store: SqlStore
+    store: Store
     on_change: Callable[[str], None]
     """Called with the address of a host after each request that reached it."""
     definitions: Mapping[str, Definition] = field(default_factory=lambda: DEFINITIONS)

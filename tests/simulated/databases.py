@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.core.vms.image import NewImage
 from orchestrator.core.vms.lease import TenantPolicy
 from orchestrator.core.vms.network import DEFAULT_NAME, Network
 from orchestrator.server.bootstrap import IN_MEMORY_SITE
 from orchestrator.sim.in_memory import InMemoryImages
+from orchestrator.store.database import Store
 from tests.simulated.small_ports import EPOCH_S
 from tests.simulated.workload import IMAGE, TENANT
 
@@ -34,7 +34,7 @@ def _template() -> bytes:
         return (Path(name) / "vgpuctl.sqlite").read_bytes()
 
 
-def furnish(store: SqlStore) -> None:
+def furnish(store: Store) -> None:
     """An image and the default network."""
     with store.begin() as tx:
         tx.networks.add(Network(name=DEFAULT_NAME, subnet="192.168.122.0/24", shared=True))
@@ -43,7 +43,7 @@ def furnish(store: SqlStore) -> None:
 
 
 @contextmanager
-def fresh_database() -> Iterator[SqlStore]:
+def fresh_database() -> Iterator[Store]:
     """With an image and the default network, without hosts."""
     with fresh_sqlite() as url:
         store = open_database(url)
@@ -62,9 +62,9 @@ def fresh_sqlite() -> Iterator[str]:
         shutil.rmtree(directory)
 
 
-def open_database(url: str) -> SqlStore:
+def open_database(url: str) -> Store:
     """As a process does that begins."""
-    return SqlStore(url, key=_KEY, new_site=SITE)
+    return Store(url, key=_KEY, new_site=SITE)
 
 
 def _url(directory: Path) -> str:

@@ -9,7 +9,7 @@ from functools import partial
 
 from orchestrator.core.operation import FINISHED
 from orchestrator.operations.runner import Runner
-from orchestrator.ports.store.transaction import Store
+from orchestrator.store.database import Store
 from tests.simulated.schedule import Process, Schedule
 
 _PER_HOST = 4

@@ -18,7 +18,6 @@ from typing import Any, Final, cast
 
 from sqlalchemy import make_url
 
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.api.schemas.findings import FindingAnswer
 from orchestrator.api.use_cases import Services
 from orchestrator.cli.restored import Item, items_of, remove, take_over
@@ -29,6 +28,7 @@ from orchestrator.core.units import GIB
 from orchestrator.server.backup import settle_in
 from orchestrator.services.messages import AdoptVm
 from orchestrator.services.vms.vms import VmService
+from orchestrator.store.database import Store
 from tests.operations.resettable import ResettableDatabase, ResettablePostgres, ResettableSqlite
 from tests.simulated.controller import Controller, start
 from tests.simulated.databases import open_database
@@ -79,7 +79,7 @@ def strikes_of(report: Report) -> Counter[str]:
 class SoakRun(UpgradingRun):
     """Each host has a VM with a data volume, which nobody deletes; leases end; what is restored is settled."""
 
-    def __init__(self, seed: int, plan: RunPlan, store: SqlStore, url: str, *, two: bool) -> None:
+    def __init__(self, seed: int, plan: RunPlan, store: Store, url: str, *, two: bool) -> None:
         super().__init__(seed, plan, store)
         self._url = url
         self._two = two

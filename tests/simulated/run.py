@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.api.use_cases import Services
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.core.errors import VgpuctlError
@@ -19,6 +18,7 @@ from orchestrator.sim.enrolment import record_enrolled
 from orchestrator.sim.fleet import enrolled, new_machine
 from orchestrator.sim.hardware import gpu_kind
 from orchestrator.sim.observing import snapshot_of
+from orchestrator.store.database import Store
 from tests.fakes.recount import miscounted
 from tests.simulated.controller import Controller, Surroundings, start
 from tests.simulated.databases import SITE, fresh_database
@@ -102,7 +102,7 @@ def simulate(seed: int, plan: RunPlan | None = None) -> Report:
     return report_of(seed, plan or RunPlan(), Run)
 
 
-def report_of(seed: int, plan: RunPlan, kind: Callable[[int, RunPlan, SqlStore], Run]) -> Report:
+def report_of(seed: int, plan: RunPlan, kind: Callable[[int, RunPlan, Store], Run]) -> Report:
     """Of a run of that kind."""
     with fresh_database() as store:
         return played(kind(seed, plan, store))
@@ -126,7 +126,7 @@ def played(run: Run) -> Report:
 class Run:
     """Implements nemesis.Stage."""
 
-    def __init__(self, seed: int, plan: RunPlan, store: SqlStore) -> None:
+    def __init__(self, seed: int, plan: RunPlan, store: Store) -> None:
         self.seed = seed
         self.schedule = Schedule(seed)
         self._plan = plan

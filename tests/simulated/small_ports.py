@@ -6,14 +6,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
 from pathlib import Path
 
-from orchestrator.adapters.store.database import SqlStore, SqlTransaction
 from orchestrator.core.drivers.bundle import DriverBundle, NewBundle
 from orchestrator.core.errors import Bug
 from orchestrator.core.operation import Watched
 from orchestrator.ports.files import Seed, TakenFile
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
 from tests.simulated.schedule import Schedule
 
 EPOCH_S = 1_800_000_000.0
@@ -63,31 +64,31 @@ class InMemoryKeys:
         """Nothing is kept."""
 
 
-class SharedStore:
+class SharedStore(Store):
     """The database as one process uses it: another process may come first at every transaction."""
 
-    def __init__(self, store: SqlStore, schedule: Schedule) -> None:
+    def __init__(self, store: Store, schedule: Schedule) -> None:
         self._store = store
         self._schedule = schedule
 
-    @property
+    @cached_property
     def site(self) -> str:
         return self._store.site
 
     @contextmanager
-    def begin(self) -> Iterator[SqlTransaction]:
+    def begin(self) -> Iterator[Transaction]:
         self._let_others()
         with self._store.begin() as tx:
             yield tx
 
     @contextmanager
-    def claim(self) -> Iterator[SqlTransaction]:
+    def claim(self) -> Iterator[Transaction]:
         self._let_others()
         with self._store.claim() as tx:
             yield tx
 
     @contextmanager
-    def read(self) -> Iterator[SqlTransaction]:
+    def read(self) -> Iterator[Transaction]:
         with self._store.read() as tx:
             yield tx
 

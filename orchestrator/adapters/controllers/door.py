@@ -12,7 +12,7 @@ from orchestrator.adapters.controllers.pinned import fingerprint
 from orchestrator.adapters.state.keys import write_private
 from orchestrator.core.controller import Door
 from orchestrator.core.tenancy.tenant import digest_of
-from orchestrator.ports.store.transaction import Store
+from orchestrator.store.database import Store
 
 _EVERYWHERE: Final = frozenset({"0.0.0.0", "[::]", "::"})  # noqa: S104 - what a setting may say
 

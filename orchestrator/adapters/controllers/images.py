@@ -16,7 +16,7 @@ from orchestrator.core.controller import Door
 from orchestrator.core.errors import Retryable, VgpuctlError
 from orchestrator.core.vms.image import Image, NewImage
 from orchestrator.ports.files import TakenFile
-from orchestrator.ports.store.transaction import Store
+from orchestrator.store.database import Store
 
 PATH: Final = "/controllers/images/"
 _OK: Final = 200

@@ -24,9 +24,9 @@ from orchestrator.adapters.engine.places import Bounds
 from orchestrator.adapters.engine.timer import Course
 from orchestrator.core.contained import Contained
 from orchestrator.core.errors import QUEUE_LOST, Retryable, WorldError
-from orchestrator.ports.store.operations import DueOperation
-from orchestrator.ports.store.transaction import Store
 from orchestrator.ports.timers import TimerHealth
+from orchestrator.store.database import Store
+from orchestrator.store.records import DueOperation
 
 if TYPE_CHECKING:
     from orchestrator.adapters.engine.work_queue import WorkQueue

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Final
 
-from orchestrator.ports.store.transaction import Store
+from orchestrator.store.database import Store
 
 _MISSED = 3
 """A controller that was seen unchanged as many times in a row has gone."""

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from orchestrator.adapters.engine.places import Bounds, RunPlaces
 from orchestrator.core.contained import Contained
-from orchestrator.ports.store.operations import DueOperation
+from orchestrator.store.records import DueOperation
 
 _AGAIN_S = 0.2
 log = logging.getLogger(__name__)

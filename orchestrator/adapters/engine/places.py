@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from orchestrator.ports.store.operations import DueOperation
+from orchestrator.store.records import DueOperation
 
 HELD_UP_S: Final = 5.0
 """A run that lasts longer mostly waits for its host, and no longer counts among those at work."""
@@ -46,7 +46,7 @@ class _Place:
 
 class RunPlaces:
     """Counted in memory; safe for threads. An operation stands in one line or has one place. Lines are those of
-    ports/store/operations.DueOperation."""
+    store/records.DueOperation."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float] = time.monotonic) -> None:
         """``clock``: seconds that only grow."""

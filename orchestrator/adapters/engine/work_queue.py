@@ -17,7 +17,7 @@ from dbos import error as library
 
 from orchestrator.adapters.engine.places import Bounds
 from orchestrator.core.errors import QUEUE_LOST, Retryable
-from orchestrator.ports.store.operations import DueOperation
+from orchestrator.store.records import DueOperation
 
 VERSION: Final = "wf-1"
 """Of the workflow, not of the program: another one would strand what an older program has queued."""
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class Database(Protocol):
-    """Where the queue is kept (adapters/store/queue_database.py)."""
+    """Where the queue is kept (store/queue_database.py)."""
 
     @property
     def url(self) -> str: ...

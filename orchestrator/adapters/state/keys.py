@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
-from orchestrator.ports.store.transaction import Store, Transaction
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
 
 _MAX_KEY = 64 * 1024
 _AGENT_KEY: Final = "agent_key"

@@ -11,7 +11,7 @@ from orchestrator.api.paging import PagingOf, sequence_of
 from orchestrator.api.schemas.audit import MAX_SEQUENCE, AuditAnswer, ExportedRecord, VerdictAnswer
 from orchestrator.api.services import ServicesOf
 from orchestrator.core.vms.lease import parse_moment
-from orchestrator.ports.store.audit import AuditFilter
+from orchestrator.store.records import AuditFilter
 
 MAX_EXPORTED: Final = 1000
 

@@ -19,7 +19,7 @@ from orchestrator.api.waiting import WaitingOf
 from orchestrator.core.errors import Denied
 from orchestrator.core.operation import FINISHED, UNSETTLED, OperationState, Watched, check_kind
 from orchestrator.core.tenancy.access import Caller
-from orchestrator.ports.store.operations import OperationFilter
+from orchestrator.store.records import OperationFilter
 
 router = APIRouter(prefix="/operations", tags=["operations"])
 

@@ -13,7 +13,7 @@ from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.transaction import Transaction
 
 
 @dataclass(frozen=True)

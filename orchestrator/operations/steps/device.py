@@ -16,7 +16,7 @@ from orchestrator.core.hosts.snapshot import GpuSnapshot
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
-from orchestrator.ports.store.claims import ClaimLost
+from orchestrator.store.records import ClaimLost
 
 _ELSEWHERE = frozenset({"vgpu.foreign", "vgpu.no_room", "vgpu.type_unknown", "vgpu.function_gone"})
 """Nothing was made, and another function of the same GPU may do."""

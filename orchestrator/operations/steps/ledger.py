@@ -17,7 +17,7 @@ from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.transaction import Transaction
 
 _STAYS = "stays in MIG mode when it is given back, for what it was before is not known"
 

@@ -14,7 +14,7 @@ from orchestrator.core.gpu.device import InstancePlace
 from orchestrator.core.hosts.mig_layout import MigLayout, difference
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.transaction import Transaction
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from orchestrator.operations.context import Context
 from orchestrator.operations.fencing import Suspended
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps import vm_record
-from orchestrator.ports.store.claims import ClaimLost
+from orchestrator.store.records import ClaimLost
 
 
 def _claim(context: Context) -> str:

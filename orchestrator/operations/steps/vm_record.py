@@ -13,7 +13,7 @@ from orchestrator.core.vms.vm import DeallocationReason, Vm, VmState, WantedStat
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.volume import put_back
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.transaction import Transaction
 
 
 def claim_text(context: Context) -> tuple[str, ...]:

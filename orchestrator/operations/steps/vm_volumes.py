@@ -24,7 +24,7 @@ from orchestrator.operations.steps.volume import (
     volume_text,
     volumes_before,
 )
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.transaction import Transaction
 
 
 def _names(context: Context, key: str) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import Volume, file_of
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.transaction import Transaction
 
 
 def volumes_before(context: Context) -> tuple[Volume, ...]:

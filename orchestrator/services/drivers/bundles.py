@@ -13,8 +13,9 @@ from orchestrator.core.drivers.lock import digests_of
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.files import BundleFiles
-from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
 
 _OF_A_RELEASE: Final = frozenset({"vgpu_host", "vgpu_guest"})
 """Kinds that come with a release of the vGPU software."""

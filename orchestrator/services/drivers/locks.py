@@ -11,8 +11,8 @@ from orchestrator.core.drivers.guest_facts import GuestFacts
 from orchestrator.core.drivers.lock import DriverLock, check_lock, lock_of
 from orchestrator.core.drivers.matrix import version_key
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store.transaction import Store
 from orchestrator.services.acting import actor
+from orchestrator.store.database import Store
 
 NOTHING = DriverLock(site=())
 

@@ -14,10 +14,11 @@ from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
-from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.begin import new_operation, record
 from orchestrator.services.drivers.locks import NOTHING
 from orchestrator.services.messages import Started
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
 
 Bundles = tuple[DriverBundle, ...]
 

@@ -11,8 +11,8 @@ from orchestrator.core.drivers.upgrade import REBOOTING, DriverUpgrade, HostUpgr
 from orchestrator.core.errors import NotFound
 from orchestrator.core.operation import StepRecord
 from orchestrator.core.vms.vm import VmState
-from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.drivers.upgrade_waits import waits_of
+from orchestrator.store.transaction import Transaction
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from orchestrator.core.drivers.leaving import STOP, WAIT, AwaitedTenants, parse_
 from orchestrator.core.drivers.upgrade import OVER, DriverUpgrade, HostPhase, Policy, held_vms
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.vms.vm import Vm
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.transaction import Transaction
 
 AT_REST: Final = frozenset({"stopped", "lost", "failed"})
 """States of VMs that need not be stopped."""

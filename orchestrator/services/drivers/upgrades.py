@@ -28,11 +28,12 @@ from orchestrator.core.errors import Conflict, InvalidInput, NotFound, Reason
 from orchestrator.core.hosts.host import Host
 from orchestrator.operations.steps.driver import users_of
 from orchestrator.ports.clock import Clock, Ids
-from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
 from orchestrator.services.drivers.provisioning import Bundles, Swap, swap_to
 from orchestrator.services.drivers.upgrade_progress import UpgradeNow, seen_now
 from orchestrator.services.drivers.upgrade_waits import PlannedStops, overridden_by, planned_stops, under_way, waits_of
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
 
 MAX_AT_ONCE: Final = 1000
 MAX_HOSTS: Final = 100_000

@@ -11,11 +11,11 @@ from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.placement.views import Placement
 from orchestrator.core.vms.claim import HostCapacity
 from orchestrator.core.vms.vm import Vm, VmSpec
-from orchestrator.ports.store.claims import ClaimLost
-from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.fleet.gpus import Viewed
 from orchestrator.services.fleet.numa import cores_left, memory_left, memory_of
 from orchestrator.services.fleet.view import Overcommit
+from orchestrator.store.records import ClaimLost
+from orchestrator.store.transaction import Transaction
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.gpu.fabric import FabricPlace, FabricSnapshot
 from orchestrator.core.hosts.snapshot import GpuSnapshot
-from orchestrator.ports.store.claims import ClaimLost
+from orchestrator.store.records import ClaimLost
 
 
 def reason_not_joined(gpu: GpuSnapshot, tables: GpuTables, fabric: FabricSnapshot | None) -> str | None:

@@ -20,11 +20,11 @@ from orchestrator.core.placement.views import GpuView, HostView, Occupied
 from orchestrator.core.units import MIB
 from orchestrator.core.vms.isolation import Isolation
 from orchestrator.core.vms.vm import Vm
-from orchestrator.ports.store.fleet import HostRecord
 from orchestrator.services.fleet.fabric import reason_not_joined
 from orchestrator.services.fleet.nics import with_nics
 from orchestrator.services.fleet.numa import vms_coming, with_nodes
 from orchestrator.services.fleet.view import Overcommit, free_on_host, gpu_view
+from orchestrator.store.records import HostRecord
 
 _KNOWN_BYTES: Final = 64 * MIB
 _IDLE_BYTES: Final = 64 * MIB

@@ -23,11 +23,11 @@ from orchestrator.core.units import MIB
 from orchestrator.core.vms.claim import Claim
 from orchestrator.core.vms.isolation import DEFAULT_ISOLATION, Isolation
 from orchestrator.core.vms.vm import Vm
-from orchestrator.ports.store.fleet import HostRecord
-from orchestrator.ports.store.transaction import Store
 from orchestrator.services.fleet.gpus import SiteRules, Viewed, Viewer
 from orchestrator.services.fleet.known_profiles import KnownProfiles, OfferedTypes
 from orchestrator.services.fleet.view import Overcommit
+from orchestrator.store.database import Store
+from orchestrator.store.records import HostRecord
 
 _MANY = 1000
 """From so many hosts on it is quicker to read all."""

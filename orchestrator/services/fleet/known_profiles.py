@@ -11,7 +11,7 @@ from orchestrator.catalogue.profiles import Profiles, shipped_profiles
 from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.hosts.snapshot import HostVgpuType
 from orchestrator.core.offerings.offering import Offering
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.transaction import Transaction
 
 
 class _AsksForSize(Protocol):

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from orchestrator.core.errors import NotFound
 from orchestrator.core.names import near
-from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.fleet.gpus import Viewed
 from orchestrator.services.fleet.index import FleetIndex
+from orchestrator.store.transaction import Transaction
 
 
 def check_place(tx: Transaction, fleet: FleetIndex, host: str | None, gpu: str | None) -> None:

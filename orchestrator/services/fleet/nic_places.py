@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from orchestrator.core.hosts.nic import NicPlace, nic_mac
 from orchestrator.core.placement.views import Placement
-from orchestrator.ports.store.claims import ClaimLost
 from orchestrator.services.fleet.gpus import Viewed
 from orchestrator.services.fleet.nics import free_functions, given
+from orchestrator.store.records import ClaimLost
 
 
 def place_nic(viewed: Viewed, placement: Placement, vm_id: str, leaving: frozenset[str]) -> NicPlace | None:

@@ -9,8 +9,8 @@ from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.nic import HostNic, near
 from orchestrator.core.placement.views import GpuView, HostView
-from orchestrator.ports.store.fleet import HostRecord
 from orchestrator.services.fleet.numa import vms_coming
+from orchestrator.store.records import HostRecord
 
 
 def given(host: Host, facts: HostFacts) -> tuple[HostNic, ...]:

@@ -14,7 +14,7 @@ from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.placement.nodes import ByNode
 from orchestrator.core.placement.views import Occupied
 from orchestrator.core.vms.vm import Vm
-from orchestrator.ports.store.fleet import HostRecord
+from orchestrator.store.records import HostRecord
 
 
 @dataclass(frozen=True, kw_only=True)

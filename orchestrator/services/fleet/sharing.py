@@ -12,8 +12,8 @@ from orchestrator.core.gpu.vgpu_type import is_vgpu_type_name, parse_vgpu_type_n
 from orchestrator.core.vms.claim import Claim
 from orchestrator.core.vms.isolation import DEFAULT_ISOLATION, Isolation, may_share_gpu, may_share_host
 from orchestrator.core.vms.vm import Vm
-from orchestrator.ports.store.claims import ClaimLost
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.records import ClaimLost
+from orchestrator.store.transaction import Transaction
 
 
 def check_neighbours(tx: Transaction, vm: Vm, claim: Claim) -> None:

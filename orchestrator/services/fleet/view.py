@@ -23,8 +23,8 @@ from orchestrator.core.placement.views import GpuView, HostView, Occupied
 from orchestrator.core.units import GIB
 from orchestrator.core.vms.claim import Claim, HostCapacity
 from orchestrator.core.vms.vm import Vm
-from orchestrator.ports.store.fleet import HostRecord
 from orchestrator.services.fleet.numa import node_rooms, vms_coming
+from orchestrator.store.records import HostRecord
 
 FOREIGN = "foreign"
 """Stands for the VM of a vGPU that we did not make."""

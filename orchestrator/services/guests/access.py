@@ -10,9 +10,9 @@ from orchestrator.core.hosts.host import Host
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.host import ByteStream, HostLink
-from orchestrator.ports.store.transaction import Store
 from orchestrator.services.acting import actor
 from orchestrator.services.vm_checks import known_vm
+from orchestrator.store.database import Store
 
 
 @dataclass(frozen=True, kw_only=True)

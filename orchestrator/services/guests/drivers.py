@@ -13,8 +13,8 @@ from orchestrator.core.drivers.lock import KINDS, Locked, lock_of
 from orchestrator.core.drivers.matrix import version_key
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.vms.vm import Vm
-from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.drivers.locks import NOTHING
+from orchestrator.store.transaction import Transaction
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,11 +16,11 @@ from orchestrator.core.guest.settings import SettingValue, check_secrets, check_
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
-from orchestrator.ports.store.transaction import Store
 from orchestrator.services.begin import held_by, new_operation, record, running_operation
 from orchestrator.services.guests.runs import GuestRoles
 from orchestrator.services.messages import Started
 from orchestrator.services.vm_checks import known_vm
+from orchestrator.store.database import Store
 
 NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 

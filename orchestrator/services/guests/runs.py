@@ -15,10 +15,10 @@ from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.operation import Operation
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.clock import Clock, Ids
-from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.begin import new_operation, record
 from orchestrator.services.guests.drivers import GuestHost, guest_bundle, guest_tools
 from orchestrator.services.messages import CreateVm
+from orchestrator.store.transaction import Transaction
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,9 @@ from orchestrator.core.errors import Conflict
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.readiness import Requirement, requirements
 from orchestrator.ports.host import Inspector
-from orchestrator.ports.store.transaction import Store
 from orchestrator.services.hosts.hosts import HostService
 from orchestrator.services.messages import AddHost, HostKey
+from orchestrator.store.database import Store
 
 NEW: Final = "new-host"
 """What a host that is not added yet is called in a run's files."""

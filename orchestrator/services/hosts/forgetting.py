@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.core.hosts.host import LOST, Host
-from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.acting import actor
+from orchestrator.store.transaction import Transaction
 
 _GIVEN_UP = "given up: whatever is there is no longer ours to touch"
 

@@ -11,9 +11,9 @@ from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.operation import FINISHED
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
-from orchestrator.ports.store.transaction import Store
 from orchestrator.services.begin import new_operation, record
 from orchestrator.services.messages import Started
+from orchestrator.store.database import Store
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,10 @@ from orchestrator.core.names import near
 from orchestrator.core.placement.views import GpuView, HostView
 from orchestrator.core.vms.claim import Claim
 from orchestrator.core.vms.vm import Vm
-from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.fleet.view import closed_by_fault, gpu_view, kept_alone
 from orchestrator.services.messages import GpuInfo, TypeUse
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,6 @@ from orchestrator.operations.steps.volume import check_no_volumes
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.files import HostKeys
-from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
 from orchestrator.services.begin import new_operation, record
 from orchestrator.services.fleet.view import Overcommit, capacity_of
@@ -34,6 +33,8 @@ from orchestrator.services.hosts.forgetting import forget
 from orchestrator.services.hosts.settings import changed, check_nics, keep_cpus
 from orchestrator.services.messages import AddHost, HostChange, HostInfo, HostKey, Started
 from orchestrator.services.tenancy.tenants import known_tenant
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +216,7 @@ class HostService:
             if cordon is None:
                 _check_no_upgrade(tx, host)
             tx.hosts.update(replace(host, cordoned=cordon is not None, cordoned_for=None, cordon=cordon))
-            tx.looks.judge_host_anew(name)
+            tx.observations.judge_host_anew(name)
             action = "uncordon" if cordon is None else "cordon"
             outcome = cordon.reason if cordon is not None and cordon.reason else "done"
             tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=name, outcome=outcome)

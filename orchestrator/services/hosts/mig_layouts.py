@@ -22,11 +22,12 @@ from orchestrator.core.hosts.snapshot import GpuSnapshot
 from orchestrator.core.operation import FINISHED
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
-from orchestrator.ports.store.claims import ClaimLost
-from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.begin import new_operation, record
 from orchestrator.services.fleet.view import set_aside
 from orchestrator.services.messages import Started
+from orchestrator.store.database import Store
+from orchestrator.store.records import ClaimLost
+from orchestrator.store.transaction import Transaction
 
 
 @dataclass(frozen=True, kw_only=True)

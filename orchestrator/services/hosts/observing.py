@@ -14,8 +14,9 @@ from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Uncha
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.host import HostLink
-from orchestrator.ports.store.looks import SeenAgain, Standing
-from orchestrator.ports.store.transaction import Store, Transaction
+from orchestrator.store.database import Store
+from orchestrator.store.records import SeenAgain, Standing
+from orchestrator.store.transaction import Transaction
 
 _OBSERVED_STATES: frozenset[HostState] = frozenset({"ready", "unreachable"})
 _KEY_CHANGED = "host.key_changed"
@@ -73,7 +74,7 @@ class HostObserver:
             vm = tx.vms.find_id(subject)
             if vm is not None and vm.deallocated is None:
                 return any(changes_gpu(device) for device in vm.devices)
-            return subject == host or tx.looks.shows(host, subject)
+            return subject == host or tx.observations.shows(host, subject)
 
     def look(self, standing: Standing, digest: str, turn: int) -> SeenAgain | Look:
         """Whether the host is as it stands. What it is otherwise, at that turn, is for :meth:`keep`; nothing is stored

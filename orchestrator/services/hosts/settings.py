@@ -11,8 +11,8 @@ from orchestrator.core.hosts.cpu_place import check_pinnable
 from orchestrator.core.hosts.host import MAX_OVERCOMMIT, Host
 from orchestrator.core.hosts.nic import check_given
 from orchestrator.core.labels import changed_labels
-from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.messages import HostChange
+from orchestrator.store.transaction import Transaction
 
 
 def changed(host: Host, change: HostChange) -> Host:

@@ -11,8 +11,8 @@ from orchestrator.core.tenancy.access import ADMINISTERING, EVERYWHERE, Caller, 
 from orchestrator.core.tenancy.tenant import ApiToken, subject_spellings, token_actor, token_id_of
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.identity import Identities
-from orchestrator.ports.store.transaction import Store
 from orchestrator.services.tenancy.tokens import line_is_good
+from orchestrator.store.database import Store
 
 _USE_STEP_S = 60.0
 _ADMIN = (Grant(tenant=EVERYWHERE, role="admin"),)

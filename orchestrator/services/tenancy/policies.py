@@ -10,9 +10,9 @@ from typing import Final
 from orchestrator.core.errors import Denied
 from orchestrator.core.vms.lease import PolicyValue, TenantPolicy, changed_policy
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store.transaction import Store
 from orchestrator.services.acting import actor
 from orchestrator.services.tenancy.tenants import known_tenant
+from orchestrator.store.database import Store
 
 THEIR_OWN: Final = frozenset({"driver_upgrade"})
 """What a tenant's own admin may change."""

@@ -22,7 +22,7 @@ from orchestrator.core.tenancy.quota import (
     vgpu_amounts,
     whole_gpu_amounts,
 )
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.transaction import Transaction
 
 
 @dataclass(frozen=True, kw_only=True)

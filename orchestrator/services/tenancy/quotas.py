@@ -23,11 +23,12 @@ from orchestrator.core.tenancy.quota import (
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import Volume
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
 from orchestrator.services.fleet.known_profiles import KnownProfiles
 from orchestrator.services.tenancy.quota_room import QuotaRoom
 from orchestrator.services.tenancy.tenants import known_tenant
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
 
 
 def within_quota(tx: Transaction, vm: Vm, stored: Vm | None = None) -> None:

@@ -10,7 +10,6 @@ from orchestrator.core.tenancy.key_ring import origin_of
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.files import NotedHead
 from orchestrator.ports.identity import Identities
-from orchestrator.ports.store.transaction import Store
 from orchestrator.services.audit import AuditService
 from orchestrator.services.request_keys import RequestKeyService
 from orchestrator.services.tenancy.access import AccessService
@@ -18,6 +17,7 @@ from orchestrator.services.tenancy.policies import PolicyService
 from orchestrator.services.tenancy.quotas import QuotaService
 from orchestrator.services.tenancy.tenants import TenantService
 from orchestrator.services.tenancy.tokens import TokenService
+from orchestrator.store.database import Store
 
 
 @dataclass(frozen=True, kw_only=True)

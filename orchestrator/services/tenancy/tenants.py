@@ -20,8 +20,9 @@ from orchestrator.core.tenancy.tenant import (
     subject_spellings,
 )
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
 
 
 @dataclass(frozen=True, kw_only=True)

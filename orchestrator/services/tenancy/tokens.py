@@ -24,9 +24,10 @@ from orchestrator.core.tenancy.tenant import (
 )
 from orchestrator.core.vms.lease import show_span
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
 from orchestrator.services.tenancy.tenants import known_tenant
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
 
 _SECRET_BYTES = 32
 _ID_BYTES = 6

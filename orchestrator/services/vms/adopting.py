@@ -21,14 +21,15 @@ from orchestrator.core.vms.volume import Volume, file_of, id_of, short_of
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.host import HostLink
-from orchestrator.ports.store.claims import ClaimLost
-from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.begin import held_by, new_operation, record, running_operation
 from orchestrator.services.fleet.sharing import in_its_instances
 from orchestrator.services.fleet.view import Overcommit, capacity_of
 from orchestrator.services.messages import AdoptVm, Started
 from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
+from orchestrator.store.database import Store
+from orchestrator.store.records import ClaimLost
+from orchestrator.store.transaction import Transaction
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,6 @@ from orchestrator.core.units import GIB
 from orchestrator.core.vms.network import DEFAULT_NAME
 from orchestrator.core.vms.priority import Priority
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.fleet.gpus import Viewed
 from orchestrator.services.fleet.index import Fleet, FleetIndex
 from orchestrator.services.fleet.known_profiles import KnownProfiles
@@ -47,6 +46,8 @@ from orchestrator.services.vms.fit_query import Counted, check_roles, check_role
 from orchestrator.services.vms.planning import first_reason, in_coarse_steps, kept_apart
 from orchestrator.services.vms.requirements import check_networks
 from orchestrator.services.vms.vm_volumes import check_names, place_with, volumes_for
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
 
 _WHAT_IF = "what-if"
 """Stands for the VM that is only asked about."""

@@ -11,8 +11,8 @@ from orchestrator.core.tenancy.preemptible import preemptible
 from orchestrator.core.vms.priority import Priority
 from orchestrator.core.vms.vm import DeallocationReason, Vm
 from orchestrator.ports.clock import Clock, Ids
-from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.begin import before, held_by, new_operation, record
+from orchestrator.store.transaction import Transaction
 
 _WHY: Final[dict[DeallocationReason, str]] = {
     "lease_over": "its lease has ended",

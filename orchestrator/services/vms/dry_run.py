@@ -20,7 +20,7 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import Volume
 from orchestrator.operations.steps.storage import create_volume_action
 from orchestrator.operations.steps.volume import giving
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.transaction import Transaction
 
 
 def xml_of(vm: Vm, actions: tuple[HostAction, ...]) -> str:

@@ -12,10 +12,10 @@ from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.place import place_in
 from orchestrator.core.placement.reasons import leading_reason
 from orchestrator.core.placement.views import Placement, Request
-from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.fleet.index import Fleet, FleetIndex
 from orchestrator.services.guests.drivers import GuestHost
 from orchestrator.services.guests.runs import offered_roles
+from orchestrator.store.transaction import Transaction
 
 
 @dataclass(frozen=True, kw_only=True)

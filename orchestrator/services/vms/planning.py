@@ -30,8 +30,6 @@ from orchestrator.core.vms.volume import Volume
 from orchestrator.operations.guest_driver import check_guest_driver
 from orchestrator.operations.steps.preempt import check_not_kept
 from orchestrator.ports.clock import Clock, Ids
-from orchestrator.ports.store.claims import ClaimLost
-from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.fleet.cpus import Placing, check_node_memory, node_memory, place_cpus
 from orchestrator.services.fleet.fabric import joined
 from orchestrator.services.fleet.gpus import Viewed
@@ -44,6 +42,8 @@ from orchestrator.services.guests.runs import PlannedRun
 from orchestrator.services.images import known_image
 from orchestrator.services.vms.deallocating import preemptible_now
 from orchestrator.services.vms.vm_volumes import place_with
+from orchestrator.store.records import ClaimLost
+from orchestrator.store.transaction import Transaction
 
 
 class Placed(Protocol):

@@ -9,7 +9,7 @@ from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.core.names import check_name
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import MAX_ATTACHED, Volume, unknown_volume
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.transaction import Transaction
 
 
 def known_volume(tx: Transaction, tenant: str, name: str) -> Volume:

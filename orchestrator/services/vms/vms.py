@@ -17,8 +17,6 @@ from orchestrator.core.vms.vm import Vm, VmSpec, VmState, WantedState
 from orchestrator.core.vms.volume import attached_names
 from orchestrator.operations.guest_driver import check_guest_driver
 from orchestrator.ports.engine import Engine
-from orchestrator.ports.store.claims import ClaimLost
-from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
 from orchestrator.services.begin import before, held_by, new_operation, record, running_operation
 from orchestrator.services.drivers.upgrade_waits import gets_driver, is_held
@@ -44,6 +42,9 @@ from orchestrator.services.vms.dry_run import actions_of, xml_of
 from orchestrator.services.vms.planning import Planner, VmPlan, check_still_open
 from orchestrator.services.vms.requirements import checked, sized_as, spec_of
 from orchestrator.services.vms.vm_volumes import volumes_for
+from orchestrator.store.database import Store
+from orchestrator.store.records import ClaimLost
+from orchestrator.store.transaction import Transaction
 
 _RACES = 5
 """How often a lost race for slots is planned again."""

@@ -16,8 +16,6 @@ from orchestrator.core.vms.claim import HostCapacity
 from orchestrator.core.vms.vm import MAX_DISK_BYTES, MIN_DISK_BYTES, Vm
 from orchestrator.core.vms.volume import MAX_OF_TENANT, Volume
 from orchestrator.ports.engine import Engine
-from orchestrator.ports.store.claims import ClaimLost
-from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
 from orchestrator.services.begin import before, held_by, new_operation, record
 from orchestrator.services.fleet.view import capacity_of
@@ -34,6 +32,9 @@ from orchestrator.services.vms.vm_volumes import (
     host_of,
     known_volume,
 )
+from orchestrator.store.database import Store
+from orchestrator.store.records import ClaimLost
+from orchestrator.store.transaction import Transaction
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.adapters.state.keys import database_key
-from orchestrator.adapters.store.backup import url_of
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.client.client import Client
 from orchestrator.core.units import GIB
+from orchestrator.store.backup import url_of
+from orchestrator.store.database import Store
 from tests.fakes import simulated
 
 FLEET: Final = """\
@@ -45,7 +45,7 @@ def create_first(client: Client) -> None:
 def multiply(state: Path, total: int) -> None:
     """So many VMs in all; the server is down meanwhile."""
     key = database_key(state / "secrets" / "database_key")
-    store = SqlStore(url_of(state / "vgpuctl.sqlite"), key=key, new_site=str(uuid.uuid4()))
+    store = Store(url_of(state / "vgpuctl.sqlite"), key=key, new_site=str(uuid.uuid4()))
     with store.begin() as tx:
         present = tx.vms.list(tenant=_TENANT)
         for number in range(len(present), total):

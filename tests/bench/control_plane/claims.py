@@ -19,12 +19,12 @@ from pathlib import Path
 from pysqlite3 import dbapi2 as sqlite
 from sqlalchemy import Engine, create_engine, event, insert
 
-from orchestrator.adapters.store.database import SqlStore
-from orchestrator.adapters.store.rows import vm_values
-from orchestrator.adapters.store.tables import audit, gpu_cuts, host_claims, slot_claims, vms
 from orchestrator.core.vms.claim import Claim, DeviceClaim
 from orchestrator.core.vms.vm import Vm
-from orchestrator.ports.store.claims import ClaimLost
+from orchestrator.store.database import Store
+from orchestrator.store.records import ClaimLost
+from orchestrator.store.rows import vm_values
+from orchestrator.store.tables import audit, gpu_cuts, host_claims, slot_claims, vms
 from tests.bench.placement.rows import Row, rows_of
 from tests.contract.store.test_store import AMPLE, IMAGE, KEY, host, vm
 from tests.postgres.cluster import cluster
@@ -71,7 +71,7 @@ def _case(case: str, url: str, *, controllers: int) -> Iterator[Row]:
 
 
 def _fleet(url: str) -> None:
-    store = SqlStore(url, key=KEY, new_site="bench")
+    store = Store(url, key=KEY, new_site="bench")
     with store.begin() as tx:
         tx.images.add(IMAGE)
         for number in range(HOSTS):
@@ -97,7 +97,7 @@ def _controller(url: str, number: int, controllers: int) -> Measured:
     mine = _slots(range(HOSTS - 1))[number::controllers]
     random.Random(number).shuffle(mine)
     measured = Measured([], [], [])
-    store, bare = SqlStore(url, key=KEY, new_site="bench"), _bare_engine(url)
+    store, bare = Store(url, key=KEY, new_site="bench"), _bare_engine(url)
     claim, insertion = _claiming(store), _inserting(bare)
     for turn in range(ROUNDS + 1):
         for way, seconds in ((claim, measured.seconds), (insertion, measured.bare_seconds)):
@@ -115,7 +115,7 @@ def _contest(url: str, number: int) -> list[Slot]:
     """What this controller got of the slots that all of them want."""
     wanted = _slots(range(HOSTS - 1, HOSTS))
     random.Random(number).shuffle(wanted)
-    store, got = SqlStore(url, key=KEY, new_site="bench"), []
+    store, got = Store(url, key=KEY, new_site="bench"), []
     claim = _claiming(store)
     for slot in wanted:
         try:
@@ -139,7 +139,7 @@ def _vm(slot: Slot) -> Vm:
     return replace(made, id=f"{random.getrandbits(96):032x}", host=slot[0])
 
 
-def _claiming(store: SqlStore) -> Callable[[Slot], None]:
+def _claiming(store: Store) -> Callable[[Slot], None]:
     def claim(slot: Slot) -> None:
         made = _vm(slot)
         device = DeviceClaim(gpu=slot[1], cut=CUT, slots=(slot[2],), function=None)

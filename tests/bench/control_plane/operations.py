@@ -14,9 +14,9 @@ from orchestrator.adapters.engine.durable import DurableEngine
 from orchestrator.adapters.engine.live_controllers import LiveControllers
 from orchestrator.adapters.engine.places import Bounds
 from orchestrator.adapters.engine.work_queue import WorkQueue
-from orchestrator.adapters.store.queue_database import QueueDatabase
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
+from orchestrator.store.queue_database import QueueDatabase
 from tests.bench.control_plane.memory import memory_mib
 from tests.bench.placement.rows import Row, rows_of
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.core.drivers.bundle import BundleContent, DriverBundle
 from orchestrator.core.drivers.upgrade import is_out
@@ -30,6 +29,7 @@ from orchestrator.sim.in_memory import InMemoryImages
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.machine_link import MachineLink
 from orchestrator.sim.observing import snapshot_of
+from orchestrator.store.database import Store
 from tests.fakes.fake_world import CountedIds
 from tests.fakes.new_database import new_store
 from tests.simulated.small_ports import InMemoryBundles, InMemoryKeys, InMemorySeeds
@@ -99,7 +99,7 @@ class VirtualEngine:
 
 @dataclass(frozen=True, kw_only=True)
 class UpgradedFleet:
-    store: SqlStore
+    store: Store
     clock: VirtualClock
     engine: VirtualEngine
     keeper: DriverUpgradeKeeper

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from orchestrator.adapters.state.lock import ExecutorLock
-from orchestrator.adapters.store.backup import url_of
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
 from orchestrator.core.tenancy.key_ring import origin_of, secret_keys
 from orchestrator.server.backup import DATABASE
 from orchestrator.server.rotate_key import rotate
 from orchestrator.services.tenancy.tenancy import tenancy
+from orchestrator.store.backup import url_of
+from orchestrator.store.database import Store
 from tests.fakes.control_plane import KEY
 from tests.fakes.fake_world import FakeClock
 
@@ -36,8 +36,8 @@ def _key(state: Path) -> bytes:
     return (state / "secrets" / "database_key").read_bytes()
 
 
-def _store(state: Path) -> SqlStore:
-    return SqlStore(url_of(state / DATABASE), key=_key(state), new_site="s")
+def _store(state: Path) -> Store:
+    return Store(url_of(state / DATABASE), key=_key(state), new_site="s")
 
 
 def _secret(state: Path) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.adapters.engine.durable import DurableEngine
-from orchestrator.adapters.store.database import SqlStore
+from orchestrator.store.database import Store
 from tests.contract.engine.live_site import Site
 from tests.contract.engine.test_durable import Open, Recording, durable
 from tests.fakes.control_plane import KEY
@@ -39,14 +39,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def store(url: str) -> Iterator[SqlStore]:
-    made = SqlStore(url, key=KEY, new_site="s")
+def store(url: str) -> Iterator[Store]:
+    made = Store(url, key=KEY, new_site="s")
     yield made
     made.close()
 
 
 @pytest.fixture
-def engine_of(store: SqlStore, url: str) -> Open:
+def engine_of(store: Store, url: str) -> Open:
     def made(runs: Recording, per_host: int = 8) -> tuple[DurableEngine, threading.Semaphore]:
         ended = threading.Semaphore(0)
         return durable(store, url, runs, per_host, lambda _host, _subject: ended.release()), ended

@@ -15,9 +15,9 @@ from orchestrator.adapters.engine.durable import DurableEngine
 from orchestrator.adapters.engine.live_controllers import LiveControllers, process_name
 from orchestrator.adapters.engine.places import Bounds
 from orchestrator.adapters.engine.work_queue import WorkQueue
-from orchestrator.adapters.store.queue_database import QueueDatabase
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
+from orchestrator.store.queue_database import QueueDatabase
 from tests.fakes.control_plane import control_plane
 from tests.fakes.shared_hosts import SharedHosts
 

@@ -11,7 +11,6 @@ import sys
 import time
 from pathlib import Path
 
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.api.limits import Activity
 from orchestrator.api.process import only_one, serve_until_done
 from orchestrator.api.services import Process
@@ -19,6 +18,7 @@ from orchestrator.server.bootstrap import build
 from orchestrator.server.reach import Reach
 from orchestrator.server.settings import Settings, load_settings
 from orchestrator.sim.guests import SimulatedGuests
+from orchestrator.store.database import Store
 from tests.contract.engine.controller import acting
 from tests.fakes.control_plane import scan
 from tests.fakes.fake_world import FakeImages, FakeKeys
@@ -28,7 +28,7 @@ from tests.fakes.shared_hosts import SharedHosts
 def main(directory: str, url: str, hosts: str, *act: str) -> None:
     state = Path(directory)
 
-    def reach(_settings: Settings, _store: SqlStore) -> Reach:
+    def reach(_settings: Settings, _store: Store) -> Reach:
         link = SharedHosts(Path(hosts), acting(Path(hosts).with_suffix(".reached"), act))
         return Reach(
             link=link,

@@ -11,15 +11,15 @@ from orchestrator.adapters.engine.durable import POLL_S, DurableEngine
 from orchestrator.adapters.engine.live_controllers import LiveControllers
 from orchestrator.adapters.engine.places import Bounds
 from orchestrator.adapters.engine.work_queue import WorkQueue
-from orchestrator.adapters.store.database import SqlStore
-from orchestrator.adapters.store.queue_database import QueueDatabase
+from orchestrator.store.database import Store
+from orchestrator.store.queue_database import QueueDatabase
 from tests.contract.engine.test_durable import Recording, add, wait_for
 
 BEAT_S = POLL_S / 2
 """One that beats much more often than another takes it for dead."""
 
 
-def controller(store: SqlStore, name: str) -> LiveControllers:
+def controller(store: Store, name: str) -> LiveControllers:
     return LiveControllers(store, name, alone=False)
 
 
@@ -44,7 +44,7 @@ def living(one: LiveControllers) -> Iterator[None]:
 
 
 def test_what_had_begun_before_a_controller_did_is_run_by_it_when_the_older_ones_have_gone(
-    store: SqlStore, url: str
+    store: Store, url: str
 ) -> None:
     bounds, ended, runs = Bounds(workers=8, per_host=8), threading.Semaphore(0), Recording(store)
     runs.gate.set()
@@ -70,7 +70,7 @@ def test_what_had_begun_before_a_controller_did_is_run_by_it_when_the_older_ones
     assert runs.order == ["new", "theirs"]
 
 
-def test_one_that_begins_again_is_younger_than_those_that_lived_meanwhile(store: SqlStore) -> None:
+def test_one_that_begins_again_is_younger_than_those_that_lived_meanwhile(store: Store) -> None:
     first, second = controller(store, "a"), controller(store, "b")
     first.beat()
     second.beat()
@@ -82,7 +82,7 @@ def test_one_that_begins_again_is_younger_than_those_that_lived_meanwhile(store:
     assert (set(again.elders), set(second.elders)) == ({"a", "b"}, {"a"})
 
 
-def test_one_that_has_gone_is_no_elder_any_more(store: SqlStore) -> None:
+def test_one_that_has_gone_is_no_elder_any_more(store: Store) -> None:
     first, second = controller(store, "a"), controller(store, "b")
     first.beat()
     for _ in range(5):
@@ -91,7 +91,7 @@ def test_one_that_has_gone_is_no_elder_any_more(store: SqlStore) -> None:
     assert second.alone
 
 
-def test_others_know_of_one_that_begins_after_a_few_beats_and_who_is_alone_need_not_wait(store: SqlStore) -> None:
+def test_others_know_of_one_that_begins_after_a_few_beats_and_who_is_alone_need_not_wait(store: Store) -> None:
     first, second = controller(store, "a"), controller(store, "b")
     first.beat()
     assert first.known

@@ -20,12 +20,12 @@ from orchestrator.adapters.engine.durable import DurableEngine, Runs
 from orchestrator.adapters.engine.live_controllers import LiveControllers
 from orchestrator.adapters.engine.places import Bounds
 from orchestrator.adapters.engine.work_queue import WorkQueue
-from orchestrator.adapters.store.database import SqlStore
-from orchestrator.adapters.store.queue_database import QueueDatabase
 from orchestrator.core.operation import Operation, OperationState, StepRecord
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
+from orchestrator.store.database import Store
+from orchestrator.store.queue_database import QueueDatabase
 from tests.fakes.control_plane import T4_HOST, control_plane, create_vm
 
 LIMIT_S = 120.0
@@ -34,7 +34,7 @@ LIMIT_S = 120.0
 class Recording:
     """Runs that wait until they are let go, and then end their operation."""
 
-    def __init__(self, store: SqlStore) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
         self.lock = threading.Lock()
         self.running: set[str] = set()
@@ -65,9 +65,7 @@ class Recording:
             tx.operations.update(replace(tx.operations.get(operation_id).operation, state=state))
 
 
-def durable(
-    store: SqlStore, url: str, runs: Runs, per_host: int, afterwards: Callable[[str, str], None]
-) -> DurableEngine:
+def durable(store: Store, url: str, runs: Runs, per_host: int, afterwards: Callable[[str, str], None]) -> DurableEngine:
     database = url.replace("e.sqlite", "queue.sqlite")
     bounds = Bounds(workers=8, per_host=per_host)
     return DurableEngine(
@@ -95,7 +93,7 @@ def queued(operation_id: str, *, subject: str, at: float = 0.0) -> Operation:
     )
 
 
-def add(store: SqlStore, operation_id: str, *, subject: str, host: str = "h", at: float = 0.0) -> str:
+def add(store: Store, operation_id: str, *, subject: str, host: str = "h", at: float = 0.0) -> str:
     with store.begin() as tx:
         tx.operations.add(queued(operation_id, subject=subject, at=at), host=host, inputs={})
     return operation_id
@@ -109,7 +107,7 @@ def wait_for(ended: threading.Semaphore, count: int) -> None:
         assert ended.acquire(timeout=LIMIT_S)
 
 
-def test_operations_of_one_subject_run_one_after_the_other_in_order(store: SqlStore, engine_of: Open) -> None:
+def test_operations_of_one_subject_run_one_after_the_other_in_order(store: Store, engine_of: Open) -> None:
     runs = Recording(store)
     engine, ended = engine_of(runs)
     for number in range(3):
@@ -121,7 +119,7 @@ def test_operations_of_one_subject_run_one_after_the_other_in_order(store: SqlSt
 
 
 @pytest.mark.fault("F22")
-def test_a_host_has_a_limit_and_other_hosts_do_not_wait_for_it(store: SqlStore, engine_of: Open) -> None:
+def test_a_host_has_a_limit_and_other_hosts_do_not_wait_for_it(store: Store, engine_of: Open) -> None:
     runs = Recording(store)
     engine, ended = engine_of(runs, per_host=2)
     for number in range(4):
@@ -134,7 +132,7 @@ def test_a_host_has_a_limit_and_other_hosts_do_not_wait_for_it(store: SqlStore, 
     assert sorted(runs.order) == ["quick", "slow0", "slow1", "slow2", "slow3"]
 
 
-def test_submitting_twice_runs_once(store: SqlStore, engine_of: Open) -> None:
+def test_submitting_twice_runs_once(store: Store, engine_of: Open) -> None:
     runs = Recording(store)
     engine, ended = engine_of(runs)
     operation = add(store, "op", subject="vm")
@@ -146,7 +144,7 @@ def test_submitting_twice_runs_once(store: SqlStore, engine_of: Open) -> None:
     assert runs.order == ["op"]
 
 
-def test_what_was_unfinished_is_taken_up_oldest_first(store: SqlStore, engine_of: Open) -> None:
+def test_what_was_unfinished_is_taken_up_oldest_first(store: Store, engine_of: Open) -> None:
     for number in range(3):
         add(store, f"op{number}", subject="vm", at=float(number))
     runs = Recording(store)
@@ -158,7 +156,7 @@ def test_what_was_unfinished_is_taken_up_oldest_first(store: SqlStore, engine_of
     assert runs.order == ["op0", "op1", "op2"]
 
 
-def test_a_run_that_breaks_is_reported_and_the_next_one_runs(store: SqlStore, engine_of: Open) -> None:
+def test_a_run_that_breaks_is_reported_and_the_next_one_runs(store: Store, engine_of: Open) -> None:
     runs = Recording(store)
     runs.fail = True
     runs.gate.set()
@@ -171,7 +169,7 @@ def test_a_run_that_breaks_is_reported_and_the_next_one_runs(store: SqlStore, en
 
 
 def test_however_much_was_run_the_rows_of_the_queue_do_not_grow(
-    store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch
+    store: Store, engine_of: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left: queue.SimpleQueue[int] = queue.SimpleQueue()
     close = WorkQueue.close
@@ -211,7 +209,7 @@ def refuses(*_: object) -> None:
     raise AssertionError("nobody shares the operations")
 
 
-def one_operation_is_run(store: SqlStore, engine_of: Open) -> None:
+def one_operation_is_run(store: Store, engine_of: Open) -> None:
     runs = Recording(store)
     runs.gate.set()
     engine, ended = engine_of(runs)
@@ -222,7 +220,7 @@ def one_operation_is_run(store: SqlStore, engine_of: Open) -> None:
 
 
 def test_a_run_that_was_taken_off_the_queue_and_never_began_is_queued_again(
-    store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch
+    store: Store, engine_of: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LiveControllers, "alone", False)
     monkeypatch.setattr("dbos._queue.execute_dequeued_workflow", once(OSError("no thread"), execute_dequeued_workflow))
@@ -230,14 +228,14 @@ def test_a_run_that_was_taken_off_the_queue_and_never_began_is_queued_again(
 
 
 def test_a_run_that_could_not_be_begun_is_begun_again(
-    store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch
+    store: Store, engine_of: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ThreadPoolExecutor, "submit", once(RuntimeError("no thread"), ThreadPoolExecutor.submit))
     one_operation_is_run(store, engine_of)
 
 
 def test_alone_a_run_begins_when_its_host_has_a_place_and_nothing_of_it_is_queued(
-    store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch
+    store: Store, engine_of: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(WorkQueue, "__init__", refuses)
     runs = Recording(store)
@@ -252,7 +250,7 @@ def test_alone_a_run_begins_when_its_host_has_a_place_and_nothing_of_it_is_queue
 
 
 def test_what_waits_for_a_place_is_queued_once_another_controller_lives(
-    store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch
+    store: Store, engine_of: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = Recording(store)
     engine, ended = engine_of(runs, per_host=1)
@@ -269,7 +267,7 @@ def test_what_waits_for_a_place_is_queued_once_another_controller_lives(
 
 @pytest.mark.parametrize("error", [DBOSQueryTimeoutError(30.0), ZeroDivisionError()], ids=["timeout", "mistake"])
 def test_the_engine_goes_on_when_one_look_at_the_queue_went_wrong(
-    store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch, error: Exception
+    store: Store, engine_of: Open, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     monkeypatch.setattr(LiveControllers, "alone", False)
     monkeypatch.setattr(DBOS, "list_workflows", once(error, DBOS.list_workflows))

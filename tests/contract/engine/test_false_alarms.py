@@ -8,8 +8,8 @@ from sqlalchemy import Engine, create_engine, text
 
 from orchestrator.adapters.engine.live_controllers import LiveControllers, process_name
 from orchestrator.adapters.engine.work_queue import WorkQueue
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.core.errors import Retryable
+from orchestrator.store.database import Store
 from tests.contract.engine.test_durable import Open, Recording, add, wait_for
 from tests.fakes.control_plane import KEY
 from tests.fakes.several import until
@@ -31,7 +31,7 @@ def told(engine: Engine, *statements: str) -> None:
 
 def test_a_beat_that_was_not_committed_is_no_restored_database(postgres: Cluster) -> None:
     url = postgres.database()
-    store, asked = SqlStore(url, key=KEY, new_site="s"), create_engine(url)
+    store, asked = Store(url, key=KEY, new_site="s"), create_engine(url)
     living = LiveControllers(store, "one", alone=False)
     for _ in range(3):
         living.beat()
@@ -48,7 +48,7 @@ def test_a_beat_that_was_not_committed_is_no_restored_database(postgres: Cluster
 
 
 def test_a_queue_that_does_not_answer_once_is_no_restored_database(
-    store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch
+    store: Store, engine_of: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed: list[None] = []
     take_over = WorkQueue.take_over
@@ -85,7 +85,7 @@ def test_a_queue_that_does_not_answer_once_is_no_restored_database(
     ],
 )
 def test_a_queue_that_was_damaged_is_made_anew_and_what_was_in_it_is_run(
-    store: SqlStore,
+    store: Store,
     engine_of: Open,
     url: str,
     harm: str,
@@ -106,7 +106,7 @@ def test_a_queue_that_was_damaged_is_made_anew_and_what_was_in_it_is_run(
     assert runs.order == ["before", "after"]
 
 
-def test_a_step_that_does_not_end_keeps_no_server_from_ending(store: SqlStore, engine_of: Open) -> None:
+def test_a_step_that_does_not_end_keeps_no_server_from_ending(store: Store, engine_of: Open) -> None:
     runs = Recording(store)
     engine, _ = engine_of(runs)
     engine.submit(add(store, "hangs", subject="a"))
@@ -119,7 +119,7 @@ def test_a_step_that_does_not_end_keeps_no_server_from_ending(store: SqlStore, e
 
 
 def test_processes_with_the_name_of_one_controller_are_told_apart_and_it_is_said(postgres: Cluster) -> None:
-    store = SqlStore(postgres.database(), key=KEY, new_site="s")
+    store = Store(postgres.database(), key=KEY, new_site="s")
     first, second = (LiveControllers(store, process_name("localhost-1"), alone=False) for _ in range(2))
     other = LiveControllers(store, process_name("otherhost-1"), alone=False)
     for _ in range(3):
@@ -137,7 +137,7 @@ def test_processes_with_the_name_of_one_controller_are_told_apart_and_it_is_said
 
 
 def test_the_remainder_of_a_killed_process_is_no_double(postgres: Cluster) -> None:
-    store = SqlStore(postgres.database(), key=KEY, new_site="s")
+    store = Store(postgres.database(), key=KEY, new_site="s")
     LiveControllers(store, process_name("localhost-1"), alone=False).beat()
     again = LiveControllers(store, process_name("localhost-1"), alone=False)
     for _ in range(5):

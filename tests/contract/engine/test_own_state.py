@@ -18,10 +18,10 @@ from sqlalchemy import create_engine, text
 
 from orchestrator.adapters.engine.live_controllers import LiveControllers
 from orchestrator.adapters.state.own import KnownCount, OwnFiles
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.core.errors import Conflict
 from orchestrator.server.backup import settle_restored
 from orchestrator.server.known_database import KnownDatabase
+from orchestrator.store.database import Store
 from tests.fakes.control_plane import KEY, T4_HOST, control_plane, create_vm
 from tests.fakes.running import client_of, wait_until_it_answers
 from tests.postgres.cluster import Cluster
@@ -120,8 +120,8 @@ def test_a_restored_database_is_refused_until_a_person_has_settled_it(
 
 
 @contextmanager
-def opened(file: Path) -> Iterator[SqlStore]:
-    store = SqlStore(f"sqlite:///{file}", key=KEY, new_site="site")
+def opened(file: Path) -> Iterator[Store]:
+    store = Store(f"sqlite:///{file}", key=KEY, new_site="site")
     yield store
     store.close()
 
@@ -171,7 +171,7 @@ def test_a_server_that_was_killed_is_refused_a_copy_that_lacks_its_last_moments(
     assert (again.returncode, "[store.restored]" in again.stderr) == (Conflict.exit_code, True), again.stderr
 
 
-def _forget_newest(store: SqlStore) -> None:
+def _forget_newest(store: Store) -> None:
     """As a failover to a standby that lagged: the last commit is gone."""
     with store.begin() as tx:
         tx.connection.execute(text("DELETE FROM audit WHERE sequence = (SELECT max(sequence) FROM audit)"))
@@ -220,7 +220,7 @@ def test_a_record_that_another_server_wrote_in_the_place_of_a_lost_one_is_not_ta
 
 def test_a_controller_notices_that_the_database_forgot_what_it_wrote(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'a.sqlite'}"
-    store = SqlStore(url, key=KEY, new_site="site")
+    store = Store(url, key=KEY, new_site="site")
     living = LiveControllers(store, "one", alone=False)
     for _ in range(3):
         living.beat()

@@ -13,13 +13,13 @@ from orchestrator.adapters.engine.durable import DurableEngine
 from orchestrator.adapters.engine.live_controllers import LiveControllers
 from orchestrator.adapters.engine.own_runs import OwnRuns
 from orchestrator.adapters.engine.work_queue import WorkQueue
-from orchestrator.adapters.store.database import SqlStore
-from orchestrator.ports.store.operations import DueOperation
+from orchestrator.store.database import Store
+from orchestrator.store.records import DueOperation
 from tests.contract.engine.test_durable import LIMIT_S, Open, Recording, add, wait_for
 
 
 def test_a_queue_that_nobody_needs_is_closed_and_opened_again_for_the_next_operation(
-    store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch
+    store: Store, engine_of: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed: queue.SimpleQueue[None] = queue.SimpleQueue()
     close = WorkQueue.close
@@ -43,7 +43,7 @@ def test_a_queue_that_nobody_needs_is_closed_and_opened_again_for_the_next_opera
 
 
 def test_a_queue_that_was_opened_again_stays_open_until_what_it_was_opened_for_has_begun(
-    store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch
+    store: Store, engine_of: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed: queue.SimpleQueue[str] = queue.SimpleQueue()
     polled, close, poll, run = threading.Event(), WorkQueue.close, DurableEngine._poll, OwnRuns.run_once

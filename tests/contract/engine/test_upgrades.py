@@ -13,8 +13,8 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from orchestrator.adapters.store.schema import newest_revision
 from orchestrator.client.autostart import connect_running, server_info
+from orchestrator.store.schema import newest_revision
 from tests.chaos.hosts_relay import HostsRelay
 from tests.fakes.several import LIMIT_S, Server, join_one, simulated_fleet, until, wish
 from tests.fakes.typed import COMMAND
@@ -39,7 +39,7 @@ def newer(directory: Path, *, schema: bool) -> Path:
     """A tree of the next version; ``schema``: it has another one."""
     tree = copied_tree(directory / ("newer" if schema else "rebuilt"))
     if schema:
-        versions = tree / "orchestrator/adapters/store/migrations/versions"
+        versions = tree / "orchestrator/store/migrations/versions"
         (versions / "9999_later.py").write_text(MIGRATION.format(newest=newest_revision()))
     return tree
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.adapters.engine.durable import POLL_S
-from orchestrator.adapters.store.database import SqlStore
+from orchestrator.store.database import Store
 from tests.contract.engine.test_durable import Recording, add, durable, queued
 from tests.fakes.control_plane import KEY
 
@@ -24,7 +24,7 @@ def resident_mib() -> float:
 @pytest.mark.parametrize("of_one_host", [True, False], ids=["for-their-host", "for-each-other"])
 def test_a_thousand_operations_that_wait_hold_no_thread(tmp_path: Path, of_one_host: bool) -> None:
     url = f"sqlite:///{tmp_path / 'e.sqlite'}"
-    store = SqlStore(url, key=KEY, new_site="s")
+    store = Store(url, key=KEY, new_site="s")
     first = [add(store, f"first{number}", subject=f"vm{number}", host="away") for number in range(2)]
     runs = Recording(store)
     engine = durable(store, url, runs, 2, lambda *_: None)

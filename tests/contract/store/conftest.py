@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.store.database import SqlStore
+from orchestrator.store.database import Store
 from tests.contract.store.test_store import IMAGE, KEY, host
 from tests.fakes.new_database import migrated, new_url
 
@@ -22,8 +22,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def store(url: str) -> Iterator[SqlStore]:
-    made = SqlStore(url, key=KEY, new_site="site")
+def store(url: str) -> Iterator[Store]:
+    made = Store(url, key=KEY, new_site="site")
     with made.begin() as tx:
         tx.hosts.add(host())
         tx.images.add(IMAGE)

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg.types.json import Json
 
-from orchestrator.adapters.store.asked_directly import DirectConnection, DirectStatement
+from orchestrator.store.asked_directly import DirectConnection, DirectStatement
 from tests.postgres.cluster import Cluster
 
 AGAIN = range(4)

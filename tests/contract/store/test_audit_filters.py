@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.adapters.store.database import SqlStore
-from orchestrator.ports.store.audit import AuditFilter
+from orchestrator.store.database import Store
+from orchestrator.store.records import AuditFilter
 
 SAID = (
     ("uid:1", "one"), ("token:3f2a (ci)", "one"), ("token:3f2a", "two"), ("token:3f2ab (other)", "one"),
@@ -32,7 +32,7 @@ SAID = (
     ],
 )
 def test_records_are_picked_before_they_are_counted(
-    store: SqlStore, actor: str | None, subject: str | None, numbers: list[int]
+    store: Store, actor: str | None, subject: str | None, numbers: list[int]
 ) -> None:
     with store.begin() as tx:
         for who, what in SAID:
@@ -54,9 +54,7 @@ def test_records_are_picked_before_they_are_counted(
         ({"refused": False}, [4, 3, 2, 1]),
     ],
 )
-def test_records_of_a_time_and_refusals_alone_are_picked(
-    store: SqlStore, only: AuditFilter, numbers: list[int]
-) -> None:
+def test_records_of_a_time_and_refusals_alone_are_picked(store: Store, only: AuditFilter, numbers: list[int]) -> None:
     with store.begin() as tx:
         for at, outcome in (
             (10.0, "done"),

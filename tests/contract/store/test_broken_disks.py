@@ -7,33 +7,33 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.store.backup import copy_database
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.core.errors import WorldError
 from orchestrator.core.vms.network import Network
+from orchestrator.store.backup import copy_database
+from orchestrator.store.database import Store
 from tests.fakes.control_plane import KEY
 from tests.postgres.cluster import Cluster
 
 LAN = Network(name="lan", subnet="10.1.0.0/24")
 
 
-def opened(url: str) -> SqlStore:
-    return SqlStore(url, key=KEY, new_site="site")
+def opened(url: str) -> Store:
+    return Store(url, key=KEY, new_site="site")
 
 
-def write(store: SqlStore) -> None:
+def write(store: Store) -> None:
     with store.begin() as tx:
         tx.secrets.put("s", "text")
         if not tx.networks.list():
             tx.networks.add(LAN)
 
 
-def networks(store: SqlStore) -> tuple[Network, ...]:
+def networks(store: Store) -> tuple[Network, ...]:
     with store.read() as tx:
         return tx.networks.list()
 
 
-def refused(act: Callable[[SqlStore], object], store: SqlStore) -> str:
+def refused(act: Callable[[Store], object], store: Store) -> str:
     """With which code."""
     with pytest.raises(WorldError) as error:
         act(store)
@@ -41,7 +41,7 @@ def refused(act: Callable[[SqlStore], object], store: SqlStore) -> str:
     return error.value.code
 
 
-def grown_full(store: SqlStore) -> None:
+def grown_full(store: Store) -> None:
     """SQLite may not take another page: what a full disk answers (SQLITE_FULL)."""
     with store._connections.transaction("reading") as connection:
         pages = int(connection.exec_driver_sql("PRAGMA page_count").scalar_one())
@@ -85,7 +85,7 @@ def test_a_damaged_file_is_told_and_a_backup_of_it_is_refused(tmp_path: Path) ->
     whole = file.read_bytes()
     file.write_bytes(whole[:8192] + b"\xff" * (len(whole) - 8192))
 
-    def everything(_store: SqlStore) -> None:
+    def everything(_store: Store) -> None:
         with closing(opened(f"sqlite:///{file}")) as again, again.begin() as tx:
             for number in range(200):
                 tx.secrets.get(f"s{number}")
@@ -121,7 +121,7 @@ def test_what_a_postgresql_says_of_its_disk_is_said_in_one_line(postgres: Cluste
     """The server itself answers so (RAISE), as when its disk is full, fails or lies."""
     store = opened(postgres.database())
 
-    def struck(store: SqlStore) -> None:
+    def struck(store: Store) -> None:
         with store._connections.transaction("alone") as connection:
             connection.exec_driver_sql(f"DO $$ BEGIN RAISE EXCEPTION 'disk' USING ERRCODE = '{state}'; END $$")
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from pysqlite3 import dbapi2 as sqlite
 
-from orchestrator.adapters.store import connections
-from orchestrator.adapters.store.database import SqlStore
-from orchestrator.adapters.store.sqlite import checkpoints
-from orchestrator.adapters.store.sqlite.checkpoints import Checkpoints
-from orchestrator.adapters.store.sqlite.writer_lock import Turn
 from orchestrator.core.tenancy.audit import MAX_RECORD_TEXT
+from orchestrator.store import connections
+from orchestrator.store.database import Store
+from orchestrator.store.sqlite import checkpoints
+from orchestrator.store.sqlite.checkpoints import Checkpoints
+from orchestrator.store.sqlite.writer_lock import Turn
 from tests.fakes.control_plane import KEY
 
 LIMIT_S = 120.0
@@ -26,11 +26,11 @@ LARGE = MANY * MAX_RECORD_TEXT
 """Bytes of a commit of so many records that are as long as records may be: 12 pages and more."""
 
 
-def opened(directory: Path) -> SqlStore:
-    return SqlStore(f"sqlite:///{directory / 'd.sqlite'}", key=KEY, new_site="s")
+def opened(directory: Path) -> Store:
+    return Store(f"sqlite:///{directory / 'd.sqlite'}", key=KEY, new_site="s")
 
 
-def write(store: SqlStore, times: int, records: int = 1) -> None:
+def write(store: Store, times: int, records: int = 1) -> None:
     """``records``: of each commit, as long as records are."""
     for number in range(times):
         with store.begin() as tx:
@@ -48,7 +48,7 @@ def in_the_file_alone(directory: Path) -> int:
         return int(database.execute("SELECT count(*) FROM audit").fetchone()[0]) if there else 0
 
 
-def moved(store: SqlStore) -> None:
+def moved(store: Store) -> None:
     """The move that is under way has ended."""
     assert store._checkpoints is not None
     assert store._checkpoints._under_way is not None

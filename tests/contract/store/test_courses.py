@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.core.errors import NotFound
 from orchestrator.core.operation import Watched
+from orchestrator.store.database import Store
 from tests.contract.store.test_store import operation, vm
 
 
-def test_only_the_newest_attempt_at_an_operation_writes_its_course(store: SqlStore) -> None:
+def test_only_the_newest_attempt_at_an_operation_writes_its_course(store: Store) -> None:
     with store.begin() as tx:
         tx.operations.add(replace(operation(), state="queued"), host="h1", inputs={})
     with store.begin() as tx:
@@ -38,7 +38,7 @@ def test_only_the_newest_attempt_at_an_operation_writes_its_course(store: SqlSto
             tx.operations.take_up("other", 1.0)
 
 
-def test_who_listens_to_an_operation_hears_of_every_step_of_its_course(store: SqlStore) -> None:
+def test_who_listens_to_an_operation_hears_of_every_step_of_its_course(store: Store) -> None:
     with store.begin() as tx:
         tx.operations.add(operation(), host="h1", inputs={})
     told: list[Watched | None] = []
@@ -61,13 +61,13 @@ def test_who_listens_to_an_operation_hears_of_every_step_of_its_course(store: Sq
     assert told[2:] == [None]  # it is not known as a whole: who listens reads it
 
 
-def _stored(store: SqlStore) -> Watched:
+def _stored(store: Store) -> Watched:
     with store.read() as tx:
         job = tx.operations.get("op")
     return Watched(operation=job.operation, revision=job.revision)
 
 
-def test_what_a_step_writes_of_a_vm_leaves_the_rest_of_it_as_it_is(store: SqlStore) -> None:
+def test_what_a_step_writes_of_a_vm_leaves_the_rest_of_it_as_it_is(store: Store) -> None:
     one = replace(vm("vm", 1), id="vm", operation="op", lease_end=5.0, addresses=("10.0.0.1",))
     with store.begin() as tx:
         tx.vms.add(one)
@@ -89,7 +89,7 @@ def test_what_a_step_writes_of_a_vm_leaves_the_rest_of_it_as_it_is(store: SqlSto
 
 
 def test_who_takes_up_an_operation_begins_its_first_step_unless_one_has_begun_or_it_is_cancelled(
-    store: SqlStore,
+    store: Store,
 ) -> None:
     waits = replace(operation(), steps=tuple(replace(one, state="pending") for one in operation().steps))
     with store.begin() as tx:

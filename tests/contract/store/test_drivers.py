@@ -5,12 +5,12 @@ from dataclasses import replace
 
 from sqlalchemy import create_engine, select, update
 
-from orchestrator.adapters.store.database import SqlStore
-from orchestrator.adapters.store.tables import driver_upgrades, policies
 from orchestrator.core.drivers.bundle import BundleContent, DriverBundle
 from orchestrator.core.drivers.lock import DriverLock, Locked, LockGroup
 from orchestrator.core.drivers.upgrade import DriverUpgrade, HostUpgrade
 from orchestrator.core.vms.lease import TenantPolicy
+from orchestrator.store.database import Store
+from orchestrator.store.tables import driver_upgrades, policies
 from tests.contract.store.test_store import IMAGE
 
 
@@ -21,7 +21,7 @@ def _bundle(digit: str, version: str = "580.65.05") -> DriverBundle:
     )
 
 
-def test_bundles_come_back_as_they_were_put_and_go(store: SqlStore) -> None:
+def test_bundles_come_back_as_they_were_put_and_go(store: Store) -> None:
     newer, older = _bundle("a", "580.82.02"), _bundle("b")
     with store.begin() as tx:
         for bundle in (newer, older):
@@ -35,7 +35,7 @@ def test_bundles_come_back_as_they_were_put_and_go(store: SqlStore) -> None:
         assert (tx.driver_bundles.list(), tx.driver_bundles.find("b" * 64)) == ((newer,), None)
 
 
-def test_there_is_one_lock_and_its_groups_keep_their_order(store: SqlStore) -> None:
+def test_there_is_one_lock_and_its_groups_keep_their_order(store: Store) -> None:
     with store.read() as tx:
         assert tx.driver_locks.get() is None
     groups = tuple(LockGroup(name=name, selector=name, locked=()) for name in ("z", "a", "m"))
@@ -47,7 +47,7 @@ def test_there_is_one_lock_and_its_groups_keep_their_order(store: SqlStore) -> N
         assert tx.driver_locks.get() == wanted
 
 
-def test_an_image_keeps_what_was_said_of_its_driver(store: SqlStore) -> None:
+def test_an_image_keeps_what_was_said_of_its_driver(store: Store) -> None:
     said = replace(IMAGE, guest_driver="580.65.06")
     with store.begin() as tx:
         assert tx.images.get(IMAGE.name).guest_driver is None
@@ -56,7 +56,7 @@ def test_an_image_keeps_what_was_said_of_its_driver(store: SqlStore) -> None:
         assert tx.images.list() == (said,)
 
 
-def test_tenants_whose_vms_may_not_stop_at_any_time_are_known_by_their_policies(store: SqlStore) -> None:
+def test_tenants_whose_vms_may_not_stop_at_any_time_are_known_by_their_policies(store: Store) -> None:
     with store.begin() as tx:
         for name, leave in (("red", "22:00-05:00"), ("blue", "wait"), ("green", "stop")):
             tx.policies.put(name, TenantPolicy(driver_upgrade=leave))
@@ -66,7 +66,7 @@ def test_tenants_whose_vms_may_not_stop_at_any_time_are_known_by_their_policies(
         assert tx.policies.get("red").driver_upgrade == "22:00-05:00"
 
 
-def test_policies_and_upgrades_that_were_stored_before_tenants_had_a_say_are_read(store: SqlStore, url: str) -> None:
+def test_policies_and_upgrades_that_were_stored_before_tenants_had_a_say_are_read(store: Store, url: str) -> None:
     before = DriverUpgrade(
         id="u", version="580.95.02", policy="wait", max_unavailable=2, canary=1, failure_budget=1, created_at=1.0,
         hosts=(HostUpgrade(host="lab1"),),

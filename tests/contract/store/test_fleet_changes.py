@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which hosts have changed, as every database behind ports/store must tell it."""
+"""Which hosts have changed, as every database must tell it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import select
 
-from orchestrator.adapters.store.database import SqlStore
-from orchestrator.adapters.store.tables import host_claims, host_usage
 from orchestrator.core.attachments.host_facts import DISK_STEP, facts_of
 from orchestrator.core.errors import Conflict
 from orchestrator.core.hosts.snapshot import FileSnapshot, HostSnapshot
 from orchestrator.core.vms.claim import HostCapacity
-from orchestrator.ports.store.claims import ClaimLost
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.database import Store
+from orchestrator.store.records import ClaimLost
+from orchestrator.store.tables import host_claims, host_usage
+from orchestrator.store.transaction import Transaction
 from tests.contract.store.test_store import AMPLE, GPU, IMAGE, KEY, claim, host, put, vm
 from tests.fakes.fake_machine import FakeMachine, snapshot_of, t4
 
 
 @pytest.fixture
-def store(url: str) -> Iterator[SqlStore]:
-    made = SqlStore(url, key=KEY, new_site="site-1")
+def store(url: str) -> Iterator[Store]:
+    made = Store(url, key=KEY, new_site="site-1")
     with made.begin() as tx:
         tx.images.add(IMAGE)
         for name in ("h1", "h2"):
@@ -42,7 +42,7 @@ SNAPSHOT = snapshot_of(FakeMachine(machine_id="m", gpus=[t4()]))
 class Reader:
     """Somebody who keeps up with the database."""
 
-    def __init__(self, store: SqlStore) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
         self.position = 0
         self.stamps: dict[str, int] = {}
@@ -88,7 +88,7 @@ def with_image(snapshot: HostSnapshot) -> HostSnapshot:
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_every_change_that_placement_sees_is_heard_of_once(store: SqlStore, what: str) -> None:
+def test_every_change_that_placement_sees_is_heard_of_once(store: Store, what: str) -> None:
     reader = Reader(store)
     assert reader.news() == {"h1", "h2"}
     with store.begin() as tx:
@@ -98,7 +98,7 @@ def test_every_change_that_placement_sees_is_heard_of_once(store: SqlStore, what
 
 
 @pytest.mark.parametrize("what", NO_CHANGES)
-def test_what_placement_cannot_see_is_no_change(store: SqlStore, what: str) -> None:
+def test_what_placement_cannot_see_is_no_change(store: Store, what: str) -> None:
     reader = Reader(store)
     reader.news()
     with store.begin() as tx:
@@ -106,7 +106,7 @@ def test_what_placement_cannot_see_is_no_change(store: SqlStore, what: str) -> N
     assert reader.news() == set()
 
 
-def test_what_becomes_of_a_vm_is_heard_of_where_it_gives_something_back(store: SqlStore) -> None:
+def test_what_becomes_of_a_vm_is_heard_of_where_it_gives_something_back(store: Store) -> None:
     reader = Reader(store)
     with store.begin() as tx:
         has_one(tx)
@@ -123,7 +123,7 @@ def test_what_becomes_of_a_vm_is_heard_of_where_it_gives_something_back(store: S
         assert reader.news() == ({"h1"} if heard else set())
 
 
-def test_what_was_taken_back_is_no_change(store: SqlStore) -> None:
+def test_what_was_taken_back_is_no_change(store: Store) -> None:
     reader = Reader(store)
     reader.news()
     few = HostCapacity(vcpus=0, memory_mib=0, disk_bytes=0)
@@ -132,7 +132,7 @@ def test_what_was_taken_back_is_no_change(store: SqlStore) -> None:
     assert reader.news() == set()
 
 
-def test_a_host_that_is_added_again_is_heard_of(store: SqlStore) -> None:
+def test_a_host_that_is_added_again_is_heard_of(store: Store) -> None:
     reader = Reader(store)
     reader.news()
     turns: list[Callable[[Transaction], object]] = [
@@ -145,7 +145,7 @@ def test_a_host_that_is_added_again_is_heard_of(store: SqlStore) -> None:
         assert reader.news() == {"h1"}
 
 
-def test_what_is_read_of_a_host_is_what_was_stored(store: SqlStore) -> None:
+def test_what_is_read_of_a_host_is_what_was_stored(store: Store) -> None:
     with store.begin() as tx:
         has_one(tx)
     with store.read() as tx:
@@ -160,7 +160,7 @@ def test_what_is_read_of_a_host_is_what_was_stored(store: SqlStore) -> None:
     assert everything["h2"].claims == ()
 
 
-def test_who_commits_after_others_that_began_later_is_not_missed(store: SqlStore, url: str) -> None:
+def test_who_commits_after_others_that_began_later_is_not_missed(store: Store, url: str) -> None:
     if url.startswith("sqlite"):
         return  # there the second one waits for the first
     reader = Reader(store)
@@ -174,7 +174,7 @@ def test_who_commits_after_others_that_began_later_is_not_missed(store: SqlStore
     assert reader.news() == set()
 
 
-def test_claims_of_one_host_wait_for_each_other_and_only_what_is_left_is_taken(store: SqlStore) -> None:
+def test_claims_of_one_host_wait_for_each_other_and_only_what_is_left_is_taken(store: Store) -> None:
     few = HostCapacity(vcpus=3, memory_mib=100, disk_bytes=100)
 
     def race(number: int) -> int:
@@ -191,7 +191,7 @@ def test_claims_of_one_host_wait_for_each_other_and_only_what_is_left_is_taken(s
         assert sum(pool.map(race, range(8))) == 3
 
 
-def test_the_books_of_a_host_are_the_sum_of_its_claims_whatever_is_taken_and_given_back(store: SqlStore) -> None:
+def test_the_books_of_a_host_are_the_sum_of_its_claims_whatever_is_taken_and_given_back(store: Store) -> None:
     chance = random.Random(1)
     most = HostCapacity(vcpus=12, memory_mib=100, disk_bytes=100)
     for _ in range(60):
@@ -221,7 +221,7 @@ def test_the_books_of_a_host_are_the_sum_of_its_claims_whatever_is_taken_and_giv
         assert books.vcpus <= most.vcpus
 
 
-def test_a_host_that_has_less_than_is_claimed_refuses_what_is_new_and_keeps_what_is_there(store: SqlStore) -> None:
+def test_a_host_that_has_less_than_is_claimed_refuses_what_is_new_and_keeps_what_is_there(store: Store) -> None:
     put(store, vm("a"), claim(vm("a"), 0, vcpus=4))
     less = HostCapacity(vcpus=2, memory_mib=100, disk_bytes=100)
     with pytest.raises(ClaimLost):
@@ -231,7 +231,7 @@ def test_a_host_that_has_less_than_is_claimed_refuses_what_is_new_and_keeps_what
     put(store, vm("b"), claim(vm("b"), 1, vcpus=1), less)
 
 
-def test_what_was_observed_of_a_host_that_is_gone_is_left(store: SqlStore) -> None:
+def test_what_was_observed_of_a_host_that_is_gone_is_left(store: Store) -> None:
     with store.begin() as tx:
         tx.hosts.remove("h1")
     with store.begin() as tx:

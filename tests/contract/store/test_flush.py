@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.store.database import SqlStore
-from orchestrator.adapters.store.sqlite.flush import Flush
 from orchestrator.core.errors import Retryable
+from orchestrator.store.database import Store
+from orchestrator.store.sqlite.flush import Flush
 from tests.fakes.control_plane import KEY
 
 LIMIT_S = 120.0
 
 
-def noted(tx_store: SqlStore, number: int) -> None:
+def noted(tx_store: Store, number: int) -> None:
     with tx_store.begin() as tx:
         tx.audit.append(at=float(number), actor="a", action="b", subject="c", outcome="d")
 
@@ -24,7 +24,7 @@ def noted(tx_store: SqlStore, number: int) -> None:
 def test_what_was_committed_is_on_disk_when_its_block_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = SqlStore(f"sqlite:///{tmp_path / 'd.sqlite'}", key=KEY, new_site="s")
+    store = Store(f"sqlite:///{tmp_path / 'd.sqlite'}", key=KEY, new_site="s")
     log, flushed = tmp_path / "d.sqlite-wal", []
     flush = os.fdatasync
 
@@ -45,7 +45,7 @@ def test_a_log_that_was_removed_with_its_last_connection_needs_no_flush(tmp_path
 
 
 def test_a_disk_that_fails_is_told_to_whoever_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = SqlStore(f"sqlite:///{tmp_path / 'd.sqlite'}", key=KEY, new_site="s")
+    store = Store(f"sqlite:///{tmp_path / 'd.sqlite'}", key=KEY, new_site="s")
 
     def fails(_descriptor: int) -> None:
         raise OSError(5, "Input/output error")

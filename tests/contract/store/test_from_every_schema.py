@@ -9,8 +9,8 @@ from alembic import command
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
-from orchestrator.adapters.store import schema
-from orchestrator.adapters.store.schema import alembic_config, newest_revision
+from orchestrator.store import schema
+from orchestrator.store.schema import alembic_config, newest_revision
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import Crash, no_fault
 

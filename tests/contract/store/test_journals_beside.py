@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.operations.fencing import Suspended
 from orchestrator.operations.journal import Journal, Move
-from orchestrator.ports.store.operations import Job
+from orchestrator.store.database import Store
+from orchestrator.store.records import Job
 from tests.contract.engine.test_durable import add
 from tests.fakes.fake_world import FakeClock
 
@@ -20,7 +20,7 @@ RACES = 8
 
 
 @pytest.fixture
-def journal(store: SqlStore) -> Journal:
+def journal(store: Store) -> Journal:
     return Journal(store, FakeClock())
 
 
@@ -31,7 +31,7 @@ def taken_up(journal: Journal, operation: str) -> Job:
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
-def test_an_operation_moves_on_while_others_claim_and_move(store: SqlStore, journal: Journal) -> None:
+def test_an_operation_moves_on_while_others_claim_and_move(store: Store, journal: Journal) -> None:
     one, two = (taken_up(journal, add(store, name, subject=name)).operation for name in ("one", "two"))
     with store.claim() as tx:
         assert tx.operations.advance(one, {0: one.steps[0]}, whole=False) is False
@@ -41,7 +41,7 @@ def test_an_operation_moves_on_while_others_claim_and_move(store: SqlStore, jour
         assert tx.operations.get("two").operation.steps[0].message == "more of it"
 
 
-def test_of_attempts_that_begin_at_once_only_the_newest_moves_on(store: SqlStore, journal: Journal) -> None:
+def test_of_attempts_that_begin_at_once_only_the_newest_moves_on(store: Store, journal: Journal) -> None:
     with ThreadPoolExecutor(2) as pool:
         for number in range(RACES):
             name, together = add(store, f"op{number}", subject=f"vm{number}"), threading.Barrier(2)

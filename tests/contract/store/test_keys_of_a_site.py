@@ -10,13 +10,13 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from orchestrator.adapters.state.keys import HostKeyFiles, agent_key, settle_site_key, write_private
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
 from orchestrator.sim.enrolment import new_host
+from orchestrator.store.database import Store
 from tests.fakes.control_plane import KEY
 
 NAME = "h" * 63
-Opened = Callable[[bytes], SqlStore]
+Opened = Callable[[bytes], Store]
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -25,10 +25,10 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
     url = f"sqlite:///{tmp_path / 'k.sqlite'}"
     if request.param == "postgresql":
         url = str(request.getfixturevalue("postgres").database())
-    made: list[SqlStore] = []
+    made: list[Store] = []
 
-    def one(key: bytes) -> SqlStore:
-        made.append(SqlStore(url, key=key, new_site="site"))
+    def one(key: bytes) -> Store:
+        made.append(Store(url, key=key, new_site="site"))
         return made[-1]
 
     yield one
@@ -44,7 +44,7 @@ def private_key() -> str:
     )
 
 
-def add(store: SqlStore, keys: HostKeyFiles, name: str, text: str) -> None:
+def add(store: Store, keys: HostKeyFiles, name: str, text: str) -> None:
     with store.begin() as tx:
         tx.hosts.add(new_host(name, f"{name}.test", None, (), 0.0))
         keys.put(tx, name, text)

@@ -11,8 +11,8 @@ from alembic import command
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine, inspect
 
-from orchestrator.adapters.store.schema import alembic_config
-from orchestrator.adapters.store.tables import metadata
+from orchestrator.store.schema import alembic_config
+from orchestrator.store.tables import metadata
 from tests.postgres.cluster import Cluster
 
 KEY = b"c2ltdWxhdGVkLWhvc3RzLWhhdmUtbm8tc2VjcmV0cyE="
@@ -20,7 +20,7 @@ OLD = "0001"
 DIES_BEFORE = """
 import os, signal, sys
 from sqlalchemy import Engine, event
-from orchestrator.adapters.store.database import SqlStore
+from orchestrator.store.database import Store
 left = int(sys.argv[3])
 
 @event.listens_for(Engine, "before_cursor_execute")
@@ -31,7 +31,7 @@ def count(_connection, _cursor, statement, *_rest):
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-SqlStore(sys.argv[1], key=sys.argv[2].encode(), new_site="site").close()
+Store(sys.argv[1], key=sys.argv[2].encode(), new_site="site").close()
 """
 
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.core.gpu.device import InstancePlace
 from orchestrator.core.hosts.mig_layout import MigLayout
-from orchestrator.ports.store.claims import ClaimLost
+from orchestrator.store.database import Store
+from orchestrator.store.records import ClaimLost
 from tests.contract.store.test_store import GPU, claim, put, vm
 
 
-def test_a_gpu_that_is_kept_for_a_layout_is_nobody_elses_until_it_is_dropped(store: SqlStore) -> None:
+def test_a_gpu_that_is_kept_for_a_layout_is_nobody_elses_until_it_is_dropped(store: Store) -> None:
     layout = MigLayout(gpu=GPU, on=True, instances=(InstancePlace("1g.10gb", 0), InstancePlace("1g.20gb", 2)))
     for wanted in (replace(layout, instances=()), layout):
         with store.begin() as tx:
@@ -32,7 +32,7 @@ def test_a_gpu_that_is_kept_for_a_layout_is_nobody_elses_until_it_is_dropped(sto
         tx.hosts.keep_layout("h1", layout)
 
 
-def test_a_host_that_goes_takes_its_layouts_along(store: SqlStore) -> None:
+def test_a_host_that_goes_takes_its_layouts_along(store: Store) -> None:
     with store.begin() as tx:
         tx.hosts.keep_layout("h1", MigLayout(gpu=GPU, on=True))
         tx.hosts.remove("h1")

@@ -9,11 +9,11 @@ import pytest
 from pysqlite3 import dbapi2 as sqlite3
 from sqlalchemy import create_engine, make_url
 
-from orchestrator.adapters.store import connections
-from orchestrator.adapters.store.database import SqlStore
-from orchestrator.adapters.store.tables import metadata
 from orchestrator.core.errors import Retryable
 from orchestrator.core.vms.network import Network
+from orchestrator.store import connections
+from orchestrator.store.database import Store
+from orchestrator.store.tables import metadata
 from tests.fakes.control_plane import KEY
 
 BRIEFLY_MS = 50
@@ -42,10 +42,10 @@ def test_while_the_database_is_locked_writers_end_clean_and_readers_go_on(
 ) -> None:
     file = f"sqlite:///{tmp_path / 'l.sqlite'}"
     url = file if backend == "sqlite" else request.getfixturevalue("postgres").database()
-    SqlStore(url, key=KEY, new_site="site").close()
+    Store(url, key=KEY, new_site="site").close()
     monkeypatch.setattr(connections, "BUSY_TIMEOUT_MS", BRIEFLY_MS)
     monkeypatch.setattr(connections, "_LOCK_MS", BRIEFLY_MS)
-    store = SqlStore(url, key=KEY, new_site="site")
+    store = Store(url, key=KEY, new_site="site")
     network = Network(name="lan", subnet="10.1.0.0/24")
     with locked(url):
         with pytest.raises(Retryable) as busy, store.begin() as tx:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What rounds of looks read and write of all hosts, as every database behind ports/store must."""
+"""What rounds of looks read and write of all hosts, as every database must."""
 
 from __future__ import annotations
 
@@ -9,51 +9,51 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import select
 
-from orchestrator.adapters.store.database import SqlStore
-from orchestrator.adapters.store.tables import looks
 from orchestrator.core.hosts.host import Host
-from orchestrator.ports.store.looks import SeenAgain, Standing
+from orchestrator.store.database import Store
+from orchestrator.store.records import SeenAgain, Standing
+from orchestrator.store.tables import looks
 from tests.contract.store.test_store import host, operation
 from tests.fakes.fake_machine import FakeMachine, snapshot_of, t4
 
 SNAPSHOT = snapshot_of(FakeMachine(machine_id="m", gpus=[t4()]))
 
 
-def standing(store: SqlStore) -> dict[str, Standing]:
+def standing(store: Store) -> dict[str, Standing]:
     with store.read() as tx:
-        return {one.host.name: one for page in tx.looks.standing() for one in page}
+        return {one.host.name: one for page in tx.observations.standing() for one in page}
 
 
-def looked_at(store: SqlStore, *names: str, turn: int = 0) -> None:
+def looked_at(store: Store, *names: str, turn: int = 0) -> None:
     with store.begin() as tx:
         for name in names:
             tx.hosts.put_snapshot(name, SNAPSHOT, turn)
-            tx.looks.judge(name)
+            tx.observations.judge(name)
 
 
-def ends(store: SqlStore, name: str, on: str) -> None:
+def ends(store: Store, name: str, on: str) -> None:
     with store.begin() as tx:
         begun = replace(operation(name), subject=name)
         tx.operations.add(begun, host=on, inputs={})
         tx.operations.update(replace(begun, state="done", finished_at=3.0))
 
 
-def test_every_host_stands_once_however_many_there_are(store: SqlStore) -> None:
+def test_every_host_stands_once_however_many_there_are(store: Store) -> None:
     more = [host(f"many-{number}") for number in range(1001)]
     with store.begin() as tx:
         for one in more:
             tx.hosts.add(one)
     with store.read() as tx:
-        pages = [[standing.host.name for standing in page] for page in tx.looks.standing()]
+        pages = [[standing.host.name for standing in page] for page in tx.observations.standing()]
     assert len(pages) > 2
     assert sorted(name for page in pages for name in page) == sorted(["h1", *(one.name for one in more)])
 
 
-def test_what_has_not_changed_of_hosts_is_made_once_by_each_process(store: SqlStore) -> None:
+def test_what_has_not_changed_of_hosts_is_made_once_by_each_process(store: Store) -> None:
     looked_at(store, "h1")
     first = standing(store)["h1"]
     with store.begin() as tx:
-        tx.looks.seen_again([SeenAgain(host="h1", at=7.0)])
+        tx.observations.seen_again([SeenAgain(host="h1", at=7.0)])
     second = standing(store)["h1"]
     assert second.host is first.host
     assert (second.digest, second.last_seen_at) == (first.digest, 7.0)
@@ -67,7 +67,7 @@ CHANGES: dict[str, Callable[[Host], Host]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_what_has_changed_of_a_host_stands_at_the_next_reading(store: SqlStore, change: Callable[[Host], Host]) -> None:
+def test_what_has_changed_of_a_host_stands_at_the_next_reading(store: Store, change: Callable[[Host], Host]) -> None:
     standing(store)
     with store.begin() as tx:
         changed = change(tx.hosts.get("h1"))
@@ -75,7 +75,7 @@ def test_what_has_changed_of_a_host_stands_at_the_next_reading(store: SqlStore, 
     assert standing(store)["h1"].host == replace(changed, managed_gpus=(), mig_layouts=())
 
 
-def test_a_host_that_is_removed_stands_no_more_and_one_of_its_name_stands_as_it_is(store: SqlStore) -> None:
+def test_a_host_that_is_removed_stands_no_more_and_one_of_its_name_stands_as_it_is(store: Store) -> None:
     standing(store)
     with store.begin() as tx:
         tx.hosts.remove("h1")
@@ -85,31 +85,31 @@ def test_a_host_that_is_removed_stands_no_more_and_one_of_its_name_stands_as_it_
     assert standing(store)["h1"].host.port == 2222
 
 
-def test_a_host_that_is_seen_again_as_it_was_leaves_the_large_row_of_its_look_alone(store: SqlStore) -> None:
+def test_a_host_that_is_seen_again_as_it_was_leaves_the_large_row_of_its_look_alone(store: Store) -> None:
     looked_at(store, "h1")
     with store.begin() as tx:
         before = tx.connection.execute(select(looks)).all()
-        tx.looks.seen_again([SeenAgain(host="h1", at=7.0)])
+        tx.observations.seen_again([SeenAgain(host="h1", at=7.0)])
         assert tx.connection.execute(select(looks)).all() == before
         assert tx.hosts.get("h1").last_seen_at == 7.0
 
 
-def test_hosts_on_which_operations_have_ended_since_they_were_looked_at_are_restless(store: SqlStore) -> None:
+def test_hosts_on_which_operations_have_ended_since_they_were_looked_at_are_restless(store: Store) -> None:
     with store.begin() as tx:
         tx.hosts.add(host("h2"))
     looked_at(store, "h1", "h2")
     ends(store, "first", "h1")
     with store.read() as tx:
         turn = tx.operations.turn()
-        assert tx.looks.restless(since=None, now=0.0) == {"h1"}
-        assert tx.looks.restless(since=turn, now=0.0) == frozenset()
+        assert tx.observations.restless(since=None, now=0.0) == {"h1"}
+        assert tx.observations.restless(since=turn, now=0.0) == frozenset()
     looked_at(store, "h1", turn=turn)
     ends(store, "second", "h2")
     with store.read() as tx:
-        assert tx.looks.restless(since=None, now=0.0) == tx.looks.restless(since=turn, now=0.0) == {"h2"}
+        assert tx.observations.restless(since=None, now=0.0) == tx.observations.restless(since=turn, now=0.0) == {"h2"}
 
 
-def test_a_host_is_reached_as_long_as_one_controller_that_lives_reaches_it(store: SqlStore) -> None:
+def test_a_host_is_reached_as_long_as_one_controller_that_lives_reaches_it(store: Store) -> None:
     with store.begin() as tx:
         for name in ("a", "b"):
             tx.controllers.beat(name)

@@ -12,9 +12,9 @@ from orchestrator.adapters.state.clock import RandomIds
 from orchestrator.core.errors import NoCapacity
 from orchestrator.core.vms.vm import Vm, VmSpec
 from orchestrator.core.vms.volume import Volume
-from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.vms.planning import Planner, VmPlan
 from orchestrator.services.vms.vms import VmService
+from orchestrator.store.transaction import Transaction
 from tests.fakes.control_plane import T4_HOST, control_plane, create_vm
 
 REQUESTS = 300

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.core.hosts.nic import NicPlace
 from orchestrator.core.vms.claim import Claim
 from orchestrator.core.vms.vm import Vm
-from orchestrator.ports.store.claims import ClaimLost
+from orchestrator.store.database import Store
+from orchestrator.store.records import ClaimLost
 from tests.contract.store.test_store import AMPLE, claim, host, put, vm
 
 FIRST, SECOND = "0000:05:00.1", "0000:05:00.2"
@@ -23,7 +23,7 @@ def own(of: Vm, slot: int, function: str) -> Claim:
     return replace(claim(of, slot), nic=function)
 
 
-def test_what_a_vm_has_is_read_as_it_was_stored(store: SqlStore) -> None:
+def test_what_a_vm_has_is_read_as_it_was_stored(store: Store) -> None:
     one = replace(vm("a"), nic=PLACE, spec=replace(vm("a").spec, nic="rdma"))
     put(store, one, own(one, 1, FIRST))
     with store.begin() as tx:
@@ -36,7 +36,7 @@ def test_what_a_vm_has_is_read_as_it_was_stored(store: SqlStore) -> None:
     assert (record.claims, record.vms) == ((own(one, 1, FIRST),), (one,))
 
 
-def test_a_function_is_one_vms_until_that_gives_its_place_back(store: SqlStore) -> None:
+def test_a_function_is_one_vms_until_that_gives_its_place_back(store: Store) -> None:
     put(store, vm("a"), own(vm("a"), 1, FIRST))
     put(store, vm("none"), claim(vm("none"), 4))
     put(store, vm("neither"), claim(vm("neither"), 5))
@@ -51,7 +51,7 @@ def test_a_function_is_one_vms_until_that_gives_its_place_back(store: SqlStore) 
         assert FIRST in {one.nic for one in tx.claims.list()}
 
 
-def test_placement_sees_a_host_anew_when_other_cards_are_given(store: SqlStore) -> None:
+def test_placement_sees_a_host_anew_when_other_cards_are_given(store: Store) -> None:
     with store.read() as tx:
         position = tx.fleet.changes(0).position
     with store.begin() as tx:
@@ -60,7 +60,7 @@ def test_placement_sees_a_host_anew_when_other_cards_are_given(store: SqlStore) 
         assert "h1" in tx.fleet.changes(position).stamps
 
 
-def test_of_many_that_ask_for_a_function_at_once_one_gets_it(store: SqlStore) -> None:
+def test_of_many_that_ask_for_a_function_at_once_one_gets_it(store: Store) -> None:
     names = [f"vm{number}" for number in range(6)]
 
     def take(numbered: tuple[int, str]) -> bool:

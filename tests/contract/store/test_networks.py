@@ -10,18 +10,18 @@ import pytest
 from alembic import command
 from sqlalchemy import text
 
-from orchestrator.adapters.store.database import SqlStore
-from orchestrator.adapters.store.schema import alembic_config
 from orchestrator.core.errors import Conflict
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.vms.network import Network
+from orchestrator.store.database import Store
+from orchestrator.store.schema import alembic_config
 from tests.fakes.control_plane import KEY
 
 OWN = Network(name="red.n", subnet="10.88.0.0/24")
 OF_SITE = Network(name="n", subnet="10.88.1.0/24", shared=True)
 
 
-def test_a_network_is_found_changed_and_removed(store: SqlStore) -> None:
+def test_a_network_is_found_changed_and_removed(store: Store) -> None:
     with store.begin() as tx:
         tx.networks.add(OWN)
         tx.networks.add(OF_SITE)
@@ -35,7 +35,7 @@ def test_a_network_is_found_changed_and_removed(store: SqlStore) -> None:
         assert tx.networks.find("red.n") is None
 
 
-def test_networks_on_bridges_of_hosts_are_told_from_ours(store: SqlStore) -> None:
+def test_networks_on_bridges_of_hosts_are_told_from_ours(store: Store) -> None:
     bridged = {"red.lab": Uplink(bridge="br0", vlan=120), "office": Uplink(bridge="br1")}
     with store.begin() as tx:
         tx.networks.add(OWN)
@@ -51,12 +51,12 @@ def test_networks_from_before_are_the_sites_and_shared(
 ) -> None:
     file = f"sqlite:///{tmp_path / 'n.sqlite'}"
     url = file if backend == "sqlite" else request.getfixturevalue("postgres").database()
-    store = SqlStore(url, key=KEY, new_site="site")
+    store = Store(url, key=KEY, new_site="site")
     with store._connections.engine.connect() as connection, connection.begin():
         command.downgrade(alembic_config(connection), "0028")
         connection.execute(text("INSERT INTO networks (name, subnet) VALUES ('n', '10.88.1.0/24')"))
     store.close()
-    again = SqlStore(url, key=KEY, new_site="site")
+    again = Store(url, key=KEY, new_site="site")
     with again.begin() as tx:
         assert tx.networks.list() == (OF_SITE,)
         tx.networks.add(replace(OWN, name=f"{'t' * 63}.{'n' * 63}"))

@@ -7,7 +7,7 @@ import time
 import pytest
 from sqlalchemy import text
 
-from orchestrator.adapters.store.queue_database import QueueDatabase
+from orchestrator.store.queue_database import QueueDatabase
 
 LIMIT_S = 20.0
 _OTHERS_ASK = """

@@ -8,11 +8,11 @@ from dataclasses import replace
 from alembic import command
 from sqlalchemy import text
 
-from orchestrator.adapters.store.database import SqlStore
-from orchestrator.adapters.store.schema import alembic_config
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.tenancy.quota import Limit
 from orchestrator.core.tenancy.tenant import Tenant
+from orchestrator.store.database import Store
+from orchestrator.store.schema import alembic_config
 from tests.contract.store.test_store import GPU
 from tests.contract.store.test_tenant_usage import of
 from tests.fakes.recount import miscounted
@@ -21,7 +21,7 @@ THEN = {"gpus": 2, "gpus:T4": 1, "vms": 3}
 NOW = {"devices": 2, "devices:T4": 1, "vms": 3}
 
 
-def test_stored_limits_keep_their_meaning_and_cards_are_counted(store: SqlStore) -> None:
+def test_stored_limits_keep_their_meaning_and_cards_are_counted(store: Store) -> None:
     whole = Device(kind="passthrough", gpu=GPU, parent=GPU, type_name="NVIDIA T4", name=GPU)
     with store.begin() as tx:
         tx.tenants.add(Tenant(name="a", created_at=0.0))

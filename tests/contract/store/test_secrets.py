@@ -5,10 +5,10 @@ import pytest
 from cryptography.fernet import Fernet
 from sqlalchemy import create_engine, select, update
 
-from orchestrator.adapters.store.database import SqlStore
-from orchestrator.adapters.store.tables import secrets
 from orchestrator.core.errors import Fatal
 from orchestrator.core.tenancy.key_ring import with_new_key, without_old_keys
+from orchestrator.store.database import Store
+from orchestrator.store.tables import secrets
 from tests.fakes.control_plane import KEY
 
 
@@ -30,7 +30,7 @@ def _put(url: str, secret_id: str, blob: bytes) -> None:
 @pytest.fixture
 def two(url: str) -> str:
     """The address of a database with two secrets."""
-    made = SqlStore(url, key=KEY, new_site="s")
+    made = Store(url, key=KEY, new_site="s")
     with made.begin() as tx:
         tx.secrets.put("red", "red's password")
         tx.secrets.put("blue", "blue's password")
@@ -39,7 +39,7 @@ def two(url: str) -> str:
 
 
 def _read(url: str, secret_id: str, key: bytes = KEY) -> str:
-    opened = SqlStore(url, key=key, new_site="s")
+    opened = Store(url, key=key, new_site="s")
     try:
         with opened.read() as tx:
             return tx.secrets.get(secret_id)
@@ -72,7 +72,7 @@ def test_what_an_older_version_wrote_is_bound_when_the_database_is_opened(two: s
 
 def test_after_a_change_of_keys_the_old_one_reads_nothing_and_what_it_wrote_is_refused(two: str) -> None:
     before, ring = _blobs(two), with_new_key(KEY, Fernet.generate_key())
-    opened = SqlStore(two, key=ring, new_site="s")
+    opened = Store(two, key=ring, new_site="s")
     with opened.begin() as tx:
         assert tx.secrets.encrypt_again() == 2
     opened.close()

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.core.vms.claim import DeviceClaim
-from orchestrator.ports.store.claims import ClaimLost
+from orchestrator.store.database import Store
+from orchestrator.store.records import ClaimLost
 from tests.contract.store.test_store import GPU, claim, put, vm
 
 
-def test_several_devices_of_a_vm_keep_their_slots_and_functions_apart(store: SqlStore) -> None:
+def test_several_devices_of_a_vm_keep_their_slots_and_functions_apart(store: Store) -> None:
     first = DeviceClaim(gpu=GPU, cut="mixed", slots=(0, 1), function="0000:41:00.4")
     second = DeviceClaim(gpu=GPU, cut="mixed", slots=(3,), function="0000:41:00.5")
     both = replace(claim(vm("a")), devices=(first, second))

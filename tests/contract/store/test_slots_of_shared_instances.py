@@ -9,7 +9,7 @@ import pytest
 from alembic import command
 from sqlalchemy import Connection, create_engine, text
 
-from orchestrator.adapters.store.schema import alembic_config
+from orchestrator.store.schema import alembic_config
 from tests.fakes.control_plane import control_plane
 from tests.operations.shared_instances import PROFILE, with_sibling
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every database behind ports/store must do."""
+"""What every database must do."""
 
 from __future__ import annotations
 
@@ -20,9 +20,6 @@ from hypothesis import strategies as st
 from pysqlite3 import dbapi2 as sqlite3
 from sqlalchemy import create_engine
 
-from orchestrator.adapters.store.database import SqlStore
-from orchestrator.adapters.store.schema import alembic_config
-from orchestrator.adapters.store.tables import metadata
 from orchestrator.core.errors import Bug, Fatal, NotFound, error_to_dict
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.host import Host
@@ -31,8 +28,11 @@ from orchestrator.core.vms.claim import Claim, DeviceClaim, HostCapacity
 from orchestrator.core.vms.image import Image
 from orchestrator.core.vms.network import Network
 from orchestrator.core.vms.vm import Vm, VmSpec
-from orchestrator.ports.store.claims import ClaimLost
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.database import Store
+from orchestrator.store.records import ClaimLost
+from orchestrator.store.schema import alembic_config
+from orchestrator.store.tables import metadata
+from orchestrator.store.transaction import Transaction
 from tests.postgres.cluster import Cluster
 
 KEY = b"SUyU4-1hOL-dPpaQ25Uu0ry_jSEUmU0pE_q5wWxSgkQ="
@@ -91,7 +91,7 @@ def claim(of: Vm, *slots: int, cut: str = "time_sliced:1024", function: str | No
     return Claim(vm=of.id, host="h1", devices=(device,), vcpus=vcpus, memory_mib=1, disk_bytes=1)
 
 
-def put(store: SqlStore, of: Vm, wanted: Claim, capacity: HostCapacity = AMPLE) -> None:
+def put(store: Store, of: Vm, wanted: Claim, capacity: HostCapacity = AMPLE) -> None:
     with store.begin() as tx:
         tx.vms.add(of)
         tx.claims.take(wanted, capacity)
@@ -112,7 +112,7 @@ def operation(name: str = "op") -> Operation:
     )
 
 
-def test_what_was_stored_is_what_is_read(store: SqlStore) -> None:
+def test_what_was_stored_is_what_is_read(store: Store) -> None:
     one = vm("a")
     put(store, one, claim(one, 1, 2, function="0000:41:00.4"))
     with store.read() as tx:
@@ -123,7 +123,7 @@ def test_what_was_stored_is_what_is_read(store: SqlStore) -> None:
         assert tx.images.list() == (IMAGE,)
 
 
-def test_a_slot_has_one_owner(store: SqlStore) -> None:
+def test_a_slot_has_one_owner(store: Store) -> None:
     put(store, vm("a"), claim(vm("a"), 0, 1))
     with pytest.raises(ClaimLost):
         put(store, vm("b"), claim(vm("b"), 1))
@@ -131,7 +131,7 @@ def test_a_slot_has_one_owner(store: SqlStore) -> None:
         assert tx.vms.find("default", "b") is None
 
 
-def test_a_gpu_has_one_cut_until_its_last_claim_is_gone(store: SqlStore) -> None:
+def test_a_gpu_has_one_cut_until_its_last_claim_is_gone(store: Store) -> None:
     put(store, vm("a"), claim(vm("a"), 0))
     with pytest.raises(ClaimLost):
         put(store, vm("b"), claim(vm("b"), 1, cut="time_sliced:2048"))
@@ -141,7 +141,7 @@ def test_a_gpu_has_one_cut_until_its_last_claim_is_gone(store: SqlStore) -> None
 
 
 @pytest.mark.fault("F40")
-def test_a_virtual_function_has_one_owner(store: SqlStore) -> None:
+def test_a_virtual_function_has_one_owner(store: Store) -> None:
     put(store, vm("a"), claim(vm("a"), 0, function="0000:41:00.4"))
     with pytest.raises(ClaimLost):
         put(store, vm("b"), claim(vm("b"), 1, function="0000:41:00.4"))
@@ -150,14 +150,14 @@ def test_a_virtual_function_has_one_owner(store: SqlStore) -> None:
         tx.claims.move_function(vm("b").id, 0, "0000:41:00.4")
 
 
-def test_only_managed_gpus_can_be_claimed(store: SqlStore) -> None:
+def test_only_managed_gpus_can_be_claimed(store: Store) -> None:
     device = DeviceClaim(gpu="0000:99:00.0", cut="c", slots=(0,), function=None)
     wanted = replace(claim(vm("a"), 0), devices=(device,))
     with pytest.raises(ClaimLost):
         put(store, vm("a"), wanted)
 
 
-def test_cpu_memory_and_disk_are_not_promised_twice(store: SqlStore) -> None:
+def test_cpu_memory_and_disk_are_not_promised_twice(store: Store) -> None:
     few = HostCapacity(vcpus=3, memory_mib=100, disk_bytes=100)
     put(store, vm("a"), claim(vm("a"), 0, vcpus=2), few)
     with pytest.raises(ClaimLost):
@@ -165,7 +165,7 @@ def test_cpu_memory_and_disk_are_not_promised_twice(store: SqlStore) -> None:
     put(store, vm("b"), claim(vm("b"), 1, vcpus=1), few)
 
 
-def test_of_many_who_want_the_last_slots_each_slot_goes_to_one(store: SqlStore) -> None:
+def test_of_many_who_want_the_last_slots_each_slot_goes_to_one(store: Store) -> None:
     lost = threading.Semaphore(0)
 
     def race(number: int) -> int:
@@ -191,7 +191,7 @@ def test_of_many_who_want_the_last_slots_each_slot_goes_to_one(store: SqlStore) 
 )
 def test_claims_never_overlap_whatever_is_taken_and_given_back(steps: list[tuple[int, bool, set[int]]]) -> None:
     model: dict[int, set[int]] = {}
-    store = SqlStore("sqlite://", key=KEY, new_site="s")
+    store = Store("sqlite://", key=KEY, new_site="s")
     with store.begin() as tx:
         tx.hosts.add(host())
         tx.images.add(IMAGE)
@@ -212,7 +212,7 @@ def test_claims_never_overlap_whatever_is_taken_and_given_back(steps: list[tuple
     store.close()
 
 
-def test_an_operation_and_its_steps_are_a_journal_with_growing_revisions(store: SqlStore) -> None:
+def test_an_operation_and_its_steps_are_a_journal_with_growing_revisions(store: Store) -> None:
     with store.begin() as tx:
         tx.operations.add(operation(), host="h1", inputs={"gpus": "all"})
     with store.read() as tx:
@@ -238,7 +238,7 @@ def test_an_operation_and_its_steps_are_a_journal_with_growing_revisions(store: 
     assert job.operation.error == error_to_dict(Bug("b", "m"))
 
 
-def test_finished_operations_are_not_listed_as_unfinished(store: SqlStore) -> None:
+def test_finished_operations_are_not_listed_as_unfinished(store: Store) -> None:
     with store.begin() as tx:
         tx.operations.add(operation("a"), host="h1", inputs={})
         tx.operations.add(replace(operation("b"), state="done"), host="h1", inputs={})
@@ -246,7 +246,7 @@ def test_finished_operations_are_not_listed_as_unfinished(store: SqlStore) -> No
         assert [one.id for one in tx.operations.list(unfinished=True)] == ["a"]
 
 
-def test_an_operation_that_waits_for_others_is_due_once_they_have_ended_in_whatever_way(store: SqlStore) -> None:
+def test_an_operation_that_waits_for_others_is_due_once_they_have_ended_in_whatever_way(store: Store) -> None:
     def due() -> list[str]:
         with store.read() as tx:
             alone = {one.operation for one in tx.operations.due(["waiting", "unknown"])}
@@ -272,7 +272,7 @@ def test_an_operation_that_waits_for_others_is_due_once_they_have_ended_in_whate
     assert due() == ["waiting"]
 
 
-def test_a_block_that_raises_leaves_nothing(store: SqlStore) -> None:
+def test_a_block_that_raises_leaves_nothing(store: Store) -> None:
     def begun_and_broken() -> None:
         with store.begin() as tx:
             tx.networks.add(Network(name="n", subnet="10.88.0.0/24"))
@@ -284,40 +284,40 @@ def test_a_block_that_raises_leaves_nothing(store: SqlStore) -> None:
         assert tx.networks.list() == ()
 
 
-def test_unknown_names_are_not_found(store: SqlStore) -> None:
+def test_unknown_names_are_not_found(store: Store) -> None:
     with store.read() as tx:
         for look in (tx.hosts.get, tx.images.get, tx.networks.get, tx.operations.get):
             with pytest.raises(NotFound):
                 look("nobody")
 
 
-def test_secrets_need_the_key_they_were_written_with(store: SqlStore, url: str) -> None:
+def test_secrets_need_the_key_they_were_written_with(store: Store, url: str) -> None:
     with store.begin() as tx:
         tx.secrets.put("s", "pässword")
     with store.read() as tx:
         assert tx.secrets.get("s") == "pässword"
         with pytest.raises(Bug):
             tx.secrets.get("other")
-    stranger = SqlStore(url, key=OTHER_KEY, new_site="x")
+    stranger = Store(url, key=OTHER_KEY, new_site="x")
     with stranger.read() as tx, pytest.raises(Fatal) as caught:
         tx.secrets.get("s")
     assert caught.value.code == "secret.unreadable"
     stranger.close()
 
 
-def test_the_site_is_drawn_once(store: SqlStore, url: str) -> None:
-    again = SqlStore(url, key=KEY, new_site="site-2")
+def test_the_site_is_drawn_once(store: Store, url: str) -> None:
+    again = Store(url, key=KEY, new_site="site-2")
     assert again.site == store.site == "site"
     again.close()
 
 
 def test_migrations_and_tables_say_the_same(url: str) -> None:
-    SqlStore(url, key=KEY, new_site="s").close()
+    Store(url, key=KEY, new_site="s").close()
     with create_engine(url, **({"module": sqlite3} if url.startswith("sqlite") else {})).connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
 
 
-def test_vms_and_their_claims_outlive_the_migration_to_adopted_vms_and_back(store: SqlStore, url: str) -> None:
+def test_vms_and_their_claims_outlive_the_migration_to_adopted_vms_and_back(store: Store, url: str) -> None:
     put(store, vm("a"), claim(vm("a"), 0, 1, function="0000:41:00.4"))
     with store.read() as tx:
         before = (tx.vms.list(), tx.claims.of_host("h1"))
@@ -325,7 +325,7 @@ def test_vms_and_their_claims_outlive_the_migration_to_adopted_vms_and_back(stor
         config = alembic_config(connection)
         revision = ScriptDirectory.from_config(config).get_revision("0008")
         command.downgrade(config, str(revision.down_revision))
-    again = SqlStore(url, key=KEY, new_site="other")
+    again = Store(url, key=KEY, new_site="other")
     with again.read() as tx:
         assert (tx.vms.list(), tx.claims.of_host("h1")) == before
     with pytest.raises(ClaimLost):
@@ -338,7 +338,7 @@ def test_vms_and_their_claims_outlive_the_migration_to_adopted_vms_and_back(stor
 
 
 def test_sqlite_keeps_its_order_on_disk_and_checks_foreign_keys(tmp_path: Path) -> None:
-    store = SqlStore(f"sqlite:///{tmp_path / 'd.sqlite'}", key=KEY, new_site="s")
+    store = Store(f"sqlite:///{tmp_path / 'd.sqlite'}", key=KEY, new_site="s")
     with store._connections.engine.connect() as connection:
         found = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
@@ -352,16 +352,16 @@ def test_a_file_that_is_no_database_is_a_clear_error(tmp_path: Path) -> None:
     path = tmp_path / "d.sqlite"
     path.write_bytes(b"something else entirely" * 100)
     with pytest.raises(Fatal) as caught:
-        SqlStore(f"sqlite:///{path}", key=KEY, new_site="s")
+        Store(f"sqlite:///{path}", key=KEY, new_site="s")
     assert caught.value.code == "store.damaged"
 
 
-@pytest.mark.parametrize("way", [SqlStore.begin, SqlStore.read])
+@pytest.mark.parametrize("way", [Store.begin, Store.read])
 def test_a_connection_that_died_while_nobody_used_it_is_not_noticed(
-    postgres: Cluster, way: Callable[[SqlStore], AbstractContextManager[Transaction]]
+    postgres: Cluster, way: Callable[[Store], AbstractContextManager[Transaction]]
 ) -> None:
     url = postgres.database()
-    store = SqlStore(url, key=KEY, new_site="site-1")
+    store = Store(url, key=KEY, new_site="site-1")
     with store.begin() as tx, store.read() as beside:
         tx.images.add(IMAGE)
         assert beside.images.list() == ()
@@ -375,7 +375,7 @@ def test_a_connection_that_died_while_nobody_used_it_is_not_noticed(
     store.close()
 
 
-def test_the_mode_that_a_gpu_was_found_in_is_learned_once_and_goes_with_its_card(store: SqlStore) -> None:
+def test_the_mode_that_a_gpu_was_found_in_is_learned_once_and_goes_with_its_card(store: Store) -> None:
     other = "0000:43:00.0"
     with store.begin() as tx:
         tx.cards.learn_mig_modes("h1", {GPU: False, "0000:99:00.0": True})

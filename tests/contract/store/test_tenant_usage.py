@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tenants hold is counted where VMs and volumes are stored, as every database behind ports/store must do it."""
+"""What tenants hold is counted where VMs and volumes are stored, as every database must do it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import psycopg
 import pytest
 from sqlalchemy import select
 
-from orchestrator.adapters.store.database import SqlStore
-from orchestrator.adapters.store.tables import tenant_usage
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.tenancy.access import EVERYWHERE
 from orchestrator.core.tenancy.quota import Limit
 from orchestrator.core.tenancy.tenant import Tenant
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import Volume
-from orchestrator.ports.store.claims import ClaimLost
-from orchestrator.ports.store.transaction import Transaction
+from orchestrator.store.database import Store
+from orchestrator.store.records import ClaimLost
+from orchestrator.store.tables import tenant_usage
+from orchestrator.store.transaction import Transaction
 from tests.contract.store.test_store import GPU, IMAGE, KEY, host, vm
 from tests.fakes.recount import miscounted
 from tests.postgres.cluster import Cluster
@@ -70,7 +70,7 @@ def change(tx: Transaction, chance: random.Random, number: int) -> None:
                 tx.volumes.deleting(one.id, ready=True)
 
 
-def test_whatever_happens_the_counters_say_what_the_rows_say(store: SqlStore) -> None:
+def test_whatever_happens_the_counters_say_what_the_rows_say(store: Store) -> None:
     chance = random.Random(88)
     for number in range(CHANGES):
         with store.begin() as tx:
@@ -83,7 +83,7 @@ def test_whatever_happens_the_counters_say_what_the_rows_say(store: SqlStore) ->
         assert tx.volumes.list()
 
 
-def test_what_was_rolled_back_is_not_counted_and_a_tenant_takes_its_counters_along(store: SqlStore) -> None:
+def test_what_was_rolled_back_is_not_counted_and_a_tenant_takes_its_counters_along(store: Store) -> None:
     with store.begin() as tx:
         tx.tenants.add(Tenant(name="a", created_at=0.0))
         tx.vms.add(of("a", "kept"))
@@ -98,7 +98,7 @@ def test_what_was_rolled_back_is_not_counted_and_a_tenant_takes_its_counters_alo
         assert tx.connection.execute(select(tenant_usage)).all() == []
 
 
-def test_of_the_pool_counts_what_is_beyond_each_tenants_own(store: SqlStore) -> None:
+def test_of_the_pool_counts_what_is_beyond_each_tenants_own(store: Store) -> None:
     with store.begin() as tx:
         for tenant, own in (("a", 1), ("b", 5)):
             tx.quotas.put(Limit(tenant=tenant, resource="vms", amount=own))
@@ -117,7 +117,7 @@ def test_of_two_claims_side_by_side_for_the_last_piece_the_second_waits_and_is_l
 ) -> None:
     """Both have found the quota free, and neither sees the other's VM."""
     url = postgres.database()
-    one, other = (SqlStore(url, key=KEY, new_site="site") for _ in range(2))
+    one, other = (Store(url, key=KEY, new_site="site") for _ in range(2))
     with one.begin() as tx:
         for name in ("h1", "h2"):  # two claims on one host would wait for its counters already
             tx.hosts.add(host(name))

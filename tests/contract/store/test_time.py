@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.core.vms.lease import DAY_S
 from orchestrator.services.site_time import SiteTime
+from orchestrator.store.database import Store
 from tests.fakes.control_plane import KEY
 from tests.fakes.fake_world import FakeClock
 from tests.postgres.cluster import Cluster
@@ -15,7 +15,7 @@ from tests.postgres.cluster import Cluster
 
 @pytest.mark.fault("F101")
 def test_a_controller_whose_clock_is_ahead_all_the_time_goes_by_that_of_the_database(postgres: Cluster) -> None:
-    store = SqlStore(postgres.database(), key=KEY, new_site="s")
+    store = Store(postgres.database(), key=KEY, new_site="s")
     with store.read() as tx:
         shown = tx.time.shown()
     assert shown is not None
@@ -31,7 +31,7 @@ def test_a_controller_whose_clock_is_ahead_all_the_time_goes_by_that_of_the_data
 def test_what_has_passed_is_written_down(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     sqlite = f"sqlite:///{tmp_path / 'a.sqlite'}"
     url = sqlite if backend == "sqlite" else str(request.getfixturevalue("postgres").database())
-    store = SqlStore(url, key=KEY, new_site="s")
+    store = Store(url, key=KEY, new_site="s")
     with store.begin() as tx:
         assert tx.time.mark() is None
         tx.audit.append(at=5.0, actor="a", action="b", subject="c", outcome="d")

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.core.errors import Conflict
 from orchestrator.core.vms.claim import HostCapacity
 from orchestrator.core.vms.volume import Volume
-from orchestrator.ports.store.claims import ClaimLost
+from orchestrator.store.database import Store
+from orchestrator.store.records import ClaimLost
 
 GIB = 1024**3
 CAPACITY = HostCapacity(vcpus=0, memory_mib=0, disk_bytes=10 * GIB)
@@ -24,7 +24,7 @@ MORE = replace(DATA, id="22222222-2222-4222-8222-222222222222", name="more")
 VM, OTHER = "33333333-3333-4333-8333-333333333333", "44444444-4444-4444-8444-444444444444"
 
 
-def taken(store: SqlStore) -> int:
+def taken(store: Store) -> int:
     with store.read() as tx:
         (host,) = tx.fleet.hosts(["h1"])
         return host.volume_bytes
@@ -35,7 +35,7 @@ def lost(call: Callable[[], None]) -> None:
         call()
 
 
-def test_a_volume_is_placed_given_and_put_back(store: SqlStore) -> None:
+def test_a_volume_is_placed_given_and_put_back(store: Store) -> None:
     with store.begin() as tx:
         tx.volumes.add(DATA, None)
         with pytest.raises(Conflict):
@@ -54,7 +54,7 @@ def test_a_volume_is_placed_given_and_put_back(store: SqlStore) -> None:
     assert taken(store) == 0
 
 
-def test_two_vms_never_have_one_volume_and_it_never_moves(store: SqlStore) -> None:
+def test_two_vms_never_have_one_volume_and_it_never_moves(store: Store) -> None:
     with store.begin() as tx:
         tx.volumes.add(DATA, None)
     with store.claim() as tx:
@@ -71,7 +71,7 @@ def test_two_vms_never_have_one_volume_and_it_never_moves(store: SqlStore) -> No
         tx.volumes.attach(DATA, OTHER, "h1", CAPACITY)
 
 
-def test_a_host_holds_what_its_disk_has_and_gets_it_back(store: SqlStore) -> None:
+def test_a_host_holds_what_its_disk_has_and_gets_it_back(store: Store) -> None:
     with store.begin() as tx:
         tx.volumes.add(replace(DATA, host="h1"), CAPACITY)
         tx.volumes.add(MORE, None)
@@ -85,7 +85,7 @@ def test_a_host_holds_what_its_disk_has_and_gets_it_back(store: SqlStore) -> Non
     assert taken(store) == MORE.size_bytes
 
 
-def test_volumes_that_are_lost_take_nothing_and_are_counted_once(store: SqlStore) -> None:
+def test_volumes_that_are_lost_take_nothing_and_are_counted_once(store: Store) -> None:
     with store.begin() as tx:
         tx.volumes.add(replace(DATA, host="h1", state="ready"), CAPACITY)
         assert (tx.volumes.lose("h1"), tx.volumes.lose("h1")) == (1, 0)

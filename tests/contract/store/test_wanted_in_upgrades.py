@@ -9,7 +9,7 @@ import pytest
 from alembic import command
 from sqlalchemy import create_engine, text
 
-from orchestrator.adapters.store.schema import alembic_config
+from orchestrator.store.schema import alembic_config
 from tests.fakes.control_plane import T4_HOST, control_plane, create_vm
 from tests.fakes.drivers import with_bundle
 from tests.operations.test_driver_upgrades import NEW, OLD, go_on, phases, wanted

@@ -12,11 +12,11 @@ import pytest
 from cryptography.fernet import Fernet
 from pyrage.x25519 import Identity
 
-from orchestrator.adapters.store.backup import url_of
-from orchestrator.adapters.store.database import SqlStore
-from orchestrator.adapters.store.secret_box import SecretBox, Unreadable
 from orchestrator.core.errors import InvalidInput
 from orchestrator.server.backup import DATABASE, back_up, restore
+from orchestrator.store.backup import url_of
+from orchestrator.store.database import Store
+from orchestrator.store.secret_box import SecretBox, Unreadable
 from tests.fakes.control_plane import KEY
 from tests.hostile.families.family import Attack, Family
 
@@ -60,7 +60,7 @@ def _backup() -> tuple[Identity, bytes]:
         state = Path(directory, "state")
         (state / "secrets").mkdir(parents=True)
         (state / "secrets" / "database_key").write_bytes(KEY)
-        SqlStore(url_of(state / DATABASE), key=KEY, new_site="s").close()
+        Store(url_of(state / DATABASE), key=KEY, new_site="s").close()
         back_up(state, Path(directory, "backup"), [str(identity.to_public())])
         return identity, Path(directory, "backup").read_bytes()
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NoReturn, cast
 
 from orchestrator.core.errors import Retryable
-from orchestrator.ports.store.transaction import Store
+from orchestrator.store.database import Store
 from tests.fakes.services import InMemory
 from tests.unit.api.asking import Asking, serving
 

@@ -11,11 +11,11 @@ from anyio import to_thread
 from starlette.requests import Request
 from starlette.types import Message
 
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.api import waiting
 from orchestrator.api.waiting import Waiting
 from orchestrator.core.errors import Retryable
 from orchestrator.core.operation import Watched
+from orchestrator.store.database import Store
 from tests.fakes.control_plane import KEY, T4_HOST, ControlPlane, create_vm, plane_with
 
 CLIENTS = 500
@@ -86,7 +86,7 @@ def test_what_another_controller_commits_is_seen_too(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "ELSEWHERE_S", 0.02)
-    other = SqlStore(f"sqlite:///{tmp_path / 'vgpuctl.sqlite'}", key=KEY, new_site="site")
+    other = Store(f"sqlite:///{tmp_path / 'vgpuctl.sqlite'}", key=KEY, new_site="site")
 
     async def play() -> Watched:
         wait = scene.begin(Client())

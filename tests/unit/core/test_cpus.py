@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.adapters.store.facts_text import facts_from_text, facts_text
 from orchestrator.core.attachments.host_facts import facts_of
 from orchestrator.core.errors import InvalidInput, Unknown
 from orchestrator.core.hosts.cpus import MAX_CPU, HugePages, NumaNode, cpus_text, parse_cpus
@@ -18,6 +17,7 @@ from orchestrator.core.hosts.snapshot_rules import checked
 from orchestrator.core.wire import snapshot_from_dict, snapshot_to_dict
 from orchestrator.sim.fleet import new_machine
 from orchestrator.sim.observing import snapshot_of
+from orchestrator.store.facts_text import facts_from_text, facts_text
 
 NODES = (
     NumaNode(id=0, cores=((0, 2), (1, 3)), memory_mib=1024, hugepages=(HugePages(size_kib=2048, total=8, free=7),)),

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.adapters.store.snapshots import snapshot_text
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction
 from orchestrator.core.actions.names import ACTIONS
 from orchestrator.core.errors import InvalidInput, Unknown
@@ -28,6 +27,7 @@ from orchestrator.core.wire import (
     token_to_dict,
     unless_known,
 )
+from orchestrator.store.snapshots import snapshot_text
 
 SLOW_TO_DRAW = settings(
     max_examples=10, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from orchestrator.adapters.engine.places import COMPANIONS, HELD_UP_S, Bounds, RunPlaces
-from orchestrator.ports.store.operations import DueOperation
+from orchestrator.store.records import DueOperation
 
 
 def waiting(operation: str, host: str = "h") -> DueOperation:

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, Engine, event, update
 
-from orchestrator.adapters.store.tables import snapshots
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import HostSnapshot, Unchanged
-from orchestrator.ports.store.looks import Standing
 from orchestrator.reconcile import quiet
 from orchestrator.reconcile.quiet import WHOLE_EVERY, WRITTEN_AFTER_S
+from orchestrator.store.records import Standing
+from orchestrator.store.tables import snapshots
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine, t4
@@ -170,7 +170,7 @@ def test_a_deleted_vm_that_the_picture_still_shows_makes_its_host_be_looked_at(p
     plane.services.vms.delete("default", "train")
     plane.engine.drain()
     with plane.store.read() as tx:
-        assert not tx.looks.shows(T4_HOST, vm.id)  # the deletion itself has looked
+        assert not tx.observations.shows(T4_HOST, vm.id)  # the deletion itself has looked
     assert not plane.observer.is_untrue(T4_HOST, vm.id)
     assert plane.observer.is_untrue(T4_HOST, T4_HOST)
 

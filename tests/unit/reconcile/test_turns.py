@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.store.database import SqlStore, SqlTransaction
 from orchestrator.reconcile.quiet import QuietHosts
 from orchestrator.reconcile.turns import SHORT_S, short_turns
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
 from tests.fakes.control_plane import KEY, control_plane
 
 USUAL_S = 0.005
@@ -34,13 +35,13 @@ def is_short() -> bool:
     return sys.getswitchinterval() == pytest.approx(SHORT_S)
 
 
-class CountedStore(SqlStore):
+class CountedStore(Store):
     """Tells how long turns were whenever it was read."""
 
     found: list[bool]
 
     @contextmanager
-    def read(self) -> Iterator[SqlTransaction]:
+    def read(self) -> Iterator[Transaction]:
         self.found.append(is_short())
         with super().read() as tx:
             yield tx

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ import pytest
 
 from orchestrator.core.drivers.lock import DriverLock, Locked, LockGroup
 from orchestrator.core.vms.image import NewImage
-from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.messages import HostChange
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 
 OTHER = DriverLock(site=(Locked(component="host_driver", version="999.1.1"),))
@@ -40,19 +41,19 @@ def next_round(plane: ControlPlane) -> None:
 
 def is_judged(plane: ControlPlane) -> bool:
     with plane.store.read() as tx:
-        return tx.looks.is_judged(T4_HOST)
+        return tx.observations.is_judged(T4_HOST)
 
 
 def codes(plane: ControlPlane) -> list[str]:
     return [one.finding.code for one in plane.findings.list(host=T4_HOST)]
 
 
-@dataclass
-class Recording:
+class Recording(Store):
     """A store whose readers are written down: which of a transaction's parts they ask."""
 
-    store: Any
-    asked: set[str] = field(default_factory=set)
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.asked: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)
@@ -99,7 +100,7 @@ PARTS: dict[str, str | list[Callable[[ControlPlane], object]]] = {
     "controllers": "each looks by itself, and a host that one does not reach is unreachable to it",
     "driver_upgrades": "an upgrade itself has its host compared anew where that changes (reconcile/driver_upgrades.py)",
     "findings": BY_LOOKS,
-    "looks": BY_LOOKS,
+    "observations": BY_LOOKS,
 }
 """What the comparison reads of the database: how it changes, or why that needs no more."""
 CHANGES = [change for how in PARTS.values() if not isinstance(how, str) for change in how]

@@ -19,9 +19,9 @@ from orchestrator.core.gpu.device import Device, InstancePlace
 from orchestrator.core.hosts.snapshot import GpuInstance, GpuSnapshot, VgpuParent
 from orchestrator.core.vms.adoption import place_of
 from orchestrator.core.vms.claim import Claim
-from orchestrator.ports.store.claims import ClaimLost
 from orchestrator.services.fleet.sharing import check_neighbours
 from orchestrator.services.vms.adopting import check_instances
+from orchestrator.store.records import ClaimLost
 from tests.fakes.control_plane import ControlPlane, control_plane, create_vm
 from tests.operations.shared_instances import HOST, PROFILE, rtx, with_sibling
 from tests.unit.services.test_live_geometry import a100, free, listed

@@ -9,13 +9,13 @@ from orchestrator.adapters.files.opening import Readable
 from orchestrator.adapters.images.downloads import Downloads
 from orchestrator.adapters.images.library import ImageLibrary
 from orchestrator.adapters.images.sources import Sources
-from orchestrator.adapters.store.database import SqlStore
 from orchestrator.core.vms.image import Image
+from orchestrator.store.database import Store
 from tests.fakes.control_plane import KEY
 
 
 def test_what_another_controller_removes_before_the_first_round_is_removed_in_it(tmp_path: Path) -> None:
-    store = SqlStore(f"sqlite:///{tmp_path / 'd.sqlite'}", key=KEY, new_site="s")
+    store = Store(f"sqlite:///{tmp_path / 'd.sqlite'}", key=KEY, new_site="s")
     library = ImageLibrary(
         tmp_path / "images", Sources(files=Readable(never_below=tmp_path / "state"), downloads=Downloads())
     )

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which card each managed GPU is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from sqlalchemy import Table, bindparam, delete, insert, select, update
+
+from orchestrator.core.actions.gpu_cards import GpuCard, moved_device
+from orchestrator.store.rows import VM_COLUMNS, vm_of
+from orchestrator.store.statements import Statements
+from orchestrator.store.tables import function_claims, gpu_cuts, gpus, slot_claims, vms
+from orchestrator.store.usage import Usage
+
+_OF_HOST: Final = (
+    select(gpus.c.address, gpus.c.uuid, gpus.c.serial)
+    .where(gpus.c.host == bindparam("host"), gpus.c.uuid.is_not(None))
+    .order_by(gpus.c.address)
+)
+_ITS_OWN: Final = update(gpus).where(gpus.c.host == bindparam("its_host"), gpus.c.address == bindparam("its_address"))
+_FOUND: Final = select(gpus.c.address, gpus.c.mig_found).where(
+    gpus.c.host == bindparam("host"), gpus.c.mig_found.is_not(None)
+)
+_NOT_FOUND: Final = _ITS_OWN.where(gpus.c.mig_found.is_(None))
+_NOT_KNOWN: Final = _ITS_OWN.where(gpus.c.uuid.is_(None))
+_BY_GPU: Final = ((gpus, "address"), (gpu_cuts, "gpu"), (slot_claims, "gpu"))
+"""Tables with a column that has a GPU's address; each refers to the one before it."""
+
+
+class Cards:
+    """Which card each managed GPU is, and what moves with a card that is moved."""
+
+    def __init__(self, connection: Statements, usage: Usage) -> None:
+        self._db = connection
+        self._usage = usage
+
+    def of_host(self, host: str) -> tuple[GpuCard, ...]:
+        """Those that are known, by address."""
+        return tuple(GpuCard(**row._asdict()) for row in self._db.execute(_OF_HOST, {"host": host}))
+
+    def learn(self, host: str, seen: Iterable[GpuCard]) -> None:
+        """Which those GPUs are of which it is not known yet."""
+        rows = [_row(host, card) for card in seen]
+        if rows:
+            self._db.execute(_NOT_KNOWN, rows)
+
+    def mig_found(self, host: str) -> dict[str, bool]:
+        """GPU → the MIG mode that it had before we changed it, as far as that is known."""
+        return {row.address: row.mig_found for row in self._db.execute(_FOUND, {"host": host})}
+
+    def learn_mig_modes(self, host: str, found: Mapping[str, bool]) -> None:
+        """The same, of those of which it is not known yet."""
+        rows = [{"its_host": host, "its_address": gpu, "mig_found": on} for gpu, on in found.items()]
+        if rows:
+            self._db.execute(_NOT_FOUND, rows)
+
+    def put(self, host: str, cards: Sequence[GpuCard], moved: Mapping[str, str]) -> None:
+        """Which the host's GPUs are now. What is known, kept and claimed of one goes from its old address to its new
+        one (``moved``), with its VMs' devices. A GPU whose address another card took is no more."""
+        self._usage.touch(host)
+        if moved:
+            self._move(host, moved)
+        if cards:
+            self._db.execute(_ITS_OWN, [_row(host, card) for card in cards])
+
+    def _move(self, host: str, moved: Mapping[str, str]) -> None:
+        """Cards may have changed places, so all their rows are taken out first."""
+        kept = [self._taken_out(table, column, host, moved) for table, column in reversed(_BY_GPU)]
+        new = list(moved.values())
+        self._db.execute(delete(gpu_cuts).where(gpu_cuts.c.host == host, gpu_cuts.c.gpu.in_(new)))  # of a layout
+        self._db.execute(delete(gpus).where(gpus.c.host == host, gpus.c.address.in_(new)))
+        for (table, column), rows in zip(_BY_GPU, reversed(kept), strict=True):
+            if rows:
+                self._db.execute(insert(table), [{**row, column: moved[row[column]]} for row in rows])
+        self._move_devices(host, moved)
+
+    def _taken_out(self, table: Table, column: str, host: str, moved: Mapping[str, str]) -> list[dict[str, Any]]:
+        its_own = (table.c.host == host, table.c[column].in_(moved))
+        rows = [row._asdict() for row in self._db.execute(select(table).where(*its_own))]
+        self._db.execute(delete(table).where(*its_own))
+        return rows
+
+    def _move_devices(self, host: str, moved: Mapping[str, str]) -> None:
+        there = [vm_of(row) for row in self._db.execute(select(*VM_COLUMNS).where(vms.c.host == host))]
+        after = {vm.id: tuple(moved_device(one, moved) for one in vm.devices) for vm in there}
+        of_them = (function_claims.c.host == host, function_claims.c.vm.in_(after))
+        claims = [row._asdict() for row in self._db.execute(select(function_claims).where(*of_them))]
+        self._db.execute(delete(function_claims).where(*of_them))
+        if claims:
+            rows = [{**one, "function": after[one["vm"]][one["device"]].function} for one in claims]
+            self._db.execute(insert(function_claims), rows)
+        for vm in there:
+            if after[vm.id] != vm.devices:
+                devices = [asdict(one) for one in after[vm.id]]
+                self._db.execute(update(vms).where(vms.c.id == vm.id).values(devices=devices))
+
+
+def _row(host: str, card: GpuCard) -> dict[str, Any]:
+    return {"its_host": host, "its_address": card.address, "uuid": card.uuid, "serial": card.serial}

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Driver bundles, which drivers are locked, and rolling upgrades of them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Final
+
+from sqlalchemy import delete, insert, select, update
+
+from orchestrator.core.drivers.bundle import DriverBundle
+from orchestrator.core.drivers.lock import DriverLock
+from orchestrator.core.drivers.upgrade import DriverUpgrade, is_over
+from orchestrator.store.rows import driver_bundle_of, driver_lock_of, driver_upgrade_of
+from orchestrator.store.statements import Statements, kept
+from orchestrator.store.tables import driver_bundles, driver_lock, driver_upgrades, looks
+
+_ACTIVE: Final = kept(select(driver_upgrades.c.id).where(driver_upgrades.c.active).limit(1))
+
+
+class DriverBundles:
+    """Files that drivers are installed from."""
+
+    def __init__(self, connection: Statements) -> None:
+        self._db = connection
+
+    def add(self, bundle: DriverBundle) -> None:
+        self._db.execute(insert(driver_bundles).values(asdict(bundle)))
+
+    def find(self, sha256: str) -> DriverBundle | None:
+        row = self._db.execute(select(driver_bundles).where(driver_bundles.c.sha256 == sha256)).one_or_none()
+        return None if row is None else driver_bundle_of(row)
+
+    def list(self) -> tuple[DriverBundle, ...]:
+        """By kind and version, the newest of one version first."""
+        found = map(driver_bundle_of, self._db.execute(select(driver_bundles)))
+        return tuple(sorted(found, key=lambda one: (one.content.kind, one.content.version, -one.created_at)))
+
+    def remove(self, sha256: str) -> None:
+        """Gone already is fine."""
+        self._db.execute(delete(driver_bundles).where(driver_bundles.c.sha256 == sha256))
+
+
+class DriverLocks:
+    """The drivers that the site means to have."""
+
+    def __init__(self, connection: Statements) -> None:
+        self._db = connection
+
+    def get(self) -> DriverLock | None:
+        """None: nothing was ever locked."""
+        document = self._db.execute(select(driver_lock.c.document)).scalar_one_or_none()
+        return None if document is None else driver_lock_of(document)
+
+    def put(self, lock: DriverLock) -> None:
+        """In the place of the one that was there. All hosts are compared anew with what is wanted."""
+        self._db.execute(update(looks).values(judged=None))
+        self._db.execute(delete(driver_lock))
+        self._db.execute(insert(driver_lock).values(id=1, document=asdict(lock)))
+
+
+class DriverUpgrades:
+    """Rolling upgrades of drivers."""
+
+    def __init__(self, connection: Statements) -> None:
+        self._db = connection
+
+    def add(self, upgrade: DriverUpgrade) -> None:
+        self._db.execute(insert(driver_upgrades).values({**_values(upgrade), "id": upgrade.id}))
+
+    def put(self, upgrade: DriverUpgrade) -> None:
+        """In the place of the one with its id."""
+        self._db.execute(update(driver_upgrades).where(driver_upgrades.c.id == upgrade.id).values(_values(upgrade)))
+
+    def newest(self) -> DriverUpgrade | None:
+        """The one that began last."""
+        newest = select(driver_upgrades.c.document).order_by(driver_upgrades.c.created_at.desc()).limit(1)
+        document = self._db.execute(newest).scalar_one_or_none()
+        return None if document is None else driver_upgrade_of(document)
+
+    def is_active(self) -> bool:
+        """Whether one is not over."""
+        return self._db.execute(_ACTIVE).first() is not None
+
+
+def _values(upgrade: DriverUpgrade) -> dict[str, object]:
+    return {"created_at": upgrade.created_at, "active": not is_over(upgrade), "document": asdict(upgrade)}

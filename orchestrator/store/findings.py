@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings with their history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, and_, delete, insert, select, update
+
+from orchestrator.core.diff.finding import Finding, Repair, StoredFinding
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.wire import action_from_dict, action_to_dict
+from orchestrator.store.statements import Statements
+from orchestrator.store.tables import findings
+
+_OF_HOST = "host."
+"""Codes of findings that are about the host itself."""
+
+
+class Findings:
+    """Differences that were noticed between what should be and what is."""
+
+    def __init__(self, connection: Statements) -> None:
+        self._db = connection
+
+    def record(self, host: str, found: Sequence[Finding], *, at: float, complete: bool) -> tuple[Finding, ...]:
+        """What was found at ``at``; returns those that are new."""
+        known = {one.finding.key: one for one in self.list(host=host, cleared=True)}
+        fresh = []
+        for finding in {one.key: one for one in found}.values():
+            before = known.pop(finding.key, None)
+            if before is None:
+                self._db.execute(insert(findings).values(**_values(finding), first_seen=at, last_seen=at))
+            elif before.cleared_at is not None:
+                again = {**_values(finding), "first_seen": at, "last_seen": at, "cleared_at": None, "operation": None}
+                self._db.execute(update(findings).where(_is(finding)).values(**again))
+            else:
+                self._db.execute(update(findings).where(_is(finding)).values(**_values(finding), last_seen=at))
+                continue
+            fresh.append(finding)
+        for gone in known.values():
+            if gone.cleared_at is None and (complete or gone.finding.code.startswith(_OF_HOST)):
+                self._db.execute(update(findings).where(_is(gone.finding)).values(cleared_at=at))
+        return tuple(fresh)
+
+    def forget(self, *, cleared_before: float) -> None:
+        """Those that stood."""
+        self._db.execute(delete(findings).where(findings.c.cleared_at < cleared_before))
+
+    def list(
+        self, *, host: str | None = None, code: str | None = None, cleared: bool = False
+    ) -> tuple[StoredFinding, ...]:
+        """By host, code and subject."""
+        query = select(findings).order_by(findings.c.host, findings.c.code, findings.c.subject)
+        if host is not None:
+            query = query.where(findings.c.host == host)
+        if code is not None:
+            query = query.where(findings.c.code == code)
+        if not cleared:
+            query = query.where(findings.c.cleared_at.is_(None))
+        return tuple(_kept(row) for row in self._db.execute(query))
+
+    def set_operation(self, finding: Finding, operation_id: str) -> None:
+        """The operation that repairs it."""
+        self._db.execute(update(findings).where(_is(finding)).values(operation=operation_id))
+
+
+def _is(finding: Finding) -> ColumnElement[bool]:
+    host, code, subject = finding.key
+    return and_(findings.c.host == host, findings.c.code == code, findings.c.subject == subject)
+
+
+def _values(finding: Finding) -> dict[str, Any]:
+    repair = finding.repair
+    document = repair and {
+        "kind": repair.kind,
+        "automatic": repair.automatic,
+        "actions": [action_to_dict(action) for action in repair.actions],
+    }
+    names = ("host", "code", "subject", "vm", "severity", "whose", "wanted", "observed", "reason")
+    return {**{name: getattr(finding, name) for name in names}, "repair": document}
+
+
+def _kept(row: Row[Any]) -> StoredFinding:
+    repair, reason = _repair(row.repair), row.reason
+    if row.repair and repair is None:
+        reason = "another version of vgpuctl wrote down how to repair it: it is found again"
+    finding = Finding(
+        code=row.code,
+        severity=row.severity,
+        host=row.host,
+        subject=row.subject,
+        vm=row.vm,
+        whose=row.whose,
+        wanted=row.wanted,
+        observed=row.observed,
+        repair=repair,
+        reason=reason,
+    )
+    return StoredFinding(
+        finding=finding,
+        first_seen=row.first_seen,
+        last_seen=row.last_seen,
+        cleared_at=row.cleared_at,
+        operation=row.operation,
+    )
+
+
+def _repair(document: Any) -> Repair | None:
+    """None: there is none, or it holds an action that this version does not know."""
+    if not document:
+        return None
+    try:
+        actions = tuple(action_from_dict(action) for action in document["actions"])
+    except InvalidInput:
+        return None
+    return Repair(kind=document["kind"], automatic=document["automatic"], actions=actions)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was put into guests. What an older version has not written is as if nobody had looked."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+from sqlalchemy import Row, delete, insert, select
+
+from orchestrator.core.drivers.guest_facts import GuestFacts
+from orchestrator.core.guest.guest import GuestRecord, RoleResult
+from orchestrator.store.statements import Statements
+from orchestrator.store.tables import guests, vms
+
+_RESULTS: Final = TypeAdapter(tuple[RoleResult, ...])
+_FACTS: Final = TypeAdapter(GuestFacts)
+
+
+class GuestRecords:
+    """What was put into guests."""
+
+    def __init__(self, connection: Statements) -> None:
+        self._db = connection
+
+    def get(self, vm: str) -> GuestRecord:
+        """An empty one when nothing is known of it."""
+        row = self._db.execute(select(guests).where(guests.c.vm == vm)).one_or_none()
+        if row is None:
+            return GuestRecord(vm=vm, host_key=None)
+        return _record(row)
+
+    def list(self) -> tuple[GuestRecord, ...]:
+        """Of all VMs of whose guests something is known, by VM."""
+        return tuple(_record(row) for row in self._db.execute(select(guests).order_by(guests.c.vm)))
+
+    def put(self, record: GuestRecord) -> None:
+        """In the place of the one that was there. The VM may have been deleted meanwhile."""
+        document = {"results": [asdict(one) for one in record.results], "facts": asdict(record.facts)}
+        self._db.execute(delete(guests).where(guests.c.vm == record.vm))
+        if self._db.execute(select(vms.c.id).where(vms.c.id == record.vm)).one_or_none() is not None:
+            values = {"vm": record.vm, "host_key": record.host_key, "document": document}
+            self._db.execute(insert(guests).values(values))
+
+
+def _record(row: Row[Any]) -> GuestRecord:
+    document: dict[str, Any] = row.document
+    return GuestRecord(
+        vm=row.vm,
+        host_key=row.host_key,
+        results=_RESULTS.validate_python(document["results"]),
+        facts=_FACTS.validate_python(document["facts"]),
+    )

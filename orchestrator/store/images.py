@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Base images."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import bindparam, delete, insert, select, update
+
+from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.names import near
+from orchestrator.core.tenancy.quota import image_amounts
+from orchestrator.core.vms.image import Image
+from orchestrator.store.rows import image_of, image_values
+from orchestrator.store.statements import Statements, kept
+from orchestrator.store.tables import images, looks
+from orchestrator.store.tenant_usage import TenantUsage
+
+_IMAGE: Final = kept(select(images).where(images.c.name == bindparam("its_name")))
+
+
+class Images:
+    """Base images that VMs are made from."""
+
+    def __init__(self, connection: Statements, tenants: TenantUsage) -> None:
+        self._db = connection
+        self._tenants = tenants
+
+    def add(self, image: Image) -> None:
+        """:raises Conflict: ``image.exists``"""
+        if self._db.execute(select(images.c.name).where(images.c.name == image.name)).one_or_none() is not None:
+            raise Conflict(
+                "image.exists",
+                f"there is already an image {image.name} with other content",
+                hint=f"choose another name, or remove that one first: 'vgpuctl image remove {image.name}'",
+            )
+        self._db.execute(insert(images).values(image_values(image)))
+        if image.tenant is not None:
+            self._tenants.change(image.tenant, {}, image_amounts(image))
+
+    def get(self, name: str) -> Image:
+        """:raises NotFound: ``image.unknown``"""
+        row = self._db.execute(_IMAGE, {"its_name": name}).one_or_none()
+        if row is None:
+            raise NotFound(
+                "image.unknown",
+                f"no image is called {name[:63]!a}",
+                hint=near(name, [one.name for one in self.list()], "vgpuctl image list"),
+            )
+        return image_of(row)
+
+    def update(self, image: Image) -> None:
+        self._db.execute(update(images).where(images.c.name == image.name).values(image_values(image)))
+
+    def list(self) -> tuple[Image, ...]:
+        return tuple(image_of(row) for row in self._db.execute(select(images).order_by(images.c.name)))
+
+    def remove(self, name: str) -> None:
+        """All hosts are compared anew with what is wanted: they may have copies."""
+        gone = self._db.execute(_IMAGE, {"its_name": name}).one_or_none()
+        image = None if gone is None else image_of(gone)
+        if image is not None and image.tenant is not None:
+            self._tenants.change(image.tenant, image_amounts(image), {})
+        self._db.execute(update(looks).values(judged=None))
+        self._db.execute(delete(images).where(images.c.name == name))

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Offerings that operators added."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Final
+
+from sqlalchemy import delete, insert, select
+
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.store.rows import offering_of
+from orchestrator.store.statements import Statements, kept
+from orchestrator.store.tables import offerings
+
+_OFFERINGS: Final = kept(select(offerings.c.document).order_by(offerings.c.name))
+
+
+class Offerings:
+    """Those that the site added."""
+
+    def __init__(self, connection: Statements) -> None:
+        self._db = connection
+
+    def list(self) -> tuple[Offering, ...]:
+        """By name."""
+        return tuple(offering_of(document) for document in self._db.execute(_OFFERINGS).scalars())
+
+    def put(self, offering: Offering) -> None:
+        """Replaces the one of that name."""
+        self.remove(offering.name)
+        self._db.execute(insert(offerings).values(name=offering.name, document=asdict(offering)))
+
+    def remove(self, name: str) -> None:
+        """Gone already is fine."""
+        self._db.execute(delete(offerings).where(offerings.c.name == name))

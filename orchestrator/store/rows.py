@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows to core values and back. JSON columns hold what is never searched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from operator import attrgetter
+from sys import getsizeof
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+from sqlalchemy import ColumnElement, Row, Text, cast, or_
+
+from orchestrator.core.byte_cache import ByteCache
+from orchestrator.core.drivers.bundle import DriverBundle
+from orchestrator.core.drivers.lock import DriverLock
+from orchestrator.core.drivers.upgrade import DriverUpgrade
+from orchestrator.core.gpu.device import Device, InstancePlace
+from orchestrator.core.hosts.bridges import Uplink
+from orchestrator.core.hosts.cpu_place import CpuPlace
+from orchestrator.core.hosts.cpus import cpus_text, parse_cpus
+from orchestrator.core.hosts.host import Cordon, Host
+from orchestrator.core.hosts.mig_layout import MigLayout
+from orchestrator.core.hosts.nic import NicPlace
+from orchestrator.core.labels import About
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.operation import FINISHED, UNFINISHED, Asked, HostWait, Operation, StepRecord
+from orchestrator.core.units import MIB
+from orchestrator.core.vms.claim import Claim, DeviceClaim
+from orchestrator.core.vms.image import Image
+from orchestrator.core.vms.network import Network
+from orchestrator.core.vms.vm import Vm, VmSpec
+from orchestrator.core.vms.volume import Volume
+from orchestrator.store.records import OperationFilter
+from orchestrator.store.tables import hosts, operations, vms
+
+AnyRow = Row[Any]
+
+
+def host_values(host: Host) -> dict[str, Any]:
+    values = asdict(host)
+    del values["managed_gpus"], values["mig_layouts"]
+    lists = {"pinnable_cpus": cpus_text(host.pinnable_cpus) or None, "rdma_nics": ",".join(host.rdma_nics) or None}
+    return values | {"labels": dict(host.labels), **lists}
+
+
+def host_of(row: AnyRow, gpus: Sequence[tuple[str, Any]]) -> Host:
+    """The row may have more than the host's own columns. ``gpus``: (address, layout as it is stored)."""
+    values = {column.name: row._mapping[column] for column in hosts.c}
+    return Host(
+        **{
+            **values,
+            "labels": tuple(sorted(values["labels"].items())),
+            "pinnable_cpus": parse_cpus(values["pinnable_cpus"] or ""),
+            "rdma_nics": tuple(filter(None, (values["rdma_nics"] or "").split(","))),
+            "cordon": None if values["cordon"] is None else Cordon(**values["cordon"]),
+        },
+        managed_gpus=tuple(address for address, _ in gpus),
+        mig_layouts=tuple(layout_of(address, stored) for address, stored in gpus if stored is not None),
+    )
+
+
+def layout_values(layout: MigLayout) -> dict[str, Any]:
+    return {"on": layout.on, "instances": [[one.profile, one.start] for one in layout.instances]}
+
+
+def layout_of(gpu: str, stored: dict[str, Any]) -> MigLayout:
+    places = tuple(InstancePlace(profile, start) for profile, start in stored["instances"])
+    return MigLayout(gpu=gpu, on=stored["on"], instances=places)
+
+
+def vm_values(vm: Vm) -> dict[str, Any]:
+    return {
+        "id": vm.id,
+        "tenant": vm.spec.tenant,
+        "name": vm.spec.name,
+        "host": vm.host,
+        "image": vm.spec.image or None,
+        "state": vm.state,
+        "spec": asdict(vm.spec),
+        "devices": [asdict(device) for device in vm.devices],
+        "addresses": list(vm.addresses),
+        "operation": vm.operation,
+        "created_at": vm.created_at,
+        "wanted": vm.wanted,
+        "lease_end": vm.lease_end,
+        "deallocated": vm.deallocated,
+        "cpus": None if vm.cpus is None else asdict(vm.cpus),
+        "firmware": None if vm.firmware == "bios" else vm.firmware,
+        "nic": None if vm.nic is None else asdict(vm.nic),
+    }
+
+
+VM_COLUMNS: Final = (
+    vms.c.id,
+    cast(vms.c.spec, Text),
+    vms.c.state,
+    vms.c.host,
+    cast(vms.c.devices, Text),
+    cast(vms.c.addresses, Text),
+    vms.c.operation,
+    vms.c.created_at,
+    vms.c.wanted,
+    vms.c.lease_end,
+    vms.c.deallocated,
+    cast(vms.c.cpus, Text),
+    vms.c.firmware,
+    cast(vms.c.nic, Text),
+)
+"""What :func:`vm_of` reads. JSON stays text here: values are made from it at once, and only when they are new."""
+_spec_of: Final = TypeAdapter(VmSpec).validator.validate_json
+_devices_of: Final = TypeAdapter(tuple[Device, ...]).validator.validate_json
+_addresses_of: Final = TypeAdapter(tuple[str, ...]).validator.validate_json
+_cpus_of: Final = TypeAdapter(CpuPlace).validator.validate_json
+_nic_of: Final = TypeAdapter(NicPlace).validator.validate_json
+
+
+_VMS: Final = ByteCache[tuple[tuple[Any, ...], Vm]](192 * MIB)
+"""By id, as it was read last: planning reads all VMs, and hardly one has changed since. Enough for 20,000 of the usual
+size; one may have keys and user data of a megabyte."""
+_VM_BYTES: Final = 2048
+"""Of a VM without its texts."""
+
+
+def vm_of(row: AnyRow) -> Vm:
+    """``row``: of :data:`VM_COLUMNS`."""
+    columns = tuple(row)
+    kept = _VMS.get(columns[0])
+    if kept is not None and kept[0] == columns:
+        return kept[1]
+    vm = _vm_of(columns)
+    _VMS.put(columns[0], (columns, vm), _VM_BYTES + 2 * sum(map(getsizeof, columns)))
+    return vm
+
+
+def forget_vm(vm_id: str) -> None:
+    """It is gone."""
+    _VMS.drop(vm_id)
+
+
+def _vm_of(columns: tuple[Any, ...]) -> Vm:
+    vm_id, spec, state, host, devices, addresses, operation, created_at, wanted, lease_end, deallocated, *kept = columns
+    cpus, firmware, nic = kept
+    return Vm(
+        id=vm_id,
+        spec=_spec_of(spec),
+        state=state,
+        host=host,
+        devices=_devices_of(devices),
+        addresses=_addresses_of(addresses),
+        operation=operation,
+        created_at=created_at,
+        wanted=wanted,
+        lease_end=lease_end,
+        deallocated=deallocated,
+        cpus=None if cpus is None else _cpus_of(cpus),
+        firmware=firmware or "bios",
+        nic=None if nic is None else _nic_of(nic),
+    )
+
+
+def operation_values(operation: Operation) -> dict[str, Any]:
+    return {
+        "id": operation.id,
+        "kind": operation.kind,
+        "subject": operation.subject,
+        "subject_name": operation.subject_name,
+        "tenant": operation.tenant,
+        "attempt": operation.attempt,
+        "went_on": operation.went_on,
+        "created_at": operation.created_at,
+        "asked": None if operation.asked is None else asdict(operation.asked),
+        **course_values(operation),
+    }
+
+
+def course_values(operation: Operation) -> dict[str, Any]:
+    """What changes while an attempt runs."""
+    wait = None if operation.state in FINISHED else operation.host_wait
+    return {
+        "state": operation.state,
+        "finished_at": operation.finished_at,
+        "error": operation.error,
+        "remainder": list(operation.remainder),
+        "warnings": list(operation.warnings),
+        "host_wait": None if wait is None else wait.state,
+        "host_wait_since": None if wait is None else wait.since,
+        "guest_wait": None if operation.state in FINISHED else operation.guest_wait,
+    }
+
+
+def operation_of(row: AnyRow, steps: tuple[StepRecord, ...]) -> Operation:
+    return Operation(
+        id=row.id,
+        kind=row.kind,
+        subject=row.subject,
+        subject_name=row.subject_name,
+        tenant=row.tenant,
+        state=row.state,
+        steps=steps,
+        attempt=row.attempt,
+        created_at=row.created_at,
+        finished_at=row.finished_at,
+        error=row.error,
+        remainder=tuple(row.remainder),
+        warnings=tuple(row.warnings),
+        ended_turn=row.ended_turn,
+        host_wait=None if row.host_wait is None else host_wait_of(row),
+        guest_wait=row.guest_wait,
+        went_on=row.went_on,
+        asked=None if row.asked is None else Asked(**row.asked),
+    )
+
+
+def host_wait_of(row: AnyRow) -> HostWait:
+    return HostWait(host=row.host, since=row.host_wait_since, state=row.host_wait)
+
+
+def step_of(row: AnyRow) -> StepRecord:
+    return StepRecord(
+        name=row.name,
+        title=row.title,
+        state=row.state,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        message=row.message,
+    )
+
+
+def image_of(row: AnyRow) -> Image:
+    return Image(**(row._asdict() | {"about": about_of(row.about)}))
+
+
+def image_values(image: Image) -> dict[str, object]:
+    """The row of :func:`image_of`."""
+    return {**asdict(image), "about": about_values(image.about)}
+
+
+def volume_of(row: AnyRow) -> Volume:
+    return Volume(**(row._asdict() | {"about": about_of(row.about)}))
+
+
+def network_of(row: AnyRow) -> Network:
+    about = about_of(row.about)
+    if row.uplink is None:
+        return Network(name=row.name, subnet=row.subnet, shared=row.shared, about=about)
+    uplink = Uplink(bridge=row.uplink["bridge"], vlan=row.uplink["vlan"])
+    servers = tuple(row.uplink["dhcp_servers"])
+    return Network(name=row.name, shared=row.shared, uplink=uplink, dhcp_servers=servers, about=about)
+
+
+def about_of(stored: Mapping[str, Any] | None) -> About:
+    """None: nobody has said anything."""
+    if stored is None:
+        return About()
+    return About(description=stored["description"], labels=tuple(sorted(stored["labels"].items())))
+
+
+def about_values(about: About) -> dict[str, object]:
+    """The column of :func:`about_of`."""
+    return {"description": about.description, "labels": dict(about.labels)}
+
+
+def network_values(network: Network) -> dict[str, object]:
+    """The row of :func:`network_of`."""
+    found = network.uplink
+    uplink = found and {"bridge": found.bridge, "vlan": found.vlan, "dhcp_servers": network.dhcp_servers}
+    told = {"name": network.name, "subnet": network.subnet, "shared": network.shared, "uplink": uplink}
+    return {**told, "about": about_values(network.about)}
+
+
+_LOCK: Final = TypeAdapter(DriverLock)
+_UPGRADE: Final = TypeAdapter(DriverUpgrade)
+_BUNDLE: Final = TypeAdapter(DriverBundle)
+_OFFERING: Final = TypeAdapter(Offering)
+
+
+def driver_bundle_of(row: AnyRow) -> DriverBundle:
+    return _BUNDLE.validate_python(dict(row._mapping))
+
+
+def driver_lock_of(document: object) -> DriverLock:
+    return _LOCK.validate_python(document)
+
+
+def driver_upgrade_of(document: object) -> DriverUpgrade:
+    return _UPGRADE.validate_python(document)
+
+
+def offering_of(document: object) -> Offering:
+    return _OFFERING.validate_python(document)
+
+
+def claim_of(slots: Sequence[AnyRow]) -> Claim:
+    """``slots``: of one VM, by device and slot; each row has all that is claimed beside it, too."""
+    one = slots[0]
+    return Claim(
+        vm=one.vm,
+        host=one.host,
+        devices=tuple(_device_claim(tuple(rows)) for _, rows in groupby(slots, key=attrgetter("device"))),
+        vcpus=one.vcpus,
+        memory_mib=one.memory_mib,
+        disk_bytes=one.disk_bytes,
+        cpus=parse_cpus(one.cpus or ""),
+        nic=one.nic,
+    )
+
+
+def _device_claim(slots: Sequence[AnyRow]) -> DeviceClaim:
+    one = slots[0]
+    return DeviceClaim(gpu=one.gpu, cut=one.cut, slots=tuple(row.slot for row in slots), function=one.function)
+
+
+def operations_matching(only: OperationFilter) -> Iterator[ColumnElement[bool]]:
+    """What must hold of each."""
+    if only.get("unfinished"):
+        yield operations.c.state.in_(UNFINISHED)
+    if (states := only.get("states")) is not None:
+        yield operations.c.state.in_(states)
+    if (kind := only.get("kind")) is not None:
+        yield operations.c.kind == kind
+    if (tenants := only.get("tenants")) is not None:
+        yield operations.c.tenant.in_(tenants)
+    if (subject := only.get("subject")) is not None:
+        yield or_(operations.c.subject == subject, operations.c.subject_name == subject)
+    if (beginning := only.get("beginning")) is not None:
+        yield operations.c.id.startswith(beginning, autoescape=True)

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One transaction is one ``with store.begin() as tx``; what stands in it is one file per noun beside this one."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+
+from orchestrator.store.audit import Audit
+from orchestrator.store.cards import Cards
+from orchestrator.store.controllers import Controllers
+from orchestrator.store.drivers import DriverBundles, DriverLocks, DriverUpgrades
+from orchestrator.store.findings import Findings
+from orchestrator.store.fleet import Fleet
+from orchestrator.store.guests import GuestRecords
+from orchestrator.store.hosts import Hosts, ParsedSnapshots
+from orchestrator.store.images import Images
+from orchestrator.store.networks import Networks
+from orchestrator.store.observations import Observations
+from orchestrator.store.offerings import Offerings
+from orchestrator.store.operations import Operations
+from orchestrator.store.secret_box import SecretBox
+from orchestrator.store.secrets import Secrets
+from orchestrator.store.statements import Statements
+from orchestrator.store.tenant_usage import TenantUsage
+from orchestrator.store.tenants import Policies, Quotas, RequestKeys, Tenants, Tokens
+from orchestrator.store.time import Time
+from orchestrator.store.usage import Usage
+from orchestrator.store.vms import Claims, Vms
+from orchestrator.store.volumes import Volumes
+
+
+class Transaction:
+    """One connection inside one transaction, and what stands in the database by noun."""
+
+    def __init__(self, connection: Connection, box: SecretBox, parsed: ParsedSnapshots, audited: bytes) -> None:
+        self.connection = connection
+        db = Statements(connection)
+        self.usage = Usage(db)
+        self.tenant_usage = TenantUsage(db)
+        self.hosts = Hosts(db, self.usage, parsed)
+        self.cards = Cards(db, self.usage)
+        self.observations = Observations(db, parsed)
+        self.vms = Vms(db, self.usage, self.tenant_usage)
+        self.guests = GuestRecords(db)
+        self.claims = Claims(db, self.usage)
+        self.fleet = Fleet(db, self.usage, self.claims)
+        self.operations = Operations(db)
+        self.controllers = Controllers(db)
+        self.images = Images(db, self.tenant_usage)
+        self.networks = Networks(db)
+        self.volumes = Volumes(db, self.usage, self.tenant_usage)
+        self.offerings = Offerings(db)
+        self.driver_bundles = DriverBundles(db)
+        self.driver_locks = DriverLocks(db)
+        self.driver_upgrades = DriverUpgrades(db)
+        self.secrets = Secrets(db, box)
+        self.audit = Audit(db, audited)
+        self.findings = Findings(db)
+        self.tenants = Tenants(db)
+        self.tokens = Tokens(db)
+        self.quotas = Quotas(db, self.tenant_usage)
+        self.policies = Policies(db)
+        self.request_keys = RequestKeys(db)
+        self.time = Time(db)

@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VMs and what they have claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final
+
+from sqlalchemy import Executable, Select, Text, and_, bindparam, cast, delete, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from orchestrator.core.errors import Conflict
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.hosts.cpus import cpus_text
+from orchestrator.core.tenancy.quota import amounts_of
+from orchestrator.core.vms.claim import Claim, HostCapacity
+from orchestrator.core.vms.vm import DeallocationReason, Vm, VmSpec, VmState, WantedState
+from orchestrator.store.records import ClaimLost, Neighbour
+from orchestrator.store.rows import VM_COLUMNS, AnyRow, claim_of, forget_vm, vm_of, vm_values
+from orchestrator.store.statements import OfFew, Statements, kept
+from orchestrator.store.tables import (
+    cpu_claims,
+    function_claims,
+    gpu_cuts,
+    host_claims,
+    hosts,
+    slot_claims,
+    vms,
+    volumes,
+)
+from orchestrator.store.tenant_usage import TenantUsage
+from orchestrator.store.usage import Usage
+
+_VALUES: Final = {one.key: bindparam(one.key, type_=one.type) for one in vms.c}
+_SAME_NAME: Final = select(vms.c.id).where(vms.c.tenant == _VALUES["tenant"], vms.c.name == _VALUES["name"])
+_ADD_UNLESS_THERE: Final = kept(
+    insert(vms).from_select(list(_VALUES), select(*_VALUES.values()).where(~_SAME_NAME.exists()))
+)
+"""One statement, as a claim waits for each."""
+_ID: Final = vms.c.id == bindparam("its_id")
+_BY_ID: Final = kept(select(*VM_COLUMNS).where(_ID))
+_NAMED: Final = kept(
+    select(*VM_COLUMNS).where(vms.c.tenant == bindparam("its_tenant"), vms.c.name == bindparam("its_name"))
+)
+_REMOVE: Final = kept(delete(vms).where(_ID).returning(*VM_COLUMNS))
+_CHANGE: Final = kept(update(vms).where(_ID))
+_CHANGE_BY: Final = kept(_CHANGE.where(vms.c.operation == bindparam("its_operation")))
+_DROP_SHARE: Final = kept(delete(host_claims).where(host_claims.c.vm == bindparam("its_vm")).returning(host_claims))
+_DETACH: Final = kept(update(volumes).where(volumes.c.vm == bindparam("its_vm")).values(vm=None))
+_WAITS: Final = and_(vms.c.state == "creating", ~select(slot_claims.c.vm).where(slot_claims.c.vm == vms.c.id).exists())
+_SEEN_BY_PLACEMENT: Final = kept(select(vms.c.host, vms.c.deallocated, _WAITS.label("waits")).where(_ID))
+_BEFORE_UPDATE: Final = kept(select(*VM_COLUMNS, _WAITS.label("waits")).where(_ID))
+"""Of what is updated: whether it keeps its disk only, and whether it waits for a place that others give back."""
+_IN_ORDER: Final = select(*VM_COLUMNS).order_by(vms.c.tenant, vms.c.name)
+_ON_HOST: Final = _IN_ORDER.where(vms.c.host == bindparam("host"))
+_LEASE_OVER: Final = _ON_HOST.where(vms.c.lease_end <= bindparam("at"), vms.c.deallocated.is_(None))
+
+
+class Vms:
+    """VMs as they should be."""
+
+    def __init__(self, connection: Statements, usage: Usage, tenants: TenantUsage) -> None:
+        self._db = connection
+        self._usage = usage
+        self._tenants = tenants
+
+    def add(self, vm: Vm) -> None:
+        """:raises Conflict: ``vm.exists``; :raises ClaimLost: somebody makes it now, or its image is gone"""
+        self._usage.touch(vm.host)
+        try:
+            added = self._db.execute(_ADD_UNLESS_THERE, vm_values(vm)).rowcount
+        except IntegrityError as error:
+            raise ClaimLost(f"VM {vm.spec.name}: {error.orig}") from error
+        if added == 0:
+            raise _exists(vm.spec.name)
+        self._tenants.change(vm.spec.tenant, {}, amounts_of(vm))
+
+    def find(self, tenant: str, name: str) -> Vm | None:
+        row = self._db.execute(_NAMED, {"its_tenant": tenant, "its_name": name}).one_or_none()
+        return None if row is None else vm_of(row)
+
+    def find_id(self, vm_id: str) -> Vm | None:
+        row = self._db.execute(_BY_ID, {"its_id": vm_id}).one_or_none()
+        return None if row is None else vm_of(row)
+
+    def list(self, *, tenant: str | None = None, host: str | None = None) -> tuple[Vm, ...]:
+        """By tenant and name."""
+        query = _IN_ORDER if host is None else _ON_HOST
+        if tenant is not None:
+            query = query.where(vms.c.tenant == tenant)
+        return tuple(vm_of(row) for row in self._db.execute(query, {} if host is None else {"host": host}))
+
+    def lease_over(self, host: str, at: float) -> tuple[Vm, ...]:
+        """Those on the host whose lease has ended and that still have their place, by tenant and name."""
+        return tuple(vm_of(row) for row in self._db.execute(_LEASE_OVER, {"host": host, "at": at}))
+
+    def update(self, vm: Vm) -> None:
+        before = self._db.execute(_BEFORE_UPDATE, {"its_id": vm.id}).one_or_none()
+        if before is not None:
+            self._touch_if_seen(before, vm.state, vm.deallocated)
+            self._tenants.change(vm.spec.tenant, amounts_of(vm_of(before[:-1])), amounts_of(vm))
+            self._db.execute(_CHANGE, {"its_id": vm.id, **vm_values(vm)})
+
+    def set_state(
+        self,
+        vm_id: str,
+        state: VmState,
+        *,
+        operation: str,
+        addresses: Sequence[str] | None = None,
+        wanted: WantedState | None = None,
+    ) -> None:
+        """If ``operation`` is still the last one that was begun for it. ``addresses``: None leaves those of a VM that
+        runs as they are; any other has none. ``wanted``: None leaves what is wanted of it."""
+        seen = self._db.execute(_SEEN_BY_PLACEMENT, {"its_id": vm_id}).one_or_none()
+        if seen is not None:
+            self._touch_if_seen(seen, state)
+        values: dict[str, Any] = {"its_id": vm_id, "its_operation": operation, "state": state}
+        if state != "running" or addresses is not None:
+            values["addresses"] = list(addresses or ())
+        if wanted is not None:
+            values["wanted"] = wanted
+        self._db.execute(_CHANGE_BY, values)
+
+    def set_addresses(self, vm_id: str, addresses: Sequence[str]) -> None:
+        self._db.execute(_CHANGE, {"its_id": vm_id, "addresses": list(addresses)})
+
+    def set_devices(self, vm_id: str, devices: Sequence[Device]) -> None:
+        self._db.execute(_CHANGE, {"its_id": vm_id, "devices": [asdict(one) for one in devices]})
+
+    def set_spec(self, vm_id: str, spec: VmSpec) -> None:
+        """Nothing but that, of one that keeps its name."""
+        self._db.execute(_CHANGE, {"its_id": vm_id, "spec": asdict(spec)})
+
+    def deallocate(self, vm_id: str, why: DeallocationReason, devices: Sequence[Device]) -> None:
+        """Stopped, without a place, with the devices that it had last."""
+        before = self.find_id(vm_id)
+        if before is not None:
+            after = replace(before, devices=tuple(devices), deallocated=why)
+            self._tenants.change(before.spec.tenant, amounts_of(before), amounts_of(after))
+        gone = {"state": "stopped", "wanted": "stopped", "addresses": [], "deallocated": why}
+        self._db.execute(_CHANGE, {"its_id": vm_id, "devices": [asdict(one) for one in devices], **gone})
+
+    def rename(self, vm_id: str, name: str) -> None:
+        """:raises Conflict: ``vm.exists``"""
+        vm = self.find_id(vm_id)
+        if vm is None or vm.spec.name == name:
+            return
+        if self.find(vm.spec.tenant, name) is not None:
+            raise _exists(name)
+        self._usage.touch(vm.host)
+        try:
+            self._db.execute(_CHANGE, {"its_id": vm_id, "name": name, "spec": asdict(replace(vm.spec, name=name))})
+        except IntegrityError as error:
+            raise _exists(name) from error
+
+    def _touch_if_seen(self, seen: AnyRow, state: VmState, deallocated: DeallocationReason | None = None) -> None:
+        """What placement sees beside claims: whether the VM waits for a place, and whether it has a disk only."""
+        if seen.deallocated != deallocated or (seen.waits and state != "creating"):
+            self._usage.touch(seen.host)
+
+    def remove(self, vm_id: str) -> None:
+        """With its claims; its data volumes stay. Gone already is fine."""
+        self._db.execute(_DETACH, {"its_vm": vm_id})
+        _drop_place(self._db, vm_id)
+        for row in self._db.execute(_DROP_SHARE, {"its_vm": vm_id}).all():
+            self._usage.give(row.host, vcpus=row.vcpus, memory_mib=row.memory_mib, disk_bytes=row.disk_bytes)
+        for gone in map(vm_of, self._db.execute(_REMOVE, {"its_id": vm_id})):
+            self._usage.touch(gone.host)
+            self._tenants.change(gone.spec.tenant, amounts_of(gone), {})
+            forget_vm(vm_id)
+
+
+def _exists(name: str) -> Conflict:
+    return Conflict(
+        "vm.exists",
+        f"there is already a VM {name}",
+        hint=f"choose another name, or look at that one: 'vgpuctl show-vm {name}'",
+    )
+
+
+_STILL_CUT: Final = (
+    select(slot_claims.c.slot)
+    .where(slot_claims.c.host == gpu_cuts.c.host, slot_claims.c.gpu == gpu_cuts.c.gpu)
+    .exists()
+)
+_DROP_FUNCTIONS: Final = kept(delete(function_claims).where(function_claims.c.vm == bindparam("its_vm")))
+_DROP_CPUS: Final = kept(delete(cpu_claims).where(cpu_claims.c.vm == bindparam("its_vm")))
+_DROP_SLOTS: Final = kept(
+    delete(slot_claims).where(slot_claims.c.vm == bindparam("its_vm")).returning(slot_claims.c.host, slot_claims.c.gpu)
+)
+_UNCUT: Final = kept(
+    delete(gpu_cuts).where(
+        gpu_cuts.c.host == bindparam("its_host"), gpu_cuts.c.gpu == bindparam("its_gpu"), ~_STILL_CUT
+    )
+)
+
+
+def _drop_place(connection: Statements, vm_id: str) -> None:
+    """Slots, function and CPUs; a GPU with nothing left on it is cut no more."""
+    connection.execute(_DROP_FUNCTIONS, {"its_vm": vm_id})
+    connection.execute(_DROP_CPUS, {"its_vm": vm_id})
+    for host, gpu in {(row.host, row.gpu) for row in connection.execute(_DROP_SLOTS, {"its_vm": vm_id})}:
+        connection.execute(_UNCUT, {"its_host": host, "its_gpu": gpu})
+
+
+_TAKE_SHARE: Final = kept(insert(host_claims))
+_CUT: Final = kept(insert(gpu_cuts))
+_TAKE_SLOTS: Final = kept(insert(slot_claims))
+_TAKE_FUNCTIONS: Final = kept(insert(function_claims))
+_TAKE_CPUS: Final = kept(insert(cpu_claims))
+_CUT_SO: Final = kept(
+    select(gpu_cuts.c.cut).where(*(gpu_cuts.c[name] == bindparam(name) for name in ("host", "gpu", "cut")))
+)
+_PLACED: Final = select(slot_claims.c.vm).where(slot_claims.c.vm == bindparam("vm"))
+_KEPT_DISK: Final = select(host_claims.c.vm).where(host_claims.c.vm == bindparam("vm"), ~_PLACED.exists())
+_PINNABLE: Final = select(hosts.c.pinnable_cpus).where(hosts.c.name == bindparam("host")).scalar_subquery()
+_BEFORE: Final = kept(
+    select(_CUT_SO.exists().label("is_cut_so"), _KEPT_DISK.exists().label("kept_disk"), _PINNABLE.label("pinnable"))
+)
+"""Put together once, as that takes longer than asking."""
+
+
+_PLACES: Final[Select[Any]] = (
+    select(host_claims, *(slot_claims.c[name] for name in ("device", "gpu", "slot", "cut")), function_claims.c.function)
+    .join_from(host_claims, slot_claims, slot_claims.c.vm == host_claims.c.vm)
+    .outerjoin(
+        function_claims,
+        and_(function_claims.c.vm == slot_claims.c.vm, function_claims.c.device == slot_claims.c.device),
+    )
+    .order_by(host_claims.c.vm, slot_claims.c.device, slot_claims.c.slot)
+)
+"""A row for each slot that is claimed."""
+_PLACES_ON: Final = OfFew(lambda hosts: _PLACES.where(host_claims.c.host.in_(hosts)))
+_PLACE_OF_VM: Final = kept(_PLACES.where(host_claims.c.vm == bindparam("its_vm")))
+
+
+_SCHEDULED: Final = cast(vms.c.devices, Text).contains('"policy"')
+"""Whether a device of the VM asks for a scheduler: nothing else of a device is called so."""
+_NEIGHBOURS: Final = kept(
+    select(vms.c.tenant, slot_claims.c.gpu, slot_claims.c.cut, _SCHEDULED.label("scheduled"))
+    .join_from(slot_claims, vms, vms.c.id == slot_claims.c.vm)
+    .where(slot_claims.c.host == bindparam("its_host"), or_(vms.c.tenant != bindparam("its_tenant"), _SCHEDULED))
+    .distinct()
+)
+
+_NOTHING: Final = {"vcpus": 0, "memory_mib": 0, "cpus": None, "nic": None}
+"""Of one that kept its disk."""
+_Cuts = tuple[tuple[str, str], ...]
+"""GPU and how it is cut, for each of several GPUs."""
+
+
+class Claims:
+    """Claims on GPU slots, functions and shares of hosts."""
+
+    def __init__(self, connection: Statements, usage: Usage) -> None:
+        self._db = connection
+        self._usage = usage
+
+    def take(self, claim: Claim, capacity: HostCapacity) -> None:
+        """Also for a VM that is deallocated and kept its disk.
+
+        :raises ClaimLost: the transaction must be given up
+        """
+        cuts = tuple({one.gpu: one.cut for one in claim.devices}.items())
+        uncut = self._taken(claim, capacity, cuts)
+        try:
+            self._db.execute(_TAKE_SHARE, _share_row(claim))
+            if uncut:
+                self._db.execute(_CUT, [{"host": claim.host, "gpu": gpu, "cut": cut} for gpu, cut in uncut])
+            self._db.execute(_TAKE_SLOTS, _slot_rows(claim))
+            functions = _function_rows(claim)
+            if functions:
+                self._db.execute(_TAKE_FUNCTIONS, functions)
+            if claim.cpus:
+                rows = [{"host": claim.host, "cpu": cpu, "vm": claim.vm} for cpu in claim.cpus]
+                self._db.execute(_TAKE_CPUS, rows)
+        except IntegrityError as error:
+            raise ClaimLost(f"{', '.join(gpu for gpu, _ in cuts)} on {claim.host}: {error.orig}") from error
+
+    def neighbours(self, host: str, tenant: str) -> Sequence[Neighbour]:
+        """GPUs of the host on which VMs of other tenants have a place, or one that asks for a scheduler has."""
+        rows = self._db.execute(_NEIGHBOURS, {"its_host": host, "its_tenant": tenant})
+        return tuple(Neighbour(**row._asdict()) for row in rows)
+
+    def list(self) -> tuple[Claim, ...]:
+        """Of all VMs that have a place, by VM."""
+        return self._claims(_PLACES, {})
+
+    def of_host(self, host: str) -> tuple[Claim, ...]:
+        """Of VMs that have a place there."""
+        return self._claims(*_PLACES_ON((host,)))
+
+    def of_hosts(self, hosts: Collection[str] | None) -> tuple[Claim, ...]:
+        """None: of all hosts."""
+        return self._claims(_PLACES, {}) if hosts is None else self._claims(*_PLACES_ON(hosts))
+
+    def find(self, vm_id: str) -> Claim | None:
+        """None: no such VM, or it has no place."""
+        return next(iter(self._claims(_PLACE_OF_VM, {"its_vm": vm_id})), None)
+
+    def _claims(self, places: Executable, of: Mapping[str, object]) -> tuple[Claim, ...]:
+        rows = self._db.execute(places, of).all()
+        return tuple(claim_of(tuple(slots)) for _, slots in groupby(rows, key=attrgetter("vm")))
+
+    def free_place(self, vm_id: str) -> None:
+        """All but the disk. Free already is fine."""
+        _drop_place(self._db, vm_id)
+        share = self._db.execute(select(host_claims).where(host_claims.c.vm == vm_id)).one_or_none()
+        if share is not None:
+            self._db.execute(update(host_claims).where(host_claims.c.vm == vm_id).values(**_NOTHING))
+            self._usage.give(share.host, vcpus=share.vcpus, memory_mib=share.memory_mib, disk_bytes=0)
+
+    def move_function(self, vm_id: str, device: int, function: str | None) -> None:
+        """:raises ClaimLost: another VM has it"""
+        host = self._db.execute(select(host_claims.c.host).where(host_claims.c.vm == vm_id)).scalar_one()
+        its_own = (function_claims.c.vm == vm_id, function_claims.c.device == device)
+        self._db.execute(delete(function_claims).where(*its_own))
+        if function is None:
+            return
+        row = {"host": host, "function": function, "vm": vm_id, "device": device}
+        try:
+            self._db.execute(insert(function_claims).values(row))
+        except IntegrityError as error:
+            raise ClaimLost(f"{function} on {host}") from error
+
+    def _taken(self, claim: Claim, capacity: HostCapacity, cuts: _Cuts) -> _Cuts:
+        """Those of ``cuts`` that are still to be made. The host had enough left, and gives nothing to others
+        meanwhile."""
+        if not self._usage.take(claim, capacity):
+            raise ClaimLost(f"{claim.host} has too little left")
+        (gpu, cut), *others = cuts
+        before = self._db.execute(_BEFORE, {"vm": claim.vm, "host": claim.host, "gpu": gpu, "cut": cut}).one()
+        if (before.pinnable or "") != capacity.pinnable:
+            raise ClaimLost(f"{claim.host} keeps other CPUs for VMs that have theirs alone now")
+        if before.kept_disk:
+            self._db.execute(delete(host_claims).where(host_claims.c.vm == claim.vm))
+        uncut = [] if before.is_cut_so else [(gpu, cut)]
+        uncut += [one for one in others if not self._is_cut(claim.host, *one)]
+        return tuple(uncut)
+
+    def _is_cut(self, host: str, gpu: str, cut: str) -> bool:
+        return self._db.execute(_CUT_SO, {"host": host, "gpu": gpu, "cut": cut}).first() is not None
+
+
+def _share_row(claim: Claim) -> dict[str, Any]:
+    share: dict[str, Any] = {"vcpus": claim.vcpus, "memory_mib": claim.memory_mib, "disk_bytes": claim.disk_bytes}
+    return {"vm": claim.vm, "host": claim.host, **share, "cpus": cpus_text(claim.cpus) or None, "nic": claim.nic}
+
+
+def _slot_rows(claim: Claim) -> list[dict[str, Any]]:
+    return [
+        {"host": claim.host, "gpu": one.gpu, "slot": slot, "cut": one.cut, "vm": claim.vm, "device": number}
+        for number, one in enumerate(claim.devices)
+        for slot in one.slots
+    ]
+
+
+def _function_rows(claim: Claim) -> list[dict[str, Any]]:
+    return [
+        {"host": claim.host, "function": one.function, "vm": claim.vm, "device": number}
+        for number, one in enumerate(claim.devices)
+        if one.function is not None
+    ]

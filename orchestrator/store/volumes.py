@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data volumes, and what they take of their hosts' disks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+from sqlalchemy import Select, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from orchestrator.core.errors import Conflict
+from orchestrator.core.labels import About
+from orchestrator.core.tenancy.quota import held_of
+from orchestrator.core.vms.claim import Claim, HostCapacity
+from orchestrator.core.vms.volume import Volume
+from orchestrator.store.records import ClaimLost
+from orchestrator.store.rows import about_values, volume_of
+from orchestrator.store.statements import Statements
+from orchestrator.store.tables import volumes
+from orchestrator.store.tenant_usage import TenantUsage
+from orchestrator.store.usage import Usage
+
+_ANY: Final = 2**62
+"""A volume takes neither vCPUs nor memory, so how much of those is left does not matter."""
+_ID: Final = volumes.c.id == bindparam("its_id")
+_HOLDS: Final = volumes.c.state != "lost"
+_FREE: Final = (volumes.c.vm.is_(None), volumes.c.state.in_(("new", "ready")))
+_ATTACH: Final = (
+    update(volumes)
+    .where(_ID, *_FREE, or_(volumes.c.host.is_(None), volumes.c.host == bindparam("on_host")))
+    .values(vm=bindparam("to_vm"), host=bindparam("on_host"))
+)
+OF_HOSTS: Final[Select[Any]] = (
+    select(volumes.c.host, func.sum(volumes.c.size_bytes).label("size_bytes"))
+    .where(_HOLDS, volumes.c.host.is_not(None))
+    .group_by(volumes.c.host)
+)
+"""Bytes that the volumes on each host may take together."""
+
+
+class Volumes:
+    """What each takes of its host's disk is counted with the host's claims."""
+
+    def __init__(self, db: Statements, usage: Usage, tenants: TenantUsage) -> None:
+        self._db = db
+        self._usage = usage
+        self._tenants = tenants
+
+    def add(self, volume: Volume, capacity: HostCapacity | None) -> None:
+        """:raises Conflict: ``volume.exists``; :raises ClaimLost: the host has too little disk left"""
+        if self.find(volume.tenant, volume.name) is not None:
+            raise _exists(volume.name)
+        if volume.host is not None and capacity is not None:
+            self._take(volume, volume.host, capacity)
+        try:
+            self._db.execute(insert(volumes).values(about=about_values(volume.about), **volume.fields()))
+        except IntegrityError as error:
+            raise _exists(volume.name) from error
+        self._tenants.change(volume.tenant, {}, held_of(volume))
+
+    def find(self, tenant: str, name: str) -> Volume | None:
+        row = self._db.execute(select(volumes).where(volumes.c.tenant == tenant, volumes.c.name == name)).one_or_none()
+        return None if row is None else volume_of(row)
+
+    def find_id(self, volume_id: str) -> Volume | None:
+        row = self._db.execute(select(volumes).where(_ID), {"its_id": volume_id}).one_or_none()
+        return None if row is None else volume_of(row)
+
+    def list(self, *, tenant: str | None = None, host: str | None = None) -> tuple[Volume, ...]:
+        """By tenant and name."""
+        query = select(volumes).order_by(volumes.c.tenant, volumes.c.name)
+        if tenant is not None:
+            query = query.where(volumes.c.tenant == tenant)
+        if host is not None:
+            query = query.where(volumes.c.host == host)
+        return tuple(volume_of(row) for row in self._db.execute(query))
+
+    def attach(self, volume: Volume, vm: str, host: str, capacity: HostCapacity) -> None:
+        """:raises ClaimLost: it is another VM's, on another host or gone, or the host has too little disk left"""
+        there = self.find_id(volume.id)
+        if not self._db.execute(_ATTACH, {"its_id": volume.id, "to_vm": vm, "on_host": host}).rowcount:
+            raise ClaimLost(f"volume {volume.name} was changed meanwhile")
+        if there is not None and there.host is None:
+            self._take(volume, host, capacity)
+
+    def made(self, volume_id: str) -> None:
+        """Its file is there."""
+        self._set(volume_id, state="ready")
+
+    def detach(self, volume_id: str, vm: str) -> None:
+        """Nobody has it, if the VM had it."""
+        self._db.execute(update(volumes).where(_ID, volumes.c.vm == vm).values(vm=None), {"its_id": volume_id})
+
+    def put_back(self, before: Iterable[Volume], vm: str) -> None:
+        """As they were before the VM was to have them; those that are not the VM's any more stay as they are."""
+        for one in before:
+            there = self.find_id(one.id)
+            if there is None or there.vm != vm:
+                continue
+            self._set(one.id, host=one.host, vm=one.vm, state=one.state)
+            if there.host is not None and one.host is None:
+                self._usage.give(there.host, vcpus=0, memory_mib=0, disk_bytes=one.size_bytes)
+
+    def deleting(self, volume_id: str, *, ready: bool = False) -> None:
+        """It is being deleted, or with ``ready`` not any more."""
+        self._set(volume_id, state="ready" if ready else "deleting")
+
+    def lose(self, host: str) -> int:
+        """How many they are."""
+        lost = [one for one in self.list(host=host) if one.state != "lost"]
+        for one in lost:
+            self._set(one.id, state="lost")
+            self._usage.give(host, vcpus=0, memory_mib=0, disk_bytes=one.size_bytes)
+        return len(lost)
+
+    def describe(self, volume_id: str, about: About) -> None:
+        """What people say of it."""
+        self._set(volume_id, about=about_values(about))
+
+    def remove(self, volume_id: str) -> None:
+        """Gone already is fine."""
+        there = self.find_id(volume_id)
+        if there is None:
+            return
+        self._db.execute(delete(volumes).where(_ID), {"its_id": volume_id})
+        self._tenants.change(there.tenant, held_of(there), {})
+        if there.host is not None and there.state != "lost":
+            self._usage.give(there.host, vcpus=0, memory_mib=0, disk_bytes=there.size_bytes)
+
+    def _set(self, volume_id: str, **values: Any) -> None:
+        before = self.find_id(volume_id)
+        if before is not None and "state" in values:
+            after = replace(before, state=values["state"])
+            self._tenants.change(before.tenant, held_of(before), held_of(after))
+        self._db.execute(update(volumes).where(_ID).values(**values), {"its_id": volume_id})
+
+    def _take(self, volume: Volume, host: str, capacity: HostCapacity) -> None:
+        share = Claim(vm=volume.id, host=host, devices=(), vcpus=0, memory_mib=0, disk_bytes=volume.size_bytes)
+        most = HostCapacity(vcpus=_ANY, memory_mib=_ANY, disk_bytes=capacity.disk_bytes)
+        if not self._usage.take(share, most):
+            raise ClaimLost(f"{host} has too little disk left for volume {volume.name}")
+
+
+def _exists(name: str) -> Conflict:
+    return Conflict(
+        "volume.exists",
+        f"there is already a volume {name} of another size or on another host",
+        hint=f"'vgpuctl volume show {name}' shows it; choose another name",
+    )
