@@ -95,9 +95,9 @@ check-dependencies:
 check-dead-code:
 	@$(BIN)/vulture
 check-units:
-	@$(BIN)/python -m tests.architecture.units
+	@$(BIN)/python -m tools.units
 check-licences:
-	@$(BIN)/python -m tests.architecture.licences --check
+	@$(BIN)/python -m tools.licences --check
 .PHONY: lint-ansible lint-collection
 UNLESS_GREEN := packages/unless-green
 lint-ansible: dev ## playbooks, roles and inventories under ansible-lint's strictest profile
@@ -138,16 +138,16 @@ bench-discovery: dev lab-packages ## all of a host with eight GPUs as the agent 
 	@$(BIN)/python -m tests.bench.discovery
 
 docs: dev ## write the generated pages of docs/reference again
-	@$(BIN)/python -m tests.architecture.cli_reference > docs/reference/cli.md
-	@$(BIN)/python -m tests.architecture.error_reference
-	@$(BIN)/python -m tests.architecture.client_code
-	@$(BIN)/python -m tests.architecture.api_examples
-	@$(BIN)/python -m tests.architecture.settings_reference
-	@$(BIN)/python -m tests.architecture.bounds_reference
-	@$(BIN)/python -m tests.architecture.shipped_offerings
-	@$(BIN)/python -m tests.faults
-	@$(BIN)/python -m tests.hostile.families
-	@$(BIN)/python -m tests.architecture.licences
+	@$(BIN)/python -m tools.cli_reference > docs/reference/cli.md
+	@$(BIN)/python -m tools.error_reference
+	@$(BIN)/python -m tools.client_code
+	@$(BIN)/python -m tools.api_examples
+	@$(BIN)/python -m tools.settings_reference
+	@$(BIN)/python -m tools.bounds_reference
+	@$(BIN)/python -m tools.shipped_offerings
+	@$(BIN)/python -m tools.fault_reference
+	@$(BIN)/python -m tools.hostile_reference
+	@$(BIN)/python -m tools.licences
 
 record-session: dev ## type the session of docs/tutorial/three-persons.md again, on simulated hosts
 	@$(BIN)/python -m tests.session

@@ -50,7 +50,7 @@ _HEADERS: Final = {
 }
 DOCUMENT: Final = "/v1/openapi.json"
 EXAMPLES_FILE: Final = Path(__file__).with_name("examples.json")
-"""An answer for each schema that is one, as a server gave it: tests/architecture/api_examples.py writes them."""
+"""An answer for each schema that is one, as a server gave it: tools/api_examples.py writes them."""
 _FRAMEWORKS_OWN: Final = "422"
 """FastAPI writes it into the description of every route; we answer 400 instead (api/errors.py)."""
 

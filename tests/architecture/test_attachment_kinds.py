@@ -15,8 +15,8 @@ from orchestrator.agent.paths import Paths
 from orchestrator.agent.timing import RealTiming
 from orchestrator.core.attachments import ATTACHMENTS
 from orchestrator.core.gpu.device import DeviceKind
-from tests.architecture.tree import files, text
 from tests.fakes.fake_mig import FakeMig
+from tools.tree import files, text
 
 KIND = re.compile(r"mdev|vendor_vfio", re.IGNORECASE)
 

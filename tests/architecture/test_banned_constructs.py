@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.tree import files, nodes, project_files, text
+from tools.tree import files, nodes, project_files, text
 
 # Put together so that this file does not contain what it looks for.
 UNFINISHED = re.compile("|".join([r"\bTO" + r"DO\b", r"\bFIX" + r"ME\b", r"\bXX" + r"X\b", "NotImplemented" + "Error"]))

@@ -12,8 +12,8 @@ from typing import Any
 from orchestrator.api import schemas
 from orchestrator.api.schemas.base import RequestBody
 from orchestrator.store.tables import metadata
-from tests.architecture.bounds_reference import BOUNDS, OF_OPERATORS, PAGE, page
-from tests.architecture.tree import ROOT, files, text
+from tools.bounds_reference import BOUNDS, OF_OPERATORS, PAGE, page
+from tools.tree import ROOT, files, text
 
 KEPT = {
     "orchestrator/store/operations.py": "by numbers of steps",

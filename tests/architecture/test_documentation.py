@@ -9,8 +9,8 @@ import pytest
 
 from orchestrator.catalogue.manifest_file import read_manifest
 from orchestrator.catalogue.profiles import shipped_profiles
-from tests.architecture.error_reference import CODE, PAGE, codes
-from tests.architecture.tree import ROOT, files, text
+from tools.error_reference import CODE, PAGE, codes
+from tools.tree import ROOT, files, text
 
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 LISTED_PATH = re.compile(

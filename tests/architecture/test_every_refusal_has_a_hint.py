@@ -4,7 +4,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from tests.architecture.tree import files, nodes
+from tools.tree import files, nodes
 
 REFUSALS = {"InvalidInput", "NotFound", "Conflict", "Denied", "QuotaExceeded", "NoCapacity", "Fatal", "Stuck"}
 INSIDE_OPERATIONS = ("orchestrator/agent/", "orchestrator/sim/")

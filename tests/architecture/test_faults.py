@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from tests.architecture.tree import text
-from tests.faults.marks import catalogue, marked
-from tests.faults.page import PAGE, page
-from tests.hostile.families import page as attacks
+from tools import hostile_reference as attacks
+from tools.fault_reference import PAGE, catalogue, marked, page
+from tools.tree import text
 
 
 def test_every_marked_fault_is_in_the_catalogue() -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.architecture import client_code
-from tests.architecture.tree import files, project_files, text
+from tools import client_code
+from tools.tree import files, project_files, text
 
 LONGEST_FILE = 400
 WRITTEN = {Path("orchestrator/client") / name for name in client_code.WRITTEN}

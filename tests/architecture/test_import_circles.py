@@ -5,7 +5,7 @@ import ast
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from tests.architecture.tree import files, nodes
+from tools.tree import files, nodes
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.architecture.tree import files, imports
+from tools.tree import files, imports
 
 HOMES: dict[str, tuple[str, ...]] = {
     "libvirt": ("orchestrator/agent/libvirt/",),

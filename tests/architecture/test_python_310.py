@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.architecture.tree import ROOT, files, imports, nodes
+from tools.tree import ROOT, files, imports, nodes
 
 SHIPPED = ("orchestrator/core/", "orchestrator/agent/")
 THIRD_PARTY = {"attr", "attrs", "cattrs", "libvirt", "pynvml", "orchestrator"}

@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 from orchestrator.core.operation import OUT_OF_REACH
-from tests.architecture.error_reference import CODE, mentions
-from tests.architecture.tree import text
+from tools.error_reference import CODE, mentions
+from tools.tree import text
 
 PAGE = Path("docs/howto/stuck-operations.md")
 OF_HOSTS = {"agent", "vgpu", "libvirt"}

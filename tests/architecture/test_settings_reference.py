@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from tests.architecture.settings_reference import PAGE, page
+from tools.settings_reference import PAGE, page
 
 
 def test_every_setting_is_in_the_reference() -> None:

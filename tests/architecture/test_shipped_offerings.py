@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from orchestrator.catalogue.profiles import shipped_profiles
-from tests.architecture.shipped_offerings import PAGE, page, rows
+from tools.shipped_offerings import PAGE, page, rows
 
 
 def test_every_shipped_offering_is_in_the_reference_with_a_lab_host_or_why_none_gives_it() -> None:

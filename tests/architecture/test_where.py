@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.tree import ROOT, project_files, text
+from tools.tree import ROOT, project_files, text
 
 PAGE = Path("docs/explanation/where.md")
 ROWS = re.findall(r"^\| .+ \| `([^`]+)` \| `([^`]+)` \|$", text(PAGE), re.MULTILINE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.architecture.tree import files, project_files, text
+from tools.tree import files, project_files, text
 
 # Put together so that this file does not contain what it looks for.
 _HOSTS = ("deb.debian", "security.debian", "ftp.debian", "pypi", "pythonhosted", "registry.npmjs")

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.architecture.tree import ROOT
 from tests.lab.conftest import LabHost
+from tools.tree import ROOT
 
 PLACE = "/opt/vgpuctl"
 STATE = "/var/lib/vgpuctl"

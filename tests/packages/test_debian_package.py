@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from packages.tree_version import debian_version
-from tests.architecture.tree import ROOT
 from tests.packages.roots import PYTHONS, bare_root, said_in
+from tools.tree import ROOT
 
 FLEET = """\
 groups:

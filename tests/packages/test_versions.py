@@ -13,7 +13,7 @@ import pytest
 from packaging.version import Version
 
 from packages.tree_version import debian_version, tree_version
-from tests.architecture.tree import ROOT
+from tools.tree import ROOT
 
 
 class Tree:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.client.autostart import connect_running
-from tests.architecture.tree import ROOT
+from tools.tree import ROOT
 
 FLEET = """\
 groups:

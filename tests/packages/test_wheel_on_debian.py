@@ -12,8 +12,8 @@ from typing import Final
 
 import pytest
 
-from tests.architecture.tree import ROOT
 from tests.packages.roots import PYTHONS, bare_root, said_in
+from tools.tree import ROOT
 
 UV: Final = Path(sys.executable).with_name("uv")
 FLEET: Final = """\

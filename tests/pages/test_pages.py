@@ -13,13 +13,13 @@ from pathlib import Path
 import pyrage
 import pytest
 
-from tests.architecture.tree import files
 from tests.fakes.typed import Outcome
 from tests.pages.blocks import blocks, commands, inline_commands, python_of, shell_blocks, shows_answers
 from tests.pages.person import ROOT, Person
 from tests.pages.reading import ours, read, unknown_words
 from tests.pages.site import Site, site
 from tests.pages.table import TABLE, Page
+from tools.tree import files
 
 
 def says_what_to_type(page: Path) -> bool:

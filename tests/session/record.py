@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_args
 
-from tests.architecture.tree import ROOT
 from tests.session.play import COLUMNS, Said
 from tests.session.scenes import SCENES, Person, Scene
+from tools.tree import ROOT
 
 _LINES: Final = 40
 _KEY_S, _LINE_S, _LOOK_S = 0.03, 0.02, 1.5

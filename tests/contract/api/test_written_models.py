@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from tests.architecture.client_code import CLIENT, models
+from tools.client_code import CLIENT, models
 
 
 def test_models_of_the_client_are_as_they_would_be_written_now() -> None:

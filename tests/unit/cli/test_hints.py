@@ -14,7 +14,7 @@ from typer import TyperException
 
 from orchestrator.cli.tree import ENTRIES, load, with_tenant
 from orchestrator.core.errors import VgpuctlError
-from tests.architecture.tree import files
+from tools.tree import files
 
 QUOTED = re.compile(r"'vgpuctl ([^']+)'")
 BARE = re.compile(r"(?:^|(?<![`'#\w-]))vgpuctl ([a-z][a-z-]*(?: [^:;,)]*)?)")

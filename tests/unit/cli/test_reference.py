@@ -16,7 +16,7 @@ from orchestrator.cli.examples import EXAMPLES, examples_of, page_of
 from orchestrator.cli.main import run
 from orchestrator.cli.tree import ENTRIES, SECTIONS, build, load
 from orchestrator.core import errors
-from tests.architecture.cli_reference import render
+from tools.cli_reference import render
 
 ROOT = Path(__file__).parents[3]
 BROUGHT_BACK_BY_ANOTHER_COMMAND = {

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.architecture.client_code import CLIENT, WRITTEN
+from tools.client_code import CLIENT, WRITTEN
 
 
 @pytest.mark.parametrize("name", sorted(WRITTEN.keys() - {"models.py"}))

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/reference/hostile.md as the families say."""
+"""``python -m tools.hostile_reference`` writes docs/reference/hostile.md: how many attacks each family of
+tests/hostile/families generates, and what comes out of them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from tests.hostile.families.all import FAMILIES
+from tools.tree import ROOT
 
 PAGE = Path("docs/reference/hostile.md")
 _HEAD = """<!-- SPDX-License-Identifier: Apache-2.0 -->
@@ -27,3 +29,7 @@ def page() -> str:
     rows = [f"| {family.name} | {len(family.cases):,} | {family.outcome} |" for family in FAMILIES]
     total = sum(len(family.cases) for family in FAMILIES)
     return _HEAD + "\n".join([*rows, f"| together | {total:,} | |", ""])
+
+
+if __name__ == "__main__":
+    (ROOT / PAGE).write_text(page(), encoding="utf-8")

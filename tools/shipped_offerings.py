@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.architecture.shipped_offerings`` writes docs/reference/shipped-offerings.md: every offering that
+"""``python -m tools.shipped_offerings`` writes docs/reference/shipped-offerings.md: every offering that
 comes with vgpuctl, with the lab host that can make a VM of it, or why none can."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.offerings.support import unsupported
-from tests.architecture.tree import ROOT
+from tools.tree import ROOT
 
 PAGE: Final = ROOT / "docs/reference/shipped-offerings.md"
 _HEAD: Final = """<!-- SPDX-License-Identifier: Apache-2.0 -->

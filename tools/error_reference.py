@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes docs/reference/errors.md from the code: ``python -m tests.architecture.error_reference``."""
+"""Writes docs/reference/errors.md from the code: ``python -m tools.error_reference``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from orchestrator.core.errors import FAMILIES
-from tests.architecture.tree import ROOT, files, nodes
+from tools.tree import ROOT, files, nodes
 
 PAGE = Path("docs/reference/errors.md")
 CODE = re.compile(r"[a-z]+\.[a-z][a-z_]+")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.architecture.bounds_reference`` writes docs/reference/bounds.md: what has an end, and which."""
+"""``python -m tools.bounds_reference`` writes docs/reference/bounds.md: what has an end, and which."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from orchestrator.core.vms.vm import MAX_USER_DATA_BYTES
 from orchestrator.core.vms.volume import MAX_ATTACHED
 from orchestrator.core.vms.volume import MAX_OF_TENANT as MAX_VOLUMES
 from orchestrator.services.refusal_bound import MOST, WINDOW_S
-from tests.architecture.tree import ROOT
+from tools.tree import ROOT
 
 PAGE: Final = ROOT / "docs/reference/bounds.md"
 _HEAD: Final = """<!-- SPDX-License-Identifier: Apache-2.0 -->
 # What has an end
 
-Written by `make docs` from `tests/architecture/bounds_reference.py`. What requests leave behind is bounded for each
+Written by `make docs` from `tools/bounds_reference.py`. What requests leave behind is bounded for each
 tenant or caller, and what hosts tell for each host (`orchestrator/core/hosts/snapshot_bounds.py`), so that none of them
 fills what is everybody's.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command reference, drawn from the commands themselves: ``python -m tests.architecture.cli_reference``."""
+"""The command reference, drawn from the commands themselves: ``python -m tools.cli_reference``."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.architecture.settings_reference`` writes docs/reference/settings.md from the settings' model."""
+"""``python -m tools.settings_reference`` writes docs/reference/settings.md from the settings' model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from orchestrator.server.settings import Settings
-from tests.architecture.tree import ROOT
+from tools.tree import ROOT
 
 PAGE: Final = ROOT / "docs/reference/settings.md"
 _HEAD: Final = """<!-- SPDX-License-Identifier: Apache-2.0 -->

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of the Python client that are written by a program: ``python -m tests.architecture.client_code``.
+"""Parts of the Python client that are written by a program: ``python -m tools.client_code``.
 
 ``models.py`` and ``answers.json`` are written from the API's description; ``async_*.py`` from the files without
 that, each call with ``await``.
@@ -23,8 +23,8 @@ from orchestrator.api.app import create_app
 from orchestrator.api.limits import Activity
 from orchestrator.api.services import Process
 from orchestrator.client.shapes import PROBLEM
-from tests.architecture.tree import ROOT
 from tests.fakes.services import InMemory
+from tools.tree import ROOT
 
 CLIENT: Final = ROOT / "orchestrator/client"
 _LICENCE: Final = "# SPDX-License-Identifier: Apache-2.0\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judges our systemd units by systemd's own measure: ``python -m tests.architecture.units``, a part of ``make lint``.
+"""Judges our systemd units by systemd's own measure: ``python -m tools.units``, a part of ``make lint``.
 
 The figure is systemd-analyze's exposure level times ten (0: nothing is open, 100: everything), systemd-analyze(1).
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 from jinja2 import Environment, StrictUndefined
 
-from tests.architecture.tree import ROOT
+from tools.tree import ROOT
 
 SERVER = Path("deploy/vgpuctl.service")
 AGENT = Path("playbooks/roles/vgpuctl_agent/templates/vgpuctl-agent.service.j2")

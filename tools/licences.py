@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What we ship with and under which licences: ``python -m tests.architecture.licences`` writes the notices.
+"""What we ship with and under which licences: ``python -m tools.licences`` writes the notices.
 
 The packages are those of requirements/base.txt, their licences what their own metadata says (core metadata 2.4:
 ``License-Expression``, before that ``License`` and classifiers). ``--check`` compares and is a part of ``make lint``.
@@ -15,7 +15,7 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 
 from packaging.requirements import Requirement
 
-from tests.architecture.tree import ROOT
+from tools.tree import ROOT
 
 LOCK = ROOT / "requirements/base.txt"
 PAGE = ROOT / "docs/reference/third-party.md"

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""The catalogue of faults, and which test asserts what must hold after each."""
