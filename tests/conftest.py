@@ -57,7 +57,7 @@ def _keeps_programs(memory: Path) -> bool:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     # What thousands of tests have imported and kept takes seconds to look through once more. A worker that does not end
-    # within five is interrupted by execnet, as if somebody had pressed Ctrl-C (docs/decisions/0087).
+    # within five is interrupted by execnet, as if somebody had pressed Ctrl-C (docs/decisions/tests.md).
     gc.freeze()
     if hasattr(session.config, "workeroutput"):
         faults = session.config.stash[FAULTS]

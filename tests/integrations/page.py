@@ -21,7 +21,7 @@ _HEAD: Final = """\
 vgpuctl; here it was isvctl {version}. Its checks read what the steps of `integrations/isvctl` saw when they did a thing
 against {site}. A check fails where vgpuctl lacks the thing or has it in another form. Where nothing was asked,
 *not applicable* says why. Presence is often enough for the suite: a check that passes is no proof of all that its
-requirement says. [Decision 0165](../decisions/0165-an-outside-judge.md) says how it is run; [{other}]({other}) has
+requirement says. [Decision on tests](../decisions/tests.md) says how it is run; [{other}]({other}) has
 the score of {others}.
 
 """

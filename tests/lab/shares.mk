@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What is tested on lab hosts, by the host (docs/decisions/0109-what-of-the-lab-is-in-make-test.md).
+# What is tested on lab hosts, by the host (docs/decisions/tests.md).
 ON_HOST := tests/lab/on-host
 of_lab = $(foreach name,$(1),tests/lab/test_$(name).py)
 

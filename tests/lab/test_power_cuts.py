@@ -2,7 +2,7 @@
 """Power is lost while an agent's ledger and a server's database are written to, on the kernel of lab hosts.
 
 A machine that is reset loses what its kernel had not written yet. What a disk has not written either when its power
-goes is taken from a log of a device: docs/decisions/0100-power-cuts-by-the-dozen.md.
+goes is taken from a log of a device: docs/decisions/tests.md.
 """
 
 from __future__ import annotations

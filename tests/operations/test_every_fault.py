@@ -30,7 +30,7 @@ ON_POSTGRESQL = frozenset({"create l40s", "delete l40s", "add host"})
 """The others run there in make soak."""
 SHARES = 3
 """In make test a fault strikes each third moment, and the faults begin at different ones, so that each effect of each
-scene is struck in every run. All of them strike everywhere in make soak (docs/decisions/0108-tests-in-time.md)."""
+scene is struck in every run. All of them strike everywhere in make soak (docs/decisions/tests.md)."""
 
 
 def staged_by(scenes: Iterable[Scene]) -> pytest.MarkDecorator:

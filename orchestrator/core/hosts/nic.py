@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Network cards of hosts whose virtual functions VMs may have, near their GPUs (decision 0091)."""
+"""Network cards of hosts whose virtual functions VMs may have, near their GPUs: docs/decisions/networks.md."""
 
 from __future__ import annotations
 

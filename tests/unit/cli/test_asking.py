@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ends something for good is asked about where somebody types, and done where nobody does: decision 0095."""
+"""What ends something for good is asked about where somebody types, and done where nobody does:
+docs/decisions/command-line.md."""
 
 from __future__ import annotations
 

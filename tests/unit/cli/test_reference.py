@@ -23,7 +23,7 @@ BROUGHT_BACK_BY_ANOTHER_COMMAND = {
     "volume detach", "network unshare", "tenant remove-member", "profile remove", "context remove",
     "driver bundle remove",
 }  # fmt: skip
-"""As docs/decisions/0095-what-is-asked-first.md has it."""
+"""As docs/decisions/command-line.md has it."""
 
 
 def test_the_reference_page_says_what_the_commands_say() -> None:
