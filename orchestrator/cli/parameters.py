@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from enum import StrEnum
 from typing import Annotated, TypeVar
 
 import typer
@@ -14,58 +13,10 @@ from orchestrator.cli.picking import is_pattern
 from orchestrator.cli.scope import note_tenant, noted_tenant, scoped_name
 from orchestrator.cli.session import CliSession, session_of
 from orchestrator.core.errors import InvalidInput, NotFound
+from orchestrator.core.hosts.nic import NicKind
 from orchestrator.core.names import check_name
 from orchestrator.core.tenancy.access import EVERYWHERE
 from orchestrator.core.vms.vm import MAX_VCPUS, disk_bytes, memory_mib
-
-
-class BootPolicy(StrEnum):
-    """As in core/host_actions."""
-
-    LOCAL = "local"
-    ASK_CONTROLLER = "ask-controller"
-
-
-class VmPriority(StrEnum):
-    """As in core/priority."""
-
-    LOW = "low"
-    NORMAL = "normal"
-    HIGH = "high"
-
-
-class NicChoice(StrEnum):
-    """As in core/nic."""
-
-    RDMA = "rdma"
-
-
-class ProfileKind(StrEnum):
-    """As in core/offering."""
-
-    TIME_SLICED = "time_sliced"
-    MIG_BACKED = "mig_backed"
-    MIG = "mig"
-    PASSTHROUGH = "passthrough"
-
-
-class TenantIsolation(StrEnum):
-    """As in core/isolation."""
-
-    NONE = "none"
-    INSTANCE = "instance"
-    GPU = "gpu"
-    HOST = "host"
-
-
-class TenantRole(StrEnum):
-    """As in core/access."""
-
-    ADMIN = "admin"
-    OPERATOR = "operator"
-    READ_ONLY = "read-only"
-    TENANT_ADMIN = "tenant-admin"
-    TENANT_USER = "tenant-user"
 
 
 def vm_name(ctx: typer.Context, text: str) -> str:
@@ -237,7 +188,7 @@ Networks = Annotated[
     ),
 ]
 Nic = Annotated[
-    NicChoice | None,
+    NicKind | None,
     typer.Option("--nic", help="A virtual function of a network card near its GPU; its profile may have one."),
 ]
 Gpu = Annotated[

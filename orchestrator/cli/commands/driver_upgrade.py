@@ -7,7 +7,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Annotated, Any, Final
 
 import typer
@@ -21,7 +20,7 @@ from orchestrator.cli.table import Column, Fit, field, render_table
 from orchestrator.cli.tree import HELP_OPTIONS, Commands, Group
 from orchestrator.client.connection import Json
 from orchestrator.core.drivers.leaving import WAIT
-from orchestrator.core.drivers.upgrade import BAD, UNDER_WAY
+from orchestrator.core.drivers.upgrade import BAD, UNDER_WAY, Policy, Reboot
 from orchestrator.core.errors import Fatal, InvalidInput
 from orchestrator.core.names import check_name
 
@@ -58,21 +57,6 @@ def _policy(tenant: Mapping[str, Any]) -> str:
     return f"{tenant['policy']} UTC, {opens}"
 
 
-class RebootName(StrEnum):
-    """As in core/driver_upgrade."""
-
-    NEVER = "never"
-    IF_NEEDED = "if-needed"
-
-
-class PolicyName(StrEnum):
-    """As in core/driver_upgrade."""
-
-    TENANT = "tenant"
-    STOP = "stop"
-    WAIT = "wait"
-
-
 @app.callback(invoke_without_command=True)
 def upgrade(
     ctx: typer.Context,
@@ -81,12 +65,12 @@ def upgrade(
         str | None, typer.Option("--hosts", metavar="NAME,…", help="Only these; all without it.", autocompletion=hosts)
     ] = None,
     policy: Annotated[
-        PolicyName,
+        Policy,
         typer.Option(
             "--vms",
             help="tenant: as each tenant's policy says; stop: now, whatever it says; wait: until nobody runs them.",
         ),
-    ] = PolicyName.TENANT,
+    ] = "tenant",
     max_unavailable: Annotated[int, typer.Option("--max-unavailable", min=1, help="So many hosts out at once.")] = 2,
     canary: Annotated[int, typer.Option("--canary", min=0, help="So many hosts go before all others.")] = 1,
     failure_budget: Annotated[
@@ -99,9 +83,9 @@ def upgrade(
         ),
     ] = None,
     reboot: Annotated[
-        RebootName,
+        Reboot,
         typer.Option("--reboot", help="if-needed: hosts whose driver cannot be swapped otherwise; never: none."),
-    ] = RebootName.IF_NEEDED,
+    ] = "if-needed",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which hosts would go in which step.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")] = True,
     output: Output = Format.TABLE,
@@ -114,8 +98,8 @@ def upgrade(
     session = session_of(ctx)
     chosen = [check_name(name, what="host") for name in names.split(",")] if names is not None else []
     wanted: dict[str, object] = {
-        "version": to, "hosts": chosen, "policy": policy.value, "max_unavailable": max_unavailable, "canary": canary,
-        "failure_budget": failure_budget, "window": window, "reboot": reboot.value, "dry_run": dry_run,
+        "version": to, "hosts": chosen, "policy": policy, "max_unavailable": max_unavailable, "canary": canary,
+        "failure_budget": failure_budget, "window": window, "reboot": reboot, "dry_run": dry_run,
     }  # fmt: skip
     begun = session.client.start_driver_upgrade(wanted)
     if dry_run:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as field_of
 from datetime import datetime
-from enum import StrEnum
 from typing import Annotated, Any, Final
 
 import typer
@@ -25,24 +24,13 @@ from orchestrator.cli.table import Column, Fit, Listing, age, field, render_tabl
 from orchestrator.cli.waiting import waits_for
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.operation import FINISHED, check_kind, unknown_operation
+from orchestrator.core.operation import FINISHED, OperationState, check_kind, unknown_operation
 
 app = new_group("Watch operations; ways out when one is stuck.")
 
 Id = Annotated[
     str, typer.Argument(metavar="ID", help="Id of the operation, or how it begins.", autocompletion=operations)
 ]
-
-
-class OperationStateName(StrEnum):
-    """As in core/operation."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    UNDOING = "undoing"
-    DONE = "done"
-    UNDONE = "undone"
-    STUCK = "stuck"
 
 
 FULL_ID: Final = 36
@@ -126,7 +114,7 @@ def list_operations(
     about: Annotated[
         str | None, typer.Option("--about", metavar="SUBJECT", help="Only about this host, or VM as TENANT/NAME.")
     ] = None,
-    state: Annotated[OperationStateName | None, typer.Option("--state", help="Only those in this state.")] = None,
+    state: Annotated[OperationState | None, typer.Option("--state", help="Only those in this state.")] = None,
     kind: Annotated[str | None, typer.Option("--kind", help="Only of this kind, like create_vm.")] = None,
     tenant: ListTenant = None,
     limit: Annotated[
@@ -140,7 +128,7 @@ def list_operations(
     session = session_of(ctx)
     only = {
         "subject": about,
-        "state": None if state is None else state.value,
+        "state": state,
         "kind": None if kind is None else check_kind(kind),
         "tenant": tenant,
     }

@@ -14,10 +14,11 @@ from orchestrator.cli.complete import offerings, profiles
 from orchestrator.cli.failure import MAX_REASONS
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import printable, render_details, show, shown
-from orchestrator.cli.parameters import OfHost, ProfileKind, Sort
+from orchestrator.cli.parameters import OfHost, Sort
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list, size
 from orchestrator.core.labels import show_labels
+from orchestrator.core.offerings.offering import OfferingKind
 from orchestrator.core.units import MIB
 
 MAX_HOSTS: Final = 6
@@ -89,7 +90,7 @@ ALL_COLUMNS: Final = (*COLUMNS, Column("WHY NOT", _why_not, Fit.WRAP))
 def list_profiles(
     ctx: typer.Context,
     everything: Annotated[bool, typer.Option("--all", help="Also what no host here gives, and why.")] = False,
-    kind: Annotated[ProfileKind | None, typer.Option("--kind", help="Only those of this kind.")] = None,
+    kind: Annotated[OfferingKind | None, typer.Option("--kind", help="Only those of this kind.")] = None,
     model: Annotated[
         str | None, typer.Option("--model", help="Only what a GPU gives whose model has this in its name.")
     ] = None,
@@ -99,7 +100,7 @@ def list_profiles(
     output: Output = Format.TABLE,
 ) -> None:
     """List offerings and vGPU types that this site can give. What is free comes first."""
-    client, of_kind = session_of(ctx).client, None if kind is None else kind.value
+    client, of_kind = session_of(ctx).client, kind
     asked = client.profiles(kind=of_kind, model=model, host=host, free=free)
     found = sorted(asked, key=lambda profile: not profile["free"])
     picked = kind is not None or model is not None or host is not None or free

@@ -18,8 +18,6 @@ from orchestrator.cli.parameters import (
     Label,
     Selector,
     Sort,
-    TenantIsolation,
-    TenantRole,
     Unlabel,
     tenant_name,
     tenant_or_everywhere,
@@ -27,6 +25,8 @@ from orchestrator.cli.parameters import (
 from orchestrator.cli.said import SAID, need_something, said_by, said_of
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Fit, age, field, show_list
+from orchestrator.core.tenancy.access import Role
+from orchestrator.core.vms.isolation import Isolation
 
 app = new_group("Tenants and who belongs to them.")
 
@@ -100,7 +100,7 @@ def set_tenant(
     ctx: typer.Context,
     name: Name,
     isolation: Annotated[
-        TenantIsolation | None, typer.Option("--isolation", help="What is shared with other tenants, at most.")
+        Isolation | None, typer.Option("--isolation", help="What is shared with other tenants, at most.")
     ] = None,
     description: Description = None,
     label: Label = None,
@@ -119,7 +119,7 @@ def set_tenant(
         if isolation is None:
             show(tenant, output, lambda: _lines(tenant))
             return
-    policy = client.change_policy(name, {"isolation": isolation.value})
+    policy = client.change_policy(name, {"isolation": isolation})
     found = {"name": name, "isolation": policy["isolation"]}
     show(found, output, lambda: render_details([(key, shown(value)) for key, value in found.items()]))
 
@@ -143,13 +143,13 @@ def add_member(
     ctx: typer.Context,
     tenant: Place,
     who: Subject,
-    role: Annotated[TenantRole, typer.Option("--role", help="What they may do.")] = TenantRole.TENANT_USER,
+    role: Annotated[Role, typer.Option("--role", help="What they may do.")] = "tenant-user",
     output: Output = Format.TABLE,
 ) -> None:
     """Give somebody a role in a tenant. It replaces the one they had."""
-    session_of(ctx).client.put_member(tenant, who, role.value)
-    member = {"tenant": tenant, "subject": who, "role": role.value}
-    show(member, output, lambda: [f"{shown(who)} is {role.value} in {tenant}"])
+    session_of(ctx).client.put_member(tenant, who, role)
+    member = {"tenant": tenant, "subject": who, "role": role}
+    show(member, output, lambda: [f"{shown(who)} is {role} in {tenant}"])
 
 
 @app.command("remove-member")

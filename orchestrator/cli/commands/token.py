@@ -16,13 +16,13 @@ from orchestrator.cli.ages import seconds_since, seconds_until, show_age, show_e
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
-from orchestrator.cli.parameters import Sort, TenantRole, own_tenant_or_everywhere, tenant_if_named
+from orchestrator.cli.parameters import Sort, own_tenant_or_everywhere, tenant_if_named
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list, time
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Denied, InvalidInput, NotFound
 from orchestrator.core.file_errors import why_unwritable
-from orchestrator.core.tenancy.access import EVERYWHERE
+from orchestrator.core.tenancy.access import EVERYWHERE, Role
 from orchestrator.core.tenancy.tenant import MAX_TOKEN_LIFETIME_S
 from orchestrator.core.units import parse_duration
 
@@ -82,7 +82,7 @@ Place = Annotated[
 def create(
     ctx: typer.Context,
     tenant: Place = "default",
-    role: Annotated[TenantRole, typer.Option("--role", help="What it may do.")] = TenantRole.TENANT_USER,
+    role: Annotated[Role, typer.Option("--role", help="What it may do.")] = "tenant-user",
     lifetime: Annotated[
         str | None, typer.Option("--lifetime", help="For example 8h or 30d; otherwise until it is revoked.")
     ] = None,
@@ -94,7 +94,7 @@ def create(
 ) -> None:
     """Create a token. It is shown this once; VGPUCTL_TOKEN_FILE names the file a command takes it from."""
     seconds = None if lifetime is None else parse_duration(lifetime, field="lifetime", at_most_s=MAX_TOKEN_LIFETIME_S)
-    wanted: dict[str, object] = {"tenant": tenant, "role": role.value, "lifetime_s": seconds, "name": name}
+    wanted: dict[str, object] = {"tenant": tenant, "role": role, "lifetime_s": seconds, "name": name}
     client = session_of(ctx).client
     if save is None:
         made = client.create_token(wanted)

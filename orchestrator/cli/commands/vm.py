@@ -18,7 +18,6 @@ from orchestrator.cli.files import is_key_text, read_ssh_keys, read_user_data
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import show, shown
 from orchestrator.cli.parameters import (
-    BootPolicy,
     Disk,
     Gpu,
     Label,
@@ -30,7 +29,6 @@ from orchestrator.cli.parameters import (
     Selector,
     Tenant,
     Vcpus,
-    VmPriority,
     Volumes,
     Wait,
     size_asked,
@@ -42,11 +40,13 @@ from orchestrator.cli.vm_outcome import Outcome, change_each, each, finish
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.pci import parse_pci_address
+from orchestrator.core.hosts.domain import BootPolicy
 from orchestrator.core.labels import parse_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.units import parse_duration
 from orchestrator.core.vms.image import check_image_name
 from orchestrator.core.vms.lease import MAX_LEASE_S, parse_moment
+from orchestrator.core.vms.priority import Priority
 
 MAX_COUNT: Final = 1000
 app = new_group("Create, adopt, show, start, stop and delete VMs.")
@@ -83,10 +83,10 @@ def create(
     start: Annotated[bool, typer.Option("--start/--no-start", help="Start it, or only define it.")] = True,
     boot_policy: Annotated[
         BootPolicy, typer.Option("--boot-policy", help="Who starts it again after a reboot of its host.")
-    ] = BootPolicy.LOCAL,
+    ] = "local",
     priority: Annotated[
-        VmPriority, typer.Option("--priority", help="How important it is; the tenant's policy says what is allowed.")
-    ] = VmPriority.NORMAL,
+        Priority, typer.Option("--priority", help="How important it is; the tenant's policy says what is allowed.")
+    ] = "normal",
     count: Annotated[
         int | None, typer.Option("--count", min=1, max=MAX_COUNT, help="So many: NAME-1, NAME-2 …, or {n} in NAME.")
     ] = None,
@@ -123,8 +123,8 @@ def create(
         **_networks(network or ["default"]),
         "volumes": [check_name(one, what="volume") for one in volume or ()],
         "start": start,
-        "boot_policy": boot_policy.value,
-        "priority": priority.value,
+        "boot_policy": boot_policy,
+        "priority": priority,
         "preempt": preempt,
         "labels": parse_labels(label or ()),
     }
@@ -138,7 +138,7 @@ def create(
     if gpu is not None:
         wanted["gpu"] = parse_pci_address(gpu)
     if nic is not None:
-        wanted["nic"] = nic.value
+        wanted["nic"] = nic
     wanted["image"] = check_image_name(image) if image is not None else _only_image(session, tenant)
     chosen = counted_names(names, count)
     if dry_run:
@@ -232,7 +232,7 @@ def adopt(
     tenant: Tenant = "default",
     boot_policy: Annotated[
         BootPolicy, typer.Option("--boot-policy", help="Who starts it again after a reboot of its host.")
-    ] = BootPolicy.LOCAL,
+    ] = "local",
     although_managed_by: Annotated[
         str | None,
         typer.Option("--although-managed-by", metavar="NAME", help="Take it from the other controller that held it."),
@@ -245,7 +245,7 @@ def adopt(
         "host": check_name(host, what="host"),
         "domain": _some(domain, "DOMAIN"),
         "tenant": tenant,
-        "boot_policy": boot_policy.value,
+        "boot_policy": boot_policy,
     }
     if name is not None:
         wanted["name"] = name

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from enum import StrEnum
 from ipaddress import ip_address, ip_network
 from typing import Annotated, Any, Final
 
@@ -27,21 +26,7 @@ from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.labels import parse_selector, show_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.units import GIB, MIB, show_size
-
-
-class VmStateName(StrEnum):
-    """As in core/vm."""
-
-    CREATING = "creating"
-    ADOPTING = "adopting"
-    RUNNING = "running"
-    STOPPED = "stopped"
-    STARTING = "starting"
-    STOPPING = "stopping"
-    DELETING = "deleting"
-    FAILED = "failed"
-    STUCK = "stuck"
-    LOST = "lost"
+from orchestrator.core.vms.vm import VmState
 
 
 def state_of(vm: Mapping[str, Any]) -> str:
@@ -212,7 +197,7 @@ def list_vms(
     ] = None,
     tenant: ListTenant = None,
     all_tenants: AllTenants = False,
-    state: Annotated[VmStateName | None, typer.Option("--state", help="Only those in this state.")] = None,
+    state: Annotated[VmState | None, typer.Option("--state", help="Only those in this state.")] = None,
     on_host: Annotated[str | None, typer.Option("--host", help="Only those there.", autocompletion=hosts)] = None,
     profile: Annotated[
         str | None, typer.Option("--profile", "-p", help="Only those made with it.", autocompletion=profiles)
@@ -231,7 +216,7 @@ def list_vms(
         hint = f"-l {label} picks by labels of VMs; --label names the label of a file for apply"
         raise InvalidInput("cli.usage", f"{ascii(label)[:80]} is no label of a file", hint=hint)
     only = {
-        "state": None if state is None else state.value,
+        "state": state,
         "host": None if on_host is None else check_name(on_host, what="host"),
         "profile": profile,
         "label": label,

@@ -15,11 +15,9 @@ from orchestrator.cli.parameters import (
     Memory,
     Networks,
     Nic,
-    NicChoice,
     Sort,
     Tenant,
     Vcpus,
-    VmPriority,
     Volumes,
     size_asked,
     tenant_if_named,
@@ -28,7 +26,9 @@ from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import show_list
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.pci import parse_pci_address
+from orchestrator.core.hosts.nic import NicKind
 from orchestrator.core.names import check_name
+from orchestrator.core.vms.priority import Priority
 
 NOTHING_FITS: Final = 8
 """Exit code, as of a create that finds no place."""
@@ -69,14 +69,14 @@ def capacity(
     show_list(rows, capacity_columns(rows), output, "no GPUs that VMs could be given", sort)
 
 
-def _tied_to(network: list[str] | None, volume: list[str] | None, nic: NicChoice | None) -> dict[str, str | None]:
+def _tied_to(network: list[str] | None, volume: list[str] | None, nic: NicKind | None) -> dict[str, str | None]:
     """As the API takes it in a query; what was not given is left out."""
     named = [check_name(one, what="network") for one in network or ()]
     return {
         "network": next(iter(named), None),
         "more_networks": ",".join(named[1:]) or None,
         "volumes": ",".join(check_name(one, what="volume") for one in volume or ()) or None,
-        "nic": None if nic is None else nic.value,
+        "nic": nic,
     }
 
 
@@ -94,7 +94,7 @@ def explain(
     gpu: Gpu = None,
     volume: Volumes = None,
     priority: Annotated[
-        VmPriority | None, typer.Option("--priority", help="Say whom it would preempt with this priority.")
+        Priority | None, typer.Option("--priority", help="Say whom it would preempt with this priority.")
     ] = None,
     network: Networks = None,
     nic: Nic = None,
@@ -113,7 +113,7 @@ def explain(
             **size_asked(vcpus, memory, disk),
             "host": None if on_host is None else check_name(on_host, what="host"),
             "gpu": None if gpu is None else parse_pci_address(gpu),
-            "priority": None if priority is None else priority.value,
+            "priority": priority,
             **_tied_to(network, volume, nic),
         }
     )
