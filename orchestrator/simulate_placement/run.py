@@ -8,13 +8,14 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.catalogue.profiles import Profiles, shipped_profiles
 from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.file_errors import why_unwritable
 from orchestrator.core.offerings.offering import Offering
-from orchestrator.core.placement.from_offering import ask_of
+from orchestrator.core.placement.from_offering import AskedVm, request_for
 from orchestrator.core.placement.repack import MAX_MOVES
 from orchestrator.core.placement.trial import Moved
 from orchestrator.core.placement.views import Placement, Request
@@ -116,7 +117,9 @@ def _results(simulation: Simulation, path: Path, profiles: Profiles, stopped: di
         offering = offerings.get(row.profile)
         if offering is None:
             try:
-                offering = offerings[row.profile] = profiles.resolve(row.profile)
+                # a fleet file says nothing of a host's NUMA nodes, huge pages and network cards, so none are asked for
+                offering = replace(profiles.resolve(row.profile), cpu="shared", numa="any", hugepages=None, nic=None)
+                offerings[row.profile] = offering
             except NotFound as error:
                 raise row_error(path, row.line, f"profile: {error.message}; {error.hint}") from error
         request = request_of(row, offering)
@@ -138,13 +141,11 @@ def _results(simulation: Simulation, path: Path, profiles: Profiles, stopped: di
 
 def request_of(row: RequestRow, offering: Offering) -> Request:
     """The request that a row stands for. Rows with equal ids never live at the same time."""
-    ask = ask_of(offering)
-    return Request(
-        vm_id=row.id, profile=ask.profile, vcpus=row.vcpus, memory_mib=row.memory_mib, tenant=row.tenant,
-        count=row.count * ask.devices, gpu_models=offering.gpu_models, cut_kinds=ask.cut_kinds,
-        priority=row.priority, migratable=offering.migratable, now_s=row.arrive_s, scheduler=offering.scheduler,
-        host_labels=ask.host_labels, uefi=ask.uefi,
+    vm = AskedVm(
+        vm_id=row.id, tenant=row.tenant, vcpus=row.vcpus, memory_mib=row.memory_mib, count=row.count,
+        priority=row.priority, migratable=offering.migratable, now_s=row.arrive_s,
     )  # fmt: skip
+    return request_for(vm, offering)
 
 
 def _gpu(placement: Placement | None) -> int | list[int] | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an offering asks of the engine."""
+"""The only place where a request is made: out of a VM that is asked for and its offering."""
 
 from __future__ import annotations
 
@@ -7,63 +7,82 @@ from dataclasses import dataclass
 
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.geometry.cut import MIXES, CutKind
-from orchestrator.core.labels import Labels
+from orchestrator.core.hosts.bridges import Uplink
+from orchestrator.core.hosts.domain import Firmware
 from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.placement.views import Request
+from orchestrator.core.units import GIB
+from orchestrator.core.vms.isolation import Isolation
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """The fields of a ``Request`` that follow from the offering."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AskedVm:
+    """A VM that somebody asks for or asks about, beside its offering. Names are as in :class:`Request`."""
 
-    profile: str
-    devices: int
-    cut_kinds: tuple[CutKind, ...]
-    host_labels: Labels
-    own_cpus: bool = False
-    """Whether each vCPU has a CPU of its own."""
-    numa_strict: bool = False
-    page_kib: int = 0
-    """Size of the huge pages that its memory is made of; 0: ordinary ones."""
-    uefi: bool = False
+    vm_id: str
+    tenant: str
+    vcpus: int
+    memory_mib: int
+    disk_bytes: int = 0
+    """0: its host has the disk already."""
+    count: int = 1
+    """It has what the offering gives so many times."""
+    host: str | None = None
+    gpu: str | None = None
     nic: bool = False
-    """Whether it has a function of a network card."""
-
-    def floating(self, vcpus: int) -> int:
-        """Of so many vCPUs those that share CPUs with other VMs."""
-        return 0 if self.own_cpus else vcpus
-
-    def pinned(self, vcpus: int) -> int:
-        """Of so many vCPUs those that have theirs alone."""
-        return vcpus if self.own_cpus else 0
-
-    def ordinary_mib(self, memory_mib: int) -> int:
-        """Of so much memory what is of ordinary pages."""
-        return 0 if self.page_kib else memory_mib
-
-    def huge_mib(self, memory_mib: int) -> int:
-        """Of so much memory what is of huge pages."""
-        return memory_mib if self.page_kib else 0
+    """A function of a network card, whatever the offering says."""
+    firmware: Firmware | None = None
+    """What it boots by already; None: what the offering says."""
+    uplinks: tuple[Uplink, ...] = ()
+    isolation: Isolation | None = None
+    apart_from_vms: tuple[str, ...] = ()
+    priority: int = 0
+    migratable: bool = False
+    now_s: float = 0.0
 
 
-def ask_of(offering: Offering) -> Ask:
-    """How the engine names what ``offering`` gives one VM. ``gpu:N`` counts as one device.
+def request_for(asked: AskedVm, offering: Offering) -> Request:
+    """What the engine is asked. ``gpu:N`` counts as one device.
 
-    An offering that was written down says whether its GPU may hold several sizes. A bare vGPU type goes beside other
-    sizes on a GPU that mixes them already, and has none switched for it.
-
-    :raises InvalidInput: ``profile.unsupported``: it names neither vGPU type, MIG profile nor whole GPUs
+    :raises InvalidInput: ``profile.unsupported``: the offering names neither vGPU type, MIG profile nor whole GPUs
     """
-    kinds: tuple[CutKind, ...] = ()
-    if offering.kind == "time_sliced":
-        kinds = MIXES if offering.mixed_sizes else ("time_sliced",)
-        if not offering.written_down:
-            kinds = ("time_sliced", "mixed")
-    if offering.kind in {"mig", "mig_backed"}:
-        kinds = ("mig",)
-    of_host = (offering.cpu == "pinned", offering.numa == "strict", offering.page_kib, offering.firmware == "uefi")
-    rest = (*of_host, offering.nic is not None)
+    pinned, huge = offering.cpu == "pinned", offering.page_kib > 0
+    return Request(
+        vm_id=asked.vm_id,
+        tenant=asked.tenant,
+        isolation=asked.isolation,
+        profile=profile_of(offering),
+        count=asked.count * (1 if offering.kind == "passthrough" else offering.vgpu_count),
+        cut_kinds=_cut_kinds(offering),
+        gpu_models=offering.gpu_models,
+        vcpus=0 if pinned else asked.vcpus,
+        pinned=asked.vcpus if pinned else 0,
+        numa_strict=offering.numa == "strict",
+        memory_mib=0 if huge else asked.memory_mib,
+        huge_mib=asked.memory_mib if huge else 0,
+        page_kib=offering.page_kib,
+        disk_gib=-(-asked.disk_bytes // GIB),
+        nic=asked.nic or offering.nic is not None,
+        host=asked.host,
+        gpu=asked.gpu,
+        host_labels=offering.hosts,
+        scheduler=offering.scheduler,
+        uplinks=asked.uplinks,
+        uefi=(asked.firmware or offering.firmware) == "uefi",
+        apart_from_vms=asked.apart_from_vms,
+        priority=asked.priority,
+        migratable=asked.migratable,
+        now_s=asked.now_s,
+    )
+
+
+def profile_of(offering: Offering) -> str:
+    """How the engine names what one device of the offering is.
+
+    :raises InvalidInput: ``profile.unsupported``
+    """
     if offering.kind == "passthrough":
-        return Ask(f"gpu:{offering.gpu_count}", 1, kinds, offering.hosts, *rest)
+        return f"gpu:{offering.gpu_count}"
     profile = offering.vgpu_type or offering.mig_profile
     if profile is None:
         raise InvalidInput(
@@ -71,4 +90,16 @@ def ask_of(offering: Offering) -> Ask:
             f"profile {offering.name} names no vGPU type or MIG profile",
             hint="'vgpuctl profile list' shows what there is",
         )
-    return Ask(profile, offering.vgpu_count, kinds, offering.hosts, *rest)
+    return profile
+
+
+def _cut_kinds(offering: Offering) -> tuple[CutKind, ...]:
+    """An offering that was written down says whether its GPU may hold several sizes. A bare vGPU type goes beside other
+    sizes on a GPU that mixes them already, and has none switched for it."""
+    if offering.kind in {"mig", "mig_backed"}:
+        return ("mig",)
+    if offering.kind != "time_sliced":
+        return ()
+    if not offering.written_down:
+        return ("time_sliced", "mixed")
+    return MIXES if offering.mixed_sizes else ("time_sliced",)

@@ -24,13 +24,12 @@ from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.hosts.host import LOST
 from orchestrator.core.hosts.nic import NicKind
 from orchestrator.core.names import check_name
-from orchestrator.core.offerings.support import check_supported, check_whole_pages, has_whole_pages, unsupported
-from orchestrator.core.placement.from_offering import ask_of
+from orchestrator.core.offerings.support import check_supported, has_whole_pages, unsupported
+from orchestrator.core.placement.from_offering import profile_of
 from orchestrator.core.placement.move_plans import MovePlan, plan_compaction, plan_drain
 from orchestrator.core.placement.preemption import place_preempting
 from orchestrator.core.placement.views import Request
 from orchestrator.core.tenancy.quota import Amounts
-from orchestrator.core.units import GIB
 from orchestrator.core.vms.network import DEFAULT_NAME
 from orchestrator.core.vms.priority import Priority
 from orchestrator.ports.clock import Clock
@@ -43,7 +42,12 @@ from orchestrator.services.tenancy.quota_room import QuotaRoom, amounts_asked
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vms.deallocating import preemptible_now
 from orchestrator.services.vms.fit_query import Counted, check_roles, check_roles_where_placed
-from orchestrator.services.vms.planning import first_reason, in_coarse_steps, kept_apart
+from orchestrator.services.vms.placement_request import (
+    asked_vm,
+    first_reason,
+    in_coarse_steps,
+    placement_request,
+)
 from orchestrator.services.vms.requirements import check_networks
 from orchestrator.services.vms.vm_volumes import check_names, place_with, volumes_for
 from orchestrator.store.database import Store
@@ -301,33 +305,10 @@ class CapacityService:
 
     def _request(self, tx: Transaction, question: Question, known: KnownProfiles, ties: _Ties) -> Request:
         offering = check_supported(known.resolve(question.profile))
-        check_whole_pages(offering, question.memory_mib)
         check_name(question.tenant, what="tenant")
-        ask = ask_of(offering)
-        return Request(
-            vm_id=_WHAT_IF,
-            profile=ask.profile,
-            count=question.count * ask.devices,
-            cut_kinds=ask.cut_kinds,
-            vcpus=ask.floating(question.vcpus),
-            pinned=ask.pinned(question.vcpus),
-            numa_strict=ask.numa_strict,
-            memory_mib=ask.ordinary_mib(question.memory_mib),
-            huge_mib=ask.huge_mib(question.memory_mib),
-            page_kib=ask.page_kib,
-            nic=ask.nic or question.nic is not None,
-            disk_gib=-(-(question.disk_bytes + ties.disk_bytes) // GIB),
-            tenant=question.tenant,
-            isolation=self.index.isolation_of(question.tenant),
-            host=ties.host,
-            gpu=question.gpu,
-            gpu_models=offering.gpu_models,
-            host_labels=ask.host_labels,
-            scheduler=offering.scheduler,
-            apart_from_vms=kept_apart(tx, offering, question.tenant, _WHAT_IF),
-            uplinks=ties.uplinks,
-            uefi=ask.uefi,
-        )
+        tied = replace(question, host=ties.host, disk_bytes=question.disk_bytes + ties.disk_bytes)
+        asked = replace(asked_vm(tied, _WHAT_IF, ties.uplinks), count=question.count)
+        return placement_request(tx, self.index, asked, offering)
 
 
 def _questions(question: Question | None, asked: Asked, names: Iterable[str], known: KnownProfiles) -> list[Question]:
@@ -378,7 +359,7 @@ def _possible(each: OneOfEach, known: KnownProfiles, asked: Asked) -> list[str]:
     offered = [
         one for one in known.offerings
         if not unsupported(one) and has_whole_pages(one, asked.memory_mib or known.profiles.size(one).memory_mib)
-        and (models & set(one.gpu_models) if one.gpu_count else ask_of(one).profile in profiles)
+        and (models & set(one.gpu_models) if one.gpu_count else profile_of(one) in profiles)
     ]  # fmt: skip
     covered = {one.vgpu_type for one in offered}
     return [*sorted(one.name for one in offered), *sorted(known.types - covered)]

@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from orchestrator.catalogue.quota_names import board_name
-from orchestrator.core.advice.outlook import NEVER_FITS, own_reason
+from orchestrator.core.advice.outlook import NEVER_FITS
 from orchestrator.core.attachments import draw, draw_whole
 from orchestrator.core.errors import InvalidInput, NoCapacity, NotFound, Reason, VgpuctlError
 from orchestrator.core.geometry.board import WHOLE
@@ -15,15 +14,13 @@ from orchestrator.core.geometry.build import MIXED
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.gpu.device import Device, InstancePlace
 from orchestrator.core.gpu.vgpu_parameters import VgpuParameters
-from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.core.offerings.offering import Offering
-from orchestrator.core.offerings.support import check_supported, check_whole_pages
-from orchestrator.core.placement.from_offering import ask_of
+from orchestrator.core.offerings.support import check_supported
 from orchestrator.core.placement.place import place_in
 from orchestrator.core.placement.preemption import place_preempting
 from orchestrator.core.placement.views import Part, Placement, Refusal, Request
-from orchestrator.core.units import GIB, show_size
+from orchestrator.core.units import show_size
 from orchestrator.core.vms.claim import Claim, DeviceClaim, HostCapacity
 from orchestrator.core.vms.vm import Vm, VmSpec
 from orchestrator.core.vms.volume import Volume
@@ -41,20 +38,16 @@ from orchestrator.services.fleet.view import capacity_of
 from orchestrator.services.guests.runs import PlannedRun
 from orchestrator.services.images import known_image
 from orchestrator.services.vms.deallocating import preemptible_now
+from orchestrator.services.vms.placement_request import (
+    asked_vm,
+    first_reason,
+    in_coarse_steps,
+    placement_request,
+    uplinks_of,
+)
 from orchestrator.services.vms.vm_volumes import place_with
 from orchestrator.store.records import ClaimLost
 from orchestrator.store.transaction import Transaction
-
-
-class Placed(Protocol):
-    """A VM that somebody asks for or about."""
-
-    @property
-    def profile(self) -> str: ...
-    @property
-    def host(self) -> str | None: ...
-    @property
-    def volumes(self) -> tuple[object, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -150,10 +143,7 @@ class Planner:
         offering = fleet.known.of_tenants({spec.tenant}).resolve(spec.profile)
         if stored is None:  # one that is there already is started again as it was made
             check_supported(offering)
-        check_whole_pages(offering, spec.memory_mib)
-        request = self._request(tx, spec, vm_id, offering, keeps_disk=stored is not None)
-        firmware = offering.firmware if stored is None else stored.firmware
-        request = replace(request, isolation=fleet.isolation_of(spec.tenant), uefi=firmware == "uefi")
+        request = self.request(tx, fleet, spec, vm_id, offering, stored)
         asked = in_coarse_steps(request) if self.coarse else request
         found = self._place(tx, fleet, spec, asked, preempt=preempt)
         if isinstance(found, Refusal):
@@ -179,7 +169,7 @@ class Planner:
             operation=None,
             created_at=self.clock.now(),
             cpus=cpus.place,
-            firmware=firmware,
+            firmware=offering.firmware if stored is None else stored.firmware,
             nic=place_nic(viewed, placement, vm_id, leaving),
         )
         check_guest_driver(tx, vm)
@@ -199,31 +189,14 @@ class Planner:
         capacity = replace(capacity_of(viewed.facts, overcommit), node_memory=node_memory(vm, viewed, overcommit))
         return VmPlan(vm=vm, claim=claim, capacity=capacity, why=placement.why, victims=victims)
 
-    def _request(self, tx: Transaction, spec: VmSpec, vm_id: str, offering: Offering, *, keeps_disk: bool) -> Request:
-        ask = ask_of(offering)
-        return Request(
-            vm_id=vm_id,
-            profile=ask.profile,
-            count=ask.devices,
-            vcpus=ask.floating(spec.vcpus),
-            pinned=ask.pinned(spec.vcpus),
-            numa_strict=ask.numa_strict,
-            memory_mib=ask.ordinary_mib(spec.memory_mib),
-            huge_mib=ask.huge_mib(spec.memory_mib),
-            page_kib=ask.page_kib,
-            nic=ask.nic or spec.nic is not None,
-            tenant=spec.tenant,
-            disk_gib=0 if keeps_disk else -(-spec.disk_bytes // GIB),
-            host=spec.host,
-            gpu=spec.gpu,
-            gpu_models=offering.gpu_models,
-            host_labels=ask.host_labels,
-            scheduler=offering.scheduler,
-            cut_kinds=ask.cut_kinds,
-            apart_from_vms=kept_apart(tx, offering, spec.tenant, vm_id),
-            uplinks=uplinks_of(tx, spec.networks),
-            now_s=self.clock.now(),
-        )
+    def request(
+        self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, vm_id: str, offering: Offering, stored: Vm | None
+    ) -> Request:
+        """What placement is asked for it. ``stored``: the VM is there already, and so is its disk."""
+        firmware, disk_bytes = (None, spec.disk_bytes) if stored is None else (stored.firmware, 0)
+        asked = asked_vm(spec, vm_id, uplinks_of(tx, spec.networks))
+        asked = replace(asked, firmware=firmware, disk_bytes=disk_bytes, now_s=self.clock.now())
+        return placement_request(tx, fleet, asked, offering)
 
     def _place(
         self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, request: Request, *, preempt: bool
@@ -279,53 +252,6 @@ class Planner:
                 hint=f"'vgpuctl gpu show {viewed.view.name} {gpu.address}' tells which VMs have them",
             )
         return device
-
-
-def in_coarse_steps(request: Request) -> Request:
-    """The same for who does not watch the pool: sizes rounded up to powers of two. Whether a VM fits would else tell,
-    by halves, how much others have on the host of one's volume; what fits so fits as it is."""
-    return replace(
-        request,
-        vcpus=_power_of_two(request.vcpus),
-        pinned=_power_of_two(request.pinned),
-        memory_mib=_power_of_two(request.memory_mib),
-        huge_mib=_power_of_two(request.huge_mib),
-        disk_gib=_power_of_two(request.disk_gib),
-    )
-
-
-def _power_of_two(number: int) -> int:
-    """The least that is not less; 0 of 0."""
-    return 1 << (number - 1).bit_length() if number else 0
-
-
-def uplinks_of(tx: Transaction, networks: tuple[str, ...]) -> tuple[Uplink, ...]:
-    """Of the networks that are called so on hosts; those that are not there yet are made on any."""
-    found = (tx.networks.find(name) for name in networks)
-    return tuple(one.uplink for one in found if one is not None and one.uplink is not None)
-
-
-def kept_apart(tx: Transaction, offering: Offering, tenant: str, vm_id: str) -> tuple[str, ...]:
-    """Ids of the tenant's VMs of that offering that the VM may not share a host with."""
-    if offering.anti_affinity != "host":
-        return ()
-    of_offering = (vm for vm in tx.vms.list(tenant=tenant) if vm.spec.profile == offering.name)
-    return tuple(vm.id for vm in of_offering if vm.id != vm_id)
-
-
-def first_reason(
-    tx: Transaction, fleet: FleetIndex, request: Request, asked: Placed, *, is_new: bool = True
-) -> Reason | None:
-    """What is to be told first of a request that fits nowhere: never before not now, own VMs before others'.
-
-    ``asked``: the VM or the question, whose profile, host and volumes are named. ``is_new``: it is not there yet.
-    """
-    place = None if asked.host is None else "its host" if asked.volumes else f"host {asked.host}"
-    lasting = fleet.lasting_reason(request, asked=asked.profile, place=place) if is_new else None
-    if lasting is not None:
-        return lasting
-    own = [vm for vm in tx.vms.list(tenant=request.tenant) if vm.deallocated is None and vm.id != request.vm_id]
-    return own_reason(request, fleet.fleet().views, own, asked=asked.profile) if own else None
 
 
 def _no_room(refusal: Refusal, spec: VmSpec, first: Reason | None) -> VgpuctlError:

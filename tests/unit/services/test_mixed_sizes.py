@@ -14,7 +14,7 @@ from orchestrator.core.diff.vms import vm_findings
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.snapshot import DomainSnapshot, GpuSnapshot
 from orchestrator.core.offerings.offering import Offering
-from orchestrator.core.placement.from_offering import ask_of
+from orchestrator.core.placement.from_offering import AskedVm, request_for
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.views import GpuView, Placement, Request
 from orchestrator.core.vms.adoption import place_of
@@ -108,7 +108,7 @@ def test_an_empty_gpu_is_switched_for_who_asks_for_that_alone() -> None:
     cuts = {}
     for mixes in (True, False):
         for one in (offering, replace(offering, mixed_sizes=False), bare):
-            request = replace(asked(Q12), cut_kinds=ask_of(one).cut_kinds)
+            request = request_for(AskedVm(vm_id="new", tenant="t", vcpus=1, memory_mib=1024), one)
             found = place(request, (host("gpu1", (view(seen(machine(mixes=mixes))),)),))
             assert isinstance(found, Placement)
             cuts[mixes, one.name, one.mixed_sizes] = found.cut
