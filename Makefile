@@ -61,8 +61,11 @@ soak: dev lab-packages ## the runs that take hours; SOAK_TESTS chooses some; cou
 	$(BIN)/python -m tests.soak build/soak.xml build/soak.log; exit $$status
 SOAK_TESTS ?= tests
 
-mutants: dev ## take out one protection after the other and see which test notices; MUTANTS="fence fsync" chooses; writes docs/reference/mutants.md
-	@$(BIN)/python -m tests.mutants $(MUTANTS)
+mutants: dev ## change each expression of the modules that pyproject.toml names, and list what no test notices
+	@mkdir -p build; [ -x build/mutmut/bin/python ] || $(PYTHON) -m venv build/mutmut
+	@$(BIN)/uv pip sync --quiet --python build/mutmut/bin/python --require-hashes $(LOCK) requirements/mutants.txt
+	@build/mutmut/bin/mutmut run $(MUTANTS)
+	@build/mutmut/bin/mutmut results
 
 data-check: dev ## what the captures of drivers in FIXTURES say and vgpu_profiles/nvidia lacks
 	@$(BIN)/python -m tests.unit.catalogue.data_check $(FIXTURES)
@@ -169,7 +172,7 @@ sbom: dev ## what we ship with, as CycloneDX from the lock file: build/sbom.cdx.
 
 clean: ## remove build/ and caches; the lab must be down
 	@[ -z "$$(ls -d build/lab/hosts build/lab/*/hosts 2>/dev/null)" ] || { echo "error: the lab has state, run make lab-down first"; exit 1; }
-	@rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf build mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .PHONY: lab-packages
 lab-packages:
