@@ -66,8 +66,6 @@ RULES: Final[dict[str, Rule]] = {
     "POST /v1/hosts/{name}/mig-layout/plan": Rule("pool", _OPERATE),
     "PUT /v1/hosts/{name}/mig-layout": Rule("pool", _OPERATE),
     "DELETE /v1/hosts/{name}/mig-layout": Rule("pool", _OPERATE),
-    "GET /v1/hosts/{name}/drain-plan": Rule("pool", _WATCH),
-    "GET /v1/compaction-plan": Rule("pool", _WATCH),
     "GET /v1/gpus": Rule("pool", _WATCH),
     "GET /v1/gpus/{host}/{address}": Rule("pool", _WATCH),
     "POST /v1/gpus/{host}/accept": Rule("pool", _OPERATE),

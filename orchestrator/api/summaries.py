@@ -58,8 +58,6 @@ UNLIKE_THEIR_NAMES: Final = {
     "operations_stream": "Stream an operation's changes",
     "capacity_explain": "Explain where a VM would go",
     "capacity_gpu_map": "Get the map of GPUs",
-    "capacity_drain_plan": "Plan a host's drain",
-    "capacity_compaction_plan": "Plan a compaction",
     "findings_observe": "Observe hosts for findings",
     "tenants_members": "List a tenant's members",
     "tenants_put_member": "Put a tenant's member",

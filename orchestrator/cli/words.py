@@ -72,8 +72,8 @@ IN_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
 _SIZE: Final = "keep data in a volume and create the VM again: 'vgpuctl create-vm --help'"
 _LARGER: Final = "create a larger one, give it to the VM too and copy: 'vgpuctl volume create --help'"
 _ELSEWHERE: Final = (
-    "'vgpuctl host cordon HOST' keeps new VMs away, and 'vgpuctl host plan-drain HOST' tells where those there would "
-    "fit that are created again"
+    "'vgpuctl host cordon HOST' keeps new VMs away; those that are created again go elsewhere; data "
+    "goes along in a volume"
 )
 _COPY: Final = "'vgpuctl export' prints VMs as a file; data that is to stay is kept in volumes: 'vgpuctl volume --help'"
 _USED: Final = "'vgpuctl gpu map' shows what lies where, 'vgpuctl quota list' what tenants hold"

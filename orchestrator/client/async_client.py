@@ -263,16 +263,6 @@ class AsyncClient(AsyncSiteCalls):
         found: models.Explanation = await self._get(path_of("explain"), **question)
         return found
 
-    async def drain_plan(self, host: str) -> models.DrainPlan:
-        """``moves`` and ``stays``."""
-        found: models.DrainPlan = await self._get(path_of("hosts", host, "drain-plan"))
-        return found
-
-    async def compaction_plan(self) -> models.CompactionPlan:
-        """``moves`` and ``freed``."""
-        found: models.CompactionPlan = await self._get(path_of("compaction-plan"))
-        return found
-
     async def gpu_map(self, tenant: str | None = None) -> models.GpuMap:
         """``gpus``: all of them, read in pages."""
         return {"gpus": await self.connection.pages(path_of("gpu-map"), {"tenant": tenant}, member="gpus")}

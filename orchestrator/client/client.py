@@ -264,16 +264,6 @@ class Client(SiteCalls):
         found: models.Explanation = self._get(path_of("explain"), **question)
         return found
 
-    def drain_plan(self, host: str) -> models.DrainPlan:
-        """``moves`` and ``stays``."""
-        found: models.DrainPlan = self._get(path_of("hosts", host, "drain-plan"))
-        return found
-
-    def compaction_plan(self) -> models.CompactionPlan:
-        """``moves`` and ``freed``."""
-        found: models.CompactionPlan = self._get(path_of("compaction-plan"))
-        return found
-
     def gpu_map(self, tenant: str | None = None) -> models.GpuMap:
         """``gpus``: all of them, read in pages."""
         return {"gpus": self.connection.pages(path_of("gpu-map"), {"tenant": tenant}, member="gpus")}

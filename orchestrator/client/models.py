@@ -21,7 +21,7 @@ class AcceptGpus(TypedDict):
 
 class Action(TypedDict):
     """
-    One thing to do: a move or a deletion.
+    A VM to delete.
     """
 
     host: str
@@ -48,25 +48,9 @@ class Action(TypedDict):
     """
     Offering, vGPU type, MIG profile or gpu:N
     """
-    to_host: str | None
-    """
-    Host it goes to
-    """
-    to_gpu: str | None
-    """
-    PCI address of the GPU it goes to
-    """
-    to_start: int | None
-    """
-    First slot there
-    """
     cost_mib: int
     """
     Memory that is copied, in MiB
-    """
-    disk_gib: int
-    """
-    Disk that is copied, in GiB
     """
 
 
@@ -509,21 +493,6 @@ class CheckHost(TypedDict):
     fingerprint: str
     """
     SHA256:… of the host key that the operator confirmed
-    """
-
-
-class CompactionPlan(TypedDict):
-    """
-    Which GPUs could be freed by moving VMs onto others in use.
-    """
-
-    moves: list[Action]
-    """
-    In the order to make them
-    """
-    freed: list[str]
-    """
-    host/GPU
     """
 
 
@@ -2133,7 +2102,7 @@ class Remedy(TypedDict):
     Things that would make it fit when all of them are done.
     """
 
-    kind: Literal["moves", "deletions"]
+    kind: Literal["deletions"]
     """
     Which kind of thing this is
     """
@@ -2432,37 +2401,6 @@ class Started(TypedDict):
     provisioning: NotRequired[str | None]
     """
     The operation that then runs roles in the VM's guest; null: there is none
-    """
-
-
-class Stay(TypedDict):
-    """
-    A VM that could not be moved off, and why.
-    """
-
-    vm_id: str
-    """
-    Id of the VM; null: no VM is moved
-    """
-    vm: str | None
-    """
-    Its name; null: not known
-    """
-    tenant: str
-    """
-    Whose it is
-    """
-    profile: str
-    """
-    Offering, vGPU type, MIG profile or gpu:N
-    """
-    gpu_ids: list[str]
-    """
-    PCI addresses of the GPUs
-    """
-    reasons: list[Reason]
-    """
-    Why not, each with the hosts, GPUs or fields it is about
     """
 
 
@@ -2934,14 +2872,6 @@ class CapacityRow(TypedDict):
     """
     For a tenant: what its quota covers and there are places for; 1 at most where it has no quota
     """
-    fits_with_moves: int | None
-    """
-    When up to three VMs may be moved for each one placed; null: not told
-    """
-    exact: bool | None
-    """
-    No rearrangement of the GPUs holds one more: proved; null: not told
-    """
     reason: NotRequired[Reason | None]
     """
     Why none fits now; null: some do
@@ -2980,21 +2910,6 @@ class ComponentsForm(TypedDict):
     dcgm: NotRequired[str | LockedForm | None]
     """
     Data Center GPU Manager
-    """
-
-
-class DrainPlan(TypedDict):
-    """
-    Where a host's VMs could go, and which have to stay.
-    """
-
-    moves: list[Action]
-    """
-    In the order to make them
-    """
-    stays: list[Stay]
-    """
-    What cannot be moved, and why
     """
 
 

@@ -9,17 +9,14 @@ from typing import Any
 from pydantic import BaseModel
 
 from orchestrator.api.schemas.capacity import CapacityAnswer, ExplainAnswer, GpuMapAnswer
-from orchestrator.api.schemas.move_plans import CompactionPlanAnswer, DrainPlanAnswer
 from orchestrator.cli.advice.capacity import capacity_columns
 from orchestrator.cli.advice.explain import render_explanation
 from orchestrator.cli.advice.gpu_map import render_gpu_map
-from orchestrator.cli.advice.plans import render_compaction, render_drain
 from orchestrator.cli.table import render_table
 from orchestrator.core.advice.capacity import CapacityRow
 from orchestrator.core.advice.explain import Explanation, TenantExplanation
 from orchestrator.core.advice.gpu_map import GpuRow
-from orchestrator.core.placement.move_plans import MovePlan
-from orchestrator.services.vms.capacity import Named, NamedPlan
+from orchestrator.services.vms.capacity import Named
 
 WIDTH = 100
 
@@ -42,16 +39,6 @@ def drawn_capacity(rows: tuple[CapacityRow, ...]) -> str:
 
 def drawn_map(rows: tuple[GpuRow, ...], width: int) -> str:
     return _text(render_gpu_map(_data(GpuMapAnswer.of(rows))["gpus"], width))
-
-
-def drawn_drain(plan: MovePlan, host: str, *, names: Mapping[str, str]) -> str:
-    named = NamedPlan(plan=plan, names=dict(names))
-    return _text(render_drain(_data(DrainPlanAnswer.of(named)), host, WIDTH))
-
-
-def drawn_compaction(plan: MovePlan, *, names: Mapping[str, str]) -> str:
-    named = NamedPlan(plan=plan, names=dict(names))
-    return _text(render_compaction(_data(CompactionPlanAnswer.of(named)), WIDTH))
 
 
 def _data(answer: BaseModel) -> dict[str, Any]:

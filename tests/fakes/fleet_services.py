@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 
 from orchestrator.catalogue.gpu_tables import tables_of
-from orchestrator.core.advice.capacity import CapacityRow, Room, capacity
+from orchestrator.core.advice.capacity import CapacityRow, capacity
 from orchestrator.core.advice.explain import TenantExplanation, explain, for_tenant
 from orchestrator.core.advice.gpu_map import GpuRow, gpu_map, own_gpus
 from orchestrator.core.diff import Finding, Repair, StoredFinding
@@ -20,7 +20,6 @@ from orchestrator.core.labels import changed_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.offerings.vm_size import vm_size
-from orchestrator.core.placement.move_plans import plan_compaction, plan_drain
 from orchestrator.core.placement.views import GpuView, HostView, Request
 from orchestrator.core.vms.image import Image, NewImage, stored_name
 from orchestrator.core.vms.network import Network, own_name
@@ -36,7 +35,7 @@ from orchestrator.services.messages import (
     Started,
     TypeUse,
 )
-from orchestrator.services.vms.capacity import Asked, Named, NamedPlan, Question
+from orchestrator.services.vms.capacity import Asked, Named, Question
 from tests.fakes.readiness import READY
 from tests.fakes.world import EPOCH, FINGERPRINT, GPU, PROFILE, World, gpu_snapshot, host_info
 
@@ -297,18 +296,8 @@ class Capacity:
         rows = [row for row in gpu_map(self._fleet()) if after is None or (row.host or "", row.gpu) > after]
         return tuple(rows[:most])
 
-    def drain_plan(self, name: str) -> NamedPlan:
-        fleet = [replace(view, host_id=one, name=one) for view in self._fleet() for one in self._world.hosts]
-        source = next((view for view in fleet if view.name == name), None)
-        if source is None:
-            raise NotFound("host.unknown", f"there is no host {name[:60]!a}", hint="'vgpuctl host list' shows them")
-        return NamedPlan(plan=plan_drain(fleet, source), names={})
-
-    def compaction_plan(self) -> NamedPlan:
-        return NamedPlan(plan=plan_compaction(self._fleet()), names={})
-
-    def room(self, question: Question | None, tenant: str, each: Asked | None = None) -> tuple[Room, ...]:
-        return tuple(Room(row.profile, row.fits_now) for row in self.capacity(question, each))
+    def room(self, question: Question | None, tenant: str, each: Asked | None = None) -> tuple[CapacityRow, ...]:
+        return self.capacity(question, each)
 
     def explain_for_tenant(self, question: Question) -> TenantExplanation:
         return for_tenant(self.explain(question).explanation)

@@ -42,7 +42,7 @@ COMMANDS = (
     "profile show t4-small", "image list", "network list", "operation list", "capacity", "explain --profile t4-small",
     "doctor", "tenant list", "token list", "audit list", "server status",
     "events train", "export", "console train --log", "rename-vm train other --no-wait", "restart-vm train --no-wait",
-    "host check gpu1", "host plan-drain gpu1", "host set gpu1 --vcpu-overcommit 4", "gpu plan-compaction",
+    "host check gpu1", "host set gpu1 --vcpu-overcommit 4",
     "mig show gpu1", "mig export gpu1", "driver bundle list", "driver lock show",
     "driver upgrade status", "network show default", "image show guest", "tenant show default",
     "tenant members default", "quota show default", "policy show", "whoami", "audit verify", "inventory",

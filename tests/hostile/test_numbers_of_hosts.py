@@ -53,7 +53,6 @@ def answers(plane: ControlPlane) -> dict[str, Callable[[], Any]]:
         "room": lambda: services.capacity.room(None, "default"),
         "map": services.capacity.gpu_map,
         "hosts": services.hosts.list,
-        "compaction": services.capacity.compaction_plan,
     }
 
 

@@ -152,10 +152,3 @@ def test_one_vm_that_is_cheap_and_one_that_is_not_give_way_to_two_vgpus_and_the_
     plane.engine.drain()
     states = {vm.spec.name: vm.state for vm in plane.services.vms.list(None)}
     assert states == {"oldest": "running", "middle": "stopped", "newest": "stopped", "train": "running"}
-
-
-def test_a_plan_to_empty_a_host_says_why_a_vm_with_several_vgpus_stays(plane: ControlPlane) -> None:
-    _made(plane, "train", PROFILE)
-    (stays,) = plane.services.capacity.drain_plan(L40S_HOST).plan.stays
-    assert [reason.code for reason in stays.reasons] == ["vm.not_migratable"]
-    assert set(stays.gpu_ids) == {"0000:81:00.0", "0000:c1:00.0"}

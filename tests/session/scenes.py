@@ -97,7 +97,6 @@ SCENES: Final = (
         (
             "vgpuctl list-vms --all-tenants",
             "vgpuctl gpu map --host {host}",
-            "vgpuctl host plan-drain {host}",
             "vgpuctl operation list --limit 8",
             "vgpuctl audit list --limit 8",
         ),

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""/v1/capacity, /v1/explain, /v1/gpu-map: all of it for those who watch the pool, for others what is their tenant's.
-
-/v1/hosts/{name}/drain-plan and /v1/compaction-plan: what could be moved where, for those who watch the pool.
-"""
+"""/v1/capacity, /v1/explain, /v1/gpu-map: all of it for those who watch the pool, for others what is their tenant's."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from fastapi import APIRouter, Query
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.paging import PagingOf, sequence_of
-from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.capacity import (
     CapacityAnswer,
     CapacityQuery,
@@ -20,7 +16,6 @@ from orchestrator.api.schemas.capacity import (
     ExplainQuery,
     GpuMapAnswer,
 )
-from orchestrator.api.schemas.move_plans import CompactionPlanAnswer, DrainPlanAnswer
 from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
 from orchestrator.api.telling import check_may_name_place
 from orchestrator.core.errors import InvalidInput
@@ -44,7 +39,7 @@ def get(
     question, each = query.to_question(whose), query.to_asked(whose)
     if tenants is None:
         return CapacityAnswer.of(services.capacity.capacity(question, each))
-    return CapacityAnswer.of_room(services.capacity.room(question, whose, each))
+    return CapacityAnswer.of(services.capacity.room(question, whose, each))
 
 
 @router.get("/explain")
@@ -78,15 +73,3 @@ def gpu_map(services: ServicesOf, caller: CallerOf, paging: PagingOf, tenant: Te
 def _place_of(counted: str) -> int:
     """The number of ``GPU 7``, as a tenant sees it. :raises InvalidInput: ``request.cursor``"""
     return sequence_of(counted.removeprefix("GPU "))
-
-
-@router.get("/hosts/{name}/drain-plan")
-def drain_plan(name: NameInPath, services: ServicesOf) -> DrainPlanAnswer:
-    """Where the VMs of a host could go, and which have to stay and why. Nothing is moved."""
-    return DrainPlanAnswer.of(services.capacity.drain_plan(name))
-
-
-@router.get("/compaction-plan")
-def compaction_plan(services: ServicesOf) -> CompactionPlanAnswer:
-    """Which GPUs could be freed by moving VMs onto others in use. Nothing is moved."""
-    return CompactionPlanAnswer.of(services.capacity.compaction_plan())

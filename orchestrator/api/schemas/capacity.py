@@ -10,13 +10,12 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Name
-from orchestrator.core.advice.capacity import CapacityRow, Room
+from orchestrator.core.advice.capacity import CapacityRow
 from orchestrator.core.advice.explain import TenantExplanation
 from orchestrator.core.advice.gpu_map import GpuRow
-from orchestrator.core.advice.remedies import Remedy, RemedyKind
+from orchestrator.core.advice.remedies import Action, Remedy, RemedyKind
 from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.hosts.nic import NicKind
-from orchestrator.core.placement.planned_action import Action
 from orchestrator.core.placement.views import Part, Request
 from orchestrator.core.vms.network import DEFAULT_NAME
 from orchestrator.core.vms.priority import Priority
@@ -113,10 +112,6 @@ class CapacityRowAnswer(CopiedAnswer):
     fits_now: int = Field(
         description="For a tenant: what its quota covers and there are places for; 1 at most where it has no quota"
     )
-    fits_with_moves: int | None = Field(
-        description="When up to three VMs may be moved for each one placed; null: not told"
-    )
-    exact: bool | None = Field(description="No rearrangement of the GPUs holds one more: proved; null: not told")
     reason: ReasonAnswer | None = Field(default=None, description="Why none fits now; null: some do")
 
 
@@ -128,20 +123,6 @@ class CapacityAnswer(AnswerBody):
     @classmethod
     def of(cls, rows: tuple[CapacityRow, ...]) -> CapacityAnswer:
         return cls(rows=tuple(CapacityRowAnswer.of(row) for row in rows))
-
-    @classmethod
-    def of_room(cls, rows: tuple[Room, ...]) -> CapacityAnswer:
-        answers = (
-            CapacityRowAnswer(
-                profile=row.profile,
-                fits_now=row.fits_now,
-                fits_with_moves=None,
-                exact=None,
-                reason=None if row.reason is None else ReasonAnswer.of(row.reason),
-            )
-            for row in rows
-        )
-        return cls(rows=tuple(answers))
 
 
 class CellAnswer(CopiedAnswer):
@@ -191,7 +172,7 @@ class PartAnswer(AnswerBody):
 
 
 class ActionAnswer(AnswerBody):
-    """One thing to do: a move or a deletion."""
+    """A VM to delete."""
 
     host: str
     gpu_ids: tuple[str, ...]
@@ -199,11 +180,7 @@ class ActionAnswer(AnswerBody):
     vm: str | None = Field(description="Its name; null: not known")
     tenant: str | None
     profile: str | None
-    to_host: str | None
-    to_gpu: str | None
-    to_start: int | None
     cost_mib: int
-    disk_gib: int
 
     @classmethod
     def of(cls, action: Action, names: Mapping[str, str]) -> ActionAnswer:

@@ -15,11 +15,6 @@ from orchestrator.core.geometry.cut import cut_words
 _MAX_NAMED: Final = 6
 _MAX_PLACES: Final = 8
 """Places listed one by one; more are counted. Slots of a time-sliced GPU are all alike and always counted."""
-_TITLES: Final = {
-    "moves": "create {vms} again elsewhere ({gib} of memory; disks do not go along):",
-    "deletions": "delete {vms} ({gib} of GPU memory lost):",
-}
-"""Nothing moves a VM yet."""
 
 
 def render_explanation(found: Mapping[str, Any], width: int) -> list[str]:
@@ -37,7 +32,7 @@ def render_explanation(found: Mapping[str, Any], width: int) -> list[str]:
         for row in found["gpus"]:
             lines += wrapped(_on_gpu(row), "  - ", width)
     if found["remedies"]:
-        lines += ["", "it would fit after one of these (the cheapest found of each kind):"]
+        lines += ["", "it would fit after this (the cheapest found):"]
         for remedy in found["remedies"]:
             lines += _remedy(remedy, width)
     elif (found["code"] or "").startswith("quota."):
@@ -108,7 +103,7 @@ def _subject(subject: str) -> str:
 def _remedy(remedy: Mapping[str, Any], width: int) -> list[str]:
     lines = [f"  {_title(remedy)}"]
     for action in remedy["actions"]:
-        lines += wrapped(action_text(action), "    - ", width)
+        lines += wrapped(_action_text(action), "    - ", width)
     parts = "; ".join(_parts(remedy["parts"], remedy["host"]))
     return lines + wrapped(f"then: host {remedy['host']}, {parts}", "    ", width)
 
@@ -116,21 +111,17 @@ def _remedy(remedy: Mapping[str, Any], width: int) -> list[str]:
 def _title(remedy: Mapping[str, Any]) -> str:
     count = len(remedy["actions"])
     vms = "1 VM" if count == 1 else f"{count} VMs"
-    return _TITLES[remedy["kind"]].format(vms=vms, gib=f"{remedy['cost_mib'] / 1024:.1f} GiB")
+    return f"delete {vms} ({remedy['cost_mib'] / 1024:.1f} GiB of GPU memory lost):"
 
 
-def action_text(action: Mapping[str, Any]) -> str:
-    """Who, and from where to where."""
-    host, to_host = action["host"], action["to_host"]
+def _action_text(action: Mapping[str, Any]) -> str:
+    """Who, and where."""
+    host = action["host"]
     at = f"{host}/{'+'.join(short_gpu_id(host, gpu) for gpu in action['gpu_ids'])}"
-    who = who_text(action)
-    if to_host is None or action["to_gpu"] is None:
-        return f"{who} ({action['profile']}) on {at}"
-    to = f"{to_host}/{short_gpu_id(to_host, action['to_gpu'])}"
-    return f"{who} ({action['profile']}) from {at} to {to} start {action['to_start']}"
+    return f"{_who_text(action)} ({action['profile']}) on {at}"
 
 
-def who_text(vm: Mapping[str, Any]) -> str:
+def _who_text(vm: Mapping[str, Any]) -> str:
     """``tenant/name``; the id where the name is not known."""
     name = vm["vm"] or vm["vm_id"] or ""
     return f"{vm['tenant']}/{name}" if vm["tenant"] else name

@@ -11,7 +11,7 @@ import typer
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import printable, render_details, show, show_plain, shown, text_width, width
+from orchestrator.cli.output import printable, render_details, show, shown, width
 from orchestrator.cli.parameters import OfHost, OfModel, Sort, check_model, tenant_if_named
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import Format, Output, session_of
@@ -218,12 +218,3 @@ def accept(
         return
     operation = follow(session, str(started["operation"]))
     show(operation, output, lambda: [f"the cards of {host} are accepted where they are"], name=host)
-
-
-@app.command("plan-compaction")
-def plan_compaction(ctx: typer.Context, output: Output = Format.TABLE) -> None:
-    """Show which GPUs could be freed by moving VMs. Moves nothing."""
-    from orchestrator.cli.advice.plans import render_compaction
-
-    plan = session_of(ctx).client.compaction_plan()
-    show_plain(plan, output, lambda: render_compaction(plan, text_width()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is set, cordoned, planned and upgraded of one host or of several."""
+"""What is set, cordoned and upgraded of one host or of several."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestrator.cli.commands.host_views import Names, details, ended, picked_h
 from orchestrator.cli.confirm import Yes
 from orchestrator.cli.host_cpus import PinnableCpus, checked_cpus
 from orchestrator.cli.host_nics import RdmaNics, checked_nics
-from orchestrator.cli.output import printable, shown, text_width
+from orchestrator.cli.output import shown
 from orchestrator.cli.parameters import Label, Selector, Unlabel, Wait
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.vm_outcome import Outcome, each
@@ -124,19 +124,3 @@ def uncordon(
     session = session_of(ctx)
     found = picked_hosts(session, names, selector, question="uncordon hosts", yes=yes)
     _each(session, found, session.client.uncordon, lambda _, host: (host, [f"{shown(host['name'])} takes VMs again"]))
-
-
-def plan_drain(
-    ctx: typer.Context, names: Names = None, selector: Selector = None, output: Output = Format.TABLE
-) -> None:
-    """Show where hosts' VMs could go and why others stay. Moves nothing."""
-    from orchestrator.cli.advice.plans import render_drain
-
-    session = session_of(ctx)
-    found = picked_hosts(session, names, selector, question=None)
-
-    def end(name: str, plan: Json) -> Outcome:
-        lines = [printable(line) for line in render_drain(plan, name, text_width())]
-        return plan if len(found) == 1 else {"name": name, **plan}, lines
-
-    _each(session, found, session.client.drain_plan, end)

@@ -8,18 +8,13 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.byte_cache import ByteCache
 from orchestrator.core.errors import Reason
-from orchestrator.core.geometry.cut import Cut
-from orchestrator.core.geometry.minimum import minimum_bins
-from orchestrator.core.placement.constraints import gpu_obstacles, lacks_what_it_needs
+from orchestrator.core.placement.constraints import lacks_what_it_needs
 from orchestrator.core.placement.engine import PlacementEngine
-from orchestrator.core.placement.fleet import FleetHost, Gpu
-from orchestrator.core.placement.nodes import needed
+from orchestrator.core.placement.fleet import FleetHost
 from orchestrator.core.placement.reasons import leading_reason
 from orchestrator.core.placement.views import GpuView, HostView, Request
 from orchestrator.core.units import MIB
 
-_MAX_ON_A_GPU = 1_000
-"""More than any GPU is cut into."""
 _ANSWER_BYTES = 256
 """One request is asked of all kinds."""
 
@@ -40,7 +35,7 @@ class KnownRooms:
         self._count = 0
         self._geometries = ByteCache[int](16 * MIB)
         self._numbers = ByteCache[int](32 * MIB)
-        self._found = ByteCache[tuple[int, int]](64 * MIB)
+        self._found = ByteCache[int](64 * MIB)
 
     def number_of(self, host: HostView) -> int:
         """Of the host's kind: the same for all that are alike."""
@@ -57,8 +52,8 @@ class KnownRooms:
             numbers.put(key, number, size)
         return number
 
-    def room(self, kind: Kind, request: Request, find: Callable[[Kind, Request], tuple[int, int]]) -> tuple[int, int]:
-        """VMs like ``request`` that fit on one host of the kind, and the most that ever could."""
+    def room(self, kind: Kind, request: Request, find: Callable[[Kind, Request], int]) -> int:
+        """VMs like ``request`` that fit on one host of the kind."""
         key = kind.number, request
         found = self._found.get(key)
         if found is None:
@@ -88,7 +83,6 @@ class OneOfEach:
         self.kinds = kinds
         self._known = known
         self._engine = PlacementEngine()
-        self._alone: dict[tuple[Hashable, str], int] = {}
 
     @classmethod
     def among(cls, hosts: Iterable[HostView]) -> OneOfEach:
@@ -96,34 +90,19 @@ class OneOfEach:
         known = KnownRooms()
         return cls(kinds_of((known.number_of(host), host) for host in hosts), known)
 
-    @property
-    def fixed(self) -> bool:
-        """No VM may be moved."""
-        held = (item for kind in self.kinds for gpu in kind.first.gpus for item in gpu.occupied)
-        return not any(item.migratable for item in held)
-
-    def room(self, request: Request) -> tuple[int, bool]:
-        """How many VMs fit on all hosts, nothing moved, and whether that is proved to be the most.
-
-        The proof: each host has as many as it has vCPUs or memory for, or as its GPUs could ever hold beside what is
-        on them. ``request`` names neither a host nor other VMs to be apart from.
-        """
-        total, proved = 0, True
-        for kind in self.kinds:
-            here, most = self._room_on(kind, request)
-            total += here * kind.count
-            proved = proved and here >= most
-        return total, proved
+    def room(self, request: Request) -> int:
+        """How many VMs fit on all hosts. ``request`` names neither a host nor other VMs to be apart from."""
+        return sum(self._room_on(kind, request) * kind.count for kind in self.kinds)
 
     def taking(self, request: Request) -> frozenset[int]:
         """Numbers of the kinds with room for one; ``request`` as for :meth:`room`."""
-        return frozenset(kind.number for kind in self.kinds if self._room_on(kind, request)[0])
+        return frozenset(kind.number for kind in self.kinds if self._room_on(kind, request))
 
-    def _room_on(self, kind: Kind, request: Request) -> tuple[int, int]:
+    def _room_on(self, kind: Kind, request: Request) -> int:
         """As :meth:`KnownRooms.room`."""
         if kind.first.cordoned or lacks_what_it_needs(request, kind.first) or not _offers(kind.first, request):
-            return 0, 0
-        return self._known.room(kind, replace(request, vm_id=""), self._found)
+            return 0
+        return self._known.room(kind, replace(request, vm_id=""), self._fill)
 
     def why_none(self, request: Request) -> Reason:
         """As :func:`leading_reason`; ``request`` as for :meth:`room`."""
@@ -136,13 +115,8 @@ class OneOfEach:
             host = self._engine.fleet.hosts[-1]
         return host
 
-    def _found(self, kind: Kind, request: Request) -> tuple[int, int]:
-        host = self._host(kind)
-        most = min(_most_beside(host, request), self._most_on_gpus(host, request))
-        return self._fill(request, kind.first.host_id), most
-
-    def _fill(self, request: Request, host_id: str) -> int:
-        engine, placed = self._engine, 0
+    def _fill(self, kind: Kind, request: Request) -> int:
+        engine, placed, host_id = self._engine, 0, self._host(kind).view.host_id
         while True:
             one = replace(request, vm_id=f"room {placed}", host=host_id)
             plan = engine.plan(one)
@@ -153,46 +127,6 @@ class OneOfEach:
         for number in reversed(range(placed)):
             engine.release(f"room {number}")
         return placed
-
-    def _most_on_gpus(self, host: FleetHost, request: Request) -> int:
-        if request.whole_gpus:
-            free = sum(not gpu.held and gpu.usable for gpu in host.gpus)
-            return free // (request.whole_gpus * request.count)
-        return sum(self._most_on(gpu, request) for gpu in host.gpus if gpu.usable) // request.count
-
-    def _most_on(self, gpu: Gpu, request: Request) -> int:
-        """At least as many as the GPU can hold; 0 for a way of cutting it that its VMs rule out."""
-        if gpu.whole or next(gpu_obstacles(request, gpu), None) is not None:
-            return 0
-        most = 0
-        for number, shape in gpu.table.options(request.demand):
-            cut = gpu.table.cuts[number]
-            if not gpu.held:
-                most = max(most, self._most_alone(cut, shape))
-            elif number == gpu.cut:
-                free = cut.slots - sum(taken.size for taken, _ in gpu.held)
-                most = max(most, free // max(1, cut.size(shape)))
-        return most
-
-    def _most_alone(self, cut: Cut, shape: str) -> int:
-        key = (cut.key, shape)
-        if key not in self._alone:
-            most = 0
-            while most < _MAX_ON_A_GPU and minimum_bins(cut, {shape: most + 1}).bins <= 1:
-                most += 1
-            self._alone[key] = most
-        return self._alone[key]
-
-
-def _most_beside(host: FleetHost, request: Request) -> int:
-    """VMs that the host has vCPUs and memory for."""
-    if host.most_vcpus < request.vcpus:
-        return 0
-    own = (sum(host.numa_vcpus.values()), needed(request, host.view))
-    huge = (sum(host.pages.get(request.page_kib, {}).values()), request.huge_mib)
-    nics = (sum(host.nics.values()), int(request.nic))
-    rooms = ((host.vcpus, request.vcpus), (host.memory_mib, request.memory_mib), own, huge, nics)
-    return min((max(0, free) // each for free, each in rooms if each > 0), default=len(host.gpus) * _MAX_ON_A_GPU)
 
 
 def _offers(host: HostView, request: Request) -> bool:

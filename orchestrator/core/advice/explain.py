@@ -43,31 +43,17 @@ class Explanation:
         return self.placement is not None
 
 
-def explain(
-    request: Request,
-    hosts: Sequence[HostView],
-    *,
-    most_moves: int = 3,
-) -> Explanation:
-    """Explain one request over a picture of the fleet. Pure; the placement is the one ``place`` finds.
-
-    :param most_moves: most VMs that a remedy may move
-    """
-    return explain_in(PlacementEngine(hosts), request, hosts, most_moves=most_moves)
+def explain(request: Request, hosts: Sequence[HostView]) -> Explanation:
+    """Explain one request over a picture of the fleet. Pure; the placement is the one ``place`` finds."""
+    return explain_in(PlacementEngine(hosts), request, hosts)
 
 
-def explain_in(
-    engine: PlacementEngine,
-    request: Request,
-    hosts: Sequence[HostView],
-    *,
-    most_moves: int = 3,
-) -> Explanation:
+def explain_in(engine: PlacementEngine, request: Request, hosts: Sequence[HostView]) -> Explanation:
     """Like :func:`explain`, in an engine that has those hosts; it is left as it was."""
     plan = engine.plan(request)
     if plan is None:
         answer = refusal(engine, request)
-        cures = remedies(engine, request, most_moves=most_moves)
+        cures = remedies(engine, request)
         full = _full_gpus(hosts, answer.reasons)
         return Explanation(request=request, reasons=answer.reasons, code=answer.code, remedies=cures, gpus=full)
     host = engine.fleet.hosts[plan.host].view.name

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from itertools import combinations
 from typing import cast
 
 from orchestrator.core.geometry.cut import Choice, Cut, IllegalLayout, State, Taken, bits
@@ -123,20 +122,3 @@ def _gather(masks: list[int], count: int) -> int:
     for mask in masks:
         taken |= _first_bits(mask, min(bits(mask), count - bits(taken)))
     return taken if bits(taken) == count else 0
-
-
-def most_sets(board: Cut, blocked: int, shape: str) -> int:
-    """Sets of ``shape`` that a host whose GPUs in ``blocked`` may not be used holds at most, when nothing is on it.
-
-    Exact without a fabric and where sets of that size do not overlap, as on HGX boards; else an upper bound.
-    """
-    if shape not in board.shapes:
-        return 0
-    if isinstance(board, AnySetBoard):
-        return board.usable(blocked, shape) // board.size(shape)
-    free = board.free(blocked)
-    if isinstance(board, MaskCut):
-        masks = board.places[shape].masks
-        if all(not a & b for a, b in combinations(masks, 2)):
-            return sum(not mask & blocked for mask in masks)
-    return free // board.size(shape)

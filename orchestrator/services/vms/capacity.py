@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import islice
 
 from orchestrator.core.advice.alike import OneOfEach
-from orchestrator.core.advice.capacity import CapacityRow, Room, placed
+from orchestrator.core.advice.capacity import CapacityRow
 from orchestrator.core.advice.explain import (
     NO_PLACE,
     Explanation,
@@ -21,12 +21,10 @@ from orchestrator.core.advice.explain import (
 from orchestrator.core.advice.gpu_map import GpuRow, gpu_map, own_gpus
 from orchestrator.core.errors import Conflict, NotFound, Reason
 from orchestrator.core.hosts.bridges import Uplink
-from orchestrator.core.hosts.host import LOST
 from orchestrator.core.hosts.nic import NicKind
 from orchestrator.core.names import check_name
 from orchestrator.core.offerings.support import check_supported, has_whole_pages, unsupported
 from orchestrator.core.placement.from_offering import profile_of
-from orchestrator.core.placement.move_plans import MovePlan, plan_compaction, plan_drain
 from orchestrator.core.placement.preemption import place_preempting
 from orchestrator.core.placement.views import Request
 from orchestrator.core.tenancy.quota import Amounts
@@ -107,14 +105,6 @@ class Named:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamedPlan:
-    """VM id → ``name`` as people know it."""
-
-    plan: MovePlan
-    names: dict[str, str]
-
-
-@dataclass(frozen=True, kw_only=True)
 class CapacityService:
     """Asks the placement engine about VMs that nobody has asked for yet."""
 
@@ -122,7 +112,7 @@ class CapacityService:
     index: FleetIndex
     clock: Clock
 
-    def room(self, question: Question | None, tenant: str, each: Asked | None = None) -> tuple[Room, ...]:
+    def room(self, question: Question | None, tenant: str, each: Asked | None = None) -> tuple[CapacityRow, ...]:
         """How many more VMs the tenant could create now: what its quota covers and there are places for.
 
         Where nothing is promised to it, it is told whether one fits and not how many: that would count others' VMs.
@@ -143,7 +133,7 @@ class CapacityService:
             at_most = _most(min(places[counted], max(1, quota.promised(amounts))), asked)
             most, over = quota.most(amounts, at_most), quota.refuses(amounts)
             none = None if most else next(iter(over), counted.refused or NO_PLACE)
-            rows.append(Room(one.profile, most, none))
+            rows.append(CapacityRow(one.profile, most, none))
         return tuple(rows)
 
     def _amounts(self, question: Question, known: KnownProfiles) -> Amounts:
@@ -178,16 +168,17 @@ class CapacityService:
                 (one.profile, self._counted(tx, one, now.known, ties, alone=question is not None)) for one in questions
             ]
             there = _tied(now, ties)
-            rows = {one: one.row(there, index) for one in dict.fromkeys(one for _, one in wanted)}
-            why = {one: one.why_none(there, index) for one in rows}
-        found = {one: replace(row or placed(one.request, there.views), reason=why[one]) for one, row in rows.items()}
+            found = {
+                one: (_most(one.places(there), asked), one.why_none(there, index))
+                for one in dict.fromkeys(one for _, one in wanted)
+            }
         if question is not None:
-            return tuple(_bounded(row, asked) for row in found.values())
-        return tuple(_bounded(replace(found[one], profile=name), asked) for name, one in wanted)
+            return tuple(CapacityRow(one.request.profile, *row) for one, row in found.items())
+        return tuple(CapacityRow(name, *found[one]) for name, one in wanted)
 
     def free(self, names: Iterable[str]) -> dict[str, int]:
-        """How many VMs of their usual size fit now, nothing moved, of each of these profiles; 0 of what is refused. Of
-        what one tenant alone has, that tenant's."""
+        """How many VMs of their usual size fit now of each of these profiles; 0 of what is refused. Of what one
+        tenant alone has, that tenant's."""
         with self.index.current(), self.store.read() as tx:
             now, asked = self._fleet(), Asked()
             ties = _ties(tx, asked)
@@ -257,32 +248,6 @@ class CapacityService:
         hosts = (one for one in self._fleet().hosts if any(vm.spec.tenant in tenants for vm in one.seen.vms))
         return own_gpus((row for one in hosts for row in _rows(one)), tenants)
 
-    def drain_plan(self, name: str) -> NamedPlan:
-        """Where the VMs of a host could go, and which have to stay. Nothing is moved.
-
-        :raises NotFound: ``host.unknown``; :raises Conflict: ``host.never_seen``, ``host.not_ready``
-        """
-        with self.store.read() as tx:
-            host = tx.hosts.get(name)
-        if host.state in LOST:
-            hint = "wait until it answers; for one that never will: docs/howto/give-up-a-host.md"
-            raise Conflict("host.not_ready", f"host {name} is {host.state}: nothing can be taken off it", hint=hint)
-        fleet = self._fleet()
-        source = next((view for view in fleet.views if view.name == host.name), None)
-        if source is None:
-            raise Conflict(
-                "host.never_seen", f"nothing is known of host {name} yet", hint=f"'vgpuctl host show {name}' tells why"
-            )
-        return NamedPlan(plan=plan_drain(fleet.views, source), names=fleet.vm_names)
-
-    def compaction_plan(self) -> NamedPlan:
-        """Which GPUs could be freed by moving VMs onto others in use. Nothing is moved."""
-        fleet = self._fleet()
-        with self.store.read() as tx:
-            lost = {host.name for host in tx.hosts.list() if host.state in LOST}
-        views = [view for view in fleet.views if view.name not in lost]
-        return NamedPlan(plan=plan_compaction(views), names=fleet.vm_names)
-
     def _fleet(self) -> Fleet:
         with self.index.current() as now:
             return now.fleet()
@@ -331,11 +296,6 @@ def _ties(tx: Transaction, asked: Asked, host: str | None = None) -> _Ties:
 
 def _most(number: int, asked: Asked) -> int:
     return min(number, 1) if asked.volumes else number
-
-
-def _bounded(row: CapacityRow, asked: Asked) -> CapacityRow:
-    fits, moved = _most(row.fits_now, asked), _most(row.fits_with_moves, asked)
-    return replace(row, fits_now=fits, fits_with_moves=moved, exact=row.exact or (bool(asked.volumes) and moved == 1))
 
 
 def _tied(fleet: Fleet, ties: _Ties) -> Fleet:

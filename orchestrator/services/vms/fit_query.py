@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from orchestrator.core.advice.capacity import CapacityRow, without_filling
 from orchestrator.core.errors import Reason
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.placement.engine import PlacementEngine
@@ -29,23 +28,14 @@ class Counted:
     """Why the roles that its offering asks for cannot be run in its guest; None: they can."""
 
     def places(self, fleet: Fleet) -> int:
-        """How often it fits when nothing is moved."""
+        """How often it fits."""
         if self.refused is not None:
             return 0
         if not self.one_per_host:
-            return fleet.each.room(self.request)[0]
+            return fleet.each.room(self.request)
         apart = self.request.apart_from_vms  # hosts of one kind may have such a VM or not
         taking = fleet.each.taking(replace(self.request, apart_from_vms=()))
         return sum(one.kind in taking and one.view.vms.isdisjoint(apart) for one in fleet.hosts)
-
-    def row(self, fleet: Fleet, index: FleetIndex) -> CapacityRow | None:
-        """As :func:`without_filling`."""
-        if self.refused is not None:
-            return CapacityRow(self.request.profile, 0, 0, exact=True)
-        if not self.one_per_host:
-            return without_filling(self.request, fleet.each, index.engine)
-        now = self.places(fleet)
-        return CapacityRow(self.request.profile, now, now, exact=fleet.each.fixed)
 
     def why_none(self, fleet: Fleet, index: FleetIndex) -> Reason | None:
         """None where some fit."""

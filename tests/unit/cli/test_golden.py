@@ -17,8 +17,6 @@ VIEWS = (
     "gpu list",
     "gpu show gpu1 41:00.0",
     "gpu map",
-    "gpu plan-compaction",
-    "host plan-drain gpu1",
     "profile list",
     "profile show t4-small",
     "image list",

@@ -90,7 +90,6 @@ NOT_KNOWN_THERE = {
     ("orchestrator/services/tenancy/access.py", "tenant add-member TENANT x1"),
     ("orchestrator/services/networks.py", "host show HOST"),
     ("orchestrator/cli/words.py", "host cordon HOST"),
-    ("orchestrator/cli/words.py", "host plan-drain HOST"),
     ("orchestrator/cli/words.py", "explain -p PROFILE"),
     ("orchestrator/adapters/ansible/outcome.py", "operation show ID"),
 }

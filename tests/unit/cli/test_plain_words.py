@@ -108,7 +108,7 @@ def test_what_is_not_built_is_said_so_and_what_is_done_instead(word: str) -> Non
         ("resize-vm", "not built: keep data"),
         ("vm resize", "not built: keep data"),
         ("drain-host", "'vgpuctl host cordon HOST'"),
-        ("drain-nodes", "'vgpuctl host plan-drain HOST'"),
+        ("drain-nodes", "'vgpuctl host cordon HOST'"),
         ("host drain", "'vgpuctl host cordon HOST'"),
         ("host evacuate", "'vgpuctl host cordon HOST'"),
         ("migrate-vm", "'vgpuctl host cordon HOST'"),

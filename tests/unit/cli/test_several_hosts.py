@@ -55,16 +55,6 @@ def test_hosts_are_set_together_and_one_alone_is_shown(cli: Cli) -> None:
     assert "rack=3" in cli("host", "set", "gpu2", "--label", "new=2").out
 
 
-def test_what_a_drain_would_do_is_told_of_several_without_a_question(cli: Cli) -> None:
-    told = cli("host", "plan-drain", "gpu*")
-    assert told.code == 0, told.err
-    assert [line for line in told.out.splitlines() if line.startswith("no VM")] == [
-        f"no VM has a GPU of host {name}" for name in ("gpu1", "gpu2", "gpu3")
-    ]
-    assert [one["name"] for one in cli("host", "plan-drain", "gpu2", "gpu3", "-o", "json").json()] == ["gpu2", "gpu3"]
-    assert set(cli("host", "plan-drain", "gpu2", "-o", "json").json()) == {"moves", "stays"}
-
-
 @pytest.mark.parametrize(
     "words",
     ["cordon gpu*", "uncordon -l rack=3", "set * --label new=1", "upgrade-agent gpu*", "provision -l rack=3"],
@@ -83,9 +73,7 @@ def test_hosts_that_nobody_named_one_by_one_are_not_changed_unasked(cli: Cli, wo
     [
         ("cordon nothing-* --yes", "cli.nothing_picked"),
         ("set -l rack=9 --label new=1 --yes", "cli.nothing_picked"),
-        ("plan-drain nothing-*", "cli.nothing_picked"),
         ("cordon", "cli.usage"),
-        ("plan-drain", "cli.usage"),
         ("uncordon -l a==b", "label.selector_invalid"),
         ("cordon Bad_Name", "host.name_invalid"),
     ],

@@ -99,14 +99,14 @@ def test_sentences_go_on_in_the_next_line_under_their_header() -> None:
 
 
 def test_capacity_says_beside_a_zero_why_none_fits() -> None:
-    some = {"profile": "t4-2q", "fits_now": 3, "fits_with_moves": 3, "exact": True, "reason": None}
-    none = {"profile": "t4-8q", "fits_now": 0, "fits_with_moves": 2, "exact": False, "reason": {"message": "too full"}}
+    some = {"profile": "t4-2q", "fits_now": 3, "reason": None}
+    none = {"profile": "t4-8q", "fits_now": 0, "reason": {"message": "too full"}}
     assert render_table([some, none], capacity_columns([some, none]), 60) == [
-        "PROFILE  FITS NOW  WITH MOVES  WHY NONE",
-        "t4-2q    3         3           -",
-        "t4-8q    0         at least 2  too full",
+        "PROFILE  FITS NOW  WHY NONE",
+        "t4-2q    3         -",
+        "t4-8q    0         too full",
     ]
-    assert [column.header for column in capacity_columns([some])] == ["PROFILE", "FITS NOW", "WITH MOVES"]
+    assert [column.header for column in capacity_columns([some])] == ["PROFILE", "FITS NOW"]
 
 
 def test_rows_are_sorted_by_several_columns_the_first_before_the_next() -> None:

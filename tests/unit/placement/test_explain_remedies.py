@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from orchestrator.core.advice.explain import explain
 from orchestrator.core.advice.remedies import Remedy
-from orchestrator.core.geometry.cut import Taken
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.victims import VictimSearch, vms_on, without
@@ -21,7 +20,7 @@ SIZES = {"1g.5gb": 1, "2g.10gb": 2, "3g.20gb": 4, "7g.40gb": 8}
 FILLS = st.lists(st.lists(st.sampled_from(sorted(SIZES)), max_size=7), min_size=1, max_size=3)
 
 
-def _mig_host(name: str, profiles: Sequence[str], *, migratable: bool) -> HostView:
+def _mig_host(name: str, profiles: Sequence[str]) -> HostView:
     empty = host(name, gpu("41", A100))
     engine = PlacementEngine([empty])
     held: list[Occupied] = []
@@ -30,12 +29,14 @@ def _mig_host(name: str, profiles: Sequence[str], *, migratable: bool) -> HostVi
         plan = engine.plan(request)
         if plan is not None:
             start = engine.take(request, plan).start
-            held.append(vm(request.vm_id, profile, start, SIZES[profile], migratable=migratable))
+            held.append(vm(request.vm_id, profile, start, SIZES[profile]))
     return host(name, gpu("41", A100, "mig" if held else None, *held))
 
 
-def _of_kind(remedies: Sequence[Remedy], kind: str) -> Remedy | None:
-    return next((remedy for remedy in remedies if remedy.kind == kind), None)
+def _only(remedies: Sequence[Remedy]) -> Remedy:
+    (remedy,) = remedies
+    assert remedy.kind == "deletions"
+    return remedy
 
 
 def _after_deletions(hosts: Sequence[HostView], names: set[str]) -> list[HostView]:
@@ -54,41 +55,16 @@ def _fewest_deletions(hosts: Sequence[HostView], profile: str) -> int:
 @settings(max_examples=40, deadline=None)
 @given(FILLS, st.sampled_from(sorted(SIZES)))
 def test_no_smaller_set_of_deletions_would_do(fills: list[list[str]], profile: str) -> None:
-    hosts = [_mig_host(f"kvm{n}", fill, migratable=False) for n, fill in enumerate(fills)]
+    hosts = [_mig_host(f"kvm{n}", fill) for n, fill in enumerate(fills)]
     explanation = explain(asks(profile), hosts)
     if explanation.fits:
         return
-    remedy = _of_kind(explanation.remedies, "deletions")
-    assert remedy is not None
+    remedy = _only(explanation.remedies)
     assert len(remedy.actions) == _fewest_deletions(hosts, profile)
     gone = {action.vm_id or "" for action in remedy.actions}
     answer = place(asks(profile), _after_deletions(hosts, gone))
     assert isinstance(answer, Placement)
     assert (answer.host_id, answer.parts) == (remedy.placement.host_id, remedy.placement.parts)
-
-
-@settings(max_examples=40, deadline=None)
-@given(FILLS, st.sampled_from(sorted(SIZES)))
-def test_after_the_moves_everything_has_its_place(fills: list[list[str]], profile: str) -> None:
-    hosts = [_mig_host(f"kvm{n}", fill, migratable=True) for n, fill in enumerate(fills)]
-    remedy = _of_kind(explain(asks(profile), hosts).remedies, "moves")
-    if remedy is None:
-        return
-    lying = {(one.name, item.vm_id): (item.profile, item.start) for one in hosts for item in one.gpus[0].occupied}
-    for action in remedy.actions:
-        assert action.to_host is not None
-        assert action.to_start is not None
-        lying.pop((action.host, action.vm_id or ""))
-        lying[action.to_host, action.vm_id or ""] = (action.profile or "", action.to_start)
-    lying[remedy.host, "new"] = (profile, remedy.placement.start)
-    for one in hosts:
-        taken = [Taken(name, start, SIZES[name]) for (at, _), (name, start) in lying.items() if at == one.name]
-        A100.cuts[0].classify(taken)
-
-
-def test_vms_that_cannot_migrate_are_never_moved() -> None:
-    case = CASES["mig_fragmentation"]
-    assert _of_kind(explain(case.request, case.hosts).remedies, "moves") is None
 
 
 def test_what_belongs_to_no_tenant_is_never_proposed() -> None:
@@ -105,15 +81,13 @@ def test_a_cordoned_host_is_no_remedy() -> None:
 def test_enough_vms_go_for_memory_and_gpu_together() -> None:
     held = (vm("a", "NVIDIA L4-12Q", 0, 12), vm("b", "NVIDIA L4-12Q", 12, 12))
     hosts = [host("kvm1", gpu("41", L4_MIXED, "mixed", *held), free_memory_mib=1024)]
-    remedy = _of_kind(explain(asks("NVIDIA L4-12Q"), hosts).remedies, "deletions")
-    assert remedy is not None
+    remedy = _only(explain(asks("NVIDIA L4-12Q"), hosts).remedies)
     assert {action.vm_id for action in remedy.actions} == {"a", "b"}
 
 
 def test_several_devices_in_one_vm_need_room_for_all() -> None:
     hosts = [host("kvm1", gpu("41", L4, "time_sliced:12288", *(vm(n, "NVIDIA L4-12Q", i) for i, n in enumerate("ab"))))]
-    remedy = _of_kind(explain(asks("NVIDIA L4-12Q", count=2), hosts).remedies, "deletions")
-    assert remedy is not None
+    remedy = _only(explain(asks("NVIDIA L4-12Q", count=2), hosts).remedies)
     assert len(remedy.actions) == 2
 
 
@@ -121,8 +95,7 @@ def test_as_many_vms_are_named_as_several_devices_take() -> None:
     """Two whole GPUs, each of which four other VMs have: more than any set on one GPU."""
     held = [[vm(f"vm{n}-{i}", "NVIDIA L4-6Q", i, 1) for i in range(4)] for n in range(3)]
     hosts = [host("kvm1", *(gpu(f"4{n}", L4, "time_sliced:6144", *there) for n, there in enumerate(held)))]
-    remedy = _of_kind(explain(asks("NVIDIA L4-24Q", count=2), hosts).remedies, "deletions")
-    assert remedy is not None
+    remedy = _only(explain(asks("NVIDIA L4-24Q", count=2), hosts).remedies)
     named = {str(action.vm_id) for action in remedy.actions}
     assert len(named) == 8
     assert isinstance(place(asks("NVIDIA L4-24Q", count=2), _after_deletions(hosts, named)), Placement)

@@ -10,7 +10,6 @@ import pytest
 from orchestrator.core.advice.capacity import capacity
 from orchestrator.core.advice.explain import explain
 from orchestrator.core.labels import Labels
-from orchestrator.core.placement.move_plans import plan_compaction, plan_drain
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.preemption import place_preempting
 from orchestrator.core.placement.views import HostView, Occupied, Placement, Refusal
@@ -73,31 +72,15 @@ def test_nobody_is_stopped_on_a_host_without_the_labels() -> None:
     assert found[1].victims == ("low too",)
 
 
-def test_who_is_moved_away_goes_where_its_own_labels_are() -> None:
-    gold, plain = holding(labelled("g", GOLD), "vm", host_labels=GOLD), labelled("p")
-    assert plan_drain([gold, plain], gold).moves == ()
-    ((reason,),) = [stay.reasons for stay in plan_drain([gold, plain], gold).stays]
-    assert reason.code == "host.labels"
-    more = labelled("z", GOLD)
-    assert [move.to_host for move in plan_drain([gold, plain, more], gold).moves] == ["z"]
-
-
-def test_gpus_are_not_freed_by_moving_vms_off_their_labels() -> None:
-    gold = holding(labelled("g", GOLD), "a", host_labels=GOLD, size=Q8)
-    assert plan_compaction([gold, holding(labelled("p"), "b", size=Q8)]).moves != ()
-    both = [gold, holding(labelled("p"), "b", host_labels=(("tier", "plain"),), size=Q8)]
-    assert plan_compaction(both).moves == ()
-
-
 def test_a_remedy_makes_room_on_hosts_with_the_labels_only() -> None:
     request = ask("vm", Q16, host_labels=GOLD)
     fleet = [holding(labelled("a"), "x"), holding(labelled("g", GOLD), "y"), labelled("free")]
     found = explain(request, fleet)
     assert not found.fits
-    assert {remedy.kind: remedy.host for remedy in found.remedies} == {"moves": "g", "deletions": "g"}
+    assert {remedy.kind: remedy.host for remedy in found.remedies} == {"deletions": "g"}
 
 
 def test_capacity_counts_hosts_with_the_labels() -> None:
     fleet = [labelled("a", count=4), labelled("b", GOLD, count=2), labelled("c", GOLD, count=2)]
     rows = capacity([ask("vm", Q16), ask("vm", Q16, host_labels=GOLD), ask("vm", Q16, host_labels=BOTH)], fleet)
-    assert [(row.fits_now, row.fits_with_moves) for row in rows] == [(8, 8), (4, 4), (0, 0)]
+    assert [row.fits_now for row in rows] == [8, 4, 0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host labelled ``kept-for=TENANT`` takes VMs of that tenant only, whoever plans: a place, a move, a preemption."""
+"""A host labelled ``kept-for=TENANT`` takes VMs of that tenant only, whoever plans: a place, a preemption."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from orchestrator.core.advice.capacity import capacity
 from orchestrator.core.advice.explain import explain
 from orchestrator.core.labels import KEPT_FOR
 from orchestrator.core.placement.engine import PlacementEngine
-from orchestrator.core.placement.move_plans import plan_compaction, plan_drain
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.preemption import place_preempting
 from orchestrator.core.placement.views import HostView, Occupied, Placement, Refusal
@@ -89,21 +88,6 @@ def test_nobody_is_stopped_there_for_another_tenant() -> None:
     assert found[1].victims == ("low",)
 
 
-def test_vms_are_moved_onto_it_only_if_they_are_its_tenants() -> None:
-    source = holding(kept("s", None), "vm", "t")
-    assert plan_drain([source, kept("a")], source).moves == ()
-    ((reason,),) = [stay.reasons for stay in plan_drain([source, kept("a")], source).stays]
-    assert reason.code == "host.kept"
-    its = holding(kept("s", None), "vm", "vision")
-    assert [move.to_host for move in plan_drain([its, kept("a")], its).moves] == ["a"]
-
-
-def test_gpus_are_not_freed_by_moving_others_onto_it() -> None:
-    of_tenant = holding(kept("a"), "x", "vision", Q8)
-    assert plan_compaction([of_tenant, holding(kept("b"), "y", "vision", Q8)]).moves != ()
-    assert plan_compaction([of_tenant, holding(kept("b", None), "y", "t", Q8)]).moves == ()
-
-
 def test_a_remedy_makes_room_only_where_the_tenant_may_be() -> None:
     fleet = [holding(kept("a"), "x", "vision"), holding(kept("b", None), "y", "t")]
     found = explain(ask("vm", Q16), fleet)
@@ -114,4 +98,4 @@ def test_a_remedy_makes_room_only_where_the_tenant_may_be() -> None:
 def test_capacity_counts_kept_hosts_for_their_tenant() -> None:
     fleet = [kept("a", count=4), kept("b", None, count=2)]
     rows = capacity([ask("vm", Q16), ask("vm", Q16, tenant="vision")], fleet)
-    assert [(row.fits_now, row.fits_with_moves) for row in rows] == [(2, 2), (6, 6)]
+    assert [row.fits_now for row in rows] == [2, 6]

@@ -118,8 +118,8 @@ def test_what_vms_have_of_nodes_is_given_back_exactly() -> None:
 def test_as_many_fit_as_there_are_pages_and_hosts_with_other_pages_are_told_apart() -> None:
     each = OneOfEach.among([two_nodes("a"), two_nodes("b"), two_nodes("c", pages=(8192, 0))])
     assert [kind.count for kind in each.kinds] == [2, 1]
-    assert each.room(huge("v", 4096)) == (8, True)
-    assert each.room(huge("v", 4096, numa_strict=True))[0] == 8
+    assert each.room(huge("v", 4096)) == 8
+    assert each.room(huge("v", 4096, numa_strict=True)) == 8
 
 
 def test_a_vm_whose_going_frees_pages_is_a_remedy() -> None:

@@ -121,8 +121,8 @@ def test_as_many_fit_as_there_are_cpus_for_on_hosts_that_are_alike() -> None:
     hosts = [two_nodes(f"h{number}", 8, 4) for number in range(3)]
     each = OneOfEach.among(hosts)
     assert len(each.kinds) == 1
-    assert each.room(own("v", 4)) == (9, True)
-    assert each.room(own("v", 3, numa_strict=True))[0] == 9
+    assert each.room(own("v", 4)) == 9
+    assert each.room(own("v", 3, numa_strict=True)) == 9
     assert len(OneOfEach.among([*hosts, two_nodes("other", 8, 6)]).kinds) == 2
 
 

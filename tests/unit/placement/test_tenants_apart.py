@@ -12,11 +12,9 @@ import pytest
 from orchestrator.core.advice.alike import OneOfEach
 from orchestrator.core.advice.capacity import capacity
 from orchestrator.core.advice.explain import explain
-from orchestrator.core.placement.compaction import compact, drain
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.preemption import place_preempting
-from orchestrator.core.placement.repack import make_room
 from orchestrator.core.placement.views import HostView, Occupied, Placement, Refusal, Request
 from orchestrator.core.vms.isolation import ISOLATIONS, Isolation, may_share_gpu, may_share_host
 from tests.unit.placement.fleets import ask, broken_rules, gpus, host, settle
@@ -46,7 +44,7 @@ def test_the_stricter_of_two_tenants_decides_everywhere(mine: Isolation, theirs:
     wanted = of("me", "vm", "1g.5gb" if mig else Q4, mine)
     hosts = (one_gpu(theirs, mig=mig),)
     may = may_share_gpu(mine, theirs, divided=mig)
-    placed, counted = place(wanted, hosts), OneOfEach.among(hosts).room(wanted)[0]
+    placed, counted = place(wanted, hosts), OneOfEach.among(hosts).room(wanted)
     assert isinstance(placed, Placement) is may
     assert explain(wanted, hosts).fits is may
     assert (counted > 0) is may
@@ -122,18 +120,11 @@ def test_no_sequence_of_decisions_puts_tenants_together(seed: int) -> None:
     for number in range(80):
         tenant = drawn.choice(sorted(TENANTS))
         wanted = of(tenant, f"vm{number}", drawn.choice(profiles))
-        match drawn.choice(("place", "place", "place", "free", "room", "drain", "compact")):
+        match drawn.choice(("place", "place", "place", "free")):
             case "place":
                 settle(engine, wanted)
             case "free" if engine.vms:
                 engine.release(drawn.choice(sorted(engine.vms)))
-            case "room":
-                if engine.plan(wanted) is None and make_room(engine, wanted) is not None:
-                    settle(engine, wanted)
-            case "drain":
-                drain(engine, drawn.choice(engine.fleet.hosts))
-            case "compact":
-                compact(engine)
         assert not _together(engine), number
     assert not broken_rules(engine)
     assert engine.vms

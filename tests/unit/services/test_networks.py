@@ -13,11 +13,9 @@ import pytest
 
 from orchestrator.core.errors import Conflict, Denied, InvalidInput, NoCapacity, NotFound
 from orchestrator.core.hosts.bridges import Bridge, Uplink
-from orchestrator.core.offerings.offering import Offering
 from orchestrator.services.networks import NetworkService
 from orchestrator.services.vms.capacity import Asked, Question
-from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
-from tests.fakes.fake_machine import t4
+from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.world import host_info
 
 
@@ -212,28 +210,6 @@ def test_a_vm_on_a_bridge_is_made_where_the_bridge_is(plane: ControlPlane, netwo
     with pytest.raises(Conflict) as caught:
         networks.delete("office")
     assert caught.value.code == "network.in_use"
-
-
-def test_a_vm_is_moved_only_where_its_bridges_are(plane: ControlPlane, networks: NetworkService) -> None:
-    plane.machine(L40S_HOST).gpus[:] = [t4()]
-    for host in (T4_HOST, L40S_HOST):
-        plane.add_host(host)
-    networks.add_bridged("office", BR0)
-    quarter = Offering(name="quarter", origin="site", kind="time_sliced", vgpu_type="GRID T4-4Q", migratable=True)
-    plane.services.offerings.put(quarter, look_up=True)
-    for name, network in (("in-office", "office"), ("plain", "default")):
-        wanted = create_vm(name, profile="quarter", start=False)
-        plane.services.vms.create(replace(wanted, network=network, host=T4_HOST))
-    plane.engine.drain()
-
-    def moved() -> set[str]:
-        named = plane.services.capacity.drain_plan(T4_HOST)
-        return {named.names[str(one.vm_id)] for one in named.plan.moves}
-
-    assert moved() == {"in-office", "plain"}
-    plane.machine(L40S_HOST).bridges = ()
-    plane.look(L40S_HOST)
-    assert moved() == {"plain"}
 
 
 def test_a_tenant_chooses_inside_the_range_of_the_site_and_an_operator_anywhere(networks: NetworkService) -> None:

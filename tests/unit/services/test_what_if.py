@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from orchestrator.core.advice.gpu_map import GpuRow
-from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.errors import NotFound
 from orchestrator.core.gpu.scheduler import SchedulerState
 from orchestrator.core.hosts.snapshot import GpuSnapshot
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.vms.lease import WantedEnd
 from orchestrator.core.vms.priority import PRIORITIES, Priority
 from orchestrator.services.vms.capacity import Asked, Question
-from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
-from tests.fakes.drawn import drawn_capacity, drawn_compaction, drawn_drain, drawn_explanation, drawn_map
+from tests.fakes.control_plane import GIB, T4_HOST, ControlPlane, create_vm, plane_with
+from tests.fakes.drawn import drawn_capacity, drawn_explanation, drawn_map
 from tests.fakes.golden import GOLDEN, check_golden
 
 SMALL: dict[str, Any] = {"vcpus": 2, "memory_mib": 4096, "disk_bytes": 20 * GIB}
@@ -133,60 +133,6 @@ def test_asking_about_two_devices_of_a_several_vgpu_offering_asks_for_twice_as_m
 def test_a_question_about_a_host_or_tenant_that_is_not_there_is_refused(plane: ControlPlane, asked: Question) -> None:
     with pytest.raises(NotFound):
         plane.services.capacity.explain(asked)
-
-
-def with_vms_that_may_move(plane: ControlPlane) -> None:
-    """Four quarters of a GPU, one of them on another GPU than the first three."""
-    quarter = Offering(name="quarter", origin="site", kind="time_sliced", vgpu_type="GRID T4-4Q", migratable=True)
-    plane.services.offerings.put(quarter, look_up=True)
-    for number in range(5):
-        plane.services.vms.create(create_vm(f"vm{number}", profile="quarter", start=False))
-    plane.services.vms.delete("default", "vm0")
-    plane.engine.drain()
-
-
-def test_moves_are_proposed_for_vms_whose_offering_lets_them_move_and_no_others(plane: ControlPlane) -> None:
-    with_vms_that_may_move(plane)
-
-    def kinds() -> list[str]:
-        explained = plane.services.capacity.explain(Question(profile="GRID T4-16Q")).explanation
-        return [remedy.kind for remedy in explained.remedies]
-
-    assert kinds() == ["moves", "deletions"]
-    with plane.store.begin() as tx:
-        for offering in tx.offerings.list():
-            tx.offerings.put(replace(offering, migratable=False))
-    assert kinds() == ["deletions"]
-    with plane.store.begin() as tx:
-        tx.offerings.remove("quarter")
-    assert kinds() == ["deletions"]
-
-
-def test_a_drain_plan_names_vms_as_people_know_them_and_moves_them_to_like_gpus_alone(plane: ControlPlane) -> None:
-    plane.add_host(L40S_HOST)
-    observe(plane, "t4-too", *gpus_of(plane, T4_HOST))
-    for number in range(2):
-        plane.services.vms.create(create_vm(f"vm{number}", profile="GRID T4-4Q", start=False))
-    named = plane.services.capacity.drain_plan(T4_HOST)
-    assert [move.to_host for move in named.plan.moves] == ["t4-too", "t4-too"]
-    check("drain", drawn_drain(named.plan, T4_HOST, names=named.names))
-    with pytest.raises(NotFound):
-        plane.services.capacity.drain_plan("nowhere")
-
-
-def test_a_host_that_was_never_seen_has_no_drain_plan(plane: ControlPlane) -> None:
-    with plane.store.begin() as tx:
-        host = tx.hosts.get(T4_HOST)
-        tx.hosts.add(replace(host, name="new", address="new.test", machine_id="new", managed_gpus=()))
-    with pytest.raises(Conflict) as raised:
-        plane.services.capacity.drain_plan("new")
-    assert raised.value.code == "host.never_seen"
-
-
-def test_a_compaction_plan_says_which_gpus_would_be_free(plane: ControlPlane) -> None:
-    with_vms_that_may_move(plane)
-    named = plane.services.capacity.compaction_plan()
-    check("compaction", drawn_compaction(named.plan, names=named.names))
 
 
 def test_an_explanation_says_whom_a_priority_would_have_stopped(plane: ControlPlane) -> None:
