@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schema's version: upgraded on opening, refused when it is newer than this program."""
+"""The schema's version: upgraded on opening, refused when this program does not know it."""
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -48,13 +47,20 @@ def bring_up_to_date(connection: Connection) -> None:
 
     The library is slow to import, and most servers start on a database that needs nothing of it.
 
-    :raises Conflict: ``store.newer_schema``
+    :raises Conflict: ``store.newer_schema``, ``store.older_schema``
     """
-    there = inspect(connection).has_table("alembic_version")
-    current = connection.execute(_VERSION).scalar_one_or_none() if there else None
-    if current == newest_revision():
+    exists = inspect(connection).has_table("alembic_version")
+    current = connection.execute(_VERSION).scalar_one_or_none() if exists else None
+    known = _revisions()
+    if current == known[-1]:
         return
-    if current is not None and current not in _revisions():
+    if current is not None and current < known[0]:
+        raise Conflict(
+            "store.older_schema",
+            f"the database has schema {current}, older than {known[0]}, the first that can be brought up to date",
+            hint="use the vgpuctl that wrote it, or move the database away and start with an empty one",
+        )
+    if current is not None and current not in known:
         raise Conflict(
             "store.newer_schema",
             f"the database has schema {current}, which this version of vgpuctl does not know",
@@ -70,13 +76,10 @@ def bring_up_to_date(connection: Connection) -> None:
 
 
 def newest_revision() -> str:
-    """As the names of the migrations' files say it: each begins with its revision."""
-    return max(file.name.partition("_")[0] for file in _MIGRATIONS.glob("versions/[0-9]*.py"))
+    """The schema of this program."""
+    return _revisions()[-1]
 
 
-@cache
-def _revisions() -> frozenset[str]:
-    """All of them; to find them is to run every migration's file."""
-    from alembic.script import ScriptDirectory
-
-    return frozenset(script.revision for script in ScriptDirectory(str(_MIGRATIONS)).walk_revisions())
+def _revisions() -> list[str]:
+    """Oldest first. The name of a migration's file begins with its revision."""
+    return sorted(file.name.partition("_")[0] for file in _MIGRATIONS.glob("versions/[0-9]*.py"))

@@ -9,8 +9,31 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from orchestrator.store.schema import newest_revision
+
 ROOT: Final = Path(__file__).parents[2]
 _BESIDE: Final = ("tests", "vgpu_profiles", "playbooks")
+LATER_SCHEMA: Final = "9999"
+_MIGRATION: Final = f"""\
+import sqlalchemy as sa
+from alembic import op
+
+revision = "{LATER_SCHEMA}"
+down_revision = "{newest_revision()}"
+
+
+def upgrade() -> None:
+    op.create_table("racks", sa.Column("host", sa.String(63), primary_key=True), sa.Column("rack", sa.Text))
+    op.add_column("hosts", sa.Column("later", sa.Text))
+    op.execute("UPDATE hosts SET later = address")
+    op.execute("INSERT INTO racks (host, rack) SELECT name, later FROM hosts")
+    op.create_index("ix_racks_rack", "racks", ["rack"])
+
+
+def downgrade() -> None:
+    op.drop_table("racks")
+    op.drop_column("hosts", "later")
+"""
 
 
 def copied_tree(tree: Path) -> Path:
@@ -19,6 +42,17 @@ def copied_tree(tree: Path) -> Path:
     for name in _BESIDE:
         (tree / name).symlink_to(ROOT / name)
     return tree
+
+
+def tree_with_a_later_schema(tree: Path) -> Path:
+    """A copy that knows a migration more, up and down: a table, a column, an index and the values in them."""
+    copied_tree(tree)
+    (migrations_of(tree) / f"versions/{LATER_SCHEMA}_later.py").write_text(_MIGRATION)
+    return tree
+
+
+def migrations_of(tree: Path) -> Path:
+    return tree / "orchestrator/store/migrations"
 
 
 def tree_with_another_agent(tree: Path) -> Path:

@@ -58,12 +58,9 @@ def _restore(url: str, revision: str, tables: dict[str, list[dict[str, Any]]]) -
         then.reflect(connection)
         for table in then.sorted_tables:
             counted = {column.name for column in table.primary_key if column.autoincrement is True}  # by the database
-            rows = [
-                {name: _value(one) for name, one in row.items() if name not in counted}
-                for row in tables.get(table.name, [])
-            ]
-            if rows:
-                connection.execute(insert(table), rows)
+            for row in tables.get(table.name, []):
+                values = {name: _value(stored) for name, stored in row.items() if name not in counted}
+                connection.execute(insert(table).values(values))
     engine.dispose()
 
 

@@ -14,34 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.client.autostart import connect_running, server_info
-from orchestrator.store.schema import newest_revision
 from tests.chaos.hosts_relay import HostsRelay
 from tests.fakes.several import LIMIT_S, Server, join_one, simulated_fleet, until, wish
 from tests.fakes.typed import COMMAND
-from tests.fakes.versions import copied_tree
+from tests.fakes.versions import LATER_SCHEMA, copied_tree, tree_with_a_later_schema
 from tests.postgres.cluster import Cluster
 
-MIGRATION = """\
-revision = "9999"
-down_revision = "{newest}"
-
-
-def upgrade() -> None:
-    from alembic import op
-    from sqlalchemy import Column, Text
-
-    op.add_column("hosts", Column("later", Text))
-"""
 ENDED = {"done", "undone", "stuck"}
 
 
 def newer(directory: Path, *, schema: bool) -> Path:
     """A tree of the next version; ``schema``: it has another one."""
-    tree = copied_tree(directory / ("newer" if schema else "rebuilt"))
-    if schema:
-        versions = tree / "orchestrator/store/migrations/versions"
-        (versions / "9999_later.py").write_text(MIGRATION.format(newest=newest_revision()))
-    return tree
+    return tree_with_a_later_schema(directory / "newer") if schema else copied_tree(directory / "rebuilt")
 
 
 class Watched:
@@ -163,7 +147,7 @@ def build_of(server: Server) -> str:
 def refused(server: Server, hosts: Path) -> None:
     """An older program on a database that a newer one has brought up to date; it says what to do."""
     code, _, said = server.run("--simulate", str(hosts), module="orchestrator.server.serve")
-    assert (code, "[store.newer_schema]" in said, "schema 9999" in said, "restore a backup" in said) == (
+    assert (code, "[store.newer_schema]" in said, f"schema {LATER_SCHEMA}" in said, "restore a backup" in said) == (
         5, True, True, True,
     )  # fmt: skip
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,16 +12,11 @@ from orchestrator.store import schema
 from orchestrator.store.schema import alembic_config, newest_revision
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import Crash, no_fault
+from tests.fakes.versions import migrations_of, tree_with_a_later_schema
 
-LATER = ("adopted", "label")
-"""What the specification of a VM did not say then."""
-
-
-VERSIONS = Path(schema.__file__).with_name("migrations") / "versions"
-FIRST = "0001"
-LANDED = sorted(path.name[:4] for path in VERSIONS.glob("0*.py"))[:-1]
-"""Every schema that a version of the program has ever left behind."""
-ON_POSTGRESQL = {FIRST, LANDED[len(LANDED) // 2], LANDED[-1]}
+REVISIONS = sorted(path.name[:4] for path in (Path(schema.__file__).with_name("migrations") / "versions").glob("0*.py"))
+"""Every schema that a version of the program has ever left behind, and this one's."""
+ON_POSTGRESQL = {REVISIONS[0], REVISIONS[len(REVISIONS) // 2], REVISIONS[-1]}
 
 
 @pytest.fixture
@@ -32,15 +26,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, backend: str) -> str:
     return f"sqlite:///{tmp_path / 'vgpuctl.sqlite'}"
 
 
-def back_to(revision: str, connection: Connection) -> None:
-    """The database as an older version of the program has left it."""
-    command.downgrade(alembic_config(connection), revision)
-    if revision != FIRST:
-        return
-    for vm, spec in connection.execute(text("SELECT id, spec FROM vms")).all():
-        kept = spec if isinstance(spec, dict) else json.loads(spec)
-        then = json.dumps({name: value for name, value in kept.items() if name not in LATER})
-        connection.execute(text("UPDATE vms SET spec = :spec WHERE id = :id"), {"spec": then, "id": vm})
+def newer_and_back(connection: Connection, tree: Path, revision: str) -> None:
+    """The database as a version with ``revision`` has left it, after a newer one than this had it."""
+    config = alembic_config(connection)
+    config.set_main_option("script_location", str(migrations_of(tree_with_a_later_schema(tree))))
+    command.upgrade(config, "head")
+    (later,) = connection.execute(text("SELECT later FROM hosts JOIN racks ON host = name AND rack = later")).scalars()
+    assert later == f"{T4_HOST}.test"
+    command.downgrade(config, revision)
 
 
 def crash(_number: int, moment: str, name: str) -> BaseException | None:
@@ -59,13 +52,12 @@ def begun(plane: ControlPlane, name: str) -> str:
 
 @pytest.mark.parametrize(
     ("revision", "backend"),
-    [(revision, "sqlite") for revision in LANDED] + [(revision, "postgresql") for revision in sorted(ON_POSTGRESQL)],
+    [(revision, "sqlite") for revision in REVISIONS] + [(revision, "postgresql") for revision in sorted(ON_POSTGRESQL)],
 )
-def test_what_an_older_version_has_stored_and_begun_is_kept_and_finished(
+def test_what_another_version_has_stored_and_begun_is_kept_and_finished(
     tmp_path: Path, url: str, revision: str
 ) -> None:
     old = control_plane(tmp_path, url=url)
-    old.services.networks.add("default", "192.168.122.0/24")  # tenants had none of their own
     old.add_host(T4_HOST)
     old.services.vms.create(create_vm("kept"))
     old.engine.drain()
@@ -75,7 +67,7 @@ def test_what_an_older_version_has_stored_and_begun_is_kept_and_finished(
         secrets = [tx.secrets.get(str(vm.spec.user_data)) for vm in tx.vms.list()]
         ended = [one.id for one in tx.operations.list()]
     with old.store._connections.engine.connect() as connection, connection.begin():
-        back_to(revision, connection)
+        newer_and_back(connection, tmp_path / "newer", revision)
     old.store.close()
 
     new = control_plane(tmp_path, hosts=old.hosts, url=url)

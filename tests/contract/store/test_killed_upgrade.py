@@ -7,16 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from alembic import command
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine, inspect
 
-from orchestrator.store.schema import alembic_config
+from orchestrator.store.database import Store
 from orchestrator.store.tables import metadata
+from tests.fakes.versions import LATER_SCHEMA, ROOT, tree_with_a_later_schema
 from tests.postgres.cluster import Cluster
 
 KEY = b"c2ltdWxhdGVkLWhvc3RzLWhhdmUtbm8tc2VjcmV0cyE="
-OLD = "0001"
 DIES_BEFORE = """
 import os, signal, sys
 from sqlalchemy import Engine, event
@@ -46,29 +45,39 @@ def schema(url: str) -> tuple[str | None, set[str]]:
     return found
 
 
-def upgraded(url: str, dies_before: int) -> bool:
-    """Whether a process that upgrades lives to the end; it is killed before that change of the schema."""
-    done = subprocess.run([sys.executable, "-c", DIES_BEFORE, url, KEY.decode(), str(dies_before)], timeout=300)
+def upgraded(url: str, tree: Path, dies_before: int) -> bool:
+    """Whether a process of that tree that upgrades lives to the end; it is killed before that change of the schema."""
+    command = [sys.executable, "-c", DIES_BEFORE, url, KEY.decode(), str(dies_before)]
+    done = subprocess.run(command, cwd=tree, timeout=300)
     assert done.returncode in {0, -signal.SIGKILL}
     return done.returncode == 0
 
 
+@pytest.fixture
+def url(request: pytest.FixtureRequest, tmp_path: Path, backend: str) -> str:
+    if backend == "postgresql":
+        cluster: Cluster = request.getfixturevalue("postgres")
+        return cluster.database()
+    return f"sqlite:///{tmp_path / 'vgpuctl.sqlite'}"
+
+
 @pytest.mark.fault("F100")
 @pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
-def test_an_upgrade_that_is_killed_leaves_the_old_schema_and_the_next_one_finishes(
-    backend: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    cluster: Cluster | None = request.getfixturevalue("postgres") if backend == "postgresql" else None
-    url = f"sqlite:///{tmp_path / 'old.sqlite'}" if cluster is None else cluster.database()
-    engine = create_engine(url)
-    with engine.begin() as connection:
-        command.upgrade(alembic_config(connection), OLD)
-    engine.dispose()
+def test_an_upgrade_that_is_killed_leaves_the_old_schema_and_the_next_one_finishes(url: str, tmp_path: Path) -> None:
+    Store(url, key=KEY, new_site="site").close()
+    newer = tree_with_a_later_schema(tmp_path / "newer")
     before = schema(url)
-    assert before[0] == OLD
-    for dies_before in (1, 2, 5, 12, 25):
-        if upgraded(url, dies_before):
-            pytest.fail(f"an upgrade has fewer than {dies_before} changes")
+    for dies_before in range(1, 6):
+        assert not upgraded(url, newer, dies_before), f"an upgrade has fewer than {dies_before} changes"
         assert schema(url) == before, dies_before
-    assert upgraded(url, 10**6)
+    assert upgraded(url, newer, 10**6)
+    assert schema(url) == (LATER_SCHEMA, before[1] | {"racks"})
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_a_first_start_that_is_killed_leaves_an_empty_database_and_the_next_one_finishes(url: str) -> None:
+    for dies_before in (1, 12, 25):
+        assert not upgraded(url, ROOT, dies_before), f"a first start has fewer than {dies_before} changes"
+        assert schema(url) == (None, set()), dies_before
+    assert upgraded(url, ROOT, 10**6)
     assert schema(url)[1] >= set(metadata.tables)

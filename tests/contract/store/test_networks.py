@@ -4,18 +4,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from alembic import command
-from sqlalchemy import text
 
 from orchestrator.core.errors import Conflict
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.vms.network import Network
 from orchestrator.store.database import Store
-from orchestrator.store.schema import alembic_config
-from tests.fakes.control_plane import KEY
 
 OWN = Network(name="red.n", subnet="10.88.0.0/24")
 OF_SITE = Network(name="n", subnet="10.88.1.0/24", shared=True)
@@ -37,27 +32,10 @@ def test_a_network_is_found_changed_and_removed(store: Store) -> None:
 
 def test_networks_on_bridges_of_hosts_are_told_from_ours(store: Store) -> None:
     bridged = {"red.lab": Uplink(bridge="br0", vlan=120), "office": Uplink(bridge="br1")}
+    bridged[f"{'t' * 63}.{'n' * 63}"] = Uplink(bridge="br2")
     with store.begin() as tx:
         tx.networks.add(OWN)
         for name, uplink in bridged.items():
             tx.networks.add(Network(name=name, uplink=uplink, dhcp_servers=("192.0.2.1",)))
     with store.read() as tx:
         assert tx.networks.uplinks() == bridged
-
-
-@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
-def test_networks_from_before_are_the_sites_and_shared(
-    backend: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    file = f"sqlite:///{tmp_path / 'n.sqlite'}"
-    url = file if backend == "sqlite" else request.getfixturevalue("postgres").database()
-    store = Store(url, key=KEY, new_site="site")
-    with store._connections.engine.connect() as connection, connection.begin():
-        command.downgrade(alembic_config(connection), "0028")
-        connection.execute(text("INSERT INTO networks (name, subnet) VALUES ('n', '10.88.1.0/24')"))
-    store.close()
-    again = Store(url, key=KEY, new_site="site")
-    with again.begin() as tx:
-        assert tx.networks.list() == (OF_SITE,)
-        tx.networks.add(replace(OWN, name=f"{'t' * 63}.{'n' * 63}"))
-    again.close()

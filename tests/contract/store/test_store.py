@@ -11,10 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pysqlite3 import dbapi2 as sqlite3
@@ -30,7 +28,6 @@ from orchestrator.core.vms.network import Network
 from orchestrator.core.vms.vm import Vm, VmSpec
 from orchestrator.store.database import Store
 from orchestrator.store.records import ClaimLost
-from orchestrator.store.schema import alembic_config
 from orchestrator.store.tables import metadata
 from orchestrator.store.transaction import Transaction
 from tests.postgres.cluster import Cluster
@@ -315,26 +312,6 @@ def test_migrations_and_tables_say_the_same(url: str) -> None:
     Store(url, key=KEY, new_site="s").close()
     with create_engine(url, **({"module": sqlite3} if url.startswith("sqlite") else {})).connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
-
-
-def test_vms_and_their_claims_outlive_the_migration_to_adopted_vms_and_back(store: Store, url: str) -> None:
-    put(store, vm("a"), claim(vm("a"), 0, 1, function="0000:41:00.4"))
-    with store.read() as tx:
-        before = (tx.vms.list(), tx.claims.of_host("h1"))
-    with store._connections.engine.connect() as connection, connection.begin():
-        config = alembic_config(connection)
-        revision = ScriptDirectory.from_config(config).get_revision("0008")
-        command.downgrade(config, str(revision.down_revision))
-    again = Store(url, key=KEY, new_site="other")
-    with again.read() as tx:
-        assert (tx.vms.list(), tx.claims.of_host("h1")) == before
-    with pytest.raises(ClaimLost):
-        put(again, vm("b", 1), claim(vm("b", 1), 1))
-    adopted = replace(vm("c", 2), spec=replace(vm("c").spec, image="", network="", adopted="byhand"))
-    put(again, adopted, claim(adopted, 5))
-    with again.read() as tx:
-        assert tx.vms.find("default", "c") == adopted
-    again.close()
 
 
 def test_sqlite_keeps_its_order_on_disk_and_checks_foreign_keys(tmp_path: Path) -> None:
