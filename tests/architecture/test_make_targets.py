@@ -20,9 +20,8 @@ def _of_soak(path: Path) -> bool:
 
 def test_every_file_of_tests_on_lab_hosts_is_run_by_make_test_or_test_lab_unless_by_soak() -> None:
     named = _words("test-straight-paths", "test-lab")
-    assert [
-        str(path) for path in sorted(Path("tests/lab").glob("test_*.py")) if (str(path) in named) == _of_soak(path)
-    ] == []
+    found = [path for place in ("tests/lab", "tests/scenarios") for path in sorted(Path(place).glob("test_*.py"))]
+    assert [str(path) for path in found if (str(path) in named) == _of_soak(path)] == []
 
 
 def test_no_share_has_files_that_enrol_its_host_and_files_that_find_it_enrolled() -> None:

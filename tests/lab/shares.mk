@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What is tested on lab hosts, by the host (docs/decisions/tests.md).
 ON_HOST := tests/lab/on-host
-of_lab = $(foreach name,$(1),tests/lab/test_$(name).py)
+of_lab = $(foreach name,$(1),$(wildcard tests/lab/test_$(name).py tests/scenarios/test_$(name).py))
 
 # Each brings its host up, or what its files need where there is no scenario of that name, and ends it. The long first.
 # A host that files share is enrolled until the last of them ends: those that enrol theirs themselves are in another
