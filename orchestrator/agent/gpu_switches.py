@@ -118,13 +118,13 @@ class GpuSwitches:
         modes = self._mig.modes(gpu)
         there = self._mig.instances(gpu) if modes is not None and modes[0] else ()
         holders = InstanceHolders(self._ledger)
-        foreign = [one for one in there if not holders.of(gpu, one.start)]
+        foreign = [instance for instance in there if not holders.of(gpu, instance.start)]
         if foreign:
             raise Conflict(
                 "gpu.in_use",
                 f"GPU {gpu} has GPU instances that we did not make",
                 hint="switching virtual functions on would destroy them; remove them first, or switch the functions on",
-                details=", ".join(f"{one.profile} at slot {one.start}" for one in foreign),
+                details=", ".join(f"{instance.profile} at slot {instance.start}" for instance in foreign),
             )
 
     def _enabled(self, gpu: str) -> bool:
@@ -134,7 +134,9 @@ class GpuSwitches:
         functions = (gpu, *pci.virtual_functions(self._paths, gpu))
         opened = open_files.open_vfio_devices(self._paths)
         used = {name for kind in self._kinds.values() for name in kind.names_on(functions)}
-        used |= {one for one in functions if open_files.in_use(self._paths.pci(one), opened) is not False}
+        used |= {
+            function for function in functions if open_files.in_use(self._paths.pci(function), opened) is not False
+        }
         if used:
             raise Conflict(
                 "gpu.in_use",

@@ -112,7 +112,7 @@ class KernelLog:
     def _keep(self) -> None:
         document = {
             "boot": boot_id(self._paths), "driver": driver_epoch(self._paths), "read": self._read,
-            "signals": {gpu: [asdict(one) for one in of_gpu.values()] for gpu, of_gpu in self._signals.items()},
+            "signals": {gpu: [asdict(signal) for signal in of_gpu.values()] for gpu, of_gpu in self._signals.items()},
         }  # fmt: skip
         with suppress(Fatal):  # a disk that cannot be written to costs no observation
             self._ledger.claim(_KEY, "", detail=json.dumps(document, separators=(",", ":")))
@@ -127,10 +127,10 @@ def _kept(paths: Paths, ledger: Ledger) -> tuple[int, Signals]:
     if document["driver"] != driver_epoch(paths):
         return document["read"], {}
     try:
-        read = {gpu: [GpuSignal(**one) for one in of_gpu] for gpu, of_gpu in document["signals"].items()}
+        read = {gpu: [GpuSignal(**signal) for signal in of_gpu] for gpu, of_gpu in document["signals"].items()}
     except TypeError:  # a newer agent wrote it
         return -1, {}
-    return document["read"], {gpu: {one.name: one for one in of_gpu} for gpu, of_gpu in read.items()}
+    return document["read"], {gpu: {signal.name: signal for signal in of_gpu} for gpu, of_gpu in read.items()}
 
 
 def _address(place: str) -> str:

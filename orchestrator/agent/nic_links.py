@@ -31,7 +31,14 @@ class IpLinks:
         code, output = _ip("-j", "link", "show", "dev", interface)
         try:
             functions = json.loads(output)[0].get("vfinfo_list", ()) if code == 0 else ()
-            mac = next((one.get("address", one.get("mac")) for one in functions if one.get("vf") == number), None)
+            mac = next(
+                (
+                    function.get("address", function.get("mac"))
+                    for function in functions
+                    if function.get("vf") == number
+                ),
+                None,
+            )
         except (ValueError, LookupError, AttributeError, TypeError):
             return None
         return mac if isinstance(mac, str) else None

@@ -108,11 +108,11 @@ class NicFunctions:
     def observe(self) -> tuple[HostNic, ...]:
         return tuple(
             HostNic(
-                address=one.address, vendor=one.vendor, device=one.device, numa_node=one.numa_node,
-                bridges=one.bridges, interface=one.interface,
-                functions=tuple(self._function(address) for address in one.functions),
+                address=nic.address, vendor=nic.vendor, device=nic.device, numa_node=nic.numa_node,
+                bridges=nic.bridges, interface=nic.interface,
+                functions=tuple(self._function(address) for address in nic.functions),
             )
-            for one in nics.nics(self.files.paths)
+            for nic in nics.nics(self.files.paths)
         )  # fmt: skip
 
     def _function(self, address: str) -> NicFunction:

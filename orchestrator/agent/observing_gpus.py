@@ -86,7 +86,7 @@ def _gpu(
         parents=parents,
         problems=tuple(problems),
         mig_pending=said.mig_pending,
-        instances=tuple(_instance(one, gpu.address, ledger) for one in said.instances),
+        instances=tuple(_instance(instance, gpu.address, ledger) for instance in said.instances),
         iommu_shared_with=gpu.iommu_shared_with,
         scheduler=said.scheduler,
         signals=said.signals,
@@ -108,5 +108,5 @@ def _instance(found: FoundInstance, gpu: str, ledger: Ledger) -> GpuInstance:
 
 def _described_types(kinds: Iterable[ObservedKind], gpu: pci.PciGpu) -> tuple[HostVgpuType, ...]:
     """Without NVML: what sysfs says."""
-    found = {one.type_id: one for kind in kinds for one in kind.types(gpu)}
+    found = {vgpu_type.type_id: vgpu_type for kind in kinds for vgpu_type in kind.types(gpu)}
     return tuple(found[type_id] for type_id in sorted(found))

@@ -63,7 +63,8 @@ class Restorer:
         for pause in (*_PAUSES, 0):
             modes = tuple(mode for mode in modes if not self._in_mode(mode))  # before the functions: it has them off
             gpus = tuple(gpu for gpu in gpus if not self._functions_on(gpu))
-            layouts = tuple(one for one in layouts if not self._is_cut(one))  # after the functions, which end them
+            # After the functions, which end them.
+            layouts = tuple(layout for layout in layouts if not self._is_cut(layout))
             vms = tuple(vm for vm in vms if not self._runs(vm))
             if self._stopping.is_set():
                 return  # the next start of the agent goes on with it

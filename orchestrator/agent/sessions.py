@@ -96,19 +96,19 @@ class Sessions:
             return lately or len(self._places) >= self._most
 
     def _make_way(self, new: Place) -> None:
-        own = (one for one in self._places if one.controller == new.controller and not one.working)
-        silent = min(own, key=lambda one: (one.stream, one.heard), default=None)
+        own = (place for place in self._places if place.controller == new.controller and not place.working)
+        silent = min(own, key=lambda place: (place.stream, place.heard), default=None)
         if silent is None:
             raise sessions_full(f"all {self._most} places are taken")
         self._end(silent)
 
     def _end_silent_streams(self, new: Place) -> None:
         heard = {new.controller: new.heard}
-        for one in self._places:
-            heard[one.controller] = max(one.heard, heard.get(one.controller, one.heard))
+        for place in self._places:
+            heard[place.controller] = max(place.heard, heard.get(place.controller, place.heard))
         limit = time.monotonic() - STREAM_SILENT_S
-        for one in [one for one in self._places if one.stream and heard[one.controller] < limit]:
-            self._end(one)
+        for place in [place for place in self._places if place.stream and heard[place.controller] < limit]:
+            self._end(place)
 
     def _end(self, place: Place) -> None:
         self._places.discard(place)

@@ -45,7 +45,7 @@ class Settler:
     def _take_up(self, action: SettleLedger) -> ActionResult:
         """Devices of domains of ours that nobody owns."""
         ours = [vm for vm in action.vms if self.domains.is_ours(vm.vm)]
-        nobodys = [(vm.vm, one) for vm in ours for one in vm.devices if self._is_nobodys(one)]
+        nobodys = [(vm.vm, device) for vm in ours for device in vm.devices if self._is_nobodys(device)]
         taken = sum(self._adopted(vm, device) for vm, device in nobodys)
         return ActionResult(changed=bool(taken), message=f"{taken} devices" if taken else "")
 

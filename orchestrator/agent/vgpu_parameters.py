@@ -71,4 +71,4 @@ def _pairs(file: Path) -> frozenset[str] | None:
 
 
 def _split(text: str) -> frozenset[str]:
-    return frozenset(one for one in _BETWEEN.split(text) if one)
+    return frozenset(pair for pair in _BETWEEN.split(text) if pair)

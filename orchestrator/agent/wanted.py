@@ -175,12 +175,12 @@ class RestoreList:
     def _want_all(self, action: SettleLedger) -> None:
         for gpu in action.functions:
             self._want_functions(gpu)
-        for one in action.vms:
-            devices = one.devices if one.running else ()
-            wanted = AdoptDomain(vm=one.vm, devices=devices, running=one.running, boot_policy=one.boot_policy)
+        for vm in action.vms:
+            devices = vm.devices if vm.running else ()
+            wanted = AdoptDomain(vm=vm.vm, devices=devices, running=vm.running, boot_policy=vm.boot_policy)
             self.after(wanted)
-            if one.nic is not None and one.running:
-                self.after(one.nic)
+            if vm.nic is not None and vm.running:
+                self.after(vm.nic)
 
     def _want_device(self, action: MakesDevice) -> None:
         self._set_devices(action.vm, lambda there: there if action in there else _in_order((*there, action)))
@@ -189,13 +189,13 @@ class RestoreList:
             self._want_functions(gpu)
 
     def _want_no_more(self, action: RemovesDevice) -> None:
-        self._set_devices(action.vm, lambda there: tuple(one for one in there if one.inverse() != action))
+        self._set_devices(action.vm, lambda made: tuple(make for make in made if make.inverse() != action))
 
     def _set_devices(self, vm: str, change: Callable[[Actions], Actions]) -> None:
         with self._file.read():
             row = self._file.one("SELECT devices FROM wanted WHERE vm = ?", vm)
         devices = change(() if row is None else _actions(row))
-        self._set(vm, "devices", json.dumps([action_to_dict(one) for one in devices]))
+        self._set(vm, "devices", json.dumps([action_to_dict(make) for make in devices]))
 
     def _want_functions(self, gpu: str) -> None:
         with self._file.write():
@@ -210,8 +210,8 @@ class RestoreList:
 def _in_order(actions: Actions) -> Actions:
     """Settings of GPUs first: drivers change them only while no vGPU is there, and one of several that a VM has on a
     GPU may have been made anew, with its setting."""
-    return tuple(sorted(actions, key=lambda one: not isinstance(one, _SETTINGS)))
+    return tuple(sorted(actions, key=lambda action: not isinstance(action, _SETTINGS)))
 
 
 def _actions(row: Row) -> Actions:
-    return tuple(action_from_dict(one) for one in json.loads(str(row[0]) or "[]"))
+    return tuple(action_from_dict(action) for action in json.loads(str(row[0]) or "[]"))

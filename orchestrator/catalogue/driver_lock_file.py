@@ -117,7 +117,7 @@ def read_lock(path: Path, text: str) -> DriverLockForm:
     try:
         document = LinedYaml(str(path), text)
     except InvalidInput as error:
-        raise _invalid([f"{', '.join(one.subjects)}: {one.message}" for one in error.reasons]) from error
+        raise _invalid([f"{', '.join(reason.subjects)}: {reason.message}" for reason in error.reasons]) from error
     if document.data is None:
         raise _invalid([f"{document.file}: it is empty"])
     if not isinstance(document.data, Mapping):

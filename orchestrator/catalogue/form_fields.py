@@ -17,8 +17,8 @@ def nearest_field(form: type[BaseModel], place: Sequence[str | int]) -> str | No
     found: list[object] = [form]
     for part in place[:-1]:
         # a name that is no field is that of one form of several, which pydantic puts between
-        found = [inner for one in found for inner in _inside(one, part)] or found
-    known = [name for one in found if _is_form(one) for name in _fields(one)]
+        found = [inner for kind in found for inner in _inside(kind, part)] or found
+    known = [name for kind in found if _is_form(kind) for name in _fields(kind)]
     return next(iter(closest(str(place[-1]), known)), None)
 
 
@@ -27,14 +27,14 @@ def _inside(kind: Any, part: str | int) -> Iterator[object]:
         if part in (fields := _fields(kind)):
             yield from _alternatives(fields[str(part)])
     elif get_args(kind) and (isinstance(part, int) or get_origin(kind) is dict):
-        yield from _alternatives(next(one for one in reversed(get_args(kind)) if one is not Ellipsis))
+        yield from _alternatives(next(argument for argument in reversed(get_args(kind)) if argument is not Ellipsis))
 
 
 def _alternatives(kind: Any) -> Iterator[object]:
     if get_origin(kind) is Annotated:
         yield from _alternatives(get_args(kind)[0])
     elif get_origin(kind) in {Union, types.UnionType}:
-        yield from (inner for one in get_args(kind) for inner in _alternatives(one))
+        yield from (inner for argument in get_args(kind) for inner in _alternatives(argument))
     else:
         yield kind
 

@@ -91,10 +91,10 @@ def mig_rows(
     """
     profiles = catalogue.profiles_of_model(model)
     if named:
-        profiles = tuple(one for one in profiles if one.name in named)
+        profiles = tuple(profile for profile in profiles if profile.name in named)
     else:
         board = _nearest_board(profiles, memory_mib)
-        profiles = tuple(one for one in profiles if one.board == board)
+        profiles = tuple(profile for profile in profiles if profile.board == board)
     rows = [
         MigRow(name=row.name, starts=row.starts, size=row.size, total_slots=row.total_slots,
                max_instances=row.max_instances, engines=_engines(row))
@@ -107,8 +107,8 @@ def mig_rows(
 def _nearest_board(profiles: Iterable[MigProfile], memory_mib: int) -> str | None:
     """The board whose largest profile is named nearest to the GPU's memory."""
     largest: dict[str, int] = {}
-    for one in profiles:
-        largest[one.board] = max(largest.get(one.board, 0), parse_mig_profile_name(one.name).memory_gb)
+    for profile in profiles:
+        largest[profile.board] = max(largest.get(profile.board, 0), parse_mig_profile_name(profile.name).memory_gb)
     return min(largest, key=lambda board: abs(largest[board] * 1024 - memory_mib), default=None)
 
 

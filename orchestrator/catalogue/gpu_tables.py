@@ -131,13 +131,13 @@ def _types(listed: tuple[HostVgpuType, ...], rows: list[TypeRow]) -> list[TypeRo
 
     Which GPU-instance profile a type needs is the tables' to say.
     """
-    said = {one.name: one for one in listed}
+    said = {listed_type.name: listed_type for listed_type in listed}
     known = {row.name: row for row in rows}
     modes = {_is_backed(name, known) for name in said}
     kept = [row for row in rows if row.name not in said and (row.gi_profile is not None) not in modes]
-    for name, one in said.items():
+    for name, listed_type in said.items():
         row = known.get(name) or TypeRow(name=name, framebuffer_mib=0, gi_profile=_unlisted_profile(name))
-        kept.append(replace(row, framebuffer_mib=one.framebuffer_mib, max_per_gpu=one.max_instances))
+        kept.append(replace(row, framebuffer_mib=listed_type.framebuffer_mib, max_per_gpu=listed_type.max_instances))
     return kept
 
 

@@ -269,20 +269,25 @@ def read_manifests(files: Sequence[tuple[Path, str]]) -> Manifest:
         have several labels
     """
     read = [_read(path, text) for path, text in files]
-    mistakes = [*_given_twice(read), *(one for document, form in read for one in _impossible_offerings(document, form))]
+    mistakes = [
+        *_given_twice(read),
+        *(mistake for document, form in read for mistake in _impossible_offerings(document, form)),
+    ]
     if mistakes:
         raise _invalid(mistakes)
     forms = [form for _, form in read]
-    offerings = [one for form in forms for one in form.offerings]
-    profiles = shipped_profiles().with_site(one.to_core("site") for one in offerings)
+    offerings = [offering for form in forms for offering in form.offerings]
+    profiles = shipped_profiles().with_site(offering.to_core("site") for offering in offerings)
     return Manifest(
         label=_one_label(read),
-        tenants=tuple(one.to_core(profiles) for form in forms for one in form.tenants),
-        offerings=tuple(WantedOffering(offering=one.to_core("site"), look_up=not one.unlisted) for one in offerings),
-        networks=tuple(one.to_core() for form in forms for one in form.networks),
-        images=tuple(one.to_core() for form in forms for one in form.images),
-        volumes=tuple(one.to_core() for form in forms for one in form.volumes),
-        vms=tuple(one.to_core() for form in forms for one in form.vms),
+        tenants=tuple(tenant.to_core(profiles) for form in forms for tenant in form.tenants),
+        offerings=tuple(
+            WantedOffering(offering=offering.to_core("site"), look_up=not offering.unlisted) for offering in offerings
+        ),
+        networks=tuple(network.to_core() for form in forms for network in form.networks),
+        images=tuple(image.to_core() for form in forms for image in form.images),
+        volumes=tuple(volume.to_core() for form in forms for volume in form.volumes),
+        vms=tuple(vm.to_core() for form in forms for vm in form.vms),
         abouts={key: about for form in forms for key, about in _abouts(form)},
     )
 
@@ -338,20 +343,20 @@ def _impossible_offerings(document: LinedYaml, form: ManifestForm) -> Iterator[P
 
 
 def _abouts(form: ManifestForm) -> Iterator[tuple[tuple[Kind, str], WantedAbout]]:
-    yield from ((("tenant", one.name), one.about()) for one in form.tenants)
-    yield from ((("network", one.to_core().key), one.about()) for one in form.networks)
-    yield from ((("image", one.name), one.about()) for one in form.images)
-    yield from ((("volume", one.to_core().key), one.about()) for one in form.volumes)
+    yield from ((("tenant", tenant.name), tenant.about()) for tenant in form.tenants)
+    yield from ((("network", network.to_core().key), network.about()) for network in form.networks)
+    yield from ((("image", image.name), image.about()) for image in form.images)
+    yield from ((("volume", volume.to_core().key), volume.about()) for volume in form.volumes)
 
 
 def _keys(form: ManifestForm) -> dict[str, list[str]]:
     return {
-        "tenants": [one.name for one in form.tenants],
-        "offerings": [one.name for one in form.offerings],
-        "networks": [one.to_core().key for one in form.networks],
-        "images": [one.name for one in form.images],
-        "volumes": [one.to_core().key for one in form.volumes],
-        "vms": [f"{one.tenant}/{one.name}" for one in form.vms],
+        "tenants": [tenant.name for tenant in form.tenants],
+        "offerings": [offering.name for offering in form.offerings],
+        "networks": [network.to_core().key for network in form.networks],
+        "images": [image.name for image in form.images],
+        "volumes": [volume.to_core().key for volume in form.volumes],
+        "vms": [f"{vm.tenant}/{vm.name}" for vm in form.vms],
     }
 
 
@@ -375,7 +380,8 @@ def _invalid(problems: list[Problem]) -> InvalidInput:
         f"{ordered[0]}{more}",
         hint="correct the file; nothing was changed",
         reasons=tuple(
-            Reason(code="manifest.invalid", message=one.reason, subjects=(f"{one.file}:{one.line}",)) for one in ordered
+            Reason(code="manifest.invalid", message=problem.reason, subjects=(f"{problem.file}:{problem.line}",))
+            for problem in ordered
         )
         if more
         else (),

@@ -60,7 +60,7 @@ class MigEntryForm(_Part):
         counts = {name: count for name, count in (self.mig_devices or {}).items() if count}
         return MigEntry(
             devices=None if self.devices == "all" else tuple(self.devices),
-            filters=tuple(one for one in filters if one),
+            filters=tuple(device for device in filters if device),
             enabled=self.mig_enabled,
             counts=tuple(sorted(counts.items())),
         )
@@ -84,11 +84,11 @@ def read_mig_config(path: Path, text: str, name: str) -> list[MigEntryForm]:
     try:
         document = LinedYaml(str(path), text)
     except InvalidInput as error:
-        raise _invalid([f"{', '.join(one.subjects)}: {one.message}" for one in error.reasons]) from error
+        raise _invalid([f"{', '.join(reason.subjects)}: {reason.message}" for reason in error.reasons]) from error
     try:
         form = MigFileForm.model_validate(document.data)
     except ValidationError as error:
-        raise _invalid([str(_problem(document, one)) for one in error.errors(include_url=False)]) from error
+        raise _invalid([str(_problem(document, mistake)) for mistake in error.errors(include_url=False)]) from error
     if name not in form.mig_configs:
         raise InvalidInput(
             "mig.config_unknown",
@@ -108,5 +108,5 @@ def _invalid(mistakes: list[str]) -> InvalidInput:
         "mig.config_invalid",
         f"{mistakes[0]}{more}",
         hint="docs/howto/keep-mig-layouts.md shows such a file",
-        reasons=tuple(Reason(code="mig.config_invalid", message=one) for one in mistakes) if more else (),
+        reasons=tuple(Reason(code="mig.config_invalid", message=mistake) for mistake in mistakes) if more else (),
     )

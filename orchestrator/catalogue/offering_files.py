@@ -86,8 +86,8 @@ def _strangers(offering: Offering, catalogue: Catalogue) -> Iterator[str]:
         model = catalogue.model(name)
         if model is None:
             continue
-        types = {one.name for one in catalogue.types_of_model(model)}
-        profiles = {one.name for one in catalogue.profiles_of_model(model)}
+        types = {vgpu_type.name for vgpu_type in catalogue.types_of_model(model)}
+        profiles = {profile.name for profile in catalogue.profiles_of_model(model)}
         no_type = known_type and (types or model.vgpu_capable is False) and offering.vgpu_type not in types
         no_profile = known_profile and (profiles or not model.mig_capable) and offering.mig_profile not in profiles
         if no_type or no_profile:
@@ -127,14 +127,14 @@ def _forms(document: LinedYaml) -> tuple[dict[int, OfferingForm], list[Problem]]
     except ValidationError as error:
         details = error.errors(include_url=False)
     problems = [
-        Problem(file=document.file, line=document.line_of(one["loc"]), reason=describe(one, OfferingFileForm))
-        for one in details
+        Problem(file=document.file, line=document.line_of(detail["loc"]), reason=describe(detail, OfferingFileForm))
+        for detail in details
     ]
     entries = document.data.get("offerings") if isinstance(document.data, dict) else None
     if not isinstance(entries, list):
         return {}, problems
-    wrong = {one["loc"][1] for one in details if one["loc"][0] == "offerings" and len(one["loc"]) > 1}
-    right = {index: OfferingForm.model_validate(one) for index, one in enumerate(entries) if index not in wrong}
+    wrong = {detail["loc"][1] for detail in details if detail["loc"][0] == "offerings" and len(detail["loc"]) > 1}
+    right = {index: OfferingForm.model_validate(entry) for index, entry in enumerate(entries) if index not in wrong}
     return right, problems
 
 

@@ -59,9 +59,9 @@ class Profiles:
             return parse_vgpu_type_name(offering.vgpu_type).framebuffer_mib if named else None
         if offering.mig_profile is not None:
             profiles = self.catalogue.profiles_named(offering.mig_profile)
-            return min((one.memory_mib for one in profiles if one.memory_mib is not None), default=None)
+            return min((profile.memory_mib for profile in profiles if profile.memory_mib is not None), default=None)
         models = (self.catalogue.model(name) for name in offering.gpu_models)
-        sizes = (one.memory_gib for one in models if one is not None and one.memory_gib is not None)
+        sizes = (model.memory_gib for model in models if model is not None and model.memory_gib is not None)
         return min((size * 1024 for size in sizes), default=None)
 
     def models(self, offering: Offering) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ class Profiles:
 
     def with_site(self, offerings: Iterable[Offering]) -> Profiles:
         """With those that a site added. They win: VMs were made under them before a new release ships that name."""
-        return Profiles(self.catalogue, {**self.offerings, **{one.name: one for one in offerings}})
+        return Profiles(self.catalogue, {**self.offerings, **{offering.name: offering for offering in offerings}})
 
     def taken(self, offering: Offering, *, host_types: Collection[str] = ()) -> str | None:
         """What else a site's offering of that name would be taken for; None: nothing.

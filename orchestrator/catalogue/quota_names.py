@@ -42,7 +42,7 @@ def check_is_here(resource: str, boards: Mapping[str, int]) -> None:
     board = _board_of(wanted) if kind == "vgpus" and is_vgpu_type_name(wanted) else wanted if kind in _BY_MODEL else ""
     if not board or not boards or board in boards:
         return
-    near = [f"{one} ({boards[one]} here)" for one in near_names(board, boards) or sorted(boards)]
+    near = [f"{name} ({boards[name]} here)" for name in near_names(board, boards) or sorted(boards)]
     raise NotFound(
         "quota.none_here",
         f"no GPU here is of model {board}, so {resource} would limit nothing",
@@ -53,7 +53,7 @@ def check_is_here(resource: str, boards: Mapping[str, int]) -> None:
 def boards_of(model: str, types: Collection[HostVgpuType]) -> set[str]:
     """How quotas name a GPU of this model whose driver offers these types: ``H100XM``. One that is in no
     table and has no types: by its own name."""
-    offered = {_board_of(one.name) for one in types if is_vgpu_type_name(one.name)}
+    offered = {_board_of(vgpu_type.name) for vgpu_type in types if is_vgpu_type_name(vgpu_type.name)}
     return offered | _boards_of_model(model, shipped()) or {model.removeprefix("NVIDIA ")}
 
 
@@ -63,7 +63,9 @@ def board_name(model: str) -> str:
     known = shipped()
     found = known.model(model)
     types = known.types_of_model(found) if found is not None else ()
-    first = next((parse_vgpu_type_name(one.name) for one in types if is_vgpu_type_name(one.name)), None)
+    first = next(
+        (parse_vgpu_type_name(vgpu_type.name) for vgpu_type in types if is_vgpu_type_name(vgpu_type.name)), None
+    )
     return f"NVIDIA {model}" if first is None else f"{first.brand} {first.board}"
 
 
@@ -101,7 +103,7 @@ def _board(resource: str, profiles: Profiles, host_types: Collection[str]) -> st
 def _boards_of_model(wanted: str, catalogue: Catalogue) -> set[str]:
     model = find_model(catalogue, wanted)
     types = catalogue.types_of_model(model) if isinstance(model, GpuModel) else ()
-    return {_board_of(one.name) for one in types}
+    return {_board_of(vgpu_type.name) for vgpu_type in types}
 
 
 def _board_of(type_name: str) -> str:

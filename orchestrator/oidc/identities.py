@@ -39,7 +39,7 @@ class Strength:
     def lacking(self, claims: Mapping[str, Any]) -> Denied | None:
         """None: the login shows what is asked for."""
         methods = claims.get("amr")
-        used = [one for one in methods if isinstance(one, str)] if isinstance(methods, list) else []
+        used = [method for method in methods if isinstance(method, str)] if isinstance(methods, list) else []
         lacks = []
         if self.acr and claims.get("acr") not in self.acr:
             lacks.append(f"acr {' or '.join(self.acr)}, it has {_told(claims.get('acr'))}")

@@ -98,7 +98,7 @@ class AnsibleConfigurator:
             playbook="provision-host.yml",
             timeout_s=LONGEST_PROVISIONING_S,
             variables=variables,
-            files=tuple(Path(one.path) for one in (wanted.driver, fabric) if one is not None),
+            files=tuple(Path(bundle.path) for bundle in (wanted.driver, fabric) if bundle is not None),
         )
         report = self._run(job, host, progress)
         return due_reboot_of(report.returned.get("reboot"), host.name)

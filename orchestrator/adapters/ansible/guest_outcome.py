@@ -117,12 +117,12 @@ def guest_facts_of(report: RunReport) -> GuestFacts | None:
 def versions_of(report: RunReport) -> dict[str, str]:
     """What roles told of what they install, by name; an answer of another shape is left out."""
     told = {name: report.returned.get(name) for name in VERSIONS}
-    return {name: one for name, one in told.items() if isinstance(one, str) and 0 < len(one) <= LONGEST}
+    return {name: version for name, version in told.items() if isinstance(version, str) and 0 < len(version) <= LONGEST}
 
 
 def results_of(report: RunReport, *, at: float, operation: str) -> tuple[RoleResult, ...]:
     """One for each role that has begun, in their order."""
-    ours = (one for one in report.tasks if one.role.startswith(PREFIX))
+    ours = (task for task in report.tasks if task.role.startswith(PREFIX))
     return tuple(_result(role, list(tasks), at, operation) for role, tasks in groupby(ours, key=_role_of))
 
 
@@ -132,8 +132,8 @@ def _role_of(task: TaskEnd) -> str:
 
 
 def _result(role: str, tasks: list[TaskEnd], at: float, operation: str) -> RoleResult:
-    failed = [one.task for one in tasks if one.failed]
-    changed = sum(one.changed for one in tasks)
+    failed = [task.task for task in tasks if task.failed]
+    changed = sum(task.changed for task in tasks)
     return RoleResult(
         role=role,
         state="failed" if failed else "changed" if changed else "ok",
@@ -173,9 +173,9 @@ def _of_failure(failure: Failure, name: str) -> VgpuctlError:
         told = f"{name}: {first_line(coded['text'])} ({coded['code']})"
         return Fatal("guest.driver_failed", told, hint=SAID_BY_ROLE[coded["code"]][1], details=details)
     text = f"{failure.message}\n{failure.output}"
-    for one in _UNREACHABLE if failure.kind == "unreachable" else _FAILED:
-        if one.pattern.search(text):
-            return one.error(one.code, f"{name}: {one.message}", hint=one.hint, details=details)
+    for cause in _UNREACHABLE if failure.kind == "unreachable" else _FAILED:
+        if cause.pattern.search(text):
+            return cause.error(cause.code, f"{name}: {cause.message}", hint=cause.hint, details=details)
     return Fatal(
         "guest.provisioning_failed", f"{name}: task {failure.task!r} failed: {first_line(failure.message)}",
         details=details, hint="mend the guest and run the same command again",

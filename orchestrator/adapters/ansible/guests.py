@@ -76,9 +76,11 @@ class AnsibleGuests:
             variables["vgpuctl_guest_driver_bundle"] = bundle_variables(wanted.driver)
         if "guest_cuda" in wanted.roles:
             releases = cuda_releases(shipped_profiles().catalogue.driver_matrix, wanted.cuda)
-            variables["vgpuctl_guest_cuda_toolkits"] = [asdict(one) for one in releases]
+            variables["vgpuctl_guest_cuda_toolkits"] = [asdict(release) for release in releases]
             variables["vgpuctl_guest_cuda_cudnn"] = wanted.cudnn or ""
-            variables["vgpuctl_guest_cuda_cudnn_packages"] = [bundle_variables(one) for one in wanted.cudnn_packages]
+            variables["vgpuctl_guest_cuda_cudnn_packages"] = [
+                bundle_variables(package) for package in wanted.cudnn_packages
+            ]
         if "guest_k8s_node" in wanted.roles:
             variables["vgpuctl_guest_k8s_node_labels"] = dict(wanted.labels)
 
@@ -87,7 +89,7 @@ class AnsibleGuests:
             playbook="provision-guest.yml",
             timeout_s=LONGEST_RUN_S,
             variables=variables,
-            files=tuple(Path(one.path) for one in bundles),
+            files=tuple(Path(bundle.path) for bundle in bundles),
             secrets={f"vgpuctl_guest_{name}_file": text for name, text in wanted.secrets.items()},
         )
         return self._run(job, guest, progress, stop)

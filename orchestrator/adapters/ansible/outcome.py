@@ -160,9 +160,9 @@ def _of_failure(failure: Failure, host: str) -> VgpuctlError:
         error, hint = SAID_BY_ROLE[coded["code"]]
         return error(coded["code"], f"{host}: {first_line(coded['text'])}", hint=hint, details=details)
     text = f"{failure.message}\n{failure.output}"
-    for one in _UNREACHABLE if failure.kind == "unreachable" else _FAILED:
-        if one.pattern.search(text):
-            return one.error(one.code, f"{host}: {one.message}", hint=one.hint, details=details)
+    for cause in _UNREACHABLE if failure.kind == "unreachable" else _FAILED:
+        if cause.pattern.search(text):
+            return cause.error(cause.code, f"{host}: {cause.message}", hint=cause.hint, details=details)
     return Fatal(
         "host.provisioning_failed", f"{host}: task {failure.task!r} failed: {first_line(failure.message)}",
         details=details, hint="mend the host and run the same command again",

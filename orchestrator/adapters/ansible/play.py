@@ -185,7 +185,7 @@ def unsafe_yaml(value: object) -> str:
     if isinstance(value, str):
         return f"!unsafe {_quoted(value)}"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_quoted(str(name))}: {unsafe_yaml(one)}" for name, one in value.items()) + "}"
+        return "{" + ", ".join(f"{_quoted(str(name))}: {unsafe_yaml(item)}" for name, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(unsafe_yaml, value)) + "]"
     return json.dumps(value)

@@ -63,9 +63,9 @@ def _plain_value(value: JsonValue) -> JsonValue:
     if isinstance(value, str):
         return plain(value)
     if isinstance(value, list):
-        return [_plain_value(one) for one in value]
+        return [_plain_value(item) for item in value]
     if isinstance(value, dict):
-        return {plain(name): _plain_value(one) for name, one in value.items()}
+        return {plain(name): _plain_value(item) for name, item in value.items()}
     return value
 
 

@@ -62,7 +62,7 @@ def _run(file: BinaryIO) -> BundleContent:
 
 
 def _deb(file: BinaryIO) -> BundleContent:
-    member = next((one for one in ar_members(file) if one.stem == "control"), None)
+    member = next((member for member in ar_members(file) if member.stem == "control"), None)
     if member is None:
         raise unknown_content("the package has no control file")
     file.seek(member.start)
@@ -78,7 +78,11 @@ def _control(suffix: str, packed: bytes) -> dict[str, str]:
     try:
         with tarfile.open(fileobj=io.BytesIO(_unpacked(suffix, packed)), mode="r:") as archive:
             member = next(
-                (one for one in islice(archive, _MAX_MEMBERS) if one.name in {"control", "./control"} and one.isreg()),
+                (
+                    entry
+                    for entry in islice(archive, _MAX_MEMBERS)
+                    if entry.name in {"control", "./control"} and entry.isreg()
+                ),
                 None,
             )
             content = None if member is None else archive.extractfile(member)

@@ -111,7 +111,7 @@ def _checked(cert: Cert, signature: bytes, check: Callable[[Store, Sig], Decrypt
 def _name(cert: Cert) -> str:
     """A key that the policy refuses, as one of RSA with 1024 bits, has no names that could be believed."""
     try:
-        return next((ascii(str(one))[1:-1][:120] for one in cert.user_ids), "nobody")
+        return next((ascii(str(user_id))[1:-1][:120] for user_id in cert.user_ids), "nobody")
     except (RuntimeError, ValueError):
         return "a key that is too weak"
 

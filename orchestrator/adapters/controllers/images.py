@@ -62,9 +62,9 @@ class FetchedImages:
         is gone; remove what was removed elsewhere."""
         images = self._stored()
         gone, self._known = self._known - images, images
-        for one in gone:
-            self._remove_unless_named(*one)
-        missing = [one for one in sorted(images) if not self.has(*one)]
+        for image in gone:
+            self._remove_unless_named(*image)
+        missing = [image for image in sorted(images) if not self.has(*image)]
         if missing and self._others() and (self._round is None or not self._round.is_alive()):
             self._round = threading.Thread(target=self._fetch_all, args=(missing,), name="images", daemon=True)
             self._round.start()
@@ -72,7 +72,7 @@ class FetchedImages:
     def _remove_unless_named(self, sha256: str, image_format: ImageFormat) -> None:
         """It may have been added again since it was last seen."""
         with self._store.begin() as tx:
-            if all((one.sha256, one.format) != (sha256, image_format) for one in tx.images.list()):
+            if all((image.sha256, image.format) != (sha256, image_format) for image in tx.images.list()):
                 self._library.remove(sha256, image_format)
 
     def _stored(self) -> frozenset[tuple[str, ImageFormat]]:

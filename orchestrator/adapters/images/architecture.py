@@ -36,7 +36,7 @@ _COMPRESSED: Final = 1 << 62
 def other_architecture(file: BinaryIO, header: Header | None) -> str | None:
     """Its name where no x86 system is on the disk. ``header``: of a qcow2 image; None: the file is the disk."""
     types = set(_partition_types(file.read(_HEAD_BYTES) if header is None else _first_cluster(file, header)))
-    return None if types & _RUNS else next((_OTHERS[one] for one in types if one in _OTHERS), None)
+    return None if types & _RUNS else next((_OTHERS[kind] for kind in types if kind in _OTHERS), None)
 
 
 def _partition_types(head: bytes) -> Iterator[UUID]:

@@ -110,7 +110,7 @@ def _filter_calls(libc: ctypes.CDLL) -> None:
     for number in forbidden:
         program += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _REFUSE)]
     program += [(_RETURN, 0, 0, _ALLOW)]
-    packed = b"".join(struct.pack("=HBBI", *one) for one in program)
+    packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
     if libc.prctl(_SET_SECCOMP, _FILTER, ctypes.byref(_Filter(len(program), packed)), 0, 0) == 0:
         return
     if ctypes.get_errno() != 22:  # EINVAL: the kernel was built without it

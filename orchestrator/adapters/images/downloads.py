@@ -73,13 +73,13 @@ class Downloads:
             found = socket.getaddrinfo(url.raw_host.decode("ascii").strip("[]"), port, type=socket.SOCK_STREAM)
         except (OSError, ValueError, OverflowError) as error:
             raise _failed(f"{url.host[:80]!a} is not known") from error
-        addresses = [ip_address(str(one[4][0])) for one in found]
-        if not all(self._may_ask(one) for one in addresses):
+        addresses = [ip_address(str(answer[4][0])) for answer in found]
+        if not all(self._may_ask(address) for address in addresses):
             raise refused(source, "it leads to an address that is not public (setting image_networks allows networks)")
         return addresses[0]
 
     def _may_ask(self, address: IPv4Address | IPv6Address) -> bool:
-        return all(_is_public(one) or any(one in network for network in self.allowed) for one in _ways_to_read(address))
+        return all(_is_public(way) or any(way in network for network in self.allowed) for way in _ways_to_read(address))
 
 
 def _is_public(address: IPv4Address | IPv6Address) -> bool:
@@ -94,7 +94,7 @@ def _ways_to_read(address: IPv4Address | IPv6Address) -> tuple[IPv4Address | IPv
     if address.ipv4_mapped is not None:
         return (address.ipv4_mapped,)
     last = IPv4Address(int(address) & 0xFFFFFFFF)
-    translated = (last,) if any(address in one for one in _LAST_32_BITS) else ()
+    translated = (last,) if any(address in network for network in _LAST_32_BITS) else ()
     return (address, *translated, *filter(None, (address.sixtofour, *(address.teredo or ()))))
 
 

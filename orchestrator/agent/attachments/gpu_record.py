@@ -46,12 +46,12 @@ class GpuRecord:
     def from_text(cls, text: str) -> GpuRecord:
         read: dict[str, Any] = json.loads(text)
         said = read.pop("said")
-        functions = tuple(FunctionBefore(**one) for one in read.pop("functions"))
+        functions = tuple(FunctionBefore(**function) for function in read.pop("functions"))
         return cls(**read, functions=functions, said=None if said is None else _said(said))
 
 
 def _said(read: dict[str, Any]) -> NvmlGpu:
-    types = tuple(HostVgpuType(**one) for one in read.pop("types"))
+    types = tuple(HostVgpuType(**vgpu_type) for vgpu_type in read.pop("types"))
     none: dict[str, Any] = {"instances": (), "scheduler": None, "licences": (), "signals": ()}
     lists = {name: tuple(read.get(name, ())) for name in ("problems", "mig_profiles")}
     return NvmlGpu(**{**read, **none, **lists, "types": types})

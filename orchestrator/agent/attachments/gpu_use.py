@@ -58,7 +58,7 @@ class GpuUse:
             users = self._users(gpu)
         running = (self._named(pid) for pid in self._driver.processes(gpu))
         daemon = f"{_PERSISTENCED} (" if persistence else "\0"
-        users = tuple(dict.fromkeys(one for one in (*users, *running) if not one.startswith(daemon)))
+        users = tuple(dict.fromkeys(user for user in (*users, *running) if not user.startswith(daemon)))
         if users:
             raise in_use(gpu, users)
 

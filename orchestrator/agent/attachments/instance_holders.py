@@ -20,7 +20,7 @@ class InstanceHolders:
         """VM → the profile that it made the instance as, or found it with."""
         key = instance_key(gpu, start)
         first, others = self._ledger.owner(key), self._ledger.owned(f"{key}:")
-        return {one.vm: one.detail for one in (first, *others.values()) if one is not None}
+        return {holder.vm: holder.detail for holder in (first, *others.values()) if holder is not None}
 
     def hold(self, gpu: str, start: int, vm: str, profile: str) -> None:
         """Nothing changes for one that holds it."""
@@ -32,7 +32,7 @@ class InstanceHolders:
     def drop(self, gpu: str, start: int, vm: str) -> None:
         """Nobody else's hold."""
         key = instance_key(gpu, start)
-        for one in (key, f"{key}:{vm}"):
-            owner = self._ledger.owner(one)
+        for held in (key, f"{key}:{vm}"):
+            owner = self._ledger.owner(held)
             if owner is not None and owner.vm == vm:
-                self._ledger.release(one)
+                self._ledger.release(held)

@@ -111,14 +111,14 @@ class MdevDevices:
             self._files.check_owner(mdev_key(name), "", name)
 
     def names_on(self, functions: Iterable[str]) -> Iterator[str]:
-        return (one.name for one in self.vgpus_on(functions))
+        return (vgpu.name for vgpu in self.vgpus_on(functions))
 
     def vgpus_on(self, functions: Iterable[str]) -> Iterator[FoundVgpu]:
         there = frozenset(functions)
         return (
-            FoundVgpu(name=one.uuid, function=one.parent, gpu_instance=gpu_instance(one.directory))
-            for one in mdev.existing(self._paths, {})
-            if one.parent in there
+            FoundVgpu(name=device.uuid, function=device.parent, gpu_instance=gpu_instance(device.directory))
+            for device in mdev.existing(self._paths, {})
+            if device.parent in there
         )
 
     def observe(self, shared: Observation) -> _ObservedMdevs:

@@ -167,8 +167,8 @@ class MigBackedVgpus:
         for address in functions:
             if pci.physical_gpu(self._paths, address) == address and address in self._ledger.managed_gpus():
                 modes = self._mig.modes(address)
-                for one in self._mig.instances(address) if modes is not None and modes[0] else ():
-                    yield f"GPU instance {one.id} ({one.profile} at slot {one.start})"
+                for instance in self._mig.instances(address) if modes is not None and modes[0] else ():
+                    yield f"GPU instance {instance.id} ({instance.profile} at slot {instance.start})"
 
     def observe(self, _shared: Observation) -> _NoFramework:
         return _NoFramework()
@@ -180,7 +180,7 @@ class MigBackedVgpus:
             yield
 
     def _at(self, gpu: str, start: int) -> FoundInstance | None:
-        return next((one for one in self._mig.instances(gpu) if one.start == start), None)
+        return next((instance for instance in self._mig.instances(gpu) if instance.start == start), None)
 
     def _check_mode(self, gpu: str) -> None:
         modes = self._mig.modes(gpu)
@@ -214,7 +214,7 @@ class MigBackedVgpus:
 
     def _users(self, gpu: str, instance: FoundInstance) -> list[str]:
         """vGPUs that lie in it, and those that are not told to lie elsewhere."""
-        return [one.name for one in self._vgpus(gpu) if one.gpu_instance in {None, instance.id}]
+        return [vgpu.name for vgpu in self._vgpus(gpu) if vgpu.gpu_instance in {None, instance.id}]
 
     def _lies_right(self, action: InstanceVgpu, function: str = "") -> bool:
         """``function``: another one than the VM's.
@@ -222,7 +222,7 @@ class MigBackedVgpus:
         :raises Fatal: ``gpu.instance_untold``; the VM's is taken back"""
         there = self._at(action.gpu, action.start)
         at = function or action.function
-        lies = next((one.gpu_instance for one in self._vgpus(action.gpu) if one.function == at), None)
+        lies = next((vgpu.gpu_instance for vgpu in self._vgpus(action.gpu) if vgpu.function == at), None)
         if lies is None:
             self._take_back(action)
             raise Fatal(
@@ -245,33 +245,33 @@ class MigBackedVgpus:
         gone: list[FoundInstance] = []
         fillers: list[MakesDevice] = []
         try:
-            for one in self._spare(action):
-                self._mig.destroy(action.gpu, one.id)
-                gone.append(one)
+            for spare in self._spare(action):
+                self._mig.destroy(action.gpu, spare.id)
+                gone.append(spare)
             if self._mig.shares(action.gpu, self._profile_at(action.gpu, action.start) or ""):
                 self._fill(action, fillers)
             yield
         finally:
             for filler in fillers:
                 self._take_back(filler)
-            for one in gone:
-                self._mig.create(action.gpu, one.profile, one.start)
+            for spare in gone:
+                self._mig.create(action.gpu, spare.profile, spare.start)
 
     def _spare(self, action: InstanceVgpu) -> list[FoundInstance]:
         """Ours, of the same profile, with no vGPU in them."""
         profile = self._profile_at(action.gpu, action.start)
         return [
-            one
-            for one in self._mig.instances(action.gpu)
-            if one.profile == profile
-            and one.start != action.start
-            and self._holders.of(action.gpu, one.start)
-            and not self._users(action.gpu, one)
+            instance
+            for instance in self._mig.instances(action.gpu)
+            if instance.profile == profile
+            and instance.start != action.start
+            and self._holders.of(action.gpu, instance.start)
+            and not self._users(action.gpu, instance)
         ]
 
     def _fill(self, action: InstanceVgpu, fillers: list[MakesDevice]) -> None:
         """vGPUs of the type on free functions, until the next one would come to lie in the VM's instance."""
-        taken = {action.function, *(one.function for one in self._vgpus(action.gpu))}
+        taken = {action.function, *(vgpu.function for vgpu in self._vgpus(action.gpu))}
         for function in pci.virtual_functions(self._paths, action.gpu):
             if function in taken:
                 continue

@@ -55,7 +55,7 @@ class WholeGpus:
             record = self._written_down(action)
         else:
             self._files.check_owner(gpu_key(action.gpu), action.vm, action.gpu)
-        there = [binding.is_passed_through(self._paths, one.address) for one in record.functions]
+        there = [binding.is_passed_through(self._paths, function.address) for function in record.functions]
         if all(there):
             return ActionResult(changed=False)
         binding.load_vfio(self._paths)
@@ -137,11 +137,16 @@ class WholeGpus:
         check_managed(self._ledger, device.gpu)
         if not binding.is_passed_through(self._paths, device.gpu):
             raise not_as_seen(device.name)
-        own = (device.gpu, *(one for one in pci.own_functions(self._paths, device.gpu) if one != device.gpu))
-        passed = (one for one in own if binding.is_passed_through(self._paths, one))
+        own = (
+            device.gpu,
+            *(function for function in pci.own_functions(self._paths, device.gpu) if function != device.gpu),
+        )
+        passed = (function for function in own if binding.is_passed_through(self._paths, function))
         record = GpuRecord(
             model=device.type_name,
-            functions=tuple(FunctionBefore(address=one, driver=None, override="", probed=True) for one in passed),
+            functions=tuple(
+                FunctionBefore(address=function, driver=None, override="", probed=True) for function in passed
+            ),
             had_virtual_functions=bool(reading.number(self._paths.pci(device.gpu) / "sriov_totalvfs")),
             said=replace(_UNKNOWN, name=device.type_name),
         )
@@ -184,7 +189,7 @@ class WholeGpus:
                 "goes to vfio-pci when its VM starts",
             )
         self._check_passable(gpu)
-        own = (gpu, *(one for one in pci.own_functions(self._paths, gpu) if one != gpu))
+        own = (gpu, *(function for function in pci.own_functions(self._paths, gpu) if function != gpu))
         record = GpuRecord(
             model=action.model,
             functions=tuple(self._function_now(address) for address in own),

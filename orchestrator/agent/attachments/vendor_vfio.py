@@ -126,7 +126,7 @@ class TypedFunctions:
             self._files.check_managed(name)
 
     def names_on(self, functions: Iterable[str]) -> Iterator[str]:
-        return (one.name for one in self.vgpus_on(functions))
+        return (vgpu.name for vgpu in self.vgpus_on(functions))
 
     def vgpus_on(self, functions: Iterable[str]) -> Iterator[FoundVgpu]:
         return (

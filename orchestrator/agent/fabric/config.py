@@ -38,7 +38,7 @@ def read_fabric_config(paths: Paths) -> FabricConfig:
         raise _invalid(file, str(error)) from error
     if not isinstance(data, dict) or not set(data) <= {*found, "socket"}:
         raise _invalid(file, f"it may hold {', '.join(found)} and socket")
-    if not all(isinstance(one, str) and Path(one).is_absolute() for one in data.values()):
+    if not all(isinstance(value, str) and Path(value).is_absolute() for value in data.values()):
         raise _invalid(file, "each must be an absolute path")
     return FabricConfig(**{name: Path(path) for name, path in {**found, **data}.items()})
 

@@ -103,7 +103,9 @@ class Fmpm:
         self._run(["-d", str(partition)], _CHANGE_SECONDS)
 
     def set_activated(self, partitions: Sequence[int]) -> None:
-        self._run(["--set-activated-list", ",".join(str(one) for one in sorted(set(partitions)))], _CHANGE_SECONDS)
+        self._run(
+            ["--set-activated-list", ",".join(str(partition) for partition in sorted(set(partitions)))], _CHANGE_SECONDS
+        )
 
     def _run(self, arguments: Sequence[str], limit_s: float) -> Finished:
         config = self._config()
@@ -177,9 +179,9 @@ def partitions_from(text: str) -> tuple[ListedPartition, ...]:
     if not isinstance(rows, list) or len(rows) > _MAX_PARTITIONS:
         raise ValueError("no list of partitions")
     found = tuple(_partition(row) for row in rows)
-    if len({one.id for one in found}) != len(found):
+    if len({partition.id for partition in found}) != len(found):
         raise ValueError("a partition stands there twice")
-    busy = [member.physical for one in found if one.active for member in one.members]
+    busy = [member.physical for partition in found if partition.active for member in partition.members]
     if len(set(busy)) != len(busy):
         raise ValueError("partitions that overlap are active")
     return found

@@ -51,7 +51,7 @@ class PartitionMembers:
 
     def __init__(self, gpus: Iterable[BoardGpu], devices: Iterable[str], remembered: Mapping[int, int]) -> None:
         self._gpus, self._remembered = tuple(gpus), remembered
-        ids = [int(one, 16) for one in devices]
+        ids = [int(device, 16) for device in devices]
         others = any(number != module for number, module in remembered.items())
         self._same_numbers = bool(ids) and min(ids) >= _FIRST_HOPPER and not others
 
@@ -83,7 +83,7 @@ def remembered(ledger: Ledger) -> dict[int, int]:
 def remember(ledger: Ledger, members: PartitionMembers, partitions: Iterable[ListedPartition]) -> None:
     """A GPU that a VM gets later is not told of any more."""
     known = remembered(ledger)
-    for member in {one for partition in partitions for one in partition.members}:
+    for member in {member for partition in partitions for member in partition.members}:
         module = members.told(member)
         if module is not None and known.get(member.physical) != module:
             ledger.claim(f"{PREFIX}{member.physical}", "", detail=str(module), until_reboot=True)

@@ -44,9 +44,10 @@ def observe_fabric(
     members = _members(gpus, {})
     remember(ledger, members, found)
     members = _members(gpus, remembered(ledger))
-    observed = (_observed(one, members, ledger) for one in found)
-    partitions = tuple(one for one in observed if one.modules)  # of nothing that is known nothing can be said
-    unknown = {one for each in found for one in each.members if members.module_of(one) is None}
+    observed = (_observed(partition, members, ledger) for partition in found)
+    # Of nothing that is known nothing can be said.
+    partitions = tuple(partition for partition in observed if partition.modules)
+    unknown = {member for each in found for member in each.members if members.module_of(member) is None}
     return FabricSnapshot(
         version=version,
         partitions=partitions,
@@ -63,15 +64,15 @@ def _members(gpus: Sequence[GpuSnapshot], known: Mapping[int, int]) -> Partition
 def _observed(partition: ListedPartition, members: PartitionMembers, ledger: Ledger) -> ObservedPartition:
     """With those of its members that are known."""
     owner = ledger.owner(f"{PREFIX}{partition.id}")
-    modules = tuple(module for one in partition.members if (module := members.module_of(one)) is not None)
+    modules = tuple(module for member in partition.members if (module := members.module_of(member)) is not None)
     return ObservedPartition(
         id=partition.id, modules=modules, active=partition.active, owner=None if owner is None else owner.vm
     )
 
 
 def _unknown(members: Collection[PartitionMember]) -> str:
-    lost = sorted(one.address or one.uuid for one in members if one.address or one.uuid)
+    lost = sorted(member.address or member.uuid for member in members if member.address or member.uuid)
     if lost:
         return f"the fabric manager has {', '.join(lost)}, of which the NVIDIA driver tells no module id"
-    named = ", ".join(str(number) for number in sorted(one.physical for one in members))
+    named = ", ".join(str(number) for number in sorted(member.physical for member in members))
     return f"the fabric manager does not tell which GPUs its members {named} are: give them back to the NVIDIA driver"

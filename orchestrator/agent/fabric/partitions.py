@@ -168,36 +168,36 @@ class FabricPartitions:
 
     def _read(self, action: ActivateFabricPartition) -> ListedPartition:
         members = self._members(action)
-        for one in self._listed():
-            modules = {members.module_of(member) for member in one.members}
-            if one.id == action.partition and any(members.is_unknown(member) for member in one.members):
+        for partition in self._listed():
+            modules = {members.module_of(member) for member in partition.members}
+            if partition.id == action.partition and any(members.is_unknown(member) for member in partition.members):
                 raise Conflict(
                     "fabric.members_unknown",
-                    f"nothing tells which GPUs are in fabric partition {one.id}",
+                    f"nothing tells which GPUs are in fabric partition {partition.id}",
                     hint="stop the VMs with whole GPUs there: the fabric manager names a GPU while the NVIDIA driver "
                     "has it",
                 )
-            if one.id == action.partition and modules == set(action.modules):
-                return one
+            if partition.id == action.partition and modules == set(action.modules):
+                return partition
         raise Fatal(
             "fabric.partition_differs",
             f"the fabric manager has no partition {action.partition} of these GPUs",
             hint="did somebody change the fabric manager's partitions? delete the VM and create it again",
-            details=f"modules {', '.join(str(one) for one in action.modules)}",
+            details=f"modules {', '.join(str(module) for module in action.modules)}",
         )
 
     def _members(self, action: ActivateFabricPartition) -> PartitionMembers:
         owners = {gpu: self._ledger.owner(gpu_key(gpu)) for gpu in action.gpus}
         said = {gpu: GpuRecord.from_text(owner.detail).said for gpu, owner in owners.items() if owner is not None}
         gpus = [
-            BoardGpu(address=gpu, uuid=one.uuid or "", module=one.module_id) for gpu, one in said.items() if one
+            BoardGpu(address=address, uuid=gpu.uuid or "", module=gpu.module_id) for address, gpu in said.items() if gpu
         ]  # fmt: skip
         identities = [pci.identity(str(self._paths.pci(gpu))) for gpu in action.gpus]
-        devices = ["0" if one is None else one.device for one in identities]
+        devices = ["0" if identity is None else identity.device for identity in identities]
         return PartitionMembers(gpus, devices, remembered(self._ledger))
 
     def _is_active(self, partition: int) -> bool:
-        return any(one.id == partition and one.active for one in self._listed())
+        return any(listed.id == partition and listed.active for listed in self._listed())
 
     def _check_members(self, action: ActivateFabricPartition) -> None:
         """All are the VM's, and each has the module id that its driver told when it was taken."""

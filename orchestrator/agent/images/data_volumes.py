@@ -117,12 +117,12 @@ class DataVolumes:
         """Write down again that those which are here are ours, and who has them.
 
         :raises Conflict: ``host.owned_by_other``"""
-        for one in known:
-            volume, path = id_in(one.volume), self._path(one.volume)
+        for of_volume in known:
+            volume, path = id_in(of_volume.volume), self._path(of_volume.volume)
             if path.is_file() and not path.is_symlink():
                 self._ledger.claim(f"data:{path.name}", volume)
-                if one.vm is not None:
-                    self._ledger.claim(f"attached:{path.name}", one.vm)
+                if of_volume.vm is not None:
+                    self._ledger.claim(f"attached:{path.name}", of_volume.vm)
 
     def user(self, name: str) -> str | None:
         """Id of the VM that has it."""

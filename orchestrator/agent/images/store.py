@@ -47,7 +47,12 @@ def holds_files(paths: Paths) -> bool:
 
     :raises Fatal: ``host.storage_failed``"""
     try:
-        there = [path for one in (paths.volumes, paths.seeds, paths.data) if one.is_dir() for path in one.iterdir()]
+        there = [
+            path
+            for directory in (paths.volumes, paths.seeds, paths.data)
+            if directory.is_dir()
+            for path in directory.iterdir()
+        ]
     except OSError as error:
         raise files.storage_error(error) from error
     return any(not files.is_partial(path) for path in there)

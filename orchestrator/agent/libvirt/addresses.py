@@ -25,7 +25,7 @@ def addresses_of(domain: Any, interfaces: Iterable[str], snooped: Path) -> tuple
     leased = _told_by(domain, libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_LEASE)
     cards = {mac for mac, _ in leased}
     learned = learned_of(snooped, domain.UUIDString().lower())
-    more = {one for one in learned if one[0] not in cards}
+    more = {card for card in learned if card[0] not in cards}
     if not leased and not more:
         more = _told_by(domain, libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_ARP)
     return (*_sorted(leased), *_sorted(more))

@@ -167,7 +167,7 @@ def _confinement_of(capabilities: str) -> Confinement:
     """DAC, which is always among the models, is QEMU's account alone."""
     root = ET.fromstring(capabilities)  # noqa: S314 - libvirt's own
     models = {model.text for model in root.iterfind("host/secmodel/model")}
-    return next((one for one in _CONFINING if one in models), "none")
+    return next((model for model in _CONFINING if model in models), "none")
 
 
 def _dotted(number: int) -> str:

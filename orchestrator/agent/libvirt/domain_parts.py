@@ -42,16 +42,19 @@ def parts_of(xml: str) -> DomainParts:
     disks = root.findall("./devices/disk")
     return DomainParts(
         devices=devices,
-        files=(*(one.get("file", "") for disk in disks for one in disk.findall("source[@file]")), *_variables(root)),
+        files=(
+            *(source.get("file", "") for disk in disks for source in disk.findall("source[@file]")),
+            *_variables(root),
+        ),
         images=tuple(_images(disks)),
-        networks=tuple(one.get("network", "") for one in root.findall("./devices/interface/source[@network]")),
+        networks=tuple(source.get("network", "") for source in root.findall("./devices/interface/source[@network]")),
         others=tuple(dict.fromkeys((*_others(root), *_other_disks(disks), *_other_devices(root)))),
     )
 
 
 def _others(root: ET.Element) -> Iterator[str]:
     spaced = (child for child in root if child.tag.startswith("{"))  # qemu:commandline and its like
-    yield from (one.tag for one in spaced if one.tag != _COMMAND_LINE or not is_large_bars(one))
+    yield from (element.tag for element in spaced if element.tag != _COMMAND_LINE or not is_large_bars(element))
     yield from _other_firmware(root)
     yield from (f"os/{tag}" for tag in _ON_THE_HOST if root.find(f"./os/{tag}") is not None)
     for label in root.findall("seclabel"):
@@ -61,9 +64,9 @@ def _others(root: ET.Element) -> Iterator[str]:
 
 def _variables(root: ET.Element) -> Iterator[str]:
     """libvirt says it as text, or as a disk's source."""
-    for one in root.findall("./os/nvram"):
-        source = one.find("source")
-        path = (one.text or "").strip() if source is None else source.get("file", "")
+    for nvram in root.findall("./os/nvram"):
+        source = nvram.find("source")
+        path = (nvram.text or "").strip() if source is None else source.get("file", "")
         yield from (path,) if path else ()
 
 
@@ -74,8 +77,8 @@ def _other_firmware(root: ET.Element) -> Iterator[str]:
         path = (loader.text or "").strip()
         if not path.startswith(_INSTALLED) or loader.get("readonly", "no") != "yes" or loader.get("secure") == "yes":
             yield "os/loader"
-    for one in root.findall("./os/nvram"):
-        if one.get("type", "file") != "file" or not one.get("template", _INSTALLED).startswith(_INSTALLED):
+    for nvram in root.findall("./os/nvram"):
+        if nvram.get("type", "file") != "file" or not nvram.get("template", _INSTALLED).startswith(_INSTALLED):
             yield "os/nvram"
 
 

@@ -248,7 +248,7 @@ class Domains:
             return self._unread(domain)
 
         found = self._libvirt.call(lambda connection: [read(domain) for domain in connection.listAllDomains()])
-        return tuple(sorted((one for one in found if one is not None), key=lambda one: one.name))
+        return tuple(sorted((domain for domain in found if domain is not None), key=lambda domain: domain.name))
 
     def find(self, uuid: str) -> DomainSnapshot | None:
         """One domain of the host; None when there is none with this UUID."""
@@ -276,7 +276,7 @@ class Domains:
                 addresses=addresses_of(domain, text.interfaces, self._learned),
                 memory_mib=text.memory_mib, affinity=text.affinity, memory_words=text.memory_words,
                 disk_bytes=_disk_bytes(domain, text.disks) if foreign else None,
-                cut_off=tuple(one.network for one in text.plugs if not self._is_plugged(one.interface)),
+                cut_off=tuple(plug.network for plug in text.plugs if not self._is_plugged(plug.interface)),
             )  # fmt: skip
         except libvirt.libvirtError as error:
             if is_absent(error):

@@ -212,15 +212,21 @@ class LibvirtNetworks:
 
         :raises Fatal: ``network.not_plugged``"""
         bridge = _bridge(_read(network))
-        ours = [one for one in connection.listAllDomains() if self._ledger.owner(domain_key(one.UUIDString().lower()))]
-        plugs = [one for domain in ours for one in read_domain_xml(domain.XMLDesc()).plugs]
-        loose = [one for one in plugs if one.network == network.name() and not self._bridges.is_plugged(one.interface)]
-        for one in loose if bridge else ():
-            refused = self._plug(one.interface, bridge, isolated=one.isolated)
+        ours = [
+            domain
+            for domain in connection.listAllDomains()
+            if self._ledger.owner(domain_key(domain.UUIDString().lower()))
+        ]
+        plugs = [plug for domain in ours for plug in read_domain_xml(domain.XMLDesc()).plugs]
+        loose = [
+            plug for plug in plugs if plug.network == network.name() and not self._bridges.is_plugged(plug.interface)
+        ]
+        for card in loose if bridge else ():
+            refused = self._plug(card.interface, bridge, isolated=card.isolated)
             if refused is not None:
                 raise Fatal(
                     "network.not_plugged",
-                    f"interface {one.interface} of a VM did not become a port of {bridge}",
+                    f"interface {card.interface} of a VM did not become a port of {bridge}",
                     hint="stop the VM and start it again",
                     details=refused,
                 )
@@ -330,7 +336,9 @@ def _is_in_the_way(network: Any, wanted: _Wanted) -> bool:
 def _is_used(connection: Any, name: str) -> bool:
     """By any domain, whether it runs or not."""
     definitions = (ET.fromstring(domain.XMLDesc()) for domain in connection.listAllDomains())  # noqa: S314 - libvirt's own
-    return any(name == one.get("network") for root in definitions for one in root.findall("devices/interface/source"))
+    return any(
+        name == source.get("network") for root in definitions for source in root.findall("devices/interface/source")
+    )
 
 
 def _read(network: Any) -> ET.Element:

@@ -60,7 +60,7 @@ def reserve(network: Any, mac: str, there: Collection[str], name: str | None = N
     named = {} if name is None or name in names or root.find("domain") is None else {"name": name}
     leased = _leases(network)
     taken = {*reserved.values(), *(address for address, card in leased.items() if card != mac)}
-    address = next((one for one in _candidates(dhcp, leased, mac) if one not in taken), None)
+    address = next((candidate for candidate in _candidates(dhcp, leased, mac) if candidate not in taken), None)
     if mac not in reserved and address is not None:
         _update(network, _ADD, mac=mac, ip=address, **named)
 
@@ -78,7 +78,7 @@ def _candidates(dhcp: ET.Element, leased: dict[str, str], mac: str) -> Iterator[
 def _leases(network: Any) -> dict[str, str]:
     """Address → hardware address of those that have not run out; none where libvirt does not tell."""
     with suppress(libvirt.libvirtError):
-        return {one["ipaddr"]: (one["mac"] or "").lower() for one in network.DHCPLeases()}
+        return {lease["ipaddr"]: (lease["mac"] or "").lower() for lease in network.DHCPLeases()}
     return {}
 
 

@@ -55,14 +55,14 @@ def instances(device: Any) -> tuple[FoundInstance, ...]:
     told = _mig_devices(device) if found else {}
     minor = _minor(device) if found else None
     return tuple(
-        replace(one, devices=tuple(told.get(one.id, ())), capabilities=_capabilities(minor, one))
-        for one in sorted(found, key=lambda one: (one.start, one.id))
+        replace(instance, devices=tuple(told.get(instance.id, ())), capabilities=_capabilities(minor, instance))
+        for instance in sorted(found, key=lambda instance: (instance.start, instance.id))
     )
 
 
 def most_vgpus(device: Any, profile: str) -> int:
     """The most vGPUs of one type that an instance of the profile takes; a driver that does not say takes one."""
-    ids = {one.id for one in _profiles(device) if _name(one) == profile}
+    ids = {profile_info.id for profile_info in _profiles(device) if _name(profile_info) == profile}
     most = [1]
     for type_id in pynvml.nvmlDeviceGetSupportedVgpus(device) if ids else ():
         with suppress(pynvml.NVMLError):  # a time-sliced type, or a driver from before there were several
@@ -76,8 +76,9 @@ def create(device: Any, profile: str, start: int) -> None:
 
     :raises pynvml.NVMLError: INVALID_ARGUMENT where the GPU has no such profile
     """
-    wanted = next((one for one in _profiles(device) if _name(one) == profile), None)
-    place = None if wanted is None else next((one for one in _places(device, wanted) if one.start == start), None)
+    wanted = next((info for info in _profiles(device) if _name(info) == profile), None)
+    places = () if wanted is None else _places(device, wanted)
+    place = next((position for position in places if position.start == start), None)
     if wanted is None or place is None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
     handle = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(device, wanted.id, byref(place))
@@ -142,7 +143,9 @@ def _places(device: Any, profile: Any) -> list[Any]:
 
 def _found(handle: Any, profile: str) -> FoundInstance:
     info = pynvml.nvmlGpuInstanceGetInfo(handle)
-    compute = sorted(int(pynvml.nvmlComputeInstanceGetInfo(one).id) for one in _compute_instances(handle))
+    compute = sorted(
+        int(pynvml.nvmlComputeInstanceGetInfo(compute_instance).id) for compute_instance in _compute_instances(handle)
+    )
     place = info.placement
     return FoundInstance(
         id=int(info.id), profile=profile, start=int(place.start), size=int(place.size), compute=tuple(compute)
@@ -196,7 +199,7 @@ def _compute_instances(handle: Any) -> list[Any]:
 
 def _fill(handle: Any) -> None:
     """:raises pynvml.NVMLError: as the driver answers"""
-    whole = max(_compute_profiles(handle), key=lambda one: one.sliceCount, default=None)
+    whole = max(_compute_profiles(handle), key=lambda profile: profile.sliceCount, default=None)
     if whole is None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
     pynvml.nvmlGpuInstanceCreateComputeInstance(handle, whole.id)

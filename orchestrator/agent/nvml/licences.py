@@ -21,7 +21,7 @@ _UNSURE = (pynvml.NVML_GRID_LICENSE_STATE_UNKNOWN, pynvml.NVML_GRID_LICENSE_STAT
 def licences(device: Any) -> tuple[VgpuLicence, ...]:
     """:raises pynvml.NVMLError: NOT_SUPPORTED where the GPU has no vGPUs, FUNCTION_NOT_FOUND of an older driver"""
     found = (_licence(vgpu) for vgpu in pynvml.nvmlDeviceGetActiveVgpus(device))
-    return tuple(one for one in found if one is not None)
+    return tuple(licence for licence in found if licence is not None)
 
 
 def _licence(vgpu: int) -> VgpuLicence | None:

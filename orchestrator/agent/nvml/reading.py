@@ -325,7 +325,7 @@ class Nvml:
             device, found = device_at(gpu), list[int]()
             for ask in (pynvml.nvmlDeviceGetComputeRunningProcesses, pynvml.nvmlDeviceGetGraphicsRunningProcesses):
                 with suppress(pynvml.NVMLError):  # a board that draws nothing still says what computes there
-                    found += (one.pid for one in ask(device))
+                    found += (process.pid for process in ask(device))
             return tuple(found)
 
         try:

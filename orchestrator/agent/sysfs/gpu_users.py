@@ -14,7 +14,7 @@ _MINOR = re.compile(r"^Device Minor:\s*(?P<minor>[0-9]+)\s*$", re.ASCII | re.MUL
 
 def users_of(paths: Paths, functions: tuple[str, ...]) -> tuple[str, ...] | None:
     """``name (pid)`` of each; None: could not tell."""
-    return open_files.holders(paths, frozenset(node for one in functions for node in _nodes(paths, one)))
+    return open_files.holders(paths, frozenset(node for function in functions for node in _nodes(paths, function)))
 
 
 def _nodes(paths: Paths, address: str) -> Iterator[str]:

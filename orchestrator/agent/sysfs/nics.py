@@ -92,5 +92,5 @@ def why_held(paths: Paths, function: str) -> str | None:
     others = pci.iommu_shared_with(paths, function, (function,))
     if others is None:
         return "it is in no IOMMU group: the host's IOMMU is off"
-    alone = [one for one in others if one != function]
+    alone = [other for other in others if other != function]
     return f"it shares its IOMMU group with {', '.join(alone)}" if alone else None

@@ -25,7 +25,7 @@ def read(paths: Paths) -> tuple[NumaNode, ...]:
     """By number; none where the kernel knows no nodes."""
     system = paths.root / "sys/devices/system"
     found = (_NODE.fullmatch(name) for name in reading.names(system / "node"))
-    numbers = sorted(int(one[1]) for one in found if one is not None)
+    numbers = sorted(int(match[1]) for match in found if match is not None)
     mounted = frozenset(_mounted(paths.root))
     return tuple(_node(system, number, mounted) for number in numbers)
 
@@ -56,7 +56,7 @@ def _cores(system: Path, online: tuple[int, ...]) -> Cores:
     for cpu in online:
         if cpu in left:
             siblings = _cpus(system / f"cpu/cpu{cpu}/topology/thread_siblings_list")
-            core = (cpu, *(one for one in siblings if one != cpu and one in left))
+            core = (cpu, *(sibling for sibling in siblings if sibling != cpu and sibling in left))
             left.difference_update(core)
             cores.append(tuple(sorted(core)))
     return tuple(cores)
@@ -71,7 +71,7 @@ def _cpus(file: Path) -> tuple[int, ...]:
 
 def _huge_pages(directory: Path, mounted: frozenset[int]) -> Iterator[HugePages]:
     sizes = (_PAGES.fullmatch(name) for name in reading.names(directory))
-    for size in sorted(int(one[1]) for one in sizes if one is not None):
+    for size in sorted(int(match[1]) for match in sizes if match is not None):
         pages = directory / f"hugepages-{size}kB"
         total, free = reading.number(pages / "nr_hugepages"), reading.number(pages / "free_hugepages")
         if total:

@@ -159,4 +159,4 @@ def _gpu(paths: Paths, address: str) -> PciGpu | None:
 def gpus(paths: Paths) -> tuple[PciGpu, ...]:
     """All physical NVIDIA GPUs in PCI order."""
     found = (_gpu(paths, address) for address in reading.names(paths.pci_devices))
-    return tuple(one for one in found if one is not None)
+    return tuple(gpu for gpu in found if gpu is not None)

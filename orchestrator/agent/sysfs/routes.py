@@ -33,4 +33,4 @@ def host_routes(paths: Paths) -> Iterator[IPv4Network]:
 def in_the_way(paths: Paths, subnet: str) -> IPv4Network | None:
     """A route or an address that overlaps it; None: there is none."""
     wanted = IPv4Network(subnet)
-    return next((one for one in host_routes(paths) if one.overlaps(wanted)), None)
+    return next((route for route in host_routes(paths) if route.overlaps(wanted)), None)

@@ -31,7 +31,7 @@ def _fits(paths: Paths, file: Path) -> bool:
         told = json.loads(reading.text(file) or "null")
         if "uefi" not in told["interface-types"] or _NOT_OURS.intersection(told.get("features", ())):
             return False
-        if not any(_is_target(one) for one in told["targets"]):
+        if not any(_is_target(target) for target in told["targets"]):
             return False
         files = tuple(_files(told["mapping"]))
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -40,7 +40,9 @@ def _fits(paths: Paths, file: Path) -> bool:
 
 
 def _is_target(target: Any) -> bool:
-    return target["architecture"] == "x86_64" and any(str(one).startswith("pc-q35") for one in target["machines"])
+    return target["architecture"] == "x86_64" and any(
+        str(machine).startswith("pc-q35") for machine in target["machines"]
+    )
 
 
 def _files(mapping: Any) -> Iterator[str]:
