@@ -151,7 +151,6 @@ docs: dev ## write the generated pages of docs/reference again
 	@$(BIN)/python -m tools.fault_reference
 	@$(BIN)/python -m tools.hostile_reference
 	@$(BIN)/python -m tools.licences
-	@$(BIN)/python -m tools.plain_words
 
 record-session: dev ## type the session of docs/tutorial/three-persons.md again, on simulated hosts
 	@$(BIN)/python -m tests.session
