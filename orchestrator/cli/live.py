@@ -51,14 +51,13 @@ class LiveSteps:
         grid.add_column(justify="right", no_wrap=True)
         moment = now()
         steps = self._operation["steps"] if self._operation else ()
-        current = next((step for step in steps if step["state"] == "running"), None)
         for step in steps:
             seconds = seconds_of(step, moment)
             took = "" if seconds is None else f"{seconds:.1f} s"
             text = printable(step["title"] + (f": {step['message']}" if step["message"] else ""))
-            if step is current:
+            if step["state"] == "running":
                 grid.add_row(self._spinner, Text(text), Text(took))
-            else:  # quick steps are begun together: which of them runs now nobody is told
-                mark, style = _STYLES["pending" if step["state"] == "running" else step["state"]]
+            else:
+                mark, style = _STYLES[step["state"]]
                 grid.add_row(Text(mark, style=style), Text(text, style=style if style == "dim" else ""), Text(took))
         return grid

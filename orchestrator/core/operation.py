@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An operation: a frozen list of named steps walked by the one generic workflow (operations/runner.py)."""
+"""An operation: a frozen list of named steps walked by the one generic workflow (operations/walk.py)."""
 
 from __future__ import annotations
 
@@ -75,15 +75,14 @@ KINDS = frozenset(
 
 STEP_TRANSITIONS: dict[StepState, frozenset[StepState]] = {
     "pending": frozenset({"running"}),
-    "running": frozenset({"running", "done", "failed", "pending"}),
+    "running": frozenset({"running", "done", "failed"}),
     "done": frozenset({"undoing"}),
     "failed": frozenset({"undoing"}),
     "undoing": frozenset({"undoing", "undone", "undo_failed"}),
     "undo_failed": frozenset({"undoing"}),
     "undone": frozenset(),
 }
-"""Legal moves of a step. ``running → running``: picked up again after a crash. ``running → pending``: it was begun with
-others, one of which failed before it."""
+"""Legal moves of a step. ``running → running``: picked up again after a crash."""
 
 
 @dataclass(frozen=True, kw_only=True)

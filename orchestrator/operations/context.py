@@ -10,7 +10,7 @@ from typing import Final
 
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction
 from orchestrator.core.attachments.vm_resources import things_of
-from orchestrator.core.errors import Bug
+from orchestrator.core.errors import Bug, Unknown
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.host import Host, check_is_the_machine, seen_after_restore
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot
@@ -75,6 +75,8 @@ class _Carried:
     """What this attempt has begun to make."""
     begun_before: bool = False
     """The step that runs was begun by an earlier attempt, which may have made what is there."""
+    answer_lost: bool = False
+    """It is not known whether the agent has done what it was asked last."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +227,17 @@ class Context:
     def perform(self, action: HostAction) -> ActionResult:
         """Do it on the operation's host."""
         host = self.host()
-        return self.world.link.perform(host, action, self.token(host))
+        try:
+            return self.world.link.perform(host, action, self.token(host))
+        except Unknown:
+            self._carried.answer_lost = True
+            raise
+
+    def observe_after_lost_answer(self) -> None:
+        """While the host cannot be read, doing it again would be guessing."""
+        if self._carried.answer_lost:
+            self.observe()
+            self._carried.answer_lost = False
 
     def is_first(self, thing: str) -> bool:
         """Whether nothing of this operation can have made ``thing``; asked once."""

@@ -37,8 +37,6 @@ class Move:
     position: int
     state: StepState
     message: str | None = None
-    times: tuple[float, float] | None = None
-    """When it began and ended, of one that is written down later; seconds since the epoch."""
 
 
 @dataclass(frozen=True)
@@ -158,13 +156,12 @@ class Journal:
         if move.state not in STEP_TRANSITIONS[record.state]:
             raise Bug("operation.step_transition", f"step {record.name} cannot go from {record.state} to {move.state}")
         now = self._clock.now()
-        began, ended = move.times or (now if record.started_at is None else record.started_at, now)
         return replace(
             record,
             state=move.state,
             message=record.message if move.message is None else move.message,
-            started_at=None if move.state == "pending" else began,
-            finished_at=ended if move.state in _ENDS else None,
+            started_at=now if record.started_at is None else record.started_at,
+            finished_at=now if move.state in _ENDS else None,
         )
 
 

@@ -23,21 +23,19 @@ def retry(
 ) -> T:
     """What ``effect`` returns, tried again after Retryable and after Unknown.
 
-    ``before_pause`` may raise to leave. After a lost answer the host is observed first: while it cannot be read,
-    doing again would be guessing. Effects are idempotent, so doing again is what decides between *it happened*
-    and *it did not*.
+    ``before_pause`` may raise to leave. Each further try observes the host first where an answer of it was lost.
+    Effects are idempotent, so doing again is what decides between *it happened* and *it did not*.
     """
     pause = limits.first_pause
-    observe_first = False
+    unknown = False
     for tries_left in reversed(range(limits.tries)):
         try:
-            if observe_first:
-                observe()
+            observe()
             return effect()
         except (Retryable, Unknown) as error:
-            observe_first = observe_first or isinstance(error, Unknown)
+            unknown = unknown or isinstance(error, Unknown)
             if not tries_left:
-                raise _most_telling(error, unknown=observe_first) from error
+                raise _most_telling(error, unknown=unknown) from error
         before_pause()
         clock.sleep(pause)
         pause *= 2

@@ -10,6 +10,7 @@ from orchestrator.core.operation import Operation
 from orchestrator.operations.context import Context, World
 from orchestrator.operations.fencing import Suspended
 from orchestrator.operations.journal import Journal, Written
+from orchestrator.operations.progress import Progress
 from orchestrator.operations.step import Definition
 from orchestrator.operations.walk import Walk
 
@@ -32,9 +33,10 @@ class Runner:
         if definition is None:
             return
         taken_up = Written(job.operation, job.cancelled)
-        walk = Walk(self._world, self._journal, definition, self._steps, taken_up, stopping)
+        progress = Progress(self._world, self._journal, definition, taken_up, stopping)
+        context = Context.of(self._world, job, progress.note, progress.pause, progress.wait_for_guest)
         try:
-            walk.run(Context.of(self._world, job, walk.note, walk.pause, walk.wait_for_guest))
+            Walk(progress, self._steps, context).run()
         except Suspended:
             return
 

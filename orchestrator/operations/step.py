@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step and a list of steps. Both are data; runner.py alone knows how to walk them."""
+"""A step and a list of steps. Both are data; walk.py alone knows how to walk them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,6 @@ class Step:
     """Returns what to tell people about it, if anything."""
     undo: Callable[[Context], None] | None = None
     no_undo_reason: str | None = None
-    observe_first: bool = True
-    """After a lost answer, read the host before doing it again. False where there may be no agent to ask."""
-    quick: bool = False
-    """On its host it takes hardly longer than writing it down does. Quick steps in a row are begun in one commit and
-    ended in one: until then any of them may have been done."""
-    only_writes: bool = False
-    """All it does is written in the commit that ends it (``Context.write_at_end``): it is begun and ended in the commit
-    that ends the step before it, and none of its own tells that it has begun."""
     remains: Callable[[Context], tuple[str, ...]] = nothing
     """What may be left on host or in the database when this step was begun and not undone."""
 

@@ -169,10 +169,9 @@ def _remains(context: Context) -> tuple[str, ...]:
     )
 
 
-DEVICE = Step(name="device.1", quick=True, title="vGPU", do=make_devices, undo=_remove_made, remains=_remains)
+DEVICE = Step(name="device.1", title="vGPU", do=make_devices, undo=_remove_made, remains=_remains)
 REMOVE_DEVICE = Step(
     name="remove_device.1",
-    quick=True,
     title="remove the vGPU",
     do=_remove,
     no_undo_reason="starting the VM makes it again",

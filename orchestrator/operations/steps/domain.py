@@ -136,16 +136,15 @@ def _something_text(context: Context) -> tuple[str, ...]:
     return () if vm is None else (f"whatever host {vm.host} still shows of VM {vm.id}",)
 
 
-DEFINE = Step(name="define.1", quick=True, title="definition", do=_define, undo=_undefine_made, remains=_domain_text)
+DEFINE = Step(name="define.1", title="definition", do=_define, undo=_undefine_made, remains=_domain_text)
 REDEFINE = Step(
     name="redefine.1",
-    quick=True,
     title="definition",
     do=_redefine,
     no_undo_reason="the definition is the VM's own, with the device that is claimed for it",
 )
 REDEFINE_PLACED = Step(
-    name="redefine_placed.1", quick=True, title="definition", do=_redefine, undo=_define_as_before, remains=_domain_text
+    name="redefine_placed.1", title="definition", do=_redefine, undo=_define_as_before, remains=_domain_text
 )
 REDEFINE_RENAMED = Step(
     name="redefine_renamed.1", title="definition", do=_redefine, undo=_define_by_its_old_name, remains=_domain_text
@@ -168,7 +167,6 @@ POWER_OFF = Step(
 )
 UNDEFINE = Step(
     name="undefine.1",
-    quick=True,
     title="remove the definition",
     do=_undefine,
     no_undo_reason="a deleted VM does not come back",
@@ -176,7 +174,6 @@ UNDEFINE = Step(
 )
 GONE_SEEN = Step(
     name="gone_seen.1",
-    quick=True,
     title="nothing left on the host",
     do=_see_nothing,
     no_undo_reason="it only observes",

@@ -85,7 +85,6 @@ PROVISION = Step(
     title="install the driver",
     do=driver_swap.install,
     undo=driver_swap.take_back,
-    observe_first=False,
     remains=_driver_text,
 )
 HEALTHY = Step(

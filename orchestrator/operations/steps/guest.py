@@ -163,8 +163,5 @@ REACH = Step(
     title="the guest lets us in",
     do=_reach,
     undo=forget_secrets,
-    observe_first=False,
 )
-PROVISION = Step(
-    name="provision_guest.1", title="run the roles", do=_provision, no_undo_reason=_TENANTS, observe_first=False
-)
+PROVISION = Step(name="provision_guest.1", title="run the roles", do=_provision, no_undo_reason=_TENANTS)

@@ -324,7 +324,6 @@ INSTALL = Step(
     title="install the agent",
     do=_install_first,
     undo=_take_back,
-    observe_first=False,
     remains=_agent_text,
 )
 FIRST_OBSERVATION = Step(
@@ -353,7 +352,6 @@ UPGRADE = Step(
     title="upgrade the agent",
     do=_install,
     no_undo_reason="the new agent serves as well as the old one",
-    observe_first=False,
 )
 BACK = Step(name="host_back.1", title="see it again", do=_ready, no_undo_reason="it only observes")
 
@@ -379,7 +377,6 @@ UNINSTALL = Step(
     title="remove the agent",
     do=_uninstalled,
     no_undo_reason=_GONE,
-    observe_first=False,
     remains=_agent_text,
 )
 FORGET = Step(name="forget_host.1", title="forget the host", do=forget_host, no_undo_reason=_GONE, remains=_row_text)

@@ -145,16 +145,14 @@ IMAGE = Step(
 )
 NETWORK = Step(
     name="network.1",
-    quick=True,
     title="network on the host",
     do=_ensure_network,
     no_undo_reason="networks stay on the host for the next VM; removing the host removes them",
 )
-VOLUME = Step(name="volume.1", quick=True, title="disk", do=_create_volume, undo=_delete_volume, remains=_volume_text)
-SEED = Step(name="seed.1", quick=True, title="seed", do=_write_seed, undo=_delete_seed_made, remains=_seed_text)
+VOLUME = Step(name="volume.1", title="disk", do=_create_volume, undo=_delete_volume, remains=_volume_text)
+SEED = Step(name="seed.1", title="seed", do=_write_seed, undo=_delete_seed_made, remains=_seed_text)
 REMOVE_VOLUME = Step(
     name="remove_volume.1",
-    quick=True,
     title="remove the disk",
     do=_removed_volume,
     no_undo_reason="a deleted disk cannot come back",
@@ -162,7 +160,6 @@ REMOVE_VOLUME = Step(
 )
 REMOVE_SEED = Step(
     name="remove_seed.1",
-    quick=True,
     title="remove the seed",
     do=_delete_seed,
     no_undo_reason="a VM that is being deleted needs none",

@@ -170,14 +170,11 @@ PLACED = Step(name="placed.1", title="claim a device again", do=claim_of, undo=_
 NAMED = Step(name="vm_named.1", title="check the state", do=claim_of, undo=_name_back)
 STOPPING = Step(name="vm_stopping.1", title="check the state", do=claim_of, undo=_as_observed)
 DELETING = Step(name="vm_deleting.1", title="check the state", do=claim_of, undo=_as_observed)
-RUNNING = Step(
-    name="vm_running.1", title="record that it runs", do=_running, only_writes=True, no_undo_reason=_NO_RECORD_UNDO
-)
+RUNNING = Step(name="vm_running.1", title="record that it runs", do=_running, no_undo_reason=_NO_RECORD_UNDO)
 STOPPED = Step(
     name="vm_stopped.1",
     title="record that it is stopped",
     do=_stopped,
-    only_writes=True,
     no_undo_reason=_NO_RECORD_UNDO,
 )
 DEALLOCATED = Step(
@@ -191,7 +188,6 @@ RELEASE = Step(
     name="release.1",
     title="release the claim",
     do=_release,
-    only_writes=True,
     no_undo_reason="nothing of the VM is left on the host",
     remains=claim_text,
 )

@@ -123,6 +123,5 @@ RECORD_TAKEN = Step(
     name="vm_volumes_taken.1",
     title="record that the VM does not have it",
     do=_record_taken,
-    only_writes=True,
     no_undo_reason="the steps before it give it back",
 )

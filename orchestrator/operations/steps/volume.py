@@ -161,6 +161,5 @@ FORGET = Step(
     name="forget_volume.1",
     title="release its place",
     do=_forget,
-    only_writes=True,
     no_undo_reason="nothing of it is left on the host",
 )
