@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A control plane with one GPU of one host, which is in memory or a lab host: what a scenario is written for, once."""
+"""A control plane with one host, which is in memory or a lab host: what a scenario is written for, once."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
@@ -16,53 +15,56 @@ import pytest
 from orchestrator.cli.main import run
 from tests.fakes.simulated import serving_fleet
 from tests.fakes.typed import Outcome
-from tests.lab.enrolled import SMALLEST, VENDOR_VFIO, Enrolled, enrol_alone
+from tests.lab.enrolled import SMALLEST, VENDOR_VFIO, Enrolled, Kind, enrol_alone
 from tests.lab.host_facts import facts
 from tests.lab.product import Product
 
 LAB = pytest.param("lab", marks=pytest.mark.lab)
 BOTH = ("memory", LAB)
 """Parameters of a fixture that opens a site."""
-L40S = """\
+ONE_L40S = """\
 groups:
   - {name: l40s, count: 1, gpu_model: L40S, gpus_per_host: 1, vcpus: 32, memory_gib: 128}
 """
+ON_L40S = replace(VENDOR_VFIO, smallest=True)
+"""The same on a lab host."""
 
 
 class InProcess(Product):
-    """The command, called in this process: a hundred of them take no longer than two processes."""
+    """The command, called in this process, which has loaded it already."""
 
     def run(self, *args: str, limit_s: float = 400) -> Outcome:
         out, err = StringIO(), StringIO()
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-            for name in self.environment.keys() - os.environ.keys() | {"VGPUCTL_STATE"}:
-                patch.setenv(name, self.environment[name])
+            patch.setenv("VGPUCTL_STATE", str(self.state))
+            patch.delenv("COLUMNS", raising=False)
             code = run(list(args))
         return Outcome(code, out.getvalue(), err.getvalue())
 
 
 @dataclass(frozen=True)
 class Site:
-    """``gpu``: its address on the host ``name``. ``lab``: None, the host is in memory."""
+    """``gpu``: the address of the first one on the host ``name``. ``lab``: None, the host is in memory."""
 
     product: Product
     name: str
     gpu: str
     lab: Enrolled | None
 
-    def create(self, profile: str, *vms: str) -> None:
+    def create(self, profile: str, *vms: str, more: tuple[str, ...] = ()) -> None:
+        """``more``: options."""
         for vm in vms:
-            self.product.ok(*self._asking(vm, profile))
+            self.product.ok(*self._asking(vm, profile), *more)
 
     def delete(self, *vms: str) -> None:
         for vm in vms:
             self.product.ok("delete-vm", vm)
 
-    def refused(self, profile: str, code: str) -> str:
-        """What is said to who asks for one more; explain must say the same."""
+    def refused(self, profile: str, code: str, *more: str) -> str:
+        """What is said to who asks for one more, with options; explain must say the same."""
         asked = self.product.run("explain", "--profile", profile, *self._size, "-o", "json").json()
         assert (asked["fits"], code in {one["code"] for one in asked["reasons"]}) == (False, True), asked
-        said = self.product.refused(8, *self._asking("more", profile)).err
+        said = self.product.refused(8, *self._asking("more", profile), *more).err
         assert code in said
         return said
 
@@ -106,10 +108,11 @@ class Site:
             return self.lab.running_since(vm)
         return str(self.product.json("show-vm", vm)["state"])
 
-    def check_guest(self, vm: str) -> None:
-        """It sees its vGPU when it boots; nothing boots in memory."""
+    def check_guest(self, vm: str, devices: int | None = None) -> None:
+        """It sees so many when it boots, or some; nothing boots in memory."""
         if self.lab is not None:
-            assert self.lab.guest_pci_id in self.lab.guest_says(vm)
+            seen = self.lab.guest_says(vm).count(self.lab.guest_pci_id)
+            assert seen == devices if devices is not None else seen
 
     def hard_reset(self, *running: str) -> None:
         """Of a lab host, with no controller; these VMs come back."""
@@ -129,17 +132,16 @@ class Site:
 
 
 @contextmanager
-def site_with_l40s(where: str, directory: Path, profile: str, offerings: str) -> Iterator[Site]:
-    """``offerings``: a file of them, for these tests alone; ``profile``: the one that most VMs have."""
+def site_on(where: str, directory: Path, kind: Kind, fleet: str, offerings: str = "") -> Iterator[Site]:
+    """``kind``: of the lab host; ``fleet``: the same in memory; ``offerings``: a file of them, for this site alone."""
     if where == "lab":
-        kind = replace(VENDOR_VFIO, profile=profile, smallest=True)
         with enrol_alone(kind, directory, offerings) as one:
             yield Site(one.product, one.name, one.gpu, one)
         return
-    with serving_fleet(directory, L40S) as client:
-        (gpu,) = client.gpus()
-        product = InProcess(directory / "state", {"NO_COLOR": "1"})
-        file = directory / "offerings.yaml"
-        file.write_text(offerings)
-        product.ok("profile", "add", str(file))
+    with serving_fleet(directory, fleet) as client:
+        gpu = client.gpus()[0]
+        product = InProcess(directory / "state")
+        if offerings:
+            (directory / "offerings.yaml").write_text(offerings)
+            product.ok("profile", "add", str(directory / "offerings.yaml"))
         yield Site(product, gpu["host"], gpu["address"], None)

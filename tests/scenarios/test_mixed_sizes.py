@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.scenarios.site import BOTH, LAB, Site, site_with_l40s
+from tests.scenarios.site import BOTH, LAB, ON_L40S, ONE_L40S, Site, site_on
 
 HALF, QUARTER, EIGHTH = (f"l40s-{size}q-mixed" for size in (24, 12, 6))
 EQUAL, BARE = "l40s-12q", "NVIDIA L40S-6Q"
@@ -23,7 +23,7 @@ offerings:
 
 @pytest.fixture(scope="module", params=BOTH)
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with site_with_l40s(request.param, tmp_path_factory.mktemp("site"), EIGHTH, OFFERINGS) as one:
+    with site_on(request.param, tmp_path_factory.mktemp("site"), ON_L40S, ONE_L40S, OFFERINGS) as one:
         yield one
 
 

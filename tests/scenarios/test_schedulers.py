@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.scenarios.site import BOTH, LAB, Site, site_with_l40s
+from tests.scenarios.site import BOTH, LAB, ON_L40S, ONE_L40S, Site, site_on
 
 HALF, EQUAL, PLAIN = "half-and-half", "l40s-12q-equal", "NVIDIA L40S-24Q"
 OFFERINGS = f"""\
@@ -27,7 +27,7 @@ FIXED = "3 1 0 0 4000000"
 
 @pytest.fixture(scope="module", params=BOTH)
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with site_with_l40s(request.param, tmp_path_factory.mktemp("site"), HALF, OFFERINGS) as one:
+    with site_on(request.param, tmp_path_factory.mktemp("site"), ON_L40S, ONE_L40S, OFFERINGS) as one:
         yield one
 
 
