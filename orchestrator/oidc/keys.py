@@ -67,8 +67,8 @@ class PublishedKeys:
         ``key_id``: empty where a token names none, which is judged by the one key there is."""
         now = self._clock.monotonic()
         with self._lock:
-            there = self._keys is not None and (not key_id or any(key.kid == key_id for key in self._keys))
-            wanted = not there and now - self._unknown.get(key_id, float("-inf")) > _UNKNOWN_S
+            known = self._keys is not None and (not key_id or any(key.kid == key_id for key in self._keys))
+            wanted = not known and now - self._unknown.get(key_id, float("-inf")) > _UNKNOWN_S
             every = _FIRST_AT_MOST_EVERY_S if self._keys is None else _AT_MOST_EVERY_S
             due = wanted or now - self._published_at > _FRESH_S
             if due and self._asking is None and now - self._asked_at > every:
@@ -86,22 +86,22 @@ class PublishedKeys:
         threading.Thread(target=self._ask, name="login-keys", daemon=True).start()
 
     def _ask(self) -> None:
-        found: KeySet | None = None
+        keys: KeySet | None = None
         try:
             where = str(self._provider.metadata().get("jwks_uri"))
-            found = KeySet.import_key_set(cast(KeySetSerialization, self._provider.get(where)))
+            keys = KeySet.import_key_set(cast(KeySetSerialization, self._provider.get(where)))
         except _NOT_HAD as error:
             log.warning("the identity provider's keys cannot be had: %s", _reason(error))
         finally:
-            self._end(found)
+            self._end(keys)
 
-    def _end(self, found: KeySet | None) -> None:
+    def _end(self, keys: KeySet | None) -> None:
         now = self._clock.monotonic()
         with self._lock:
-            if found is not None:
-                self._keys, self._published_at = found, now
+            if keys is not None:
+                self._keys, self._published_at = keys, now
                 kept = {key_id: at for key_id, at in self._unknown.items() if now - at <= _UNKNOWN_S}
-                kept |= dict.fromkeys(self._wanted - {str(key.kid) for key in found}, now)
+                kept |= dict.fromkeys(self._wanted - {str(key.kid) for key in keys}, now)
                 self._unknown = dict(list(kept.items())[-_MAX_UNKNOWN:])
             self._wanted.clear()
             done, self._asking = self._asking, None

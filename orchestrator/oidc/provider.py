@@ -37,10 +37,10 @@ class Provider:
 
     def metadata(self) -> dict[str, Any]:
         """Discovery 1.0 §4. :raises Retryable: ``login.unreachable``"""
-        found = self.get(f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
-        if found.get("issuer") != self.issuer:
-            raise self._strange(f"it calls itself {str(found.get('issuer'))[:200]!a}")
-        return found
+        document = self.get(f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
+        if document.get("issuer") != self.issuer:
+            raise self._strange(f"it calls itself {str(document.get('issuer'))[:200]!a}")
+        return document
 
     def get(self, url: str) -> dict[str, Any]:
         """A JSON object. :raises Retryable: ``login.unreachable``"""

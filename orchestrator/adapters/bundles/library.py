@@ -49,11 +49,11 @@ class BundleLibrary:
         path = self._directory / sha256
         try:
             with path.open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             raise _damaged(sha256, str(error)) from error
-        if found != sha256:
-            raise _damaged(sha256, f"found {found}")
+        if digest != sha256:
+            raise _damaged(sha256, f"found {digest}")
         return path
 
     @contextmanager

@@ -58,10 +58,10 @@ def check_inside(path: Path, key: str) -> Signed:
 
 def _rpm(file: BufferedReader, cert: Cert) -> Signed:
     signatures, package = rpm_headers(file)
-    found = next((one for tag in _RPM_SIGNATURES if (one := signatures.binary(tag)) is not None), None)
-    if found is None:
+    signature = next((content for tag in _RPM_SIGNATURES if (content := signatures.binary(tag)) is not None), None)
+    if signature is None:
         raise _not_signed("the rpm has no signature over its header")
-    signed = _checked(cert, found, lambda store, sig: verify(bytes=package.content, store=store, signature=sig))
+    signed = _checked(cert, signature, lambda store, sig: verify(bytes=package.content, store=store, signature=sig))
     if hashlib.file_digest(file, "sha256").hexdigest() != package.text(_PAYLOAD_DIGEST):
         raise _wrong("the rpm's payload is not what its signed header says")
     return signed

@@ -113,5 +113,5 @@ def _rpm_header(file: BinaryIO) -> RpmHeader:
         raise unknown_content("the package's header is cut off")
     start = len(intro) + entries * _RPM_ENTRY
     index = struct.iter_unpack(">IIII", memoryview(content)[len(intro) : start])
-    found = {tag: (kind, offset, count) for tag, kind, offset, count in index if offset < size}
-    return RpmHeader(content, found, start)
+    tags = {tag: (kind, offset, count) for tag, kind, offset, count in index if offset < size}
+    return RpmHeader(content, tags, start)

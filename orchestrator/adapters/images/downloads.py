@@ -70,10 +70,10 @@ class Downloads:
         """The first one of the name; all of them are judged."""
         port = url.port or (443 if url.scheme == "https" else 80)
         try:
-            found = socket.getaddrinfo(url.raw_host.decode("ascii").strip("[]"), port, type=socket.SOCK_STREAM)
+            resolved = socket.getaddrinfo(url.raw_host.decode("ascii").strip("[]"), port, type=socket.SOCK_STREAM)
         except (OSError, ValueError, OverflowError) as error:
             raise _failed(f"{url.host[:80]!a} is not known") from error
-        addresses = [ip_address(str(answer[4][0])) for answer in found]
+        addresses = [ip_address(str(answer[4][0])) for answer in resolved]
         if not all(self._may_ask(address) for address in addresses):
             raise refused(source, "it leads to an address that is not public (setting image_networks allows networks)")
         return addresses[0]

@@ -43,8 +43,8 @@ class Found:
     """Of the disk that a guest sees."""
 
 
-def inspect(path: Path, said: ImageFormat | None) -> Found:
-    """``said``: the format that somebody named; None: it is told by the content.
+def inspect(path: Path, named: ImageFormat | None) -> Found:
+    """``named``: the format that somebody named; None: it is told by the content.
 
     :raises InvalidInput: ``image.unsafe``, ``image.too_large``, ``image.architecture``
     :raises Fatal: ``image.checker_missing``
@@ -54,12 +54,12 @@ def inspect(path: Path, said: ImageFormat | None) -> Found:
     if not first:
         raise unsafe("is empty")
     is_qcow2 = first.startswith(qcow2.MAGIC)
-    if said is not None and is_qcow2 != (said == "qcow2"):
-        raise unsafe(f"is {'' if is_qcow2 else 'not '}qcow2, which was to be {said}", "leave the format out")
+    if named is not None and is_qcow2 != (named == "qcow2"):
+        raise unsafe(f"is {'' if is_qcow2 else 'not '}qcow2, which was to be {named}", "leave the format out")
     if is_qcow2:
         return Found("qcow2", _check_qcow2(path))
     _refuse_other_formats(path, first)
-    return Found("raw", _check_raw(path, named=said is not None))
+    return Found("raw", _check_raw(path, named=named is not None))
 
 
 def _check_qcow2(path: Path) -> int:
@@ -92,13 +92,13 @@ def _refuse_other_formats(path: Path, first: bytes) -> None:
     if first[3:].startswith(_BITLOCKER):
         raise unsafe("is encrypted (BitLocker)", "a base image is not encrypted")
     try:
-        found = str(format_inspector.detect_file_format(str(path)))
+        file_format = str(format_inspector.detect_file_format(str(path)))
     except format_inspector.ImageFormatError as error:
         raise unsafe("is damaged, or of several formats at once", _CONVERT) from error
-    if found == "luks":
+    if file_format == "luks":
         raise unsafe("is encrypted (LUKS)", "a base image is not encrypted")
-    if found not in _RAW:
-        raise unsafe(f"is {found}, not qcow2 or raw", _CONVERT)
+    if file_format not in _RAW:
+        raise unsafe(f"is {file_format}, not qcow2 or raw", _CONVERT)
 
 
 def _begins_with(magics: Mapping[bytes, str], first: bytes) -> str | None:

@@ -58,13 +58,13 @@ class ImageLibrary:
             self._copies.of(chunks, wanted.sha256, wanted.size_bytes) as copied,
             self._qcow2_of(copied) as kept,
         ):
-            found = inspect(kept.path, wanted.format)
+            inspected = inspect(kept.path, wanted.format)
             image = Image(
                 name=wanted.name,
                 sha256=kept.sha256,
-                format=found.format,
+                format=inspected.format,
                 size_bytes=kept.size,
-                virtual_size_bytes=found.virtual_bytes,
+                virtual_size_bytes=inspected.virtual_bytes,
                 created_at=now,
             )
             yield TakenFile(image, lambda: kept.path.replace(self.path(image.sha256, image.format)))

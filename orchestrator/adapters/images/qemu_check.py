@@ -34,8 +34,8 @@ def check(path: Path) -> Checked:
     done = run_confined(path, (), ("check", "--output=json", "-f", "qcow2", str(path)), _SECONDS)
     if done.returncode not in _CHECKED or len(done.stdout) > _MAX_SAID:
         raise unsafe("could not be checked: qemu-img check refuses it")
-    said = json.loads(done.stdout)
-    return Checked(errors=said["check-errors"] + said.get("corruptions", 0), end=said.get("image-end-offset", 0))
+    report = json.loads(done.stdout)
+    return Checked(errors=report["check-errors"] + report.get("corruptions", 0), end=report.get("image-end-offset", 0))
 
 
 def run_confined(

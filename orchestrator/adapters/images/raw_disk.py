@@ -29,7 +29,7 @@ class Content:
 def content_of(head: bytes) -> Content | None:
     """None: nothing that can be named. ``head``: the first :data:`HEAD_BYTES`, or the whole disk."""
     padded = head.ljust(HEAD_BYTES, b"\0")
-    return next((found for look in _LOOKS if (found := look(padded)) is not None), None)
+    return next((content for read in _LOOKS if (content := read(padded)) is not None), None)
 
 
 def _gpt(head: bytes) -> Content | None:
@@ -43,9 +43,9 @@ def _gpt(head: bytes) -> Content | None:
 def _mbr(head: bytes) -> Content | None:
     if head[510:512] != b"\x55\xaa":
         return None
-    found = [_PARTITION.unpack_from(head, 446 + 16 * number) for number in range(4)]
-    used = [(start, count) for flag, kind, start, count in found if kind not in (0, _PROTECTIVE) and start and count]
-    if not used or any(flag not in _MBR_BOOTABLE for flag, *_ in found):
+    entries = [_PARTITION.unpack_from(head, 446 + 16 * number) for number in range(4)]
+    used = [(start, count) for flag, kind, start, count in entries if kind not in (0, _PROTECTIVE) and start and count]
+    if not used or any(flag not in _MBR_BOOTABLE for flag, *_ in entries):
         return None
     return Content("MBR", max(start + count for start, count in used) * 512)
 

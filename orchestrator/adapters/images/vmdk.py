@@ -70,10 +70,10 @@ def _check(path: Path) -> None:
             _check_whole(file, capacity, grain, entries, directory)
     _check_descriptor(read[: sectors * _SECTOR], read)
     try:
-        found = format_inspector.detect_file_format(str(path))
-        if found is None or str(found) != "vmdk":
+        inspector = format_inspector.detect_file_format(str(path))
+        if inspector is None or str(inspector) != "vmdk":
             raise unsafe("is of several formats at once", _ONE_FILE)
-        found.safety_check()
+        inspector.safety_check()
     except (format_inspector.ImageFormatError, format_inspector.SafetyCheckFailed) as error:
         raise unsafe("is a VMDK that is damaged or of an unsafe form", _ONE_FILE) from error
 
