@@ -21,15 +21,15 @@ from orchestrator.store.asked_directly import DirectConnection, DirectStatement
 _ASKED: Final = "asked directly"
 S = TypeVar("S", bound=Executable)
 Values = Mapping[str, Any]
-_KEPT: Final[dict[int, Executable]] = {}
+_KEPT: Final[set[Executable]] = set()
 _NAMED: Final = ("named_0", "named_1")
-_READY: Final[dict[tuple[int, str, tuple[str, ...]], _Ready]] = {}
+_READY: Final[dict[tuple[Executable, str, tuple[str, ...]], _Ready]] = {}
 """By statement, dialect and the names of the values."""
 
 
 def kept(statement: S) -> S:
     """Of a constant of a module: it is never forgotten. Its values may be no lists for ``IN``."""
-    _KEPT[id(statement)] = statement
+    _KEPT.add(statement)
     return statement
 
 
@@ -100,7 +100,7 @@ class Statements:
 
     def execute(self, statement: Executable, values: Values | Sequence[Values] | None = None) -> Found:
         """As SQLAlchemy's connections do; raises what they raise."""
-        if id(statement) not in _KEPT:
+        if statement not in _KEPT:
             result = self.connection.execute(statement, values)
             return Found(result.all() if result.returns_rows else (), result.rowcount)
         if values is None or isinstance(values, Mapping):
@@ -111,7 +111,7 @@ class Statements:
     def _directly(self, statement: Executable, values: Values, others: Sequence[Values]) -> Found:
         """``others``: the same again with these; nothing is given back then."""
         dialect = self.connection.dialect
-        key = (id(statement), dialect.name, tuple(values))
+        key = (statement, dialect.name, tuple(values))
         ready = _READY.get(key)
         if ready is None:
             ready = _READY[key] = _Ready(statement, key[2], dialect)
