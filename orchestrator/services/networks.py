@@ -125,7 +125,7 @@ class NetworkService:
     def _check_on_a_host(self, uplink: Uplink) -> None:
         """Of a site that has no host yet nothing is known."""
         with self.index.current() as index:
-            found = [bridge_of(view.bridges, uplink) for view in index.fleet().views]
+            found = [bridge_of(host.facts.bridges, uplink) for host in index.fleet().hosts]
         codes = [one for one in found if isinstance(one, str)]
         if not found or len(codes) < len(found):
             return

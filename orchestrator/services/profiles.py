@@ -10,6 +10,7 @@ from typing import Final
 from orchestrator.core.errors import NotFound
 from orchestrator.core.names import near
 from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.placement.rules import labels
 from orchestrator.core.placement.views import HostView
 from orchestrator.services.fleet.index import Fleet, FleetIndex
 from orchestrator.services.hosts.gpus import whole_gpus
@@ -111,7 +112,7 @@ def _with_models(
 
 def _offers(host: HostView, offering: Offering) -> bool:
     """Whether a VM of the offering could ever be there."""
-    if not set(offering.hosts).issubset(host.labels):
+    if any(code for need in labels.needs_of(offering.hosts) for code in need.missing(host.facts)):
         return False
     if offering.cpu == "pinned" and not host.pinnable:
         return False

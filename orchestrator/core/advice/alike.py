@@ -41,8 +41,9 @@ class KnownRooms:
         """Of the host's kind: the same for all that are alike."""
         geometries = tuple(self._number(self._geometries, one.geometry.key, _size_of(one)) for one in host.gpus)
         held = sum(len(one.occupied) for one in host.gpus)
-        vlans = sum(1 + len(one.vlans) for one in host.bridges)
-        return self._number(self._numbers, (_room_of(host), geometries), 2048 + 512 * held + 128 * vlans)
+        return self._number(
+            self._numbers, (_room_of(host), geometries), 2048 + 512 * held + sum(one.size for one in host.facts)
+        )
 
     def _number(self, numbers: ByteCache[int], key: Hashable, size: int) -> int:
         """One that nothing else has had."""
@@ -138,7 +139,7 @@ def _room_of(host: HostView) -> Hashable:
     return (
         host.vcpus, host.free_vcpus, host.free_memory_mib, host.free_disk_gib, host.cordoned, host.free_nics,
         host.numa_free_vcpus, host.numa_free_memory, host.numa_shared, host.core_threads, host.pinnable,
-        host.free_pages, host.fabric_partitions, host.whole_gpus, host.labels, host.bridges, host.uefi,
+        host.free_pages, host.fabric_partitions, host.whole_gpus, host.facts,
         tuple(_held_on(gpu) for gpu in host.gpus),
     )  # fmt: skip
 
@@ -154,9 +155,7 @@ def _held_on(gpu: GpuView) -> Hashable:
             one.priority,
             one.migratable,
             one.scheduler,
-            one.host_labels,
-            one.uplinks,
-            one.uefi,
+            one.needs,
         )
         for one in gpu.occupied
     )

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from orchestrator.core.hosts.bridges import bridge_of
-from orchestrator.core.labels import kept_from
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.nodes import kept_off_near_nics, kept_off_nics, kept_off_nodes, numa_fits
+from orchestrator.core.placement.rules.labels import kept_for_another
 from orchestrator.core.placement.sharing import kept_off_gpu, kept_off_host, scheduled_otherwise
 from orchestrator.core.placement.views import HostView, Request
 
@@ -23,10 +22,7 @@ def allows(request: Request, host: FleetHost, gpu: Gpu | None) -> bool:
 _HostRule = Callable[[Request, FleetHost], bool]
 
 _HOST_RULES: tuple[tuple[str, _HostRule], ...] = (
-    ("host.other", lambda r, h: r.host is not None and r.host not in {h.view.host_id, h.view.name}),
-    ("host.kept", lambda r, h: kept_from(h.view.labels, r.tenant) is not None),
-    ("host.labels", lambda r, h: lacks_labels(r, h.view)),
-    ("host.no_uefi", lambda r, h: r.uefi and not h.view.uefi),
+    ("host.kept", lambda r, h: kept_for_another(h.view.facts, r.tenant) is not None),
     ("host.anti_affinity", lambda r, h: any(vm in h.vms for vm in r.apart_from_vms)),
     ("host.too_small", lambda r, h: h.view.vcpus is not None and h.view.vcpus < r.vcpus),
     ("host.vcpus", lambda r, h: h.vcpus < r.vcpus),
@@ -36,31 +32,23 @@ _HOST_RULES: tuple[tuple[str, _HostRule], ...] = (
 )  # fmt: skip
 
 
-def lacks_labels(request: Request, host: HostView) -> bool:
-    """Whether the request asks for labels that the host does not have."""
-    return not set(request.host_labels).issubset(host.labels)
-
-
 def lacks_what_it_needs(request: Request, host: HostView) -> bool:
-    """Whether the host can never take it, whatever room it has: it is kept for another tenant, or has not the labels,
-    the firmware or a bridge."""
-    if kept_from(host.labels, request.tenant) or lacks_labels(request, host) or (request.uefi and not host.uefi):
-        return True
-    return next(_bridges_missing(request, host), None) is not None
+    """Whether the host can never take it, whatever room it has: it is kept for another tenant, or lacks a need."""
+    return kept_for_another(host.facts, request.tenant) is not None or any(_missing(request, host))
 
 
-def _bridges_missing(request: Request, host: HostView) -> Iterator[str]:
-    for uplink in request.uplinks:
-        found = bridge_of(host.bridges, uplink)
-        if isinstance(found, str):
-            yield found
+def _missing(request: Request, host: HostView) -> Iterator[str]:
+    for need in request.needs:
+        yield from need.missing(host.facts)
 
 
 def host_obstacles(request: Request, host: FleetHost) -> Iterator[str]:
     """Codes of the rules that keep the request off the host, most telling first."""
     if host.view.cordoned:
         yield "host.cordoned"
-    yield from _bridges_missing(request, host.view)
+    if request.host is not None and request.host not in {host.view.host_id, host.view.name}:
+        yield "host.other"
+    yield from _missing(request, host.view)
     for code, breaks in _HOST_RULES:
         if breaks(request, host):
             yield code

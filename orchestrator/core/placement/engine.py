@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.core.geometry.cut import Choice, Taken, cut_words
-from orchestrator.core.labels import KEPT_FOR
 from orchestrator.core.placement.constraints import allows
 from orchestrator.core.placement.fleet import Fleet, FleetHost, Gpu
 from orchestrator.core.placement.layouts import Layouts
 from orchestrator.core.placement.nodes import NOTHING, OfNodes, spend, taken_by
 from orchestrator.core.placement.on_host import PlansOfHosts
 from orchestrator.core.placement.rankings import RankedPlace, Rankings
+from orchestrator.core.placement.rules.labels import is_kept
 from orchestrator.core.placement.scores import Scores
 from orchestrator.core.placement.sharing import kept_off_gpu
 from orchestrator.core.placement.state_table import EMPTY, Demand, StateStep
@@ -92,14 +92,14 @@ class PlacementEngine:
             self.layouts.forget()
 
     def _count_out(self, host: FleetHost) -> None:
-        self.kept -= KEPT_FOR in dict(host.view.labels)
+        self.kept -= is_kept(host.view.facts)
         for vm_id in {item.vm_id for gpu in host.gpus for _, item in gpu.held}:
             held = self.vms.get(vm_id)
             if held is not None and held.host is host:
                 self.count(self.vms.pop(vm_id).request, -1)
 
     def _count_in(self, host: FleetHost) -> None:
-        self.kept += KEPT_FOR in dict(host.view.labels)
+        self.kept += is_kept(host.view.facts)
         gpus: dict[str, list[Gpu]] = {}
         first: dict[str, Occupied] = {}
         for gpu in host.gpus:
@@ -334,7 +334,7 @@ def _occupied_of(request: Request, taken: Taken, nodes: OfNodes) -> Occupied:
         vm_id=request.vm_id, profile=request.profile, start=taken.start, size=taken.size, tenant=request.tenant,
         isolation=request.isolation, priority=request.priority, migratable=request.migratable, since_s=request.now_s,
         vcpus=request.vcpus, memory_mib=request.memory_mib, disk_gib=request.disk_gib, scheduler=request.scheduler,
-        host_labels=request.host_labels, uplinks=request.uplinks, uefi=request.uefi,
+        needs=request.needs,
         pinned=request.pinned, numa_strict=request.numa_strict, cpus=nodes.cpus,
         huge_mib=request.huge_mib, page_kib=request.page_kib, node_memory=nodes.memory,
         nic=nodes.nic,
@@ -347,7 +347,7 @@ def _request_of(item: Occupied, places: int) -> Request:
         vm_id=item.vm_id, profile=item.profile, count=1 if item.profile.startswith("gpu:") else places,
         vcpus=item.vcpus, memory_mib=item.memory_mib, tenant=item.tenant, disk_gib=item.disk_gib,
         isolation=item.isolation, priority=item.priority, migratable=item.migratable, now_s=item.since_s,
-        scheduler=item.scheduler, host_labels=item.host_labels, uplinks=item.uplinks, uefi=item.uefi,
+        scheduler=item.scheduler, needs=item.needs,
         pinned=item.pinned, numa_strict=item.numa_strict, huge_mib=item.huge_mib, page_kib=item.page_kib,
         nic=bool(item.nic),
     )  # fmt: skip

@@ -10,6 +10,7 @@ from orchestrator.core.geometry.cut import MIXES, CutKind
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.hosts.domain import Firmware
 from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.placement.rules import needs_of
 from orchestrator.core.placement.views import Request
 from orchestrator.core.units import GIB
 from orchestrator.core.vms.isolation import Isolation
@@ -65,10 +66,8 @@ def request_for(asked: AskedVm, offering: Offering) -> Request:
         nic=asked.nic or offering.nic is not None,
         host=asked.host,
         gpu=asked.gpu,
-        host_labels=offering.hosts,
         scheduler=offering.scheduler,
-        uplinks=asked.uplinks,
-        uefi=(asked.firmware or offering.firmware) == "uefi",
+        needs=needs_of(uplinks=asked.uplinks, host_labels=offering.hosts, boots_by=asked.firmware or offering.firmware),
         apart_from_vms=asked.apart_from_vms,
         priority=asked.priority,
         migratable=asked.migratable,

@@ -10,11 +10,11 @@ from orchestrator.core.errors import Reason
 from orchestrator.core.geometry.board import other_models
 from orchestrator.core.geometry.cut import MIXES
 from orchestrator.core.gpu.scheduler import words
-from orchestrator.core.hosts.bridges import NO_BRIDGE, OPEN_VSWITCH, why_not
-from orchestrator.core.labels import kept_from, show_labels
 from orchestrator.core.placement.constraints import closed_to, gpu_obstacles, host_obstacles
 from orchestrator.core.placement.engine import PlacementEngine, demand_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
+from orchestrator.core.placement.rules import CODES
+from orchestrator.core.placement.rules.labels import kept_for_another
 from orchestrator.core.placement.state_table import StateTable
 from orchestrator.core.placement.views import Refusal, Request
 from orchestrator.core.units import show_size
@@ -24,7 +24,7 @@ _NO_HOSTS = Reason(code="host.none", message="there are no hosts with GPUs")
 NOT_MEANT = frozenset({"profile.unsupported", "host.other", "gpu.other"})
 """Of hosts and GPUs that could never have it."""
 
-_NEVER = frozenset({"host.other", "host.labels", "host.no_uefi", "host.too_small", NO_BRIDGE, OPEN_VSWITCH})
+_NEVER = CODES | {"host.other", "host.too_small"}
 """Of a host, whatever goes from it."""
 _BEFORE_ITS_GPUS = _NEVER - {"host.too_small"}
 """Who asks for GPUs that a host has not, need not hear how many vCPUs it has."""
@@ -50,8 +50,6 @@ _MESSAGES = {
     "gpu.other": "another GPU was asked for",
     "host.other": "another host was asked for",
     "host.kept": "the host is kept for another tenant",
-    "host.labels": "the host is not labelled {labels}",
-    "host.no_uefi": "the host has no UEFI firmware for VMs",
     "host.anti_affinity": "a VM to stay apart from is on the host",
     "host.too_small": "the host itself has fewer than {vcpus} vCPUs",
     "host.vcpus": "too few free vCPUs for {vcpus}",
@@ -116,7 +114,7 @@ def _of_host(engine: PlacementEngine, request: Request, host: FleetHost) -> Iter
         if code == "host.cordoned" and host.view.reason is not None:
             yield host.view.reason_code, host.view.reason, host.view.name
         else:
-            keeper = kept_from(host.view.labels, request.tenant) if code == "host.kept" else None
+            keeper = kept_for_another(host.view.facts, request.tenant) if code == "host.kept" else None
             yield code, _message(code, request, keeper), host.view.name
     elif request.whole_gpus:
         yield from _of_board(engine, request, host)
@@ -210,13 +208,12 @@ def _room_reason(table: StateTable, gpu: Gpu, options: tuple[tuple[int, str], ..
 
 
 def _message(code: str, request: Request, detail: str | None = None, *, free: int = 0) -> str:
-    if code in {NO_BRIDGE, OPEN_VSWITCH} and request.uplinks:
-        return " or ".join(why_not(code, uplink) for uplink in request.uplinks)
+    if code in CODES:
+        return " or ".join(need.message(code) for need in request.needs if code in need.codes)
     text = _MESSAGES[code].format(
         profile=request.profile, vcpus=request.vcpus, own_vcpus=request.pinned or request.vcpus,
         page=show_size(request.page_kib * 1024), huge_mib=request.huge_mib,
         memory_mib=request.memory_mib, disk_gib=request.disk_gib,
         count=free, devices=request.count, scheduler=words(request.scheduler),
-        labels=show_labels(dict(request.host_labels)),
     )  # fmt: skip
     return f"{text}: {detail}" if detail else text

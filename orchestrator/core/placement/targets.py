@@ -43,9 +43,9 @@ def need_key(engine: PlacementEngine, request: Request) -> NeedKey:
 
 
 def _anywhere(request: Request) -> Request:
-    if request.gpu is None and not request.host_labels and not request.uplinks and not request.uefi:
+    if request.gpu is None and not request.needs:
         return request
-    return replace(request, gpu=None, host_labels=(), uplinks=(), uefi=False)
+    return replace(request, gpu=None, needs=())
 
 
 def combinations(engine: PlacementEngine, request: Request) -> set[tuple[NeedKey, ...]]:

@@ -9,8 +9,7 @@ from orchestrator.core.errors import Reason
 from orchestrator.core.geometry.cut import CutKind
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.gpu.vgpu_parameters import Scheduler
-from orchestrator.core.hosts.bridges import Bridge, Uplink
-from orchestrator.core.labels import Labels
+from orchestrator.core.placement.rules.rule import Fact, Need
 from orchestrator.core.placement.state_table import Demand
 from orchestrator.core.vms.isolation import Isolation
 
@@ -37,12 +36,8 @@ class Occupied:
     """What moves along with it, for plans that move or preempt it. 0: unknown, plans count the GPU only."""
     scheduler: Scheduler | None = None
     """How the GPU has to divide its time for it; None: as the driver does by itself."""
-    host_labels: Labels = ()
-    """Labels that a host must have to take it."""
-    uplinks: tuple[Uplink, ...] = ()
-    """The bridges that a host must have to take it."""
-    uefi: bool = False
-    """It boots by UEFI: only a host that has such firmware takes it."""
+    needs: tuple[Need, ...] = ()
+    """Of whatever host takes it."""
     pinned: int = 0
     """vCPUs that have CPUs of their own; ``vcpus`` counts none of them."""
     numa_strict: bool = False
@@ -121,12 +116,8 @@ class HostView:
     """Whether GPUs of it may be given out as a whole."""
     vms: frozenset[str] = frozenset()
     """Every VM on it, for affinity."""
-    labels: Labels = ()
-    """Those that some offering asks for, and whom it is kept for; the others say nothing about placement."""
-    bridges: tuple[Bridge, ...] = ()
-    """Of the host's own, for networks that leave by one."""
-    uefi: bool = True
-    """Whether it has UEFI firmware for VMs."""
+    facts: tuple[Fact, ...] = ()
+    """What VMs may need of it beside room."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,8 +142,6 @@ class Request:
     """Models that will do; empty: any."""
     cut_kinds: tuple[CutKind, ...] = ()
     """Ways of cutting that will do, e.g. ``("mixed",)``; empty: any that has the profile."""
-    host_labels: Labels = ()
-    """On no host without all of these."""
     apart_from_vms: tuple[str, ...] = ()
     """On no host with any of these."""
     pinned: int = 0
@@ -164,10 +153,8 @@ class Request:
     page_kib: int = 0
     nic: bool = False
     """A function of a network card near one of its GPUs."""
-    uplinks: tuple[Uplink, ...] = ()
-    """The bridges that its networks leave by; none of networks that are made on any host."""
-    uefi: bool = False
-    """On no host without UEFI firmware for VMs."""
+    needs: tuple[Need, ...] = ()
+    """Of its host, beside room."""
     scheduler: Scheduler | None = None
     """How the GPU shall divide its time; a GPU does it in one way for all that is on it."""
     priority: int = 0
@@ -189,7 +176,7 @@ class Request:
         """Whether some hosts or GPUs are ruled out for reasons other than room."""
         others = self.host or self.gpu or self.apart_from_vms or self.numa_strict or self.nic or self.disk_gib
         named = (self.isolation, self.scheduler)
-        more = self.pinned or self.page_kib or self.host_labels or self.uplinks or self.uefi
+        more = self.pinned or self.page_kib or self.needs
         return bool(others or more) or any(one is not None for one in named)
 
     @property

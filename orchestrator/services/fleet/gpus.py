@@ -16,6 +16,7 @@ from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostVgpuType
 from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.placement.rules import facts_of, needs_of
 from orchestrator.core.placement.views import GpuView, HostView, Occupied
 from orchestrator.core.units import MIB
 from orchestrator.core.vms.isolation import Isolation
@@ -80,7 +81,7 @@ class Viewer:
         gpus = self._gpus(seen, facts, tables, rules)
         labels = tuple(one for one in seen.host.labels if one[0] in rules.label_keys)
         joinable = _partitions(facts, gpus, tables)
-        view = replace(narrow, gpus=gpus, fabric_partitions=joinable, labels=labels)
+        view = replace(narrow, gpus=gpus, fabric_partitions=joinable, facts=facts_of(facts, labels))
         return Viewed(seen=seen, facts=facts, view=with_nics(view, seen, facts), rooms=self.rooms)
 
     def empty(self, viewed: Viewed) -> HostView:
@@ -90,7 +91,7 @@ class Viewer:
         seen = replace(viewed.seen, host=host, claims=(), vms=(), volume_bytes=0)
         gpus = tuple(self._emptied(*pair, host) for pair in zip(viewed.view.gpus, viewed.facts.gpus, strict=True))
         view = replace(
-            free_on_host(seen, viewed.facts, self.overcommit), gpus=gpus, cordoned=False, labels=viewed.view.labels,
+            free_on_host(seen, viewed.facts, self.overcommit), gpus=gpus, cordoned=False, facts=viewed.view.facts,
             fabric_partitions=viewed.view.fabric_partitions,
         )  # fmt: skip
         return with_nics(view, seen, viewed.facts)
@@ -151,9 +152,11 @@ def _ruled(item: Occupied, vm: Vm | None, offering: Offering | None, rules: Site
     return replace(
         item,
         migratable=offering is not None and offering.migratable and not bound,
-        host_labels=() if offering is None else offering.hosts,
-        uplinks=tuple(rules.uplinks[name] for name in networks if name in rules.uplinks),
-        uefi=vm is not None and vm.firmware == "uefi",
+        needs=needs_of(
+            uplinks=tuple(rules.uplinks[name] for name in networks if name in rules.uplinks),
+            host_labels=() if offering is None else offering.hosts,
+            boots_by="bios" if vm is None else vm.firmware,
+        ),
         isolation=rules.apart(item.tenant) if item.tenant else None,
         nic=vm.nic.card if vm is not None and vm.nic is not None else "",
     )

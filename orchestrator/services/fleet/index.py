@@ -93,8 +93,8 @@ def _room_of(viewed: Viewed) -> Hashable:
     facts, view, host = viewed.facts, viewed.view, viewed.seen.host
     gpus = tuple((gpu.geometry.key, gpu.gpu_id in host.managed_gpus, gpu.reason_not_whole) for gpu in view.gpus)
     settings = (host.pinnable_cpus, host.vcpu_overcommit, host.memory_overcommit, host.rdma_nics)
-    has = (facts.vcpus, facts.memory_mib, facts.disk_bytes, facts.nodes, facts.nics, view.bridges, view.uefi)
-    return (gpus, settings, has, view.labels, view.fabric_partitions, view.whole_gpus)
+    has = (facts.vcpus, facts.memory_mib, facts.disk_bytes, facts.nodes, facts.nics, view.facts)
+    return (gpus, settings, has, view.fabric_partitions, view.whole_gpus)
 
 
 class FleetIndex:

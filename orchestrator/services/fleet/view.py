@@ -87,8 +87,6 @@ def free_on_host(seen: HostRecord, facts: HostFacts, overcommit: Overcommit) -> 
         reason=closed[1] if closed else None,
         reason_code=closed[0] if closed else "host.not_ready",
         vms=frozenset(vm.id for vm in seen.vms),
-        bridges=facts.bridges,
-        uefi=facts.uefi,
         numa_free_vcpus=nodes.cpus,
         numa_free_memory=nodes.memory,
         numa_shared=nodes.shared,

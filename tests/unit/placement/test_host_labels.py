@@ -12,6 +12,7 @@ from orchestrator.core.advice.explain import explain
 from orchestrator.core.labels import Labels
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.preemption import place_preempting
+from orchestrator.core.placement.rules.labels import facts_of, needs_of
 from orchestrator.core.placement.views import HostView, Occupied, Placement, Refusal
 from tests.unit.placement.fleets import ask, gpus, host
 
@@ -21,7 +22,7 @@ BOTH: Labels = (("rack", "3"), ("tier", "gold"))
 
 
 def labelled(name: str, labels: Labels = (), *, count: int = 1) -> HostView:
-    return replace(host(name, gpus(T4, count, "time_sliced")), labels=labels)
+    return replace(host(name, gpus(T4, count, "time_sliced")), facts=facts_of(labels))
 
 
 def holding(view: HostView, *vm_ids: str, host_labels: Labels = (), size: str = Q16) -> HostView:
@@ -37,7 +38,7 @@ def holding(view: HostView, *vm_ids: str, host_labels: Labels = (), size: str = 
 def held(vm_id: str, host_labels: Labels, profile: str) -> Occupied:
     return Occupied(
         vm_id=vm_id, profile=profile, start=0, size=1, tenant="t", migratable=True, vcpus=1, memory_mib=1024,
-        host_labels=host_labels,
+        needs=needs_of(host_labels),
     )  # fmt: skip
 
 
@@ -50,12 +51,12 @@ def host_of(answer: Placement | Refusal) -> str:
 @pytest.mark.parametrize("wanted, expected", [((), "a"), (GOLD, "b"), (BOTH, "c")])
 def test_a_host_has_every_label_that_is_asked_for(profile: str, wanted: Labels, expected: str) -> None:
     fleet = [labelled("a"), labelled("b", GOLD), labelled("c", BOTH)]
-    assert host_of(place(ask("vm", profile, host_labels=wanted), fleet)) == expected
-    assert host_of(place(ask("vm", profile, host_labels=wanted, count=1, host="c"), fleet)) == "c"
+    assert host_of(place(ask("vm", profile, needs=needs_of(wanted)), fleet)) == expected
+    assert host_of(place(ask("vm", profile, needs=needs_of(wanted), count=1, host="c"), fleet)) == "c"
 
 
 def test_a_refusal_names_the_hosts_without_the_labels() -> None:
-    answer = place(ask("vm", Q8, host_labels=BOTH), [labelled("a"), labelled("b", GOLD)])
+    answer = place(ask("vm", Q8, needs=needs_of(BOTH)), [labelled("a"), labelled("b", GOLD)])
     assert isinstance(answer, Refusal)
     ((code, message, subjects),) = [(one.code, one.message, one.subjects) for one in answer.reasons]
     assert (code, subjects) == ("host.labels", ("a", "b"))
@@ -65,7 +66,7 @@ def test_a_refusal_names_the_hosts_without_the_labels() -> None:
 def test_nobody_is_stopped_on_a_host_without_the_labels() -> None:
     full = holding(labelled("a"), "low")
     other = holding(labelled("b", GOLD), "low too")
-    request = ask("vm", Q16, host_labels=GOLD, priority=5)
+    request = ask("vm", Q16, needs=needs_of(GOLD), priority=5)
     assert place_preempting(request, [full], {"low"}) is None
     found = place_preempting(request, [full, other], {"low", "low too"})
     assert found is not None
@@ -73,7 +74,7 @@ def test_nobody_is_stopped_on_a_host_without_the_labels() -> None:
 
 
 def test_a_remedy_makes_room_on_hosts_with_the_labels_only() -> None:
-    request = ask("vm", Q16, host_labels=GOLD)
+    request = ask("vm", Q16, needs=needs_of(GOLD))
     fleet = [holding(labelled("a"), "x"), holding(labelled("g", GOLD), "y"), labelled("free")]
     found = explain(request, fleet)
     assert not found.fits
@@ -82,5 +83,5 @@ def test_a_remedy_makes_room_on_hosts_with_the_labels_only() -> None:
 
 def test_capacity_counts_hosts_with_the_labels() -> None:
     fleet = [labelled("a", count=4), labelled("b", GOLD, count=2), labelled("c", GOLD, count=2)]
-    rows = capacity([ask("vm", Q16), ask("vm", Q16, host_labels=GOLD), ask("vm", Q16, host_labels=BOTH)], fleet)
+    rows = capacity([ask("vm", Q16), ask("vm", Q16, needs=needs_of(GOLD)), ask("vm", Q16, needs=needs_of(BOTH))], fleet)
     assert [row.fits_now for row in rows] == [8, 4, 0]

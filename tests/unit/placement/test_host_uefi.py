@@ -8,27 +8,29 @@ from dataclasses import replace
 from orchestrator.core.advice.alike import OneOfEach
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.preemption import place_preempting
+from orchestrator.core.placement.rules.firmware import BootsByUefi, NoUefi
 from orchestrator.core.placement.views import HostView, Occupied, Placement, Refusal
 from tests.unit.placement.fleets import ask, gpus, host
 
 T4, Q8, Q16 = "Tesla T4", "GRID T4-8Q", "GRID T4-16Q"
+BY_UEFI = (BootsByUefi(),)
 
 
 def empty(name: str, *, uefi: bool) -> HostView:
-    return replace(host(name, gpus(T4, 1, "time_sliced")), uefi=uefi)
+    return replace(host(name, gpus(T4, 1, "time_sliced")), facts=() if uefi else (NoUefi(),))
 
 
 def holding(view: HostView, vm_id: str, profile: str = Q16, *, by_uefi: bool = True) -> HostView:
     cut = "time_sliced:16384" if profile == Q16 else "time_sliced:8192"
     item = Occupied(
         vm_id=vm_id, profile=profile, start=0, size=1, tenant="t", migratable=True, vcpus=1, memory_mib=1024,
-        uefi=by_uefi,
+        needs=BY_UEFI if by_uefi else (),
     )  # fmt: skip
     return replace(view, gpus=(replace(view.gpus[0], cut=cut, occupied=(item,)),), vms=frozenset({vm_id}))
 
 
 def test_a_host_without_the_firmware_is_passed_over_and_named() -> None:
-    request = ask("vm", Q16, uefi=True)
+    request = ask("vm", Q16, needs=BY_UEFI)
     refused = place(request, [empty("a", uefi=False)])
     assert isinstance(refused, Refusal)
     assert [(one.code, one.subjects) for one in refused.reasons] == [("host.no_uefi", ("a",))]
@@ -39,7 +41,7 @@ def test_a_host_without_the_firmware_is_passed_over_and_named() -> None:
 
 
 def test_nobody_is_stopped_on_a_host_without_the_firmware() -> None:
-    request = ask("vm", Q16, uefi=True, priority=5)
+    request = ask("vm", Q16, needs=BY_UEFI, priority=5)
     without = holding(empty("a", uefi=False), "low", by_uefi=False)
     assert place_preempting(request, [without], {"low"}) is None
     found = place_preempting(request, [without, holding(empty("b", uefi=True), "there")], {"low", "there"})
@@ -49,5 +51,5 @@ def test_nobody_is_stopped_on_a_host_without_the_firmware() -> None:
 
 def test_room_is_counted_where_the_firmware_is() -> None:
     each = OneOfEach.among([empty("a", uefi=False), empty("b", uefi=True), empty("c", uefi=True)])
-    assert each.room(ask("vm", Q16, uefi=True)) == 2
+    assert each.room(ask("vm", Q16, needs=BY_UEFI)) == 2
     assert each.room(ask("vm", Q16)) == 3

@@ -13,6 +13,7 @@ from orchestrator.core.labels import KEPT_FOR
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.preemption import place_preempting
+from orchestrator.core.placement.rules.labels import facts_of
 from orchestrator.core.placement.views import HostView, Occupied, Placement, Refusal
 from tests.unit.placement.fleets import ask, gpus, host
 
@@ -21,7 +22,7 @@ T4, Q8, Q16 = "Tesla T4", "GRID T4-8Q", "GRID T4-16Q"
 
 def kept(name: str, tenant: str | None = "vision", *, count: int = 1) -> HostView:
     view = host(name, gpus(T4, count, "time_sliced"))
-    return view if tenant is None else replace(view, labels=((KEPT_FOR, tenant),))
+    return view if tenant is None else replace(view, facts=facts_of(((KEPT_FOR, tenant),)))
 
 
 def holding(view: HostView, vm_id: str, tenant: str, size: str = Q16) -> HostView:
