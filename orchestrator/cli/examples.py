@@ -126,7 +126,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "operation cancel": ("operation cancel 523b91de",),
     "driver check": ("driver check",),
     "status": ("status", "status --tenant research -o json"),
-    "driver bundle add": ("driver bundle add vgpu-kvm.run --signature vgpu-kvm.run.minisig --key site.pub",),
+    "driver bundle add": ("driver bundle add vgpu-kvm.run --signature vgpu-kvm.run.asc --key site-key.asc",),
     "driver bundle list": ("driver bundle list",),
     "driver bundle show": ("driver bundle show 3f2a91c07be4",),
     "driver bundle remove": ("driver bundle remove 3f2a91c07be4",),

@@ -65,11 +65,11 @@ class AddDriverBundle(TypedDict):
     """
     signature: NotRequired[str | None]
     """
-    What minisign or an OpenPGP program wrote beside it; without it: inside of a deb or rpm
+    OpenPGP, armored, as written beside it; without it: inside of a deb or rpm
     """
     key: str
     """
-    The signer's public key, of minisign or OpenPGP (armored)
+    The signer's public key of OpenPGP, armored
     """
     sha256: NotRequired[str | None]
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Driver files with headers as the real ones have them and nothing in them, and a signer in minisign's format."""
+"""Driver files with headers as the real ones have them and nothing in them, and a signer by OpenPGP."""
 
 from __future__ import annotations
 
@@ -13,26 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from backports import zstd
-from pysequoia import SignatureMode, Tsk, sign
 
 from lab.driver.signer import Signer
 
 __all__ = ["PgpSigner", "Signer"]
 
 
-class PgpSigner:
-    """Somebody with a key of OpenPGP's."""
-
-    def __init__(self, name: str = "Site <ops@example.org>") -> None:
-        self._secret = Tsk.generate(name)
-
-    @property
-    def key(self) -> str:
-        return str(self._secret.extract_certificate())
-
-    def sign(self, content: bytes) -> str:
-        """Armored."""
-        return sign(self._secret.signer(), content, mode=SignatureMode.DETACHED).decode()
+class PgpSigner(Signer):
+    """One who signs packages inside."""
 
     def sign_deb(self, deb: bytes) -> bytes:
         """As debsigs does: over the contents of the members."""
@@ -114,6 +102,6 @@ def signed(directory: Path, content: bytes, signer: Signer, name: str = "driver.
     """``content`` as a file with its signature and the key beside it."""
     path = directory / name
     path.write_bytes(content)
-    path.with_name(f"{name}.minisig").write_text(signer.sign(content))
-    (directory / "minisign.pub").write_text(signer.key)
+    path.with_name(f"{name}.asc").write_text(signer.sign(content))
+    (directory / "site-key.asc").write_text(signer.key)
     return path

@@ -19,7 +19,7 @@ def built(directory: Path, version: str, fails: str = "none") -> tuple[Path, Pat
     signer, place = Signer(), directory / f"{version}-{fails}"
     place.mkdir()
     path = Path(lab("driver-bundle", "--version", version, "--fails", fails, "--directory", str(place)).strip())
-    signature, key = place / "driver.minisig", place / "minisign.pub"
+    signature, key = place / "driver.asc", place / "site-key.asc"
     signature.write_text(signer.sign(path.read_bytes()))
     key.write_text(signer.key)
     return path, signature, key

@@ -34,7 +34,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Enrolled]:
     image = lab("guest-image", "--debian").strip()
     kind, state = replace(MDEV, smallest=True), tmp_path_factory.mktemp("state")
     with enrol_alone(kind, state, guests_boot_within_s=_BOOTED_WITHIN_S) as one:
-        one.product.ok(*taken(bundle, bundle.with_name(f"{bundle.name}.minisig"), directory / "minisign.pub"))
+        one.product.ok(*taken(bundle, bundle.with_name(f"{bundle.name}.asc"), directory / "site-key.asc"))
         one.product.ok("image", "add", "debian", image)
         yield one
 

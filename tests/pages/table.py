@@ -22,7 +22,7 @@ SEVERAL: Final = "joins a PostgreSQL database; tests/contract/engine/test_severa
 LOCK: Final = "schema_version: 1\nsite: {host_driver: 580.95.02}\n"
 GONE_HOSTS: Final = 3
 """Whatever else is there: two hosts are gone for ever."""
-ADD: Final = "vgpuctl driver bundle add {0}.run --signature {0}.run.minisig --key minisign.pub"
+ADD: Final = "vgpuctl driver bundle add {0}.run --signature {0}.run.asc --key site-key.asc"
 GUEST_DRIVER: Final = "NVIDIA-Linux-x86_64-580.65.06-grid"
 KVM: Final = "NVIDIA-Linux-x86_64-{}-vgpu-kvm"
 DRIVERS_ADDED: Final = tuple(ADD.format(KVM.format(number)) for number in ("580.65.05", "580.82.02", "580.95.02"))
@@ -97,7 +97,7 @@ TABLE: Final[dict[str, Page]] = {
         after=("vgpuctl network remove office",),
         exits={"vgpuctl plan": 3, "vgpuctl diff": 3},
     ),
-    "docs/howto/driver-bundles.md": Page(elsewhere={"minisign": NOT_HERE}),
+    "docs/howto/driver-bundles.md": Page(elsewhere={"gpg": NOT_HERE}),
     "docs/howto/enrol-a-host.md": Page(elsewhere={"ssh-keygen": REAL_HOST, "vgpuctl host add": REAL_HOST}),
     "docs/howto/firmware.md": Page(
         elsewhere={

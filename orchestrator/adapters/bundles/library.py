@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.adapters.bundles.content import content_of
-from orchestrator.adapters.bundles.minisign import Signed, check_signature
-from orchestrator.adapters.bundles.openpgp import BEGINS, check_detached, check_inside
-from orchestrator.adapters.files.copying import Copied, PrivateCopies, Refusals
+from orchestrator.adapters.bundles.openpgp import Signed, check_detached, check_inside
+from orchestrator.adapters.files.copying import PrivateCopies, Refusals
 from orchestrator.adapters.files.opening import Readable
 from orchestrator.core.drivers.bundle import DriverBundle, NewBundle, unknown_content
 from orchestrator.core.errors import Fatal, InvalidInput
@@ -68,7 +67,7 @@ class BundleLibrary:
             self._copies.of(chunks, wanted.sha256, wanted.size_bytes) as copied,
         ):
             with self._judging:
-                signed = _checked(copied, wanted)
+                signed = _checked(copied.path, wanted)
                 content = content_of(copied.path)
             bundle = DriverBundle(
                 sha256=copied.sha256,
@@ -91,19 +90,10 @@ class BundleLibrary:
                 yield chunks
 
 
-def _checked(copied: Copied, wanted: NewBundle) -> Signed:
-    """By the kind of the key."""
-    if wanted.key.lstrip().startswith(BEGINS):
-        if wanted.signature is None:
-            return check_inside(copied.path, wanted.key)
-        return check_detached(copied.path, wanted.signature, wanted.key)
+def _checked(path: Path, wanted: NewBundle) -> Signed:
     if wanted.signature is None:
-        raise InvalidInput(
-            "bundle.not_signed",
-            "there is no signature beside the file",
-            hint="give --signature, or the OpenPGP key of a deb or rpm that is signed inside",
-        )
-    return check_signature(copied.blake2b, wanted.signature, wanted.key)
+        return check_inside(path, wanted.key)
+    return check_detached(path, wanted.signature, wanted.key)
 
 
 def _too_large() -> InvalidInput:

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from pysequoia import Cert, Decrypted, Sig, verify
 
-from orchestrator.adapters.bundles.minisign import Signed
 from orchestrator.adapters.bundles.packages import AR_MAGIC, RPM_MAGIC, ar_members, rpm_headers
 from orchestrator.core.errors import InvalidInput
 
-BEGINS: Final = "-----BEGIN PGP PUBLIC KEY BLOCK-----"
 _SIGNATURE: Final = "-----BEGIN PGP SIGNATURE-----"
 _RPM_SIGNATURES: Final = (268, 267)
 """RPMTAG_RSAHEADER, RPMTAG_DSAHEADER: over the header; the second also has those of other kinds of keys."""
@@ -28,6 +27,14 @@ _DEB_SIGNATURE: Final = "_gpgorigin"
 _MAX_SIGNATURE: Final = 16 * 1024
 _CHUNK: Final = 1 << 20
 _KEY_ID_DIGITS: Final = 16
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A signature that was right. ``key_id``: 16 hexadecimal digits."""
+
+    key_id: str
+    comment: str
 
 
 def check_detached(path: Path, signature: str, key: str) -> Signed:

@@ -34,17 +34,14 @@ class Copied:
 
     path: Path
     sha256: str
-    blake2b: bytes
     size: int
 
     def as_it_is(self) -> Copied:
         """After something else was written to it."""
         with self.path.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-            file.seek(0)
-            blake2b = hashlib.file_digest(file, "blake2b").digest()
             os.fsync(file.fileno())
-        return Copied(self.path, sha256, blake2b, self.path.stat().st_size)
+        return Copied(self.path, sha256, self.path.stat().st_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +120,7 @@ class PrivateCopies:
             )
 
     def _copy(self, chunks: Iterator[bytes], target: Path) -> Copied:
-        sha256, blake2b, size, unsaved = hashlib.sha256(), hashlib.blake2b(), 0, 0
+        sha256, size, unsaved = hashlib.sha256(), 0, 0
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             for chunk in chunks:
@@ -131,7 +128,6 @@ class PrivateCopies:
                 if size > self._refusals.max_bytes:
                     raise self._refusals.too_large()
                 sha256.update(chunk)
-                blake2b.update(chunk)
                 file.write(chunk)
                 unsaved += len(chunk)
                 if unsaved >= SAVE_EVERY_BYTES:
@@ -140,4 +136,4 @@ class PrivateCopies:
                     unsaved = 0
             file.flush()
             os.fsync(file.fileno())
-        return Copied(target, sha256.hexdigest(), blake2b.digest(), size)
+        return Copied(target, sha256.hexdigest(), size)

@@ -16,8 +16,8 @@ from orchestrator.core.drivers.bundle import NewBundle
 router = APIRouter(prefix="/driver-bundles", tags=["drivers"])
 
 _MAX_TEXT = 6144
-"""minisign writes some hundred characters, OpenPGP programs some thousand. They stand in the address here, and a server
-reads 16 KiB before it knows what is asked."""
+"""OpenPGP programs write some thousand characters. They stand in the address here, and a server reads 16 KiB before it
+knows what is asked."""
 Digest = Annotated[str, Path(json_schema_extra={"pattern": "^[0-9a-f]{64}$"})]
 
 
@@ -30,7 +30,7 @@ async def add(body: AddDriverBundleBody, services: ServicesOf) -> DriverBundleAn
 @router.put("/{sha256}/content", openapi_extra=OCTETS)
 async def upload(
     sha256: Digest,
-    key: Annotated[str, Query(max_length=_MAX_TEXT, description="The signer's public key: minisign's, or OpenPGP's")],
+    key: Annotated[str, Query(max_length=_MAX_TEXT, description="The signer's public key of OpenPGP, armored")],
     request: Request,
     services: ServicesOf,
     process: ProcessOf,

@@ -20,8 +20,8 @@ class AddDriverBundleBody(RequestBody):
             "examples": [
                 {
                     "source": "/srv/NVIDIA-Linux-x86_64-580.65.05-vgpu-kvm.run",
-                    "signature": "(text of the .minisig file)",
-                    "key": "(text of minisign.pub)",
+                    "signature": "(text of the .asc file)",
+                    "key": "(text of the signer's key, armored)",
                 }
             ]
         },
@@ -31,9 +31,9 @@ class AddDriverBundleBody(RequestBody):
     signature: str | None = Field(
         default=None,
         max_length=6144,
-        description="What minisign or an OpenPGP program wrote beside it; without it: inside of a deb or rpm",
+        description="OpenPGP, armored, as written beside it; without it: inside of a deb or rpm",
     )
-    key: str = Field(max_length=6144, description="The signer's public key, of minisign or OpenPGP (armored)")
+    key: str = Field(max_length=6144, description="The signer's public key of OpenPGP, armored")
     sha256: str | None = Field(default=None, max_length=64, description="What the content must hash to")
 
     def wanted(self) -> NewBundle:

@@ -70,10 +70,10 @@ Which = Annotated[str, typer.Argument(help="Its digest, the first digits of it, 
 def add(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(help=".run, .deb or .rpm, which is sent.")],
-    key: Annotated[Path, typer.Option("--key", help="The signer's public key: minisign's, or OpenPGP's (armored).")],
+    key: Annotated[Path, typer.Option("--key", help="The signer's public key of OpenPGP, armored.")],
     signature: Annotated[
         Path | None,
-        typer.Option("--signature", help="FILE.minisig or FILE.asc; without it the one inside of a deb or rpm counts."),
+        typer.Option("--signature", help="FILE.asc; without it the one inside of a deb or rpm counts."),
     ] = None,
     sha256: Annotated[str | None, typer.Option("--sha256", help="What the content must hash to.")] = None,
     server_path: ServerPath = False,
@@ -95,7 +95,7 @@ def add(
 @bundle_app.command("list")
 def list_bundles(ctx: typer.Context, sort: Sort = None, output: Output = Format.TABLE) -> None:
     """List drivers by kind and version."""
-    none = "no drivers yet: vgpuctl driver bundle add FILE --signature FILE.minisig --key minisign.pub"
+    none = "no drivers yet: vgpuctl driver bundle add FILE --signature FILE.asc --key KEY.asc"
     show_list(session_of(ctx).client.driver_bundles(), COLUMNS, output, none, sort)
 
 

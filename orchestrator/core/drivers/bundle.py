@@ -87,9 +87,9 @@ class NewBundle:
     source: str | Iterator[bytes]
     """An absolute path on the server's machine, or the content itself in chunks."""
     signature: str | None
-    """What minisign or an OpenPGP program wrote beside it; None: it is inside of the deb or rpm."""
+    """OpenPGP, armored, as written beside it; None: it is inside of the deb or rpm."""
     key: str
-    """The signer's public key, as minisign or an OpenPGP program writes it."""
+    """The signer's public key of OpenPGP, armored."""
     sha256: str | None = None
     """64 hexadecimal digits: what the content must hash to."""
     size_bytes: int | None = None

@@ -13,8 +13,8 @@ SIGNER = Signer()
 
 
 def _add(cli: Cli, path: Path, *more: str) -> Outcome:
-    key = path.with_name("minisign.pub")
-    return cli("driver", "bundle", "add", str(path), "--signature", f"{path}.minisig", "--key", str(key), *more)
+    key = path.with_name("site-key.asc")
+    return cli("driver", "bundle", "add", str(path), "--signature", f"{path}.asc", "--key", str(key), *more)
 
 
 def _listed(cli: Cli) -> list[str]:
@@ -76,9 +76,9 @@ def test_bad_files_are_one_line_and_nothing_is_kept(cli: Cli, tmp_path: Path) ->
     path = signed(tmp_path, run_file(), SIGNER)
     assert "[file.digest_differs]" in _add(cli, path, "--sha256", "0" * 64).err
     assert "[file.digest_invalid]" in _add(cli, path, "--sha256", "xyz").err
-    path.with_name("driver.run.minisig").write_text("no signature")
+    path.with_name("driver.run.asc").write_text("no signature")
     assert "[bundle.signature_invalid]" in _add(cli, path).err
-    path.with_name("driver.run.minisig").unlink()
+    path.with_name("driver.run.asc").unlink()
     assert "[signature.unreadable]" in _add(cli, path).err
     assert "[bundle.unknown]" in cli("driver", "bundle", "show", "580").err
     assert _listed(cli) == []

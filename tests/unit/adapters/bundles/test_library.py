@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,8 @@ def test_a_signed_driver_is_kept_as_what_it_says_it_is(
     about = bundle.content
     assert (about.kind, about.version, about.architecture, about.format) == (kind, version, architecture, file_format)
     assert bundle.branch == branch
-    assert (bundle.key_id, bundle.comment, bundle.size_bytes) == ("0807060504030201", "timestamp:1", len(content))
+    assert (bundle.comment, bundle.size_bytes) == ("OpenPGP, Site <ops@example.org>", len(content))
+    assert re.fullmatch("[0-9A-F]{16}", bundle.key_id)
     assert bundle.sha256 == hashlib.sha256(content).hexdigest()
     assert (tmp_path / "kept" / bundle.sha256).read_bytes() == content
 
@@ -83,15 +85,9 @@ def test_a_changed_file_is_kept_by_nobody(library: BundleLibrary, tmp_path: Path
 
 @pytest.mark.fault("F120")
 def test_a_signature_counts_only_by_the_key_that_was_given(library: BundleLibrary, tmp_path: Path) -> None:
-    content, thief = run_file(), Signer()
+    content, thief = run_file(), Signer("Site <ops@example.org>")
     assert _refused(library, tmp_path / "f", content, signature=thief.sign(content)) == "bundle.signature_wrong"
-    other = Signer(key_id=b"another!")
-    assert _refused(library, tmp_path / "f", content, signature=other.sign(content)) == "bundle.other_key"
-
-
-def test_a_comment_that_was_changed_is_noticed(library: BundleLibrary, tmp_path: Path) -> None:
-    changed = SIGNER.sign(run_file()).replace("timestamp:1", "approved by security")
-    assert _refused(library, tmp_path / "f", run_file(), signature=changed) == "bundle.signature_wrong"
+    assert _refused(library, tmp_path / "f", content, key=thief.key) == "bundle.signature_wrong"
 
 
 @pytest.mark.parametrize(
@@ -100,11 +96,6 @@ def test_a_comment_that_was_changed_is_noticed(library: BundleLibrary, tmp_path:
 def test_what_is_no_signature_and_no_key_is_said(library: BundleLibrary, tmp_path: Path, text: str) -> None:
     assert _refused(library, tmp_path / "f", run_file(), signature=text) == "bundle.signature_invalid"
     assert _refused(library, tmp_path / "f", run_file(), key=text) == "bundle.key_invalid"
-
-
-def test_a_signature_of_the_old_form_is_refused(library: BundleLibrary, tmp_path: Path) -> None:
-    old = SIGNER.sign(run_file(), algorithm=b"Ed")
-    assert _refused(library, tmp_path / "f", run_file(), signature=old) == "bundle.signature_invalid"
 
 
 @pytest.mark.parametrize(

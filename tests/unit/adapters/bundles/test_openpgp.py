@@ -11,7 +11,7 @@ from orchestrator.adapters.bundles.library import BundleLibrary
 from orchestrator.adapters.files.opening import Readable
 from orchestrator.core.drivers.bundle import DriverBundle, NewBundle
 from orchestrator.core.errors import InvalidInput
-from tests.fakes.driver_files import PgpSigner, Signer, deb_file, rpm_file, run_file
+from tests.fakes.driver_files import PgpSigner, deb_file, rpm_file, run_file
 
 SIGNER, THIEF = PgpSigner(), PgpSigner("Somebody <else@example.org>")
 
@@ -101,11 +101,6 @@ def test_what_is_no_signature_is_said(library: BundleLibrary, tmp_path: Path, te
 ])  # fmt: skip
 def test_what_is_no_key_is_said(library: BundleLibrary, tmp_path: Path, key: str) -> None:
     assert _refused(library, tmp_path / "f", run_file(), SIGNER.sign(run_file()), key) == "bundle.key_invalid"
-
-
-def test_a_key_of_minisign_wants_a_signature_beside_the_file(library: BundleLibrary, tmp_path: Path) -> None:
-    assert _refused(library, tmp_path / "f", _DEB, None, Signer().key) == "bundle.not_signed"
-    assert _refused(library, tmp_path / "f", _DEB, SIGNER.sign(_DEB), Signer().key) == "bundle.signature_invalid"
 
 
 WEAK_KEY = """\
