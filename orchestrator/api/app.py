@@ -8,12 +8,11 @@ from fastapi import APIRouter, Depends, FastAPI
 from orchestrator.api import errors
 from orchestrator.api.auth import KnowTheSender, authorize
 from orchestrator.api.etags import AnswerOnlyChanges
-from orchestrator.api.http_rules import AnswerHeadAndOptions, SayWhereItIs, json_bodies_only
+from orchestrator.api.http_rules import AnswerHead, SayWhereItIs, json_bodies_only, no_conditional_changes
 from orchestrator.api.limits import CountRequests, LimitBody
 from orchestrator.api.metrics import Metrics, TimeAnswers
 from orchestrator.api.openapi import PROBLEMS, DescribedApi, operation_id
 from orchestrator.api.parameters import only_known_parameters
-from orchestrator.api.preconditions import RefuseStale
 from orchestrator.api.refusals import RecordRefusals
 from orchestrator.api.request_keys import AnsweredBefore, KeepAnswers, answer_again, look_up_key
 from orchestrator.api.route_table import RouteTable
@@ -73,6 +72,7 @@ def create_app(services: Services, process: Process) -> FastAPI:
         Depends(storable_target),
         Depends(authorize),
         Depends(json_bodies_only),
+        Depends(no_conditional_changes),
         Depends(only_known_parameters),
         Depends(say_it_once),
         Depends(look_up_key),
@@ -118,10 +118,9 @@ def create_app(services: Services, process: Process) -> FastAPI:
     app.add_middleware(KnowTheSender)
     app.add_middleware(SayWhereItIs)
     app.add_middleware(KeepAnswers)
-    app.add_middleware(RefuseStale)
     app.add_middleware(RecordRefusals)
     app.add_middleware(AnswerOnlyChanges)
-    app.add_middleware(AnswerHeadAndOptions)
+    app.add_middleware(AnswerHead)
     app.add_middleware(TimeAnswers, metrics=app.state.metrics)
     app.add_middleware(CountRequests, activity=process.activity)
     return app

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What HTTP asks of every resource: HEAD and OPTIONS, a true ``Allow``, ``Location`` of what was made, JSON bodies."""
+"""What HTTP asks of every resource: HEAD, a true ``Allow``, ``Location`` of what was made, JSON bodies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from fastapi import Request
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from orchestrator.api.route_table import table_of
 from orchestrator.core.errors import InvalidInput
 
 PREFIX: Final = "/v1"
@@ -37,6 +36,19 @@ def has_body(scope: Scope) -> bool:
     return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
 
 
+async def no_conditional_changes(request: Request) -> None:
+    """What nobody compares is not obeyed as if it held.
+
+    :raises InvalidInput: ``request.precondition``
+    """
+    if request.method != "GET" and "if-match" in request.headers:
+        raise InvalidInput(
+            "request.precondition",
+            "If-Match is not compared with anything here",
+            hint="read the object again and send the change without it",
+        )
+
+
 async def json_bodies_only(request: Request) -> None:
     """:raises InvalidInput: ``request.media_type``"""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -50,22 +62,14 @@ async def json_bodies_only(request: Request) -> None:
         )
 
 
-class AnswerHeadAndOptions:
-    """ASGI middleware. HEAD is GET without the body; OPTIONS says which methods a path has."""
+class AnswerHead:
+    """ASGI middleware. HEAD is GET without the body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        method = scope.get("method") if scope["type"] == "http" else None
-        if method == "OPTIONS":
-            methods = table_of(scope).allowed(scope["path"])
-            if methods is not None:
-                headers = [(b"allow", methods.encode()), (b"content-length", b"0")]
-                await send({"type": "http.response.start", "status": 204, "headers": headers})
-                await send({"type": "http.response.body", "body": b""})
-                return
-        if method != "HEAD":
+        if scope["type"] != "http" or scope["method"] != "HEAD":
             await self._app(scope, receive, send)
             return
         begun = CancelScope()

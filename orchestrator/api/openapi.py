@@ -30,7 +30,6 @@ _MEANINGS: Final = {
     404: "No such object, or none that the caller may know of",
     405: "The API does not have this method here",
     409: "It exists otherwise, or its state forbids this",
-    412: "It is not as If-Match says",
     413: "The body is too large",
     500: "A bug in the server, or an operation that is stuck",
     502: "A host, libvirt, the driver or the network failed",
@@ -44,7 +43,6 @@ PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
 named here, each route makes a field of its own for each status, which is more work than all the rest of the API."""
 
 _HEADERS: Final = {
-    "If-Match": "ETag of the object that this is about: refused with 412 when it is another by now",
     "If-None-Match": "ETag of the last answer: 304 without a body when nothing has changed",
     "Idempotency-Key": "Sent again under its key, a request is answered as before and not carried out again",
 }
@@ -154,11 +152,9 @@ def _describe_problems(responses: dict[str, Any]) -> None:
 
 
 def _describe_headers(verb: str, path: str, operation: dict[str, Any]) -> None:
-    """What api/etags.py does for every GET, api/preconditions.py and api/request_keys.py for what changes something."""
+    """What api/etags.py does for every GET and api/request_keys.py for what makes something."""
     taken = operation.setdefault("parameters", [])
-    if verb != "GET":
-        taken.append(_header("If-Match", {"type": "string"}))
-    elif "application/json" in operation["responses"].get("200", {}).get("content", ()):
+    if verb == "GET" and "application/json" in operation["responses"].get("200", {}).get("content", ()):
         operation["responses"]["304"] = {"description": "As If-None-Match says"}
         taken.append(_header("If-None-Match", {"type": "string"}))
     if verb == "POST" and f"POST {path}" not in WITHOUT:

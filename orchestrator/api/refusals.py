@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 STRANGER: Final = "unknown"
 """Whoever has not shown yet who it is."""
-_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_READS: Final = frozenset({"GET", "HEAD"})
 _SHOWN: Final = 200
 
 

@@ -23,8 +23,6 @@ class KnownRoute:
     path: str
     """``/v1/vms/{name}``"""
     pattern: re.Pattern[str]
-    ends_in_json: bool
-    """It answers one JSON document and ends; what streams, waits for its client or sends a file does not."""
 
 
 class RouteTable:
@@ -36,7 +34,6 @@ class RouteTable:
                 method=method,
                 path=route.path_format or "",
                 pattern=route.path_regex,
-                ends_in_json=getattr(route, "response_field", None) is not None,
             )
             for route in iter_route_contexts(routes)
             for method in METHODS
@@ -48,12 +45,12 @@ class RouteTable:
         return next((one for one in self.routes if one.method == method and one.pattern.match(path)), None)
 
     def allowed(self, path: str) -> str | None:
-        """``GET, HEAD, OPTIONS``: the methods of the path; None: there is no such path."""
+        """``GET, HEAD``: the methods of the path; None: there is no such path."""
         known = {one.method for one in self.routes if one.pattern.match(path)}
         if not known:
             return None
         methods = [method for method in METHODS if method in known]
-        return ", ".join([*methods, *(["HEAD"] if "GET" in known else []), "OPTIONS"])
+        return ", ".join([*methods, *(["HEAD"] if "GET" in known else [])])
 
 
 def table_of(scope: Scope) -> RouteTable:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from orchestrator.api.route_table import KnownRoute
 from tests.hostile.site import Site
 from tests.unit.api.asking import asking
 
@@ -72,11 +71,3 @@ def test_the_head_of_a_stream_of_events_is_answered_at_once(site: Site) -> None:
     started = site.send("POST", "/v1/vms/there/restart").json()["operation"]
     reply = site.raw(f"HEAD /v1/operations/{started}/events?wait=3600 HTTP/1.1\nHost: x")
     assert (reply.status, reply.headers["content-type"], reply.body) == (200, "text/event-stream; charset=utf-8", b"")
-
-
-def test_only_routes_that_end_have_a_tag_to_compare() -> None:
-    table = asking().app.state.routes
-    endless: list[KnownRoute] = [route for route in table.routes if route.method == "GET" and not route.ends_in_json]
-    assert {route.path.rpartition("/")[2] for route in endless} == {
-        "events", "console", "{port}", "healthz", "readyz", "metrics", "{file}", "openapi.json"
-    }  # fmt: skip

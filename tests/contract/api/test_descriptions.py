@@ -60,15 +60,6 @@ def test_what_is_not_named_stays_and_null_takes_a_label_away(owner: TestClient, 
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_who_read_an_older_one_is_refused(owner: TestClient, path: str) -> None:
-    tag = owner.get(path).headers["etag"]
-    assert owner.patch(path, json={"labels": {"a": "1"}}, headers={"If-Match": tag}).status_code == 200
-    stale = owner.patch(path, json={"labels": {"a": "2"}}, headers={"If-Match": tag})
-    assert (stale.status_code, stale.json()["code"]) == (412, "request.stale")
-    assert _said(owner, path)[1] == {"a": "1"}
-
-
-@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
     "body",
     [
