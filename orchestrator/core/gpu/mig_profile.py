@@ -92,7 +92,6 @@ class MigProfile:
     pci_devices: tuple[str, ...]
     profile_id: int | None
     """For ``mig -cgi`` and NVML; the driver's own answer wins."""
-    nvml_enum: int
     compute_slices: int
     size: int | None
     """Memory slots that one instance takes."""

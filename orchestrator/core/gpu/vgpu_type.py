@@ -95,23 +95,15 @@ class VgpuType:
     max_per_gi: int | None
     """MIG-backed: most in one GPU instance."""
     gi_profile: str | None
-    compute_instances: int | None
     placement_size: int | None
     """Units that it takes in mixed-size mode; a unit is 1 GB of profile size."""
     placement_region: int | None
     """Units that a GPU has in mixed-size mode."""
     placement_ids: tuple[int, ...]
     """Legal starts in mixed-size mode, in units; empty: no mixed sizes, or unknown."""
-    displays: int | None
-    max_resolution: str | None
-    frame_rate_limit: int | None
     cuda: bool | None
     multi_vgpu: bool | None
     """Whether a VM may hold several of them."""
-    licenses: tuple[str, ...]
-    bar1_mib: int | None
-    framebuffer_reservation_mib: int | None
-    gsp_heap_mib: int | None
     pci_device: str | None
     pci_subsystem: str | None
     """What the guest sees."""
