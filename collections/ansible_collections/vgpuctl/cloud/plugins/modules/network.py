@@ -118,7 +118,9 @@ def _added(site, place):
 
 
 def _planned(params):
-    place = {"subnet": None if params["bridge"] else NEXT_FREE, "bridge": None, "vlan": None, "dhcp_servers": []}
+    place = {"subnet": NEXT_FREE, "bridge": None, "vlan": None, "dhcp_servers": []}
+    if params["bridge"]:
+        place.update(subnet=None, dns_servers=[], dns_domain=None)  # of a NAT network the server says both
     return {"name": params["name"], "tenant": params["tenant"], **place, **_wanted(params)}
 
 
