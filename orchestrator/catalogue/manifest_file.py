@@ -22,7 +22,7 @@ from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.hosts.bridges import MAX_DHCP_SERVERS, MAX_VLAN, Uplink, check_dhcp_server, check_uplink
 from orchestrator.core.hosts.domain import BootPolicy
 from orchestrator.core.hosts.nic import NicKind
-from orchestrator.core.labels import DESCRIPTION_PATTERN, MAX_DESCRIPTION, MAX_LABELS, WantedAbout, check_labels
+from orchestrator.core.labels import MAX_DESCRIPTION, MAX_LABELS, WantedAbout, check_labels
 from orchestrator.core.manifest import (
     Kind,
     Manifest,
@@ -33,6 +33,7 @@ from orchestrator.core.manifest import (
     WantedVolume,
 )
 from orchestrator.core.names import check_name
+from orchestrator.core.plain_words import LINE_PATTERN
 from orchestrator.core.tenancy.quota import check_resource, parse_amount
 from orchestrator.core.units import parse_duration
 from orchestrator.core.vms.lease import MAX_LEASE_S, WantedEnd, parse_moment
@@ -97,7 +98,7 @@ ManifestLabels = Annotated[dict[str, str], AfterValidator(_check_labels), Field(
 class _DescribedForm(_ManifestPart):
     """What is left out stays as it is; an empty description takes one away."""
 
-    description: str | None = Field(default=None, max_length=MAX_DESCRIPTION, pattern=DESCRIPTION_PATTERN)
+    description: str | None = Field(default=None, max_length=MAX_DESCRIPTION, pattern=LINE_PATTERN)
     labels: ManifestLabels = {}
 
     def about(self) -> WantedAbout:

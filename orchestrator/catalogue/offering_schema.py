@@ -23,12 +23,12 @@ from orchestrator.core.offerings.offering import (
     OfferingKind,
     Origin,
 )
+from orchestrator.core.plain_words import LINE_PATTERN
 from orchestrator.core.units import MIB, show_size
 from orchestrator.core.vms.vm import MAX_VCPUS, disk_bytes, memory_mib
 
 OfferingName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
-_PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f]*$"
-Text = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_PRINTABLE)]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=LINE_PATTERN)]
 LabelKey = Annotated[str, StringConstraints(pattern=f"^(?:{KEY_PATTERN})$")]
 LabelValue = Annotated[str, StringConstraints(pattern=f"^(?:{VALUE_PATTERN})$")]
 
@@ -79,7 +79,7 @@ class OfferingForm(_OfferingPart):
 
     name: OfferingName = Field(description="What --profile takes: lower-case letters, digits and '-'")
     version: int = Field(default=1, ge=1, le=1_000_000, description="Raise it when the meaning changes")
-    description: str = Field(default="", max_length=200, pattern=_PRINTABLE)
+    description: str = Field(default="", max_length=200, pattern=LINE_PATTERN)
     kind: OfferingKind
     vgpu_type: Text | None = Field(default=None, description="NVIDIA's name; for time_sliced and mig_backed")
     vgpu_count: int = Field(default=1, ge=1, le=16, description="vGPUs of that type in one VM")

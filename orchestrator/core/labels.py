@@ -18,7 +18,6 @@ KEPT_FOR: Final = "kept-for"
 MAX_LABELS: Final = 32
 MAX_SELECTOR: Final = 1024
 MAX_DESCRIPTION: Final = 500
-DESCRIPTION_PATTERN: Final = r"^[^\x00-\x1f\x7f]*$"
 MAX_TOGETHER: Final = 4096
 """Characters of all labels of one thing, as ``key=value``: a change of them is one record of the audit."""
 _PREFIX: Final = "[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/"

@@ -6,6 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+LINE_PATTERN: Final = (
+    r"^[^\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]*$"
+)
+"""Of every text that people write freely, in the API and in files: a line without characters that control a terminal,
+turn the direction of writing or cannot be seen. In a spelling that pydantic, Python and ECMAScript read alike."""
+_UNSEEN: Final = "has a character that cannot be seen"
 _WORDS: Final[Mapping[str, str]] = {
     "missing": "is missing",
     "extra_forbidden": "there is no such field",
@@ -42,6 +48,8 @@ _PREFIX: Final = "value error, "
 
 def in_plain_words(kind: str, message: str, bounds: Mapping[str, Any]) -> str:
     """What follows the name of the field. ``message``: the library's, for what has no words of ours."""
+    if bounds.get("pattern") == LINE_PATTERN:
+        return _UNSEEN
     if kind in _WORDS:
         whole = {name: int(one) if isinstance(one, float) and one.is_integer() else one for name, one in bounds.items()}
         return _WORDS[kind].format_map(whole)

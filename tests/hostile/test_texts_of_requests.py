@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
 
+from tests.hostile.spoiling import spoilt
 from tests.unit.api.asking import Answer, Asking, asking
 
 NUL: Final = "a\0b"
@@ -36,19 +36,6 @@ def _example(method: str, path: str) -> dict[str, Any] | None:
     return examples[0] if examples else None
 
 
-def _spoilt(value: object, text: str) -> Iterator[object]:
-    """The value with the text in place of each of its texts, and as the name of a member of each of its objects."""
-    if isinstance(value, str):
-        yield text
-    elif isinstance(value, list):
-        for at, part in enumerate(value):
-            yield from ([*value[:at], other, *value[at + 1 :]] for other in _spoilt(part, text))
-    elif isinstance(value, dict):
-        yield value | {text: 1}
-        for name, part in value.items():
-            yield from (value | {name: other} for other in _spoilt(part, text))
-
-
 @pytest.mark.parametrize("route", ROUTES, ids=" ".join)
 def test_no_text_that_a_database_may_not_keep_comes_further_than_the_border(
     ask: Asking, route: tuple[str, str]
@@ -64,7 +51,7 @@ def test_no_text_that_a_database_may_not_keep_comes_further_than_the_border(
             assert answer.body["code"] == "request.text_invalid"
     example = _example(method, path)
     for text in (NUL, *HALVES):
-        for body in _spoilt(example, text) if example is not None else ():
+        for body in spoilt(example, text) if example is not None else ():
             assert _asked(ask, method, plain, body).body["code"] == "request.text_invalid", body
 
 

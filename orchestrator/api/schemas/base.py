@@ -9,8 +9,9 @@ from typing import Annotated, Final, Self
 from fastapi import Path
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from orchestrator.core.labels import DESCRIPTION_PATTERN, MAX_DESCRIPTION, MAX_LABELS
+from orchestrator.core.labels import MAX_DESCRIPTION, MAX_LABELS
 from orchestrator.core.names import NAME_PATTERN
+from orchestrator.core.plain_words import LINE_PATTERN
 
 MAX_NAME: Final = 255
 """Longer text is no name at all; what a legal name is, core/names.py says, and refuses with a hint."""
@@ -39,7 +40,7 @@ class DescribeBody(RequestBody):
     )
 
     description: str | None = Field(
-        default=None, max_length=MAX_DESCRIPTION, pattern=DESCRIPTION_PATTERN, description="null: it stays"
+        default=None, max_length=MAX_DESCRIPTION, pattern=LINE_PATTERN, description="null: it stays"
     )
     labels: dict[str, LabelValue | None] = Field(
         default={}, max_length=2 * MAX_LABELS, description="By key; null takes one away"

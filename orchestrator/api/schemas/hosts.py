@@ -26,6 +26,7 @@ from orchestrator.core.hosts.host import MAX_OVERCOMMIT, Cordon, Host, HostState
 from orchestrator.core.hosts.nic import parse_nics
 from orchestrator.core.hosts.readiness import ReadinessState, Requirement
 from orchestrator.core.hosts.snapshot import Confinement, HostSnapshot
+from orchestrator.core.plain_words import LINE_PATTERN
 from orchestrator.services.messages import AddHost, HostChange, HostInfo
 
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -131,7 +132,7 @@ class CordonBody(RequestBody):
 
     model_config = ConfigDict(title="CordonHost", json_schema_extra={"examples": [{"reason": "fan 3 is loud"}]})
 
-    reason: str | None = Field(default=None, min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
+    reason: str | None = Field(default=None, min_length=1, max_length=200, pattern=LINE_PATTERN)
 
 
 class ForgetBody(RequestBody):
