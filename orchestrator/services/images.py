@@ -118,8 +118,9 @@ class ImageService:
         with self.store.begin() as tx:
             before = _of(tx, tenant, name)
             image = replace(before, about=before.about.changed(description, labels))
-            tx.images.update(image)
-            self._note(tx, f"set_image {show_changes(description, labels)}", image)
+            if image != before:
+                tx.images.update(image)
+                self._note(tx, f"set_image {show_changes(description, labels)}", image)
         return image
 
     def remove(self, name: str, tenant: str | None = None) -> None:

@@ -89,8 +89,9 @@ class OperationService:
                     f"{operation.kind.replace('_', ' ')} cannot be taken back once it has begun",
                     hint="wait until it has ended",
                 )
-            tx.operations.request_cancel(operation_id)
-            self._note(tx, "cancel", operation_id)
+            if not tx.operations.is_cancelled(operation_id):
+                tx.operations.request_cancel(operation_id)
+                self._note(tx, "cancel", operation_id)
         self.engine.submit(operation_id)
         return self.get(operation_id)
 

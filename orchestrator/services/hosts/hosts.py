@@ -186,7 +186,10 @@ class HostService:
             keeper = change.labels.get(KEPT_FOR)
             if keeper is not None:
                 known_tenant(tx, keeper)
-            tx.hosts.update(changed(host, change))
+            wanted = changed(host, change)
+            if wanted == host and change.pinnable_cpus in {None, host.pinnable_cpus}:
+                return self._info(tx, host)
+            tx.hosts.update(wanted)
             said = ", ".join(f"{key}={value}" for key, value in asdict(change).items() if value not in (None, {}))
             tx.audit.append(
                 at=self.clock.now(), actor=actor(), action=f"set_host {said}", subject=name, outcome="done"
@@ -215,6 +218,8 @@ class HostService:
             host = tx.hosts.get(name)
             if cordon is None:
                 _check_no_upgrade(tx, host)
+            if _is_so(host, cordon):
+                return self._info(tx, host)
             tx.hosts.update(replace(host, cordoned=cordon is not None, cordoned_for=None, cordon=cordon))
             tx.observations.judge_host_anew(name)
             action = "uncordon" if cordon is None else "cordon"
@@ -231,3 +236,10 @@ def _check_no_upgrade(tx: Transaction, host: Host) -> None:
             f"the driver upgrade to {upgrade.version} is under way on host {host.name}",
             hint="it is uncordoned when that has ended; 'vgpuctl driver upgrade status' shows how far it is",
         )
+
+
+def _is_so(host: Host, cordon: Cordon | None) -> bool:
+    """Whether it is cordoned for that reason already, by somebody and not by an upgrade; None: not at all."""
+    if cordon is None or host.cordon is None:
+        return cordon is None and not host.cordoned
+    return host.cordoned and host.cordoned_for is None and host.cordon.reason == cordon.reason

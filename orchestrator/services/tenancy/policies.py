@@ -45,7 +45,10 @@ class PolicyService:
             )
         with self.store.begin() as tx:
             known_tenant(tx, tenant)
-            policy = changed_policy(tx.policies.get(tenant), values)
+            before = tx.policies.get(tenant)
+            policy = changed_policy(before, values)
+            if policy == before:
+                return policy
             tx.policies.put(tenant, policy)
             action = "set_policy " + ", ".join(f"{name}={value}" for name, value in sorted(values.items()))
             tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=tenant, outcome="done")

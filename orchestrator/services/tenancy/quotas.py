@@ -88,7 +88,7 @@ class QuotaService:
         :raises NotFound: ``tenant.unknown``
         """
         with self.store.read() as tx:
-            limits = {limit.resource: limit.amount for limit in tx.quotas.list() if limit.tenant == tenant}
+            limits = _limits(tx, tenant)
             if tenant == EVERYWHERE:
                 used, names = tx.quotas.drawn(besides=EVERYWHERE), sorted(limits)
             else:
@@ -113,16 +113,23 @@ class QuotaService:
         with self.store.begin() as tx:
             if tenant != EVERYWHERE:
                 known_tenant(tx, tenant)
-            for resource, amount in meant.items():
+            before = _limits(tx, tenant)
+            new = {name: amount for name, amount in meant.items() if amount != before.get(name)}
+            for resource, amount in new.items():
                 if amount is None:
                     tx.quotas.remove(tenant, resource)
                 else:
                     tx.quotas.put(Limit(tenant=tenant, resource=resource, amount=amount))
-            changed = ", ".join(f"{name}={_amount(name, amount)}" for name, amount in sorted(meant.items()))
-            tx.audit.append(
-                at=self.clock.now(), actor=actor(), action=f"set_quota {changed}", subject=tenant, outcome="done"
-            )
+            changed = ", ".join(f"{name}={_amount(name, amount)}" for name, amount in sorted(new.items()))
+            if new:
+                tx.audit.append(
+                    at=self.clock.now(), actor=actor(), action=f"set_quota {changed}", subject=tenant, outcome="done"
+                )
         return self.get(tenant)
+
+
+def _limits(tx: Transaction, tenant: str) -> dict[str, int]:
+    return {limit.resource: limit.amount for limit in tx.quotas.list() if limit.tenant == tenant}
 
 
 def _amount(name: str, amount: int | None) -> str:

@@ -68,8 +68,9 @@ class TenantService:
         with self.store.begin() as tx:
             there = known_tenant(tx, name)
             tenant = replace(there, about=there.about.changed(description, labels))
-            tx.tenants.update(tenant)
-            self._note(tx, f"set_tenant {show_changes(description, labels)}", name)
+            if tenant != there:
+                tx.tenants.update(tenant)
+                self._note(tx, f"set_tenant {show_changes(description, labels)}", name)
         return tenant
 
     def delete(self, name: str) -> None:
@@ -128,6 +129,8 @@ class TenantService:
         check_role(member.role, member.tenant)
         with self.store.begin() as tx:
             _check_place(tx, member.tenant)
+            if _there(tx, member.tenant, member.subject) == (member,):
+                return
             _remove(tx, member.tenant, member.subject)
             if len(tx.tenants.members(tenant=member.tenant)) >= MAX_MEMBERS:
                 raise Conflict(
@@ -144,8 +147,9 @@ class TenantService:
         subject = check_subject(subject)
         with self.store.begin() as tx:
             _check_place(tx, tenant)
-            _remove(tx, tenant, subject)
-            self._note(tx, "remove_member", f"{tenant}/{subject}")
+            if _there(tx, tenant, subject):
+                _remove(tx, tenant, subject)
+                self._note(tx, "remove_member", f"{tenant}/{subject}")
 
     def _note(self, tx: Transaction, action: str, subject: str) -> None:
         tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=subject, outcome="done")
@@ -182,6 +186,12 @@ def _remove_networks(tx: Transaction, tenant: str) -> None:
     for network in tx.networks.list():
         if network.tenant == tenant:
             tx.networks.remove(network.name)
+
+
+def _there(tx: Transaction, tenant: str, subject: str) -> tuple[Member, ...]:
+    """In each of its spellings."""
+    spellings = frozenset(subject_spellings(subject))
+    return tuple(one for one in tx.tenants.members(tenant=tenant) if one.subject in spellings)
 
 
 def _remove(tx: Transaction, tenant: str, subject: str) -> None:

@@ -113,9 +113,10 @@ class TokenService:
             ending = [token]
             for one in ending:
                 ending.extend(tx.tokens.made_by(token_actor(one.id)))
-                tx.tokens.revoke(one.id, now)
-                subject = with_name(one.id, one.name)
-                tx.audit.append(at=now, actor=actor(), action="revoke_token", subject=subject, outcome="done")
+                if one.revoked_at is None:
+                    tx.tokens.revoke(one.id, now)
+                    subject = with_name(one.id, one.name)
+                    tx.audit.append(at=now, actor=actor(), action="revoke_token", subject=subject, outcome="done")
 
 
 def line_is_good(tx: Transaction, token: ApiToken, now: float) -> bool:

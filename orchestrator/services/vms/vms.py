@@ -210,6 +210,8 @@ class VmService:
             now = tx.time.no_earlier(self.planner.clock.now())
             later = extended_lease_end(tx.policies.get(tenant), end, now, vm.lease_end)
             extended = replace(vm, lease_end=later)
+            if extended == vm:
+                return vm
             tx.vms.update(extended)
             outcome = f"until {show_moment(later)}"
             tx.audit.append(at=now, actor=actor(), action="extend_lease", subject=vm.full_name, outcome=outcome)
@@ -222,6 +224,8 @@ class VmService:
             protected = vm.spec.protected if change.protected is None else change.protected
             labels = changed_labels(vm.spec.labels, change.labels)
             changed = replace(vm, spec=replace(vm.spec, labels=labels, protected=protected))
+            if changed == vm:
+                return vm
             tx.vms.set_spec(changed.id, changed.spec)
             at, action = self.planner.clock.now(), f"label_vm {change.words}"
             tx.audit.append(at=at, actor=actor(), action=action, subject=vm.full_name, outcome="done")

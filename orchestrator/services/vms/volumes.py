@@ -111,8 +111,9 @@ class VolumeService:
             known_tenant(tx, tenant)
             volume = known_volume(tx, tenant, name)
             about = volume.about.changed(description, labels)
-            tx.volumes.describe(volume.id, about)
-            self._note(tx, f"set_volume {show_changes(description, labels)}", volume, "done")
+            if about != volume.about:
+                tx.volumes.describe(volume.id, about)
+                self._note(tx, f"set_volume {show_changes(description, labels)}", volume, "done")
             return _info(tx, replace(volume, about=about))
 
     def delete(self, tenant: str, name: str) -> Started:
