@@ -18,6 +18,7 @@ from orchestrator.core.vms.network import MAX_ADDRESSES_OF_TENANT, MAX_CARDS, MA
 from orchestrator.core.vms.vm import MAX_USER_DATA_BYTES
 from orchestrator.core.vms.volume import MAX_ATTACHED
 from orchestrator.core.vms.volume import MAX_OF_TENANT as MAX_VOLUMES
+from orchestrator.services.change_allowance import AT_ONCE, PER_S
 from orchestrator.services.refusal_bound import MOST, WINDOW_S
 from tools.tree import ROOT
 
@@ -65,6 +66,8 @@ BOUNDS: Final = (
     Bound("an answer kept under one", "request", f"{MAX_ANSWER:,}", "bytes", ""),
     Bound("a text of the audit", "record", f"{MAX_RECORD_TEXT:,}", "characters", "", ("audit",)),
     Bound("refusals on record", "tenant, or all strangers", f"{MOST} in {WINDOW_S:g} s", "records", ""),
+    Bound("changes on record", "tenant", f"{AT_ONCE:,}, and {PER_S:g} a second more", "changes",
+          "server.too_many_changes"),
     Bound("files that are sent", "tenant", f"{MAX_FILES}", "at once", "server.files_busy"),
     Bound("streams and console logs", "tenant", f"{MAX_STREAMS_PER_TENANT}", "at once", "stream.too_many"),
     Bound("operations that have ended", "site", "setting `operations_kept_days`", "days", "",

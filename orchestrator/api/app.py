@@ -6,6 +6,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, FastAPI
 
 from orchestrator.api import errors
+from orchestrator.api.allowance import within_allowance
 from orchestrator.api.auth import KnowTheSender, authorize
 from orchestrator.api.etags import AnswerOnlyChanges
 from orchestrator.api.http_rules import AnswerHead, SayWhereItIs, json_bodies_only, no_conditional_changes
@@ -75,6 +76,7 @@ def create_app(services: Services, process: Process) -> FastAPI:
         Depends(no_conditional_changes),
         Depends(only_known_parameters),
         Depends(say_it_once),
+        Depends(within_allowance),
         Depends(look_up_key),
     ]
     v1 = APIRouter(prefix="/v1", dependencies=checks, responses=PROBLEMS)

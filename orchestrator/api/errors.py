@@ -38,10 +38,14 @@ _FORMS = frozenset({"constrained-str", "constrained-int", "constrained-float"})
 """How pydantic calls forms of a value in a place: what nobody has sent."""
 _STATUS = {
     "token.missing": 401, "token.refused": 401, "request.media_type": 415, "request.no_websocket": 426,
-    **dict.fromkeys(DATABASE_AWAY, 503),
+    **dict.fromkeys(DATABASE_AWAY, 503), "server.too_many_changes": 429,
 }  # fmt: skip
 """Where HTTP has a finer one than the family's."""
-_HEADERS = {401: {"WWW-Authenticate": 'Bearer realm="vgpuctl"'}, 426: {"Upgrade": "websocket", "Connection": "Upgrade"}}
+_HEADERS = {
+    401: {"WWW-Authenticate": 'Bearer realm="vgpuctl"'},
+    426: {"Upgrade": "websocket", "Connection": "Upgrade"},
+    429: {"Retry-After": "1"},
+}
 
 
 def problem(error: VgpuctlError, status: int | None = None, headers: Mapping[str, str] | None = None) -> JSONResponse:

@@ -11,6 +11,7 @@ from anyio import to_thread
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from orchestrator.api.allowance import settle
 from orchestrator.api.errors import problem
 from orchestrator.api.http_rules import PREFIX
 from orchestrator.api.peers import origin_of
@@ -45,12 +46,16 @@ class RecordRefusals:
         came_from(origin_of(HTTPConnection(scope)))
         scope.setdefault("state", {})  # what the routes note is to be seen here
         if scope["type"] != "http" or scope["method"] in _READS:
-            await self._app(scope, receive, send)
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                settle(scope)
             return
         held = _Held(send)
         try:
             await self._app(scope, receive, held.send)
         finally:
+            settle(scope)  # the record of a refusal is not the tenant's
             try:
                 if held.refused:
                     await to_thread.run_sync(_record, scope, held.outcome)

@@ -118,7 +118,7 @@ class ImageService:
         with self.store.begin() as tx:
             before = _of(tx, tenant, name)
             image = replace(before, about=before.about.changed(description, labels))
-            if image != before:
+            if image.about != before.about:
                 tx.images.update(image)
                 self._note(tx, f"set_image {show_changes(description, labels)}", image)
         return image

@@ -197,7 +197,7 @@ class NetworkService:
         with self.store.begin() as tx:
             there = _of_site(tx, name) if tenant is None else _own(tx, known_tenant(tx, tenant).name, name)
             network = replace(there, about=there.about.changed(description, labels))
-            if network != there:
+            if network.about != there.about:
                 tx.networks.update(network)
                 self._note(tx, f"set_network {show_changes(description, labels)}", network, "done")
         return network

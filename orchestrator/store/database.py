@@ -18,6 +18,7 @@ from orchestrator.core.tenancy.audit import audit_key
 from orchestrator.store.connections import Connections, Mode
 from orchestrator.store.hosts import ParsedSnapshots
 from orchestrator.store.listeners import Listeners
+from orchestrator.store.request_origin import note_recorded
 from orchestrator.store.schema import bring_up_to_date, check_unchanged, newest_revision
 from orchestrator.store.secret_box import SecretBox
 from orchestrator.store.secrets import Secrets
@@ -128,6 +129,7 @@ class Store:
             tx.tenant_usage.write(within_limits=how == "beside claims")
         self._keep()
         self._appended.extend(tx.audit.appended)
+        note_recorded(len(tx.audit.appended))
         if tx.audit.appended:
             self.when_recorded(*tx.audit.appended[-1])
         self._listeners.tell(tx.operations.changed)

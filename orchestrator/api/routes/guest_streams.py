@@ -14,6 +14,7 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
+from orchestrator.api.allowance import settle, take_one
 from orchestrator.api.auth import ASK_AGAIN_S, authorize, still_may
 from orchestrator.api.errors import refusal
 from orchestrator.api.parameters import only_known_parameters
@@ -71,20 +72,23 @@ def _port(text: str) -> int:
 async def _serve(socket: WebSocket, services: Services, tenant: str, open_stream: Callable[[], ByteStream]) -> None:
     try:
         await storable_target(socket)
-        await authorize(socket)
+        caller = await authorize(socket)
         await only_known_parameters(socket)
+        take_one(socket, caller)
         with stream_place(tenant):
             stream = await to_thread.run_sync(open_stream, limiter=OPENING)
+            settle(socket.scope)
             await join(socket, stream, partial(still_may, socket))
     except WebSocketDisconnect:
         return  # its client left before it was open
     except VgpuctlError as error:
+        settle(socket.scope)
         subject, outcome = subject_of(ascii(socket.url.path)[1:-1], tenant), f"refused: {error.code}"
-        caller = getattr(socket.state, "caller", None)
-        refused = partial(services.tenancy.audit.refused, asker=asker_of(caller))
+        known = getattr(socket.state, "caller", None)
+        refused = partial(services.tenancy.audit.refused, asker=asker_of(known))
         await to_thread.run_sync(refused, "WEBSOCKET", subject, outcome)
         with suppress(WebSocketDisconnect, OSError):  # its client has left
-            await socket.send_denial_response(refusal(error, caller))
+            await socket.send_denial_response(refusal(error, known))
 
 
 @contextmanager

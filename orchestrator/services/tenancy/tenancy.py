@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from orchestrator.core.tenancy.audit import audit_key
 from orchestrator.core.tenancy.key_ring import origin_of
@@ -11,6 +11,7 @@ from orchestrator.ports.clock import Clock
 from orchestrator.ports.files import NotedHead
 from orchestrator.ports.identity import Identities
 from orchestrator.services.audit import AuditService
+from orchestrator.services.change_allowance import ChangeAllowance
 from orchestrator.services.request_keys import RequestKeyService
 from orchestrator.services.tenancy.access import AccessService
 from orchestrator.services.tenancy.policies import PolicyService
@@ -29,6 +30,7 @@ class Tenancy:
     policies: PolicyService
     audit: AuditService
     request_keys: RequestKeyService
+    allowance: ChangeAllowance = field(default_factory=ChangeAllowance)
 
 
 def tenancy(

@@ -68,7 +68,7 @@ class TenantService:
         with self.store.begin() as tx:
             there = known_tenant(tx, name)
             tenant = replace(there, about=there.about.changed(description, labels))
-            if tenant != there:
+            if tenant.about != there.about:
                 tx.tenants.update(tenant)
                 self._note(tx, f"set_tenant {show_changes(description, labels)}", name)
         return tenant

@@ -209,9 +209,9 @@ class VmService:
             vm = known_vm(tx, tenant, name)
             now = tx.time.no_earlier(self.planner.clock.now())
             later = extended_lease_end(tx.policies.get(tenant), end, now, vm.lease_end)
-            extended = replace(vm, lease_end=later)
-            if extended == vm:
+            if later == vm.lease_end:
                 return vm
+            extended = replace(vm, lease_end=later)
             tx.vms.update(extended)
             outcome = f"until {show_moment(later)}"
             tx.audit.append(at=now, actor=actor(), action="extend_lease", subject=vm.full_name, outcome=outcome)
@@ -223,9 +223,9 @@ class VmService:
             vm = known_vm(tx, tenant, name)
             protected = vm.spec.protected if change.protected is None else change.protected
             labels = changed_labels(vm.spec.labels, change.labels)
-            changed = replace(vm, spec=replace(vm.spec, labels=labels, protected=protected))
-            if changed == vm:
+            if (labels, protected) == (vm.spec.labels, vm.spec.protected):
                 return vm
+            changed = replace(vm, spec=replace(vm.spec, labels=labels, protected=protected))
             tx.vms.set_spec(changed.id, changed.spec)
             at, action = self.planner.clock.now(), f"label_vm {change.words}"
             tx.audit.append(at=at, actor=actor(), action=action, subject=vm.full_name, outcome="done")
