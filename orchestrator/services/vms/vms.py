@@ -209,27 +209,23 @@ class VmService:
             vm = known_vm(tx, tenant, name)
             now = tx.time.no_earlier(self.planner.clock.now())
             later = extended_lease_end(tx.policies.get(tenant), end, now, vm.lease_end)
-            if later == vm.lease_end:
-                return vm
-            extended = replace(vm, lease_end=later)
-            tx.vms.update(extended)
-            outcome = f"until {show_moment(later)}"
-            tx.audit.append(at=now, actor=actor(), action="extend_lease", subject=vm.full_name, outcome=outcome)
-        return extended
+            if later != vm.lease_end:
+                tx.vms.update(replace(vm, lease_end=later))
+                outcome = f"until {show_moment(later)}"
+                tx.audit.append(at=now, actor=actor(), action="extend_lease", subject=vm.full_name, outcome=outcome)
+        return replace(vm, lease_end=later)
 
     def change(self, tenant: str, name: str, change: VmChange) -> Vm:
         """:raises InvalidInput: ``label.…``; :raises NotFound: ``vm.unknown``"""
         with self.store.begin() as tx:
             vm = known_vm(tx, tenant, name)
             protected = vm.spec.protected if change.protected is None else change.protected
-            labels = changed_labels(vm.spec.labels, change.labels)
-            if (labels, protected) == (vm.spec.labels, vm.spec.protected):
-                return vm
-            changed = replace(vm, spec=replace(vm.spec, labels=labels, protected=protected))
-            tx.vms.set_spec(changed.id, changed.spec)
-            at, action = self.planner.clock.now(), f"label_vm {change.words}"
-            tx.audit.append(at=at, actor=actor(), action=action, subject=vm.full_name, outcome="done")
-        return changed
+            spec = replace(vm.spec, labels=changed_labels(vm.spec.labels, change.labels), protected=protected)
+            if (spec.labels, spec.protected) != (vm.spec.labels, vm.spec.protected):
+                tx.vms.set_spec(vm.id, spec)
+                at, action = self.planner.clock.now(), f"label_vm {change.words}"
+                tx.audit.append(at=at, actor=actor(), action=action, subject=vm.full_name, outcome="done")
+        return replace(vm, spec=spec)
 
     def get(self, tenant: str, name: str) -> Vm:
         """:raises NotFound: ``vm.unknown``"""
