@@ -17,6 +17,7 @@ LOCK := requirements/dev.txt
 # The environment is ready for exactly these inputs; any other content asks for a new one.
 READY := $(VENV)/.ready-$(shell cat $(LOCK) pyproject.toml packages/dev.txt | sha256sum | cut -c1-16)
 ENSURE := packages/ensure
+GENERATED := orchestrator/client/generated/models.py
 
 .PHONY: help dev demo demo-down test test-lab check lint soak mutants data-check isv bench docs record-session record-session-lab dist sbom clean \
         check-format check-lint check-types check-imports check-dependencies check-dead-code check-units check-licences
@@ -24,7 +25,7 @@ ENSURE := packages/ensure
 help: ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | sort | awk -F'|' '{printf "  %-18s %s\n", $$1, $$2}'
 
-dev: $(READY) ## create .venv; the command is then .venv/bin/vgpuctl
+dev: $(READY) $(GENERATED) ## create .venv; the command is then .venv/bin/vgpuctl
 
 $(READY):
 	@$(ENSURE) packages/dev.txt
@@ -37,6 +38,9 @@ $(READY):
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@rm -f $(VENV)/.ready-*
 	@touch $@
+
+$(GENERATED): tools/client_code.py tools/api.json orchestrator/client/client.py orchestrator/client/site_calls.py | $(READY)
+	@$(BIN)/python tools/client_code.py
 
 demo: dev lab-packages ## from a lab host without a driver to a running VM with a vGPU
 	@demo/run
@@ -143,7 +147,7 @@ bench-discovery: dev lab-packages ## all of a host with eight GPUs as the agent 
 docs: dev ## write the generated pages of docs/reference again
 	@$(BIN)/python -m tools.cli_reference > docs/reference/cli.md
 	@$(BIN)/python -m tools.error_reference
-	@$(BIN)/python -m tools.client_code
+	@$(BIN)/python -m tools.api_description
 	@$(BIN)/python -m tools.api_examples
 	@$(BIN)/python -m tools.settings_reference
 	@$(BIN)/python -m tools.bounds_reference

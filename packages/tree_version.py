@@ -17,6 +17,8 @@ from pathlib import Path
 
 TREE = Path(__file__).resolve().parents[1]
 _SOURCES = ("orchestrator", "vgpuctl", "playbooks", "vgpu_profiles")
+_WRITTEN = frozenset({"__pycache__", "generated"})
+"""Directories of what follows from other files."""
 _DESCRIBED = re.compile(r"v(?P<tag>[0-9]+(?:\.[0-9]+)*)-(?P<more>[0-9]+)-g(?P<commit>[0-9a-f]+)")
 
 
@@ -69,7 +71,7 @@ def _digest(tree: Path) -> str:
     digest = hashlib.sha256()
     for part in _SOURCES:
         for file in sorted((tree / part).rglob("*")):
-            if file.is_file() and "__pycache__" not in file.parts:
+            if file.is_file() and not _WRITTEN.intersection(file.parts):
                 digest.update(f"{file.relative_to(tree)}\0".encode() + file.read_bytes())
     return digest.hexdigest()[:8]
 

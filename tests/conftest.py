@@ -13,6 +13,7 @@ import pytest
 
 from tests.operations.counts import FAULTS
 from tests.postgres.cluster import Cluster, cluster
+from tools.client_code import write_client
 
 _NAME = "fault_matrix"
 _MEMORY: Final = Path("/dev/shm")
@@ -41,6 +42,7 @@ class Collected:
 def pytest_configure(config: pytest.Config) -> None:
     # Where it is set, as in many containers, each of the servers and commands that tests begin compiles all it imports.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    write_client()  # where nobody ran make dev after a pull
     # Collecting for every 700 objects, as Python does by itself, is a sixth of the processor time of quick tests.
     gc.set_threshold(20_000, 10, 10)
     if "VGPUCTL_TESTS_IN_MEMORY" in os.environ and _keeps_programs(_MEMORY):

@@ -1,121 +1,129 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of the Python client that are written by a program: ``python -m tools.client_code``.
+"""Writes the parts of the Python client that other files say already: ``python tools/client_code.py``.
 
-``models.py`` and ``answers.json`` are written from the API's description; ``async_*.py`` from the files without
-that, each call with ``await``.
-A test compares both with what would be written now.
+``models.py`` and ``answers.json`` come from ``tools/api.json``, which ``make docs`` cuts from the API's description;
+``async_*.py`` from the files without that, each call with ``await``. Nothing but the standard library is needed, as a
+package is built where nothing of ours is installed (packages/hatch_build.py).
 """
 
 from __future__ import annotations
 
 import ast
 import json
+import keyword
+import os
 import re
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
-from functools import cache, partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from orchestrator.api.app import create_app
-from orchestrator.api.limits import Activity
-from orchestrator.api.services import Process
-from orchestrator.client.shapes import PROBLEM
-from tests.fakes.services import InMemory
-from tools.tree import ROOT
-
-CLIENT: Final = ROOT / "orchestrator/client"
-_LICENCE: Final = "# SPDX-License-Identifier: Apache-2.0\n"
-_OPTIONS: Final = (
-    "--input-file-type=openapi",
-    "--output-model-type=typing.TypedDict",
-    "--target-python-version=3.11",
-    "--disable-timestamp",
-    "--use-schema-description",
-    "--use-field-description",
-    "--use-standard-collections",
-    "--use-union-operator",
-    "--enum-field-as-literal=all",
-)
-_MODELS_SAY: Final = '"""Bodies of the API, written from its description by ``make docs``."""\n'
-_ASYNC_SAY: Final = "Calls of the API as coroutines, written from {} by ``make docs``."
+ROOT: Final = Path(__file__).resolve().parents[1]
+GENERATED: Final = "orchestrator/client/generated"
+"""Git ignores it."""
+DESCRIPTION: Final = "tools/api.json"
+_HEAD: Final = '# SPDX-License-Identifier: Apache-2.0\n"""{}, written by tools/client_code.py."""\n\n'
+_GUARD: Final = "if TYPE_CHECKING:\n"
+_TYPES: Final = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
+_REFERENCE: Final = re.compile(r'"#/components/schemas/(\w+)"')
 
 
-@cache
-def description() -> dict[str, Any]:
-    """The API's OpenAPI document, without the build that it is of."""
-    document = create_app(
-        InMemory().as_services(), Process(started_at=0, idle_seconds=None, activity=Activity())
-    ).openapi()
-    return {**document, "info": {**document["info"], "version": "0"}}
+def write_client(root: Path = ROOT) -> None:
+    """Into the tree; a file that is so already stays."""
+    described = json.loads((root / DESCRIPTION).read_text(encoding="utf-8"))
+    client, target = root / "orchestrator/client", root / GENERATED
+    target.mkdir(exist_ok=True)
+    for name, text in {
+        "__init__.py": _HEAD.format("What other files of the client say already"),
+        "models.py": models(described["schemas"]),
+        "answers.json": json.dumps(answers(described)),
+        "async_client.py": awaited("client.py", (client / "client.py").read_text(encoding="utf-8")),
+        "async_site_calls.py": awaited("site_calls.py", (client / "site_calls.py").read_text(encoding="utf-8")),
+    }.items():
+        file = target / name
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            made = target / f".{name}.{os.getpid()}"
+            made.write_text(text, encoding="utf-8")
+            made.replace(file)
 
 
-def description_of(name: str) -> dict[str, Any]:
-    """A schema."""
-    found: dict[str, Any] = description()["components"]["schemas"][name]
-    return found
+def models(schemas: Mapping[str, Any]) -> str:
+    """``models.py``: a TypedDict for each schema of an object. Servers that are newer may say more than these."""
+    written = [text for name, schema in schemas.items() for text in _model(name, schema)]
+    imports = (
+        "from __future__ import annotations\n\nfrom typing import Any, Literal, NotRequired, TypeAlias, TypedDict\n"
+    )
+    return _HEAD.format("Bodies of the API") + "\n\n".join([imports, *written])
 
 
-def models() -> str:
-    """``models.py``: a TypedDict for each schema. Servers that are newer may say more than these."""
-    with TemporaryDirectory() as directory:
-        source, target = Path(directory) / "openapi.json", Path(directory) / "models.py"
-        source.write_text(json.dumps(description()))
-        program = [sys.executable, "-m", "datamodel_code_generator", "--input", str(source), "--output", str(target)]
-        subprocess.run([*program, *_OPTIONS], check=True, capture_output=True, timeout=300)
-        lines = [
-            line for line in target.read_text().splitlines() if not line.startswith(("#", "from typing_extensions"))
-        ]
-    text = re.sub(r",\s*closed=True", "", "\n".join(lines))  # not before Python 3.15
-    text = text.replace("from typing import ", "from typing import TypedDict, ", 1)
-    return _formatted(f"{_LICENCE}{_MODELS_SAY}{text}\n")
+def _model(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
+    if "properties" not in schema:
+        yield f"{name}: TypeAlias = {_type(schema)!r}\n"
+        return
+    needed = schema.get("required", ())
+    types = {key: _type(one) for key, one in schema["properties"].items()}
+    types = {key: text if key in needed else f"NotRequired[{text}]" for key, text in types.items()}
+    if any(keyword.iskeyword(key) or not key.isidentifier() for key in types):
+        yield f"{name} = TypedDict({name!r}, {types})\n{_said(schema)}\n"
+        return
+    lines = [f"    {key}: {text}\n    {_said(schema['properties'][key])}\n" for key, text in types.items()]
+    yield f"class {name}(TypedDict):\n    {_said(schema)}\n\n{''.join(lines)}"
 
 
-def answers() -> str:
-    """``answers.json``: of which shape each answer is (orchestrator/client/shapes.py), a line for each."""
-    document = description()
-    routes: dict[str, dict[str, Any]] = {}
-    for path, operations in sorted(document["paths"].items(), key=lambda pair: pair[0].count("{")):
-        for verb, operation in operations.items():
-            told = operation["responses"].items()
-            good: dict[str, Any] = next((answer for status, answer in told if status.startswith("2")), {})
-            schema = good.get("content", {}).get("application/json", {}).get("schema")
-            if schema and (shape := _shape(schema)) != "null":
-                routes.setdefault(verb.upper(), {})[path] = shape
-    schemas = document["components"]["schemas"]
-    models: dict[str, Any] = {}
-    left = {*re.findall(r'"([A-Z]\w+)"', json.dumps([list(one.values()) for one in routes.values()])), PROBLEM}
-    while left:
-        name = left.pop()
-        required, members = schemas[name].get("required", ()), schemas[name]["properties"]
-        models[name] = {key: _shape(one) for key, one in members.items() if key in required}
-        left |= {*re.findall(r'"([A-Z]\w+)"', json.dumps(list(models[name].values())))} - models.keys()
-    lines = [_json_lines(routes[method]) for method in routes]
-    models["Server"] = {"version": "string"}  # servers of all versions are asked for theirs
-    written = ",\n".join(f"{json.dumps(method)}: {text}" for method, text in zip(routes, lines, strict=True))
-    return f'{{"routes": {{{written}}},\n"models": {_json_lines(dict(sorted(models.items())))}}}\n'
+def _said(schema: Mapping[str, Any]) -> str:
+    return json.dumps(schema.get("description", ""), ensure_ascii=False)
 
 
-def _json_lines(members: dict[str, Any]) -> str:
-    return "{" + ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in members.items()) + "}"
-
-
-def _shape(schema: dict[str, Any]) -> Any:
-    """Of a value, as the client's shapes.py reads it."""
+def _type(schema: Mapping[str, Any]) -> str:
+    """As annotations write it."""
     if "$ref" in schema:
-        target = description_of(schema["$ref"].rpartition("/")[2])
-        return schema["$ref"].rpartition("/")[2] if "properties" in target else _shape(target)
-    if "anyOf" in schema or "oneOf" in schema:
-        return {"any": [_shape(one) for one in schema.get("anyOf") or schema["oneOf"]]}
+        return _name(schema)
+    if "enum" in schema or "const" in schema:
+        return f"Literal[{', '.join(map(repr, schema.get('enum', [schema.get('const')])))}]"
+    if several := schema.get("anyOf") or schema.get("oneOf"):
+        return " | ".join(dict.fromkeys(map(_type, several)))
     kind = schema.get("type", "any")
     if kind == "array":
-        return [_shape(schema.get("items", {}))]
+        return f"list[{_type(schema.get('items', {}))}]"
     if kind == "object":
-        more = schema.get("additionalProperties", {})
-        return {"*": _shape(more if isinstance(more, dict) else {})}
-    return kind
+        values = next(iter(schema.get("patternProperties", {}).values()), _of_members(schema))
+        return f"dict[{_type(schema.get('propertyNames', {'type': 'string'}))}, {_type(values)}]"
+    return _TYPES.get(kind, "Any")
+
+
+def _name(schema: Mapping[str, Any]) -> str:
+    return str(schema["$ref"]).rpartition("/")[2]
+
+
+def _of_members(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    more = schema.get("additionalProperties", {})
+    return more if isinstance(more, dict) else {}
+
+
+def answers(described: Mapping[str, Any]) -> dict[str, Any]:
+    """``answers.json``: of which shape each answer is, as orchestrator/client/shapes.py reads it."""
+    schemas, routes = described["schemas"], described["routes"]
+    shapes = {verb: {path: _shape(one, schemas) for path, one in paths.items()} for verb, paths in routes.items()}
+    models: dict[str, Any] = {}
+    left = {"Problem", *_REFERENCE.findall(json.dumps(routes))}
+    while left:
+        schema = schemas[name := left.pop()]
+        needed = {key: schema["properties"][key] for key in schema.get("required", ())}
+        models[name] = {key: _shape(one, schemas) for key, one in needed.items()}
+        left |= {one for one in _REFERENCE.findall(json.dumps(needed)) if "properties" in schemas[one]} - models.keys()
+    models["Server"] = {"version": "string"}  # servers of all versions are asked for theirs
+    return {"routes": shapes, "models": dict(sorted(models.items()))}
+
+
+def _shape(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Any:
+    if "$ref" in schema:
+        target = schemas[_name(schema)]
+        return _name(schema) if "properties" in target else _shape(target, schemas)
+    if several := schema.get("anyOf") or schema.get("oneOf"):
+        return {"any": [_shape(one, schemas) for one in several]}
+    kind = schema.get("type", "any")
+    if kind == "array":
+        return [_shape(schema.get("items", {}), schemas)]
+    return {"*": _shape(_of_members(schema), schemas)} if kind == "object" else kind
 
 
 class _Async(ast.NodeTransformer):
@@ -141,47 +149,29 @@ class _Async(ast.NodeTransformer):
         return node
 
 
-def awaited(name: str) -> str:
+def awaited(name: str, text: str) -> str:
     """A file of the client with coroutines for methods."""
-    tree = ast.parse((CLIENT / name).read_text())
+    tree = ast.parse(text)
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             _Async().visit(node)
     text = ast.unparse(ast.fix_missing_locations(tree))
-    text = text.replace("Iterator", "AsyncIterator").replace("class Client", "class AsyncClient")
-    text = text.replace("SiteCalls", "AsyncSiteCalls").replace("client.site_calls", "client.async_site_calls")
-    text = text.replace(":class:`Client", ":class:`AsyncClient").replace(":meth:`Client", ":meth:`AsyncClient")
-    text = text.replace("orchestrator.client.connection import Connection, ", "orchestrator.client.connection import ")
-    text = text.replace("connection: Connection", "connection: AsyncConnection")
-    text = text.replace(
-        "if TYPE_CHECKING:\n",
-        "if TYPE_CHECKING:\n    from orchestrator.client.async_connection import AsyncConnection\n",
-    )
-    body = text[text.index("from __future__") :]
-    return _formatted(f'{_LICENCE}"""{_ASYNC_SAY.format(name)}"""\n\n{body}\n')
-
-
-def _formatted(text: str) -> str:
-    for words in (["check", "--fix", "--select=I,UP,F401", "--quiet"], ["format", "--quiet"]):
-        program = [sys.executable, "-m", "ruff", *words, "--stdin-filename", str(CLIENT / "written.py"), "-"]
-        done = subprocess.run(program, input=text, capture_output=True, text=True, check=True, timeout=120, cwd=ROOT)
-        text = done.stdout
-    return text
-
-
-WRITTEN: Final[Mapping[str, Callable[[], str]]] = {
-    "models.py": models,
-    "answers.json": answers,
-    "async_client.py": partial(awaited, "client.py"),
-    "async_site_calls.py": partial(awaited, "site_calls.py"),
-}
-"""What is written into each file of the client."""
-
-
-def main() -> None:
-    for name, write in WRITTEN.items():
-        (CLIENT / name).write_text(write())
+    for before, after in {
+        "Iterator": "AsyncIterator",
+        "class Client": "class AsyncClient",
+        "SiteCalls": "AsyncSiteCalls",
+        "client.site_calls": "client.generated.async_site_calls",
+        ":class:`Client": ":class:`AsyncClient",
+        ":meth:`Client": ":meth:`AsyncClient",
+        "orchestrator.client.connection import Connection, ": "orchestrator.client.connection import ",
+        "connection: Connection": "connection: AsyncConnection",
+        _GUARD: f"{_GUARD}    from orchestrator.client.async_connection import AsyncConnection\n",
+    }.items():
+        text = text.replace(before, after)
+    said = f"Calls of the API as coroutines: {name} with each call awaited"
+    return _HEAD.format(said) + text[text.index("from __future__") :] + "\n"
 
 
 if __name__ == "__main__":
-    main()
+    write_client()
+    (ROOT / GENERATED / "models.py").touch()  # make goes by its time

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every call of the API as a method. Objects are those of models.py; errors are those of core/errors.py.
+"""Every call of the API as a method. Objects are those of generated/models.py; errors are those of core/errors.py.
 
-``async_client.py`` is written from this file.
+``generated/async_client.py`` is written from this file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from orchestrator.client.site_calls import Body, SiteCalls
 from orchestrator.core.operation import FINISHED
 
 if TYPE_CHECKING:
-    from orchestrator.client import models
+    from orchestrator.client.generated import models
 
 POLL_S: Final = 20.0
 """How long one question of :meth:`Client.wait` may take to be answered."""

@@ -21,7 +21,7 @@ from orchestrator.core.errors import InvalidInput, Retryable, Unknown, VgpuctlEr
 from orchestrator.core.foreign_json import parse_json
 
 Json = Mapping[str, Any]
-"""An object of the API, as models.py describes it."""
+"""An object of the API, as generated/models.py describes it."""
 
 CALL_TIMEOUT_S: Final = 120.0
 PAGE: Final = 10_000

@@ -15,7 +15,7 @@ from orchestrator.client.location import SOCKET_NAME, state_directory
 from orchestrator.client.token import token_headers
 
 if TYPE_CHECKING:
-    from orchestrator.client.async_client import AsyncClient
+    from orchestrator.client.generated.async_client import AsyncClient
 
 RETRIES: Final = 3
 
@@ -42,8 +42,8 @@ def open_async_client(
     url: str | None = None, *, token_file: str | None = None, ca_file: str | None = None
 ) -> AsyncClient:
     """As :func:`open_client`, for asyncio. A server of this machine has to run already."""
-    from orchestrator.client.async_client import AsyncClient
     from orchestrator.client.async_connection import AsyncConnection, tls_opener, unix_opener
+    from orchestrator.client.generated.async_client import AsyncClient
 
     chosen = _chosen(url, token_file, ca_file)
     if chosen is not None and chosen.url is not None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a server's answer is of the shape that the API describes (``answers.json``): it is another program, and may
-be of another version, or no server of ours at all."""
+"""Whether a server's answer is of the shape that the API describes (``generated/answers.json``): it is another program,
+and may be of another version, or no server of ours at all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-FILE: Final = Path(__file__).with_name("answers.json")
+FILE: Final = Path(__file__).with_name("generated") / "answers.json"
 PROBLEM: Final = "Problem"
 """The model of every refusal."""
 Shape: TypeAlias = Any

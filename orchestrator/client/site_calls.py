@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of the API about a site: its hosts, GPUs, drivers, images and networks, what is offered and what differs.
 
-``async_site_calls.py`` is written from this file.
+``generated/async_site_calls.py`` is written from this file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from orchestrator.client.connection import Connection, path_of
 from orchestrator.client.content import Content
 
 if TYPE_CHECKING:
-    from orchestrator.client import models
+    from orchestrator.client.generated import models
 
 Body = Mapping[str, object]
 

@@ -35,7 +35,6 @@ HOMES: dict[str, str] = {
     "orchestrator/agent/sysfs/": "files of the kernel",
     "orchestrator/agent/paths.py": "where they are",
     "orchestrator/api/schemas/vm_parts.py": "a field of the API keeps its name",
-    "orchestrator/client/models.py": "written from the API's description",
     "orchestrator/sim/kernel.py": "a kernel in memory",
     "orchestrator/sim/hardware.py": "which functions it has, from the tables of GPU models",
     "orchestrator/sim/machine_files.py": "that kernel kept in a file",

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tools.tree import ROOT, project_files, text
+from tools.tree import ROOT, files, project_files, text
 
 PAGE = Path("docs/explanation/where.md")
 ROWS = re.findall(r"^\| .+ \| `([^`]+)` \| `([^`]+)` \|$", text(PAGE), re.MULTILINE)
 PACKAGES = sorted(path for path in (ROOT / "orchestrator").iterdir() if (path / "__init__.py").exists())
-ALL_PACKAGES = sorted(path.parent for path in (ROOT / "orchestrator").rglob("__init__.py"))
+ALL_PACKAGES = [ROOT / path.parent for path in files(".py", under="orchestrator/") if path.name == "__init__.py"]
 LARGE = 400
 """Lines with something on them in the files of one package, from which on it has a row."""
 

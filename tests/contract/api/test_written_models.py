@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Beside its like in tests/unit/client: the generator of models alone takes four seconds."""
-
 from __future__ import annotations
 
-from tools.client_code import CLIENT, models
+from tools.api_description import FILE, kept
 
 
-def test_models_of_the_client_are_as_they_would_be_written_now() -> None:
-    assert (CLIENT / "models.py").read_text() == models(), "run make docs"
+def test_models_of_the_client_are_written_from_what_the_api_says_now() -> None:
+    assert FILE.read_text(encoding="utf-8") == kept(), "run make docs"

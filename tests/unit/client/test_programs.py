@@ -14,10 +14,10 @@ from typing import get_type_hints
 import pytest
 
 import vgpuctl
-from orchestrator.client.async_client import AsyncClient
 from orchestrator.client.async_connection import AsyncConnection, unix_opener
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Connection
+from orchestrator.client.generated.async_client import AsyncClient
 from orchestrator.client.http import UnixHttp
 from orchestrator.client.opening import RETRIES, open_async_client, open_client
 from orchestrator.core.errors import FAMILIES, Fatal, NotFound, Retryable, Unknown
