@@ -161,7 +161,6 @@ MEANINGS: Final = {
     "state": "Where it stands",
     "state_reason": "Why it is in that state",
     "status": "The HTTP status",
-    "stays": "What cannot be moved, and why",
     "steps": "In the order they are done",
     "storage_free_bytes": "Free space where disks are made",
     "subject": "What or whom it is about",
