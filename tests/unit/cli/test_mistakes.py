@@ -81,7 +81,7 @@ def test_a_network_is_of_a_tenant_or_of_the_site(cli: Cli, web: str) -> None:
         assert (refused.code, refused.out) == (2, "")
         assert "a tenant's own or --shared" in refused.err
     assert cli("network", "list", "-o", "json").out == before
-    hint = cli("network", "delete", "default", "--tenant", web).err
+    hint = cli("network", "delete", "missing", "--tenant", web).err
     assert "--shared --tenant" not in hint
 
 
