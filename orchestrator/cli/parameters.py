@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from orchestrator.cli.complete import hosts, networks, vms, volumes
-from orchestrator.cli.picking import is_pattern
+from orchestrator.cli.picking import names_or_patterns
 from orchestrator.cli.scope import note_tenant, noted_tenant, scoped_name
 from orchestrator.cli.session import CliSession, session_of
 from orchestrator.core.errors import InvalidInput, NotFound
@@ -43,7 +43,7 @@ def tenant_name(text: str) -> str:
 
 
 def _vm_names(ctx: typer.Context, texts: list[str] | None) -> list[str]:
-    return [text if is_pattern(text) else vm_name(ctx, text) for text in texts or ()]
+    return names_or_patterns(texts, lambda text: vm_name(ctx, text))
 
 
 Names = Annotated[

@@ -24,6 +24,11 @@ def is_pattern(text: str) -> bool:
     return len(text) <= _MAX_PATTERN and _PATTERN.fullmatch(text) is not None
 
 
+def names_or_patterns(texts: Sequence[str] | None, check: Callable[[str], str]) -> list[str]:
+    """As typed on the command line; ``check`` says what a name is called, or refuses it."""
+    return [text if is_pattern(text) else check(text) for text in texts or ()]
+
+
 def matching(rows: Iterable[Row], patterns: Sequence[str]) -> list[Row]:
     """Those whose names fit one of the patterns, in their order; without patterns all."""
     return [row for row in rows if not patterns or any(fnmatchcase(str(row["name"]), one) for one in patterns)]

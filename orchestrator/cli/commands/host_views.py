@@ -16,7 +16,7 @@ from orchestrator.cli.host_labels import label_lines
 from orchestrator.cli.host_nics import nic_lines
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import OfModel, Selector, Sort, check_model
-from orchestrator.cli.picking import is_pattern, picked
+from orchestrator.cli.picking import names_or_patterns, picked
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, Listing, age, field
@@ -35,7 +35,7 @@ def host_name(text: str) -> str:
 
 
 def _host_names(texts: list[str] | None) -> list[str]:
-    return [text if is_pattern(text) else host_name(text) for text in texts or ()]
+    return names_or_patterns(texts, host_name)
 
 
 Name = Annotated[str, typer.Argument(help="Name of the host.", autocompletion=hosts, callback=host_name)]
