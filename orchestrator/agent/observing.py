@@ -23,7 +23,7 @@ from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.observing_gpus import observe_gpus
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sessions import Sessions
-from orchestrator.agent.sysfs import machine, numa, uefi
+from orchestrator.agent.sysfs import features, machine, numa
 from orchestrator.agent.version import agent_version
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.errors import VgpuctlError, WorldError
@@ -113,7 +113,7 @@ class Observer:
             confinement=None if hypervisor is None else hypervisor.confinement,
             fabric=observe_fabric(self.paths, self.ledger, self.fabric, gpus),
             nodes=numa.read(self.paths),
-            uefi=uefi.there(self.paths),
+            features=features.read(self.paths),
             nics=self.nics.observe(),
             dcgm_version=self.dcgm.version(),
             sessions_full=self.sessions.full(),

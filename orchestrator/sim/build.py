@@ -31,7 +31,7 @@ def fleet_of(fleet_file: Path, catalogue: Catalogue) -> SimulatedFleet:
                 _index(name), kinds, vcpus=group.vcpus, memory_mib=int(group.memory_gib * 1024), partitions=partitions
             )
             machine.nodes = nodes_of(group.numa_nodes, machine.vcpus, machine.memory_mib, group.pages)
-            machine.uefi = group.uefi
+            machine.features = tuple(feature for feature in machine.features if feature not in group.lacks)
             machine.kernel.nics = nics_of(machine, group.nics_per_host)
             machine.driver_version = group.driver or machine.driver_version
             machine.refuses_drivers = frozenset(group.refuses_drivers)

@@ -11,6 +11,7 @@ from orchestrator.core.gpu.scheduler import ObservedPolicy
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.cpus import NumaNode
 from orchestrator.core.hosts.domain import MadeAs
+from orchestrator.core.hosts.features import FEATURES, HostFeature
 from orchestrator.sim.kernel import Kernel, SimulatedGpu
 
 BRIDGES: Final = (
@@ -116,8 +117,8 @@ class SimulatedMachine:
     """Name → subnet; None: on a bridge of the host."""
     bridges: tuple[Bridge, ...] = BRIDGES
     nodes: tuple[NumaNode, ...] = ()
-    uefi: bool = True
-    """It has UEFI firmware for VMs."""
+    features: tuple[HostFeature, ...] = tuple(FEATURES)
+    """What its software can give VMs."""
     described: dict[str, MadeAs] = field(default_factory=dict)
     """What its agent remembers of VMs that it has defined."""
     bases: dict[str, str] = field(default_factory=dict)

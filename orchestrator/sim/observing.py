@@ -58,7 +58,7 @@ def snapshot_of(machine: SimulatedMachine) -> HostSnapshot:
         confinement="apparmor",
         fabric=fabric_snapshot(machine),
         nodes=tuple(_node(machine, node) for node in machine.nodes),
-        uefi=machine.uefi,
+        features=machine.features,
         nics=nics.observe(machine),
     )
 

@@ -117,7 +117,7 @@ def define(machine: SimulatedMachine, action: DefineDomain) -> ActionResult:
     if there is not None and replace(wanted, **{name: getattr(there, name) for name in _OF_THE_HOST}) == there:
         return SO_ALREADY
     check_data(machine, action.vm, action.domain.data)
-    if wanted.uefi and not machine.uefi:
+    if wanted.uefi and "uefi" not in machine.features:
         raise Fatal("vm.definition_refused", "libvirt refused the VM's definition", details="no firmware matches")
     claim(machine, key, action.vm)
     disk = action.domain.volume

@@ -17,6 +17,7 @@ from orchestrator.catalogue.tables import describe
 from orchestrator.catalogue.yaml_lines import LinedYaml, read_yaml
 from orchestrator.core.errors import InvalidInput, Reason
 from orchestrator.core.gpu.model import FabricPartition, GpuModel
+from orchestrator.core.hosts.features import HostFeature
 from orchestrator.core.names import NAME_PATTERN
 from orchestrator.core.offerings.offering import PAGE_KIB
 from orchestrator.core.placement.views import GpuView, HostView
@@ -49,8 +50,8 @@ class HostGroup(BaseModel):
     """Of the same: nodes among which CPUs, memory and GPUs are divided."""
     hugepages_gib: dict[Literal["2M", "1G"], Annotated[int, Field(ge=1, le=1_000_000)]] = Field(default_factory=dict)
     """Of the same: how much of the memory is kept as huge pages of a size."""
-    uefi: bool = True
-    """Of the same: whether it has UEFI firmware for VMs."""
+    lacks: list[HostFeature] = []
+    """Of the same: which of what software can give VMs it does not have."""
     nics_per_host: Annotated[int, Field(ge=0, le=16)] = 0
     """Of the same: network cards of seven virtual functions each; the first is under the first GPU's PCIe switch, …"""
     mediated: bool = False

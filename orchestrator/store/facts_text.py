@@ -35,7 +35,7 @@ def facts_text(facts: HostFacts) -> str:
     for gpu in facts.gpus:
         kind = _WRITTEN.dump_json(gpu, exclude=_OWN).decode()
         gpus.append([kinds.setdefault(kind, len(kinds)), _WRITTEN.dump_json(gpu, include=_OWN).decode()])
-    own = ("vcpus", "memory_mib", "agent_too_old", "unconfined", "bridges", "fabric", "uefi")
+    own = ("vcpus", "memory_mib", "agent_too_old", "unconfined", "bridges", "fabric", "features")
     of_host = {name: getattr(facts, name) for name in own}
     nodes = [_NODE.dump_json(node).decode() for node in facts.nodes]
     nics = [_NIC.dump_json(nic).decode() for nic in facts.nics]
@@ -56,7 +56,7 @@ def facts_from_text(text: str, disk_bytes: int) -> HostFacts:
         bridges=tuple(Bridge(**{**one, "vlans": tuple(one["vlans"])}) for one in found.get("bridges", ())),
         fabric=_FABRIC.validate_python(found.get("fabric")),
         nodes=tuple(_kept(_NODES, text, _NODE.validate_json) for text in found.get("nodes", ())),
-        uefi=found.get("uefi", False),
+        features=tuple(found.get("features", ())),
         nics=tuple(_kept(_NICS, text, _NIC.validate_json) for text in found.get("nics", ())),
     )
 

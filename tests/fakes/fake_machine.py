@@ -266,7 +266,7 @@ def snapshot_of(machine: FakeMachine) -> HostSnapshot:
         bridges=machine.bridges,
         nics=nics_of(machine),
         fabric=_fabric(machine),
-        uefi=True,
+        features=("uefi",),
     )
 
 

@@ -83,7 +83,7 @@ def test_what_a_hosts_files_say_is_what_is_told(tmp_path: Path) -> None:
     facts = _looked_below(root, tmp_path)
     assert (facts.os, facts.amd, facts.iommu_groups) == ("Debian GNU/Linux 13 (trixie)", True, 1)
     assert (facts.modules, facts.driver, facts.secure_boot) == (("nouveau", "nvidia"), "580.65.05", True)
-    assert (facts.confinement, facts.uefi) == ("AppArmor", True)
+    assert (facts.confinement, facts.features) == ("AppArmor", ("uefi",))
     assert (facts.huge_pages_1g, facts.huge_pages_2m, facts.large_pages_mounted, facts.nvswitches) == (8, 0, True, True)
     assert [(one.address, one.takes_types) for one in facts.gpus] == [("0000:41:00.0", True)]
     assert facts.storage_free_bytes > 0

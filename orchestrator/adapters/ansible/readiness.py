@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.core.errors import Unknown
+from orchestrator.core.hosts.features import HostFeature
 from orchestrator.core.hosts.readiness import HostGpuFact, HostReadinessFacts
 
 Text = Annotated[str, Field(max_length=4096)]
@@ -49,7 +50,7 @@ class _Readiness(_Answer):
     headers: bool
     secure_boot: bool | None
     confinement: Text | None
-    uefi: bool
+    features: tuple[HostFeature, ...]
     gpus: Annotated[tuple[_Gpu, ...], Field(max_length=MAX_GPUS)]
     storage_free_bytes: Annotated[int, Field(ge=0, le=2**62)]
     nvswitches: bool

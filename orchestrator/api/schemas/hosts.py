@@ -214,7 +214,7 @@ class SoftwareAnswer(AnswerBody):
             qemu=snapshot.qemu_version,
             nvidia_driver=snapshot.driver_version,
             confinement=snapshot.confinement,
-            uefi=snapshot.uefi,
+            uefi=None if snapshot.features is None else "uefi" in snapshot.features,
         )
 
 

@@ -23,6 +23,7 @@ from orchestrator.cli.table import Column, Fit, Listing, age, field
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.hosts.features import FEATURES
 from orchestrator.core.hosts.host import HostState
 from orchestrator.core.labels import show_labels
 from orchestrator.core.names import check_name
@@ -159,8 +160,8 @@ def details(host: Mapping[str, Any]) -> list[str]:
         ("VMs", shown(host["vms"])),
     ]
     pairs += [("own CPUs", pinned_line(host)), *(("NUMA node", line) for line in numa_lines(host))]
-    if (host["software"] or {}).get("uefi") is False:  # an older server does not say
-        pairs.append(("UEFI for VMs", "no: install OVMF"))
+    missing = [text for feature, text in FEATURES.items() if software.get(feature) is False]
+    pairs += [(text.title, f"no: install {text.package}") for text in missing]
     pairs += [("network card", line) for line in nic_lines(host)]
     pairs += [("bridge", _bridge_line(bridge)) for bridge in host["bridges"] or ()]
     pairs += [("fabric", line) for line in _fabric_lines(host["fabric"])]

@@ -9,6 +9,7 @@ from orchestrator.core.attachments import observed_on
 from orchestrator.core.gpu.fabric import FabricSnapshot
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.cpus import NumaNode
+from orchestrator.core.hosts.features import FEATURES, HostFeature
 from orchestrator.core.hosts.nic import HostNic
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.core.units import GIB
@@ -34,8 +35,8 @@ class HostFacts:
     fabric: FabricSnapshot | None = None
     nodes: tuple[NumaNode, ...] = ()
     """With all their huge pages: how many are free says nothing of what VMs that are stopped will take."""
-    uefi: bool = False
-    """It has UEFI firmware for VMs; an agent that does not tell writes no definition with any."""
+    features: tuple[HostFeature, ...] = ()
+    """What its software can give VMs; an agent that does not tell writes no definition with any."""
     nics: tuple[HostNic, ...] = ()
     """Without owners: claims say which functions are taken."""
 
@@ -52,7 +53,7 @@ def facts_of(snapshot: HostSnapshot) -> HostFacts:
         bridges=snapshot.bridges,
         fabric=snapshot.fabric,
         nodes=tuple(_node_facts(node) for node in snapshot.nodes),
-        uefi=snapshot.uefi is True,
+        features=tuple(feature for feature in FEATURES if feature in (snapshot.features or ())),
         nics=tuple(_nic_facts(nic) for nic in snapshot.nics),
     )
 

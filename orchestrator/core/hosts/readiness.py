@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from orchestrator.core.hosts.features import FEATURES, HostFeature
 from orchestrator.core.units import GIB, show_size
 
 ReadinessState = Literal["ok", "missing", "advice"]
@@ -67,8 +68,8 @@ class HostReadinessFacts:
     secure_boot: bool | None
     confinement: str | None
     """AppArmor or SELinux, where the kernel runs one."""
-    uefi: bool
-    """UEFI firmware for VMs is described to QEMU."""
+    features: tuple[HostFeature, ...]
+    """What its software can give VMs."""
     gpus: tuple[HostGpuFact, ...]
     storage_free_bytes: int
     nvswitches: bool
@@ -123,10 +124,9 @@ def _all(facts: HostReadinessFacts) -> Iterator[Requirement]:
         "switch one on and reboot, or allow it once the host is added: vgpuctl host set NAME --allow-unconfined",
         state="advice",
     )  # fmt: skip
-    yield _of(
-        "UEFI for VMs", facts.uefi, "OVMF", "no firmware without Secure Boot",
-        "install ovmf (RHEL: edk2-ovmf): offerings with firmware: uefi need it", state="advice",
-    )  # fmt: skip
+    for feature, text in FEATURES.items():
+        remedy = f"install {text.package}: {text.asked_by} need it"
+        yield _of(text.title, feature in facts.features, text.given_by, text.missing, remedy, state="advice")
     yield _gpus(facts)
     yield from _driver(facts)
     yield from _beside_driver(facts)

@@ -244,8 +244,9 @@ class HostSnapshot:
     """Those that the host has by itself, libvirt's own left out; none from an agent that does not tell."""
     nodes: tuple[NumaNode, ...] = ()
     """Its NUMA nodes; none from an agent that does not tell, and of a kernel that knows none."""
-    uefi: bool | None = None
-    """Whether it has UEFI firmware for VMs, without Secure Boot. None from an agent that does not tell."""
+    features: tuple[str, ...] | None = None
+    """What its software can give VMs (core/hosts/features.py), and what only newer controllers know. None from an agent
+    that does not tell."""
     nics: tuple[HostNic, ...] = ()
     """Network cards that can have virtual functions; none from an agent that does not tell."""
     dcgm_version: str | None = None

@@ -89,7 +89,7 @@ BOUNDS: Final[Mapping[type, Mapping[str, Bound]]] = {
         "domains": Bound(_THINGS), "volumes": Bound(_THINGS), "seeds": Bound(_THINGS), "images": Bound(_THINGS),
         "networks": Bound(_THINGS), "problems": Bound(_PROBLEMS, _PROBLEMS), "epoch": Bound(_EPOCH),
         "protocol": Bound(_NUMBER), "data": Bound(_THINGS), "bridges": Bound(_THINGS), "nodes": Bound(_SMALL + 1),
-        "nics": Bound(MAX_NICS),
+        "nics": Bound(MAX_NICS), "features": Bound(_SMALL, _ID),
     },
     Unchanged: {"storage_free_bytes": Bound(_DISK)},
     HostVgpuType: {

@@ -8,16 +8,16 @@ from dataclasses import replace
 from orchestrator.core.advice.alike import OneOfEach
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.preemption import place_preempting
-from orchestrator.core.placement.rules.firmware import BootsByUefi, NoUefi
+from orchestrator.core.placement.rules.features import LacksFeature, NeedsFeature
 from orchestrator.core.placement.views import HostView, Occupied, Placement, Refusal
 from tests.unit.placement.fleets import ask, gpus, host
 
 T4, Q8, Q16 = "Tesla T4", "GRID T4-8Q", "GRID T4-16Q"
-BY_UEFI = (BootsByUefi(),)
+BY_UEFI = (NeedsFeature("uefi"),)
 
 
 def empty(name: str, *, uefi: bool) -> HostView:
-    return replace(host(name, gpus(T4, 1, "time_sliced")), facts=() if uefi else (NoUefi(),))
+    return replace(host(name, gpus(T4, 1, "time_sliced")), facts=() if uefi else (LacksFeature("uefi"),))
 
 
 def holding(view: HostView, vm_id: str, profile: str = Q16, *, by_uefi: bool = True) -> HostView:

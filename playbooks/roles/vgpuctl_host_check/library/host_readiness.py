@@ -197,7 +197,7 @@ def read(root: Path, python: str, storage: str) -> dict[str, object]:
         "large_pages_mounted": mounts_large_pages(root),
         "secure_boot": secure_boot(root),
         "confinement": confinement(root),
-        "uefi": uefi(root),
+        "features": ["uefi"] if uefi(root) else [],
         "gpus": gpus(root),
         "storage_free_bytes": free_bytes(root / storage.lstrip("/")),
     }

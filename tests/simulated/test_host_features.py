@@ -18,7 +18,7 @@ from tests.fakes.running import running_server
 FLEET = """\
 groups:
   - {name: l40s, count: 1, gpu_model: L40S, gpus_per_host: 2, vcpus: 16, memory_gib: 64}
-  - {name: plain, count: 1, gpu_model: L4, gpus_per_host: 1, vcpus: 16, memory_gib: 32, uefi: false}
+  - {name: plain, count: 1, gpu_model: L4, gpus_per_host: 1, vcpus: 16, memory_gib: 32, lacks: [uefi]}
 """
 OFFERINGS: dict[str, Json] = {
     "whole": {"kind": "passthrough", "gpu_count": 1, "gpu_models": ["L40S"], "firmware": "uefi"},

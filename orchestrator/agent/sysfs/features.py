@@ -1,29 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the host has UEFI firmware for VMs without Secure Boot: what QEMU's firmware descriptions say, which libvirt
-chooses from (QEMU docs/interop/firmware.json). They are read, as packages come and go while libvirt runs."""
+"""What the host's software can give VMs (core/hosts/features.py). It is read at each observation, as packages come and
+go while libvirt runs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import reading
+from orchestrator.core.hosts.features import HostFeature
 
 _DIRECTORIES: Final = ("usr/share/qemu/firmware", "etc/qemu/firmware")
 """A description of a later one replaces one of the same name; an empty one takes it away."""
 _NOT_OURS: Final = frozenset({"secure-boot", "requires-smm"})
 
 
-def there(paths: Paths) -> bool:
-    """For x86-64 and the machine type of our VMs, with variables of each VM's own."""
-    found: dict[str, Path] = {}
+def read(paths: Paths) -> tuple[HostFeature, ...]:
+    """Those that it has."""
+    return tuple(feature for feature, is_there in _FINDERS.items() if is_there(paths))
+
+
+def _has_uefi(paths: Paths) -> bool:
+    """UEFI firmware without Secure Boot, for x86-64 and the machine type of our VMs, with variables of each VM's own:
+    what QEMU's firmware descriptions say, which libvirt chooses from (QEMU docs/interop/firmware.json)."""
+    described: dict[str, Path] = {}
     for directory in _DIRECTORIES:
         below = paths.root / directory
-        found |= {name: below / name for name in reading.names(below) if name.endswith(".json")}
-    return any(_fits(paths, file) for file in found.values())
+        described |= {name: below / name for name in reading.names(below) if name.endswith(".json")}
+    return any(_fits(paths, file) for file in described.values())
 
 
 def _fits(paths: Paths, file: Path) -> bool:
@@ -51,3 +58,6 @@ def _files(mapping: Any) -> Iterator[str]:
         raise ValueError(mapping["device"])
     yield str(mapping["executable"]["filename"])
     yield str(mapping["nvram-template"]["filename"])
+
+
+_FINDERS: Final[dict[HostFeature, Callable[[Paths], bool]]] = {"uefi": _has_uefi}
