@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from itertools import pairwise
@@ -17,6 +16,7 @@ from orchestrator.cli.scope import with_owners
 from orchestrator.cli.session import CliSession, Format
 from orchestrator.cli.tree import COMPLETE_VARIABLE, build, with_tenant
 from orchestrator.cli.usage import usage_error
+from orchestrator.core import interpreter
 from orchestrator.core.errors import Fatal, InvalidInput, VgpuctlError
 
 
@@ -61,7 +61,7 @@ def _wants_json(arguments: list[str]) -> bool:
 def main() -> None:
     """Entry point of the installed command."""
     sys.excepthook = report_bug
-    gc.set_threshold(1_000_000)  # a command is over before there is much garbage, even one that lists thousands
+    interpreter.tune_command()
     try:
         code = run(sys.argv[1:])
         if sys.stdout is not None:
@@ -78,7 +78,7 @@ def main() -> None:
             Format.TABLE,
         )
         _discard_output()
-    gc.freeze()  # what is there goes with the process: nobody need search it for garbage at the end
+    interpreter.keep_all_objects()
     sys.exit(code)
 
 

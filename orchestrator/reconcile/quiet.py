@@ -7,7 +7,6 @@ nothing is written but, now and then, when it was last seen. Every host has its 
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 from collections.abc import Callable, Container, Sequence
@@ -16,7 +15,7 @@ from typing import Final
 from zlib import crc32
 
 from orchestrator.core.hosts.host import Host
-from orchestrator.reconcile.turns import short_turns
+from orchestrator.core.interpreter import keep_all_objects, short_turns
 from orchestrator.services.hosts.observing import HostObserver
 from orchestrator.store.database import Store
 from orchestrator.store.records import SeenAgain, Standing
@@ -72,7 +71,7 @@ class QuietHosts:
         self._rounds += 1
         self._turn = turn
         if self._rounds == 1 and len(hosts) >= _MANY:
-            gc.freeze()
+            keep_all_objects()
         hosts.sort(key=lambda one: one.last_seen_at or 0.0)  # those of the same moment stay in the order of names
         quiet = (one.host.name for one in hosts if _rests(one.host) and not self._has_its_turn(one.host.name))
         names = frozenset(quiet) - restless - self._observer.missed()

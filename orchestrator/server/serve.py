@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
-import gc
 import json
 import logging
 import os
@@ -29,6 +28,7 @@ from orchestrator.api.process import only_one, serve_until_done
 from orchestrator.api.services import Process
 from orchestrator.client.autostart import START_ERROR_MARK, state_unusable
 from orchestrator.client.location import state_directory
+from orchestrator.core import interpreter
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, VgpuctlError, error_to_dict
 from orchestrator.server.bootstrap import App, build
 from orchestrator.server.error_line import print_error
@@ -44,10 +44,6 @@ LOCK_PATIENCE_S: Final = 50.0
 """A server that just ends may still be parking its operations."""
 OWN_STATE_S: Final = 2.0
 """How often a server looks whether its state directory and database are still its own."""
-COLLECT_AFTER: Final = (5_000, 4, 250)
-"""So many more objects are there after which the new ones are searched for garbage, and after how many such searches
-those that have survived one, and all. Nobody else runs during a search: ten short ones take as long in all as a long
-one does, and let others in between."""
 
 
 def idle_seconds(environment: str | None, *, detached: bool) -> float | None:
@@ -82,8 +78,7 @@ def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
         app = _build(settings, fleet, held)
         take_descriptors()
         faulthandler.enable()  # says where every thread was when the service manager's watchdog ends the process
-        gc.freeze()
-        gc.set_threshold(*COLLECT_AFTER)
+        interpreter.tune_server()
         guard = Timer({"own state": lambda: _leave_if_lost(app)}, OWN_STATE_S)
         guard.start()
         try:

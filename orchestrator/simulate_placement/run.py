@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import tempfile
 import time
@@ -51,7 +50,6 @@ def run(
     profiles = shipped_profiles()
     hosts = read_fleet(fleet_path, profiles.catalogue)
     simulation = Simulation(hosts, policy=known, moves=moves if known == "vgpuctl" else 0, now_ns=time.perf_counter_ns)
-    gc.freeze()  # the fleet stays to the end: looking through it for garbage again and again is a tenth of the time
     try:
         with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".simulate-") as scratch:
             draft = Path(scratch) / "result.json"
@@ -74,8 +72,6 @@ def run(
             f"cannot write {out_path}: {why_unwritable(error)}",
             hint="name a file in a directory you may write to",
         ) from error
-    finally:
-        gc.unfreeze()
     return summary
 
 

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,6 +14,7 @@ from orchestrator.catalogue.profiles import Profiles, shipped_profiles
 from orchestrator.core.advice.alike import KnownRooms, OneOfEach, kinds_of
 from orchestrator.core.advice.outlook import lasting_reason
 from orchestrator.core.errors import NotFound, Reason
+from orchestrator.core.interpreter import loading
 from orchestrator.core.labels import KEPT_FOR
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.placement.engine import PlacementEngine
@@ -33,21 +33,6 @@ _MANY = 1000
 """From so many hosts on it is quicker to read all."""
 _SPARE_BYTES = 32 * MIB
 """What the engine may have met beside what is there now."""
-
-
-@contextmanager
-def _kept_for_good(*, at_once: bool) -> Iterator[None]:
-    """A large fleet that is read ``at_once`` is no garbage: to search it for some takes as long as to read it, and a
-    fifth of a second at each later search."""
-    if not at_once:
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        gc.freeze()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,14 +178,14 @@ class FleetIndex:
             changes = tx.fleet.changes(self._position)
             names = {host for host, stamp in changes.stamps.items() if self._stamps.get(host) != stamp} | self._stale
             first = not self._seen and len(names) >= _MANY
-            with _kept_for_good(at_once=first):
+            with loading() if first else nullcontext():
                 found = {one.host.name: one for one in tx.fleet.hosts(names if len(names) < _MANY else None)}
             offerings = tx.offerings.list()
             isolations = tx.policies.isolations()
             if names:  # no VM is on a network before its host has changed
                 self._rules = replace(self._rules, uplinks=tx.networks.uplinks())
         self._learn(offerings, isolations)
-        with _kept_for_good(at_once=first):
+        with loading() if first else nullcontext():
             for name in sorted(names):
                 self._keep(name, found.get(name))
         if self._engine.fleet.size > 2 * self._least + _SPARE_BYTES:

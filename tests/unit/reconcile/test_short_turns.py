@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.core.interpreter import SHORT_S, short_turns
 from orchestrator.reconcile.quiet import QuietHosts
-from orchestrator.reconcile.turns import SHORT_S, short_turns
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 from tests.fakes.control_plane import KEY, control_plane
