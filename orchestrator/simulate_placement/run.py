@@ -15,41 +15,29 @@ from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.file_errors import why_unwritable
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.placement.from_offering import AskedVm, request_for
-from orchestrator.core.placement.repack import MAX_MOVES
-from orchestrator.core.placement.trial import Moved
 from orchestrator.core.placement.views import Placement, Request
-from orchestrator.simulate_placement.compacted import checked_compaction
 from orchestrator.simulate_placement.fleet_file import read_fleet
-from orchestrator.simulate_placement.policies import POLICIES, PolicyName
+from orchestrator.simulate_placement.learning_engine import LearningEngine
 from orchestrator.simulate_placement.requests_file import RequestRow, read_requests, row_error
 from orchestrator.simulate_placement.simulation import Simulation
 
 Summary = dict[str, float | int | None]
 
 
-def run(
-    fleet_path: Path, requests_path: Path, policy: str, moves: int, out_path: Path, compaction: str | None = None
-) -> Summary:
+def run(fleet_path: Path, requests_path: Path, out_path: Path) -> Summary:
     """Simulate and write ``out_path``: ``requests`` in order of arrival, then ``summary``, which is returned too.
 
     A request that finds no place stops VMs of lower priority, those whose loss wastes the fewest slot-hours. Such a
     VM's row stays accepted, and its ``reason`` says who preempted it and when.
 
     The file appears when everything went well, never half-written. ``gpu`` is the position on the host and
-    ``start`` the first slot; both are lists when a VM has several devices. ``moves`` is the most VMs moved to
-    make room for one; the policies that are there for comparison never move any. ``compaction`` adds to the summary
-    what moving VMs together would gain at the end.
+    ``start`` the first slot; both are lists when a VM has several devices.
 
-    :raises InvalidInput: a file is malformed, ``policy``, ``moves`` or ``compaction`` is not one of those there are,
-        or an optimizer is wanted and not installed
+    :raises InvalidInput: a file is malformed
     """
-    known = checked_policy(policy)
-    compacted = checked_compaction(compaction)
-    if not 0 <= moves <= MAX_MOVES:
-        raise InvalidInput("simulate.moves_invalid", f"--moves {moves} is not possible", hint=f"0 to {MAX_MOVES}")
     profiles = shipped_profiles()
     hosts = read_fleet(fleet_path, profiles.catalogue)
-    simulation = Simulation(hosts, policy=known, moves=moves if known == "vgpuctl" else 0, now_ns=time.perf_counter_ns)
+    simulation = Simulation(LearningEngine(hosts), now_ns=time.perf_counter_ns)
     try:
         with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".simulate-") as scratch:
             draft = Path(scratch) / "result.json"
@@ -61,8 +49,7 @@ def run(
                     file.write(separator + line)
                     separator = ",\n"
                 summary: Summary = {**simulation.score.summary(), "gpus": len(simulation.engine.fleet.gpus)}
-                summary.update(compacted(simulation.engine))
-                file.write('\n],\n"summary": ' + json.dumps({"policy": known, **summary}) + "}\n")
+                file.write('\n],\n"summary": ' + json.dumps(summary) + "}\n")
             if stopped:
                 draft = _with_reasons(draft, stopped)
             draft.replace(out_path)
@@ -93,19 +80,6 @@ def _with_reasons(draft: Path, stopped: dict[str, str]) -> Path:
 _ROW = '{"id": '
 
 
-def checked_policy(policy: str) -> PolicyName:
-    """The policy of that name.
-
-    :raises InvalidInput: ``simulate.policy_unknown``
-    """
-    for known in POLICIES:
-        if known == policy:
-            return known
-    raise InvalidInput(
-        "simulate.policy_unknown", f"no policy is called {policy[:60]!a}", hint=f"one of {', '.join(POLICIES)}"
-    )
-
-
 def _results(simulation: Simulation, path: Path, profiles: Profiles, stopped: dict[str, str]) -> Iterator[str]:
     """One line per request. VMs that are preempted are entered in ``stopped``, with by whom and when."""
     offerings: dict[str, Offering] = {}
@@ -129,7 +103,6 @@ def _results(simulation: Simulation, path: Path, profiles: Profiles, stopped: di
                 "host": outcome.placement.host_id if outcome.placement is not None else None,
                 "gpu": _gpu(outcome.placement),
                 "start": _start(outcome.placement),
-                "moves": [_move(moved) for moved in outcome.moves],
                 "reason": outcome.reason,
             }
         )
@@ -156,12 +129,3 @@ def _start(placement: Placement | None) -> int | list[int] | None:
         return None
     starts = [part.start for part in placement.parts]
     return starts[0] if len(starts) == 1 else starts
-
-
-def _move(moved: Moved) -> dict[str, object]:
-    gpus = [int(gpu) for gpu in moved.from_gpus]
-    return {
-        "id": moved.vm_id,
-        "from": {"host": moved.from_host, "gpu": gpus[0] if len(gpus) == 1 else gpus, "start": moved.from_start},
-        "to": {"host": moved.to.host_id, "gpu": _gpu(moved.to), "start": _start(moved.to)},
-    }

@@ -44,30 +44,22 @@ class Score:
         self.latencies = Latencies()
         self._count = [0, 0]
         self._weight = [0, 0]
-        self._avoidable = self._moves = self._preempted = 0
-        self._active = self._minimum = 0
+        self._preempted = 0
 
     def latency(self, nanoseconds: int) -> None:
         """One decision took this long."""
         self.latencies.add(nanoseconds)
 
-    def accepted(self, weight: int, moves: int, preempted: int = 0) -> None:
-        """One request was placed, after that many moves, and that many VMs of lower priority stopped."""
+    def accepted(self, weight: int, preempted: int) -> None:
+        """One request was placed, after that many VMs of lower priority were stopped."""
         self._count[1] += 1
         self._weight[1] += weight
-        self._moves += moves
         self._preempted += preempted
 
-    def rejected(self, weight: int, *, avoidable: bool) -> None:
-        """One request was refused; ``avoidable``: with all VMs rearranged it would have fitted."""
+    def rejected(self, weight: int) -> None:
+        """One request was refused."""
         self._count[0] += 1
         self._weight[0] += weight
-        self._avoidable += avoidable
-
-    def sample(self, active: int, minimum: int) -> None:
-        """GPUs in use now, and the fewest that could hold the same VMs."""
-        self._active += active
-        self._minimum += minimum
 
     def summary(self) -> dict[str, float | int | None]:
         """Shares are between 0 and 1; None where there was nothing to measure."""
@@ -77,11 +69,6 @@ class Score:
             "accepted": self._count[1],
             "count_acceptance": _share(self._count[1], offered),
             "weighted_acceptance": _share(self._weight[1], weight),
-            "avoidable_rejections": self._avoidable,
-            "avoidable_rejection_share": _share(self._avoidable, offered),
-            "active_over_min": _share(self._active, self._minimum),
-            "moves": self._moves,
-            "moves_per_vm": _share(self._moves, self._count[1]),
             "preempted": self._preempted,
             "latency_p50_us": self.latencies.percentile_us(0.5),
             "latency_p99_us": self.latencies.percentile_us(0.99),

@@ -5,21 +5,16 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from orchestrator.core.placement.ceiling import Ceiling
 from orchestrator.core.placement.engine import PlacementEngine, PlacementPlan, demand_of
 from orchestrator.core.placement.preemption import plan_preemption
-from orchestrator.core.placement.repack import make_room
 from orchestrator.core.placement.state_table import Demand
-from orchestrator.core.placement.trial import Moved
-from orchestrator.core.placement.views import HostView, Placement, Request
-from orchestrator.simulate_placement.policies import PolicyEngine, PolicyName
+from orchestrator.core.placement.views import Placement, Request
+from orchestrator.simulate_placement.learning_engine import LearningEngine
 from orchestrator.simulate_placement.score import Score
 
-_SAMPLE_EVERY = 16
-"""Arrivals between two looks at the number of active GPUs."""
 _LACKS_ROOM = frozenset({"gpu.no_capacity", "host.no_room"})
 """Refusals that stopping other VMs can help against."""
 
@@ -29,7 +24,6 @@ class RequestOutcome:
     """What became of one request."""
 
     placement: Placement | None
-    moves: tuple[Moved, ...]
     reason: str | None
     preempted: tuple[str, ...] = ()
     """VMs of lower priority that were stopped for it."""
@@ -38,18 +32,9 @@ class RequestOutcome:
 class Simulation:
     """An engine with a clock. ``now_ns`` is asked for latencies only and never decides anything."""
 
-    def __init__(
-        self,
-        hosts: Iterable[HostView],
-        *,
-        policy: PolicyName = "vgpuctl",
-        moves: int = 0,
-        now_ns: Callable[[], int],
-    ) -> None:
-        self.engine = PolicyEngine(hosts, policy=policy)
-        self.moves = moves
+    def __init__(self, engine: LearningEngine, *, now_ns: Callable[[], int]) -> None:
+        self.engine = engine
         self.score = Score()
-        self._ceiling = Ceiling(self.engine.fleet, self.engine.counts)
         self._departures: list[tuple[float, int, str]] = []
         self._weights: dict[tuple[Demand, int], int] = {}
         self._now_ns = now_ns
@@ -59,36 +44,27 @@ class Simulation:
         """One arrival at ``request.now_s``; everybody whose time is up has left before."""
         self._leave_until(request.now_s)
         self._count += 1
-        if self._count % _SAMPLE_EVERY == 0:
-            self.score.sample(self.engine.fleet.active, self._ceiling.minimum_gpus())
         engine = self.engine
         engine.see(request)
         begin = self._now_ns()
-        plan, moves, reason = self._plan(request)
+        plan, reason = self._plan(request)
         preempted = self._preempt(request) if reason in _LACKS_ROOM else ()
         if preempted:
             plan, reason = engine.plan(request), None
         self.score.latency(self._now_ns() - begin)
         weight = self._weight(request)
         if plan is None:
-            avoidable = reason == "gpu.no_capacity" and self._avoidable(request)
-            self.score.rejected(weight, avoidable=avoidable)
-            return RequestOutcome(None, (), reason)
+            self.score.rejected(weight)
+            return RequestOutcome(None, reason)
         placement = engine.take(request, plan)
-        self.score.accepted(weight, len(moves), len(preempted))
-        self._ceiling.add(demand_of(request), request.count)
+        self.score.accepted(weight, len(preempted))
         if depart_s < math.inf:
             heapq.heappush(self._departures, (depart_s, self._count, request.vm_id))
-        return RequestOutcome(placement, moves, None, preempted)
+        return RequestOutcome(placement, None, preempted)
 
-    def _plan(self, request: Request) -> tuple[PlacementPlan | None, tuple[Moved, ...], str | None]:
+    def _plan(self, request: Request) -> tuple[PlacementPlan | None, str | None]:
         plan = self.engine.plan(request)
-        if plan is not None or self.moves == 0:
-            return plan, (), None if plan is not None else self._why_not(request)
-        moves = make_room(self.engine, request, self.moves)
-        if moves is None:
-            return None, (), self._why_not(request)
-        return self.engine.plan(request), moves, None
+        return plan, None if plan is not None else self._why_not(request)
 
     def _preempt(self, request: Request) -> tuple[str, ...]:
         """Stop the VMs of lower priority that cost the fewest slot-hours and give ``request`` room; empty: none do."""
@@ -112,9 +88,6 @@ class Simulation:
         lean = replace(request, vcpus=0, memory_mib=0)
         return "gpu.no_capacity" if engine.plan(lean) is None else "host.no_room"
 
-    def _avoidable(self, request: Request) -> bool:
-        return self._ceiling.fits(demand_of(request), request.count)
-
     def _leave_until(self, now_s: float) -> None:
         while self._departures and self._departures[0][0] <= now_s:
             vm_id = heapq.heappop(self._departures)[2]
@@ -122,9 +95,7 @@ class Simulation:
                 self._leave(vm_id)
 
     def _leave(self, vm_id: str) -> None:
-        request = self.engine.vms[vm_id].request
         self.engine.release(vm_id)
-        self._ceiling.add(demand_of(request), -request.count)
 
 
 def weight_mib(engine: PlacementEngine, request: Request) -> int:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from orchestrator.core.geometry.cut import Choice, Taken, cut_words
 from orchestrator.core.placement.constraints import allows
 from orchestrator.core.placement.fleet import Fleet, FleetHost, Gpu
-from orchestrator.core.placement.layouts import Layouts
 from orchestrator.core.placement.nodes import NOTHING, OfNodes, spend, taken_by
 from orchestrator.core.placement.on_host import PlansOfHosts
 from orchestrator.core.placement.rankings import RankedPlace, Rankings
@@ -59,26 +58,19 @@ class PlacementEngine:
         """VMs that have their GPU divide its time in a way of their own."""
         self.kept = 0
         """Hosts that are kept for a tenant."""
-        self.layouts = Layouts(self.fleet)
-        self.opens_gpus = True
-        """False while a plan must not put parts on empty GPUs."""
         for view in hosts:
             self.add_host(view)
 
     def add_host(self, view: HostView) -> None:
         """Take in a host with the VMs on it."""
         self._count_in(self.fleet.add(view))
-        self.layouts.forget()
 
     def replace_host(self, view: HostView) -> None:
         """A newer picture of a host, by its id; one that was not there yet is taken in."""
         old = self.fleet.host(view.host_id)
         if old is not None and len(old.gpus) == len(view.gpus):
             self._count_out(old)
-            host = self.fleet.replace(old, view)
-            self._count_in(host)
-            for gpu in host.gpus:
-                self.layouts.note(gpu)
+            self._count_in(self.fleet.replace(old, view))
             return
         self.remove_host(view.host_id)
         self.add_host(view)
@@ -89,7 +81,6 @@ class PlacementEngine:
         if host is not None:
             self._count_out(host)
             self.fleet.remove(host)
-            self.layouts.forget()
 
     def _count_out(self, host: FleetHost) -> None:
         self.kept -= is_kept(host.view.facts)
@@ -142,15 +133,6 @@ class PlacementEngine:
             return self._plan_host_by_host(request)
         return found
 
-    def plan_among(self, request: Request, accept: Callable[[FleetHost, Gpu | None], bool]) -> PlacementPlan | None:
-        """Like ``plan``, among the hosts and GPUs that ``accept`` says yes to (no GPU given: whole GPUs).
-
-        Whole GPUs that must be on one NUMA node are not looked for: nothing here says which GPUs a host would give.
-        """
-        if (request.numa_strict or request.nic) and request.whole_gpus:
-            return None
-        return self._walk(request, accept)
-
     def _walk(self, request: Request, accept: Callable[[FleetHost, Gpu | None], bool] | None) -> PlacementPlan | None:
         classes = self.fleet.classes
         fits = classes.fitting(request.vcpus, request.memory_mib)
@@ -160,7 +142,7 @@ class PlacementEngine:
         best_number = -1
         for entry in self.rankings.of(demand_of(request)):
             # fields by position: most entries have no members, and this loop is the hot one
-            if entry[3] and (self.opens_gpus or entry[5] < 0):
+            if entry[3]:
                 if best is not None and (entry.score, entry.rank) > (best.score, best.rank):
                     break
                 number = self._first(entry, fits, accept)
@@ -237,7 +219,6 @@ class PlacementEngine:
             taken, slots = self._occupy(gpu, step)
             gpu.held.append((taken, _occupied_of(request, taken, nodes)))
             self.fleet.touch(host, gpu, old)
-            self.layouts.note(gpu)
             gpus.append(gpu)
             parts.append(Part(gpu.view.gpu_id, gpu.cut_name or "", slots, taken.start, taken.size))
         host.vms.add(request.vm_id)
@@ -278,7 +259,6 @@ class PlacementEngine:
             if cut >= 0:
                 self.fleet.set_state(gpu, cut)
             self.fleet.touch(host, gpu, old)
-            self.layouts.note(gpu)
         self.count(request, -1)
 
 

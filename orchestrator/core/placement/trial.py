@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes to an engine that can be taken back, exactly."""
+"""VMs taken out of an engine, and put back exactly."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from orchestrator.core.geometry.cut import Taken
-from orchestrator.core.placement.engine import HeldClaim, PlacementEngine, PlacementPlan
+from orchestrator.core.placement.engine import HeldClaim, PlacementEngine
 from orchestrator.core.placement.fleet import FleetHost, Gpu
-from orchestrator.core.placement.views import Occupied, Placement
+from orchestrator.core.placement.views import Occupied
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +33,8 @@ class _HostBefore:
     vms: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """One VM's move: where it was and where it went. ``gpu_mib`` is the GPU memory that has to be carried."""
-
-    vm_id: str
-    from_host: str
-    from_gpus: tuple[str, ...]
-    from_start: int
-    to: Placement
-    gpu_mib: int
-    live: bool
-    """False: a whole GPU can only be moved with the VM switched off."""
-
-
 class Trial:
-    """Applies releases and takings to the engine and remembers how to undo them."""
+    """Applies releases to the engine and remembers how to undo them."""
 
     def __init__(self, engine: PlacementEngine) -> None:
         self.engine = engine
@@ -58,21 +44,6 @@ class Trial:
     def mark(self) -> int:
         """A point that ``undo`` can go back to."""
         return len(self._log)
-
-    def move(self, vm_id: str, plan: PlacementPlan) -> Moved:
-        """Take a VM from where it is to ``plan``, which must come from the present state."""
-        engine = self.engine
-        held = engine.vms[vm_id]
-        targets = [engine.fleet.gpus[number] for number, _ in plan.gpus]
-        self._note(vm_id, held, [*held.gpus, *targets])
-        start = next(taken.start for taken, item in held.gpus[0].held if item.vm_id == vm_id)
-        mib = sum(_mib(gpu, vm_id) for gpu in held.gpus)
-        engine.release(vm_id)
-        placement = engine.take(held.request, plan)
-        return Moved(
-            vm_id, held.host.view.host_id, tuple(gpu.view.gpu_id for gpu in held.gpus), start, placement, mib,
-            live=held.request.whole_gpus == 0,
-        )  # fmt: skip
 
     def release(self, vm_id: str) -> None:
         """Give back what a VM has."""
@@ -106,8 +77,6 @@ class Trial:
                 now.nics, now.numa_vcpus, now.vms = dict(host.nics), dict(host.numa), set(host.vms)
                 now.numa_memory, now.pages = dict(host.numa_memory), _copied(host.pages)
                 self.engine.fleet.reindex(now)
-            for gpu in gpus:
-                self.engine.layouts.note(gpu.gpu)
 
     def _put_back(self, vm_id: str, held: HeldClaim) -> None:
         if vm_id not in self.engine.vms:
@@ -117,10 +86,3 @@ class Trial:
 
 def _copied(pages: dict[int, dict[int, int]]) -> dict[int, dict[int, int]]:
     return {size: dict(free) for size, free in pages.items()}
-
-
-def _mib(gpu: Gpu, vm_id: str) -> int:
-    if gpu.whole:
-        return gpu.table.total_mib
-    slot = gpu.table.cuts[gpu.cut].slot_mib
-    return sum(taken.size * slot for taken, item in gpu.held if item.vm_id == vm_id)

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from orchestrator.core.geometry.minimum import seven_slice_kind
 from orchestrator.core.placement.engine import PlacementEngine, PlacementPlan, demand_of
 from orchestrator.core.placement.fleet import Gpu
 from orchestrator.core.placement.state_table import StateStep
 from orchestrator.core.placement.views import Placement, Request
+from tests.bench.placement.minimum import seven_slice_kind
 from tests.bench.placement.pack import pack_seven_slice
 
 

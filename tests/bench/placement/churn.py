@@ -4,20 +4,18 @@
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from orchestrator.core.placement.ceiling import Ceiling
 from orchestrator.core.placement.engine import PlacementEngine, demand_of
 from orchestrator.core.placement.views import HostView
-from orchestrator.simulate_placement.policies import POLICIES, PolicyName
-from orchestrator.simulate_placement.simulation import Simulation
+from tests.bench.placement.ceiling import Ceiling
 from tests.bench.placement.lp_bound import most_weight
+from tests.bench.placement.measured import MeasuredSimulation, Values
+from tests.bench.placement.policies import POLICIES, PolicyName
 from tests.bench.placement.workloads import Arrival
 
 WARM_UP = 0.2
-Values = dict[str, float | int | None]
 ALL = ("vgpuctl", "vgpuctl_moves", "first_fit", "best_fit", "spread", "max_capability", "fgd", "ceiling")
 LP_BOUND = "lp_bound"
 _LP_SECONDS = 600.0
@@ -41,20 +39,19 @@ def run(policy: str, hosts: Iterable[HostView], stream: list[Arrival], special: 
         return _values(tally, {})
     if policy == LP_BOUND:
         return _bounds(sum(len(host.gpus) for host in hosts), stream, start)
-    simulation = Simulation(hosts, policy=_engine_policy(policy), moves=3 if policy == "vgpuctl_moves" else 0,
-                            now_ns=time.perf_counter_ns)  # fmt: skip
+    simulation = MeasuredSimulation(hosts, policy=_engine_policy(policy), moves=3 if policy == "vgpuctl_moves" else 0)
     warm = False
     empty: list[int] = []
     for number, arrival in enumerate(stream):
         if not warm and arrival.request.now_s >= start:
-            simulation.score.clear()
+            simulation.clear()
             warm = True
         outcome = simulation.offer(arrival.request, arrival.depart_s)
         if warm:
             _count(tally, arrival, special, accepted=outcome.placement is not None)
             if number % 64 == 0:
                 empty.append(sum(not host.used for host in simulation.engine.fleet.hosts))
-    values = _values(tally, simulation.score.summary())
+    values = _values(tally, simulation.values())
     values["empty_hosts"] = sum(empty) / max(1, len(empty))
     return values
 

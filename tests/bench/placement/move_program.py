@@ -10,10 +10,11 @@ from typing import cast
 
 from orchestrator.core.geometry.equal_size import EqualSizeCut
 from orchestrator.core.geometry.mask_cut import MaskCut
-from orchestrator.core.placement.engine import PlacementEngine, PlacementPlan
+from orchestrator.core.placement.engine import PlacementPlan
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.state_table import Demand, StateStep
-from orchestrator.core.placement.trial import Moved, Trial
+from tests.bench.placement.moves.engine import MovingEngine
+from tests.bench.placement.moves.trial import Moved, MovingTrial
 from tests.bench.placement.whole_program import Answer, WholeProgram
 
 Alike = tuple[Demand, int, int]
@@ -33,7 +34,7 @@ class _Place:
 class MoveProgram:
     """Say who may leave, then where there is room, then ``close``. Every move costs ``cost``."""
 
-    def __init__(self, engine: PlacementEngine, *, cost: float) -> None:
+    def __init__(self, engine: MovingEngine, *, cost: float) -> None:
         self.engine = engine
         self.program = WholeProgram()
         self._cost = cost
@@ -95,7 +96,7 @@ class MoveProgram:
         """How many moves the answer is."""
         return sum(answer.values[place.column] for place in self._places)
 
-    def carry_out(self, answer: Answer, trial: Trial, vm_ids: Iterable[str]) -> tuple[Moved, ...]:
+    def carry_out(self, answer: Answer, trial: MovingTrial, vm_ids: Iterable[str]) -> tuple[Moved, ...]:
         """Make the moves: VMs of ``vm_ids`` go where the answer wants VMs like them."""
         waiting: dict[Alike, list[str]] = defaultdict(list)
         for vm_id in vm_ids:
@@ -108,7 +109,7 @@ class MoveProgram:
         return tuple(moves)
 
 
-def is_movable(engine: PlacementEngine, vm_id: str) -> bool:
+def is_movable(engine: MovingEngine, vm_id: str) -> bool:
     """Whether the program knows all that limits where the VM may go."""
     held = engine.vms.get(vm_id)
     if held is None:
@@ -117,7 +118,7 @@ def is_movable(engine: PlacementEngine, vm_id: str) -> bool:
     return request.migratable and request.count == 1 and not request.is_filtered and not request.whole_gpus
 
 
-def _alike(engine: PlacementEngine, vm_id: str) -> Alike:
+def _alike(engine: MovingEngine, vm_id: str) -> Alike:
     request = engine.vms[vm_id].request
     return (request.demand, request.vcpus, request.memory_mib)
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import floor
 
-from orchestrator.core.placement.ceiling import Ceiling
-from orchestrator.core.placement.compaction import Compaction, compact
-from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.fleet import Gpu
-from orchestrator.core.placement.trial import Trial
+from tests.bench.placement.ceiling import Ceiling
 from tests.bench.placement.move_program import MoveProgram, is_movable
+from tests.bench.placement.moves.compaction import Compaction, compact
+from tests.bench.placement.moves.engine import MovingEngine
+from tests.bench.placement.moves.trial import MovingTrial
 from tests.bench.placement.whole_program import Maximise
 
 _ROUNDING = 1e-6
@@ -36,7 +36,7 @@ class BestCompaction:
     greedy: bool
 
 
-def best_compaction(engine: PlacementEngine, maximise: Maximise, seconds: float) -> BestCompaction:
+def best_compaction(engine: MovingEngine, maximise: Maximise, seconds: float) -> BestCompaction:
     """Free the most GPUs with the fewest moves; the engine ends in the state after it."""
     moving = MoveProgram(engine, cost=1.0)
     targets = [gpu for gpu in engine.fleet.gpus if gpu.held and _takes_vms(gpu)]
@@ -49,7 +49,7 @@ def best_compaction(engine: PlacementEngine, maximise: Maximise, seconds: float)
         moving.offer(gpu, gpu.cut, closed_by=emptied.get(gpu.number))
     moving.close()
     answer = maximise(moving.program, seconds)
-    before, trial = engine.fleet.active, Trial(engine)
+    before, trial = engine.fleet.active, MovingTrial(engine)
     plan, by_greedy = compact(engine, trial=trial), True
     most = len(sources)
     if answer is not None:

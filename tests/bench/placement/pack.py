@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestrator.core.geometry.minimum import fewest_seven_slice
+from tests.bench.placement.minimum import fewest_seven_slice
 
 Layout = list[tuple[int, int]]
 """(kind, start slot) of each instance on one GPU; kinds count 1g, 1g double memory, 2g, 3g, 4g, 7g from 0."""

@@ -13,13 +13,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from orchestrator.core.placement.repack import make_room
 from orchestrator.core.placement.views import Request
 from orchestrator.core.tenancy.quota import Limit
-from orchestrator.simulate_placement.policies import PolicyEngine, PolicyName
 from orchestrator.simulate_placement.score import Latencies
 from tests.bench.placement.fleets import eight_gpu_hosts, geometry
 from tests.bench.placement.held import Held
+from tests.bench.placement.moves.repack import make_room
+from tests.bench.placement.policies import PolicyEngine, PolicyName
 from tests.bench.placement.rows import Row, rows_of
 from tests.bench.placement.suites_online import H100
 from tests.bench.placement.workloads import MIG_PROFILES, MIG_SLICES

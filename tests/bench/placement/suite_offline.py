@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import time
 
-from orchestrator.core.placement.ceiling import Ceiling
-from orchestrator.core.placement.compaction import compact, drain
-from orchestrator.core.placement.engine import PlacementEngine
-from orchestrator.simulate_placement.policies import PolicyEngine, PolicyName
-from orchestrator.simulate_placement.simulation import Simulation
 from tests.bench.placement.batch import place_batch
+from tests.bench.placement.ceiling import Ceiling
 from tests.bench.placement.fleets import geometry, single_gpu_hosts
 from tests.bench.placement.highs import maximise
+from tests.bench.placement.measured import MeasuredSimulation
+from tests.bench.placement.moves.compaction import compact, drain
+from tests.bench.placement.moves.engine import MovingEngine
 from tests.bench.placement.optimum import best_compaction
+from tests.bench.placement.policies import PolicyEngine, PolicyName
 from tests.bench.placement.rows import Row, rows_of
 from tests.bench.placement.suites_online import H100, SEEDS
 from tests.bench.placement.workloads import MIG_MIXES, arrivals, mig_kinds
@@ -63,8 +63,8 @@ def _batch(mix: str, count: int) -> list[Row]:
     return rows
 
 
-def _settled(load: float, policy: PolicyName, seed: int) -> PlacementEngine:
-    simulation = Simulation(single_gpu_hosts(200, geometry(H100, "mig")), policy=policy, now_ns=time.perf_counter_ns)
+def _settled(load: float, policy: PolicyName, seed: int) -> MovingEngine:
+    simulation = MeasuredSimulation(single_gpu_hosts(200, geometry(H100, "mig")), policy=policy)
     for arrival in arrivals(mig_kinds("uniform"), slots=1600.0, load=load, count=6000, seed=seed):
         simulation.offer(arrival.request, arrival.depart_s)
     return simulation.engine

@@ -11,9 +11,9 @@ from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.preemption import Preemption, plan_preemption, slot_hours
 from orchestrator.core.placement.views import Request
 from orchestrator.core.tenancy.quota import Limit
-from orchestrator.simulate_placement.policies import PolicyEngine
 from tests.bench.placement.fleets import geometry, single_gpu_hosts
 from tests.bench.placement.held import Held
+from tests.bench.placement.policies import PolicyEngine
 from tests.bench.placement.rows import Row, rows_of
 from tests.bench.placement.suites_online import H100, SEEDS
 from tests.bench.placement.workloads import Arrival, arrivals, mig_kinds

@@ -6,10 +6,10 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.core.geometry.minimum import fits_seven_slice
 from tests.bench.placement.churn import run
 from tests.bench.placement.fleets import geometry, single_gpu_hosts
 from tests.bench.placement.lp_bound import most_weight
+from tests.bench.placement.minimum import fits_seven_slice
 from tests.bench.placement.suites_online import H100
 from tests.bench.placement.workloads import MIG_MIXES, MIG_PROFILES, Arrival, arrivals, mig_kinds
 

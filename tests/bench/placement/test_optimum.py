@@ -7,10 +7,10 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.core.placement.compaction import compact
-from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.views import HostView
 from tests.bench.placement.highs import maximise
+from tests.bench.placement.moves.compaction import compact
+from tests.bench.placement.moves.engine import MovingEngine
 from tests.bench.placement.optimum import best_compaction
 from tests.bench.placement.whole_program import WholeProgram
 from tests.unit.placement.fleets import ask, broken_rules, gpus, host
@@ -22,11 +22,11 @@ SECONDS = 20.0
 
 def scattered(
     seed: int, count: int, *, model: str = "H100 SXM5 80GB", cut: str = "mig", vcpus: int = 64
-) -> PlacementEngine:
+) -> MovingEngine:
     """Hosts with one GPU each, filled at random and emptied at random again."""
     rng = random.Random(seed)
     profiles = MIG if cut == "mig" else SIZES
-    engine = PlacementEngine([host(f"h{i}", gpus(model, 1, cut), vcpus=vcpus) for i in range(count)])
+    engine = MovingEngine([host(f"h{i}", gpus(model, 1, cut), vcpus=vcpus) for i in range(count)])
     for number in range(count * 4):
         request = ask(f"v{number}", rng.choice(profiles), vcpus=rng.choice((1, 2)), migratable=rng.random() < 0.95)
         plan = engine.plan(request)
@@ -37,7 +37,7 @@ def scattered(
     return engine
 
 
-def most_freed(engine: PlacementEngine) -> int:
+def most_freed(engine: MovingEngine) -> int:
     """By trying: the largest set of GPUs whose VMs all fit, in some order of places, into the other GPUs in use."""
     used = [gpu.number for gpu in engine.fleet.gpus if gpu.held]
     for size in range(len(used) - 1, 0, -1):
@@ -48,7 +48,7 @@ def most_freed(engine: PlacementEngine) -> int:
     return 0
 
 
-def _fit(engine: PlacementEngine, vms: list[str], targets: set[int]) -> bool:
+def _fit(engine: MovingEngine, vms: list[str], targets: set[int]) -> bool:
     if not vms:
         return True
     request = engine.vms[vms[0]].request
@@ -94,7 +94,7 @@ def test_an_optimizer_is_never_worse_than_greedy_and_loses_no_vm(seed: int) -> N
 
 
 def test_equal_sizes_are_compacted_too() -> None:
-    engine = PlacementEngine([_sliced(f"h{i}") for i in range(3)])
+    engine = MovingEngine([_sliced(f"h{i}") for i in range(3)])
     for number in range(12):
         request = ask(f"v{number}", "NVIDIA L40S-12Q", migratable=True)
         plan = engine.plan(request)

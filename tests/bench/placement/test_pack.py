@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.core.geometry.cut import Taken
-from orchestrator.core.geometry.minimum import fewest_seven_slice
-from orchestrator.core.placement.ceiling import Ceiling
 from orchestrator.core.placement.engine import PlacementEngine
 from tests.bench.placement.batch import place_batch
+from tests.bench.placement.ceiling import Ceiling
+from tests.bench.placement.minimum import fewest_seven_slice
 from tests.bench.placement.pack import pack_seven_slice
+from tests.bench.placement.test_minimum import SEVEN
 from tests.unit.geometry.test_cuts import cut_of
-from tests.unit.geometry.test_minimum import SEVEN
 from tests.unit.placement.fleets import ask, broken_rules, gpus, host
 
 SIZES = (1, 2, 2, 4, 4, 8)

@@ -193,7 +193,7 @@ def test_a_public_key_is_not_taken_for_provisioning(cli: Cli, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("words", "command"),
-    [("simulate placement --moves=x", "simulate placement"), ("vm nope", "vm"), ("host show", "host show")],
+    [("capacity --vcpus=x", "capacity"), ("vm nope", "vm"), ("host show", "host show")],
 )
 def test_the_hint_names_the_command_whose_help_says_more(cli: Cli, words: str, command: str) -> None:
     assert f"run 'vgpuctl {command} --help'" in _refused(cli, 2, *words.split())

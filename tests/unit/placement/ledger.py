@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from orchestrator.core.geometry.nested import NestedCut
 from orchestrator.core.placement.engine import PlacementEngine
-from orchestrator.core.placement.trial import Moved
 from orchestrator.core.placement.views import HostView, Placement, Request
+from tests.bench.placement.moves.trial import Moved
 
 Slot = tuple[str, str, int]
 

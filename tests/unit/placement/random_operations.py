@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import random
 
-from orchestrator.core.placement.repack import make_room
 from orchestrator.core.placement.views import HostView, Request
-from orchestrator.simulate_placement.policies import PolicyEngine, PolicyName
+from tests.bench.placement.moves.repack import make_room
+from tests.bench.placement.policies import PolicyEngine, PolicyName
 from tests.unit.placement.fleets import ask, broken_rules, gpus, host
 from tests.unit.placement.ledger import Ledger
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.core.placement.compaction import compact, drain
 from orchestrator.core.placement.engine import PlacementEngine
-from orchestrator.simulate_placement.policies import POLICIES, PolicyName
+from tests.bench.placement.moves.compaction import compact, drain
+from tests.bench.placement.policies import POLICIES, PolicyName
 from tests.unit.placement.fleets import ask, broken_rules, gpus, host, settle
 from tests.unit.placement.random_operations import Exercise
 

@@ -14,8 +14,9 @@ from orchestrator.core.advice.remedies import remedies
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.preemption import plan_preemption
-from orchestrator.core.placement.trial import Trial
 from orchestrator.core.placement.views import HostView, Placement, Refusal, Request
+from tests.bench.placement.moves.engine import MovingEngine
+from tests.bench.placement.moves.trial import MovingTrial
 from tests.unit.placement.fleets import ask, gpus, host
 
 PROFILE = "NVIDIA L40S-12Q"
@@ -69,13 +70,13 @@ def test_what_a_vm_has_alone_is_taken_and_given_back_exactly() -> None:
 
 
 def test_a_move_that_is_taken_back_leaves_every_node_as_it_was() -> None:
-    engine = PlacementEngine([two_nodes("a"), two_nodes("b")])
+    engine = MovingEngine([two_nodes("a"), two_nodes("b")])
     request = own("v", 4, numa_strict=True, host="a")
     plan = engine.plan(request)
     assert plan is not None
     engine.take(request, plan)
     before = rooms(engine)
-    trial = Trial(engine)
+    trial = MovingTrial(engine)
     elsewhere = engine.plan(replace(request, host="b"))
     assert elsewhere is not None
     trial.move("v", elsewhere)

@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.core.placement.ceiling import Ceiling
-from orchestrator.core.placement.compaction import compact, drain
-from orchestrator.core.placement.engine import PlacementEngine, demand_of
+from orchestrator.core.placement.engine import demand_of
 from orchestrator.core.placement.index_set import IndexSet
 from orchestrator.core.placement.preemption import plan_preemption
-from orchestrator.core.placement.repack import make_room
 from orchestrator.core.placement.views import GpuView, HostView, Occupied
+from tests.bench.placement.ceiling import Ceiling
+from tests.bench.placement.moves.compaction import compact, drain
+from tests.bench.placement.moves.engine import MovingEngine
+from tests.bench.placement.moves.repack import make_room
 from tests.unit.placement.fleets import ask, broken_rules, gpus, host, settle
 
 
@@ -26,7 +27,7 @@ def mig_host(name: str, *occupied: tuple[str, int, int], **more: bool) -> HostVi
 
 
 def test_one_move_makes_room_and_names_from_and_to() -> None:
-    engine = PlacementEngine(
+    engine = MovingEngine(
         [mig_host("a", ("1g.10gb", 0, 1), ("1g.10gb", 4, 1)), mig_host("b", ("4g.40gb", 0, 4), ("2g.20gb", 4, 2))]
     )
     request = ask("new", "4g.40gb")
@@ -40,12 +41,12 @@ def test_one_move_makes_room_and_names_from_and_to() -> None:
 
 
 def test_vms_that_may_not_be_moved_stay() -> None:
-    engine = PlacementEngine([mig_host("a", ("1g.10gb", 0, 1), migratable=False), mig_host("b", ("7g.80gb", 0, 8))])
+    engine = MovingEngine([mig_host("a", ("1g.10gb", 0, 1), migratable=False), mig_host("b", ("7g.80gb", 0, 8))])
     assert make_room(engine, ask("new", "4g.40gb")) is None
 
 
 def test_a_search_that_fails_changes_nothing() -> None:
-    engine = PlacementEngine(
+    engine = MovingEngine(
         [mig_host("a", ("1g.10gb", 0, 1), ("2g.20gb", 2, 2)), mig_host("b", ("3g.40gb", 0, 4), ("3g.40gb", 4, 4))]
     )
     before = {vm: (held.host.view.name, [g.state for g in held.gpus]) for vm, held in engine.vms.items()}
@@ -56,9 +57,9 @@ def test_a_search_that_fails_changes_nothing() -> None:
 
 def test_vms_that_could_only_swap_places_are_not_moved() -> None:
     crowded = mig_host("a", ("4g.40gb", 0, 4), ("1g.10gb", 4, 1))
-    room = PlacementEngine([crowded, mig_host("b", ("3g.40gb", 0, 4), ("2g.20gb", 4, 2))])
+    room = MovingEngine([crowded, mig_host("b", ("3g.40gb", 0, 4), ("2g.20gb", 4, 2))])
     assert make_room(room, ask("new", "3g.40gb")) is not None
-    full = PlacementEngine([crowded, mig_host("b", ("3g.40gb", 0, 4), ("3g.40gb", 4, 4))])
+    full = MovingEngine([crowded, mig_host("b", ("3g.40gb", 0, 4), ("3g.40gb", 4, 4))])
     assert make_room(full, ask("new", "3g.40gb")) is None
 
 
@@ -66,7 +67,7 @@ def test_a_gpu_is_emptied_to_be_cut_anew() -> None:
     views = gpus("L40S", 1, "time_sliced")
     one = Occupied(vm_id="x", profile="NVIDIA L40S-8Q", start=0, size=1, migratable=True)
     hosts = [host(n, (replace(views[0], cut="time_sliced:8192", occupied=(replace(one, vm_id=n),)),)) for n in "ab"]
-    engine = PlacementEngine(hosts)
+    engine = MovingEngine(hosts)
     request = ask("new", "NVIDIA L40S-48Q")
     assert [moved.vm_id for moved in make_room(engine, request) or ()] == ["a"]
     assert settle(engine, request)
@@ -74,7 +75,7 @@ def test_a_gpu_is_emptied_to_be_cut_anew() -> None:
 
 def test_whole_gpus_are_moved_with_the_vm_switched_off() -> None:
     views = gpus("H100 SXM5 80GB", 8, "mig")
-    engine = PlacementEngine([host(n, (given_out(views[0], f"in {n}"), *views[1:]), fabric=True) for n in "ab"])
+    engine = MovingEngine([host(n, (given_out(views[0], f"in {n}"), *views[1:]), fabric=True) for n in "ab"])
     (moved,) = make_room(engine, ask("new", "gpu:8")) or ()
     assert not moved.live
     assert settle(engine, ask("new", "gpu:8"))
@@ -86,7 +87,7 @@ def given_out(view: GpuView, vm_id: str) -> GpuView:
 
 
 def test_compaction_reaches_the_minimum_of_a_small_fleet() -> None:
-    engine = PlacementEngine([mig_host(name, ("1g.10gb", 0, 1)) for name in "abcdefg"])
+    engine = MovingEngine([mig_host(name, ("1g.10gb", 0, 1)) for name in "abcdefg"])
     plan = compact(engine)
     assert (engine.fleet.active, plan.freed) == (1, 6)
     assert 6 <= len(plan.moves) <= 12
@@ -95,7 +96,7 @@ def test_compaction_reaches_the_minimum_of_a_small_fleet() -> None:
 
 def test_a_gpu_that_cannot_be_emptied_does_not_keep_one_from_it_that_is_as_full_of_other_vms() -> None:
     fixed = mig_host("fixed", ("2g.20gb", 0, 2), migratable=False)
-    engine = PlacementEngine(
+    engine = MovingEngine(
         [mig_host("a", ("4g.40gb", 0, 4)), mig_host("b", ("2g.20gb", 0, 2), ("2g.20gb", 2, 2)), fixed]
     )
     assert compact(engine).freed == 1
@@ -105,7 +106,7 @@ def test_a_gpu_that_cannot_be_emptied_does_not_keep_one_from_it_that_is_as_full_
 
 def test_vms_step_aside_for_a_compaction_onto_gpus_in_use_alone() -> None:
     crowded = mig_host("a", ("1g.10gb", 1, 1), ("3g.40gb", 4, 4))
-    engine = PlacementEngine([crowded, mig_host("b", ("4g.40gb", 0, 4)), mig_host("empty")])
+    engine = MovingEngine([crowded, mig_host("b", ("4g.40gb", 0, 4)), mig_host("empty")])
     plan = compact(engine)
     assert plan.freed == 0
     assert [gpu.view.gpu_id for gpu in engine.fleet.hosts[2].gpus if gpu.held] == []
@@ -114,7 +115,7 @@ def test_vms_step_aside_for_a_compaction_onto_gpus_in_use_alone() -> None:
 
 
 def test_draining_lists_vms_that_found_no_place() -> None:
-    engine = PlacementEngine([mig_host("a", ("4g.40gb", 0, 4), ("1g.10gb", 4, 1)), mig_host("b", ("4g.40gb", 0, 4))])
+    engine = MovingEngine([mig_host("a", ("4g.40gb", 0, 4), ("1g.10gb", 4, 1)), mig_host("b", ("4g.40gb", 0, 4))])
     plan = drain(engine, engine.fleet.hosts[0])
     assert [moved.vm_id for moved in plan.moves] == ["a.1g.10gb@4"]
     assert plan.left == ("a.4g.40gb@0",)
@@ -127,7 +128,7 @@ def test_preemption_takes_the_fewest_slot_hours() -> None:
         held = tuple(replace(item, since_s=since, priority=priority) for item in gpu.occupied)
         return replace(view, gpus=(replace(gpu, occupied=held),))
 
-    engine = PlacementEngine([busy("old", 0.0), busy("young", 3000.0), busy("high", 3500.0, priority=9)])
+    engine = MovingEngine([busy("old", 0.0), busy("young", 3000.0), busy("high", 3500.0, priority=9)])
     found = plan_preemption(engine, ask("urgent", "2g.20gb", priority=5, now_s=3600.0))
     assert found is not None
     assert (found.host_id, len(found.victims)) == ("young", 1)
@@ -136,7 +137,7 @@ def test_preemption_takes_the_fewest_slot_hours() -> None:
 
 
 def test_the_ceiling_counts_what_perfect_packing_would_hold() -> None:
-    engine = PlacementEngine([mig_host("a"), mig_host("b")])
+    engine = MovingEngine([mig_host("a"), mig_host("b")])
     ceiling = Ceiling(engine.fleet)
     for _ in range(14):
         assert ceiling.fits(demand_of(ask("", "1g.10gb")))

@@ -51,13 +51,11 @@ def write(directory: Path, fleet: str = FLEET, rows: tuple[str, ...] = ROWS) -> 
 
 def test_a_run_answers_every_request_in_order_and_sums_up(tmp_path: Path) -> None:
     fleet, requests, out = write(tmp_path)
-    summary = run(fleet, requests, "vgpuctl", 0, out)
+    summary = run(fleet, requests, out)
     result = json.loads(out.read_text())
     answers = {answer["id"]: answer for answer in result["requests"]}
     assert list(answers) == list("abcdefg")
-    assert all(
-        set(answer) == {"id", "accepted", "host", "gpu", "start", "moves", "reason"} for answer in answers.values()
-    )
+    assert all(set(answer) == {"id", "accepted", "host", "gpu", "start", "reason"} for answer in answers.values())
     assert answers["a"]["accepted"]
     assert answers["a"]["start"] in {0, 4}
     assert answers["b"]["gpu"] == list(range(8))
@@ -72,24 +70,6 @@ def test_a_run_answers_every_request_in_order_and_sums_up(tmp_path: Path) -> Non
     )  # fmt: skip
 
 
-def test_moves_make_room_and_are_listed_with_from_and_to(tmp_path: Path) -> None:
-    rows = (
-        "x,0,,4g.40gb,1,1,1,t,0", "y,0,,1g.10gb,1,1,1,t,0", "z,0,9,3g.40gb,1,1,1,t,0", "w,0,,3g.40gb,1,1,1,t,0",
-        "p,1,,1g.10gb,1,1,1,t,0",
-    )  # fmt: skip
-    small = (
-        "- {count: 1, gpu_model: H100 SXM5 80GB, gpus_per_host: 2, vcpus: 64, memory_gib: 512, modes_allowed: [mig]}"
-    )
-    fleet, requests, out = write(tmp_path, small, (*rows, "big,20,,4g.40gb,1,1,1,t,0"))
-    run(fleet, requests, "first_fit", 0, out)
-    without = json.loads(out.read_text())["requests"][-1]
-    run(fleet, requests, "vgpuctl", 3, out)
-    answers = json.loads(out.read_text())["requests"]
-    moved = [move for answer in answers for move in answer["moves"]]
-    assert all(set(move) == {"id", "from", "to"} for move in moved)
-    assert answers[-1]["accepted"] >= without["accepted"]
-
-
 ONE_H100 = "- {count: 1, gpu_model: H100 SXM5 80GB, gpus_per_host: 1, vcpus: 64, memory_gib: 512, modes_allowed: [mig]}"
 
 
@@ -99,7 +79,7 @@ def test_a_request_of_higher_priority_stops_those_that_lose_the_fewest_slot_hour
         "urgent,7200,8000,3g.40gb,1,1,1,t,5", "later,8500,,3g.40gb,1,1,1,t,0", "last,8600,,3g.40gb,1,1,1,t,0",
     )  # fmt: skip
     fleet, requests, out = write(tmp_path, ONE_H100, rows)
-    run(fleet, requests, "vgpuctl", 0, out)
+    run(fleet, requests, out)
     result = json.loads(out.read_text())
     answers = {answer["id"]: answer for answer in result["requests"]}
     assert [name for name, answer in answers.items() if answer["accepted"]] == ["old", "young", "urgent", "later"]
@@ -110,27 +90,17 @@ def test_a_request_of_higher_priority_stops_those_that_lose_the_fewest_slot_hour
     assert (result["summary"]["preempted"], result["summary"]["accepted"]) == (1, 4)
 
 
-def test_compaction_at_the_end_says_what_it_would_free(tmp_path: Path) -> None:
-    rows = ("a,0,5,4g.40gb,1,1,1,t,0", "b,0,,3g.40gb,1,1,1,t,0", "c,1,5,4g.40gb,1,1,1,t,0", "d,1,,3g.40gb,1,1,1,t,0",
-            "e,9,,1g.10gb,1,1,1,t,0")  # fmt: skip
-    fleet, requests, out = write(tmp_path, ONE_H100.replace("gpus_per_host: 1", "gpus_per_host: 3"), rows)
-    run(fleet, requests, "vgpuctl", 0, out, "greedy")
-    summary = json.loads(out.read_text())["summary"]
-    found = [summary[f"compaction_{name}"] for name in ("active_before", "active_after", "minimum", "moves")]
-    assert found == [2, 2, 2, 0]
-
-
 def test_equal_priorities_stop_nobody(tmp_path: Path) -> None:
     rows = ("a,0,,7g.80gb,1,1,1,t,5", "b,1,,7g.80gb,1,1,1,t,5", "c,2,,1g.10gb,1,1,1,t,3")
     fleet, requests, out = write(tmp_path, ONE_H100, rows)
-    assert run(fleet, requests, "vgpuctl", 3, out)["preempted"] == 0
+    assert run(fleet, requests, out)["preempted"] == 0
 
 
 def test_the_same_files_give_the_same_result(tmp_path: Path) -> None:
     fleet, requests, out = write(tmp_path)
     results = []
     for _ in range(2):
-        run(fleet, requests, "vgpuctl", 3, out)
+        run(fleet, requests, out)
         results.append(json.loads(out.read_text())["requests"])
     assert results[0] == results[1]
 
@@ -158,7 +128,7 @@ def test_mistakes_in_a_fleet_file_come_with_line_and_reason(
 ) -> None:
     fleet, requests, out = write(tmp_path, FLEET.replace(old, new, 1))
     with pytest.raises(InvalidInput) as caught:
-        run(fleet, requests, "vgpuctl", 0, out)
+        run(fleet, requests, out)
     assert caught.value.exit_code == 2
     shown = [f"{reason.subjects[0]}: {reason.message}" for reason in caught.value.reasons]
     assert any(f"fleet.yaml:{line}: " in text and words in text for text in shown), shown
@@ -189,7 +159,7 @@ def test_mistakes_in_a_fleet_file_come_with_line_and_reason(
 def test_mistakes_in_a_request_file_come_with_line_and_reason(tmp_path: Path, row: str, words: str) -> None:
     fleet, requests, out = write(tmp_path, rows=("first,0,,3g.40gb,1,4,16,t,0", row))
     with pytest.raises(InvalidInput) as caught:
-        run(fleet, requests, "vgpuctl", 0, out)
+        run(fleet, requests, out)
     assert "requests.csv:3: " in caught.value.message
     assert words in caught.value.message
     assert not out.exists()
@@ -216,23 +186,6 @@ def test_a_wrong_header_is_named(tmp_path: Path) -> None:
     path.write_text("id,arrive\n")
     with pytest.raises(InvalidInput, match=r"requests.csv:1: the header is 'id,arrive'"):
         list(read_requests(path))
-
-
-def test_an_unknown_compaction_is_refused(tmp_path: Path) -> None:
-    fleet, requests, out = write(tmp_path)
-    with pytest.raises(InvalidInput, match="no compaction is called 'best'"):
-        run(fleet, requests, "vgpuctl", 0, out, "best")
-    assert not out.exists()
-
-
-@pytest.mark.parametrize(
-    "policy, moves, code", [("best", 0, "simulate.policy_unknown"), ("fgd", 4, "simulate.moves_invalid")]
-)
-def test_unknown_policies_and_too_many_moves_are_refused(tmp_path: Path, policy: str, moves: int, code: str) -> None:
-    fleet, requests, out = write(tmp_path)
-    with pytest.raises(InvalidInput) as caught:
-        run(fleet, requests, policy, moves, out)
-    assert caught.value.code == code
 
 
 @pytest.mark.parametrize("name", ["NVIDIA A100-SXM4-80GB", "A100-80GB", "A100 SXM4 80GB", "nvidia l40s"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The product's policy and those that it is compared with, all on one engine that learns what is asked for."""
+"""The product's policy and those that it is compared with, all on one engine."""
 
 from __future__ import annotations
 
@@ -7,27 +7,20 @@ from collections.abc import Iterable
 from typing import Literal, get_args
 
 from orchestrator.core.geometry.cut import Cut, State
-from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.scores import Options, Scores
 from orchestrator.core.placement.state_table import StateStep, StateTable
-from orchestrator.core.placement.views import HostView, Request
-from orchestrator.simulate_placement.mix import Mix
+from orchestrator.core.placement.views import HostView
+from tests.bench.placement.moves.engine import MovingEngine
 
 PolicyName = Literal["vgpuctl", "first_fit", "best_fit", "spread", "max_capability", "fgd"]
 POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
 
 
-class PolicyEngine(PlacementEngine):
-    """The engine under one policy, told of every request."""
+class PolicyEngine(MovingEngine):
+    """The engine under one policy."""
 
     def __init__(self, hosts: Iterable[HostView] = (), *, policy: PolicyName = "vgpuctl") -> None:
-        self._mix = Mix()
-        super().__init__(hosts, scores=_SCORES[policy](self._mix.counts))
-
-    def see(self, request: Request) -> None:
-        """Learn from a request, whether it is served or not."""
-        if self._mix.see(request.demand) and self.scores.learns:
-            self.rankings.renew()
+        super().__init__(hosts, scores=_SCORES[policy])
 
 
 class _FirstFit(Scores):

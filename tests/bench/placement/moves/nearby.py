@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.core.placement.constraints import allows
-from orchestrator.core.placement.engine import PlacementEngine, PlacementPlan, demand_of
+from orchestrator.core.placement.engine import PlacementPlan, demand_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.state_table import StateStep
 from orchestrator.core.placement.views import Request
+from tests.bench.placement.moves.engine import MovingEngine
 
 
-def plan_beside(engine: PlacementEngine, request: Request, gpus: Sequence[Gpu], mask: int) -> PlacementPlan | None:
+def plan_beside(engine: MovingEngine, request: Request, gpus: Sequence[Gpu], mask: int) -> PlacementPlan | None:
     """The best place off ``gpus``, or on the only one of them outside ``mask`` (0: nowhere on them).
 
     The VM still holds its old place meanwhile. A plan on the same GPU is for the state after it has left.
@@ -24,7 +25,7 @@ def plan_beside(engine: PlacementEngine, request: Request, gpus: Sequence[Gpu], 
     return elsewhere
 
 
-def _elsewhere(engine: PlacementEngine, request: Request, gpus: Sequence[Gpu]) -> PlacementPlan | None:
+def _elsewhere(engine: MovingEngine, request: Request, gpus: Sequence[Gpu]) -> PlacementPlan | None:
     avoided = {gpu.number for gpu in gpus}
     masked = {gpu.host.number for gpu in gpus}
 
@@ -36,7 +37,7 @@ def _elsewhere(engine: PlacementEngine, request: Request, gpus: Sequence[Gpu]) -
     return engine.plan_among(request, accept)
 
 
-def _same_gpu(engine: PlacementEngine, request: Request, gpu: Gpu, mask: int) -> PlacementPlan | None:
+def _same_gpu(engine: MovingEngine, request: Request, gpu: Gpu, mask: int) -> PlacementPlan | None:
     """Free places now that lie outside ``mask``; the step is made for the state without the VM's old place."""
     table = gpu.table
     cut = table.cuts[gpu.cut]

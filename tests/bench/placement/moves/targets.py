@@ -10,12 +10,13 @@ from itertools import islice
 from orchestrator.core.geometry.cut import Taken
 from orchestrator.core.geometry.equal_size import EqualSizeCut
 from orchestrator.core.placement.constraints import closed_to, is_other_gpu, lacks_what_it_needs
-from orchestrator.core.placement.engine import PlacementEngine, demand_of
+from orchestrator.core.placement.engine import demand_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.index_set import IndexSet
-from orchestrator.core.placement.layouts import NeedKey, Pattern
 from orchestrator.core.placement.state_table import EMPTY, Demand
 from orchestrator.core.placement.views import Occupied, Request
+from tests.bench.placement.moves.engine import MovingEngine
+from tests.bench.placement.moves.layouts import NeedKey, Pattern
 
 MAX_LEAVERS = 3
 """VMs that are moved for one request, at most."""
@@ -35,7 +36,7 @@ class Target:
     """Slots to clear on the only GPU of ``gpus``; 0: everything on them."""
 
 
-def need_key(engine: PlacementEngine, request: Request) -> NeedKey:
+def need_key(engine: MovingEngine, request: Request) -> NeedKey:
     """The key of what a request needs; an example of it is kept."""
     key = (demand_of(request), request.vcpus, request.memory_mib)
     engine.layouts.examples.setdefault(key, _anywhere(request))
@@ -48,7 +49,7 @@ def _anywhere(request: Request) -> Request:
     return replace(request, gpu=None, needs=())
 
 
-def combinations(engine: PlacementEngine, request: Request) -> set[tuple[NeedKey, ...]]:
+def combinations(engine: MovingEngine, request: Request) -> set[tuple[NeedKey, ...]]:
     """What has to leave together from a place, for all places that could be cleared; a hint, owners are left out."""
     if request.whole_gpus:
         everywhere = targets(engine, request, MAX_LEAVERS, frozenset())
@@ -63,7 +64,7 @@ def combinations(engine: PlacementEngine, request: Request) -> set[tuple[NeedKey
 
 
 def targets(
-    engine: PlacementEngine,
+    engine: MovingEngine,
     request: Request,
     most: int,
     busy: frozenset[str],
@@ -96,7 +97,7 @@ def _asked_elsewhere(request: Request, gpu: Gpu) -> bool:
     return is_other_gpu(request, gpu) or lacks_what_it_needs(request, gpu.host.view)
 
 
-def _patterns_of(engine: PlacementEngine, key: Hashable, members: IndexSet, demand: Demand) -> tuple[Pattern, ...]:
+def _patterns_of(engine: MovingEngine, key: Hashable, members: IndexSet, demand: Demand) -> tuple[Pattern, ...]:
     """What follows from a layout alone is worked out once."""
     known = engine.layouts.patterns
     patterns = known.get((key, demand))
@@ -106,7 +107,7 @@ def _patterns_of(engine: PlacementEngine, key: Hashable, members: IndexSet, dema
     return patterns
 
 
-def _patterns(engine: PlacementEngine, gpu: Gpu, demand: Demand) -> Iterator[Pattern]:
+def _patterns(engine: MovingEngine, gpu: Gpu, demand: Demand) -> Iterator[Pattern]:
     here = gpu.table.cuts[gpu.cut]
     size = float(sum(taken.size for taken, _ in gpu.held))
     fragments = engine.scores.fragments(gpu.table, gpu.cut, gpu.table.states[gpu.state][1])
@@ -123,13 +124,13 @@ def _patterns(engine: PlacementEngine, gpu: Gpu, demand: Demand) -> Iterator[Pat
             yield _pattern(engine, gpu.held, size + 0.5, 0)
 
 
-def _pattern(engine: PlacementEngine, leavers: Sequence[tuple[Taken, Occupied]], cost: float, mask: int) -> Pattern:
+def _pattern(engine: MovingEngine, leavers: Sequence[tuple[Taken, Occupied]], cost: float, mask: int) -> Pattern:
     requests = [engine.vms[item.vm_id].request for _, item in leavers if item.vm_id in engine.vms]
     needs = tuple(sorted(need_key(engine, request) for request in requests))
     return Pattern(tuple(taken.start for taken, _ in leavers), needs, cost, mask)
 
 
-def _on_gpu(engine: PlacementEngine, gpu: Gpu, patterns: Iterable[Pattern], busy: frozenset[str]) -> Iterator[Target]:
+def _on_gpu(engine: MovingEngine, gpu: Gpu, patterns: Iterable[Pattern], busy: frozenset[str]) -> Iterator[Target]:
     owners = {taken.start: item.vm_id for taken, item in gpu.held}
     for pattern in patterns:
         if pattern.starts:
@@ -144,7 +145,7 @@ def _has_room(request: Request, host: FleetHost) -> bool:
     return named and host.most_vcpus >= request.vcpus and host.memory_mib >= request.memory_mib
 
 
-def _movable(engine: PlacementEngine, vm_ids: Iterable[str], busy: frozenset[str]) -> bool:
+def _movable(engine: MovingEngine, vm_ids: Iterable[str], busy: frozenset[str]) -> bool:
     for vm_id in vm_ids:
         held = engine.vms.get(vm_id)
         if held is None or vm_id in busy or not held.request.migratable or held.request.count > 1:
@@ -153,7 +154,7 @@ def _movable(engine: PlacementEngine, vm_ids: Iterable[str], busy: frozenset[str
 
 
 def _on_host(
-    engine: PlacementEngine, request: Request, host: FleetHost, most: int, busy: frozenset[str]
+    engine: MovingEngine, request: Request, host: FleetHost, most: int, busy: frozenset[str]
 ) -> Iterator[Target]:
     board = engine.fleet.boards[host.board].cut
     if request.profile not in board.shapes:

@@ -1,12 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has been asked for: counts per demand, halved now and then so that old habits fade."""
+"""An engine that learns what is asked for: counts per demand, halved now and then so that old habits fade."""
 
 from __future__ import annotations
 
-from orchestrator.core.placement.state_table import Demand
+from collections.abc import Callable, Iterable
+from typing import Final
 
-_FIRST_RENEWAL = 256
-_LAST_RENEWAL = 65536
+from orchestrator.core.placement.engine import PlacementEngine
+from orchestrator.core.placement.scores import Scores
+from orchestrator.core.placement.state_table import Demand
+from orchestrator.core.placement.views import HostView, Request
+
+ScoresOf = Callable[[dict[Demand, float]], Scores]
+"""Of what was asked for so far, by demand; it goes on changing."""
+_FIRST_RENEWAL: Final = 256
+_LAST_RENEWAL: Final = 65536
 
 
 class Mix:
@@ -36,3 +44,16 @@ class Mix:
         kept = {known: count / 2 for known, count in self.counts.items() if count > 0.5}
         self.counts.clear()
         self.counts.update(kept)
+
+
+class LearningEngine(PlacementEngine):
+    """Told of every request, whether it is served or not."""
+
+    def __init__(self, hosts: Iterable[HostView] = (), *, scores: ScoresOf | None = None) -> None:
+        self._mix = Mix()
+        super().__init__(hosts, scores=(scores or Scores)(self._mix.counts))
+
+    def see(self, request: Request) -> None:
+        """Learn from a request."""
+        if self._mix.see(request.demand) and self.scores.learns:
+            self.rankings.renew()

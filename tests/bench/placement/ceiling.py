@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from orchestrator.core.geometry.minimum import minimum_bins
 from orchestrator.core.placement.fleet import Fleet
 from orchestrator.core.placement.state_table import Demand
+from tests.bench.placement.minimum import minimum_bins
 
 
 class Ceiling:

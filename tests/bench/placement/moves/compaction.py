@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from orchestrator.core.placement.constraints import allows
-from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.fleet import FleetHost, Gpu
-from orchestrator.core.placement.layouts import layout_of
-from orchestrator.core.placement.repack import MAX_MOVES, step_aside
-from orchestrator.core.placement.trial import Moved, Trial
+from tests.bench.placement.moves.engine import MovingEngine
+from tests.bench.placement.moves.layouts import layout_of
+from tests.bench.placement.moves.repack import MAX_MOVES, step_aside
+from tests.bench.placement.moves.trial import Moved, MovingTrial
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class Drain:
     left: tuple[str, ...]
 
 
-def compact(engine: PlacementEngine, trial: Trial | None = None) -> Compaction:
+def compact(engine: MovingEngine, trial: MovingTrial | None = None) -> Compaction:
     """Empty as many GPUs as possible into others that are in use; the engine ends in the state after it.
 
     GPUs with the fewest VMs and slots go first: by direct moves, then with more and more others stepping aside. A GPU
     is emptied whole or left alone. ``trial`` can take it all back.
     """
-    trial = trial or Trial(engine)
+    trial = trial or MovingTrial(engine)
     moves: list[Moved] = []
     freed = 0
     engine.opens_gpus = False
@@ -51,7 +51,7 @@ def compact(engine: PlacementEngine, trial: Trial | None = None) -> Compaction:
     return Compaction(tuple(moves), freed)
 
 
-def _pass(trial: Trial, aside: int) -> Compaction:
+def _pass(trial: MovingTrial, aside: int) -> Compaction:
     """Each GPU once; up to ``aside`` other VMs may step aside for one that finds no place."""
     engine = trial.engine
     moves: list[Moved] = []
@@ -78,14 +78,14 @@ def _pass(trial: Trial, aside: int) -> Compaction:
     return Compaction(tuple(moves), freed)
 
 
-def _candidates(engine: PlacementEngine) -> list[Gpu]:
+def _candidates(engine: MovingEngine) -> list[Gpu]:
     return [
         gpu for gpu in engine.fleet.gpus
         if gpu.held and not gpu.whole and gpu.usable and all(_may_move(engine, item.vm_id) for _, item in gpu.held)
     ]  # fmt: skip
 
 
-def _may_move(engine: PlacementEngine, vm_id: str) -> bool:
+def _may_move(engine: MovingEngine, vm_id: str) -> bool:
     """Whether the VM may be moved at all, in one piece."""
     held = engine.vms.get(vm_id)
     return held is not None and held.request.migratable and held.request.count == 1
@@ -97,7 +97,7 @@ def _weight(gpu: Gpu) -> tuple[int, int, int]:
     return len(gpu.held), slots, -gpu.number
 
 
-def _empty(trial: Trial, gpu: Gpu, aside: int) -> list[Moved] | None:
+def _empty(trial: MovingTrial, gpu: Gpu, aside: int) -> list[Moved] | None:
     """Move everything off a GPU, which takes nothing in meanwhile; None, with nothing changed, when that fails."""
     engine, mark = trial.engine, trial.mark
     staying = frozenset(item.vm_id for _, item in gpu.held)
@@ -115,13 +115,13 @@ def _empty(trial: Trial, gpu: Gpu, aside: int) -> list[Moved] | None:
     return None if made is None else moves
 
 
-def _set_usable(engine: PlacementEngine, gpu: Gpu, *, usable: bool) -> None:
+def _set_usable(engine: MovingEngine, gpu: Gpu, *, usable: bool) -> None:
     gpu.usable = usable
     engine.fleet.reindex(gpu.host)
     engine.layouts.note(gpu)
 
 
-def _move_off(trial: Trial, vm_id: str, aside: int, staying: frozenset[str]) -> list[Moved] | None:
+def _move_off(trial: MovingTrial, vm_id: str, aside: int, staying: frozenset[str]) -> list[Moved] | None:
     """Move one VM onto a GPU in use, after up to ``aside`` others if need be; failing may leave those moved."""
     moved = _move(trial.engine, trial, vm_id, lambda _, other: other is not None)
     if moved is not None:
@@ -132,7 +132,7 @@ def _move_off(trial: Trial, vm_id: str, aside: int, staying: frozenset[str]) -> 
 
 
 def _move(
-    engine: PlacementEngine, trial: Trial, vm_id: str, accept: Callable[[FleetHost, Gpu | None], bool]
+    engine: MovingEngine, trial: MovingTrial, vm_id: str, accept: Callable[[FleetHost, Gpu | None], bool]
 ) -> Moved | None:
     if not _may_move(engine, vm_id):
         return None
@@ -143,9 +143,9 @@ def _move(
     return trial.move(vm_id, plan) if plan is not None else None
 
 
-def drain(engine: PlacementEngine, host: FleetHost, trial: Trial | None = None) -> Drain:
+def drain(engine: MovingEngine, host: FleetHost, trial: MovingTrial | None = None) -> Drain:
     """Move every VM off a host, biggest first, onto other hosts that are not cordoned."""
-    trial = trial or Trial(engine)
+    trial = trial or MovingTrial(engine)
     sizes = {
         item.vm_id: gpu.table.total_mib if gpu.whole else taken.size * gpu.table.cuts[gpu.cut].slot_mib
         for gpu in host.gpus

@@ -7,13 +7,14 @@ carried out one migration after the other.
 
 from __future__ import annotations
 
-from orchestrator.core.placement.ceiling import Ceiling
-from orchestrator.core.placement.engine import PlacementEngine, demand_of
-from orchestrator.core.placement.layouts import NeedKey
-from orchestrator.core.placement.nearby import plan_beside
-from orchestrator.core.placement.targets import MAX_LEAVERS, Target, combinations, need_key, targets
-from orchestrator.core.placement.trial import Moved, Trial
+from orchestrator.core.placement.engine import demand_of
 from orchestrator.core.placement.views import Request
+from tests.bench.placement.ceiling import Ceiling
+from tests.bench.placement.moves.engine import MovingEngine
+from tests.bench.placement.moves.layouts import NeedKey
+from tests.bench.placement.moves.nearby import plan_beside
+from tests.bench.placement.moves.targets import MAX_LEAVERS, Target, combinations, need_key, targets
+from tests.bench.placement.moves.trial import Moved, MovingTrial
 
 MAX_MOVES = MAX_LEAVERS
 _MAX_TRIES = 12
@@ -22,7 +23,7 @@ _NEVER = 99
 
 
 def make_room(
-    engine: PlacementEngine, request: Request, most: int = MAX_MOVES, trial: Trial | None = None
+    engine: MovingEngine, request: Request, most: int = MAX_MOVES, trial: MovingTrial | None = None
 ) -> tuple[Moved, ...] | None:
     """Move up to ``most`` VMs in the engine so that ``request`` fits; None, with nothing changed, if that fails.
 
@@ -42,7 +43,7 @@ def make_room(
     return None
 
 
-def step_aside(trial: Trial, request: Request, most: int, staying: frozenset[str]) -> tuple[Moved, ...] | None:
+def step_aside(trial: MovingTrial, request: Request, most: int, staying: frozenset[str]) -> tuple[Moved, ...] | None:
     """Move up to ``most`` VMs, none of ``staying``, so that ``request`` finds a place; recorded in ``trial``."""
     search = _Search(trial.engine, trial)
     for budget in range(1, most + 1):
@@ -55,9 +56,9 @@ def step_aside(trial: Trial, request: Request, most: int, staying: frozenset[str
 class _Search:
     """One search. ``need`` is a hint from the state at its beginning; only real trials count."""
 
-    def __init__(self, engine: PlacementEngine, trial: Trial | None = None) -> None:
+    def __init__(self, engine: MovingEngine, trial: MovingTrial | None = None) -> None:
         self.engine = engine
-        self.trial = trial or Trial(engine)
+        self.trial = trial or MovingTrial(engine)
         self.tries = _MAX_TRIES
         self._needs: dict[tuple[NeedKey, int], int] = {}
         self._combinations: dict[NeedKey, set[tuple[NeedKey, ...]]] = {}
