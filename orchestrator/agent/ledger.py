@@ -61,7 +61,27 @@ _DESCRIBED = """
 ALTER TABLE wanted ADD COLUMN described TEXT NOT NULL DEFAULT '';
 """
 
-_SCHEMA = (_FIRST, _DEVICES, _MIG_MODES, _SCHEDULERS, _MIXED_SIZES, _CARDS, _DESCRIBED)
+_MADE_BY_ONE_ACTION = """
+UPDATE wanted SET devices = (
+  SELECT json_group_array(json(CASE
+    WHEN json_extract(value, '$.action') IN
+      ('CreateMdev', 'CreatePlacedMdev', 'CreateInstanceMdev', 'SetVgpuType', 'SetPlacedType', 'SetInstanceType')
+    THEN json_set(
+      json_remove(value, '$.vf', '$.gpu', '$.start', '$.placement_id'),
+      '$.action', 'MakeVgpu',
+      '$.parent', coalesce(json_extract(value, '$.parent'), json_extract(value, '$.vf')),
+      '$.at', json(CASE
+        WHEN json_extract(value, '$.placement_id') IS NOT NULL
+        THEN json_object('within', 'gpu', 'start', json_extract(value, '$.placement_id'))
+        WHEN json_extract(value, '$.start') IS NOT NULL
+        THEN json_object('within', 'instance', 'start', json_extract(value, '$.start')) END))
+    ELSE value END))
+  FROM json_each(wanted.devices))
+WHERE devices LIKE '%Mdev"%' OR devices LIKE '%Type"%';
+"""
+"""Until protocol 9 six actions made vGPUs."""
+
+_SCHEMA = (_FIRST, _DEVICES, _MIG_MODES, _SCHEDULERS, _MIXED_SIZES, _CARDS, _DESCRIBED, _MADE_BY_ONE_ACTION)
 """What brings the file from each version to the next. One of version 0 may have the tables of version 1 already:
 the first agents wrote no version down."""
 

@@ -13,17 +13,17 @@ from orchestrator.core.actions.host_actions import (
     CreateGpuInstance,
     DestroyGpuInstance,
     HostAction,
-    MakesDevice,
+    MakeVgpu,
     SetMigMode,
+    VgpuPosition,
 )
-from orchestrator.core.actions.instance_vgpus import INSTANCE_VGPUS, InstanceVgpu
 from orchestrator.core.errors import Conflict, Fatal, Retryable, VgpuctlError
 from orchestrator.core.hosts.mig_layout import KEEPER
+from orchestrator.sim import vgpu_actions
 from orchestrator.sim.kernel import SimulatedGpu
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.upkeep import DONE, SO_ALREADY, may_die
-from orchestrator.sim.vgpu_actions import HANDLERS as BARE
-from orchestrator.sim.vgpu_actions import check_managed, check_no_vgpus, drop, hold, holders, owner_of
+from orchestrator.sim.vgpu_actions import check_managed, check_no_vgpus, drop, hold, holders, owner_of, take_back
 
 _MEANINGS: dict[int, tuple[type[VgpuctlError], str]] = {
     errno.EOPNOTSUPP: (Fatal, "gpu.no_mig"),
@@ -99,65 +99,65 @@ def destroy(machine: SimulatedMachine, action: DestroyGpuInstance) -> ActionResu
     return DONE
 
 
-def make(machine: SimulatedMachine, action: InstanceVgpu) -> ActionResult:
+def make(machine: SimulatedMachine, action: MakeVgpu) -> ActionResult:
+    match action.at:
+        case VgpuPosition(within="instance", start=start):
+            return _make_inside(machine, action, start)
+        case VgpuPosition(within="gpu", start=start):
+            return vgpu_actions.make_at(machine, action, start)
+    return vgpu_actions.make(machine, action)
+
+
+def _make_inside(machine: SimulatedMachine, action: MakeVgpu, start: int) -> ActionResult:
     """While the VM's instance is the only one of ours with room, as the driver chooses."""
-    result = _do(machine, action.bare)
-    gpu = _gpu(machine, action.gpu)
-    if _lies_right(machine, gpu, action):
+    result = vgpu_actions.make(machine, action)
+    gpu = _gpu(machine, action.parent)
+    if _lies_right(machine, gpu, action.parent, start):
         return result
-    made = machine.kernel.vgpu_on(action.function) or ""
-    spare = [one for one in _spare(machine, gpu, action) if not _users(machine, gpu, one, but=made)]
+    made = machine.kernel.vgpu_on(action.parent) or ""
+    spare = [one for one in _spare(machine, gpu, start) if not _users(machine, gpu, one, but=made)]
     taken = [gpu.instances[one] for one in spare]
-    _take_back(machine, action)
+    take_back(machine, action)
     for one in spare:
         _ask(partial(machine.kernel.destroy_instance, gpu, one))
-    fillers: list[MakesDevice] = []
+    fillers: list[MakeVgpu] = []
     try:
-        _fill(machine, gpu, action, fillers)
-        _do(machine, action.bare)
+        _fill(machine, action, start, fillers)
+        vgpu_actions.make(machine, action)
     finally:
         for filler in fillers:
-            _take_back(machine, filler)
-        for profile, start in taken:
-            _ask(partial(machine.kernel.create_instance, gpu, profile, start))
-    if not _lies_right(machine, gpu, action):
-        _take_back(machine, action)
+            take_back(machine, filler)
+        for profile, begins in taken:
+            _ask(partial(machine.kernel.create_instance, gpu, profile, begins))
+    if not _lies_right(machine, gpu, action.parent, start):
+        take_back(machine, action)
         raise Conflict("gpu.instance_chosen", "the driver puts the vGPU into a GPU instance that is not the VM's")
     return DONE
 
 
-def _do(machine: SimulatedMachine, action: HostAction) -> ActionResult:
-    return BARE[type(action)](machine, action)
+def _lies_right(machine: SimulatedMachine, gpu: SimulatedGpu, function: str, start: int) -> bool:
+    made = machine.kernel.vgpu_on(function)
+    return made is not None and machine.kernel.inside.get(made) == _at(gpu, start)
 
 
-def _take_back(machine: SimulatedMachine, action: MakesDevice) -> None:
-    _do(machine, action.inverse())
-
-
-def _lies_right(machine: SimulatedMachine, gpu: SimulatedGpu, action: InstanceVgpu) -> bool:
-    made = machine.kernel.vgpu_on(action.function)
-    return made is not None and machine.kernel.inside.get(made) == _at(gpu, action.start)
-
-
-def _fill(
-    machine: SimulatedMachine, gpu: SimulatedGpu, action: InstanceVgpu, fillers: list[MakesDevice]
-) -> None:  # fmt: skip
+def _fill(machine: SimulatedMachine, action: MakeVgpu, start: int, fillers: list[MakeVgpu]) -> None:
     """vGPUs on free functions in the instances that the driver would choose before the VM's."""
+    gpu = _gpu(machine, action.parent)
     for function in gpu.parents():
         chosen = machine.kernel.chosen_instance(gpu, action.type_name)
-        if chosen is None or gpu.instances[chosen][1] == action.start:
+        if chosen is None or gpu.instances[chosen][1] == start:
             return
-        if function != action.function and machine.kernel.vgpu_on(function) is None:
+        if function != action.parent and machine.kernel.vgpu_on(function) is None:
             fillers.append(action.beside(function))
-            _do(machine, fillers[-1])
+            vgpu_actions.make(machine, fillers[-1])
 
 
-def _spare(machine: SimulatedMachine, gpu: SimulatedGpu, action: InstanceVgpu) -> list[int]:
-    profile = next((name for name, start in gpu.instances.values() if start == action.start), None)
+def _spare(machine: SimulatedMachine, gpu: SimulatedGpu, start: int) -> list[int]:
+    profile = next((name for name, begins in gpu.instances.values() if begins == start), None)
     return [
         number
-        for number, (name, start) in gpu.instances.items()
-        if name == profile and start != action.start and holders(machine, gpu.address, start)
+        for number, (name, begins) in gpu.instances.items()
+        if name == profile and begins != start and holders(machine, gpu.address, begins)
     ]
 
 
@@ -172,8 +172,8 @@ def _at(gpu: SimulatedGpu, start: int) -> int | None:
 
 
 def _gpu(machine: SimulatedMachine, address: str) -> SimulatedGpu:
-    """:raises Fatal: ``gpu.gone``"""
-    gpu = machine.gpu_at(address)
+    """``address``: its own or that of one of its functions. :raises Fatal: ``gpu.gone``"""
+    gpu = machine.kernel.gpu_of(address)
     if gpu is None:
         raise Fatal("gpu.gone", f"there is no GPU {address}")
     return gpu
@@ -192,5 +192,5 @@ HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]
     SetMigMode: set_mode,
     CreateGpuInstance: create,
     DestroyGpuInstance: destroy,
-    **dict.fromkeys(INSTANCE_VGPUS, make),
+    MakeVgpu: make,
 }

@@ -12,13 +12,12 @@ from orchestrator.core.actions.gpu_cards import AcceptGpus
 from orchestrator.core.actions.host_actions import (
     ActionResult,
     ClearVgpuType,
-    CreateMdev,
     DisableVirtualFunctions,
     EnableVirtualFunctions,
     HostAction,
+    MakeVgpu,
     ManageGpus,
     RemoveMdev,
-    SetVgpuType,
 )
 from orchestrator.core.errors import Conflict, Denied, Fatal, WorldError
 from orchestrator.core.gpu.device import Device
@@ -62,10 +61,40 @@ def is_as_made(kernel: Kernel, device: Device) -> bool:
     return kernel.typed.get(device.parent) == device.type_name
 
 
-def create_mdev(machine: SimulatedMachine, action: CreateMdev) -> ActionResult:
+def make(machine: SimulatedMachine, action: MakeVgpu) -> ActionResult:
+    """Where on its GPU it lies, the kernel chooses."""
+    return _set_type(machine, action) if action.uuid is None else _create_mdev(machine, action, action.uuid)
+
+
+def take_back(machine: SimulatedMachine, action: MakeVgpu) -> None:
+    back = action.inverse()
+    if isinstance(back, RemoveMdev):
+        remove_mdev(machine, back)
+    else:
+        clear_type(machine, back)
+
+
+def make_at(machine: SimulatedMachine, action: MakeVgpu, placement_id: int) -> ActionResult:
+    """Moved from where the driver put it, or taken back."""
+    made, name, kernel = make(machine, action), action.uuid or action.parent, machine.kernel
+    if name in kernel.places and kernel.places[name].start == placement_id:
+        return made
+    check_unused(machine, name)
+    try:
+        write("placement_id", lambda: kernel.write_place(name, placement_id))
+    except WorldError as error:
+        take_back(machine, action)
+        raise Conflict(
+            "vgpu.placement_refused", f"the driver does not put the vGPU at placement {placement_id}"
+        ) from error
+    may_die(machine)
+    return DONE
+
+
+def _create_mdev(machine: SimulatedMachine, action: MakeVgpu, uuid: str) -> ActionResult:
     check_managed(machine, action.parent)
-    key, kernel = f"mdev:{action.uuid}", machine.kernel
-    there = kernel.mdevs.get(action.uuid)
+    key, kernel = f"mdev:{uuid}", machine.kernel
+    there = kernel.mdevs.get(uuid)
     if there is not None:
         check_owner(machine, key, action.vm)
         if there != (action.parent, action.type_name):
@@ -79,9 +108,9 @@ def create_mdev(machine: SimulatedMachine, action: CreateMdev) -> ActionResult:
         raise Fatal("vgpu.no_room", f"{action.parent} takes no {action.type_name} now")
     claim(machine, key, action.vm, until_reboot=True)
     try:
-        write("create", lambda: kernel.create_mdev(action.parent, action.type_name, action.uuid))
+        write("create", lambda: kernel.create_mdev(action.parent, action.type_name, uuid))
     except WorldError:
-        if action.uuid not in kernel.mdevs:
+        if uuid not in kernel.mdevs:
             release(machine, key, action.vm)
         raise
     may_die(machine)
@@ -100,13 +129,13 @@ def remove_mdev(machine: SimulatedMachine, action: RemoveMdev) -> ActionResult:
     return DONE
 
 
-def set_type(machine: SimulatedMachine, action: SetVgpuType) -> ActionResult:
-    check_managed(machine, action.vf)
-    key, kernel = f"vf:{action.vf}", machine.kernel
-    gpu = kernel.gpu_of(action.vf)
-    if gpu is None or action.vf not in gpu.parents() or gpu.kind.mediated:
+def _set_type(machine: SimulatedMachine, action: MakeVgpu) -> ActionResult:
+    check_managed(machine, action.parent)
+    key, kernel = f"vf:{action.parent}", machine.kernel
+    gpu = kernel.gpu_of(action.parent)
+    if gpu is None or action.parent not in gpu.parents() or gpu.kind.mediated:
         raise Fatal("vgpu.function_gone", "the virtual function cannot be read")
-    there = kernel.typed.get(action.vf)
+    there = kernel.typed.get(action.parent)
     if there is not None:
         check_owner(machine, key, action.vm)
         if there != action.type_name:
@@ -114,12 +143,12 @@ def set_type(machine: SimulatedMachine, action: SetVgpuType) -> ActionResult:
         return SO_ALREADY
     found = next((one for one in kernel.creatable(gpu) if one.name == action.type_name), None)
     if found is None:
-        raise Fatal("vgpu.no_room", f"{action.vf} takes no {action.type_name} now")
+        raise Fatal("vgpu.no_room", f"{action.parent} takes no {action.type_name} now")
     claim(machine, key, action.vm, until_reboot=True)
     try:
-        write("current_vgpu_type", lambda: kernel.write_type(action.vf, found.type_id))
+        write("current_vgpu_type", lambda: kernel.write_type(action.parent, found.type_id))
     except WorldError:
-        if action.vf not in kernel.typed:
+        if action.parent not in kernel.typed:
             release(machine, key, action.vm)
         raise
     may_die(machine)
@@ -227,9 +256,7 @@ def check_unused(machine: SimulatedMachine, device: str) -> None:
 
 
 HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {
-    CreateMdev: create_mdev,
     RemoveMdev: remove_mdev,
-    SetVgpuType: set_type,
     ClearVgpuType: clear_type,
 }
 """Of all kinds of device."""

@@ -25,8 +25,6 @@ HOMES: dict[str, str] = {
     "orchestrator/agent/attachments/": "one file per kind",
     "orchestrator/core/gpu/device.py": "the list of kinds",
     "orchestrator/core/actions/host_actions.py": "the list of everything that is done to a host",
-    "orchestrator/core/actions/placed_vgpus.py": "those at chosen places",
-    "orchestrator/core/actions/instance_vgpus.py": "those in GPU instances",
     "orchestrator/core/hosts/snapshot.py": "what an agent reports of a GPU's functions, as stored and sent",
     "orchestrator/core/hosts/snapshot_rules.py": "what may stand there",
     "orchestrator/core/hosts/snapshot_bounds.py": "how large it may be",
@@ -40,7 +38,6 @@ HOMES: dict[str, str] = {
     "orchestrator/sim/machine_files.py": "that kernel kept in a file",
     "orchestrator/sim/observing.py": "what an agent reports of it",
     "orchestrator/sim/vgpu_actions.py": "what an agent does to it",
-    "orchestrator/sim/mixed_sizes.py": "the same at chosen places",
 }
 
 

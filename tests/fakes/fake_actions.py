@@ -11,7 +11,6 @@ from orchestrator.core.actions.host_actions import (
     ActionResult,
     AdoptDomain,
     ClearVgpuType,
-    CreateMdev,
     CreateVolume,
     DefineDomain,
     DeleteImage,
@@ -22,18 +21,17 @@ from orchestrator.core.actions.host_actions import (
     EnsureBridgedNetwork,
     EnsureNetwork,
     HostAction,
+    MakeVgpu,
     ManageGpus,
     ReleaseDomain,
     RemoveMdev,
     RemoveNetwork,
-    SetVgpuType,
     StartDomain,
     StopDomain,
     UndefineDomain,
+    VgpuPosition,
     WriteSeed,
 )
-from orchestrator.core.actions.instance_vgpus import CreateInstanceMdev, SetInstanceType
-from orchestrator.core.actions.placed_vgpus import CreatePlacedMdev, SetPlacedType
 from orchestrator.core.actions.settle_ledger import KnownVm, SettleLedger
 from orchestrator.core.actions.vgpu_settings import (
     ClearVgpuParameters,
@@ -48,9 +46,9 @@ from orchestrator.core.hosts.bridges import Uplink, bridge_of, why_not
 from orchestrator.core.hosts.domain import MadeAs
 from tests.fakes import fake_data_volumes
 from tests.fakes.fake_gpu_cards import accept, manage
-from tests.fakes.fake_instances import INSTANCES, inside
+from tests.fakes.fake_instances import INSTANCES, make_inside
 from tests.fakes.fake_machine import BEST_EFFORT, FakeMachine, devices, gpu_of, on_gpu, room
-from tests.fakes.fake_mixed_sizes import MODES, placed
+from tests.fakes.fake_mixed_sizes import MODES, put
 from tests.fakes.fake_nics import NIC_FUNCTIONS
 from tests.fakes.fake_whole_gpus import WHOLE_GPUS
 
@@ -61,9 +59,22 @@ def perform_on(machine: FakeMachine, action: HostAction) -> ActionResult:
     return ActionResult(changed=before != machine.__dict__)
 
 
-def _create_mdev(machine: FakeMachine, action: CreateMdev) -> None:
+def _make_vgpu(machine: FakeMachine, action: MakeVgpu) -> None:
+    make = _set_type if action.uuid is None else _create_mdev
+    match action.at:
+        case VgpuPosition(within="instance", start=start):
+            make_inside(machine, action, start, make)
+        case VgpuPosition(within="gpu", start=start):
+            make(machine, action)
+            put(machine, action, start)
+        case None:
+            make(machine, action)
+
+
+def _create_mdev(machine: FakeMachine, action: MakeVgpu) -> None:
+    uuid = action.uuid or ""
     gpu = gpu_of(machine, action.parent, to_make=True)
-    there = machine.mdevs.get(action.uuid)
+    there = machine.mdevs.get(uuid)
     if there is not None:
         if there != (action.parent, action.type_name, action.vm):
             raise Conflict("vgpu.foreign", "that UUID is somebody else's")
@@ -73,7 +84,7 @@ def _create_mdev(machine: FakeMachine, action: CreateMdev) -> None:
     taken = gpu.functions and any(parent == action.parent for parent, _, _ in machine.mdevs.values())
     if taken or not room(machine, gpu, action.type_name):
         raise Fatal("vgpu.no_room", "the GPU takes no such vGPU now")
-    machine.mdevs[action.uuid] = (action.parent, action.type_name, action.vm)
+    machine.mdevs[uuid] = (action.parent, action.type_name, action.vm)
 
 
 def _remove_mdev(machine: FakeMachine, action: RemoveMdev) -> None:
@@ -91,18 +102,18 @@ def _remove_mdev(machine: FakeMachine, action: RemoveMdev) -> None:
     machine.parameters.pop(action.uuid, None)
 
 
-def _set_type(machine: FakeMachine, action: SetVgpuType) -> None:
-    gpu = gpu_of(machine, action.vf, to_make=True)
+def _set_type(machine: FakeMachine, action: MakeVgpu) -> None:
+    gpu = gpu_of(machine, action.parent, to_make=True)
     if not gpu.enabled:
         raise Fatal("vgpu.function_gone", "virtual functions are off")
-    there = machine.vf_types.get(action.vf)
+    there = machine.vf_types.get(action.parent)
     if there is not None:
         if there != (action.type_name, action.vm):
             raise Conflict("vgpu.foreign", "that function is somebody else's")
         return
     if not room(machine, gpu, action.type_name):
         raise Fatal("vgpu.no_room", "the GPU takes no such vGPU now")
-    machine.vf_types[action.vf] = (action.type_name, action.vm)
+    machine.vf_types[action.parent] = (action.type_name, action.vm)
 
 
 def _clear_type(machine: FakeMachine, action: ClearVgpuType) -> None:
@@ -348,15 +359,10 @@ def _disable(machine: FakeMachine, action: DisableVirtualFunctions) -> None:
 HANDLERS: dict[type[HostAction], Callable[..., None]] = {
     SettleLedger: _settle,
     AcceptGpus: accept,
-    CreateMdev: _create_mdev,
+    MakeVgpu: _make_vgpu,
     RemoveMdev: _remove_mdev,
     **INSTANCES,
-    SetInstanceType: inside(_set_type),
-    CreateInstanceMdev: inside(_create_mdev),
-    SetVgpuType: _set_type,
     ClearVgpuType: _clear_type,
-    SetPlacedType: placed(_set_type),
-    CreatePlacedMdev: placed(_create_mdev),
     **MODES,
     SetVgpuScheduler: _set_scheduler,
     RestoreVgpuScheduler: _restore_scheduler,

@@ -5,8 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from orchestrator.core.actions.host_actions import CreateGpuInstance, DestroyGpuInstance, HostAction, SetMigMode
-from orchestrator.core.actions.instance_vgpus import InstanceVgpu
+from orchestrator.core.actions.host_actions import (
+    CreateGpuInstance,
+    DestroyGpuInstance,
+    HostAction,
+    MakeVgpu,
+    SetMigMode,
+)
 from orchestrator.core.errors import Conflict, Fatal
 from tests.fakes.fake_machine import SHARED, SLOTS, FakeMachine, gpu_of, on_gpu
 
@@ -51,17 +56,15 @@ def destroy_instance(machine: FakeMachine, action: DestroyGpuInstance) -> None:
         del gpu.instances[action.start]
 
 
-def inside(bare: Callable[..., None]) -> Callable[[FakeMachine, InstanceVgpu], None]:
-    """What makes a vGPU, in an instance: here the driver puts it where it shall be."""
-
-    def made(machine: FakeMachine, action: InstanceVgpu) -> None:
-        gpu = gpu_of(machine, action.gpu)
-        if action.start not in gpu.instances:
-            raise Fatal("vgpu.no_room", "there is no such GPU instance")
-        bare(machine, action.bare)
-        gpu.inside[action.function] = action.start
-
-    return made
+def make_inside(
+    machine: FakeMachine, action: MakeVgpu, start: int, make: Callable[[FakeMachine, MakeVgpu], None]
+) -> None:
+    """In an instance: here the driver puts the vGPU where it shall be."""
+    gpu = gpu_of(machine, action.parent)
+    if start not in gpu.instances:
+        raise Fatal("vgpu.no_room", "there is no such GPU instance")
+    make(machine, action)
+    gpu.inside[action.parent] = start
 
 
 INSTANCES: dict[type[HostAction], Callable[..., None]] = {

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from orchestrator.core.actions.host_actions import HostAction
-from orchestrator.core.actions.placed_vgpus import CreatePlacedMdev, SetPlacedType
+from orchestrator.core.actions.host_actions import HostAction, MakeVgpu
 from orchestrator.core.actions.vgpu_settings import RestoreMixedSizes, SetMixedSizes
 from orchestrator.core.errors import Conflict, Fatal
 from tests.fakes.fake_machine import FakeMachine, gpu_of, on_gpu
@@ -54,18 +52,13 @@ def restore_mixed_sizes(machine: FakeMachine, action: RestoreMixedSizes) -> None
         gpu.mixes = False
 
 
-def placed(make: Callable[[FakeMachine, Any], None]) -> Callable[[FakeMachine, Any], None]:
-    """Makes a vGPU, and puts it where it shall lie."""
-
-    def made(machine: FakeMachine, action: SetPlacedType | CreatePlacedMdev) -> None:
-        make(machine, action)
-        places = gpu_of(machine, action.function).places
-        name = action.vf if isinstance(action, SetPlacedType) else action.uuid
-        if action.placement_id in {start for other, start in places.items() if other != name}:
-            raise Conflict("vgpu.placement_refused", "another one lies there")
-        places[name] = action.placement_id
-
-    return made
+def put(machine: FakeMachine, action: MakeVgpu, placement_id: int) -> None:
+    """The vGPU that was made where it shall lie."""
+    places = gpu_of(machine, action.parent).places
+    name = action.uuid or action.parent
+    if placement_id in {start for other, start in places.items() if other != name}:
+        raise Conflict("vgpu.placement_refused", "another one lies there")
+    places[name] = placement_id
 
 
 MODES: dict[type[HostAction], Callable[..., None]] = {

@@ -19,7 +19,7 @@ from typing import Any, cast
 from orchestrator.adapters.bundles.library import BundleLibrary
 from orchestrator.adapters.files.opening import Readable
 from orchestrator.api.use_cases import Services
-from orchestrator.core.actions.host_actions import CreateMdev, DefineDomain, StartDomain, WriteSeed
+from orchestrator.core.actions.host_actions import DefineDomain, MakeVgpu, StartDomain, WriteSeed
 from orchestrator.core.errors import Conflict, Fatal, NoCapacity, NotFound, Reason, error_to_dict
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.domain import DomainDescription
@@ -129,7 +129,7 @@ class Vms:
         spec = self._spec(request)
         actions = (
             WriteSeed(vm="vm", seed="vm.iso", iso_base64="A" * 500),
-            CreateMdev(vm="vm", uuid="u", parent=GPU, type_name=PROFILE),
+            MakeVgpu(vm="vm", uuid="u", parent=GPU, type_name=PROFILE),
             DefineDomain(vm="vm", domain=_domain(spec)),
             StartDomain(vm="vm"),
         )

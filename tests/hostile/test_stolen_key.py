@@ -22,7 +22,6 @@ from orchestrator.core.actions.host_actions import (
     BindVfio,
     ClearVgpuType,
     CreateGpuInstance,
-    CreateMdev,
     CreateVolume,
     DefineDomain,
     DeleteImage,
@@ -33,18 +32,18 @@ from orchestrator.core.actions.host_actions import (
     EnsureNetwork,
     FencingToken,
     HostAction,
+    MakeVgpu,
     ManageGpus,
     ReleaseDomain,
     RemoveMdev,
     RemoveNetwork,
     RestoreDriver,
     SetMigMode,
-    SetVgpuType,
     StartDomain,
     UndefineDomain,
+    VgpuPosition,
     WriteSeed,
 )
-from orchestrator.core.actions.instance_vgpus import CreateInstanceMdev, SetInstanceType
 from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.errors import Conflict, Denied, VgpuctlError
 from orchestrator.core.gpu.device import Device
@@ -85,8 +84,8 @@ class Attack(Bench):
         (root / "sys/class/net/br0/bridge").mkdir(parents=True)
         for vm in (MINE, OTHER):
             self.furnish(vm)
-        self.do(CreateMdev(vm=OTHER, uuid=MDEV, parent=T4, type_name="GRID T4-2Q"))
-        self.do(SetVgpuType(vm=OTHER, vf=VF1, type_name="NVIDIA L40S-2Q"))
+        self.do(MakeVgpu(vm=OTHER, uuid=MDEV, parent=T4, type_name="GRID T4-2Q"))
+        self.do(MakeVgpu(vm=OTHER, parent=VF1, type_name="NVIDIA L40S-2Q"))
         self.do(DefineDomain(vm=MINE, domain=domain_of(MINE)))
         (self.host.paths.volumes / "stray.qcow2").write_bytes(b"stray")
         for directory, name in ((self.host.paths.volumes, "link.qcow2"), (self.host.paths.seeds, "link.iso")):
@@ -113,7 +112,7 @@ class Attack(Bench):
     def take_back(self, action: HostAction) -> None:
         """Files, networks and vGPUs of its own are the key's to make; taking them back must leave all as it was."""
         inverse = action.inverse()
-        if inverse is not None and isinstance(action, (CreateVolume, WriteSeed, CreateMdev)):
+        if inverse is not None and isinstance(action, (CreateVolume, WriteSeed, MakeVgpu)):
             self.do(inverse)
         if not isinstance(action, (EnsureNetwork, EnsureBridgedNetwork, RemoveNetwork)):
             return
@@ -158,12 +157,12 @@ BASES: tuple[HostAction, ...] = (
     WriteSeed(vm=MINE, seed=f"{OTHER}.iso", iso_base64="AAAA"),
     DeleteSeed(vm=MINE, seed=f"{OTHER}.iso"),
     DeleteImage(sha256=SHA, image_format="raw"),
-    CreateMdev(vm=MINE, uuid=MDEV, parent=T4, type_name="GRID T4-2Q"),
+    MakeVgpu(vm=MINE, uuid=MDEV, parent=T4, type_name="GRID T4-2Q"),
     RemoveMdev(vm=MINE, uuid=MDEV),
-    SetVgpuType(vm=MINE, vf=VF1, type_name="NVIDIA L40S-2Q"),
+    MakeVgpu(vm=MINE, parent=VF1, type_name="NVIDIA L40S-2Q"),
     ClearVgpuType(vm=MINE, vf=VF1),
-    SetInstanceType(vm=MINE, vf=VF1, type_name="NVIDIA L40S-2Q", gpu=L40S, start=0),
-    CreateInstanceMdev(vm=MINE, uuid=MDEV, parent=T4, type_name="GRID T4-2Q", gpu=T4, start=0),
+    MakeVgpu(vm=MINE, parent=VF1, type_name="NVIDIA L40S-2Q", at=VgpuPosition(within="instance", start=0)),
+    MakeVgpu(vm=MINE, uuid=MDEV, parent=T4, type_name="GRID T4-2Q", at=VgpuPosition(within="instance", start=0)),
     CreateGpuInstance(vm=MINE, gpu=FOREIGN_GPU, profile="1g.5gb", start=0),
     DestroyGpuInstance(vm=MINE, gpu=FOREIGN_GPU, start=0),
     SetMigMode(gpu=FOREIGN_GPU, on=True),

@@ -48,7 +48,7 @@ MDEV = Kind(
     other_size="GRID T4-2Q",
     instances=16,
     guest_pci_id="10de:1eb8",
-    device_action="CreateMdev",
+    device_action="MakeVgpu",
 )
 VENDOR_VFIO = Kind(
     attachment="vendor_vfio",
@@ -57,7 +57,7 @@ VENDOR_VFIO = Kind(
     other_size="NVIDIA L40S-24Q",
     instances=4,
     guest_pci_id="10de:26b9",
-    device_action="SetVgpuType",
+    device_action="MakeVgpu",
 )
 MDEV_ON_VFS = Kind(
     attachment="mdev on virtual functions",
@@ -66,7 +66,7 @@ MDEV_ON_VFS = Kind(
     other_size="NVIDIA A40-24Q",
     instances=4,
     guest_pci_id="10de:2235",
-    device_action="CreateMdev",
+    device_action="MakeVgpu",
 )
 MIG_BACKED = Kind(
     attachment="mig_backed",
@@ -122,7 +122,7 @@ BARE = Kind(
     other_size="GRID T4-4Q",
     instances=4,
     guest_pci_id="10de:26b9",
-    device_action="SetVgpuType",
+    device_action="MakeVgpu",
     gpus=2,
     smallest=True,
 )

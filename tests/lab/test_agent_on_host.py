@@ -12,7 +12,6 @@ import pytest
 
 from orchestrator.core.actions.host_actions import (
     ClearVgpuType,
-    CreateMdev,
     CreateVolume,
     DefineDomain,
     DeleteImage,
@@ -22,9 +21,9 @@ from orchestrator.core.actions.host_actions import (
     EnsureNetwork,
     FencingToken,
     HostAction,
+    MakeVgpu,
     ManageGpus,
     RemoveMdev,
-    SetVgpuType,
     StartDomain,
     StopDomain,
     UndefineDomain,
@@ -68,9 +67,9 @@ class Bench:
         wanted = type_name or self.type_name
         if self.kind == "mdev":
             device = device or vm
-            return CreateMdev(vm=vm, uuid=device, parent=self.gpu, type_name=wanted), RemoveMdev(vm=vm, uuid=device)
+            return MakeVgpu(vm=vm, uuid=device, parent=self.gpu, type_name=wanted), RemoveMdev(vm=vm, uuid=device)
         device = device or self.look().parents[0].address
-        return SetVgpuType(vm=vm, vf=device, type_name=wanted), ClearVgpuType(vm=vm, vf=device)
+        return MakeVgpu(vm=vm, parent=device, type_name=wanted), ClearVgpuType(vm=vm, vf=device)
 
     def fault(self, *words: str) -> None:
         index = len(self.agent.link.observe(self.agent.host).gpus) - 1
@@ -86,10 +85,8 @@ def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def made_on(action: HostAction) -> str:
-    if isinstance(action, CreateMdev):
-        return action.uuid
-    assert isinstance(action, SetVgpuType)
-    return action.vf
+    assert isinstance(action, MakeVgpu)
+    return action.uuid or action.parent
 
 
 def vm_id() -> str:
@@ -139,7 +136,7 @@ def test_what_somebody_made_by_hand_is_left_alone(bench: Bench) -> None:
 def test_a_gpu_that_is_not_ours_is_refused(bench: Bench) -> None:
     first = bench.agent.link.observe(bench.agent.host).gpus[0].address
     with pytest.raises(Denied) as refused:
-        bench.agent.perform(CreateMdev(vm=vm_id(), uuid=vm_id(), parent=first, type_name=bench.type_name))
+        bench.agent.perform(MakeVgpu(vm=vm_id(), uuid=vm_id(), parent=first, type_name=bench.type_name))
     assert refused.value.code == "gpu.not_managed"
 
 
@@ -204,9 +201,9 @@ def _seed(directory: Path, vm: str) -> str:
 
 
 def _device(bench: Bench, make: HostAction) -> Device:
-    parent = make.parent if isinstance(make, CreateMdev) else made_on(make)
-    kind: DeviceKind = "mdev" if isinstance(make, CreateMdev) else "vendor_vfio"
-    return Device(kind=kind, gpu=bench.gpu, parent=parent, type_name=bench.type_name, name=made_on(make))
+    assert isinstance(make, MakeVgpu)
+    kind: DeviceKind = "vendor_vfio" if make.uuid is None else "mdev"
+    return Device(kind=kind, gpu=bench.gpu, parent=make.parent, type_name=bench.type_name, name=made_on(make))
 
 
 def _domain(vm: str, device: Device) -> DomainDescription:

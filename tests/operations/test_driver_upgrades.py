@@ -121,7 +121,7 @@ def test_a_host_that_fails_goes_back_to_its_old_driver_with_its_vms_and_the_othe
     ("after", "provision", Fatal("driver.not_loaded", "module nvidia does not load")),
     ("after", "provision", Fatal("driver.version_differs", "the module that is loaded is 999.1.1")),
     ("after", "provision", Fatal("driver.fabric_manager_differs", "the fabric manager is another version")),
-    ("before", "CreateMdev", Fatal("vgpu.create_failed", "the driver makes no vGPU")),
+    ("before", "MakeVgpu", Fatal("vgpu.create_failed", "the driver makes no vGPU")),
 ], ids=lambda value: getattr(value, "code", None))  # fmt: skip
 def test_each_way_a_bundle_fails_ends_with_the_old_driver_and_is_mended_by_the_next_run(
     plane: ControlPlane, moment: str, name: str, error: VgpuctlError

@@ -108,7 +108,7 @@ def test_a_quota_of_a_model_counts_its_whole_gpus(plane: ControlPlane) -> None:
 
 
 @pytest.mark.fault("F12")
-@pytest.mark.parametrize("kind,action", [("vgpus", "SetVgpuType"), ("gpus", "BindVfio")])
+@pytest.mark.parametrize("kind,action", [("vgpus", "MakeVgpu"), ("gpus", "BindVfio")])
 def test_the_first_two_of_four_devices_are_taken_back_when_the_third_fails(
     plane: ControlPlane, kind: str, action: str
 ) -> None:

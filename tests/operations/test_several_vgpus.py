@@ -106,7 +106,7 @@ def test_whoever_asks_about_two_vgpus_hears_the_same(plane: ControlPlane) -> Non
     assert placement is not None
     assert sorted(planned.gpus) == sorted(placement.gpu_ids) == ["0000:81:00.0", "0000:c1:00.0"]
     assert all(gpu in planned.why for gpu in planned.gpus)
-    assert [type(action).__name__ for action in planned.actions].count("SetVgpuType") == 2
+    assert [type(action).__name__ for action in planned.actions].count("MakeVgpu") == 2
     assert [row.fits_now for row in capacity.capacity(question)] == [1]
     assert plane.services.profiles.get(PROFILE).free == 1
     _made(plane, "train", PROFILE)

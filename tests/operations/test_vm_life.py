@@ -193,7 +193,7 @@ def test_a_cancelled_create_is_taken_back(plane: ControlPlane) -> None:
 
 def test_the_error_names_the_step_and_the_cause(plane: ControlPlane) -> None:
     plane.hosts.strike = lambda _n, moment, name: (
-        Fatal("vgpu.driver_refused", "the driver refused") if (moment, name) == ("before", "CreateMdev") else None
+        Fatal("vgpu.driver_refused", "the driver refused") if (moment, name) == ("before", "MakeVgpu") else None
     )
     error = make(plane).error
     assert error is not None
@@ -261,7 +261,7 @@ def test_a_host_that_does_not_answer_for_good_keeps_the_claim_until_it_was_read(
     machine = plane.machine(T4_HOST)
 
     def cut(_number: int, moment: str, name: str) -> BaseException | None:
-        if (moment, name) == ("after", "CreateMdev"):
+        if (moment, name) == ("after", "MakeVgpu"):
             machine.answers = False
             return lost_answer(name)
         return None
@@ -285,7 +285,7 @@ def test_a_host_that_does_not_answer_for_good_keeps_the_claim_until_it_was_read(
 
 def test_an_abandoned_operation_releases_what_it_held(plane: ControlPlane) -> None:
     plane.hosts.strike = lambda _n, moment, name: (
-        Fatal("test.refused", name) if moment == "before" and name in {"CreateMdev", "RemoveMdev"} else None
+        Fatal("test.refused", name) if moment == "before" and name in {"MakeVgpu", "RemoveMdev"} else None
     )
     operation = make(plane)
     assert operation.state == "stuck"
@@ -343,7 +343,7 @@ def test_a_dry_run_says_everything_and_stores_nothing(plane: ControlPlane) -> No
         "EnsureNetwork",
         "CreateVolume",
         "WriteSeed",
-        "SetVgpuType",
+        "MakeVgpu",
         "DefineDomain",
         "StartDomain",
     ]
@@ -385,6 +385,6 @@ def test_console_and_ports_need_a_running_vm(plane: ControlPlane) -> None:
 def test_a_busy_driver_is_given_time(plane: ControlPlane) -> None:
     strikes = iter([Retryable("vgpu.busy", "busy")] * 3)
     plane.hosts.strike = lambda _n, moment, name: (
-        next(strikes, None) if (moment, name) == ("before", "CreateMdev") else None
+        next(strikes, None) if (moment, name) == ("before", "MakeVgpu") else None
     )
     assert make(plane).state == "done"

@@ -28,7 +28,7 @@ def operation_of(plane: ControlPlane) -> Operation:
     return operation
 
 
-def begun(plane: ControlPlane, *, away_after: str = "CreateMdev", moment: str = "after") -> Operation:
+def begun(plane: ControlPlane, *, away_after: str = "MakeVgpu", moment: str = "after") -> Operation:
     """A create whose host goes away at that effect."""
     machine = plane.machine(T4_HOST)
 
@@ -55,7 +55,7 @@ def waits(operation: Operation) -> bool:
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("effect", ["CreateVolume", "CreateMdev", "DefineDomain", "StartDomain"])
+@pytest.mark.parametrize("effect", ["CreateVolume", "MakeVgpu", "DefineDomain", "StartDomain"])
 def test_what_a_reboot_interrupts_waits_and_goes_on_where_it_was(plane: ControlPlane, effect: str, moment: str) -> None:
     operation = begun(plane, away_after=effect, moment=moment)
     assert operation.state == "running"
@@ -76,7 +76,7 @@ def test_what_a_reboot_interrupts_waits_and_goes_on_where_it_was(plane: ControlP
 
 @pytest.mark.fault("F20")
 @pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("effect", ["CreateMdev", "DefineDomain", "StartDomain"])
+@pytest.mark.parametrize("effect", ["MakeVgpu", "DefineDomain", "StartDomain"])
 def test_a_host_that_boots_anew_loses_the_vgpu_and_the_vm_gets_it_again(
     plane: ControlPlane, effect: str, moment: str
 ) -> None:

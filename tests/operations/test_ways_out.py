@@ -77,7 +77,7 @@ def test_of_a_retry_and_an_abandon_at_once_one_wins_whole(
     plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
     plane.hosts.strike = lambda _n, moment, name: (
-        Fatal("test.refused", name) if moment == "before" and name in {"CreateMdev", "RemoveMdev"} else None
+        Fatal("test.refused", name) if moment == "before" and name in {"MakeVgpu", "RemoveMdev"} else None
     )
     operation = make(plane)
     plane.hosts.strike = no_fault
@@ -114,7 +114,7 @@ def test_of_a_retry_and_an_abandon_at_once_one_wins_whole(
 
 def _create_waits(plane: ControlPlane) -> None:
     def cut(_number: int, moment: str, name: str) -> BaseException | None:
-        if (moment, name) != ("after", "CreateMdev"):
+        if (moment, name) != ("after", "MakeVgpu"):
             return None
         plane.machine(T4_HOST).answers = False
         return lost_answer(name)
@@ -133,7 +133,7 @@ def _stop_waits(plane: ControlPlane) -> None:
 
 def _is_stuck(plane: ControlPlane) -> None:
     plane.hosts.strike = lambda _n, moment, name: (
-        Fatal("test.refused", name) if moment == "before" and name in {"CreateMdev", "RemoveMdev"} else None
+        Fatal("test.refused", name) if moment == "before" and name in {"MakeVgpu", "RemoveMdev"} else None
     )
     make(plane)
 

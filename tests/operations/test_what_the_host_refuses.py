@@ -43,7 +43,7 @@ def finished(plane: ControlPlane, operation: str | None) -> Operation:
         (
             "CreateVolume",
             Fatal("host.disk_full", "the host's disk is full"),
-            {"CreateMdev", "DefineDomain", "StartDomain"},
+            {"MakeVgpu", "DefineDomain", "StartDomain"},
         ),
         (
             "StartDomain",
@@ -67,7 +67,7 @@ def test_without_disk_or_memory_the_create_is_taken_back_and_says_why(
 
 
 @pytest.mark.fault("F28")
-@pytest.mark.parametrize("effect", ["CreateVolume", "WriteSeed", "CreateMdev", "DefineDomain"])
+@pytest.mark.parametrize("effect", ["CreateVolume", "WriteSeed", "MakeVgpu", "DefineDomain"])
 def test_on_a_host_that_may_only_be_read_nothing_new_is_made_and_what_runs_is_left_alone(
     plane: ControlPlane, effect: str
 ) -> None:
@@ -91,7 +91,7 @@ def test_while_the_database_is_away_a_step_is_neither_undone_nor_stuck_and_goes_
     plane: ControlPlane, code: str
 ) -> None:
     away = Retryable(code, "the database cannot be used")
-    plane.hosts.strike = lambda _, moment, name: away if (moment, name) == ("after", "CreateMdev") else None
+    plane.hosts.strike = lambda _, moment, name: away if (moment, name) == ("after", "MakeVgpu") else None
     begun = plane.services.vms.create(create_vm("train", profile=T4_PROFILE)).operation
     assert begun is not None
     with pytest.raises(Retryable):

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.core.actions.gpu_cards import AcceptGpus, cards_of, moves
-from orchestrator.core.actions.host_actions import CreateMdev, FencingToken, HostAction
+from orchestrator.core.actions.host_actions import FencingToken, HostAction, MakeVgpu
 from orchestrator.core.errors import Conflict
 from orchestrator.sim.agent import perform
 from orchestrator.sim.fleet import enrolled, new_machine
@@ -16,7 +16,7 @@ from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.observing import snapshot_of
 
 FIRST, SECOND = "0000:41:00.0", "0000:43:00.0"
-MADE = CreateMdev(vm="a", uuid="0b9c1a9e-6a43-4a57-8a3f-5d1d3b6a2c11", parent=FIRST, type_name="GRID T4-2Q")
+MADE = MakeVgpu(vm="a", uuid="0b9c1a9e-6a43-4a57-8a3f-5d1d3b6a2c11", parent=FIRST, type_name="GRID T4-2Q")
 
 
 @pytest.fixture

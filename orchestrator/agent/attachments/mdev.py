@@ -14,8 +14,7 @@ from orchestrator.agent.nvml.reading import NvmlGpu
 from orchestrator.agent.sysfs import mdev, open_files
 from orchestrator.agent.sysfs.gpu_instance import FoundVgpu, gpu_instance
 from orchestrator.agent.sysfs.pci import PciGpu
-from orchestrator.core.actions.host_actions import ActionResult, CreateMdev, RemoveMdev
-from orchestrator.core.actions.placed_vgpus import CreatePlacedMdev
+from orchestrator.core.actions.host_actions import ActionResult, MakeVgpu, RemoveMdev
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.snapshot import HostVgpuType, Mdev, VgpuParent
@@ -37,15 +36,27 @@ class MdevDevices:
 
     @property
     def handlers(self) -> Handlers:
-        return {CreateMdev: self.make, CreatePlacedMdev: self.make_placed, RemoveMdev: self.remove}
+        return {RemoveMdev: self.remove}
 
-    def make(self, action: CreateMdev) -> ActionResult:
-        """:raises Conflict: ``vgpu.foreign``, ``vgpu.differs``
+    def make(self, action: MakeVgpu) -> ActionResult:
+        """:raises Conflict: ``vgpu.foreign``, ``vgpu.differs``, ``vgpu.placement_refused``
         :raises Fatal: ``vgpu.type_unknown``, ``vgpu.no_room`` and errno_table.py's"""
-        _check_uuid(action.uuid)
+        uuid = action.uuid or ""
+        _check_uuid(uuid)
+        if action.at is None:
+            return self._make(action, uuid)
+        return self._places.make(
+            action.at.start,
+            action.parent,
+            self._paths.mdev_devices / uuid,
+            make=lambda: self._make(action, uuid),
+            remove=lambda: self.remove(RemoveMdev(vm=action.vm, uuid=uuid)),
+        )
+
+    def _make(self, action: MakeVgpu, uuid: str) -> ActionResult:
         self._files.check_managed(action.parent)
-        key, wanted = mdev_key(action.uuid), _made_as(action.parent, action.type_name)
-        there = self._find(action.uuid)
+        key, wanted = mdev_key(uuid), _made_as(action.parent, action.type_name)
+        there = self._find(uuid)
         if there is not None:
             self._files.check_owner(key, action.vm, there.directory.name)
             _check_made(there)
@@ -58,20 +69,8 @@ class MdevDevices:
         if offered.available() == 0:
             raise no_room(action.parent, action.type_name)
         self._ledger.claim(key, action.vm, detail=wanted, until_reboot=True)
-        self._files.write_new(
-            offered.directory / "create", action.uuid, key, exists=lambda: self._find(action.uuid) is not None
-        )
+        self._files.write_new(offered.directory / "create", uuid, key, exists=lambda: self._find(uuid) is not None)
         return ActionResult(changed=True)
-
-    def make_placed(self, action: CreatePlacedMdev) -> ActionResult:
-        """:raises Conflict: ``vgpu.placement_refused``, and as :meth:`make`"""
-        _check_uuid(action.uuid)
-        return self._places.make(
-            action,
-            self._paths.mdev_devices / action.uuid,
-            make=lambda: self.make(action),
-            remove=lambda: self.remove(RemoveMdev(vm=action.vm, uuid=action.uuid)),
-        )
 
     def remove(self, action: RemoveMdev) -> ActionResult:
         """:raises Conflict: ``vgpu.foreign``, ``vgpu.in_use``"""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.agent.attachments.device_files import DeviceFiles, check_ours, not_as_seen
@@ -29,10 +30,10 @@ from orchestrator.core.actions.host_actions import (
     ActionResult,
     CreateGpuInstance,
     DestroyGpuInstance,
-    HostAction,
-    MakesDevice,
+    MakeVgpu,
+    RemoveMdev,
+    VgpuPosition,
 )
-from orchestrator.core.actions.instance_vgpus import INSTANCE_VGPUS, InstanceVgpu
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.mig_layout import KEEPER
@@ -40,21 +41,27 @@ from orchestrator.core.hosts.snapshot import HostVgpuType, VgpuParent
 from orchestrator.core.names import is_uuid
 
 
+@dataclass(frozen=True)
+class _Wanted:
+    """A vGPU in the GPU instance of ``gpu`` that begins at the memory slot ``start``."""
+
+    vgpu: MakeVgpu
+    """Wherever the driver puts it."""
+    gpu: str
+    start: int
+
+
 class MigBackedVgpus:
     def __init__(self, files: DeviceFiles, functions: TypedFunctions, mdevs: MdevDevices, mig: Mig) -> None:
-        self._paths, self._ledger = files.paths, files.ledger
+        self._files, self._paths, self._ledger = files, files.paths, files.ledger
         self._functions, self._mdevs, self._mig = functions, mdevs, mig
         self._holders = InstanceHolders(files.ledger)
-        self._bare = {**functions.handlers, **mdevs.handlers}
         self._locks: dict[str, threading.RLock] = {}
 
     @property
     def handlers(self) -> Handlers:
-        return {
-            CreateGpuInstance: self.create,
-            DestroyGpuInstance: self.destroy,
-            **dict.fromkeys(INSTANCE_VGPUS, self.make),
-        }
+        """Its own, and of vGPUs wherever they lie."""
+        return {CreateGpuInstance: self.create, DestroyGpuInstance: self.destroy, MakeVgpu: self.make}
 
     def create(self, action: CreateGpuInstance) -> ActionResult:
         """:raises Conflict: ``gpu.instance_foreign``, ``gpu.instance_differs``
@@ -108,26 +115,34 @@ class MigBackedVgpus:
             self._holders.drop(action.gpu, action.start, action.vm)
         return ActionResult(changed=True)
 
-    def make(self, action: InstanceVgpu) -> ActionResult:
+    def make(self, action: MakeVgpu) -> ActionResult:
+        match action.at:
+            case VgpuPosition(within="instance", start=start):
+                self._files.check_managed(action.parent)
+                gpu = pci.physical_gpu(self._paths, action.parent)
+                return self._make_inside(_Wanted(replace(action, at=None), gpu, start))
+        return self._make_bare(action)
+
+    def _make_inside(self, wanted: _Wanted) -> ActionResult:
         """As on a time-sliced GPU, and then where it lies is read back.
 
         :raises Conflict: ``gpu.instance_chosen``: the driver insists on an instance that is not the VM's
         :raises Fatal: ``gpu.instance_untold``
         """
-        with self._alone(action.gpu):
-            result = self._do(action.bare)
-            if self._lies_right(action):
+        with self._alone(wanted.gpu):
+            result = self._make_bare(wanted.vgpu)
+            if self._lies_right(wanted):
                 return result
-            self._take_back(action)
-            with self._no_other_room(action):
-                self._do(action.bare)
-            if not self._lies_right(action):
-                self._take_back(action)
+            self._take_back(wanted.vgpu)
+            with self._no_other_room(wanted):
+                self._make_bare(wanted.vgpu)
+            if not self._lies_right(wanted):
+                self._take_back(wanted.vgpu)
                 raise Conflict(
                     "gpu.instance_chosen",
                     "the driver puts the vGPU into a GPU instance that is not the VM's",
                     hint="'vgpuctl mig show HOST' lists the instances that others made and left free",
-                    details=f"{action.function}, GPU instance at slot {action.start}",
+                    details=f"{wanted.vgpu.parent}, GPU instance at slot {wanted.start}",
                 )
         return ActionResult(changed=True)
 
@@ -216,15 +231,15 @@ class MigBackedVgpus:
         """vGPUs that lie in it, and those that are not told to lie elsewhere."""
         return [vgpu.name for vgpu in self._vgpus(gpu) if vgpu.gpu_instance in {None, instance.id}]
 
-    def _lies_right(self, action: InstanceVgpu, function: str = "") -> bool:
+    def _lies_right(self, wanted: _Wanted, function: str = "") -> bool:
         """``function``: another one than the VM's.
 
         :raises Fatal: ``gpu.instance_untold``; the VM's is taken back"""
-        there = self._at(action.gpu, action.start)
-        at = function or action.function
-        lies = next((vgpu.gpu_instance for vgpu in self._vgpus(action.gpu) if vgpu.function == at), None)
+        there = self._at(wanted.gpu, wanted.start)
+        at = function or wanted.vgpu.parent
+        lies = next((vgpu.gpu_instance for vgpu in self._vgpus(wanted.gpu) if vgpu.function == at), None)
         if lies is None:
-            self._take_back(action)
+            self._take_back(wanted.vgpu)
             raise Fatal(
                 "gpu.instance_untold",
                 "the driver does not tell in which GPU instance the vGPU lies",
@@ -233,55 +248,59 @@ class MigBackedVgpus:
             )
         return there is not None and lies == there.id
 
-    def _do(self, action: HostAction) -> ActionResult:
-        return self._bare[type(action)](action)
+    def _make_bare(self, action: MakeVgpu) -> ActionResult:
+        return self._functions.make(action) if action.uuid is None else self._mdevs.make(action)
 
-    def _take_back(self, action: MakesDevice) -> None:
-        self._do(action.inverse())
+    def _take_back(self, vgpu: MakeVgpu) -> None:
+        back = vgpu.inverse()
+        if isinstance(back, RemoveMdev):
+            self._mdevs.remove(back)
+        else:
+            self._functions.remove(back)
 
     @contextmanager
-    def _no_other_room(self, action: InstanceVgpu) -> Iterator[None]:
+    def _no_other_room(self, wanted: _Wanted) -> Iterator[None]:
         """While this is held, no other instance of ours has room for the type."""
         gone: list[FoundInstance] = []
-        fillers: list[MakesDevice] = []
+        fillers: list[MakeVgpu] = []
         try:
-            for spare in self._spare(action):
-                self._mig.destroy(action.gpu, spare.id)
+            for spare in self._spare(wanted):
+                self._mig.destroy(wanted.gpu, spare.id)
                 gone.append(spare)
-            if self._mig.shares(action.gpu, self._profile_at(action.gpu, action.start) or ""):
-                self._fill(action, fillers)
+            if self._mig.shares(wanted.gpu, self._profile_at(wanted.gpu, wanted.start) or ""):
+                self._fill(wanted, fillers)
             yield
         finally:
             for filler in fillers:
                 self._take_back(filler)
             for spare in gone:
-                self._mig.create(action.gpu, spare.profile, spare.start)
+                self._mig.create(wanted.gpu, spare.profile, spare.start)
 
-    def _spare(self, action: InstanceVgpu) -> list[FoundInstance]:
+    def _spare(self, wanted: _Wanted) -> list[FoundInstance]:
         """Ours, of the same profile, with no vGPU in them."""
-        profile = self._profile_at(action.gpu, action.start)
+        profile = self._profile_at(wanted.gpu, wanted.start)
         return [
             instance
-            for instance in self._mig.instances(action.gpu)
+            for instance in self._mig.instances(wanted.gpu)
             if instance.profile == profile
-            and instance.start != action.start
-            and self._holders.of(action.gpu, instance.start)
-            and not self._users(action.gpu, instance)
+            and instance.start != wanted.start
+            and self._holders.of(wanted.gpu, instance.start)
+            and not self._users(wanted.gpu, instance)
         ]
 
-    def _fill(self, action: InstanceVgpu, fillers: list[MakesDevice]) -> None:
+    def _fill(self, wanted: _Wanted, fillers: list[MakeVgpu]) -> None:
         """vGPUs of the type on free functions, until the next one would come to lie in the VM's instance."""
-        taken = {action.function, *(vgpu.function for vgpu in self._vgpus(action.gpu))}
-        for function in pci.virtual_functions(self._paths, action.gpu):
+        taken = {wanted.vgpu.parent, *(vgpu.function for vgpu in self._vgpus(wanted.gpu))}
+        for function in pci.virtual_functions(self._paths, wanted.gpu):
             if function in taken:
                 continue
-            filler = action.beside(function)
+            filler = wanted.vgpu.beside(function)
             try:
-                self._do(filler)
+                self._make_bare(filler)
             except Fatal:
                 return  # there is no room at all, as its own vGPU will be told
             fillers.append(filler)
-            if self._lies_right(action, function):
+            if self._lies_right(wanted, function):
                 self._take_back(fillers.pop())
                 return
 

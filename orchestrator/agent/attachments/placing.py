@@ -14,7 +14,6 @@ from pathlib import Path
 from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.sysfs import pci, reading
 from orchestrator.core.actions.host_actions import ActionResult
-from orchestrator.core.actions.placed_vgpus import CreatePlacedMdev, SetPlacedType
 from orchestrator.core.errors import Conflict, VgpuctlError
 
 _NO_PLACE = 0xFFFF
@@ -36,25 +35,27 @@ class VgpuPlaces:
 
     def make(
         self,
-        action: CreatePlacedMdev | SetPlacedType,
+        wanted: int,
+        function: str,
         device: Path,
         *,
         make: Callable[[], ActionResult],
         remove: Callable[[], object],
     ) -> ActionResult:
-        """``device``: its directory in sysfs once it is there. One that the driver does not move is taken back.
+        """``wanted``: its placement id. ``device``: its directory in sysfs once it is there. One that the driver does
+        not move is taken back.
 
         :raises Conflict: ``vgpu.placement_refused``, ``vgpu.in_use``, and those of ``make``
         """
-        self._files.check_managed(action.function)
-        gpu = pci.physical_gpu(self._files.paths, action.function)
+        self._files.check_managed(function)
+        gpu = pci.physical_gpu(self._files.paths, function)
         with self._locks.setdefault(gpu, threading.Lock()):
             made = make()
-            if placement_id(device) == action.placement_id:
+            if placement_id(device) == wanted:
                 return made
-            self._files.check_unused(device, action.function)
+            self._files.check_unused(device, function)
             try:
-                self._move(device, action.placement_id)
+                self._move(device, wanted)
             except VgpuctlError:
                 remove()
                 raise

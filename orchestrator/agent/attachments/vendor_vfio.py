@@ -22,8 +22,7 @@ from orchestrator.agent.sysfs import open_files, vendor_vfio
 from orchestrator.agent.sysfs.gpu_instance import FoundVgpu, gpu_instance
 from orchestrator.agent.sysfs.pci import PciGpu
 from orchestrator.agent.sysfs.write import is_being_written
-from orchestrator.core.actions.host_actions import ActionResult, ClearVgpuType, SetVgpuType
-from orchestrator.core.actions.placed_vgpus import SetPlacedType
+from orchestrator.core.actions.host_actions import ActionResult, ClearVgpuType, MakeVgpu
 from orchestrator.core.errors import Conflict
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.gpu.pci import is_pci_address
@@ -43,42 +42,44 @@ class TypedFunctions:
 
     @property
     def handlers(self) -> Handlers:
-        return {SetVgpuType: self.make, SetPlacedType: self.make_placed, ClearVgpuType: self.remove}
+        return {ClearVgpuType: self.remove}
 
-    def make(self, action: SetVgpuType) -> ActionResult:
-        """:raises Conflict: ``vgpu.foreign``, ``vgpu.differs``
+    def make(self, action: MakeVgpu) -> ActionResult:
+        """:raises Conflict: ``vgpu.foreign``, ``vgpu.differs``, ``vgpu.placement_refused``
         :raises Fatal: ``vgpu.no_room`` and errno_table.py's"""
-        self._files.check_managed(action.vf)
-        key = vf_key(action.vf)
-        function = self._function(action.vf)
+        check_address(action.parent)
+        if action.at is None:
+            return self._make(action)
+        return self._places.make(
+            action.at.start,
+            action.parent,
+            self._paths.pci(action.parent),
+            make=lambda: self._make(action),
+            remove=lambda: self.remove(ClearVgpuType(vm=action.vm, vf=action.parent)),
+        )
+
+    def _make(self, action: MakeVgpu) -> ActionResult:
+        self._files.check_managed(action.parent)
+        key = vf_key(action.parent)
+        function = self._function(action.parent)
         self._check_settled(function)
         if function.current_id:
-            self._files.check_owner(key, action.vm, action.vf)
+            self._files.check_owner(key, action.vm, action.parent)
             owner = self._ledger.owner(key)
             if owner is None or owner.detail != f"{function.current_id} {action.type_name}":
-                raise Conflict("vgpu.differs", "the virtual function has another vGPU type", details=action.vf)
+                raise Conflict("vgpu.differs", "the virtual function has another vGPU type", details=action.parent)
             return ActionResult(changed=False)
         type_id = next((number for number, name in function.creatable if name == action.type_name), None)
         if type_id is None:
-            raise no_room(action.vf, action.type_name)
+            raise no_room(action.parent, action.type_name)
         self._ledger.claim(key, action.vm, detail=f"{type_id} {action.type_name}", until_reboot=True)
         self._files.write_new(
-            self._type_file(action.vf),
+            self._type_file(action.parent),
             str(type_id),
             key,
-            exists=lambda: self._function(action.vf).current_id == type_id,
+            exists=lambda: self._function(action.parent).current_id == type_id,
         )
         return ActionResult(changed=True)
-
-    def make_placed(self, action: SetPlacedType) -> ActionResult:
-        """:raises Conflict: ``vgpu.placement_refused``, and as :meth:`make`"""
-        check_address(action.vf)
-        return self._places.make(
-            action,
-            self._paths.pci(action.vf),
-            make=lambda: self.make(action),
-            remove=lambda: self.remove(ClearVgpuType(vm=action.vm, vf=action.vf)),
-        )
 
     def remove(self, action: ClearVgpuType) -> ActionResult:
         """A type that another owner put there is left alone: this VM's is gone, for a function outlives its vGPUs.

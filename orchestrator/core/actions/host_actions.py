@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything we ever change on a host, as values. The agent performs them; tests and --dry-run print them. Beside
-this file: volumes.py (data volumes), vgpu_settings.py (how a vGPU behaves), placed_vgpus.py and instance_vgpus.py
-(where it lies), settle_ledger.py (a lost ledger), gpu_cards.py (which cards are ours); names.py has all by name.
+this file: volumes.py (data volumes), vgpu_settings.py (how GPUs and vGPUs behave), settle_ledger.py (a lost ledger),
+gpu_cards.py (which cards are ours); names.py has all by name.
 
 Each is idempotent: "already there and ours" and "already gone" are success, "there and not ours" is an error. Each has
 an inverse, the action that takes it back, or says why it needs none.
@@ -10,8 +10,9 @@ an inverse, the action that takes it back, or says why it needs none.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
+from uuid import UUID, uuid5
 
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.domain import BootPolicy, DomainDescription
@@ -170,37 +171,48 @@ class DestroyGpuInstance(RemovesDevice):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateMdev(MakesDevice):
-    uuid: str
+class VgpuPosition:
+    """Where a vGPU comes to lie on its GPU, and nowhere else: what the driver does not put there is taken back."""
+
+    within: Literal["gpu", "instance"]
+    """A GPU with mixed sizes, or a GPU instance. In which instance a vGPU lies, the driver chooses while it makes the
+    vGPU, in both frameworks alike: NVIDIA's open-gpu-kernel-modules, ``kvgpumgrCreateRequestVgpu`` of
+    kernel_vgpu_mgr.c, since 550."""
+    start: int
+    """The placement id on the GPU; the memory slot at which the instance begins."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MakeVgpu(MakesDevice):
+    """A mediated device with that UUID, or a free virtual function of vendor-specific VFIO that is given the type."""
+
+    since = 10
     parent: str
+    """PCI function that it is made on."""
     type_name: str
+    uuid: str | None = None
+    """Of the mediated device; None: vendor-specific VFIO, where the function itself is the vGPU."""
+    at: VgpuPosition | None = None
+    """None: wherever the driver puts it."""
 
     @property
     def function(self) -> str:
         return self.parent
 
-    def inverse(self) -> HostAction:
+    def beside(self, function: str) -> MakeVgpu:
+        """Another one like it, on another function: always the same there."""
+        name = None if self.uuid is None else str(uuid5(UUID(self.uuid), function))
+        return replace(self, parent=function, uuid=name, at=None)
+
+    def inverse(self) -> RemoveMdev | ClearVgpuType:
+        if self.uuid is None:
+            return ClearVgpuType(vm=self.vm, vf=self.parent)
         return RemoveMdev(vm=self.vm, uuid=self.uuid)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RemoveMdev(RemovesDevice):
     uuid: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class SetVgpuType(MakesDevice):
-    """Vendor-specific VFIO: give a free virtual function a vGPU type."""
-
-    vf: str
-    type_name: str
-
-    @property
-    def function(self) -> str:
-        return self.vf
-
-    def inverse(self) -> HostAction:
-        return ClearVgpuType(vm=self.vm, vf=self.vf)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,7 @@ from orchestrator.core.actions import (
     fabric,
     gpu_cards,
     host_actions,
-    instance_vgpus,
     nics,
-    placed_vgpus,
     settle_ledger,
     vgpu_settings,
     volumes,
@@ -19,7 +17,7 @@ from orchestrator.core.actions import (
 from orchestrator.core.actions.host_actions import HostAction, MakesDevice, RemovesDevice
 
 _HOMES: Final = (
-    host_actions, fabric, gpu_cards, instance_vgpus, nics, placed_vgpus, settle_ledger, vgpu_settings, volumes,
+    host_actions, fabric, gpu_cards, nics, settle_ledger, vgpu_settings, volumes,
 )  # fmt: skip
 _KINDS: Final = (HostAction, MakesDevice, RemovesDevice)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
-from orchestrator.core.actions.host_actions import HostAction, SetMigMode
+from orchestrator.core.actions.host_actions import HostAction, MakeVgpu, SetMigMode, VgpuPosition
 from orchestrator.core.actions.vgpu_settings import SetMixedSizes, SetVgpuParameters, SetVgpuScheduler
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.gpu.pci import split_pci_address
@@ -28,7 +28,7 @@ def observed_place(gpu: GpuSnapshot, placement_id: int | None) -> int | None:
     return placement_id if gpu.heterogeneous else None
 
 
-def prepared(vm_id: str, device: Device) -> tuple[HostAction, ...]:
+def _prepared(vm_id: str, device: Device) -> tuple[HostAction, ...]:
     """What makes the GPU ready for a time-sliced vGPU: before it is there, for afterwards the driver refuses."""
     left = (SetMigMode(gpu=device.gpu, on=False),) if device.leaves_mig else ()
     mixed = () if device.placement_id is None else (SetMixedSizes(vm=vm_id, gpu=device.gpu),)
@@ -50,6 +50,19 @@ def with_parameters(vm_id: str, device: Device) -> tuple[HostAction, ...]:
     if wanted is None:
         return ()
     return (SetVgpuParameters(vm=vm_id, parent=device.parent, name=device.name, parameters=wanted),)
+
+
+def made(vm_id: str, device: Device) -> tuple[HostAction, ...]:
+    """A time-sliced vGPU with the settings of its GPU before it and its own after it."""
+    start = device.placement_id
+    at = None if start is None else VgpuPosition(within="gpu", start=start)
+    return (*_prepared(vm_id, device), made_at(vm_id, device, at), *with_parameters(vm_id, device))
+
+
+def made_at(vm_id: str, device: Device, at: VgpuPosition | None) -> MakeVgpu:
+    """``at``: None: wherever the driver puts it."""
+    uuid = None if device.name == device.parent else device.name
+    return MakeVgpu(vm=vm_id, parent=device.parent, type_name=device.type_name, uuid=uuid, at=at)
 
 
 def pci_source(address: str) -> ET.Element:

@@ -7,14 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
-from orchestrator.core.actions.host_actions import CreateMdev, HostAction
-from orchestrator.core.actions.placed_vgpus import CreatePlacedMdev
 from orchestrator.core.attachments.attachment import Attachment
 from orchestrator.core.attachments.functions import (
     first_free,
+    made,
     observed_place,
-    prepared,
-    with_parameters,
 )
 from orchestrator.core.gpu.device import Device, ObservedDevice
 from orchestrator.core.hosts.snapshot import GpuSnapshot
@@ -29,13 +26,6 @@ def _draw(gpu: GpuSnapshot, type_name: str, taken: frozenset[str], new_uuid: str
         kind="mdev", gpu=gpu.address, parent=parent.address, type_name=type_name, name=new_uuid,
         leaves_mig=gpu.mig_enabled is True,
     )  # fmt: skip
-
-
-def _make(vm_id: str, device: Device) -> tuple[HostAction, ...]:
-    created = CreateMdev(vm=vm_id, uuid=device.name, parent=device.parent, type_name=device.type_name)
-    if device.placement_id is not None:
-        created = CreatePlacedMdev(**vars(created), placement_id=device.placement_id)
-    return (*prepared(vm_id, device), created, *with_parameters(vm_id, device))
 
 
 def _still_free(gpu: GpuSnapshot, device: Device, vm_id: str) -> bool:
@@ -65,4 +55,4 @@ def _hostdev(device: Device) -> ET.Element:
     return element
 
 
-ATTACHMENT = Attachment(draw=_draw, make=_make, still_free=_still_free, observed=_observed, hostdev=_hostdev)
+ATTACHMENT = Attachment(draw=_draw, make=made, still_free=_still_free, observed=_observed, hostdev=_hostdev)

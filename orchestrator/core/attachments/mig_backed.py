@@ -8,10 +8,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from xml.etree.ElementTree import Element
 
-from orchestrator.core.actions.host_actions import CreateGpuInstance, EnableVirtualFunctions, HostAction, SetMigMode
-from orchestrator.core.actions.instance_vgpus import CreateInstanceMdev, InstanceVgpu, SetInstanceType
+from orchestrator.core.actions.host_actions import (
+    CreateGpuInstance,
+    EnableVirtualFunctions,
+    HostAction,
+    SetMigMode,
+    VgpuPosition,
+)
 from orchestrator.core.attachments.attachment import Attachment
-from orchestrator.core.attachments.functions import with_parameters
+from orchestrator.core.attachments.functions import made_at, with_parameters
 from orchestrator.core.attachments.mdev import ATTACHMENT as AS_MDEV
 from orchestrator.core.attachments.mdev import mediated
 from orchestrator.core.attachments.vendor_vfio import ATTACHMENT as ON_FUNCTION
@@ -43,17 +48,8 @@ def _make(vm_id: str, device: Device) -> tuple[HostAction, ...]:
     before = (SetMigMode(gpu=device.gpu, on=True), EnableVirtualFunctions(gpu=device.gpu))
     if device.function is None:
         return (*before, instance)
-    return (*before, instance, _vgpu(vm_id, device, place.start), *with_parameters(vm_id, device))
-
-
-def _vgpu(vm_id: str, device: Device, start: int) -> InstanceVgpu:
-    if _carrier(device) is AS_MDEV:
-        return CreateInstanceMdev(
-            vm=vm_id, uuid=device.name, parent=device.parent, type_name=device.type_name, gpu=device.gpu, start=start
-        )
-    return SetInstanceType(
-        vm=vm_id, vf=device.parent, type_name=device.type_name, gpu=device.gpu, start=start
-    )  # fmt: skip
+    made = made_at(vm_id, device, VgpuPosition(within="instance", start=place.start))
+    return (*before, instance, made, *with_parameters(vm_id, device))
 
 
 def _still_free(gpu: GpuSnapshot, device: Device, vm_id: str) -> bool:

@@ -7,15 +7,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
-from orchestrator.core.actions.host_actions import HostAction, SetVgpuType
-from orchestrator.core.actions.placed_vgpus import SetPlacedType
 from orchestrator.core.attachments.attachment import Attachment
 from orchestrator.core.attachments.functions import (
     first_free,
+    made,
     observed_place,
     pci_source,
-    prepared,
-    with_parameters,
 )
 from orchestrator.core.gpu.device import Device, ObservedDevice
 from orchestrator.core.hosts.snapshot import GpuSnapshot
@@ -31,13 +28,6 @@ def _draw(gpu: GpuSnapshot, type_name: str, taken: frozenset[str], _new_uuid: st
 
 def _device(gpu: GpuSnapshot, function: str, type_name: str) -> Device:
     return Device(kind="vendor_vfio", gpu=gpu.address, parent=function, type_name=type_name, name=function)
-
-
-def _make(vm_id: str, device: Device) -> tuple[HostAction, ...]:
-    typed = SetVgpuType(vm=vm_id, vf=device.parent, type_name=device.type_name)
-    if device.placement_id is not None:
-        typed = SetPlacedType(**vars(typed), placement_id=device.placement_id)
-    return (*prepared(vm_id, device), typed, *with_parameters(vm_id, device))
 
 
 def _still_free(gpu: GpuSnapshot, device: Device, vm_id: str) -> bool:
@@ -65,4 +55,4 @@ def _hostdev(device: Device) -> ET.Element:
     return element
 
 
-ATTACHMENT = Attachment(draw=_draw, make=_make, still_free=_still_free, observed=_observed, hostdev=_hostdev)
+ATTACHMENT = Attachment(draw=_draw, make=made, still_free=_still_free, observed=_observed, hostdev=_hostdev)

@@ -43,7 +43,7 @@ def _round(site: Site, servers: dict[str, subprocess.Popen[bytes]], number: int)
     site.rearm()
     for name in NAMES:
         if name not in servers or servers[name].poll() is not None:
-            servers[name] = site.server(name, "kill", "after", "CreateMdev")
+            servers[name] = site.server(name, "kill", "after", "MakeVgpu")
     until(lambda: all(connect_running(site.state(name)) is not None for name in NAMES))
     operation = created(site, NAMES[number % len(NAMES)], f"vm{number}")
     until(lambda: any(server.poll() is not None for server in servers.values()))

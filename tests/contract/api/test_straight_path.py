@@ -27,11 +27,11 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
         yield found
 
 
-@pytest.mark.parametrize(("profile", "action"), [("GRID T4-2Q", "CreateMdev"), ("NVIDIA L40S-12Q", "SetVgpuType")])
-def test_a_vm_lives_and_goes(product: Product, profile: str, action: str) -> None:
+@pytest.mark.parametrize("profile", ["GRID T4-2Q", "NVIDIA L40S-12Q"])
+def test_a_vm_lives_and_goes(product: Product, profile: str) -> None:
     wanted = ("create-vm", "train", "--profile", profile, *SMALL)
     planned = product.ok(*wanted, "--dry-run").out
-    assert action in planned
+    assert "MakeVgpu" in planned
     assert "<domain" in planned
     assert product.json("list-vms") == []
 

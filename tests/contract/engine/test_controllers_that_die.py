@@ -26,7 +26,7 @@ def create(site: Site) -> str:
 
 @pytest.mark.parametrize(
     ("backend", "moment", "effect"),
-    [("sqlite", "after", "CreateMdev"), ("postgresql", "before", "DefineDomain")],
+    [("sqlite", "after", "MakeVgpu"), ("postgresql", "before", "DefineDomain")],
 )
 def test_a_killed_controller_finishes_its_operation_after_its_restart(
     site_on: Callable[[str], Site], backend: str, moment: str, effect: str
@@ -44,7 +44,7 @@ def test_a_killed_controller_finishes_its_operation_after_its_restart(
 def test_another_controller_takes_over_from_a_killed_one(site_on: Callable[[str], Site]) -> None:
     site = site_on("postgresql")
     operation = create(site)
-    killed = site.controller("one", "kill", "after", "CreateMdev")
+    killed = site.controller("one", "kill", "after", "MakeVgpu")
     assert killed.wait(LIMIT_S) == -signal.SIGKILL
     site.controller("two")
     ended = site.finished(operation)

@@ -344,7 +344,7 @@ def test_a_broken_run_makes_the_operation_stuck_with_what_may_remain(tmp_path: P
     started = plane.services.vms.create(create_vm())
     assert started.operation is not None
     runner = Runner(plane.world, plane.journal, DEFINITIONS)
-    plane.hosts.strike = lambda _n, moment, name: KeyError("x") if (moment, name) == ("after", "CreateMdev") else None
+    plane.hosts.strike = lambda _n, moment, name: KeyError("x") if (moment, name) == ("after", "MakeVgpu") else None
     ended = threading.Event()
     engine = durable(plane.store, url, runner, 1, lambda *_: ended.set())
     engine.submit(started.operation)

@@ -43,7 +43,7 @@ def older(directory: Path, *edits: tuple[str, str]) -> Path:
 
 def begun_by_older(site: Site, tree: Path) -> str:
     """Killed in the middle of the operation."""
-    killed = site.server("one", "kill", "after", "CreateMdev", program=tree)
+    killed = site.server("one", "kill", "after", "MakeVgpu", program=tree)
     operation = created(site, "one")
     assert killed.wait(LIMIT_S) == -signal.SIGKILL
     assert site.plane.services.operations.get(operation).state == "running"
@@ -104,7 +104,7 @@ def test_a_step_that_the_newer_program_does_not_know_is_left_to_the_one_that_doe
 
 def test_one_of_two_servers_finishes_what_the_other_was_killed_in(site_on: Callable[[str], Site]) -> None:
     site = site_on("postgresql")
-    both = [site.server(name, "kill", "after", "CreateMdev") for name in ("one", "two")]
+    both = [site.server(name, "kill", "after", "MakeVgpu") for name in ("one", "two")]
     until(lambda: connect_running(site.state("two")) is not None)
     operation = created(site, "one")
     until(lambda: any(server.poll() is not None for server in both))

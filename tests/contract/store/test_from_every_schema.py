@@ -37,7 +37,7 @@ def newer_and_back(connection: Connection, tree: Path, revision: str) -> None:
 
 
 def crash(_number: int, moment: str, name: str) -> BaseException | None:
-    return Crash() if (moment, name) == ("after", "CreateMdev") else None
+    return Crash() if (moment, name) == ("after", "MakeVgpu") else None
 
 
 def begun(plane: ControlPlane, name: str) -> str:

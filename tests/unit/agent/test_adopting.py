@@ -10,10 +10,9 @@ from orchestrator.agent.libvirt.domain_devices import DomainText, read_domain_xm
 from orchestrator.agent.libvirt.domains import domain_key
 from orchestrator.core.actions.host_actions import (
     AdoptDomain,
-    CreateMdev,
     DefineDomain,
+    MakeVgpu,
     ReleaseDomain,
-    SetVgpuType,
     UndefineDomain,
 )
 from orchestrator.core.actions.names import ACTIONS
@@ -42,7 +41,7 @@ def test_a_running_domain_and_its_mdev_become_ours_and_nobodys_again(bench: Benc
     assert bench.owners() == {"domain", "mdev"}
     wanted = bench.wanted.find(bench.vm)
     assert wanted is not None
-    assert wanted.devices == (CreateMdev(vm=bench.vm, uuid=MDEV, parent=T4, type_name="GRID T4-2Q"),)
+    assert wanted.devices == (MakeVgpu(vm=bench.vm, uuid=MDEV, parent=T4, type_name="GRID T4-2Q"),)
     release = ReleaseDomain(vm=bench.vm, devices=(mdev(),))
     assert bench.do(release).changed
     assert not bench.do(release).changed
@@ -59,7 +58,7 @@ def test_a_typed_virtual_function_becomes_ours_with_the_type_it_has(bench: Bench
     adopt = AdoptDomain(vm=bench.vm, devices=(device,), running=True)
     assert bench.do(adopt).changed
     assert bench.owners() == {"domain", "vf"}
-    assert not bench.do(SetVgpuType(vm=bench.vm, vf=VF1, type_name="NVIDIA L40S-2Q")).changed
+    assert not bench.do(MakeVgpu(vm=bench.vm, parent=VF1, type_name="NVIDIA L40S-2Q")).changed
 
 
 def test_the_snapshot_tells_a_foreign_domains_size(bench: Bench) -> None:

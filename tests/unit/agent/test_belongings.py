@@ -14,11 +14,10 @@ import pytest
 from orchestrator.agent.images.qemu_img import create_overlay
 from orchestrator.agent.libvirt.domain_parts import parts_of
 from orchestrator.core.actions.host_actions import (
-    CreateMdev,
     DefineDomain,
     EnsureNetwork,
+    MakeVgpu,
     RemoveNetwork,
-    SetVgpuType,
     StartDomain,
     StopDomain,
 )
@@ -37,7 +36,7 @@ def bench(furnished: Bench) -> Bench:
 
 
 def make_mdev(bench: Bench, vm: str) -> None:
-    bench.do(CreateMdev(vm=vm, uuid=MDEV, parent=T4, type_name="GRID T4-2Q"))
+    bench.do(MakeVgpu(vm=vm, uuid=MDEV, parent=T4, type_name="GRID T4-2Q"))
 
 
 def test_a_vm_of_its_own_parts_is_defined_started_and_defined_again(bench: Bench) -> None:
@@ -60,7 +59,7 @@ def test_a_vm_is_defined_before_its_device_is_made_and_started_only_after(bench:
 
 def test_no_definition_takes_what_is_another_vms(bench: Bench) -> None:
     make_mdev(bench, OTHER)
-    bench.do(SetVgpuType(vm=OTHER, vf=VF1, type_name="NVIDIA L40S-2Q"))
+    bench.do(MakeVgpu(vm=OTHER, parent=VF1, type_name="NVIDIA L40S-2Q"))
     mine = domain_of(bench.vm)
     for taken, code in (
         (replace(mine, devices=(mdev(),)), "vm.device_foreign"),

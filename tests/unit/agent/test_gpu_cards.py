@@ -15,8 +15,8 @@ from orchestrator.agent.nvml.reading import Nvml, NvmlReading
 from orchestrator.agent.observing_gpus import observe_gpus
 from orchestrator.core.actions.gpu_cards import AcceptGpus, GpuCard
 from orchestrator.core.actions.host_actions import (
-    CreateMdev,
     EnableVirtualFunctions,
+    MakeVgpu,
     ManageGpus,
     RemoveMdev,
     StartDomain,
@@ -30,7 +30,7 @@ from tests.unit.agent.test_restore import L40S, T4, UUID, Machine
 OURS = GpuCard(address=T4, uuid="GPU-ours", serial="1320221001")
 ALSO_OURS = GpuCard(address=L40S, uuid="GPU-also")
 NEW = GpuCard(address=T4, uuid="GPU-new", serial="1320229999")
-MADE = CreateMdev(vm="a", uuid=UUID, parent=T4, type_name="GRID T4-2Q")
+MADE = MakeVgpu(vm="a", uuid=UUID, parent=T4, type_name="GRID T4-2Q")
 
 
 @pytest.fixture

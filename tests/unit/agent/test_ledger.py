@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from contextlib import closing
@@ -15,7 +16,7 @@ from orchestrator.agent.ledger import Ledger, Ownership
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.actions.epoch import restored_epoch
-from orchestrator.core.actions.host_actions import CreateMdev, FencingToken, SetVgpuType
+from orchestrator.core.actions.host_actions import FencingToken, MakeVgpu, VgpuPosition
 from orchestrator.core.errors import Conflict, Denied, Fatal
 
 
@@ -136,12 +137,47 @@ def test_a_ledger_of_the_first_agents_is_taken_over_with_all_it_holds(tmp_path: 
         assert mdev is not None
         assert function is not None
         uuid = "0b9c1a9e-6a43-4a57-8a3f-5d1d3b6a2c11"
-        assert mdev.devices == (CreateMdev(vm="a", uuid=uuid, parent="0000:01:00.0", type_name="GRID T4-2Q"),)
-        assert function.devices == (SetVgpuType(vm="b", vf="0000:02:00.1", type_name="NVIDIA L40S-2Q"),)
+        assert mdev.devices == (MakeVgpu(vm="a", uuid=uuid, parent="0000:01:00.0", type_name="GRID T4-2Q"),)
+        assert function.devices == (MakeVgpu(vm="b", parent="0000:02:00.1", type_name="NVIDIA L40S-2Q"),)
         assert ledger.owner(f"mdev:{uuid}") == Ownership(vm="a", detail="0000:01:00.0 GRID T4-2Q")
         with pytest.raises(Denied):
             ledger.admit(token(1, 0, "op1"))
         ledger.close()
+
+
+OF_PROTOCOL_9 = [
+    {"action": "SetMixedSizes", "vm": "a", "gpu": "0000:02:00.0"},
+    {"action": "SetPlacedType", "vm": "a", "vf": "0000:02:00.1", "type_name": "L40S-2Q", "placement_id": 0},
+    {"action": "CreatePlacedMdev", "vm": "a", "uuid": "u", "parent": "p", "type_name": "T4-2Q", "placement_id": 4},
+    {"action": "SetInstanceType", "vm": "a", "vf": "0000:03:00.4", "type_name": "t", "gpu": "0000:03:00.0", "start": 0},
+    {"action": "CreateInstanceMdev", "vm": "a", "uuid": "u", "parent": "p", "type_name": "t", "gpu": "g", "start": 2},
+    {"action": "GiveNicFunction", "vm": "a", "card": "c", "vf": "0000:05:00.2", "functions": 4, "mac": "m"},
+]  # fmt: skip
+
+
+def test_what_older_agents_made_is_made_again_by_the_one_action(tmp_path: Path) -> None:
+    """Where it lay, and what is no vGPU, stays as it was."""
+    opened(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as database:
+        wanted = "INSERT INTO wanted (vm, running, devices) VALUES (?, 1, ?)"
+        database.executemany(wanted, [("a", json.dumps(OF_PROTOCOL_9)), ("b", "")])
+        database.execute("PRAGMA user_version = 7")
+        database.commit()
+    ledger = opened(tmp_path)
+    restored = RestoreList(Paths(root=tmp_path, storage=tmp_path), ledger, "boot-1")
+    wanted_of_a, wanted_of_b = restored.find("a"), restored.find("b")
+    assert wanted_of_a is not None
+    assert wanted_of_b is not None
+    settings, *vgpus, nic = wanted_of_a.devices
+    assert (type(settings).__name__, type(nic).__name__) == ("SetMixedSizes", "GiveNicFunction")
+    assert vgpus == [
+        MakeVgpu(vm="a", parent="0000:02:00.1", type_name="L40S-2Q", at=VgpuPosition(within="gpu", start=0)),
+        MakeVgpu(vm="a", uuid="u", parent="p", type_name="T4-2Q", at=VgpuPosition(within="gpu", start=4)),
+        MakeVgpu(vm="a", parent="0000:03:00.4", type_name="t", at=VgpuPosition(within="instance", start=0)),
+        MakeVgpu(vm="a", uuid="u", parent="p", type_name="t", at=VgpuPosition(within="instance", start=2)),
+    ]
+    assert wanted_of_b.devices == ()
+    ledger.close()
 
 
 def test_an_upgrade_that_is_cut_short_leaves_the_ledger_as_it_was(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import pytest
 from orchestrator.core.actions.host_actions import (
     ClearVgpuType,
     EnableVirtualFunctions,
+    MakeVgpu,
     ManageGpus,
-    SetVgpuType,
     StartDomain,
+    VgpuPosition,
 )
-from orchestrator.core.actions.placed_vgpus import CreatePlacedMdev, SetPlacedType
 from orchestrator.core.actions.vgpu_settings import RestoreMixedSizes, SetMixedSizes
 from orchestrator.core.errors import Conflict, Denied, Fatal
 from tests.unit.agent.bench import L40S, MDEV, T4, VF1, Bench
@@ -32,8 +32,8 @@ def leave(vm: str) -> RestoreMixedSizes:
     return RestoreMixedSizes(vm=vm, gpu=L40S)
 
 
-def placed(vm: str, start: int, vf: str = VF1) -> SetPlacedType:
-    return SetPlacedType(vm=vm, vf=vf, type_name=TYPE, placement_id=start)
+def placed(vm: str, start: int, vf: str = VF1) -> MakeVgpu:
+    return MakeVgpu(vm=vm, parent=vf, type_name=TYPE, at=VgpuPosition(within="gpu", start=start))
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_gpu_that_mixed_sizes_before_goes_on_with_it(bench: Bench) -> None:
 
 @pytest.mark.fault("F55")
 def test_a_gpu_with_a_vgpu_on_it_is_left_as_it_is_whoever_made_that(bench: Bench) -> None:
-    bench.do(SetVgpuType(vm="x", vf=VF1, type_name=TYPE))
+    bench.do(MakeVgpu(vm="x", parent=VF1, type_name=TYPE))
     with pytest.raises(Conflict) as caught:
         bench.do(want("a"))
     assert (caught.value.code, bench.mixed_sizes.sets) == ("gpu.in_use", [])
@@ -102,7 +102,7 @@ def test_a_vgpu_is_moved_from_where_the_driver_put_it_to_where_it_was_planned(be
     assert not bench.do(placed("a", 24)).changed
     assert bench.do(placed("b", 0, VF2)).changed
     assert (bench.host.place(VF1), bench.host.place(VF2)) == ("24", "0")
-    made = CreatePlacedMdev(vm="c", uuid=MDEV, parent=T4, type_name="GRID T4-2Q", placement_id=4)
+    made = MakeVgpu(vm="c", uuid=MDEV, parent=T4, type_name="GRID T4-2Q", at=VgpuPosition(within="gpu", start=4))
     assert bench.do(made).changed
     assert not bench.do(made).changed
     assert bench.host.place(MDEV) == "4"
@@ -115,7 +115,7 @@ def test_one_that_the_driver_does_not_move_is_taken_back_and_said_where_it_lay(b
     assert (caught.value.code, bench.host.place(VF1)) == ("vgpu.placement_refused", "")
     assert "it says 0" in str(caught.value.details)
     assert "vf" not in bench.owners()
-    made = CreatePlacedMdev(vm="c", uuid=MDEV, parent=T4, type_name="GRID T4-2Q", placement_id=4)
+    made = MakeVgpu(vm="c", uuid=MDEV, parent=T4, type_name="GRID T4-2Q", at=VgpuPosition(within="gpu", start=4))
     with pytest.raises(Conflict):
         bench.do(made)
     assert not (bench.host.paths.mdev_devices / MDEV).exists()

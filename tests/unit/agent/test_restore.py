@@ -31,14 +31,13 @@ from orchestrator.core.actions.gpu_cards import GpuCard
 from orchestrator.core.actions.host_actions import (
     ActionResult,
     BindVfio,
-    CreateMdev,
     DisableVirtualFunctions,
     EnableVirtualFunctions,
     FencingToken,
     HostAction,
+    MakeVgpu,
     RemoveMdev,
     RestoreDriver,
-    SetVgpuType,
     StartDomain,
     StopDomain,
     UndefineDomain,
@@ -207,11 +206,11 @@ class Machine:
 
     def run_vm(self, vm: str, uuid: str = UUID, policy: BootPolicy = "local") -> None:
         self.libvirt.devices[vm] = uuid
-        self.do(CreateMdev(vm=vm, uuid=uuid, parent=T4, type_name="GRID T4-2Q"), StartDomain(vm=vm, boot_policy=policy))
+        self.do(MakeVgpu(vm=vm, uuid=uuid, parent=T4, type_name="GRID T4-2Q"), StartDomain(vm=vm, boot_policy=policy))
 
     def run_typed_vm(self, vm: str) -> None:
         self.libvirt.devices[vm] = VF1
-        self.do(EnableVirtualFunctions(gpu=L40S), SetVgpuType(vm=vm, vf=VF1, type_name="NVIDIA L40S-2Q"))
+        self.do(EnableVirtualFunctions(gpu=L40S), MakeVgpu(vm=vm, parent=VF1, type_name="NVIDIA L40S-2Q"))
         self.do(StartDomain(vm=vm))
 
     def run_whole_vm(self, vm: str, gpu: str = T4) -> None:
@@ -256,8 +255,8 @@ def test_after_a_reboot_vms_have_their_whole_gpus_again_and_what_was_given_back_
 
 def test_every_device_of_a_vm_is_made_again_and_one_that_was_removed_is_not(machine: Machine) -> None:
     machine.run_typed_vm("a")
-    machine.do(CreateMdev(vm="a", uuid=UUID, parent=T4, type_name="GRID T4-2Q"))
-    machine.do(CreateMdev(vm="a", uuid=OTHER, parent=T4, type_name="GRID T4-2Q"), RemoveMdev(vm="a", uuid=OTHER))
+    machine.do(MakeVgpu(vm="a", uuid=UUID, parent=T4, type_name="GRID T4-2Q"))
+    machine.do(MakeVgpu(vm="a", uuid=OTHER, parent=T4, type_name="GRID T4-2Q"), RemoveMdev(vm="a", uuid=OTHER))
     machine.reboot()
     machine.restorer.run()
     assert machine.libvirt.running == {"a"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.actions.host_actions import CreateMdev, RemoveMdev, StartDomain, StopDomain
+from orchestrator.core.actions.host_actions import MakeVgpu, RemoveMdev, StartDomain, StopDomain
 from orchestrator.core.actions.vgpu_settings import RestoreVgpuScheduler, SetVgpuScheduler
 from tests.fakes.fake_schedulers import BEST_EFFORT
 from tests.unit.agent.test_restore import OTHER, T4, UUID, Machine
@@ -41,9 +41,9 @@ def test_a_vgpu_made_anew_beside_another_of_its_vm_does_not_come_before_the_gpus
     def is_used(_gpu: str) -> bool:
         return any(machine.host.paths.mdev_devices.iterdir())
 
-    def made(uuid: str) -> tuple[SetVgpuScheduler, CreateMdev]:
+    def made(uuid: str) -> tuple[SetVgpuScheduler, MakeVgpu]:
         fixed = SetVgpuScheduler(vm="a", gpu=T4, policy="fixed_share", time_slice_ms=None)
-        return fixed, CreateMdev(vm="a", uuid=uuid, parent=T4, type_name="GRID T4-2Q")
+        return fixed, MakeVgpu(vm="a", uuid=uuid, parent=T4, type_name="GRID T4-2Q")
 
     machine.switches.driver.busy = is_used
     anew = OTHER.replace("12", "13")

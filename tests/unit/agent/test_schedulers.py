@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.core.actions.host_actions import CreateMdev, ManageGpus, RemoveMdev
+from orchestrator.core.actions.host_actions import MakeVgpu, ManageGpus, RemoveMdev
 from orchestrator.core.actions.vgpu_settings import RestoreVgpuScheduler, SetVgpuScheduler
 from orchestrator.core.errors import Conflict, Denied, Fatal
 from orchestrator.core.gpu.scheduler import SchedulerState
@@ -11,7 +11,7 @@ from orchestrator.core.gpu.vgpu_parameters import SchedulerPolicy
 from tests.fakes.fake_schedulers import BEST_EFFORT
 from tests.unit.agent.bench import L40S, MDEV, T4, Bench
 
-VGPU = CreateMdev(vm="a", uuid=MDEV, parent=T4, type_name="GRID T4-2Q")
+VGPU = MakeVgpu(vm="a", uuid=MDEV, parent=T4, type_name="GRID T4-2Q")
 
 
 def want(vm: str, policy: SchedulerPolicy = "fixed_share", time_slice_ms: int | None = 5) -> SetVgpuScheduler:

@@ -13,14 +13,14 @@ from orchestrator.agent.attachments.mdev import MdevDevices
 from orchestrator.agent.attachments.vendor_vfio import TypedFunctions
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.sysfs.errno_table import error_for
-from orchestrator.core.actions.host_actions import ClearVgpuType, CreateMdev, RemoveMdev, SetVgpuType
+from orchestrator.core.actions.host_actions import ClearVgpuType, MakeVgpu, RemoveMdev
 from orchestrator.core.errors import Fatal
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
 
 T4, L40S, VF = "0000:01:00.0", "0000:02:00.0", "0000:02:00.1"
 UUID = "0b9c1a9e-6a43-4a57-8a3f-5d1d3b6a2c11"
-TYPE = SetVgpuType(vm="a", vf=VF, type_name="NVIDIA L40S-2Q")
+TYPE = MakeVgpu(vm="a", parent=VF, type_name="NVIDIA L40S-2Q")
 HEADER = "ID    : vGPU Name"
 
 
@@ -53,7 +53,7 @@ def host(tmp_path: Path) -> Host:
 
 @pytest.mark.fault("F53")
 def test_what_vanishes_while_it_is_removed_is_removed(host: Host) -> None:
-    host.mdevs.make(CreateMdev(vm="a", uuid=UUID, parent=T4, type_name="GRID T4-2Q"))
+    host.mdevs.make(MakeVgpu(vm="a", uuid=UUID, parent=T4, type_name="GRID T4-2Q"))
     host.functions.make(TYPE)
     host.vanishes = True
     assert host.mdevs.remove(RemoveMdev(vm="a", uuid=UUID)).changed

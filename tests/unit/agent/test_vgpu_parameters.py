@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.actions.host_actions import ClearVgpuType, CreateMdev, RemoveMdev, SetVgpuType
+from orchestrator.core.actions.host_actions import ClearVgpuType, MakeVgpu, RemoveMdev
 from orchestrator.core.actions.vgpu_settings import ClearVgpuParameters, SetVgpuParameters, vgpu_parameters_text
 from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.gpu.vgpu_parameters import VgpuParameters
 from tests.unit.agent.bench import MDEV, T4, VF1, Bench
 
-ON_MDEV = CreateMdev(vm="a", uuid=MDEV, parent=T4, type_name="GRID T4-2Q")
-ON_FUNCTION = SetVgpuType(vm="a", vf=VF1, type_name="NVIDIA L40S-2Q")
+ON_MDEV = MakeVgpu(vm="a", uuid=MDEV, parent=T4, type_name="GRID T4-2Q")
+ON_FUNCTION = MakeVgpu(vm="a", parent=VF1, type_name="NVIDIA L40S-2Q")
 UVM, SLOW = VgpuParameters(uvm=True), VgpuParameters(frame_rate_limiter=True, console=False)
 
 
@@ -43,9 +43,7 @@ def test_what_leaves_the_drivers_default_is_left_out(parameters: VgpuParameters,
 
 
 @pytest.mark.parametrize(("made", "name"), [(ON_MDEV, MDEV), (ON_FUNCTION, VF1)])
-def test_they_are_written_whole_once_and_gone_before_the_vgpu(
-    bench: Bench, made: CreateMdev | SetVgpuType, name: str
-) -> None:
+def test_they_are_written_whole_once_and_gone_before_the_vgpu(bench: Bench, made: MakeVgpu, name: str) -> None:
     bench.do(made)
     assert bench.do(give(UVM, name)).changed
     assert bench.host.parameters(name) == "enable_uvm=1"

@@ -14,7 +14,7 @@ from orchestrator.agent.attachments.vendor_vfio import TypedFunctions, vf_key
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.reading import Nvml, NvmlReading
 from orchestrator.agent.observing_gpus import observe_gpus
-from orchestrator.core.actions.host_actions import ClearVgpuType, CreateMdev, RemoveMdev, SetVgpuType
+from orchestrator.core.actions.host_actions import ClearVgpuType, MakeVgpu, RemoveMdev
 from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable, Unknown, VgpuctlError
 from tests.fakes.fake_mig import FakeMig
 from tests.unit.agent.fake_sysfs import FakeSysfs
@@ -53,12 +53,12 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def create(uuid: str = UUID, *, vm: str = "a", parent: str = T4, name: str = "GRID T4-2Q") -> CreateMdev:
-    return CreateMdev(vm=vm, uuid=uuid, parent=parent, type_name=name)
+def create(uuid: str = UUID, *, vm: str = "a", parent: str = T4, name: str = "GRID T4-2Q") -> MakeVgpu:
+    return MakeVgpu(vm=vm, uuid=uuid, parent=parent, type_name=name)
 
 
-def typed(vf: str = VF1, *, vm: str = "a", name: str = "NVIDIA L40S-2Q") -> SetVgpuType:
-    return SetVgpuType(vm=vm, vf=vf, type_name=name)
+def typed(vf: str = VF1, *, vm: str = "a", name: str = "NVIDIA L40S-2Q") -> MakeVgpu:
+    return MakeVgpu(vm=vm, parent=vf, type_name=name)
 
 
 @pytest.mark.fault("F47")

@@ -16,7 +16,7 @@ from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.reading import NvmlGpu, NvmlReading
 from orchestrator.agent.observing_gpus import observe_gpus
-from orchestrator.core.actions.host_actions import ActionResult, BindVfio, CreateMdev, RestoreDriver, SetVgpuType
+from orchestrator.core.actions.host_actions import ActionResult, BindVfio, MakeVgpu, RestoreDriver
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.errors import Conflict, Denied, Fatal
 from orchestrator.core.hosts.snapshot import GpuSnapshot
@@ -48,7 +48,7 @@ class FakeDriver(FakeUses):
         return NvmlReading(driver_version="580.95.02", gpus=dict.fromkeys(bound, self.said))
 
 
-class Bench(Acting[BindVfio | RestoreDriver | CreateMdev | SetVgpuType]):
+class Bench(Acting[BindVfio | RestoreDriver | MakeVgpu]):
     def __init__(self, root: Path) -> None:
         self.host = FakeSysfs(root)
         self.host.add_t4(T4)
@@ -83,7 +83,7 @@ class Bench(Acting[BindVfio | RestoreDriver | CreateMdev | SetVgpuType]):
         )
         path.chmod(0o755)
 
-    def do(self, action: BindVfio | RestoreDriver | CreateMdev | SetVgpuType) -> ActionResult:
+    def do(self, action: BindVfio | RestoreDriver | MakeVgpu) -> ActionResult:
         return self.handlers[type(action)](action)
 
     def drivers(self) -> dict[str, tuple[str | None, str, str]]:
@@ -204,10 +204,10 @@ def test_without_an_iommu_group_or_a_way_to_reset_a_gpu_stays_with_its_host(benc
 
 @pytest.mark.fault("F67")
 def test_a_gpu_with_a_vgpu_on_it_is_refused_naming_what_is_there(bench: Bench) -> None:
-    bench.do(CreateMdev(vm="b", uuid=UUID, parent=T4, type_name="GRID T4-2Q"))
+    bench.do(MakeVgpu(vm="b", uuid=UUID, parent=T4, type_name="GRID T4-2Q"))
     assert UUID in bench.refused(take(), Conflict, "gpu.in_use")
     vf = f"{L40S[:-2]}.1"
-    bench.do(SetVgpuType(vm="b", vf=vf, type_name="NVIDIA L40S-2Q"))
+    bench.do(MakeVgpu(vm="b", parent=vf, type_name="NVIDIA L40S-2Q"))
     assert vf in bench.refused(take(L40S), Conflict, "gpu.in_use")
     bench.driver.said = replace(SAID, mig_enabled=True)
     assert "MIG" in bench.refused(take(), Conflict, "gpu.in_use")

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from orchestrator.core.actions.host_actions import (
     CreateGpuInstance,
-    CreateMdev,
     DestroyGpuInstance,
     EnableVirtualFunctions,
+    MakeVgpu,
     RemoveMdev,
     SetMigMode,
+    VgpuPosition,
 )
-from orchestrator.core.actions.instance_vgpus import CreateInstanceMdev
 from orchestrator.core.attachments import changes_gpu, draw, make, observed_on, remove, still_free
 from orchestrator.core.gpu.device import InstancePlace
 from orchestrator.core.hosts.snapshot import GpuInstance, Mdev, VgpuParent
@@ -39,7 +39,7 @@ def test_a_mediated_device_is_drawn_with_its_instance_and_made_after_it() -> Non
     assert (device.kind, device.name, device.parent, device.instance) == ("mig_backed", UUID, OTHER_VF, PLACE)
     assert changes_gpu(device)
     instance = CreateGpuInstance(vm="a", gpu=GPU, profile="1g.10gb", start=2)
-    made = CreateInstanceMdev(vm="a", uuid=UUID, parent=OTHER_VF, type_name=TYPE, gpu=GPU, start=2)
+    made = MakeVgpu(vm="a", uuid=UUID, parent=OTHER_VF, type_name=TYPE, at=VgpuPosition(within="instance", start=2))
     assert make("a", device) == (SetMigMode(gpu=GPU, on=True), EnableVirtualFunctions(gpu=GPU), instance, made)
     assert remove("a", device) == (RemoveMdev(vm="a", uuid=UUID), DestroyGpuInstance(vm="a", gpu=GPU, start=2))
     assert still_free(IDLE, device, "a")
@@ -49,7 +49,7 @@ def test_a_time_sliced_one_on_a_gpu_in_mig_mode_has_it_leave_that() -> None:
     device = draw(IDLE, "GRID A100-10C", taken=frozenset(), new_uuid=UUID)
     assert device is not None
     assert (device.kind, device.leaves_mig) == ("mdev", True)
-    made = CreateMdev(vm="a", uuid=UUID, parent=VF, type_name="GRID A100-10C")
+    made = MakeVgpu(vm="a", uuid=UUID, parent=VF, type_name="GRID A100-10C")
     assert make("a", device) == (SetMigMode(gpu=GPU, on=False), made)
 
 

@@ -44,7 +44,7 @@ def test_what_was_under_way_when_the_ledger_was_lost_waits_for_it_and_then_ends(
     before = machine.state()
 
     def lose(_number: int, moment: str, name: str) -> None:
-        if (moment, name) == ("after", "CreateMdev"):
+        if (moment, name) == ("after", "MakeVgpu"):
             lose_ledger(machine)
 
     plane.hosts.strike = lose

@@ -127,7 +127,7 @@ def test_a_vgpu_that_is_adopted_is_claimed_where_it_lies(mixes: bool, cut: str) 
 
 
 def test_the_mode_comes_before_the_vgpu_and_goes_after_it() -> None:
-    assert [type(one).__name__ for one in make("a", DEVICE)] == ["SetMixedSizes", "SetPlacedType"]
+    assert [type(one).__name__ for one in make("a", DEVICE)] == ["SetMixedSizes", "MakeVgpu"]
     assert [type(one).__name__ for one in remove("a", DEVICE)] == ["ClearVgpuType", "RestoreMixedSizes"]
 
 
