@@ -9,7 +9,7 @@ from orchestrator.api import errors
 from orchestrator.api.allowance import within_allowance
 from orchestrator.api.auth import KnowTheSender, authorize
 from orchestrator.api.etags import AnswerOnlyChanges
-from orchestrator.api.http_rules import AnswerHead, SayWhereItIs, json_bodies_only, no_conditional_changes
+from orchestrator.api.http_rules import AnswerHead, json_bodies_only, no_conditional_changes
 from orchestrator.api.limits import CountRequests, LimitBody
 from orchestrator.api.metrics import Metrics, TimeAnswers
 from orchestrator.api.openapi import PROBLEMS, DescribedApi, operation_id
@@ -118,7 +118,6 @@ def create_app(services: Services, process: Process) -> FastAPI:
     app.add_exception_handler(AnsweredBefore, answer_again)
     app.add_middleware(LimitBody)
     app.add_middleware(KnowTheSender)
-    app.add_middleware(SayWhereItIs)
     app.add_middleware(KeepAnswers)
     app.add_middleware(RecordRefusals)
     app.add_middleware(AnswerOnlyChanges)

@@ -3,26 +3,25 @@
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Collection
 from typing import Final
 from urllib.parse import quote
 
 from anyio import CancelScope
-from fastapi import Request
+from fastapi import Request, Response
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.core.errors import InvalidInput
+from orchestrator.services.messages import Started
 
 PREFIX: Final = "/v1"
 """All routes of the versioned API are included below it; a route of HTTP itself knows only the rest of its path."""
 FILE_TYPE: Final = "application/octet-stream"
 _FILE: Final = re.compile(r"/v1/(?:(?:tenants/[^/]+/)?images|driver-bundles)/[^/]+/content")
 _BODIES: Final = frozenset({"POST", "PUT", "PATCH"})
-_CREATED: Final = frozenset({201, 202})
-_MAX_BODY: Final = 1024 * 1024
-"""Of an answer that is looked at for the name of what was made; they are short."""
 
 
 def takes_file(scope: Scope) -> bool:
@@ -84,49 +83,19 @@ class AnswerHead:
             await self._app({**scope, "method": "GET"}, receive, without_body)
 
 
-class SayWhereItIs:
-    """ASGI middleware. What was made, or the operation that makes it, has its address in ``Location``."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] not in {"POST", "DELETE"}:
-            await self._app(scope, receive, send)
-            return
-        held: list[Message] = []
-
-        async def located(message: Message) -> None:
-            starts = message["type"] == "http.response.start"
-            if not held and not (starts and message["status"] in _CREATED):
-                await send(message)
-                return
-            held.append(message)
-            if starts or (message.get("more_body") and sum(len(one.get("body", b"")) for one in held) < _MAX_BODY):
-                return
-            start, *rest = held
-            held.clear()
-            where = _location(scope, b"".join(one.get("body", b"") for one in rest))
-            more = [] if where is None else [(b"location", where.encode())]
-            for one in ({**start, "headers": [*start["headers"], *more]}, *rest):
-                await send(one)
-
-        await self._app(scope, receive, located)
+def located(response: Response, *path: str) -> None:
+    """What was made is at this path below ``/v1``."""
+    response.headers["location"] = "/".join((PREFIX, *(quote(segment, safe="") for segment in path)))
 
 
-def _location(scope: Scope, body: bytes) -> str | None:
-    """The operation when there is one; else what has a name or id of its own below the path that was posted to."""
-    try:
-        made = json.loads(body)
-    except ValueError:
-        return None
-    if not isinstance(made, dict):
-        return None
-    if isinstance(made.get("operation"), str):
-        return f"/v1/operations/{quote(made['operation'], safe='')}"
-    name = made.get("name")
-    return (
-        f"{quote(scope['path'])}/{quote(name, safe='')}"
-        if scope["method"] == "POST" and isinstance(name, str)
-        else None
-    )
+def started(
+    response: Response, change: Started, tenants: Collection[str] | None = None, *, made: str | None = None
+) -> StartedAnswer:
+    """The operation's address is told; where there is none, that of what is there already.
+
+    ``tenants``: whose things the caller may know of; None: everybody's. ``made``: the collection that it is in."""
+    if change.operation is not None:
+        located(response, "operations", change.operation)
+    elif made is not None:
+        located(response, made, change.name)
+    return StartedAnswer.of(change, tenants)

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
+from orchestrator.api.http_rules import started
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.gpus import AcceptGpusBody, GpuAnswer
 from orchestrator.api.schemas.operations import StartedAnswer
@@ -34,6 +35,6 @@ def get(host: str, address: str, services: ServicesOf) -> GpuAnswer:
 
 
 @router.post("/{host}/accept", status_code=202)
-def accept(host: str, body: AcceptGpusBody, services: ServicesOf) -> StartedAnswer:
+def accept(response: Response, host: str, body: AcceptGpusBody, services: ServicesOf) -> StartedAnswer:
     """Say that the cards of a host are right where they are now; VMs follow cards that were moved."""
-    return StartedAnswer.of(services.gpu_cards.accept(host, body.addresses))
+    return started(response, services.gpu_cards.accept(host, body.addresses))

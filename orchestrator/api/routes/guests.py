@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
+from orchestrator.api.http_rules import started
 from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.guests import ProvisioningAnswer, ProvisionVmBody
 from orchestrator.api.schemas.operations import StartedAnswer
@@ -16,13 +17,13 @@ router = APIRouter(prefix="/vms", tags=["vms"])
 
 @router.post("/{name}/provision", status_code=202)
 def provision(
-    name: NameInPath, body: ProvisionVmBody, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
+    response: Response, name: NameInPath, body: ProvisionVmBody, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
 ) -> StartedAnswer:
     """Run roles in the VM's guest. A second time changes nothing there."""
-    started = services.guests.provision(
+    change = services.guests.provision(
         tenant, name, body.roles, new_host_key=body.new_host_key, settings=body.settings, secrets=body.secrets
     )
-    return StartedAnswer.of(started)
+    return started(response, change)
 
 
 @router.get("/{name}/provision")

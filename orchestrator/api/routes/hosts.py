@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
+from orchestrator.api.http_rules import started
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.hosts import (
@@ -45,9 +46,9 @@ def check(name: NameInPath, services: ServicesOf) -> HostCheckAnswer:
 
 
 @router.post("", status_code=202)
-def add(body: AddHostBody, services: ServicesOf) -> StartedAnswer:
+def add(response: Response, body: AddHostBody, services: ServicesOf) -> StartedAnswer:
     """Enrol a host."""
-    return StartedAnswer.of(services.hosts.add(body.to_request()))
+    return started(response, services.hosts.add(body.to_request()), made="hosts")
 
 
 @router.get("")
@@ -70,9 +71,9 @@ def change(name: NameInPath, body: ChangeHostBody, services: ServicesOf) -> Host
 
 
 @router.delete("/{name}", status_code=202)
-def remove(name: NameInPath, services: ServicesOf) -> StartedAnswer:
+def remove(response: Response, name: NameInPath, services: ServicesOf) -> StartedAnswer:
     """Give the host back as it was; refused while VMs are there."""
-    return StartedAnswer.of(services.hosts.remove(name))
+    return started(response, services.hosts.remove(name))
 
 
 @router.post("/{name}/forget")
@@ -82,15 +83,15 @@ def forget(name: NameInPath, body: ForgetBody, services: ServicesOf) -> HostAnsw
 
 
 @router.post("/{name}/upgrade-agent", status_code=202)
-def upgrade_agent(name: NameInPath, services: ServicesOf) -> StartedAnswer:
+def upgrade_agent(response: Response, name: NameInPath, services: ServicesOf) -> StartedAnswer:
     """Install this version's agent; VMs are left alone."""
-    return StartedAnswer.of(services.hosts.upgrade_agent(name))
+    return started(response, services.hosts.upgrade_agent(name))
 
 
 @router.post("/{name}/provision", status_code=202)
-def provision(name: NameInPath, services: ServicesOf) -> StartedAnswer:
+def provision(response: Response, name: NameInPath, services: ServicesOf) -> StartedAnswer:
     """Put the locked driver on a host, and what its system needs for it; refused while anything uses the GPUs."""
-    return StartedAnswer.of(services.provisioning.provision(name))
+    return started(response, services.provisioning.provision(name))
 
 
 @router.post("/{name}/cordon")

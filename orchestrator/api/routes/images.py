@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query, Request, Response
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.file_bodies import OCTETS, take_file, with_files
+from orchestrator.api.http_rules import located
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.routes.tenants import TenantInPath
 from orchestrator.api.schemas.base import DescribeBody, NameInPath
@@ -23,9 +24,11 @@ of_tenant = APIRouter(prefix="/tenants/{tenant}/images", tags=["images"])
 
 
 @router.post("", status_code=201)
-async def add(body: AddImageBody, services: ServicesOf) -> ImageAnswer:
+async def add(response: Response, body: AddImageBody, services: ServicesOf) -> ImageAnswer:
     """Take a file of the server's machine or a URL as a base image; answers when it is stored and checked."""
-    return ImageAnswer.of(await with_files(lambda: services.images.add(body.wanted())))
+    added = ImageAnswer.of(await with_files(lambda: services.images.add(body.wanted())))
+    located(response, "images", added.name)
+    return added
 
 
 @router.put("/{name}/content", openapi_extra=OCTETS)

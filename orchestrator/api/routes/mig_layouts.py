@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
+from orchestrator.api.http_rules import started
 from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.mig_layouts import LayoutPlanAnswer, MigLayoutBody
 from orchestrator.api.schemas.operations import StartedAnswer
@@ -30,6 +31,6 @@ def apply(name: NameInPath, body: MigLayoutBody, services: ServicesOf) -> Starte
 
 
 @router.delete("/{name}/mig-layout", status_code=202)
-def release(name: NameInPath, services: ServicesOf, gpu: OfGpu = None) -> StartedAnswer:
+def release(response: Response, name: NameInPath, services: ServicesOf, gpu: OfGpu = None) -> StartedAnswer:
     """Remove the GPU instances of layouts; VMs may have the GPUs again."""
-    return StartedAnswer.of(services.mig_layouts.release(name, gpu))
+    return started(response, services.mig_layouts.release(name, gpu))

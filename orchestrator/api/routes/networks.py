@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
 from orchestrator.api.auth import CallerOf
+from orchestrator.api.http_rules import located
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.permissions import may_operate
 from orchestrator.api.routes.tenants import TenantInPath
@@ -19,11 +20,12 @@ of_tenant = APIRouter(prefix="/tenants/{tenant}/networks", tags=["networks"])
 
 
 @router.post("", status_code=201)
-def add(body: AddSiteNetworkBody, services: ServicesOf) -> NetworkAnswer:
+def add(response: Response, body: AddSiteNetworkBody, services: ServicesOf) -> NetworkAnswer:
     """Create a NAT network of the site, shared with every tenant; or take a bridge of hosts, shared or for one tenant.
 
     Hosts get a NAT network when a VM needs it. A bridge is theirs: a host without it takes no VM of that network.
     """
+    located(response, "networks", body.name)
     uplink = body.uplink()
     if uplink is None:
         return NetworkAnswer.of(services.networks.add(body.name, body.subnet))
@@ -71,9 +73,12 @@ def unshare(name: NameInPath, services: ServicesOf) -> NetworkAnswer:
 
 
 @of_tenant.post("", status_code=201)
-def create(tenant: TenantInPath, body: AddNetworkBody, services: ServicesOf, caller: CallerOf) -> NetworkAnswer:
+def create(
+    response: Response, tenant: TenantInPath, body: AddNetworkBody, services: ServicesOf, caller: CallerOf
+) -> NetworkAnswer:
     """Create a NAT network of the tenant's own, whose VMs reach each other there. Operators alone choose a subnet
     outside the site's range for tenants."""
+    located(response, "tenants", tenant, "networks", body.name)
     return NetworkAnswer.of(services.networks.add(body.name, body.subnet, tenant, operator=may_operate(caller)))
 
 

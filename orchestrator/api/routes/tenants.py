@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Response
 
 from orchestrator.api.auth import CallerOf
+from orchestrator.api.http_rules import located
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import MAX_NAME, DescribeBody
 from orchestrator.api.schemas.tenants import MAX_SUBJECT, CreateTenantBody, MemberAnswer, MemberBody, TenantAnswer
@@ -22,8 +23,9 @@ Place = Annotated[str, Path(max_length=MAX_NAME, description="A tenant; * for ro
 
 
 @router.post("", status_code=201)
-def create(body: CreateTenantBody, services: ServicesOf) -> TenantAnswer:
+def create(response: Response, body: CreateTenantBody, services: ServicesOf) -> TenantAnswer:
     """Create a tenant. The same again is answered with what is there."""
+    located(response, "tenants", body.name)
     return TenantAnswer.of(services.tenancy.tenants.create(body.name))
 
 

@@ -9,6 +9,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Path, Query, Response
 
 from orchestrator.api.auth import CallerOf
+from orchestrator.api.http_rules import started
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.routes.guest_streams import OPENING, stream_place
 from orchestrator.api.schemas.base import NameInPath
@@ -50,10 +51,10 @@ STREAM: Final[dict[int | str, dict[str, Any]]] = {
 
 
 @router.post("", status_code=202)
-def create(body: CreateVmBody, services: ServicesOf, caller: CallerOf) -> StartedAnswer:
+def create(response: Response, body: CreateVmBody, services: ServicesOf, caller: CallerOf) -> StartedAnswer:
     """Create a VM. The same request again is answered with what it started before."""
     check_may_name_place(caller, body.host, body.gpu)
-    return StartedAnswer.of(services.vms.create(body.to_request()), caller.tenants)
+    return started(response, services.vms.create(body.to_request()), caller.tenants, made="vms")
 
 
 @router.post("/plan")
@@ -64,9 +65,9 @@ def plan(body: CreateVmBody, services: ServicesOf, caller: CallerOf) -> PlanAnsw
 
 
 @router.post("/adopt", status_code=202)
-def adopt(body: AdoptVmBody, services: ServicesOf) -> StartedAnswer:
+def adopt(response: Response, body: AdoptVmBody, services: ServicesOf) -> StartedAnswer:
     """Make a VM of a domain that somebody else made. Nothing that runs is changed."""
-    return StartedAnswer.of(services.adoption.adopt(body.to_request()))
+    return started(response, services.adoption.adopt(body.to_request()), made="vms")
 
 
 @router.get("", response_model=list[VmAnswer])
@@ -119,39 +120,43 @@ def change(
 
 
 @router.delete("/{name}", status_code=202)
-def delete(name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> StartedAnswer:
+def delete(
+    response: Response, name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
+) -> StartedAnswer:
     """Delete a VM; a create that still runs is cancelled first."""
-    return StartedAnswer.of(services.vms.delete(tenant, name))
+    return started(response, services.vms.delete(tenant, name))
 
 
 @router.post("/{name}/start", status_code=202)
-def start(name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> StartedAnswer:
+def start(
+    response: Response, name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
+) -> StartedAnswer:
     """Make the device again and start the VM."""
-    return StartedAnswer.of(services.vms.start(tenant, name))
+    return started(response, services.vms.start(tenant, name))
 
 
 @router.post("/{name}/stop", status_code=202)
 def stop(
-    name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT, force: Force = False
+    response: Response, name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT, force: Force = False
 ) -> StartedAnswer:
     """Shut the VM down and remove its device; the claim stays."""
-    return StartedAnswer.of(services.vms.stop(tenant, name, force=force))
+    return started(response, services.vms.stop(tenant, name, force=force))
 
 
 @router.post("/{name}/restart", status_code=202)
 def restart(
-    name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT, force: Force = False
+    response: Response, name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT, force: Force = False
 ) -> StartedAnswer:
     """Shut the VM down and start it again in its place, with its device made anew."""
-    return StartedAnswer.of(services.vms.restart(tenant, name, force=force))
+    return started(response, services.vms.restart(tenant, name, force=force))
 
 
 @router.post("/{name}/rename", status_code=202)
 def rename(
-    name: NameInPath, body: RenameBody, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
+    response: Response, name: NameInPath, body: RenameBody, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
 ) -> StartedAnswer:
     """Give a stopped VM another name. Its guest keeps the host name that it has."""
-    return StartedAnswer.of(services.vms.rename(tenant, name, body.name))
+    return started(response, services.vms.rename(tenant, name, body.name))
 
 
 @router.post("/{name}/extend")

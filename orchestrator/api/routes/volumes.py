@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
 from orchestrator.api.auth import CallerOf
+from orchestrator.api.http_rules import located, started
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import DescribeBody, NameInPath
 from orchestrator.api.schemas.operations import StartedAnswer
@@ -19,9 +20,10 @@ router = APIRouter(prefix="/volumes", tags=["volumes"])
 
 
 @router.post("", status_code=201)
-def create(body: CreateVolumeBody, services: ServicesOf, caller: CallerOf) -> VolumeAnswer:
+def create(response: Response, body: CreateVolumeBody, services: ServicesOf, caller: CallerOf) -> VolumeAnswer:
     """Create a data volume. Its file is made when it is first attached."""
     check_may_name_place(caller, body.host)
+    located(response, "volumes", body.name)
     made = services.volumes.create(body.tenant, body.name, body.size_bytes, body.host)
     return VolumeAnswer.of(made, watching=watches_pool(caller))
 
@@ -54,23 +56,33 @@ def describe(
 
 @router.delete("/{name}", status_code=202)
 def delete(
-    name: NameInPath, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
+    response: Response, name: NameInPath, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
 ) -> StartedAnswer:
     """Delete a data volume that no VM has, with what is on it."""
-    return StartedAnswer.of(services.volumes.delete(tenant, name), caller.tenants)
+    return started(response, services.volumes.delete(tenant, name), caller.tenants)
 
 
 @router.post("/{name}/attach", status_code=202)
 def attach(
-    name: NameInPath, body: AttachVolumeBody, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
+    response: Response,
+    name: NameInPath,
+    body: AttachVolumeBody,
+    services: ServicesOf,
+    caller: CallerOf,
+    tenant: TenantOf = DEFAULT_TENANT,
 ) -> StartedAnswer:
     """Attach a data volume to a stopped VM."""
-    return StartedAnswer.of(services.volumes.attach(tenant, name, body.vm), caller.tenants)
+    return started(response, services.volumes.attach(tenant, name, body.vm), caller.tenants)
 
 
 @router.post("/{name}/detach", status_code=202)
 def detach(
-    name: NameInPath, body: AttachVolumeBody, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
+    response: Response,
+    name: NameInPath,
+    body: AttachVolumeBody,
+    services: ServicesOf,
+    caller: CallerOf,
+    tenant: TenantOf = DEFAULT_TENANT,
 ) -> StartedAnswer:
     """Take a data volume from a stopped VM; what is on it stays."""
-    return StartedAnswer.of(services.volumes.detach(tenant, name, body.vm), caller.tenants)
+    return started(response, services.volumes.detach(tenant, name, body.vm), caller.tenants)

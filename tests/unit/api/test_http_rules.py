@@ -2,7 +2,10 @@
 from __future__ import annotations
 
 import pytest
+from fastapi import Response
 
+from orchestrator.api.http_rules import started
+from orchestrator.services.messages import Started
 from tests.unit.api.asking import Asking, asking
 from tests.unit.api.test_preconditions import VM
 
@@ -32,6 +35,15 @@ def test_what_was_made_says_where_it_is(ask: Asking) -> None:
     assert (started.status, started.headers["location"]) == (202, f"/v1/operations/{started.body['operation']}")
     assert ask("POST", "/v1/tenants", {"name": "blue"}).headers["location"] == "/v1/tenants/blue"
     assert ask("GET", "/v1/tenants/blue").status == 200
+
+
+def test_where_nothing_has_to_be_done_the_address_is_that_of_what_was_to_be_made_and_of_nothing_else() -> None:
+    """It was ``/v1/vms/train/start/train`` once."""
+    nothing = Started(operation=None, name="train")
+    created, begun = Response(), Response()
+    started(created, nothing, made="vms")
+    started(begun, nothing)
+    assert (created.headers["location"], "location" in begun.headers) == ("/v1/vms/train", False)
 
 
 def test_a_token_that_is_none_is_answered_with_what_is_asked_for(ask: Asking) -> None:
