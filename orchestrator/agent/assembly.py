@@ -11,6 +11,7 @@ from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.config import Config
 from orchestrator.agent.dcgm import Dcgm
 from orchestrator.agent.fabric.fmpm import Fmpm
+from orchestrator.agent.gpu_settings import SettingDrivers
 from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
 from orchestrator.agent.images.store import Storage, holds_files
 from orchestrator.agent.kernel_log import KernelLog
@@ -21,10 +22,9 @@ from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.nic_links import IpLinks
 from orchestrator.agent.nics import NicFunctions
+from orchestrator.agent.nvml import gpu_settings
 from orchestrator.agent.nvml.mig import NvmlMig
-from orchestrator.agent.nvml.mixed_sizes import NvmlMixedSizes
 from orchestrator.agent.nvml.reading import Nvml
-from orchestrator.agent.nvml.scheduler import NvmlSchedulers
 from orchestrator.agent.observing import Observer
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.performing import Parts, Performer
@@ -67,7 +67,8 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
     mig = NvmlMig(nvml)
     files = DeviceFiles(paths, ledger, timing, nvml.type_names)
     kinds = kinds_of(files, mig, nvml)
-    switches = GpuSwitches(paths, ledger, timing, nvml, kinds, Chosen(mig, NvmlSchedulers(nvml), NvmlMixedSizes(nvml)))
+    settings = SettingDrivers(schedulers=gpu_settings.schedulers(nvml), mixed_sizes=gpu_settings.mixed_sizes(nvml))
+    switches = GpuSwitches(paths, ledger, timing, nvml, kinds, Chosen(mig, settings))
     turns, wanted = Turns(), RestoreList(paths, ledger, booted)
     nics = NicFunctions(files, IpLinks())
     settler = Settler(ledger, storage, kinds, domains, nics, switches)

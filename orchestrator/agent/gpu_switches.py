@@ -9,15 +9,12 @@ from orchestrator.agent.attachments.device_files import check_address, check_man
 from orchestrator.agent.attachments.gpu_use import without_persistence
 from orchestrator.agent.attachments.instance_holders import InstanceHolders
 from orchestrator.agent.attachments.kind import Kinds
+from orchestrator.agent.gpu_settings import GpuSettings, SettingDrivers
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.mig_modes import Functions, MigModes
-from orchestrator.agent.mixed_sizes import MixedSizes
 from orchestrator.agent.nvml.mig import Mig
-from orchestrator.agent.nvml.mixed_sizes import GpuMixedSizes
 from orchestrator.agent.nvml.reading import Driver
-from orchestrator.agent.nvml.scheduler import GpuSchedulers
 from orchestrator.agent.paths import Paths
-from orchestrator.agent.schedulers import Schedulers
 from orchestrator.agent.sysfs import binding, open_files, pci, reading, sriov
 from orchestrator.agent.timing import Timing
 from orchestrator.core.actions.gpu_cards import AcceptGpus
@@ -31,8 +28,7 @@ class Chosen:
     """What the driver lets one choose for a whole GPU."""
 
     mig: Mig
-    schedulers: GpuSchedulers
-    mixed_sizes: GpuMixedSizes
+    settings: SettingDrivers
 
 
 class GpuSwitches:
@@ -48,8 +44,7 @@ class GpuSwitches:
         enabled, enable = self._enabled, self.enable_virtual_functions
         functions = Functions(enabled, enable, self.disable_virtual_functions, self._check_no_vgpus)
         self.modes = MigModes(ledger, chosen.mig, functions)
-        self.schedulers = Schedulers(ledger, chosen.schedulers, self._check_no_vgpus)
-        self.mixed_sizes = MixedSizes(ledger, chosen.mixed_sizes, self._check_no_vgpus)
+        self.settings = GpuSettings(ledger, chosen.settings, self._check_no_vgpus)
 
     def manage(self, addresses: tuple[str, ...]) -> ActionResult:
         """:raises InvalidInput: ``gpu.unknown``
@@ -63,8 +58,7 @@ class GpuSwitches:
         before = self._ledger.managed_gpus()
         for gpu in sorted((before - wanted) & here):
             self._check_no_vgpus(gpu)
-            self.schedulers.put_back(gpu)
-            self.mixed_sizes.put_back(gpu)
+            self.settings.put_back(gpu)
             self._mode_back(gpu)
         if wanted == before:
             return ActionResult(changed=False)

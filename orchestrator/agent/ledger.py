@@ -13,7 +13,6 @@ from pathlib import Path
 
 from orchestrator.agent.gpu_cards import Ask, GpuCards, nobody
 from orchestrator.agent.ledger_file import LedgerFile
-from orchestrator.agent.setting_records import SettingRecords
 from orchestrator.core.actions.epoch import highest_epoch
 from orchestrator.core.actions.host_actions import FencingToken, HostAction
 from orchestrator.core.actions.settle_ledger import SettleLedger
@@ -108,11 +107,9 @@ class Ledger:
         which the driver says are where.
 
         :raises Fatal: ``agent.ledger_unusable``, ``agent.ledger_newer``"""
-        self._site, self._boot_id = site, boot_id
+        self._site, self.boot_id = site, boot_id
         self.file = LedgerFile(directory, _SCHEMA)
-        self.schedulers = SettingRecords(self.file, boot_id, table="schedulers", users="scheduler_users")
         self.cards = GpuCards(self.file, boot_id, cards)
-        self.mixed_sizes = SettingRecords(self.file, boot_id, table="mixed_sizes", users="mixed_sizes_users")
         with self.file.write():
             if found and self.file.meta("site") is None:
                 self.file.set_meta(_LOST, "1")
@@ -186,7 +183,7 @@ class Ledger:
         """Who owns the object; None when it is not ours. What lives in kernel memory is nobody's after a reboot."""
         with self.file.read():
             row = self.file.one("SELECT vm, boot_id, detail FROM owners WHERE object = ?", key)
-        if row is None or row[1] not in (None, self._boot_id):
+        if row is None or row[1] not in (None, self.boot_id):
             return None
         return Ownership(vm=str(row[0]), detail=str(row[2]))
 
@@ -204,12 +201,12 @@ class Ledger:
         """
         with self.file.write():
             row = self.file.one("SELECT vm, boot_id FROM owners WHERE object = ?", key)
-            if row is not None and row[0] != vm and row[1] in (None, self._boot_id):
+            if row is not None and row[0] != vm and row[1] in (None, self.boot_id):
                 raise Conflict("host.owned_by_other", f"{key} belongs to another VM", details=f"owner {row[0]}")
             self.file.run(
                 "INSERT INTO owners (object, vm, boot_id, detail) VALUES (?, ?, ?, ?) ON CONFLICT (object) "
                 "DO UPDATE SET vm = excluded.vm, boot_id = excluded.boot_id, detail = excluded.detail",
-                (key, vm, self._boot_id if until_reboot else None, detail),
+                (key, vm, self.boot_id if until_reboot else None, detail),
             )
 
     def release(self, key: str) -> None:

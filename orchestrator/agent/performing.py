@@ -178,7 +178,7 @@ class Parts:
             SettleLedger: self.settler.settle,
             AcceptGpus: switches.accept,
         }
-        found |= {**switches.schedulers.handlers, **switches.mixed_sizes.handlers, **self.parameters.handlers}
+        found |= {**switches.settings.handlers, **self.parameters.handlers}
         found |= self.nics.handlers
         for kind in self.kinds.values():
             found |= kind.handlers

@@ -13,7 +13,7 @@ from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.nics import NicFunctions
 from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.actions.settle_ledger import KnownVm, SettleLedger
-from orchestrator.core.actions.vgpu_settings import SetMixedSizes, SetVgpuScheduler
+from orchestrator.core.actions.vgpu_settings import SetGpuSetting
 from orchestrator.core.attachments import make
 from orchestrator.core.errors import VgpuctlError, WorldError
 from orchestrator.core.gpu.device import Device
@@ -72,8 +72,6 @@ class Settler:
         except VgpuctlError:
             return False
         for made_by in make(vm, device):
-            if isinstance(made_by, SetVgpuScheduler):
-                self.switches.schedulers.settle(device.gpu, vm)
-            if isinstance(made_by, SetMixedSizes):
-                self.switches.mixed_sizes.settle(device.gpu, vm)
+            if isinstance(made_by, SetGpuSetting):
+                self.switches.settings.settle(made_by)
         return True

@@ -28,15 +28,13 @@ from orchestrator.core.actions.host_actions import (
 )
 from orchestrator.core.actions.nics import GiveNicFunction
 from orchestrator.core.actions.settle_ledger import SettleLedger
-from orchestrator.core.actions.vgpu_settings import SetMixedSizes, SetVgpuScheduler
+from orchestrator.core.actions.vgpu_settings import SetGpuSetting
 from orchestrator.core.attachments import make
 from orchestrator.core.hosts.domain import BootPolicy, DomainDescription
 from orchestrator.core.hosts.mig_layout import KEEPER
 from orchestrator.core.wire import action_from_dict, action_to_dict
 
 _BOOT = "restored_boot"
-
-_SETTINGS = (SetMixedSizes, SetVgpuScheduler)
 
 Actions = tuple[HostAction, ...]
 
@@ -210,7 +208,7 @@ class RestoreList:
 def _in_order(actions: Actions) -> Actions:
     """Settings of GPUs first: drivers change them only while no vGPU is there, and one of several that a VM has on a
     GPU may have been made anew, with its setting."""
-    return tuple(sorted(actions, key=lambda action: not isinstance(action, _SETTINGS)))
+    return tuple(sorted(actions, key=lambda action: not isinstance(action, SetGpuSetting)))
 
 
 def _actions(row: Row) -> Actions:

@@ -23,6 +23,7 @@ KIND = re.compile(r"mdev|vendor_vfio", re.IGNORECASE)
 HOMES: dict[str, str] = {
     "orchestrator/core/attachments/": "one file per kind",
     "orchestrator/agent/attachments/": "one file per kind",
+    "orchestrator/agent/ledger.py": "names of actions that older agents wrote down",
     "orchestrator/core/gpu/device.py": "the list of kinds",
     "orchestrator/core/actions/host_actions.py": "the list of everything that is done to a host",
     "orchestrator/core/hosts/snapshot.py": "what an agent reports of a GPU's functions, as stored and sent",

@@ -1,38 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vGPUs of several sizes: on the machine in memory, and a driver that takes the mode as NVML does."""
+"""vGPUs of several sizes on the machine in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from orchestrator.core.actions.host_actions import HostAction, MakeVgpu
 from orchestrator.core.actions.vgpu_settings import RestoreMixedSizes, SetMixedSizes
 from orchestrator.core.errors import Conflict, Fatal
 from tests.fakes.fake_machine import FakeMachine, gpu_of, on_gpu
-
-
-@dataclass
-class FakeMixedSizes:
-    """GPUs that are named in ``now`` have the mode."""
-
-    now: dict[str, bool] = field(default_factory=dict)
-    sets: list[str] = field(default_factory=list)
-    """GPUs whose mode was changed, in order."""
-    deaf: bool = False
-    """Takes what it is told and does otherwise."""
-    busy: Callable[[str], bool] = lambda _gpu: False
-    """Whether a vGPU is on the GPU."""
-
-    def state(self, gpu: str) -> bool | None:
-        return self.now.get(gpu)
-
-    def put(self, gpu: str, before: bool) -> None:
-        if self.busy(gpu):
-            raise Conflict("gpu.in_use", "not while a vGPU is there")
-        self.sets.append(gpu)
-        if not self.deaf:
-            self.now[gpu] = before
 
 
 def set_mixed_sizes(machine: FakeMachine, action: SetMixedSizes) -> None:

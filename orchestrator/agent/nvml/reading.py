@@ -20,13 +20,12 @@ from orchestrator.agent.deadline import CallHangs, Gate, TooManyHungCalls
 from orchestrator.agent.nvml.gpu_instances import FoundInstance, device_at, instances, profile_names
 from orchestrator.agent.nvml.health import health
 from orchestrator.agent.nvml.licences import licences
-from orchestrator.agent.nvml.scheduler_state import scheduler_state
 from orchestrator.core.actions.gpu_cards import GpuCard
 from orchestrator.core.errors import Fatal, InvalidInput, Unknown
 from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.gpu.licence import VgpuLicence
 from orchestrator.core.gpu.pci import parse_pci_address
-from orchestrator.core.gpu.scheduler import SchedulerState
+from orchestrator.core.gpu.scheduler import ObservedPolicy, SchedulerState
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostVgpuType
 from orchestrator.core.hosts.snapshot_bounds import BOUNDS
 
@@ -41,6 +40,11 @@ CANNOT = (
     pynvml.NVML_ERROR_NOT_FOUND,
 )
 """An older GPU or driver, MIG mode, no driver, or a GPU that is not the driver's now."""
+POLICIES: dict[int, ObservedPolicy] = {
+    pynvml.NVML_VGPU_SCHEDULER_POLICY_BEST_EFFORT: "best_effort",
+    pynvml.NVML_VGPU_SCHEDULER_POLICY_EQUAL_SHARE: "equal_share",
+    pynvml.NVML_VGPU_SCHEDULER_POLICY_FIXED_SHARE: "fixed_share",
+}
 _READ_SECONDS = 20.0
 _CHANGE_SECONDS = 120.0
 """A change of the MIG mode resets the GPU."""
@@ -338,3 +342,14 @@ class Nvml:
         """While this is held, the agent is no client of NVML."""
         with self._lock:
             yield
+
+
+def scheduler_state(device: Any) -> SchedulerState:
+    """:raises pynvml.NVMLError: it has none"""
+    found = pynvml.nvmlDeviceGetVgpuSchedulerState(device)
+    policy = POLICIES.get(int(found.schedulerPolicy), "unknown")
+    adaptive = found.arrMode == pynvml.NVML_VGPU_SCHEDULER_ARR_ENABLE
+    parts = found.schedulerParams
+    slice_ns = int(parts.vgpuSchedDataWithARR.timeslice if adaptive else parts.vgpuSchedData.timeslice)
+    timed = policy in {"equal_share", "fixed_share"} and slice_ns > 0
+    return SchedulerState(policy=policy, time_slice_us=slice_ns // 1000 if timed else None)

@@ -15,11 +15,12 @@ from orchestrator.core.actions import (
     volumes,
 )
 from orchestrator.core.actions.host_actions import HostAction, MakesDevice, RemovesDevice
+from orchestrator.core.actions.vgpu_settings import RestoreGpuSetting, SetGpuSetting
 
 _HOMES: Final = (
     host_actions, fabric, gpu_cards, nics, settle_ledger, vgpu_settings, volumes,
 )  # fmt: skip
-_KINDS: Final = (HostAction, MakesDevice, RemovesDevice)
+_KINDS: Final = (HostAction, MakesDevice, RemovesDevice, SetGpuSetting, RestoreGpuSetting)
 
 ACTIONS: Final[dict[str, type[HostAction]]] = {
     name: found

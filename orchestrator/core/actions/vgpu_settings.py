@@ -3,66 +3,82 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from orchestrator.core.actions.host_actions import HostAction, MakesDevice, RemovesDevice
+from orchestrator.core.gpu.scheduler import words
 from orchestrator.core.gpu.vgpu_parameters import Scheduler, SchedulerPolicy, VgpuParameters
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetVgpuScheduler(MakesDevice):
-    """Have a GPU divide its time so, for as long as VMs want it. What it was before is written down first. Refused
-    while there is a vGPU on the GPU, whoever made it, unless it is so already."""
+class SetGpuSetting(MakesDevice, ABC):
+    """Have a GPU set so for as long as VMs want it; several VMs may want the same."""
 
-    since = 6
     gpu: str
-    policy: SchedulerPolicy
-    time_slice_ms: int | None
 
     @property
     def function(self) -> str:
         return self.gpu
 
     @property
+    @abstractmethod
+    def words(self) -> str:
+        """What is asked for, for people."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreGpuSetting(RemovesDevice):
+    """The VM wants it no more. With the last that did, the GPU is as before; where somebody else's vGPU is on it by
+    then, when the GPU is given back."""
+
+    gpu: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetVgpuScheduler(SetGpuSetting):
+    """Have a GPU divide its time so, for as long as VMs want it. What it was before is written down first. Refused
+    while there is a vGPU on the GPU, whoever made it, unless it is so already."""
+
+    since = 6
+    policy: SchedulerPolicy
+    time_slice_ms: int | None
+
+    @property
     def wanted(self) -> Scheduler:
         return Scheduler(policy=self.policy, time_slice_ms=self.time_slice_ms)
+
+    @property
+    def words(self) -> str:
+        return words(self.wanted)
 
     def inverse(self) -> HostAction:
         return RestoreVgpuScheduler(vm=self.vm, gpu=self.gpu)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RestoreVgpuScheduler(RemovesDevice):
-    """The VM wants it no more. With the last that did, the GPU divides its time as before; where somebody else's vGPU
-    is on it by then, when the GPU is given back."""
-
+class RestoreVgpuScheduler(RestoreGpuSetting):
     since = 6
-    gpu: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetMixedSizes(MakesDevice):
+class SetMixedSizes(SetGpuSetting):
     """Have a GPU take vGPUs of several sizes (heterogeneous mode), for as long as VMs want it. What it was before is
     written down first. Refused while there is a vGPU on the GPU, whoever made it, unless it is so already."""
 
     since = 7
-    gpu: str
 
     @property
-    def function(self) -> str:
-        return self.gpu
+    def words(self) -> str:
+        return "several sizes"
 
     def inverse(self) -> HostAction:
         return RestoreMixedSizes(vm=self.vm, gpu=self.gpu)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RestoreMixedSizes(RemovesDevice):
-    """The VM wants it no more. With the last that did, the GPU is as before; where somebody else's vGPU is on it by
-    then, when the GPU is given back."""
-
+class RestoreMixedSizes(RestoreGpuSetting):
     since = 7
-    gpu: str
 
 
 @dataclass(frozen=True, kw_only=True)

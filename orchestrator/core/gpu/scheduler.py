@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator.core.gpu.vgpu_parameters import Scheduler, SchedulerPolicy
+from orchestrator.core.gpu.vgpu_parameters import Scheduler
 
 ObservedPolicy = Literal["best_effort", "equal_share", "fixed_share", "unknown"]
 _SLICE_TOLERANCE_US = 50
@@ -21,10 +21,17 @@ class SchedulerState:
     time_slice_us: int | None
     """None: under best effort, or the driver does not say."""
 
+    @classmethod
+    def of(cls, wanted: Scheduler) -> SchedulerState:
+        """As it is asked for; a time slice that is not is the driver's own."""
+        slice_ms = wanted.time_slice_ms
+        return cls(policy=wanted.policy, time_slice_us=None if slice_ms is None else slice_ms * 1000)
+
     @property
     def words(self) -> str:
         """For people."""
-        return _words(self.policy, self.time_slice_us)
+        name = self.policy.replace("_", " ")
+        return name if self.time_slice_us is None else f"{name}, slices of {self.time_slice_us / 1000:g} ms"
 
 
 def is_so(wanted: Scheduler, now: SchedulerState) -> bool:
@@ -40,9 +47,4 @@ def words(wanted: Scheduler | None) -> str:
     """The same of what is asked for."""
     if wanted is None:
         return "the driver's own scheduler"
-    return _words(wanted.policy, None if wanted.time_slice_ms is None else wanted.time_slice_ms * 1000)
-
-
-def _words(policy: SchedulerPolicy | ObservedPolicy, time_slice_us: int | None) -> str:
-    name = policy.replace("_", " ")
-    return name if time_slice_us is None else f"{name}, slices of {time_slice_us / 1000:g} ms"
+    return SchedulerState.of(wanted).words

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from orchestrator.core.actions.host_actions import CreateGpuInstance, EnableVirtualFunctions, HostAction, MakesDevice
 from orchestrator.core.actions.nics import giving_nic
-from orchestrator.core.actions.vgpu_settings import SetMixedSizes, SetVgpuScheduler
+from orchestrator.core.actions.vgpu_settings import SetGpuSetting
 from orchestrator.core.attachments import draw, make, remove, still_free
 from orchestrator.core.errors import Conflict, Fatal, NoCapacity, Reason
 from orchestrator.core.gpu.device import Device
@@ -22,7 +22,7 @@ _ELSEWHERE = frozenset({"vgpu.foreign", "vgpu.no_room", "vgpu.type_unknown", "vg
 """Nothing was made, and another function of the same GPU may do."""
 
 
-_SHARED = (CreateGpuInstance, SetVgpuScheduler, SetMixedSizes)
+_SHARED = (CreateGpuInstance, SetGpuSetting)
 """What several VMs may have of a GPU: that it was so before does not say for whom."""
 
 

@@ -17,6 +17,7 @@ from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.attachments.mdev import mdev_key
 from orchestrator.agent.attachments.vendor_vfio import vf_key
 from orchestrator.agent.belongings import Belongings
+from orchestrator.agent.gpu_settings import SettingDrivers
 from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
@@ -43,10 +44,9 @@ from orchestrator.core.actions.host_actions import (
 )
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.domain import DomainDescription
+from tests.fakes.fake_gpu_settings import BEST_EFFORT, FakeSetting
 from tests.fakes.fake_mig import FakeMig
-from tests.fakes.fake_mixed_sizes import FakeMixedSizes
 from tests.fakes.fake_nics import FakeNicLinks
-from tests.fakes.fake_schedulers import BEST_EFFORT, FakeSchedulers
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
 
@@ -79,8 +79,8 @@ class Bench:
         self.drivers_of_interfaces: defaultdict[str, str] = defaultdict(str)
         self.domains = Domains(connection, self.ledger, timing)
         self.wanted = RestoreList(self.host.paths, self.ledger, "boot-1")
-        self.schedulers = FakeSchedulers({T4: BEST_EFFORT, L40S: BEST_EFFORT})
-        self.mixed_sizes = FakeMixedSizes({L40S: False})
+        self.schedulers = FakeSetting({T4: BEST_EFFORT, L40S: BEST_EFFORT})
+        self.mixed_sizes = FakeSetting({L40S: False})
         names = {1145: "NVIDIA L40S-1B", L40S_2Q: "NVIDIA L40S-2Q"}
         files = DeviceFiles(self.host.paths, self.ledger, timing, lambda: names, self.host.write)
         kinds = kinds_of(files, FakeMig(), Nvml())
@@ -91,7 +91,7 @@ class Bench:
         self.links = FakeNicLinks()
         self.nics = NicFunctions(files, self.links)
         self.belongings = Belongings(storage, kinds, networks, self.nics)
-        chosen = Chosen(FakeMig(), self.schedulers, self.mixed_sizes)
+        chosen = Chosen(FakeMig(), SettingDrivers(schedulers=self.schedulers, mixed_sizes=self.mixed_sizes))
         switches = GpuSwitches(self.host.paths, self.ledger, timing, Nvml(), kinds, chosen)
         parts = Parts(
             self.host.paths,

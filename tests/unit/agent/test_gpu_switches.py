@@ -8,14 +8,14 @@ import pytest
 from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.attachments.instance_holders import instance_key
+from orchestrator.agent.gpu_settings import SettingDrivers
 from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable
+from tests.fakes.fake_gpu_settings import FakeSetting
 from tests.fakes.fake_mig import FakeMig
-from tests.fakes.fake_mixed_sizes import FakeMixedSizes
-from tests.fakes.fake_schedulers import FakeSchedulers
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
 
@@ -38,7 +38,7 @@ class Bench:
             self.timing,
             Nvml(),
             kinds,
-            Chosen(self.mig, FakeSchedulers(), FakeMixedSizes()),
+            Chosen(self.mig, SettingDrivers(schedulers=FakeSetting(), mixed_sizes=FakeSetting())),
         )
         self.calls = root / "calls"
 

@@ -9,6 +9,7 @@ import pytest
 
 from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
+from orchestrator.agent.gpu_settings import GpuSettings, SettingDrivers
 from orchestrator.agent.gpu_switches import GpuSwitches
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
@@ -17,11 +18,9 @@ from orchestrator.agent.libvirt.console_log import ConsoleLogs
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.mig_modes import Functions, MigModes
-from orchestrator.agent.mixed_sizes import MixedSizes
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.restore import Restorer
-from orchestrator.agent.schedulers import Schedulers
 from orchestrator.agent.settling import Settler
 from orchestrator.agent.sysfs.bridges import HostBridges
 from orchestrator.agent.turns import Turns
@@ -44,10 +43,9 @@ from orchestrator.core.actions.host_actions import (
 )
 from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable, VgpuctlError
 from orchestrator.core.hosts.domain import BootPolicy
+from tests.fakes.fake_gpu_settings import BEST_EFFORT, FakeSetting
 from tests.fakes.fake_mig import FakeMig
-from tests.fakes.fake_mixed_sizes import FakeMixedSizes
 from tests.fakes.fake_nics import network_functions
-from tests.fakes.fake_schedulers import BEST_EFFORT, FakeSchedulers
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
 
@@ -105,10 +103,10 @@ class FakeSwitches(GpuSwitches):
         self.failures = 0
         functions = Functions(self._on, self.enable_virtual_functions, self.disable_virtual_functions, lambda _: None)
         self.modes = MigModes(ledger, mig, functions)
-        self.driver = FakeSchedulers({T4: BEST_EFFORT})
-        self.schedulers = Schedulers(ledger, self.driver, lambda _: None)
-        self.mixed = FakeMixedSizes({L40S: False})
-        self.mixed_sizes = MixedSizes(ledger, self.mixed, lambda _: None)
+        self.driver = FakeSetting({T4: BEST_EFFORT})
+        self.mixed = FakeSetting({L40S: False})
+        drivers = SettingDrivers(schedulers=self.driver, mixed_sizes=self.mixed)
+        self.settings = GpuSettings(ledger, drivers, lambda _: None)
 
     def _on(self, gpu: str) -> bool:
         return (self.host.paths.pci(gpu) / "sriov_numvfs").read_text() != "0\n"

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.core.actions.host_actions import MakeVgpu, RemoveMdev, StartDomain, StopDomain
 from orchestrator.core.actions.vgpu_settings import RestoreVgpuScheduler, SetVgpuScheduler
-from tests.fakes.fake_schedulers import BEST_EFFORT
+from tests.fakes.fake_gpu_settings import BEST_EFFORT
 from tests.unit.agent.test_restore import OTHER, T4, UUID, Machine
 
 

@@ -8,7 +8,7 @@ from orchestrator.core.actions.vgpu_settings import RestoreVgpuScheduler, SetVgp
 from orchestrator.core.errors import Conflict, Denied, Fatal
 from orchestrator.core.gpu.scheduler import SchedulerState
 from orchestrator.core.gpu.vgpu_parameters import SchedulerPolicy
-from tests.fakes.fake_schedulers import BEST_EFFORT
+from tests.fakes.fake_gpu_settings import BEST_EFFORT
 from tests.unit.agent.bench import L40S, MDEV, T4, Bench
 
 VGPU = MakeVgpu(vm="a", uuid=MDEV, parent=T4, type_name="GRID T4-2Q")

@@ -13,6 +13,7 @@ import pytest
 
 from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
+from orchestrator.agent.gpu_settings import SettingDrivers
 from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
@@ -34,10 +35,9 @@ from orchestrator.core.actions.settle_ledger import FoundMigMode, KnownVm, Settl
 from orchestrator.core.attachments import make, observed_on, remove
 from orchestrator.core.gpu.device import Device, DeviceKind
 from orchestrator.core.gpu.vgpu_parameters import Scheduler
+from tests.fakes.fake_gpu_settings import BEST_EFFORT, FakeSetting
 from tests.fakes.fake_mig import FakeMig
-from tests.fakes.fake_mixed_sizes import FakeMixedSizes
 from tests.fakes.fake_nics import FakeNicLinks
-from tests.fakes.fake_schedulers import BEST_EFFORT, FakeSchedulers
 from tests.unit.agent.fake_a100 import A100, A100Host
 from tests.unit.agent.fake_driver import FakeUses
 from tests.unit.agent.fake_sysfs import FakeSysfs
@@ -87,8 +87,8 @@ class Host:
         for address in gpus:
             self.fake.bind(address, "nvidia")
         self._sriov_manage()
-        self.schedulers = FakeSchedulers({T4: BEST_EFFORT, L40S: BEST_EFFORT})
-        self.mixed_sizes = FakeMixedSizes({L40S: False})
+        self.schedulers = FakeSetting({T4: BEST_EFFORT, L40S: BEST_EFFORT})
+        self.mixed_sizes = FakeSetting({L40S: False})
         self.libvirt: Any = libvirt.open("test:///default")
         self._attempt = 0
         self.start()
@@ -112,8 +112,14 @@ class Host:
         files = DeviceFiles(paths, self.ledger, timing, lambda: {1148: "NVIDIA L40S-2Q", 1054: "GRID A100D-1-20C"},
                             self.fake.write)  # fmt: skip
         self.kinds = kinds_of(files, self.mig, self.driver)
+        drivers = SettingDrivers(schedulers=self.schedulers, mixed_sizes=self.mixed_sizes)
         switches = GpuSwitches(
-            paths, self.ledger, timing, self.driver, self.kinds, Chosen(self.mig, self.schedulers, self.mixed_sizes)
+            paths,
+            self.ledger,
+            timing,
+            self.driver,
+            self.kinds,
+            Chosen(self.mig, drivers),
         )
         storage, domains = Storage(paths, self.ledger), Domains(connection, self.ledger, timing)
         nics = NicFunctions(files, FakeNicLinks())
@@ -168,8 +174,8 @@ class Host:
             "mdevs": sorted(path.name for path in self.fake.paths.mdev_devices.iterdir()),
             "mig": dict(self.mig.mode),
             "instances": self.mig.instances(A100),
-            "schedulers": {gpu: self.schedulers.state(gpu) for gpu in (T4, L40S)},
-            "mixed": {L40S: self.mixed_sizes.state(L40S)},
+            "schedulers": {gpu: self.schedulers.read(gpu) for gpu in (T4, L40S)},
+            "mixed": {L40S: self.mixed_sizes.read(L40S)},
         }
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
+from orchestrator.agent.gpu_settings import SettingDrivers
 from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.reading import NvmlGpu, NvmlReading
@@ -20,9 +21,8 @@ from orchestrator.core.actions.host_actions import ActionResult, BindVfio, MakeV
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.errors import Conflict, Denied, Fatal
 from orchestrator.core.hosts.snapshot import GpuSnapshot
+from tests.fakes.fake_gpu_settings import FakeSetting
 from tests.fakes.fake_mig import FakeMig
-from tests.fakes.fake_mixed_sizes import FakeMixedSizes
-from tests.fakes.fake_schedulers import FakeSchedulers
 from tests.unit.agent.acting import Acting
 from tests.unit.agent.fake_driver import PERSISTENCE, FakeUses
 from tests.unit.agent.fake_sysfs import FakeSysfs
@@ -71,7 +71,7 @@ class Bench(Acting[BindVfio | RestoreDriver | MakeVgpu]):
         self.handlers = {action: do for kind in self.kinds.values() for action, do in kind.handlers.items()}
 
     def switches(self) -> GpuSwitches:
-        chosen = Chosen(FakeMig(), FakeSchedulers(), FakeMixedSizes())
+        chosen = Chosen(FakeMig(), SettingDrivers(schedulers=FakeSetting(), mixed_sizes=FakeSetting()))
         return GpuSwitches(self.host.paths, self.ledger, self.timing, self.driver, self.kinds, chosen)
 
     def sriov_manage(self) -> None:
