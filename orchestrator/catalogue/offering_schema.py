@@ -67,7 +67,7 @@ class ParametersForm(_OfferingPart):
     frame_rate_limiter: bool | None = Field(default=None, description="Works under best_effort only")
     debugging: bool = Field(default=False, description="CUDA debuggers in the guest; rules out live migration")
     profiling: bool = Field(default=False, description="CUDA profilers in the guest; rules out live migration")
-    console: bool | None = Field(default=None, description="Whether the vGPU draws the VM's VNC console")
+    console: Literal[False] | None = Field(default=None, description="false: the vGPU draws no VNC console")
 
 
 class OfferingForm(_OfferingPart):
@@ -101,16 +101,12 @@ class OfferingForm(_OfferingPart):
         default=None, description="The same of its disk, like 100GiB"
     )
     mixed_sizes: bool = Field(default=False, description="Needs a GPU in heterogeneous mode")
-    nvlink_p2p: bool = Field(default=False, description="vGPUs of one VM talk over NVLink")
     numa: NumaPolicy = "prefer"
     cpu: CpuPolicy = "shared"
     hugepages: HugePageSize | None = Field(default=None, description="What the VM's memory is made of, all of it")
     firmware: Firmware = Field(default="bios", description="What its guests boot by; uefi: without Secure Boot")
     nic: NicKind | None = Field(default=None, description="A virtual function of a network card near the GPU")
     anti_affinity: AntiAffinity = Field(default="none", description="What two VMs of a tenant may not share")
-    power_cap_w: int | None = Field(
-        default=None, ge=1, le=10_000, description="Power limit of the GPU while it is taken"
-    )
     migratable: bool = Field(default=False, description="Whether a running VM may be moved")
     provision: list[Text] = Field(
         default=[], max_length=32, description="Roles that are run in the guest of a new VM, as vm provision has them"
@@ -143,14 +139,12 @@ class OfferingForm(_OfferingPart):
             memory=self.memory,
             disk=self.disk,
             mixed_sizes=self.mixed_sizes,
-            nvlink_p2p=self.nvlink_p2p,
             numa=self.numa,
             cpu=self.cpu,
             hugepages=self.hugepages,
             firmware=self.firmware,
             nic=self.nic,
             anti_affinity=self.anti_affinity,
-            power_cap_w=self.power_cap_w,
             migratable=self.migratable,
             provision=tuple(self.provision),
             provision_settings=dict(self.provision_settings),

@@ -121,9 +121,9 @@ def test_no_certificates_are_read_without_an_end(tmp_path: Path, kind: str) -> N
 TRICKS = {
     "a long integer": ("    version: " + "1" * 5000 + "\n", "is no int that can be read"),
     "a day that is none": ("    description: 2026-13-45\n", "is no timestamp that can be read"),
-    "minutes and seconds": ("    power_cap_w: 1:30\n", "'1:30' is the number 90 to YAML"),
-    "hours": ("    power_cap_w: -1:30:00\n", "'-1:30:00' is the number -5400 to YAML"),
-    "a part of a minute": ("    power_cap_w: 1:30.5\n", "'1:30.5' is the number 90.5 to YAML"),
+    "minutes and seconds": ("    gpu_count: 1:30\n", "'1:30' is the number 90 to YAML"),
+    "hours": ("    gpu_count: -1:30:00\n", "'-1:30:00' is the number -5400 to YAML"),
+    "a part of a minute": ("    gpu_count: 1:30.5\n", "'1:30.5' is the number 90.5 to YAML"),
     "a key of minutes": ("    hosts: {1:30 : a}\n", "'1:30' is the number 90 to YAML"),
     "eights": ("    version: 010\n", "'010' is the number 8 to YAML"),
     "NUL": ("    description: a\0b\n", "U+0000"),

@@ -122,5 +122,5 @@ def test_a_hostile_offering_is_refused_and_none_is_kept(site: Site) -> None:
         site.refused("PUT", "/v1/offerings", {**good, "vgpu_type": text, "unlisted": True}, code=code)
     for taken in ("t4-2q", "m10-1q"):
         site.refused("PUT", "/v1/offerings", {**good, "name": taken}, code="offering.name_taken", status=409)
-    for field, number in (("version", 2**70), ("gpu_count", -1), ("vgpu_count", 17), ("power_cap_w", 0)):
+    for field, number in (("version", 2**70), ("gpu_count", -1), ("vgpu_count", 17), ("vcpus", 0)):
         site.refused("PUT", "/v1/offerings", {**good, field: number}, code="request.invalid")

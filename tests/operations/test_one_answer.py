@@ -12,7 +12,7 @@ import pytest
 from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.advice.explain import NO_PLACE
 from orchestrator.core.errors import InvalidInput, NoCapacity, NotFound
-from orchestrator.core.gpu.vgpu_parameters import Scheduler, VgpuParameters
+from orchestrator.core.gpu.vgpu_parameters import Scheduler
 from orchestrator.core.hosts.cpus import NumaNode
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.offerings.support import unsupported
@@ -25,9 +25,7 @@ T4 = "GRID T4-2Q"
 BASE = Offering(name="asked", origin="site", kind="time_sliced", vgpu_type=T4)
 UNSUPPORTED = (
     replace(BASE, kind="mig_backed", vgpu_type="GRID A100D-1-10C", scheduler=Scheduler(policy="fixed_share")),
-    replace(BASE, parameters=VgpuParameters(console=True)),
     replace(BASE, kind="mig_backed", vgpu_type="GRID A100D-1-10C", mixed_sizes=True),
-    replace(BASE, power_cap_w=70),
     replace(BASE, anti_affinity="gpu"),
 )
 

@@ -40,7 +40,6 @@ class OfferingAnswer(AnswerBody):
     memory: str | None = Field(description="The same of memory, like 32GiB")
     disk: str | None = Field(description="The same of its disk")
     mixed_sizes: bool
-    nvlink_p2p: bool
     numa: NumaPolicy
     cpu: CpuPolicy
     hugepages: HugePageSize | None = Field(
@@ -49,7 +48,6 @@ class OfferingAnswer(AnswerBody):
     firmware: Firmware = Field(description="What its guests boot by; uefi: without Secure Boot")
     nic: NicKind | None = Field(description="A virtual function of a network card near the GPU; null: none")
     anti_affinity: AntiAffinity
-    power_cap_w: int | None
     migratable: bool
     provision: tuple[str, ...] = Field(description="Roles that are run in the guest of a new VM")
     provision_settings: dict[str, int | str] = Field(description="What is said to these roles, by name")

@@ -34,12 +34,9 @@ class GpuModel:
     vgpu_capable: bool | None
     host_vgpu_mode: HostVgpuMode | None
     sriov_total_vfs: int | None
-    nvlink_p2p_vgpu: bool | None
-    """Whether full-size vGPUs on this model may talk over NVLink."""
     baseboard: str | None
     """NVSwitch baseboard it sits on (``HGX H100``): whole GPUs then come in fabric partitions."""
     ecc: bool | None
-    power_limit_max_w: int | None
     fractional_multi_vgpu: bool | None
     """Whether a VM may hold several vGPUs that are smaller than the GPU."""
     source: str

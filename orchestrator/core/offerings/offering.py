@@ -58,8 +58,6 @@ class Offering:
     """The same of its disk."""
     mixed_sizes: bool = False
     """The GPU is in heterogeneous mode: vGPUs of several sizes may share it."""
-    nvlink_p2p: bool = False
-    """Several GPUs' vGPUs talk over NVLink."""
     numa: NumaPolicy = "prefer"
     cpu: CpuPolicy = "shared"
     hugepages: HugePageSize | None = None
@@ -69,7 +67,6 @@ class Offering:
     nic: NicKind | None = None
     """A function of a network card near the GPU; None: what is asked for with the VM."""
     anti_affinity: AntiAffinity = "none"
-    power_cap_w: int | None = None
     migratable: bool = False
     """Whether the VM may be moved while it runs."""
     provision: tuple[str, ...] = ()

@@ -219,21 +219,6 @@ def _profile_backs_vgpus(offering: Offering, facts: OfferingFacts) -> Iterator[V
         )
 
 
-def _p2p_needs_whole_gpus(offering: Offering, facts: OfferingFacts) -> Iterator[Violation]:
-    if not offering.nvlink_p2p:
-        return
-    vgpu_type = facts.vgpu_type
-    if offering.kind in ("mig", "mig_backed"):
-        rule, message = "p2p.mig", "MIG turns NVLink off, so GPU instances have no peers"
-    elif vgpu_type is not None and not (vgpu_type.is_full_size and vgpu_type.series == "C"):
-        rule, message = "p2p.fractional", f"only full-size C types talk over NVLink, {vgpu_type.name} is not one"
-    elif vgpu_type is not None and any(model.nvlink_p2p_vgpu is not True for model in facts.gpu_models):
-        rule, message = "p2p.model", f"{vgpu_type.gpu_model} is not known to offer NVLink to vGPUs"
-    else:
-        return
-    yield Violation(rule=rule, field="nvlink_p2p", message=message)
-
-
 def _several_vgpus_in_one_vm(offering: Offering, facts: OfferingFacts) -> Iterator[Violation]:
     if offering.vgpu_count == 1:
         return
@@ -288,7 +273,6 @@ def _migration_is_possible(offering: Offering, _: OfferingFacts) -> Iterator[Vio
         "unified memory": offering.parameters.uvm,
         "debugging": offering.parameters.debugging,
         "profiling": offering.parameters.profiling,
-        "NVLink between vGPUs": offering.nvlink_p2p,
         "several vGPUs": offering.vgpu_count > 1,
         "a network function": offering.nic is not None,
     }
@@ -297,25 +281,6 @@ def _migration_is_possible(offering: Offering, _: OfferingFacts) -> Iterator[Vio
         yield Violation(
             rule="migratable.blocked", field="migratable", message=f"live migration is ruled out by {', '.join(found)}"
         )
-
-
-def _power_cap_is_ours_to_set(offering: Offering, facts: OfferingFacts) -> Iterator[Violation]:
-    cap, vgpu_type = offering.power_cap_w, facts.vgpu_type
-    if cap is None:
-        return
-    limits = [model.power_limit_max_w for model in facts.gpu_models if model.power_limit_max_w is not None]
-    if offering.kind == "passthrough":
-        rule, message = "power_cap.passthrough", "the guest's driver sets the power limit of a GPU passed through"
-    elif offering.kind != "time_sliced" or (vgpu_type is not None and not vgpu_type.is_full_size):
-        rule, message = "power_cap.shared_gpu", "a power limit holds for a whole GPU, which others share here"
-    elif limits and cap > min(limits):
-        rule, message = "power_cap.too_high", f"the board takes at most {min(limits)} W"
-    elif len(limits) < len(facts.gpu_models):
-        unknown = next(model.name for model in facts.gpu_models if model.power_limit_max_w is None)
-        rule, message = "power_cap.limit_unknown", f"what {unknown} takes at most is not known"
-    else:
-        return
-    yield Violation(rule=rule, field="power_cap_w", message=message)
 
 
 def _memory_is_whole_pages(offering: Offering, _: OfferingFacts) -> Iterator[Violation]:
@@ -354,12 +319,10 @@ RULES: tuple[Rule, ...] = (
     _graphics_need_a_graphics_instance,
     _type_sits_on_its_profile,
     _profile_backs_vgpus,
-    _p2p_needs_whole_gpus,
     _several_vgpus_in_one_vm,
     _whole_gpus_have_no_plugin,
     _gpu_count_is_a_partition,
     _migration_is_possible,
-    _power_cap_is_ours_to_set,
     _memory_is_whole_pages,
     _roles_can_be_run,
 )

@@ -10,14 +10,10 @@ from orchestrator.core.units import MIB, show_size
 
 def unsupported(offering: Offering) -> tuple[str, ...]:
     """In words, one for each property; empty: all that the offering promises is done."""
-    parameters = offering.parameters
     asked = {
         "a scheduler": offering.scheduler is not None and offering.kind != "time_sliced",
-        "a console": parameters.console is True,
         "mixed sizes": offering.mixed_sizes and offering.kind != "time_sliced",
-        "NVLink between vGPUs": offering.nvlink_p2p,
         "a GPU for each VM": offering.anti_affinity == "gpu" and offering.kind != "passthrough",
-        "a power limit": offering.power_cap_w is not None,
     }
     return tuple(name for name, wanted in asked.items() if wanted)
 

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.catalogue.catalogue import near_names, shipped
 from orchestrator.catalogue.geometries import mig_rows
-from orchestrator.catalogue.nvidia_rows import XidActionRow
+from orchestrator.catalogue.nvidia_rows import GpuModelRow, XidActionRow
 from orchestrator.catalogue.tables import read_table
 from orchestrator.core.gpu.vgpu_type import parse_vgpu_type_name
 from tests.unit.catalogue.consistency import find_gaps, known_gaps
@@ -160,7 +160,8 @@ def test_a_type_in_a_gpu_instance_has_its_maximum(name: str, most: int) -> None:
 
 
 def test_a_power_limit_is_known_with_its_source_or_left_empty() -> None:
-    known = {model.name: model.power_limit_max_w for model in CATALOGUE.gpu_models if model.power_limit_max_w}
+    rows = read_table(CATALOGUE.directory / "gpu_models.csv", GpuModelRow)
+    known = {row.gpu_model: row.power_limit_max_w for row in rows if row.power_limit_max_w}
     assert known == {
         "A100 SXM4 40GB": 400, "A100 SXM4 80GB": 500, "A10G": 300, "B200 SXM 180GB": 1200, "GB200": 1200, "GB300": 1600,
         "H100 NVL (PCIe 94GB)": 400, "H100 SXM5 80GB": 700, "H200 SXM5 141GB": 700, "L4": 72, "L40S": 350,

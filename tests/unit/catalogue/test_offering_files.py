@@ -138,12 +138,16 @@ def test_what_a_file_says_is_what_the_offering_holds(tmp_path: Path) -> None:
         ),
         (
             HEAD + "  - name: x\n    kind: time_sliced\n    vgpu_type: NVIDIA L40S-12C\n"
-            "    parameters:\n      console: true\n      uvm: true\n",
+            "    parameters:\n      console: false\n      uvm: true\n",
             "8: x: unified memory works on full-size time-sliced types and MIG-backed ones; NVIDIA L40S-12C is a part",
         ),
         (
-            GOOD + "    power_cap_w: 40\n",
-            "6: small: a power limit holds for a whole GPU, which others share here [power_cap.shared_gpu]",
+            GOOD + "    nvlink_p2p: true\n",
+            "6: offerings.0.nvlink_p2p: there is no such field, got True",
+        ),
+        (
+            GOOD + "    parameters:\n      console: true\n",
+            "7: offerings.0.parameters.console: is not False, got True",
         ),
     ],
 )

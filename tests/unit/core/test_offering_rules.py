@@ -43,9 +43,6 @@ LEGAL = {
     "mixed sizes inside a shared GPU instance": Offering(
         name="x", kind="mig_backed", vgpu_type=f"{DC}-1-6Q", mixed_sizes=True
     ),
-    "NVLink between whole GPUs": Offering(
-        name="x", kind="time_sliced", vgpu_type="NVIDIA H100XM-80C", vgpu_count=4, nvlink_p2p=True
-    ),
     "two halves of a GPU with virtual functions": Offering(
         name="x", kind="time_sliced", vgpu_type="NVIDIA L40S-24C", vgpu_count=2
     ),
@@ -58,9 +55,6 @@ LEGAL = {
     "a partition of a baseboard": Offering(name="x", kind="passthrough", gpu_count=4, gpu_models=H100),
     "three GPUs without a baseboard": Offering(name="x", kind="passthrough", gpu_count=3, gpu_models=("L40S",)),
     "any GPU instance of a size": Offering(name="x", kind="mig", mig_profile="2g.20gb"),
-    "a power cap on a whole GPU": Offering(
-        name="x", kind="time_sliced", vgpu_type="GRID A100X-40C", power_cap_w=300
-    ),
     "a type that no table knows": Offering(
         name="x", kind="time_sliced", vgpu_type="NVIDIA Z9-8C", parameters=UVM, mixed_sizes=True
     ),
@@ -96,9 +90,6 @@ FORBIDDEN: list[tuple[str, Offering]] = [
     ("mixed_sizes.unsupported", Offering(name="x", kind="passthrough", gpu_count=1, mixed_sizes=True)),
     ("mig.no_vgpu", Offering(name="x", kind="mig", mig_profile="1g.24gb-me",
                              gpu_models=("RTX PRO 6000 Blackwell Server Edition",))),
-    ("p2p.mig", Offering(name="x", kind="mig_backed", vgpu_type="NVIDIA H100XM-1-10C", nvlink_p2p=True)),
-    ("p2p.fractional", Offering(name="x", kind="time_sliced", vgpu_type="NVIDIA H100XM-40C", nvlink_p2p=True)),
-    ("p2p.model", Offering(name="x", kind="time_sliced", vgpu_type="NVIDIA L40S-48C", nvlink_p2p=True)),
     ("vgpu_count.unsupported", Offering(name="x", kind="time_sliced", vgpu_type="GRID T4-2B", vgpu_count=2)),
     ("vgpu_count.unsupported", Offering(name="x", kind="time_sliced", vgpu_type="NVIDIA L40S-48A", vgpu_count=2)),
     ("vgpu_count.unsupported", Offering(name="x", kind="time_sliced", vgpu_type="NVIDIA A10-3B", vgpu_count=2)),
@@ -116,12 +107,6 @@ FORBIDDEN: list[tuple[str, Offering]] = [
         name="x", kind="time_sliced", vgpu_type="NVIDIA L40S-48Q", nic="rdma", migratable=True)),
     ("migratable.blocked", Offering(
         name="x", kind="time_sliced", vgpu_type="NVIDIA L40S-48C", parameters=UVM, migratable=True)),
-    ("power_cap.passthrough", Offering(name="x", kind="passthrough", gpu_count=1, power_cap_w=300)),
-    ("power_cap.shared_gpu", Offering(name="x", kind="time_sliced", vgpu_type="GRID A100X-20C", power_cap_w=300)),
-    ("power_cap.too_high", Offering(name="x", kind="time_sliced", vgpu_type="GRID A100X-40C", power_cap_w=401)),
-    ("power_cap.too_high", Offering(name="x", kind="time_sliced", vgpu_type="NVIDIA L40S-48C", power_cap_w=9000)),
-    ("power_cap.limit_unknown", Offering(
-        name="x", kind="time_sliced", vgpu_type="NVIDIA A40-48C", power_cap_w=9000)),
     ("gpu_models.offer_nothing_of_it", Offering(
         name="x", kind="time_sliced", vgpu_type="NVIDIA L40S-12Q", gpu_models=("Tesla T4",))),
     ("gpu_models.offer_nothing_of_it", Offering(name="x", kind="mig", mig_profile="1g.5gb", gpu_models=H100)),

@@ -108,10 +108,6 @@ options:
     description: Needs a GPU in heterogeneous mode.
     type: bool
     default: false
-  nvlink_p2p:
-    description: vGPUs of one VM talk over NVLink.
-    type: bool
-    default: false
   numa:
     description: Whether vCPUs and memory come from the GPU's NUMA node.
     type: str
@@ -140,9 +136,6 @@ options:
     type: str
     choices: [none, gpu, host]
     default: none
-  power_cap_w:
-    description: Power limit of the GPU while it is taken, in watts.
-    type: int
   migratable:
     description: Whether a running VM may be moved.
     type: bool
@@ -212,14 +205,12 @@ FORM = {
     "memory": {"type": "str"},
     "disk": {"type": "str"},
     "mixed_sizes": {"type": "bool", "default": False},
-    "nvlink_p2p": {"type": "bool", "default": False},
     "numa": {"type": "str", "choices": ["any", "prefer", "strict"], "default": "prefer"},
     "cpu": {"type": "str", "choices": ["shared", "pinned"], "default": "shared"},
     "hugepages": {"type": "str", "choices": ["2M", "1G"]},
     "firmware": {"type": "str", "choices": ["bios", "uefi"], "default": "bios"},
     "nic": {"type": "str", "choices": ["rdma"]},
     "anti_affinity": {"type": "str", "choices": ["none", "gpu", "host"], "default": "none"},
-    "power_cap_w": {"type": "int"},
     "migratable": {"type": "bool", "default": False},
     "provision": {"type": "list", "elements": "str", "default": []},
     "provision_settings": {"type": "dict", "default": {}},
