@@ -20,9 +20,10 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 GENERATED: Final = "orchestrator/client/generated"
 """Git ignores it."""
+AWAITED: Final = {"client": "Client", "connection": "Connection", "site_calls": "SiteCalls"}
+"""Modules of the client and the class of each that is written again with coroutines."""
 DESCRIPTION: Final = "tools/api.json"
 _HEAD: Final = '# SPDX-License-Identifier: Apache-2.0\n"""{}, written by tools/client_code.py."""\n\n'
-_GUARD: Final = "if TYPE_CHECKING:\n"
 _TYPES: Final = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 _REFERENCE: Final = re.compile(r'"#/components/schemas/(\w+)"')
 
@@ -36,8 +37,7 @@ def write_client(root: Path = ROOT) -> None:
         "__init__.py": _HEAD.format("What other files of the client say already"),
         "models.py": models(described["schemas"]),
         "answers.json": json.dumps(answers(described)),
-        "async_client.py": awaited("client.py", (client / "client.py").read_text(encoding="utf-8")),
-        "async_site_calls.py": awaited("site_calls.py", (client / "site_calls.py").read_text(encoding="utf-8")),
+        **{f"async_{name}.py": awaited(name, (client / f"{name}.py").read_text(encoding="utf-8")) for name in AWAITED},
     }.items():
         file = target / name
         if not file.exists() or file.read_text(encoding="utf-8") != text:
@@ -149,27 +149,49 @@ class _Async(ast.NodeTransformer):
         return node
 
 
-def awaited(name: str, text: str) -> str:
-    """A file of the client with coroutines for methods."""
+_IMPORT: Final = "from orchestrator.client."
+_RENAMED: Final = {
+    f"{_IMPORT}connection import Connection": f"{_IMPORT}generated.async_connection import AsyncConnection",
+    f"{_IMPORT}http import Http,": f"{_IMPORT}async_http import AsyncHttp\n{_IMPORT}http import",
+    "import Body, SiteCalls": f"import Body\n{_IMPORT}generated.async_site_calls import AsyncSiteCalls",
+    "Iterator": "AsyncIterator",
+    "class Client(SiteCalls)": "class AsyncClient(AsyncSiteCalls)",
+    "class Connection": "class AsyncConnection",
+    "class SiteCalls": "class AsyncSiteCalls",
+    ":class:`Client": ":class:`AsyncClient",
+    ":meth:`Client": ":meth:`AsyncClient",
+    "connection: Connection": "connection: AsyncConnection",
+    "http: Http": "http: AsyncHttp",
+    "time.sleep(": "await asyncio.sleep(",
+    "content.digest()": "await asyncio.to_thread(content.digest)",
+}
+"""Texts of the file → what they become, in this order."""
+
+
+def awaited(module: str, text: str) -> str:
+    """The class of a module of the client with coroutines for methods; all else of it is imported."""
     tree = ast.parse(text)
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            _Async().visit(node)
+    (written,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == AWAITED[module])
+    used = {node.id for node in ast.walk(written) if isinstance(node, ast.Name)}
+    imported = sorted(used & {name for node in tree.body if node is not written for name in _defined(node)})
+    _Async().visit(written)
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom | ast.If)]
+    tree.body = [*imports, written]
     text = ast.unparse(ast.fix_missing_locations(tree))
-    for before, after in {
-        "Iterator": "AsyncIterator",
-        "class Client": "class AsyncClient",
-        "SiteCalls": "AsyncSiteCalls",
-        "client.site_calls": "client.generated.async_site_calls",
-        ":class:`Client": ":class:`AsyncClient",
-        ":meth:`Client": ":meth:`AsyncClient",
-        "orchestrator.client.connection import Connection, ": "orchestrator.client.connection import ",
-        "connection: Connection": "connection: AsyncConnection",
-        _GUARD: f"{_GUARD}    from orchestrator.client.async_connection import AsyncConnection\n",
-    }.items():
+    for before, after in _RENAMED.items():
         text = text.replace(before, after)
-    said = f"Calls of the API as coroutines: {name} with each call awaited"
-    return _HEAD.format(said) + text[text.index("from __future__") :] + "\n"
+    future, _, rest = text.partition("\n")
+    more = f"from orchestrator.client.{module} import {', '.join(imported)}\n" if imported else ""
+    said = f"Calls of the API as coroutines: {module}.py with each call awaited"
+    return f"{_HEAD.format(said)}{future}\nimport asyncio\n{more}{rest}\n"
+
+
+def _defined(node: ast.stmt) -> list[str]:
+    """Names that a statement of a module gives, imports aside."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = [node.target] if isinstance(node, ast.AnnAssign) else node.targets if isinstance(node, ast.Assign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 if __name__ == "__main__":

@@ -85,9 +85,9 @@ def stop(connection: Connection, state: Path, *, only_idle: bool) -> None:
 
 
 def _open(state: Path) -> Connection | None:
-    connection = Connection(UnixHttp(state / SOCKET_NAME, CALL_TIMEOUT_S, token_headers()))
+    http = UnixHttp(state / SOCKET_NAME, CALL_TIMEOUT_S, token_headers())
     try:
-        connection.open()
+        http.open()
     except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
         return None
     except PermissionError as error:
@@ -96,7 +96,7 @@ def _open(state: Path) -> Connection | None:
             f"the server in {state} belongs to somebody else",
             hint="set VGPUCTL_STATE to a directory of your own, or run as the server's owner",
         ) from error
-    return connection
+    return Connection(http)
 
 
 def _stop_other_version(connection: Connection, state: Path, version: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from orchestrator.client.content import Content
-from orchestrator.client.http import Http, HttpAnswer
+from orchestrator.client.http import Http, HttpAnswer, NotConnected
 from orchestrator.client.shapes import misfit, shape_of
 from orchestrator.core.errors import InvalidInput, Retryable, Unknown, VgpuctlError, error_from_dict
 from orchestrator.core.foreign_json import parse_json
@@ -132,10 +132,6 @@ class Connection:
         """Seconds since the epoch, by the server's clock as its last answer told it."""
         return time.time() + self._ahead_s
 
-    def open(self) -> None:
-        """:raises OSError: nobody listens there, or we may not talk to it"""
-        self._http.open()
-
     def close(self) -> None:
         self._http.close()
 
@@ -194,18 +190,11 @@ class Connection:
 
     def _sent(self, request: Request) -> HttpAnswer:
         try:
-            if not self._http.is_open:
-                self._http.open()
-        except OSError as error:
-            raise unreachable(self._http.place, self._http.way_out, error) from error
-        try:
             answer = self._answer(request)
+        except NotConnected as error:
+            raise unreachable(self._http.place, self._http.way_out, error) from error
         except OSError as error:
-            self.close()
             raise lost_answer(error) from error
-        except VgpuctlError:  # the file, in the middle of a request
-            self.close()
-            raise
         self._ahead_s = ahead_s(answer.headers.get("date", ""), time.time())
         return answer
 

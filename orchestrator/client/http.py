@@ -12,7 +12,8 @@ import socket
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, ClassVar, Final
@@ -25,14 +26,18 @@ FRESH_S: Final = 1.0
 """A connection that was opened longer ago and not used may have been left by the server meanwhile."""
 _MAX_LINE: Final = 16 * 1024
 _MAX_HEADERS: Final = 100
-CONTINUE: Final = 100
-_NO_BODY: Final = {CONTINUE, 204, 304}
+_CONTINUE: Final = 100
+_NO_BODY: Final = {_CONTINUE, 204, 304}
 CHECKED_WITHIN_S: Final = 900.0
 """How long the server may take to store and check a file whose last byte it has."""
 
 
 class BrokenAnswer(OSError):
     """The peer closed in the middle of an answer, or it does not speak HTTP."""
+
+
+class NotConnected(OSError):
+    """Nobody listens there: nothing was sent."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class HttpAnswer:
 
 
 class Http(ABC):
-    """A kept-open connection. After an error it is closed and may be opened again.
+    """A kept-open connection, opened by the first request. An error closes it, and the next request opens it again.
 
     ``place`` is where the server is, for people; ``headers`` go with every request.
     """
@@ -55,70 +60,83 @@ class Http(ABC):
 
     def __init__(self, place: str, host: str, headers: Mapping[str, str] | None = None) -> None:
         self.place = place
-        self._headers = headers_to(host, headers)
-        self._socket: socket.socket | None = None
-        self._reader: BinaryIO | None = None
+        self.headers = headers_to(host, headers)
+        self._ends: tuple[socket.socket, BinaryIO] | None = None
         self._used = False
         self._opened_at = 0.0
-
-    @property
-    def is_open(self) -> bool:
-        return self._socket is not None
 
     @abstractmethod
     def connected(self) -> socket.socket:
         """A new connection to the server. :raises OSError: nobody listens there"""
 
-    def open(self) -> None:
-        """:raises OSError: nobody listens there"""
-        self._socket = self.connected()
-        self._reader = self._socket.makefile("rb")
+    def open(self) -> tuple[socket.socket, BinaryIO]:
+        """What is written to and what is read from. :raises OSError: nobody listens there"""
+        connected = self.connected()
+        self._ends = connected, connected.makefile("rb")
         self._used = False
         self._opened_at = time.monotonic()
+        return self._ends
 
     def close(self) -> None:
-        for end in (self._reader, self._socket):
-            if end is not None:
-                end.close()
-        self._socket = self._reader = None
+        for end in self._ends or ():
+            end.close()
+        self._ends = None
+
+    def interrupt(self) -> None:
+        """A request under way in another thread ends with an error."""
+        if self._ends is not None:
+            with suppress(OSError):
+                self._ends[0].shutdown(socket.SHUT_RDWR)
 
     def request(self, method: str, target: str, body: bytes | None, key: str | None = None) -> HttpAnswer:
-        """``target`` is quoted already; ``key``: of :func:`written`.
+        """``target`` is quoted already; ``key``: of :func:`request_headers`.
 
+        :raises NotConnected: nothing was sent
         :raises OSError: the answer did not come, whole
         """
-        connected, reader = self._ready()
-        connected.sendall(written(method, target, self._headers, body, key))
-        return _read_answer(reader)
+        head = _head(method, target, {**self.headers, **request_headers(body, key)})
+        with self._ready() as (connected, reader):
+            connected.sendall(head + (body or b""))
+            return _read_answer(reader)
 
     def upload(self, method: str, target: str, content: Content) -> HttpAnswer:
         """Send a file, when the server asks for it and until it answers.
 
+        :raises NotConnected: nothing was sent
         :raises OSError: the answer did not come, whole
         :raises InvalidInput: the file could not be read to its end
         """
-        connected, reader = self._ready()
-        connected.sendall(head_of_file(method, target, self._headers, content.size))
-        answer = _read_answer(reader)
-        if answer.status == CONTINUE:
-            for part in content.parts():
-                if _is_due(connected):
-                    break
-                connected.sendall(part)
-            connected.settimeout(CHECKED_WITHIN_S)
+        of_file = {"Content-Type": "application/octet-stream", "Content-Length": str(content.size)}
+        head = _head(method, target, {**self.headers, **of_file, "Expect": "100-continue"})
+        with self._ready() as (connected, reader):
+            connected.sendall(head)
             answer = _read_answer(reader)
+            if answer.status == _CONTINUE:
+                for part in content.parts():
+                    if _is_due(connected):
+                        break
+                    connected.sendall(part)
+                connected.settimeout(CHECKED_WITHIN_S)
+                answer = _read_answer(reader)
         self.close()  # what of the file is still on its way would be taken for the next request
         return answer
 
-    def _ready(self) -> tuple[socket.socket, BinaryIO]:
+    @contextmanager
+    def _ready(self) -> Iterator[tuple[socket.socket, BinaryIO]]:
+        """For one request. What interrupts it closes the connection: its late answer would be the next one's."""
         rested = self._used or time.monotonic() - self._opened_at > FRESH_S
-        if rested and self._socket is not None and _is_due(self._socket):
+        if rested and self._ends is not None and _is_due(self._ends[0]):
             self.close()
-            self.open()
-        if self._socket is None or self._reader is None:
-            raise BrokenAnswer("not connected")
+        try:
+            ends = self._ends or self.open()
+        except OSError as error:
+            raise NotConnected(*error.args) from error
         self._used = True
-        return self._socket, self._reader
+        try:
+            yield ends
+        except BaseException:
+            self.close()
+            raise
 
 
 def _is_due(kept: socket.socket) -> bool:
@@ -141,18 +159,10 @@ def user_agent() -> str:
     return f"vgpuctl-{program}"
 
 
-def written(method: str, target: str, headers: Mapping[str, str], body: bytes | None, key: str | None) -> bytes:
-    """A request. ``key``: under which the server carries it out once, however often it comes."""
-    more = {} if key is None else {"Idempotency-Key": key}
-    if body is not None:
-        more |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
-    return _head(method, target, {**headers, **more}) + (body or b"")
-
-
-def head_of_file(method: str, target: str, headers: Mapping[str, str], size: int) -> bytes:
-    """A request whose body is a file, without the body: the server asks for it, or refuses before it is sent."""
-    more = {"Content-Type": "application/octet-stream", "Content-Length": str(size), "Expect": "100-continue"}
-    return _head(method, target, {**headers, **more})
+def request_headers(body: bytes | None, key: str | None) -> dict[str, str]:
+    """``key``: under which the server carries it out once, however often it comes."""
+    keyed = {} if key is None else {"Idempotency-Key": key}
+    return keyed if body is None else keyed | {"Content-Type": "application/json", "Content-Length": str(len(body))}
 
 
 def _head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
@@ -183,8 +193,8 @@ class UnixHttp(Http):
         return connected
 
 
-def read_head(reader: BinaryIO) -> tuple[int, dict[str, str], int]:
-    """Status, headers and how many bytes of body follow. :raises BrokenAnswer: it is none"""
+def _read_answer(reader: BinaryIO) -> HttpAnswer:
+    """:raises BrokenAnswer: it is none"""
     version, _, rest = _line(reader).partition(" ")
     status = rest[:3]
     if version != "HTTP/1.1" or not (status.isascii() and status.isdigit()):
@@ -193,15 +203,10 @@ def read_head(reader: BinaryIO) -> tuple[int, dict[str, str], int]:
     announced = headers.get("content-length", "0" if int(status) in _NO_BODY else "")
     if not announced.isdigit() or int(announced) > MAX_ANSWER_BYTES:
         raise BrokenAnswer("the answer has no usable length")
-    return int(status), headers, int(announced)
-
-
-def _read_answer(reader: BinaryIO) -> HttpAnswer:
-    status, headers, length = read_head(reader)
-    body = reader.read(length)
-    if len(body) < length:
+    body = reader.read(int(announced))
+    if len(body) < int(announced):
         raise BrokenAnswer("the connection was closed inside an answer")
-    return HttpAnswer(status, headers, body)
+    return HttpAnswer(int(status), headers, body)
 
 
 def _read_headers(reader: BinaryIO) -> dict[str, str]:

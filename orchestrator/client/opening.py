@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from orchestrator.client.client import Client
 from orchestrator.client.contexts import ClientContext, current
 from orchestrator.client.location import SOCKET_NAME, state_directory
+from orchestrator.client.program import need_extra
 from orchestrator.client.token import token_headers
 
 if TYPE_CHECKING:
@@ -41,16 +42,19 @@ def open_client(url: str | None = None, *, token_file: str | None = None, ca_fil
 def open_async_client(
     url: str | None = None, *, token_file: str | None = None, ca_file: str | None = None
 ) -> AsyncClient:
-    """As :func:`open_client`, for asyncio. A server of this machine has to run already."""
-    from orchestrator.client.async_connection import AsyncConnection, tls_opener, unix_opener
+    """As :func:`open_client`, for asyncio: ``vgpuctl[async]``. A server of this machine has to run already.
+
+    :raises Fatal: ``program.not_installed``
+    """
+    need_extra("async")
+    from orchestrator.client.async_http import tls_http, unix_http
     from orchestrator.client.generated.async_client import AsyncClient
+    from orchestrator.client.generated.async_connection import AsyncConnection
 
     chosen = _chosen(url, token_file, ca_file)
     if chosen is not None and chosen.url is not None:
-        from orchestrator.client.tls_http import headers_of
-
-        return AsyncClient(AsyncConnection(tls_opener(chosen), headers_of(chosen), RETRIES))
-    return AsyncClient(AsyncConnection(unix_opener(_state(chosen) / SOCKET_NAME), token_headers(), RETRIES))
+        return AsyncClient(AsyncConnection(tls_http(chosen), RETRIES))
+    return AsyncClient(AsyncConnection(unix_http(_state(chosen) / SOCKET_NAME, token_headers()), RETRIES))
 
 
 def _chosen(url: str | None, token_file: str | None, ca_file: str | None) -> ClientContext | None:

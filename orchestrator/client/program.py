@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from orchestrator.core.errors import Fatal
 
-_NEEDS: Final = {"server": "fastapi", "login": "authlib"}
+_NEEDS: Final = {"server": "fastapi", "login": "authlib", "async": "httpx2"}
 """Extra of our package → what only it brings."""
 
 
@@ -21,7 +21,7 @@ def own_program(module: str, *words: str) -> list[str]:
     return [sys.executable, "-I", "-m", module, *words]
 
 
-def need_extra(extra: Literal["server", "login"]) -> None:
+def need_extra(extra: Literal["server", "login", "async"]) -> None:
     """The package alone is the command line and the client.
 
     :raises Fatal: ``program.not_installed``

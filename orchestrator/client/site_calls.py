@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from orchestrator.client.connection import Connection, path_of
+from orchestrator.client.connection import path_of
 from orchestrator.client.content import Content
 
 if TYPE_CHECKING:
+    from orchestrator.client.connection import Connection
     from orchestrator.client.generated import models
 
 Body = Mapping[str, object]

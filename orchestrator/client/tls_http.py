@@ -28,7 +28,7 @@ class TlsHttp(Http):
         self._address = context.address()
         host, port = self._address
         super().__init__(str(context.url), f"{host}:{port}", headers_of(context))
-        self._trust = trust_of(context)
+        self.trust = trust_of(context)
 
     def connected(self) -> socket.socket:
         """:raises OSError: nobody listens there
@@ -37,7 +37,7 @@ class TlsHttp(Http):
         """
         plain = socket.create_connection(self._address, timeout=CONNECT_LIMIT_S)
         try:
-            secured = self._trust.wrap_socket(plain, server_hostname=self._address[0])
+            secured = self.trust.wrap_socket(plain, server_hostname=self._address[0])
         except ssl.SSLCertVerificationError as error:
             plain.close()
             raise not_trusted(self.place, error) from error

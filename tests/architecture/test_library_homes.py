@@ -22,7 +22,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "uvicorn": ("orchestrator/server/serve.py", "orchestrator/api/"),
     "typer": ("orchestrator/cli/",),
     "rich": ("orchestrator/cli/",),
-    "httpx2": ("orchestrator/adapters/images/", "orchestrator/oidc/"),
+    "httpx2": ("orchestrator/adapters/images/", "orchestrator/client/async_http.py", "orchestrator/oidc/"),
     "joserfc": ("orchestrator/oidc/",),
     "authlib": ("orchestrator/oidc/",),
     "prometheus_client": ("orchestrator/api/metrics.py",),

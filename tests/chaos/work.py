@@ -33,10 +33,10 @@ class Work:
         """One request to one server; whatever goes wrong is said in a way that people can use."""
         struck = self._dice.choice([one for one in self._site.struck if one.lives()] or self._site.struck)
         try:
-            connection = Connection(UnixHttp(struck.server.directory / SOCKET_NAME, ANSWER_S))
-            connection.open()
-            self._one_of(Client(connection))
-            connection.close()
+            http = UnixHttp(struck.server.directory / SOCKET_NAME, ANSWER_S)
+            http.open()
+            self._one_of(Client(Connection(http)))
+            http.close()
         except Bug as error:
             raise AssertionError(f"{error.code}: {error.message}; {struck.server.log()[-6000:]}") from error
         except VgpuctlError as error:

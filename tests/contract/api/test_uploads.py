@@ -127,6 +127,24 @@ def test_with_asyncio_files_go_side_by_side(state: Path, tmp_path: Path) -> None
     assert {f"{_digest(path)}.raw" for path in disks} <= _kept(state)
 
 
+@pytest.mark.usefixtures("here")
+def test_with_asyncio_nothing_of_a_refused_file_is_sent(state: Path, tmp_path: Path) -> None:
+    path = tmp_path / "long"
+    with path.open("wb") as file:
+        file.truncate(1 << 30)
+
+    async def work() -> None:
+        async with open_async_client() as client:
+            with open_content(path, told=lambda _, done: sent.append(done)) as content:
+                await client.connection.upload("/v1/images/bad/content", content, {"format": "raw", "sha256": "x"})
+
+    sent: list[int] = []
+    with pytest.raises(InvalidInput) as caught:
+        asyncio.run(work())
+    assert caught.value.code == "image.digest_invalid"
+    assert sent == []
+
+
 def _refused_halfway(state: Path, disk: Path, **said: str) -> str:
     """A file that does not go with what was said of it. The code of the refusal."""
     client = Client(Connection(UnixHttp(state / SOCKET_NAME, 60)))
@@ -234,3 +252,26 @@ def test_the_command_reads_the_file_and_the_server_reads_none(state: Path, tmp_p
     assert (done.returncode, "580.95.02" in done.stdout) == (0, True), done.stderr
     absent = _run(state, "image", "add", "absent", str(tmp_path / "absent"))
     assert (absent.returncode, "there is no such file" in absent.stderr) == (2, True)
+
+
+@pytest.mark.usefixtures("here")
+def test_with_asyncio_a_file_that_is_given_up_is_sent_no_further(state: Path, tmp_path: Path) -> None:
+    path = tmp_path / "long"
+    with path.open("wb") as file:
+        file.truncate(1 << 30)
+    before, sent = _kept(state), list[int]()
+
+    async def work() -> None:
+        async with open_async_client() as client:
+            with open_content(path, told=lambda _, done: sent.append(done)) as content:
+                target, said = "/v1/images/given-up/content", {"format": "raw", "sha256": "0" * 64}
+                sending = asyncio.create_task(client.connection.upload(target, content, said))
+                while not sent and not sending.done():
+                    await asyncio.sleep(0.01)
+                sending.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await sending
+
+    asyncio.run(work())
+    assert 0 < max(sent) < 1 << 29
+    _until_kept(state, before)

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.client.async_connection import AsyncConnection, unix_opener
+from orchestrator.client.async_http import unix_http
 from orchestrator.client.connection import Connection, path_of
+from orchestrator.client.generated.async_connection import AsyncConnection
 from orchestrator.client.http import UnixHttp
 from orchestrator.client.location import state_directory
 from orchestrator.core.errors import InvalidInput, NoCapacity, Retryable, Unknown
@@ -140,8 +141,9 @@ def test_one_that_was_opened_and_not_used_is_opened_anew_too(tmp_path: Path, mon
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))
         listener.listen(1)
-        connection = Connection(UnixHttp(path, 30))
-        connection.open()
+        http = UnixHttp(path, 30)
+        http.open()
+        connection = Connection(http)
         listener.accept()[0].close()
 
         def answer() -> None:
@@ -159,13 +161,28 @@ def test_with_asyncio_too(closing: tuple[Path, threading.Event]) -> None:
     path, closed = closing
 
     async def twice() -> None:
-        connection = AsyncConnection(unix_opener(path), {}, 0)
+        connection = AsyncConnection(unix_http(path, {}), 0)
         assert await connection.call("POST", "/v1/x", {}) == []
         assert await asyncio.to_thread(closed.wait, 30)
         assert await connection.call("POST", "/v1/x", {}) == []
         await connection.close()
 
     asyncio.run(twice())
+
+
+def test_with_asyncio_a_path_too_long_for_a_socket_works(answering: Answer, tmp_path: Path) -> None:
+    deep = tmp_path / ("deep" * 30)
+    deep.symlink_to(tmp_path)
+    answering(_reply("200 OK", b"[]"))
+    assert asyncio.run(AsyncConnection(unix_http(deep / "s", {}), 0).call("GET", "/v1/x")) == []
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n[]", b"\x00" * 99])
+def test_with_asyncio_an_answer_that_is_none_is_a_lost_one(answering: Answer, tmp_path: Path, answer: bytes) -> None:
+    answering(answer)
+    with pytest.raises(Unknown) as caught:
+        asyncio.run(AsyncConnection(unix_http(tmp_path / "s", {}), 0).call("GET", "/v1/x"))
+    assert caught.value.code == "server.lost"
 
 
 def test_nobody_there_is_something_to_try_again(tmp_path: Path) -> None:

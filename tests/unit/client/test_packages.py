@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.client import program
+from orchestrator.client.opening import open_async_client
+from orchestrator.core.errors import Fatal
 from tests.fakes.running import running_server
 
 ROOT = Path(__file__).parents[3]
@@ -86,6 +89,14 @@ def test_what_an_extra_brings_is_asked_for_by_name(tmp_path: Path, words: tuple[
     assert (done.returncode, done.stdout) == (9, "")
     assert "[program.not_installed]" in done.stderr
     assert f"vgpuctl-VERSION.whl[{extra}]" in done.stderr
+
+
+def test_the_client_for_asyncio_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "find_spec", lambda _: None)
+    with pytest.raises(Fatal) as caught:
+        open_async_client("https://a.example:8443")
+    assert caught.value.code == "program.not_installed"
+    assert "vgpuctl-VERSION.whl[async]" in (caught.value.hint or "")
 
 
 def test_with_those_alone_a_server_is_used(tmp_path: Path) -> None:

@@ -14,10 +14,11 @@ from typing import get_type_hints
 import pytest
 
 import vgpuctl
-from orchestrator.client.async_connection import AsyncConnection, unix_opener
+from orchestrator.client.async_http import unix_http
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Connection
 from orchestrator.client.generated.async_client import AsyncClient
+from orchestrator.client.generated.async_connection import AsyncConnection
 from orchestrator.client.http import UnixHttp
 from orchestrator.client.opening import RETRIES, open_async_client, open_client
 from orchestrator.core.errors import FAMILIES, Fatal, NotFound, Retryable, Unknown
@@ -113,7 +114,7 @@ def test_a_lost_answer_is_asked_for_again_under_the_same_key(faltering: tuple[Pa
 
 def test_with_asyncio_too(faltering: tuple[Path, list[bytes]]) -> None:
     path, asked = faltering
-    client = AsyncClient(AsyncConnection(unix_opener(path), {}, RETRIES))
+    client = AsyncClient(AsyncConnection(unix_http(path, {}), RETRIES))
     assert asyncio.run(client.create_vm(WANTED))["name"] == "train"
     assert (len(_keys(asked)), len(set(_keys(asked)))) == (3, 1)
 
@@ -126,7 +127,7 @@ def test_what_must_not_come_twice_is_sent_once(faltering: tuple[Path, list[bytes
 
 
 def test_nobody_there_is_said_after_the_last_try(tmp_path: Path) -> None:
-    client = AsyncClient(AsyncConnection(unix_opener(tmp_path / "none"), {}, 1))
+    client = AsyncClient(AsyncConnection(unix_http(tmp_path / "none", {}), 1))
     with pytest.raises(Retryable) as caught:
         asyncio.run(client.whoami())
     assert caught.value.code == "server.unreachable"
