@@ -149,6 +149,7 @@ docs: dev ## write the generated pages of docs/reference again
 	@$(BIN)/python -m tools.error_reference
 	@$(BIN)/python -m tools.api_description
 	@$(BIN)/python -m tools.api_examples
+	@$(BIN)/python -m tools.collection_options
 	@$(BIN)/python -m tools.settings_reference
 	@$(BIN)/python -m tools.bounds_reference
 	@$(BIN)/python -m tools.shipped_offerings

@@ -18,9 +18,7 @@ from pydantic import BaseModel
 
 from orchestrator.api.errors import MEDIA_TYPE
 from orchestrator.api.request_keys import WITHOUT
-from orchestrator.api.schemas.meanings import meaning
 from orchestrator.api.schemas.problems import ProblemAnswer
-from orchestrator.api.summaries import summary_of
 from orchestrator.core.tenancy.request_key import KEY_PATTERN
 
 _MEANINGS: Final = {
@@ -99,20 +97,15 @@ class DescribedApi(FastAPI):
             document = super().openapi()
             for path, operations in document["paths"].items():
                 for verb, operation in operations.items():
-                    operation["summary"] = summary_of(operation["operationId"])
+                    operation["summary"] = operation["description"].partition(". ")[0].removesuffix(".")
                     _describe_problems(operation["responses"])
                     _describe_headers(verb.upper(), path, operation)
-                    for one in operation["parameters"]:
-                        _describe(f"{verb.upper()} {path}", one["name"], one)
             _add_schema(document["components"]["schemas"], ProblemAnswer)
             for unused in ("HTTPValidationError", "ValidationError"):
                 document["components"]["schemas"].pop(unused, None)
             document |= {"servers": SERVERS, "security": [{"token": []}, {}]}
             document["components"]["securitySchemes"] = _SECURITY
             self.openapi_schema = _with_short_names(document)
-            for name, schema in self.openapi_schema["components"]["schemas"].items():
-                for key, one in schema.get("properties", {}).items():
-                    _describe(name, key, one)
             for name, example in json.loads(EXAMPLES_FILE.read_text(encoding="utf-8")).items():
                 self.openapi_schema["components"]["schemas"][name].setdefault("examples", [example])
         return super().openapi()
@@ -135,13 +128,6 @@ def _with_short_names(document: dict[str, Any]) -> dict[str, Any]:
     text = _REFERENCE.sub(lambda found: f"#/components/schemas/{names[found[1]]}", json.dumps(document))
     renamed: dict[str, Any] = json.loads(text)
     return renamed
-
-
-def _describe(place: str, name: str, thing: dict[str, Any]) -> None:
-    """A parameter of a route, or a field of a schema, that says nothing of itself."""
-    said = meaning(place, name)
-    if said is not None:
-        thing.setdefault("description", said)
 
 
 def _describe_problems(responses: dict[str, Any]) -> None:

@@ -8,9 +8,10 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from orchestrator.catalogue.described import StrictForm
 from orchestrator.catalogue.offering_schema import SchemaVersion
 from orchestrator.catalogue.problems import Problem
 from orchestrator.catalogue.tables import describe
@@ -27,30 +28,35 @@ _BARE: Final = "constrained-str"
 Version = Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.+~ -]{0,40}$")]
 
 
-class _LockPart(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class LockedForm(_LockPart):
+class LockedForm(StrictForm):
     """A version and the bundle that it is installed from."""
 
     version: Version
+    """Its version."""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """Of the file, 64 hexadecimal digits."""
 
 
 LockedValue = Version | LockedForm
 
 
-class ComponentsForm(_LockPart):
+class ComponentsForm(StrictForm):
     """Versions, each with or without its bundle's digest. What is left out is not locked."""
 
     host_driver: LockedValue | None = None
+    """NVIDIA vGPU driver of hosts."""
     guest_driver: LockedValue | None = None
+    """NVIDIA driver in guests."""
     cuda: LockedValue | None = None
+    """CUDA, in guests."""
     cudnn: LockedValue | None = None
+    """cuDNN, in guests."""
     container_toolkit: LockedValue | None = None
+    """NVIDIA Container Toolkit, in guests."""
     fabric_manager: LockedValue | None = None
+    """NVIDIA Fabric Manager."""
     dcgm: LockedValue | None = None
+    """Data Center GPU Manager."""
 
     def locked(self) -> tuple[Locked, ...]:
         """Those that are named."""
@@ -75,10 +81,11 @@ class ComponentsForm(_LockPart):
 class GroupForm(ComponentsForm):
     """A group of hosts, by their labels."""
 
-    labels: str = Field(min_length=1, max_length=MAX_SELECTOR, description="Selector: ring=canary,!spare")
+    labels: str = Field(min_length=1, max_length=MAX_SELECTOR)
+    """Selector: ring=canary,!spare."""
 
 
-class DriverLockForm(_LockPart):
+class DriverLockForm(StrictForm):
     """The whole file."""
 
     model_config = ConfigDict(
@@ -94,8 +101,11 @@ class DriverLockForm(_LockPart):
     )
 
     schema_version: SchemaVersion
+    """Of the form of this document."""
     site: ComponentsForm = ComponentsForm()
+    """For all hosts."""
     groups: dict[str, GroupForm] = Field(default={}, max_length=MAX_GROUPS)
+    """Hosts that differ from the site; the first that picks a host counts."""
 
     def to_core(self) -> DriverLock:
         """:raises InvalidInput: ``lock.name_invalid``, ``lock.name_taken``, ``label.selector_invalid``"""

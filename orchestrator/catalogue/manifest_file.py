@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from orchestrator.catalogue.described import StrictForm
 from orchestrator.catalogue.offering_files import mistakes_in, problem_at
 from orchestrator.catalogue.offering_schema import OfferingForm, SchemaVersion
 from orchestrator.catalogue.problems import Problem
@@ -20,8 +22,6 @@ from orchestrator.catalogue.yaml_lines import LinedYaml
 from orchestrator.core.errors import InvalidInput, NotFound, Reason
 from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.hosts.bridges import MAX_DHCP_SERVERS, MAX_VLAN, Uplink, check_dhcp_server, check_uplink
-from orchestrator.core.hosts.domain import BootPolicy
-from orchestrator.core.hosts.nic import NicKind
 from orchestrator.core.labels import MAX_DESCRIPTION, MAX_LABELS, WantedAbout, check_labels
 from orchestrator.core.manifest import (
     Kind,
@@ -38,9 +38,8 @@ from orchestrator.core.tenancy.quota import check_resource, parse_amount
 from orchestrator.core.units import parse_duration
 from orchestrator.core.vms.lease import MAX_LEASE_S, WantedEnd, parse_moment
 from orchestrator.core.vms.network import MAX_CARDS, parse_subnet
-from orchestrator.core.vms.priority import Priority
 from orchestrator.core.vms.user_data import check_ssh_key, plain_user_data
-from orchestrator.core.vms.vm import MAX_VCPUS, disk_bytes, memory_mib
+from orchestrator.core.vms.vm import MAX_VCPUS, VmShape, disk_bytes, memory_mib
 from orchestrator.core.vms.volume import MAX_ATTACHED
 from orchestrator.core.vms.wanted_network import WantedNetwork
 
@@ -72,10 +71,6 @@ Name = Annotated[str, _checked(lambda text: check_name(text, what="object"))]
 SshKey = Annotated[str, _checked(check_ssh_key)]
 
 
-class _ManifestPart(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
 def _check_quota(quota: dict[str, int | str]) -> dict[str, int | str]:
     try:
         for resource, amount in quota.items():
@@ -95,11 +90,11 @@ def _check_labels(labels: dict[str, str]) -> dict[str, str]:
 ManifestLabels = Annotated[dict[str, str], AfterValidator(_check_labels), Field(max_length=MAX_LABELS)]
 
 
-class _DescribedForm(_ManifestPart):
+class _DescribedForm(StrictForm):
     """What is left out stays as it is; an empty description takes one away."""
 
     description: str | None = Field(default=None, max_length=MAX_DESCRIPTION, pattern=LINE_PATTERN)
-    labels: ManifestLabels = {}
+    labels: ManifestLabels = Field(default={})
 
     def about(self) -> WantedAbout:
         """What the file says of the thing."""
@@ -179,7 +174,7 @@ class VolumeForm(_DescribedForm):
         return WantedVolume(name=self.name, tenant=self.tenant, size_bytes=disk_bytes(self.size))
 
 
-class VmForm(_ManifestPart):
+class VmForm(StrictForm, copies=VmShape, without={"memory_mib", "disk_bytes"}, defaults=True):
     """A VM. What is left out is as ``create-vm`` has it."""
 
     name: Name
@@ -192,16 +187,13 @@ class VmForm(_ManifestPart):
     network: Name = "default"
     more_networks: list[Name] = Field(default=[], max_length=MAX_CARDS - 1)
     volumes: list[Name] = Field(default=[], max_length=MAX_ATTACHED)
-    nic: NicKind | None = None
     ssh_keys: list[SshKey] = Field(default=[], max_length=64)
     user_data: Annotated[str, _checked(plain_user_data)] | None = None
     host: Name | None = None
     gpu: Annotated[str, _checked(parse_pci_address)] | None = None
     lease: Annotated[str, _checked(_lease_s)] | None = None
     until: Annotated[str, _checked(_moment)] | None = None
-    boot_policy: BootPolicy = "local"
-    priority: Priority = "normal"
-    labels: ManifestLabels = {}
+    labels: ManifestLabels = Field(default={})
     protected: bool | None = None
     state: Literal["running", "stopped"] = "running"
 
@@ -213,28 +205,23 @@ class VmForm(_ManifestPart):
 
     def to_core(self) -> ManifestVm:
         """The VM as the core knows it."""
+        shape: dict[str, Any] = {member.name: getattr(self, member.name, 0) for member in fields(VmShape)} | {
+            "vcpus": self.vcpus or 0,
+            "memory_mib": 0 if self.memory is None else memory_mib(self.memory),
+            "disk_bytes": 0 if self.disk is None else disk_bytes(self.disk),
+            "more_networks": tuple(self.more_networks),
+            "volumes": tuple(self.volumes),
+            "ssh_keys": tuple(dict.fromkeys(check_ssh_key(key) for key in self.ssh_keys)),
+            "gpu": None if self.gpu is None else parse_pci_address(self.gpu),
+        }
+        end = WantedEnd(
+            after_s=None if self.lease is None else _lease_s(self.lease),
+            at=None if self.until is None else _moment(self.until),
+        )
         return ManifestVm(
-            name=self.name,
-            tenant=self.tenant,
-            profile=self.profile,
-            image=self.image,
-            vcpus=self.vcpus or 0,
-            memory_mib=0 if self.memory is None else memory_mib(self.memory),
-            disk_bytes=0 if self.disk is None else disk_bytes(self.disk),
-            network=self.network,
-            more_networks=tuple(self.more_networks),
-            volumes=tuple(self.volumes),
-            nic=self.nic,
-            ssh_keys=tuple(dict.fromkeys(check_ssh_key(key) for key in self.ssh_keys)),
-            host=self.host,
-            gpu=None if self.gpu is None else parse_pci_address(self.gpu),
-            boot_policy=self.boot_policy,
-            priority=self.priority,
+            **shape,
             running=self.state == "running",
-            end=WantedEnd(
-                after_s=None if self.lease is None else _lease_s(self.lease),
-                at=None if self.until is None else _moment(self.until),
-            ),
+            end=end,
             labels=check_labels(self.labels),
             protected=self.protected,
             has_user_data=self.user_data is not None,
@@ -242,7 +229,7 @@ class VmForm(_ManifestPart):
         )
 
 
-class ManifestForm(_ManifestPart):
+class ManifestForm(StrictForm):
     """The whole file."""
 
     schema_version: SchemaVersion

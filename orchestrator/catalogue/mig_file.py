@@ -6,8 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
+from orchestrator.catalogue.described import StrictForm
 from orchestrator.catalogue.problems import Problem
 from orchestrator.catalogue.tables import describe
 from orchestrator.catalogue.yaml_lines import LinedYaml
@@ -19,26 +20,26 @@ MAX_MIG_FILE_BYTES: Final = 1 << 20
 _MOST: Final = 1000
 
 DeviceFilter = Annotated[str, Field(pattern=r"^(0[xX][0-9a-fA-F]{1,8}(:0[xX][0-9a-fA-F]{1,8})?)?$")]
+DeviceFilters = Annotated[list[DeviceFilter], Field(max_length=_MOST)]
 Number = Annotated[int, Field(ge=0, le=_MOST)]
+Numbers = Annotated[list[Number], Field(max_length=_MOST)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
+class _Part(StrictForm):
+    model_config = ConfigDict(populate_by_name=True)
 
 
 class MigEntryForm(_Part):
     """What some GPUs shall be."""
 
-    device_filter: DeviceFilter | list[DeviceFilter] | None = Field(
-        default=None,
-        alias="device-filter",
-        description="PCI device and vendor ids like 0x20B210DE; the others are left",
-    )
-    devices: Literal["all"] | list[Number] = Field(description="Numbers of GPUs in the order of PCI addresses")
-    mig_enabled: bool = Field(alias="mig-enabled", description="The mode that they shall be in")
-    mig_devices: dict[str, Number] | None = Field(
-        default=None, alias="mig-devices", max_length=100, description="How many of each GPU-instance profile"
-    )
+    device_filter: DeviceFilter | DeviceFilters | None = Field(default=None, alias="device-filter")
+    """PCI device and vendor ids like 0x20B210DE; the others are left."""
+    devices: Literal["all"] | Numbers
+    """Numbers of GPUs in the order of PCI addresses."""
+    mig_enabled: bool = Field(alias="mig-enabled")
+    """The mode that they shall be in."""
+    mig_devices: dict[str, Number] | None = Field(default=None, alias="mig-devices", max_length=100)
+    """How many of each GPU-instance profile."""
 
     @model_validator(mode="after")
     def _goes_together(self) -> MigEntryForm:

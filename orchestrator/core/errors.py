@@ -16,7 +16,9 @@ class Reason:
     """Why something was refused for one group of hosts, GPUs or fields."""
 
     code: str
+    """Stable dotted code; docs/reference/errors.md lists them."""
     message: str
+    """One sentence for people."""
     subjects: tuple[str, ...] = ()
     """Names of the hosts, GPU addresses or fields this reason is about; may be shortened for tenants."""
     count: int = 1

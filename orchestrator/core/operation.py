@@ -94,9 +94,13 @@ class StepRecord:
     title: str
     """For people: ``disk on lab1``."""
     state: StepState
+    """Where it stands."""
     started_at: float | None = None
+    """When it began; None: it has not."""
     finished_at: float | None = None
+    """When it ended; None: it has not."""
     message: str = ""
+    """One sentence for people."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +126,7 @@ class Asked:
 @dataclass(frozen=True, kw_only=True)
 class Operation:
     id: str
+    """Stays the same for ever."""
     kind: str
     """``create_vm``, ``start_vm``, ``add_host`` …"""
     subject: str
@@ -129,17 +134,23 @@ class Operation:
     subject_name: str
     """``tenant/name`` of the VM as it was called, or the name of the host; stays when that is gone."""
     tenant: str | None
+    """Whose it is."""
     state: OperationState
+    """Where it stands."""
     steps: tuple[StepRecord, ...]
+    """In the order they are done."""
     attempt: int
     """Runs that have begun; of the fencing token."""
     created_at: float
+    """When it was made."""
     finished_at: float | None = None
+    """When it ended; None: it has not."""
     error: dict[str, object] | None = None
     """What made it fail (core/errors.error_to_dict)."""
     remainder: tuple[str, ...] = field(default=())
     """When stuck: exactly what is left behind and where."""
     warnings: tuple[str, ...] = field(default=())
+    """What went otherwise than asked and is no failure."""
     ended_turn: int | None = None
     """When it ended, counted in ends of operations (store/operations.py); the store alone sets it."""
     host_wait: HostWait | None = None

@@ -26,9 +26,13 @@ class CreateVm(VmShape):
     network: str = "default"
     user_data: str | None = field(default=None, repr=False)
     start: bool = True
+    """Whether it is started."""
     label: str | None = None
+    """Marks VMs that belong together in a file for apply."""
     labels: Mapping[str, str] = field(default_factory=dict)
+    """Say nothing about what the VM is."""
     protected: bool = False
+    """Whether it is refused to delete it until this is taken back."""
     preempt: bool = False
     """When it does not fit, VMs of lower priority may be stopped for it."""
     end: WantedEnd = field(default_factory=WantedEnd)
@@ -64,11 +68,15 @@ class AdoptVm:
     """A domain that somebody else made and that shall be a VM of ours. ``domain``: its name or UUID on the host."""
 
     host: str
+    """Name of the host."""
     domain: str
+    """Name or UUID of the libvirt domain."""
     tenant: str
+    """Whose it is."""
     name: str | None = None
     """What the VM is called; None: as the domain."""
     boot_policy: BootPolicy = "local"
+    """Who starts it again after a reboot of its host."""
     although_managed_by: str | None = None
     """The other controller that it is taken from."""
 
@@ -78,15 +86,20 @@ class AddHost:
     """A host to enrol. ``gpus`` is ``unused``, ``all`` or PCI addresses separated by commas."""
 
     name: str
+    """What it is called."""
     address: str
     port: int = 22
+    """TCP port of SSH."""
     user: str = "root"
+    """Login name on the host."""
     provisioning_key: str = field(repr=False)
     """Private key in OpenSSH or PEM form, for Ansible alone."""
     fingerprint: str
     """``SHA256:…`` of the host key that the operator confirmed."""
     gpus: str = "unused"
+    """unused, all or PCI addresses with commas."""
     take_over: bool = False
+    """Take a host that obeys another control plane."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +107,11 @@ class HostKey:
     """What a host presents: ``type`` and base64 ``key`` as in known_hosts, ``fingerprint`` as ``SHA256:…``."""
 
     type: str
+    """Kind of it."""
     key: str
+    """The public key, base64."""
     fingerprint: str
+    """As ssh-keygen prints it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +138,7 @@ class DryRun:
     gpus: tuple[str, ...]
     """Of its devices, in their order; one for each."""
     why: str
+    """Why there, for people."""
     actions: tuple[HostAction, ...]
     domain_xml: str
     preempts: tuple[str, ...] = ()
@@ -172,10 +189,15 @@ class TypeUse:
     """One vGPU type on one GPU. ``free`` counts what could still be claimed now."""
 
     name: str
+    """What it is called."""
     framebuffer_mib: int
+    """GPU memory of one, in MiB."""
     max_instances: int
+    """How many fit on one GPU."""
     used: int
+    """How much is taken."""
     free: int
+    """How many could still be claimed now."""
 
 
 @dataclass(frozen=True, kw_only=True)

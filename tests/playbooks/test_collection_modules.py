@@ -122,13 +122,15 @@ def test_tenants_networks_quotas_and_offerings_are_there_once_and_go(node: Contr
     network: Task = ("network", {"name": "blue", "tenant": "lab", "subnet": "10.88.9.0/24"})
     quota: Task = ("quota", {"tenant": "lab", "limits": {"devices": "2", "vms": 5}})
     offering: Task = ("offering", {"name": "half", "kind": "time_sliced", "vgpu_type": "GRID T4-8Q", "numa": "strict"})
-    offering[1].update(vcpus=6, memory="12 GB", disk="40G")
+    offering[1].update(vcpus=6, memory="12 GB", disk="40G", hosts={"rack": 3})
     wanted = [tenant, network, quota, offering]
     made = node.run(*wanted, *wanted)
     assert made.refusals == [], made.printed
     assert made.changed == [True] * 4 + [False] * 4
     assert made.results[0]["tenant"]["members"] == {"uid:1000": "tenant-admin", "uid:1001": "tenant-user"}
     assert made.results[2]["limits"] == {"devices": 2, "vms": 5}
+    assert made.results[3]["offering"]["hosts"] == {"rack": "3"}
+    assert node.run(offering, flags=("--check",)).changed == [False]
     less = node.run(
         ("tenant", {"name": "lab", "members": {"uid:1001": None}}),
         ("quota", {"tenant": "lab", "limits": {"vms": None}}),

@@ -50,7 +50,7 @@ def list_all(
     only: Annotated[AuditFilter, Depends(_filter)],
     before: Annotated[int | None, Query(ge=1, le=MAX_SEQUENCE, description="Only those before this sequence")] = None,
 ) -> list[AuditAnswer]:
-    """Who did or wanted what, newest first; refusals too."""
+    """List audit records. Who did or wanted what, newest first; refusals too."""
     after = paging.after(1)
     start = before if after is None else sequence_of(after[0])
     found = services.tenancy.audit.list(limit=paging.limit + 1, before=start, **only)
@@ -66,9 +66,9 @@ def list_all(
 def export(
     services: ServicesOf,
     after: Annotated[int, Query(ge=0, le=MAX_SEQUENCE, description="Only those after this sequence")] = 0,
-    limit: Annotated[int, Query(ge=1, le=MAX_EXPORTED)] = MAX_EXPORTED,
+    limit: Annotated[int, Query(ge=1, le=MAX_EXPORTED, description="At most so many in this answer")] = MAX_EXPORTED,
 ) -> list[ExportedRecord]:
-    """Whole records, oldest first, with their seals and proofs."""
+    """Export the audit. Whole records, oldest first, with their seals and proofs."""
     audit = services.tenancy.audit
     return [ExportedRecord.of(one, audit.site) for one in audit.after(after, limit=limit)]
 
@@ -78,5 +78,5 @@ def verify(
     services: ServicesOf,
     head: Annotated[str | None, Query(max_length=100, description="A head that was noted earlier")] = None,
 ) -> VerdictAnswer:
-    """Whether a sealed record was changed, put in or removed."""
+    """Verify the audit. Whether a sealed record was changed, put in or removed."""
     return VerdictAnswer.of(services.tenancy.audit.verify(head))

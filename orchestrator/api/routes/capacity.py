@@ -31,7 +31,8 @@ def get(
     query: Annotated[CapacityQuery, Query()],
     tenant: TenantFilter = None,
 ) -> CapacityAnswer:
-    """How many more VMs fit, of one profile or of everything that hosts offer; how many a tenant could create now."""
+    """Get what fits. How many more VMs fit, of one profile or of everything that hosts offer; how many a tenant
+    could create now."""
     tenants = caller.visible(tenant)
     if tenants is not None and len(tenants) > 1:
         raise InvalidInput("tenant.choose", "you belong to several tenants", hint=f"one of {', '.join(tenants)}")
@@ -49,7 +50,8 @@ def explain(
     query: Annotated[ExplainQuery, Query()],
     tenant: TenantOf = DEFAULT_TENANT,
 ) -> ExplainAnswer:
-    """Where a VM would go and why, or why not and what would make it fit; for a tenant, whether it fits."""
+    """Explain where a VM would go and why, or why not and what would make it fit. For a tenant,
+    whether it fits."""
     check_may_name_place(caller, query.host, query.gpu)
     question = query.to_question(tenant)
     if caller.everywhere:
@@ -59,7 +61,8 @@ def explain(
 
 @router.get("/gpu-map")
 def gpu_map(services: ServicesOf, caller: CallerOf, paging: PagingOf, tenant: TenantFilter = None) -> GpuMapAnswer:
-    """GPUs as their slots, with the VMs in them, by host; for a tenant, the GPUs that its VMs are on."""
+    """Get the map of GPUs. GPUs as their slots, with the VMs in them, by host; for a tenant, the GPUs that its VMs
+    are on."""
     tenants, after = caller.visible(tenant), paging.after(2)
     if tenants is None:
         of_host = None if after is None else (after[0], after[1])

@@ -18,12 +18,15 @@ router = APIRouter(prefix="/driver-bundles", tags=["drivers"])
 _MAX_TEXT = 6144
 """OpenPGP programs write some thousand characters. They stand in the address here, and a server reads 16 KiB before it
 knows what is asked."""
-Digest = Annotated[str, Path(json_schema_extra={"pattern": "^[0-9a-f]{64}$"})]
+Digest = Annotated[
+    str, Path(description="Of the file, 64 hexadecimal digits", json_schema_extra={"pattern": "^[0-9a-f]{64}$"})
+]
 
 
 @router.post("", status_code=201)
 async def add(body: AddDriverBundleBody, services: ServicesOf) -> DriverBundleAnswer:
-    """Take a signed driver of the server's machine; answers when digest and signature are checked and it is stored."""
+    """Add a driver bundle. Take a signed driver of the server's machine; answers when digest and signature are
+    checked and it is stored."""
     return DriverBundleAnswer.of(await with_files(lambda: services.driver_bundles.add(body.wanted())))
 
 
@@ -38,7 +41,8 @@ async def upload(
         str | None, Query(max_length=_MAX_TEXT, description="What was written beside it; else: inside of a deb or rpm")
     ] = None,
 ) -> DriverBundleAnswer:
-    """Send a signed driver; answers when digest and signature are checked and it is stored."""
+    """Upload a driver bundle's content. Send a signed driver; answers when digest and signature are checked and it
+    is stored."""
     bundle = await take_file(
         request,
         process,
@@ -51,18 +55,18 @@ async def upload(
 
 @router.get("")
 def list_all(services: ServicesOf, paging: PagingOf) -> list[DriverBundleAnswer]:
-    """Drivers by kind and version."""
+    """List driver bundles by kind and version."""
     found = paging.cut(services.driver_bundles.list(), lambda one: (one.content.kind, one.content.version, one.sha256))
     return [DriverBundleAnswer.of(bundle) for bundle in found]
 
 
 @router.get("/{sha256}")
 def get(sha256: Digest, services: ServicesOf) -> DriverBundleAnswer:
-    """One driver."""
+    """Get a driver bundle."""
     return DriverBundleAnswer.of(services.driver_bundles.get(sha256))
 
 
 @router.delete("/{sha256}", status_code=204)
 def remove(sha256: Digest, services: ServicesOf) -> None:
-    """Forget a driver and delete its file here; no host is touched."""
+    """Remove a driver bundle. Forget a driver and delete its file here; no host is touched."""
     services.driver_bundles.remove(sha256)

@@ -20,17 +20,17 @@ IfEveryHostHad = Annotated[
 
 @router.get("/driver-lock")
 def get(services: ServicesOf) -> DriverLockAnswer:
-    """The drivers that the site means to have."""
+    """Get the driver lock. The drivers that the site means to have."""
     return DriverLockAnswer.of(services.driver_locks.get())
 
 
 @router.put("/driver-lock")
 def put(body: DriverLockForm, services: ServicesOf) -> DriverLockAnswer:
-    """Lock other versions; what does not go together is refused. No host is touched."""
+    """Put the driver lock. Lock other versions; what does not go together is refused. No host is touched."""
     return DriverLockAnswer.of(services.driver_locks.apply(body.to_core()))
 
 
 @router.get("/driver-check")
 def check(services: ServicesOf, host_driver: IfEveryHostHad = None) -> DriverCheckAnswer:
-    """Every host and VM, as last seen, against the lock and the tables."""
+    """Check hosts and VMs against the driver lock. Every host and VM, as last seen, against the lock and the tables."""
     return DriverCheckAnswer.of(services.driver_locks.check(host_driver))

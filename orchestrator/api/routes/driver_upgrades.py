@@ -18,30 +18,30 @@ def _answer(services: ServicesOf, upgrade: DriverUpgrade) -> DriverUpgradeAnswer
 
 @router.post("", status_code=202)
 def start(body: StartUpgradeBody, services: ServicesOf) -> DriverUpgradeAnswer:
-    """Bring a driver onto hosts, some at a time; one such upgrade goes on at once."""
+    """Start the driver upgrade. Bring a driver onto hosts, some at a time; one such upgrade goes on at once."""
     act = services.driver_upgrades.plan if body.dry_run else services.driver_upgrades.start
     return _answer(services, act(body.to_request()))
 
 
 @router.get("")
 def get(services: ServicesOf) -> DriverUpgradeAnswer:
-    """The newest upgrade, with how far each host is."""
+    """Get the driver upgrade. The newest upgrade, with how far each host is."""
     return _answer(services, services.driver_upgrades.get())
 
 
 @router.post("/pause")
 def pause(services: ServicesOf) -> DriverUpgradeAnswer:
-    """Begin no further host."""
+    """Pause the driver upgrade. Begin no further host."""
     return _answer(services, services.driver_upgrades.pause())
 
 
 @router.post("/resume")
 def resume(services: ServicesOf) -> DriverUpgradeAnswer:
-    """Go on after a pause or a halt; the failures so far are forgiven."""
+    """Resume the driver upgrade. Go on after a pause or a halt; the failures so far are forgiven."""
     return _answer(services, services.driver_upgrades.resume())
 
 
 @router.post("/abort")
 def abort(services: ServicesOf) -> DriverUpgradeAnswer:
-    """Begin no further host, ever; what has begun ends."""
+    """Abort the driver upgrade. Begin no further host, ever; what has begun ends."""
     return _answer(services, services.driver_upgrades.abort())

@@ -23,22 +23,25 @@ RemoveOf = Annotated[
 
 @router.get("")
 def list_all(
-    services: ServicesOf, paging: PagingOf, host: HostOf = None, which: Which = "standing"
+    services: ServicesOf,
+    paging: PagingOf,
+    host: HostOf = None,
+    which: Which = "standing",
 ) -> list[FindingAnswer]:
-    """What differs, as the last observation of each host showed it; ``all``: also what differed once."""
+    """List findings. What differs, as the last observation of each host showed it; ``all``: also what differed once."""
     found = services.findings.list(host=host, cleared=which == "all")
     return [FindingAnswer.of(one) for one in paging.cut(found, lambda one: one.finding.key)]
 
 
 @router.post("/look")
 def observe(services: ServicesOf, host: HostOf = None) -> list[FindingAnswer]:
-    """Look at the hosts now; what is safe is repaired, the rest is told."""
+    """Observe hosts for findings. Look at the hosts now; what is safe is repaired, the rest is told."""
     return [FindingAnswer.of(one) for one in services.findings.observe(host)]
 
 
 @router.post("/repair")
 def repair(services: ServicesOf, host: HostOf = None, remove: RemoveOf = None) -> RepairsAnswer:
-    """Begin every repair that the standing findings have; with ``remove`` that alone."""
+    """Repair findings. Begin every repair that the standing findings have; with ``remove`` that alone."""
     if remove is not None:
         if host is None:
             raise InvalidInput("request.invalid", "remove is given without a host", hint="give host as well")

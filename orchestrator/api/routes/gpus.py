@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Path, Query, Response
 
 from orchestrator.api.http_rules import started
 from orchestrator.api.paging import PagingOf
@@ -15,26 +15,31 @@ from orchestrator.api.services import ServicesOf
 from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.services.hosts.gpus import place_of
 
+HostInPath = Annotated[str, Path(description="Name of the host")]
+AddressInPath = Annotated[str, Path(description="PCI address, as gpus are listed with")]
+
 router = APIRouter(prefix="/gpus", tags=["gpus"])
 
 
 @router.get("")
 def list_all(
-    services: ServicesOf, paging: PagingOf, host: Annotated[str | None, Query(max_length=255)] = None
+    services: ServicesOf,
+    paging: PagingOf,
+    host: Annotated[str | None, Query(max_length=255, description="Name of the host")] = None,
 ) -> list[GpuAnswer]:
-    """GPUs of all hosts, or of one, by host and address."""
+    """List GPUs. Of all hosts, or of one, by host and address."""
     after = paging.after(2)
     found = services.gpus.list(host, None if after is None else (after[0], after[1]), paging.limit + 1)
     return [GpuAnswer.of(info) for info in paging.page(list(found), place_of)]
 
 
 @router.get("/{host}/{address}")
-def get(host: str, address: str, services: ServicesOf) -> GpuAnswer:
-    """One GPU by its host and PCI address."""
+def get(host: HostInPath, address: AddressInPath, services: ServicesOf) -> GpuAnswer:
+    """Get a GPU."""
     return GpuAnswer.of(services.gpus.get(host, parse_pci_address(address)))
 
 
 @router.post("/{host}/accept", status_code=202)
-def accept(response: Response, host: str, body: AcceptGpusBody, services: ServicesOf) -> StartedAnswer:
-    """Say that the cards of a host are right where they are now; VMs follow cards that were moved."""
+def accept(response: Response, host: HostInPath, body: AcceptGpusBody, services: ServicesOf) -> StartedAnswer:
+    """Accept a GPU. Say that the cards of a host are right where they are now; VMs follow cards that were moved."""
     return started(response, services.gpu_cards.accept(host, body.addresses))

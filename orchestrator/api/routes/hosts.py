@@ -28,79 +28,81 @@ router = APIRouter(prefix="/hosts", tags=["hosts"])
 
 @router.post("/scan")
 def scan(body: ScanBody, services: ServicesOf) -> HostKeyAnswer:
-    """The SSH host key at an address, for the operator to confirm; nothing is pinned."""
+    """Scan a host for its key. The SSH host key at an address, for the operator to confirm; nothing is pinned."""
     return HostKeyAnswer.of(services.hosts.scan(body.address, body.port))
 
 
 @router.post("/check")
 def check_new(body: CheckHostBody, services: ServicesOf) -> HostCheckAnswer:
-    """What a host lacks before it is added; changes nothing and keeps nothing. Takes some seconds."""
+    """Check a host before it is added. Says what it lacks; changes nothing and keeps nothing.
+    Takes some seconds."""
     found = services.host_checks.check_new(body.address, body.port, body.user, body.provisioning_key, body.fingerprint)
     return HostCheckAnswer.of(found)
 
 
 @router.post("/{name}/check")
 def check(name: NameInPath, services: ServicesOf) -> HostCheckAnswer:
-    """What a host lacks; changes nothing. Takes some seconds."""
+    """Check a host. What a host lacks; changes nothing. Takes some seconds."""
     return HostCheckAnswer.of(services.host_checks.check(name))
 
 
 @router.post("", status_code=202)
 def add(response: Response, body: AddHostBody, services: ServicesOf) -> StartedAnswer:
-    """Enrol a host."""
+    """Add a host."""
     return started(response, services.hosts.add(body.to_request()), made="hosts")
 
 
 @router.get("")
 def list_all(services: ServicesOf, paging: PagingOf, selector: SelectorOf) -> list[HostAnswer]:
-    """Hosts by name."""
+    """List hosts by name."""
     found = (info for info in services.hosts.list() if selects(selector, info.host.labels))
     return [HostAnswer.of(info) for info in paging.cut(found, lambda info: (info.host.name,))]
 
 
 @router.get("/{name}")
 def get(name: NameInPath, services: ServicesOf) -> HostAnswer:
-    """One host."""
+    """Get a host."""
     return HostAnswer.of(services.hosts.get(name))
 
 
 @router.patch("/{name}")
 def change(name: NameInPath, body: ChangeHostBody, services: ServicesOf) -> HostAnswer:
-    """Set overcommit and labels; what is not named stays."""
+    """Change a host. Set overcommit and labels; what is not named stays."""
     return HostAnswer.of(services.hosts.change(name, body.to_request()))
 
 
 @router.delete("/{name}", status_code=202)
 def remove(response: Response, name: NameInPath, services: ServicesOf) -> StartedAnswer:
-    """Give the host back as it was; refused while VMs are there."""
+    """Remove a host. Give the host back as it was; refused while VMs are there."""
     return started(response, services.hosts.remove(name))
 
 
 @router.post("/{name}/forget")
 def forget(name: NameInPath, body: ForgetBody, services: ServicesOf) -> HostAnswer:
-    """Give up a host that will never come back: its VMs are lost, what it held is free again."""
+    """Forget a host. Give up a host that will never come back: its VMs are lost, what it held is free again."""
     return HostAnswer.of(services.hosts.forget(name, confirm=body.confirm))
 
 
 @router.post("/{name}/upgrade-agent", status_code=202)
 def upgrade_agent(response: Response, name: NameInPath, services: ServicesOf) -> StartedAnswer:
-    """Install this version's agent; VMs are left alone."""
+    """Upgrade a host's agent. Install this version's agent; VMs are left alone."""
     return started(response, services.hosts.upgrade_agent(name))
 
 
 @router.post("/{name}/provision", status_code=202)
 def provision(response: Response, name: NameInPath, services: ServicesOf) -> StartedAnswer:
-    """Put the locked driver on a host, and what its system needs for it; refused while anything uses the GPUs."""
+    """Provision a host with its driver. Put the locked driver on a host, and what its system needs for it; refused
+    while anything uses the GPUs."""
     return started(response, services.provisioning.provision(name))
 
 
 @router.post("/{name}/cordon")
 def cordon(name: NameInPath, services: ServicesOf, body: CordonBody | None = None) -> HostAnswer:
-    """Place no new VMs there."""
+    """Cordon a host. Place no new VMs there."""
     return HostAnswer.of(services.hosts.cordon(name, None if body is None else body.reason))
 
 
 @router.post("/{name}/uncordon")
 def uncordon(name: NameInPath, services: ServicesOf) -> HostAnswer:
-    """Place VMs there again."""
+    """Uncordon a host. Place VMs there again."""
     return HostAnswer.of(services.hosts.uncordon(name))

@@ -11,8 +11,7 @@ from orchestrator.api.auth import CallerOf
 from orchestrator.api.file_bodies import OCTETS, take_file, with_files
 from orchestrator.api.http_rules import located
 from orchestrator.api.paging import PagingOf
-from orchestrator.api.routes.tenants import TenantInPath
-from orchestrator.api.schemas.base import DescribeBody, NameInPath
+from orchestrator.api.schemas.base import DescribeBody, NameInPath, TenantInPath
 from orchestrator.api.schemas.images import AddImageBody, GuestDriverBody, ImageAnswer, UploadQuery
 from orchestrator.api.services import ProcessOf, SelectorOf, ServicesOf, TenantFilter
 from orchestrator.core.actions.host_actions import ImageFormat
@@ -25,7 +24,8 @@ of_tenant = APIRouter(prefix="/tenants/{tenant}/images", tags=["images"])
 
 @router.post("", status_code=201)
 async def add(response: Response, body: AddImageBody, services: ServicesOf) -> ImageAnswer:
-    """Take a file of the server's machine or a URL as a base image; answers when it is stored and checked."""
+    """Add an image. Take a file of the server's machine or a URL as a base image; answers when it is stored and
+    checked."""
     added = ImageAnswer.of(await with_files(lambda: services.images.add(body.wanted())))
     located(response, "images", added.name)
     return added
@@ -42,7 +42,7 @@ async def upload(
         ImageFormat | None, Query(alias="format", description="Left out: told by the content, as in AddImage")
     ] = None,
 ) -> ImageAnswer:
-    """Send a base image; answers when it is stored and checked."""
+    """Upload an image's content. Send a base image; answers when it is stored and checked."""
     image = await take_file(
         request,
         process,
@@ -57,7 +57,7 @@ async def upload(
 def list_all(
     services: ServicesOf, caller: CallerOf, paging: PagingOf, selector: SelectorOf, tenant: TenantFilter = None
 ) -> list[ImageAnswer]:
-    """Base images that the caller may make VMs of: the site's by name, then by tenant."""
+    """List images. Those that the caller may make VMs of: the site's by name, then by tenant."""
     usable = services.images.list(caller.visible(tenant))
     found = (image for image in usable if selects(selector, image.about.labels))
     return [ImageAnswer.of(image) for image in paging.cut(found, lambda image: (image.tenant or "", image.short))]
@@ -65,25 +65,26 @@ def list_all(
 
 @router.get("/{name}")
 def get(name: NameInPath, services: ServicesOf) -> ImageAnswer:
-    """One base image."""
+    """Get an image."""
     return ImageAnswer.of(services.images.get(name))
 
 
 @router.patch("/{name}")
 def describe(name: NameInPath, body: DescribeBody, services: ServicesOf) -> ImageAnswer:
-    """Set description and labels of a base image of the site; those not named stay."""
+    """Describe an image. Set description and labels of a base image of the site; those not named stay."""
     return ImageAnswer.of(services.images.describe(name, None, body.description, body.labels))
 
 
 @router.put("/{name}/guest-driver")
 def set_guest_driver(name: NameInPath, body: GuestDriverBody, services: ServicesOf) -> ImageAnswer:
-    """Say which NVIDIA driver is in the image: its VMs start only where the host's driver takes it."""
+    """Set an image's guest driver. Say which NVIDIA driver is in the image: its VMs start only where the host's
+    driver takes it."""
     return ImageAnswer.of(services.images.set_guest_driver(name, body.version))
 
 
 @router.delete("/{name}", status_code=204)
 def remove(name: NameInPath, services: ServicesOf) -> None:
-    """Forget a base image that no VM uses."""
+    """Remove an image that no VM uses."""
     services.images.remove(name)
 
 
@@ -96,7 +97,8 @@ async def upload_of_tenant(
     services: ServicesOf,
     process: ProcessOf,
 ) -> ImageAnswer:
-    """Send a tenant's base image; answers when it is stored and checked. Sent again, it is shared as is said then."""
+    """Upload the content of a tenant's image. Send a tenant's base image; answers when it is stored and checked.
+    Sent again, it is shared as is said then."""
     image = await take_file(
         request,
         process,
@@ -112,13 +114,14 @@ async def upload_of_tenant(
 
 @of_tenant.get("/{name}")
 def get_of_tenant(tenant: TenantInPath, name: NameInPath, services: ServicesOf) -> ImageAnswer:
-    """The base image that a VM of the tenant gets by that name: its own, else the site's."""
+    """Get an image that a tenant may use. The base image that a VM of the tenant gets by that name: its own, else
+    the site's."""
     return ImageAnswer.of(services.images.get(name, tenant))
 
 
 @of_tenant.patch("/{name}")
 def describe_of_tenant(tenant: TenantInPath, name: NameInPath, body: DescribeBody, services: ServicesOf) -> ImageAnswer:
-    """Set description and labels of a tenant's own base image; those not named stay."""
+    """Describe a tenant's image. Set description and labels of a tenant's own base image; those not named stay."""
     return ImageAnswer.of(services.images.describe(name, tenant, body.description, body.labels))
 
 
@@ -126,11 +129,12 @@ def describe_of_tenant(tenant: TenantInPath, name: NameInPath, body: DescribeBod
 def set_guest_driver_of_tenant(
     tenant: TenantInPath, name: NameInPath, body: GuestDriverBody, services: ServicesOf
 ) -> ImageAnswer:
-    """Say which NVIDIA driver is in a tenant's own image: its VMs start only where the host's driver takes it."""
+    """Set the guest driver of a tenant's image. Say which NVIDIA driver is in a tenant's own image: its VMs start
+    only where the host's driver takes it."""
     return ImageAnswer.of(services.images.set_guest_driver(name, body.version, tenant))
 
 
 @of_tenant.delete("/{name}", status_code=204)
 def remove_of_tenant(tenant: TenantInPath, name: NameInPath, services: ServicesOf) -> None:
-    """Forget a tenant's own base image that no VM uses."""
+    """Remove a tenant's own image that no VM uses."""
     services.images.remove(name, tenant)

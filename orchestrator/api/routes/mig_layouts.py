@@ -20,17 +20,18 @@ OfGpu = Annotated[str | None, Query(max_length=40, description="PCI address; wit
 
 @router.post("/{name}/mig-layout/plan")
 def plan(name: NameInPath, body: MigLayoutBody, services: ServicesOf) -> list[LayoutPlanAnswer]:
-    """What a configuration would do to each GPU; changes nothing."""
+    """Plan a host's MIG layout. What a configuration would do to each GPU; changes nothing."""
     return [LayoutPlanAnswer.of(one) for one in services.mig_layouts.plan(name, body.to_core())]
 
 
 @router.put("/{name}/mig-layout", status_code=202)
 def apply(name: NameInPath, body: MigLayoutBody, services: ServicesOf) -> StartedAnswer:
-    """Cut the host's GPUs so and keep them so; refused where anything of others is on one."""
+    """Apply a host's MIG layout. Cut the host's GPUs so and keep them so; refused where anything of others is on
+    one."""
     return StartedAnswer.of(services.mig_layouts.apply(name, body.to_core()))
 
 
 @router.delete("/{name}/mig-layout", status_code=202)
 def release(response: Response, name: NameInPath, services: ServicesOf, gpu: OfGpu = None) -> StartedAnswer:
-    """Remove the GPU instances of layouts; VMs may have the GPUs again."""
+    """Release a host's MIG layout. Remove the GPU instances of layouts; VMs may have the GPUs again."""
     return started(response, services.mig_layouts.release(name, gpu))

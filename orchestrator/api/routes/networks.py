@@ -9,8 +9,7 @@ from orchestrator.api.auth import CallerOf
 from orchestrator.api.http_rules import located
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.permissions import may_operate
-from orchestrator.api.routes.tenants import TenantInPath
-from orchestrator.api.schemas.base import DescribeBody, NameInPath
+from orchestrator.api.schemas.base import DescribeBody, NameInPath, TenantInPath
 from orchestrator.api.schemas.networks import AddNetworkBody, AddSiteNetworkBody, NetworkAnswer
 from orchestrator.api.services import SelectorOf, ServicesOf, TenantFilter
 from orchestrator.core.labels import selects
@@ -21,7 +20,8 @@ of_tenant = APIRouter(prefix="/tenants/{tenant}/networks", tags=["networks"])
 
 @router.post("", status_code=201)
 def add(response: Response, body: AddSiteNetworkBody, services: ServicesOf) -> NetworkAnswer:
-    """Create a NAT network of the site, shared with every tenant; or take a bridge of hosts, shared or for one tenant.
+    """Add a network. Create a NAT network of the site, shared with every tenant; or take a bridge of hosts, shared
+    or for one tenant.
 
     Hosts get a NAT network when a VM needs it. A bridge is theirs: a host without it takes no VM of that network.
     """
@@ -36,7 +36,7 @@ def add(response: Response, body: AddSiteNetworkBody, services: ServicesOf) -> N
 def list_all(
     services: ServicesOf, caller: CallerOf, paging: PagingOf, selector: SelectorOf, tenant: TenantFilter = None
 ) -> list[NetworkAnswer]:
-    """Networks that the caller may put VMs on: the shared ones by name, then by tenant."""
+    """List networks. Those that the caller may put VMs on: the shared ones by name, then by tenant."""
     usable = services.networks.list(caller.visible(tenant))
     found = (one for one in usable if selects(selector, one.about.labels))
     return [NetworkAnswer.of(one) for one in paging.cut(found, lambda one: (one.tenant or "", one.short))]
@@ -44,13 +44,13 @@ def list_all(
 
 @router.get("/{name}")
 def get(name: NameInPath, services: ServicesOf, caller: CallerOf) -> NetworkAnswer:
-    """One network of the site."""
+    """Get a network."""
     return NetworkAnswer.of(services.networks.get(name, everybody=caller.tenants is None))
 
 
 @router.patch("/{name}")
 def describe(name: NameInPath, body: DescribeBody, services: ServicesOf) -> NetworkAnswer:
-    """Set description and labels of a network of the site; those not named stay."""
+    """Describe a network. Set description and labels of a network of the site; those not named stay."""
     return NetworkAnswer.of(services.networks.describe(name, None, body.description, body.labels))
 
 
@@ -62,13 +62,13 @@ def delete(name: NameInPath, services: ServicesOf) -> None:
 
 @router.post("/{name}/share")
 def share(name: NameInPath, services: ServicesOf) -> NetworkAnswer:
-    """Let tenants put VMs on a network of the site."""
+    """Share a network. Let tenants put VMs on a network of the site."""
     return NetworkAnswer.of(services.networks.share(name, shared=True))
 
 
 @router.post("/{name}/unshare")
 def unshare(name: NameInPath, services: ServicesOf) -> NetworkAnswer:
-    """Let no tenant put more VMs on a network of the site; those that are there stay."""
+    """Unshare a network. Let no tenant put more VMs on a network of the site; those that are there stay."""
     return NetworkAnswer.of(services.networks.share(name, shared=False))
 
 
@@ -76,15 +76,15 @@ def unshare(name: NameInPath, services: ServicesOf) -> NetworkAnswer:
 def create(
     response: Response, tenant: TenantInPath, body: AddNetworkBody, services: ServicesOf, caller: CallerOf
 ) -> NetworkAnswer:
-    """Create a NAT network of the tenant's own, whose VMs reach each other there. Operators alone choose a subnet
-    outside the site's range for tenants."""
+    """Create a tenant's network. A NAT network of its own, whose VMs reach each other there.
+    Operators alone choose a subnet outside the site's range for tenants."""
     located(response, "tenants", tenant, "networks", body.name)
     return NetworkAnswer.of(services.networks.add(body.name, body.subnet, tenant, operator=may_operate(caller)))
 
 
 @of_tenant.get("/{name}")
 def get_of_tenant(tenant: TenantInPath, name: NameInPath, services: ServicesOf) -> NetworkAnswer:
-    """What the tenant calls so: of its own, or shared."""
+    """Get a tenant's network. What the tenant calls so: of its own, or shared."""
     return NetworkAnswer.of(services.networks.usable(tenant, name))
 
 
@@ -92,11 +92,13 @@ def get_of_tenant(tenant: TenantInPath, name: NameInPath, services: ServicesOf) 
 def describe_of_tenant(
     tenant: TenantInPath, name: NameInPath, body: DescribeBody, services: ServicesOf
 ) -> NetworkAnswer:
-    """Set description and labels of a network of the tenant's own; those not named stay."""
+    """Describe a tenant's network. Set description and labels of a network of the tenant's own; those not named
+    stay."""
     return NetworkAnswer.of(services.networks.describe(name, tenant, body.description, body.labels))
 
 
 @of_tenant.delete("/{name}", status_code=204)
 def delete_of_tenant(tenant: TenantInPath, name: NameInPath, services: ServicesOf, caller: CallerOf) -> None:
-    """Delete a network of the tenant's own that no VM is on; one on a bridge of hosts is an operator's to take."""
+    """Delete a tenant's network that no VM is on. One on a bridge of hosts is
+    an operator's to take."""
     services.networks.delete(name, tenant, operator=may_operate(caller))

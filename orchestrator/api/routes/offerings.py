@@ -17,18 +17,19 @@ router = APIRouter(prefix="/offerings", tags=["offerings"])
 
 @router.put("")
 def put(body: OfferingForm, services: ServicesOf) -> OfferingAnswer:
-    """Add an offering, or change one that no VM has."""
+    """Put an offering. Add an offering, or change one that no VM has."""
     return OfferingAnswer.of(services.offerings.put(body.to_core("site"), look_up=not body.unlisted))
 
 
 @router.get("")
 def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf) -> list[OfferingAnswer]:
-    """Offerings of the site by name; of those on hosts that are kept for a tenant only the caller's own."""
+    """List offerings. Those of the site, by name; of those on hosts that are kept for a tenant only the caller's
+    own."""
     found = services.offerings.list(caller.visible(None))
     return [OfferingAnswer.of(one) for one in paging.cut(found, lambda one: (one.name,))]
 
 
 @router.delete("/{name}", status_code=204)
 def remove(name: NameInPath, services: ServicesOf) -> None:
-    """Take an offering away that no VM has."""
+    """Remove an offering that no VM has."""
     services.offerings.remove(name)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from fastapi.responses import StreamingResponse
 
 from orchestrator.api import events
@@ -30,13 +30,14 @@ ALIVE_S: Final = 15.0
 MAX_REVISION: Final = 2**62
 _TEXT: Final = {"schema": {"type": "string"}}
 
+IdInPath = Annotated[str, Path(description="Id of the operation")]
 Subject = Annotated[
     str | None, Query(max_length=127, description="Only about this: an id, a host, tenant/name of a VM, gone ones too")
 ]
 
 
 async def _filter(
-    active: bool = False,
+    active: Annotated[bool, Query(description="Only those that have not ended, or are stuck")] = False,
     state: Annotated[OperationState | None, Query(description="Only those in this state")] = None,
     kind: Annotated[str | None, Query(max_length=40, description="Only of this kind, like create_vm")] = None,
     subject: Subject = None,
@@ -58,7 +59,7 @@ def list_all(
     only: Annotated[OperationFilter, Depends(_filter)],
     tenant: TenantFilter = None,
 ) -> list[OperationAnswer]:
-    """Operations, newest first."""
+    """List operations, newest first."""
     only["tenants"] = caller.visible(tenant)
     after = paging.after(1)
     before = None if after is None else after[0]
@@ -70,14 +71,15 @@ def list_all(
 
 @router.get("/{operation_id}")
 async def get(
-    operation_id: str,
+    operation_id: IdInPath,
     request: Request,
     caller: CallerOf,
     waiting: WaitingOf,
     wait: Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="Seconds to wait for a change")] = 0,
     since: Annotated[int, Query(ge=-1, le=MAX_REVISION, description="Revision that is known already")] = -1,
 ) -> OperationAnswer:
-    """One operation, as soon as it differs from revision ``since`` or is finished, at the latest after ``wait``."""
+    """Get an operation. One operation, as soon as it differs from revision ``since`` or is finished, at the latest
+    after ``wait``."""
     first, asked = just_read(request), Asked(request)
     watched = await waiting.until_changed(
         first, since=since, timeout_s=wait, request=request, tenant=_whose_wait(caller, first)
@@ -95,14 +97,15 @@ async def get(
     responses={200: {"description": "Events until it is finished", "content": {events.MEDIA_TYPE: _TEXT}}},
 )
 async def stream(
-    operation_id: str,
+    operation_id: IdInPath,
     request: Request,
     caller: CallerOf,
     waiting: WaitingOf,
     wait: Annotated[float, Query(ge=0, le=MAX_STREAM_S, description="Seconds after which the stream ends")] = 600,
     last_event_id: Annotated[int, Header(ge=-1, le=MAX_REVISION, description="Revision that is known already")] = -1,
 ) -> StreamingResponse:
-    """Server-sent events, one for each change: the operation as JSON under its revision."""
+    """Stream an operation's changes. Server-sent events, one for each change: the operation as JSON under its
+    revision."""
     deadline = time.monotonic() + wait
     first = just_read(request)
     tenant = _whose_wait(caller, first)
@@ -129,18 +132,18 @@ def _whose_wait(caller: Caller, watched: Watched) -> str | None:
 
 
 @router.post("/{operation_id}/retry")
-def retry(operation_id: str, services: ServicesOf) -> OperationAnswer:
-    """A stuck operation: go on from where it stands, or take the rest back."""
+def retry(operation_id: IdInPath, services: ServicesOf) -> OperationAnswer:
+    """Retry an operation. A stuck operation: go on from where it stands, or take the rest back."""
     return OperationAnswer.of(services.operations.retry(operation_id), watching=True)
 
 
 @router.post("/{operation_id}/abandon")
-def abandon(operation_id: str, services: ServicesOf) -> OperationAnswer:
-    """A stuck operation: cleaned up by hand, release what it holds."""
+def abandon(operation_id: IdInPath, services: ServicesOf) -> OperationAnswer:
+    """Abandon an operation. A stuck operation: cleaned up by hand, release what it holds."""
     return OperationAnswer.of(services.operations.abandon(operation_id), watching=True)
 
 
 @router.post("/{operation_id}/cancel")
-def cancel(operation_id: str, services: ServicesOf, caller: CallerOf) -> OperationAnswer:
-    """Stop after the current step and take everything back."""
+def cancel(operation_id: IdInPath, services: ServicesOf, caller: CallerOf) -> OperationAnswer:
+    """Cancel an operation. Stop after the current step and take everything back."""
     return OperationAnswer.of(services.operations.cancel(operation_id), watching=watches_pool(caller))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Path, Query
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.paging import PagingOf
@@ -33,11 +33,12 @@ async def _filter(
 
 
 ProfileFilterOf = Annotated[ProfileFilter, Depends(_filter)]
+ProfileInPath = Annotated[str, Path(description="What it is called")]
 
 
 @router.get("")
 def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf, only: ProfileFilterOf) -> list[ProfileAnswer]:
-    """Offerings and vGPU types that some host offers now, with how many more fit."""
+    """List profiles. Offerings and vGPU types that some host offers now, with how many more fit."""
     check_may_name_place(caller, only.host)
     if only.free:
         check_may_know_free(caller)
@@ -53,6 +54,6 @@ def _place(info: ProfileInfo) -> tuple[str, str]:
 
 
 @router.get("/{name:path}")
-def get(name: str, services: ServicesOf, caller: CallerOf) -> ProfileAnswer:
-    """One profile by any name that create takes."""
+def get(name: ProfileInPath, services: ServicesOf, caller: CallerOf) -> ProfileAnswer:
+    """Get a profile."""
     return ProfileAnswer.of(services.profiles.get(name, caller.visible(None)), watching=bool(caller.everywhere))

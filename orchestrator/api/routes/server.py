@@ -29,7 +29,7 @@ def running_operations(services: Services, tenants: tuple[str, ...] | None = Non
 
 @router.get("")
 def get(services: ServicesOf, process: ProcessOf, caller: CallerOf) -> ServerAnswer:
-    """The process that answers. What is of its machine, operators alone are told."""
+    """Get the server. The process that answers. What is of its machine, operators alone are told."""
     told = may_operate(caller)
     served = process.certificate if told else None
     return ServerAnswer(
@@ -46,7 +46,8 @@ def get(services: ServicesOf, process: ProcessOf, caller: CallerOf) -> ServerAns
 
 @router.post("/stop", status_code=202)
 def stop(body: StopBody, services: ServicesOf, process: ProcessOf) -> None:
-    """End the process; running operations are parked after their current step and taken up by the next one."""
+    """Stop the server. End the process; running operations are parked after their current step and taken up by the
+    next one."""
     running = running_operations(services)
     if body.only_idle and running:
         raise Conflict("server.busy", f"{running} operations are running", hint="wait for them or stop it anyway")

@@ -33,7 +33,8 @@ router = APIRouter(prefix="/status", tags=["status"])
 
 @router.get("")
 def get(services: ServicesOf, caller: CallerOf, tenant: TenantFilter = None) -> StatusAnswer:
-    """GPUs, VMs, hosts, operations, findings and upgrades, counted; for a tenant what is its own."""
+    """Get the status of the site. GPUs, VMs, hosts, operations, findings and upgrades, counted; for a tenant what is
+    its own."""
     tenants = caller.visible(tenant)
     watching = tenants is None
     rows = services.capacity.gpu_map() if tenants is None else services.capacity.own_gpu_map(tenants)

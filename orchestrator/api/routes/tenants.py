@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Query, Response
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.http_rules import located
 from orchestrator.api.paging import PagingOf
-from orchestrator.api.schemas.base import MAX_NAME, DescribeBody
+from orchestrator.api.schemas.base import MAX_NAME, DescribeBody, TenantInPath
 from orchestrator.api.schemas.tenants import MAX_SUBJECT, CreateTenantBody, MemberAnswer, MemberBody, TenantAnswer
 from orchestrator.api.services import SelectorOf, ServicesOf
 from orchestrator.core.labels import selects
@@ -18,8 +18,9 @@ from orchestrator.core.tenancy.tenant import Member
 
 router = APIRouter(prefix="/tenants", tags=["tenants"])
 
-TenantInPath = Annotated[str, Path(max_length=MAX_NAME)]
 Place = Annotated[str, Path(max_length=MAX_NAME, description="A tenant; * for roles that hold everywhere")]
+
+SubjectOf = Annotated[str, Query(max_length=MAX_SUBJECT, description="What or whom it is about")]
 
 
 @router.post("", status_code=201)
@@ -31,20 +32,20 @@ def create(response: Response, body: CreateTenantBody, services: ServicesOf) -> 
 
 @router.get("")
 def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf, selector: SelectorOf) -> list[TenantAnswer]:
-    """The tenants that the caller may know of, by name."""
+    """List tenants. The tenants that the caller may know of, by name."""
     found = (one for one in services.tenancy.tenants.list(caller.tenants) if selects(selector, one.about.labels))
     return [TenantAnswer.of(one) for one in paging.cut(found, lambda one: (one.name,))]
 
 
 @router.get("/{tenant}")
 def get(tenant: TenantInPath, services: ServicesOf) -> TenantAnswer:
-    """One tenant."""
+    """Get a tenant."""
     return TenantAnswer.of(services.tenancy.tenants.get(tenant))
 
 
 @router.patch("/{tenant}")
 def describe(tenant: TenantInPath, body: DescribeBody, services: ServicesOf) -> TenantAnswer:
-    """Set description and labels; those not named stay."""
+    """Describe a tenant. Set description and labels; those not named stay."""
     return TenantAnswer.of(services.tenancy.tenants.describe(tenant, body.description, body.labels))
 
 
@@ -56,18 +57,18 @@ def delete(tenant: TenantInPath, services: ServicesOf) -> None:
 
 @router.get("/{tenant}/members")
 def members(tenant: Place, services: ServicesOf, paging: PagingOf) -> list[MemberAnswer]:
-    """Who has a role there, by subject."""
+    """List a tenant's members. Who has a role there, by subject."""
     found = services.tenancy.tenants.members(tenant)
     return [MemberAnswer.of(one) for one in paging.cut(found, lambda one: (one.subject,))]
 
 
 @router.put("/{tenant}/members", status_code=204)
 def put_member(tenant: Place, body: MemberBody, services: ServicesOf) -> None:
-    """Give somebody a role there; it replaces the one they had."""
+    """Put a tenant's member. Give somebody a role there; it replaces the one they had."""
     services.tenancy.tenants.put_member(Member(tenant=tenant, subject=body.subject, role=body.role))
 
 
 @router.delete("/{tenant}/members", status_code=204)
-def remove_member(tenant: Place, services: ServicesOf, subject: Annotated[str, Query(max_length=MAX_SUBJECT)]) -> None:
-    """Take somebody's role there away."""
+def remove_member(tenant: Place, services: ServicesOf, subject: SubjectOf) -> None:
+    """Remove a tenant's member. Take somebody's role there away."""
     services.tenancy.tenants.remove_member(tenant, subject)

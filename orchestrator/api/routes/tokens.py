@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Path
 
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.tenants import CreateTokenBody, NewTokenAnswer, TokenAnswer
@@ -15,19 +17,23 @@ router = APIRouter(prefix="/tokens", tags=["tokens"])
 
 @router.post("", status_code=201)
 def create(body: CreateTokenBody, services: ServicesOf) -> NewTokenAnswer:
-    """Make a token. This answer is the only one that shows it."""
+    """Create a token. This answer is the only one that shows it."""
     token, text = services.tenancy.tokens.create(body.tenant, body.role, body.lifetime_s, body.name)
     return NewTokenAnswer(token=text, about=TokenAnswer.of(token))
 
 
 @router.get("")
 def list_all(services: ServicesOf, paging: PagingOf, tenant: TenantOf = DEFAULT_TENANT) -> list[TokenAnswer]:
-    """The tenant's tokens by age, revoked ones too."""
+    """List tokens. The tenant's tokens by age, revoked ones too."""
     found = services.tenancy.tokens.list(tenant)
     return [TokenAnswer.of(one) for one in paging.cut(found, lambda one: (f"{one.created_at:020.6f}", one.id))]
 
 
 @router.delete("/{token_id}", status_code=204)
-def revoke(token_id: str, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> None:
-    """End a token at once and for good."""
+def revoke(
+    token_id: Annotated[str, Path(description="Id of the token")],
+    services: ServicesOf,
+    tenant: TenantOf = DEFAULT_TENANT,
+) -> None:
+    """Revoke a token. End a token at once and for good."""
     services.tenancy.tokens.revoke(tenant, token_id)

@@ -12,7 +12,7 @@ from orchestrator.api.auth import CallerOf
 from orchestrator.api.http_rules import started
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.routes.guest_streams import OPENING, stream_place
-from orchestrator.api.schemas.base import NameInPath
+from orchestrator.api.schemas.base import VmInPath
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.schemas.problems import ProblemAnswer
 from orchestrator.api.schemas.vm_query import VmFilter, VmFilterOf
@@ -41,7 +41,7 @@ router = APIRouter(prefix="/vms", tags=["vms"])
 Force = Annotated[bool, Query(description="Power off at once, without asking the guest")]
 
 LogBytes = Annotated[int, Query(ge=1, le=MAX_LOG_BYTES, description="At most so many bytes")]
-Port = Annotated[int, Path(ge=1, le=65535)]
+Port = Annotated[int, Path(ge=1, le=65535, description="TCP port of the guest")]
 STREAM: Final[dict[int | str, dict[str, Any]]] = {
     101: {
         "description": "A websocket (RFC 6455): the guest's bytes in binary messages, both ways, until an end closes"
@@ -59,14 +59,14 @@ def create(response: Response, body: CreateVmBody, services: ServicesOf, caller:
 
 @router.post("/plan")
 def plan(body: CreateVmBody, services: ServicesOf, caller: CallerOf) -> PlanAnswer:
-    """What create would do; nothing is stored."""
+    """Plan a VM. What create would do; nothing is stored."""
     check_may_name_place(caller, body.host, body.gpu)
     return PlanAnswer.of(services.vms.plan(body.to_request(), coarse=not watches_pool(caller)), caller.tenants)
 
 
 @router.post("/adopt", status_code=202)
 def adopt(response: Response, body: AdoptVmBody, services: ServicesOf) -> StartedAnswer:
-    """Make a VM of a domain that somebody else made. Nothing that runs is changed."""
+    """Adopt a VM. Make a VM of a domain that somebody else made. Nothing that runs is changed."""
     return started(response, services.adoption.adopt(body.to_request()), made="vms")
 
 
@@ -75,7 +75,7 @@ def list_all(
     services: ServicesOf, caller: CallerOf, paging: PagingOf, only: VmFilterOf,
     tenant: TenantFilter = None,
 ) -> Response:  # fmt: skip
-    """VMs by tenant and name."""
+    """List VMs. By tenant and name."""
     watching = watches_pool(caller)
     check_may_name_place(caller, only.host)
     found = [vm for vm in services.vms.list(caller.visible(tenant)) if only.picks(vm)]
@@ -101,8 +101,8 @@ def _check_named(only: VmFilter, services: Services, caller: Caller) -> None:
 
 
 @router.get("/{name}")
-def get(name: NameInPath, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT) -> VmAnswer:
-    """One VM."""
+def get(name: VmInPath, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT) -> VmAnswer:
+    """Get a VM."""
     return _answer(services.vms.get(tenant, name), services, caller)
 
 
@@ -113,80 +113,78 @@ def _answer(vm: Vm, services: Services, caller: Caller) -> VmAnswer:
 
 @router.patch("/{name}")
 def change(
-    name: NameInPath, body: ChangeVmBody, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
+    name: VmInPath, body: ChangeVmBody, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
 ) -> VmAnswer:
-    """Set labels and whether it is protected; what is not named stays."""
+    """Change a VM. Set labels and whether it is protected; what is not named stays."""
     return _answer(services.vms.change(tenant, name, body.to_request()), services, caller)
 
 
 @router.delete("/{name}", status_code=202)
 def delete(
-    response: Response, name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
+    response: Response, name: VmInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
 ) -> StartedAnswer:
-    """Delete a VM; a create that still runs is cancelled first."""
+    """Delete a VM. A create that still runs is cancelled first."""
     return started(response, services.vms.delete(tenant, name))
 
 
 @router.post("/{name}/start", status_code=202)
-def start(
-    response: Response, name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
-) -> StartedAnswer:
-    """Make the device again and start the VM."""
+def start(response: Response, name: VmInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> StartedAnswer:
+    """Start a VM. Its device is made again first."""
     return started(response, services.vms.start(tenant, name))
 
 
 @router.post("/{name}/stop", status_code=202)
 def stop(
-    response: Response, name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT, force: Force = False
+    response: Response, name: VmInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT, force: Force = False
 ) -> StartedAnswer:
-    """Shut the VM down and remove its device; the claim stays."""
+    """Stop a VM. Shut the VM down and remove its device; the claim stays."""
     return started(response, services.vms.stop(tenant, name, force=force))
 
 
 @router.post("/{name}/restart", status_code=202)
 def restart(
-    response: Response, name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT, force: Force = False
+    response: Response, name: VmInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT, force: Force = False
 ) -> StartedAnswer:
-    """Shut the VM down and start it again in its place, with its device made anew."""
+    """Restart a VM. Shut the VM down and start it again in its place, with its device made anew."""
     return started(response, services.vms.restart(tenant, name, force=force))
 
 
 @router.post("/{name}/rename", status_code=202)
 def rename(
-    response: Response, name: NameInPath, body: RenameBody, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
+    response: Response, name: VmInPath, body: RenameBody, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
 ) -> StartedAnswer:
-    """Give a stopped VM another name. Its guest keeps the host name that it has."""
+    """Rename a VM. Give a stopped VM another name. Its guest keeps the host name that it has."""
     return started(response, services.vms.rename(tenant, name, body.name))
 
 
 @router.post("/{name}/extend")
 def extend(
-    name: NameInPath, body: ExtendBody, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
+    name: VmInPath, body: ExtendBody, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
 ) -> VmAnswer:
-    """Make its lease longer, within what the tenant's policy allows."""
+    """Extend a VM's lease within what the tenant's policy allows."""
     return _answer(services.vms.extend(tenant, name, body.to_request()), services, caller)
 
 
 # Websockets are routes/guest_streams.py; these are so that the description of the API can name them.
 @router.get("/{name}/console", status_code=426, response_model=None, responses=STREAM)
-async def open_console(name: NameInPath, tenant: TenantOf = DEFAULT_TENANT) -> None:
-    """The serial console of a VM, over a websocket."""
+async def open_console(name: VmInPath, tenant: TenantOf = DEFAULT_TENANT) -> None:
+    """Open a VM's serial console over a websocket."""
     raise _no_websocket()
 
 
 @router.get("/{name}/console/log")
 async def console_log(
-    name: NameInPath, services: ServicesOf, most: LogBytes = MAX_LOG_BYTES, tenant: TenantOf = DEFAULT_TENANT
+    name: VmInPath, services: ServicesOf, most: LogBytes = MAX_LOG_BYTES, tenant: TenantOf = DEFAULT_TENANT
 ) -> ConsoleLogAnswer:
-    """The last of what its serial console wrote; also of a VM that is stopped."""
+    """Get a VM's console log. The last of what its serial console wrote; also of a VM that is stopped."""
     with stream_place(tenant):  # its host may hang
         log = await to_thread.run_sync(services.guest_access.console_log, tenant, name, most, limiter=OPENING)
     return ConsoleLogAnswer.of(log)
 
 
 @router.get("/{name}/tcp/{port}", status_code=426, response_model=None, responses=STREAM)
-async def open_tcp(name: NameInPath, port: Port, tenant: TenantOf = DEFAULT_TENANT) -> None:
-    """A TCP port of a guest, like 22 for SSH, reached from its host and over a websocket."""
+async def open_tcp(name: VmInPath, port: Port, tenant: TenantOf = DEFAULT_TENANT) -> None:
+    """Open a TCP port of a VM's guest. Like 22 for SSH; from its host and over a websocket."""
     raise _no_websocket()
 
 

@@ -32,7 +32,7 @@ def create(response: Response, body: CreateVolumeBody, services: ServicesOf, cal
 def list_all(
     services: ServicesOf, caller: CallerOf, paging: PagingOf, selector: SelectorOf, tenant: TenantFilter = None
 ) -> list[VolumeAnswer]:
-    """Data volumes by tenant and name."""
+    """List volumes. Data volumes by tenant and name."""
     theirs = services.volumes.list(caller.visible(tenant))
     found = (one for one in theirs if selects(selector, one.volume.about.labels))
     cut = paging.cut(found, lambda one: (one.volume.tenant, one.volume.name))
@@ -41,7 +41,7 @@ def list_all(
 
 @router.get("/{name}")
 def get(name: NameInPath, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT) -> VolumeAnswer:
-    """One data volume."""
+    """Get a volume."""
     return VolumeAnswer.of(services.volumes.get(tenant, name), watching=watches_pool(caller))
 
 
@@ -49,7 +49,7 @@ def get(name: NameInPath, services: ServicesOf, caller: CallerOf, tenant: Tenant
 def describe(
     name: NameInPath, body: DescribeBody, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
 ) -> VolumeAnswer:
-    """Set description and labels; those not named stay."""
+    """Describe a volume. Set description and labels; those not named stay."""
     info = services.volumes.describe(tenant, name, body.description, body.labels)
     return VolumeAnswer.of(info, watching=watches_pool(caller))
 
@@ -71,7 +71,7 @@ def attach(
     caller: CallerOf,
     tenant: TenantOf = DEFAULT_TENANT,
 ) -> StartedAnswer:
-    """Attach a data volume to a stopped VM."""
+    """Attach a volume to a stopped VM."""
     return started(response, services.volumes.attach(tenant, name, body.vm), caller.tenants)
 
 
@@ -84,5 +84,5 @@ def detach(
     caller: CallerOf,
     tenant: TenantOf = DEFAULT_TENANT,
 ) -> StartedAnswer:
-    """Take a data volume from a stopped VM; what is on it stays."""
+    """Detach a volume from a stopped VM. What is on it stays."""
     return started(response, services.volumes.detach(tenant, name, body.vm), caller.tenants)

@@ -13,5 +13,5 @@ router = APIRouter(prefix="/whoami", tags=["tenants"])
 
 @router.get("")
 def get(caller: CallerOf) -> CallerAnswer:
-    """Who asks, as the audit names them, and what they may do where."""
+    """Get who asks, as the audit names them, and what they may do where."""
     return CallerAnswer.of(caller)

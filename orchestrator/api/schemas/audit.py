@@ -3,48 +3,30 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from typing import Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict
 
-from orchestrator.api.schemas.base import AnswerBody, moment
+from orchestrator.api.schemas.base import AnswerBody, Moment
 from orchestrator.core.tenancy.audit import AuditRecord, Verdict
 
 MAX_SEQUENCE = 2**31 - 1
 
 
-class AuditAnswer(AnswerBody):
+class AuditAnswer(AnswerBody, copies=AuditRecord, without={"proof", "seal"}):
+    """Who did or wanted what, and what came of it."""
+
     model_config = ConfigDict(title="AuditRecord")
 
-    sequence: int
-    at: datetime
-    actor: str
-    action: str
-    subject: str
-    outcome: str
+    at: Moment
     sealed: bool
-    source: str | None = Field(
-        description="Address that the request came from, or the process on this machine; null: no request"
-    )
-    interface: str | None = Field(description="cli, ansible, python or api, as its client says; null: no request")
-    user_agent: str | None = Field(description="What its client calls itself; null: no request")
-    site: str = Field(description="Id of the pool whose audit it is, drawn with its database")
+    """Whether a seal covers it."""
+    site: str
+    """Id of the pool whose audit it is, drawn with its database."""
 
     @classmethod
-    def of(cls, record: AuditRecord, site: str) -> AuditAnswer:
-        return cls(
-            sequence=record.sequence,
-            at=moment(record.at),
-            actor=record.actor,
-            action=record.action,
-            subject=record.subject,
-            outcome=record.outcome,
-            sealed=record.seal is not None,
-            source=record.source,
-            interface=record.interface,
-            user_agent=record.user_agent,
-            site=site,
-        )
+    def of(cls, record: AuditRecord, site: str) -> Self:
+        return cls.copied(record, sealed=record.seal is not None, site=site)
 
 
 class ExportedRecord(AuditAnswer):
@@ -53,12 +35,9 @@ class ExportedRecord(AuditAnswer):
     model_config = ConfigDict(title="ExportedAuditRecord")
 
     seal: str | None
+    """Over the record and those before it."""
     proof: str | None
-
-    @classmethod
-    def of(cls, record: AuditRecord, site: str) -> ExportedRecord:
-        told = AuditAnswer.of(record, site).model_dump()
-        return cls(**told, seal=record.seal, proof=record.proof)
+    """That the seal covers the record."""
 
 
 class VerdictAnswer(AnswerBody):
@@ -67,9 +46,13 @@ class VerdictAnswer(AnswerBody):
     model_config = ConfigDict(title="AuditVerdict")
 
     sealed: int
+    """How many records seals cover."""
     unsealed: int
-    head: str | None = Field(description="Note it elsewhere: a later check takes it")
+    """How many records no seal covers yet."""
+    head: str | None
+    """Note it elsewhere: a later check takes it."""
     problems: list[str]
+    """What keeps it from being used, for people."""
 
     @classmethod
     def of(cls, verdict: Verdict) -> VerdictAnswer:

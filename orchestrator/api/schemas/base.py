@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from typing import Annotated, Final, Self
 
 from fastapi import Path
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
-from orchestrator.core.labels import MAX_DESCRIPTION, MAX_LABELS
+from orchestrator.catalogue.described import Described, StrictForm
+from orchestrator.core.labels import MAX_DESCRIPTION, MAX_LABELS, About
 from orchestrator.core.names import NAME_PATTERN
 from orchestrator.core.plain_words import LINE_PATTERN
 
@@ -18,20 +19,16 @@ MAX_NAME: Final = 255
 _AS_DESCRIBED: Final = {"pattern": f"^{NAME_PATTERN}$"}
 
 Name = Annotated[str, Field(max_length=MAX_NAME, json_schema_extra=_AS_DESCRIBED)]
-NameInPath = Annotated[str, Path(json_schema_extra=_AS_DESCRIBED)]
+NameInPath = Annotated[str, Path(description="What it is called", json_schema_extra=_AS_DESCRIBED)]
+TenantInPath = Annotated[str, Path(max_length=MAX_NAME, description="Name of the tenant")]
+VmInPath = Annotated[str, Path(description="Name or id", json_schema_extra=_AS_DESCRIBED)]
 
 
 LabelValue = Annotated[str, Field(max_length=MAX_NAME)]
 """Which letters it may have is said once, in core/labels.py."""
 
 
-class RequestBody(BaseModel):
-    """Strict: ``"4"`` is not a number and a misspelt field is a mistake."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class DescribeBody(RequestBody):
+class DescribeBody(StrictForm):
     """What people say of a thing; what is not named stays."""
 
     model_config = ConfigDict(
@@ -39,24 +36,28 @@ class DescribeBody(RequestBody):
         json_schema_extra={"examples": [{"description": "nodes of team A", "labels": {"Team": "a"}}]},
     )
 
-    description: str | None = Field(
-        default=None, max_length=MAX_DESCRIPTION, pattern=LINE_PATTERN, description="null: it stays"
-    )
-    labels: dict[str, LabelValue | None] = Field(
-        default={}, max_length=2 * MAX_LABELS, description="By key; null takes one away"
-    )
+    description: str | None = Field(default=None, max_length=MAX_DESCRIPTION, pattern=LINE_PATTERN)
+    """null: it stays."""
+    labels: dict[str, LabelValue | None] = Field(default={}, max_length=2 * MAX_LABELS)
+    """By key; null takes one away."""
 
 
-class AnswerBody(BaseModel):
+class AnswerBody(Described):
     """Built by us from core models. Its schema is called like the class without ``Answer``, or has a title."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, from_attributes=True)
+
+    @classmethod
+    def copied(cls, source: object, **others: object) -> Self:
+        """What ``source`` calls as the model does, with ``others`` for what it does not have, or has otherwise.
+
+        :raises ValidationError: a field is missing or is of another type"""
+        copied = {name: getattr(source, name) for name in cls.model_fields if name not in others}
+        return cls.model_validate(copied | others)
 
 
 class CopiedAnswer(AnswerBody):
     """Each field is called as that of the core model which it tells of."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     @classmethod
     def of(cls, told: object) -> Self:
@@ -73,9 +74,27 @@ def moment_or_none(seconds: float | None) -> datetime | None:
     return None if seconds is None else moment(seconds)
 
 
+LabelsByKey = Annotated[dict[str, str], BeforeValidator(dict)]
+"""Pairs in the core model."""
+
+
 def _moment_of_seconds(told: object) -> object:
     return moment(told) if isinstance(told, (int, float)) else told
 
 
 Moment = Annotated[datetime, BeforeValidator(_moment_of_seconds)]
 """Seconds since the epoch in the core model."""
+
+
+class AboutAnswer(AnswerBody):
+    """With what people say of the thing."""
+
+    description: str
+    """What people say of it."""
+    labels: LabelsByKey
+    """Values by key."""
+
+    @classmethod
+    def copied_about(cls, source: object, about: About, **others: object) -> Self:
+        """As :meth:`copied`."""
+        return cls.copied(source, description=about.description, labels=about.labels, **others)

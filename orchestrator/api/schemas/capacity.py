@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Name
 from orchestrator.core.advice.capacity import CapacityRow
 from orchestrator.core.advice.explain import TenantExplanation
-from orchestrator.core.advice.gpu_map import GpuRow
+from orchestrator.core.advice.gpu_map import Cell, GpuRow
 from orchestrator.core.advice.remedies import Action, Remedy, RemedyKind
+from orchestrator.core.errors import Reason
 from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.hosts.nic import NicKind
 from orchestrator.core.placement.views import Part, Request
@@ -28,6 +28,7 @@ from orchestrator.services.vms.capacity import Asked, Named, Question
 
 Vcpus = Annotated[int, Field(ge=1, le=MAX_VCPUS)]
 MemoryMib = Annotated[int, Field(ge=1, le=MAX_MEMORY_MIB)]
+PROFILE = "Offering, vGPU type, MIG profile or gpu:N"
 DiskBytes = Annotated[int, Field(ge=1, le=MAX_DISK_BYTES)]
 
 
@@ -66,7 +67,7 @@ def _names(text: str | None) -> tuple[str, ...]:
 class CapacityQuery(_Query):
     """Of what, and how big the VMs would be."""
 
-    profile: str | None = Field(default=None, max_length=255)
+    profile: str | None = Field(default=None, max_length=255, description=PROFILE)
     tenant: str | None = Field(default=None, exclude=True)
 
     def to_question(self, tenant: str) -> Question | None:
@@ -77,9 +78,9 @@ class CapacityQuery(_Query):
 class ExplainQuery(_Query):
     """A VM that somebody thinks of."""
 
-    profile: str = Field(max_length=255)
+    profile: str = Field(max_length=255, description=PROFILE)
     count: int = Field(default=1, ge=1, le=64, description="Devices in the VM")
-    host: str | None = Field(default=None, max_length=255)
+    host: str | None = Field(default=None, max_length=255, description="Only this host will do")
     gpu: str | None = Field(default=None, max_length=20, description="Only this GPU will do, by its PCI address")
     tenant: str | None = Field(default=None, exclude=True)
     priority: Priority | None = Field(default=None, description="Whom would it preempt with that one?")
@@ -96,63 +97,44 @@ class ExplainQuery(_Query):
         )
 
 
-class ReasonAnswer(CopiedAnswer):
+class ReasonAnswer(CopiedAnswer, copies=Reason):
     """Why something does not fit, for one group of hosts or GPUs."""
 
-    code: str
-    message: str
-    subjects: tuple[str, ...]
-    count: int
 
-
-class CapacityRowAnswer(CopiedAnswer):
+class CapacityRowAnswer(CopiedAnswer, copies=CapacityRow):
     """How many more VMs of one profile fit."""
 
-    profile: str
-    fits_now: int = Field(
-        description="For a tenant: what its quota covers and there are places for; 1 at most where it has no quota"
-    )
-    reason: ReasonAnswer | None = Field(default=None, description="Why none fits now; null: some do")
+    fits_now: int
+    """For a tenant: what its quota covers and there are places for; 1 at most where it has no quota."""
+    reason: ReasonAnswer | None = None
 
 
 class CapacityAnswer(AnswerBody):
     """A row per profile, each counted on the fleet as it is."""
 
     rows: tuple[CapacityRowAnswer, ...]
+    """One for each thing that was looked at."""
 
     @classmethod
     def of(cls, rows: tuple[CapacityRow, ...]) -> CapacityAnswer:
         return cls(rows=tuple(CapacityRowAnswer.of(row) for row in rows))
 
 
-class CellAnswer(CopiedAnswer):
+class CellAnswer(CopiedAnswer, copies=Cell):
     """A run of slots: one VM's place, or free slots."""
 
-    start: int
-    size: int
-    vm: str | None
-    tenant: str | None
-    profile: str | None
 
-
-class GpuRowAnswer(CopiedAnswer):
+class GpuRowAnswer(CopiedAnswer, copies=GpuRow):
     """One GPU as its slots; ``slots`` is 0 while it is empty and may be cut in any way."""
 
-    host: str | None = Field(description="null: not told; the GPU is then counted instead of named")
-    gpu: str
-    model: str
-    numa: int | None
-    cut: str | None
-    slots: int
-    free: int | None = Field(description="null: not told")
     cells: tuple[CellAnswer, ...]
-    unusable: str | None
 
 
 class GpuMapAnswer(AnswerBody):
     """GPUs as their slots: a page of them."""
 
     gpus: tuple[GpuRowAnswer, ...]
+    """GPUs, by host and address."""
 
     @classmethod
     def of(cls, rows: Iterable[GpuRow]) -> GpuMapAnswer:
@@ -163,8 +145,11 @@ class PartAnswer(AnswerBody):
     """One device's place on a GPU."""
 
     gpu: str
+    """PCI address; for a tenant a number."""
     cut: str
+    """How the GPU is cut; null: nothing is claimed on it."""
     slots: tuple[int, ...]
+    """Slots of the GPU."""
 
     @classmethod
     def of(cls, part: Part) -> PartAnswer:
@@ -175,34 +160,44 @@ class ActionAnswer(AnswerBody):
     """A VM to delete."""
 
     host: str
+    """Name of the host."""
     gpu_ids: tuple[str, ...]
+    """PCI addresses of the GPUs."""
     vm_id: str | None
-    vm: str | None = Field(description="Its name; null: not known")
+    """Id of the VM; null: no VM is moved."""
+    vm: str | None
+    """Its name; null: not known."""
     tenant: str | None
+    """Whose it is."""
     profile: str | None
+    """Offering, vGPU type, MIG profile or gpu:N."""
     cost_mib: int
+    """Memory that is copied, in MiB."""
 
     @classmethod
     def of(cls, action: Action, names: Mapping[str, str]) -> ActionAnswer:
-        return cls(**asdict(action), vm=names.get(action.vm_id or ""))
+        return cls.copied(action, vm=names.get(action.vm_id or ""))
 
 
 class RemedyAnswer(AnswerBody):
     """Things that would make it fit when all of them are done."""
 
     kind: RemedyKind
+    """Which kind of thing this is."""
     actions: tuple[ActionAnswer, ...]
+    """What to do, in this order."""
     cost_mib: int
+    """Memory that is copied, in MiB."""
     host: str
+    """Name of the host."""
     parts: tuple[PartAnswer, ...]
+    """Where it goes: slots of GPUs."""
 
     @classmethod
     def of(cls, remedy: Remedy, names: Mapping[str, str]) -> RemedyAnswer:
-        return cls(
-            kind=remedy.kind,
+        return cls.copied(
+            remedy,
             actions=tuple(ActionAnswer.of(action, names) for action in remedy.actions),
-            cost_mib=remedy.cost_mib,
-            host=remedy.host,
             parts=tuple(PartAnswer.of(part) for part in remedy.placement.parts),
         )
 
@@ -210,20 +205,21 @@ class RemedyAnswer(AnswerBody):
 class AskedAnswer(AnswerBody):
     """What the question came to."""
 
-    profile: str = Field(description="The vGPU type, MIG profile or gpu:N that an offering stands for")
-    count: int = Field(description="Devices")
+    profile: str
+    """The vGPU type, MIG profile or gpu:N that an offering stands for."""
+    count: int
+    """Devices."""
     vcpus: int
+    """Virtual CPUs."""
     memory_mib: int
+    """Memory, in MiB."""
     tenant: str
+    """Whose it is."""
 
     @classmethod
     def of(cls, request: Request) -> AskedAnswer:
-        return cls(
-            profile=request.profile,
-            count=request.count,
-            vcpus=request.vcpus + request.pinned,
-            memory_mib=request.memory_mib + request.huge_mib,
-            tenant=request.tenant,
+        return cls.copied(
+            request, vcpus=request.vcpus + request.pinned, memory_mib=request.memory_mib + request.huge_mib
         )
 
 
@@ -233,45 +229,50 @@ class ExplainAnswer(AnswerBody):
     model_config = ConfigDict(title="Explanation")
 
     asked: AskedAnswer
-    restricted: bool = Field(description="As a tenant may know it: nothing says who or what is in the way, or where")
+    """What was asked, with offerings resolved."""
+    restricted: bool
+    """As a tenant may know it: nothing says who or what is in the way, or where."""
     fits: bool
+    """Whether it could be created now."""
     code: str | None
+    """Stable dotted code; docs/reference/errors.md lists them."""
     host: str | None
+    """Name of the host."""
     parts: tuple[PartAnswer, ...]
+    """Where it goes: slots of GPUs."""
     why: str | None
+    """Why there, for people."""
     reasons: tuple[ReasonAnswer, ...]
+    """Why not, each with the hosts, GPUs or fields it is about."""
     remedies: tuple[RemedyAnswer, ...]
-    gpus: tuple[GpuRowAnswer, ...] = Field(description="Some that are too full or cut in another way, no two alike")
-    preempts: tuple[str, ...] = Field(description="VMs that would be stopped for it; not told to tenants")
+    """What would make it fit, the cheapest first."""
+    gpus: tuple[GpuRowAnswer, ...]
+    """Some that are too full or cut in another way, no two alike."""
+    preempts: tuple[str, ...]
+    """VMs that would be stopped for it; not told to tenants."""
 
     @classmethod
     def of(cls, named: Named) -> ExplainAnswer:
         found = named.explanation
-        return cls(
+        return cls.copied(
+            found,
             asked=AskedAnswer.of(found.request),
             restricted=False,
-            fits=found.fits,
-            code=found.code,
-            host=found.host,
             parts=tuple(PartAnswer.of(part) for part in found.placement.parts) if found.placement else (),
             why=found.placement.why if found.placement else None,
-            reasons=tuple(ReasonAnswer.of(reason) for reason in found.reasons),
             remedies=tuple(RemedyAnswer.of(remedy, named.names) for remedy in found.remedies),
-            gpus=tuple(GpuRowAnswer.of(row) for row in found.gpus),
             preempts=named.preempts,
         )
 
     @classmethod
     def of_tenant(cls, told: TenantExplanation) -> ExplainAnswer:
-        return cls(
+        return cls.copied(
+            told,
             asked=AskedAnswer.of(told.request),
             restricted=True,
-            fits=told.fits,
-            code=told.code,
             host=None,
             parts=(),
             why=None,
-            reasons=tuple(ReasonAnswer.of(reason) for reason in told.reasons),
             remedies=(),
             gpus=(),
             preempts=(),

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from orchestrator.api.schemas.base import AnswerBody, RequestBody
+from orchestrator.api.schemas.base import AnswerBody
+from orchestrator.catalogue.described import StrictForm
 
 
-class JoinBody(RequestBody):
+class JoinBody(StrictForm):
     """From the token."""
 
     id: str = Field(max_length=12)

@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from pydantic import ConfigDict, Field
 
-from orchestrator.api.schemas.base import AnswerBody, RequestBody, moment
-from orchestrator.core.drivers.bundle import BundleFormat, BundleKind, DriverBundle, NewBundle
+from orchestrator.api.schemas.base import AnswerBody, Moment
+from orchestrator.catalogue.described import StrictForm
+from orchestrator.core.drivers.bundle import BundleContent, BundleFormat, BundleKind, DriverBundle, NewBundle
 
 
-class AddDriverBundleBody(RequestBody):
+class AddDriverBundleBody(StrictForm):
     """A signed driver of the operator's."""
+
+    copied_from = (NewBundle,)
 
     model_config = ConfigDict(
         title="AddDriverBundle",
@@ -27,14 +28,11 @@ class AddDriverBundleBody(RequestBody):
         },
     )
 
-    source: str = Field(max_length=4096, description="Absolute path on the server's machine: .run, .deb or .rpm")
-    signature: str | None = Field(
-        default=None,
-        max_length=6144,
-        description="OpenPGP, armored, as written beside it; without it: inside of a deb or rpm",
-    )
-    key: str = Field(max_length=6144, description="The signer's public key of OpenPGP, armored")
-    sha256: str | None = Field(default=None, max_length=64, description="What the content must hash to")
+    source: str = Field(max_length=4096)
+    """Absolute path on the server's machine: .run, .deb or .rpm."""
+    signature: str | None = Field(default=None, max_length=6144)
+    key: str = Field(max_length=6144)
+    sha256: str | None = Field(default=None, max_length=64)
 
     def wanted(self) -> NewBundle:
         """As the service takes it."""
@@ -44,31 +42,29 @@ class AddDriverBundleBody(RequestBody):
 class DriverBundleAnswer(AnswerBody):
     """A driver as its file describes itself, checked."""
 
+    copied_from = (
+        BundleContent,
+        DriverBundle,
+    )
+
     sha256: str
     kind: BundleKind
     package: str
     version: str
-    branch: str | None = Field(description="null: it is not of a driver branch")
+    branch: str | None
+    """null: it is not of a driver branch."""
     architecture: str
     format: BundleFormat
     size_bytes: int
-    key_id: str = Field(description="Of the key that signed it")
-    comment: str = Field(description="The signer's, covered by the signature; of OpenPGP whose key it is")
-    created_at: datetime
+    key_id: str
+    comment: str
+    created_at: Moment
 
     @classmethod
     def of(cls, bundle: DriverBundle) -> DriverBundleAnswer:
-        content = bundle.content
-        return cls(
-            sha256=bundle.sha256,
-            kind=content.kind,
-            package=content.package,
-            version=content.version,
-            branch=bundle.branch,
-            architecture=content.architecture,
-            format=content.format,
-            size_bytes=bundle.size_bytes,
-            key_id=bundle.key_id,
-            comment=bundle.comment,
-            created_at=moment(bundle.created_at),
+        return cls.copied(
+            bundle,
+            **{
+                name: getattr(bundle.content, name) for name in ("kind", "package", "version", "architecture", "format")
+            },
         )

@@ -5,34 +5,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pydantic import Field
-
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
-from orchestrator.core.drivers.check import ComparedDriver, Verdict
-from orchestrator.core.drivers.lock import Component, DriverLock
+from orchestrator.core.drivers.check import ComparedDriver
+from orchestrator.core.drivers.lock import DriverLock, Locked
 
 
-class LockedAnswer(CopiedAnswer):
+class LockedAnswer(CopiedAnswer, copies=Locked):
     """One version."""
-
-    component: Component
-    version: str
-    sha256: str | None = Field(description="Of the bundle that it is installed from; null: any of that version")
 
 
 class LockGroupAnswer(AnswerBody):
     """Hosts that differ from the site."""
 
     name: str
-    labels: str = Field(description="Selector of the hosts; the first group that picks a host counts")
+    """What it is called."""
+    labels: str
+    """Selector of the hosts; the first group that picks a host counts."""
     locked: tuple[LockedAnswer, ...]
+    """Versions that it has to have."""
 
 
 class DriverLockAnswer(AnswerBody):
     """Versions for all hosts, and for groups of them."""
 
     site: tuple[LockedAnswer, ...]
+    """For all hosts."""
     groups: tuple[LockGroupAnswer, ...]
+    """Hosts that differ from the site; the first that picks a host counts."""
 
     @classmethod
     def of(cls, lock: DriverLock) -> DriverLockAnswer:
@@ -45,21 +44,15 @@ class DriverLockAnswer(AnswerBody):
         )
 
 
-class DriverRowAnswer(CopiedAnswer):
+class DriverRowAnswer(CopiedAnswer, copies=ComparedDriver):
     """One thing that was compared."""
-
-    subject: str
-    part: str
-    wanted: str | None = Field(description="null: not locked")
-    observed: str | None = Field(description="null: nobody knows")
-    verdict: Verdict
-    reason: str
 
 
 class DriverCheckAnswer(AnswerBody):
     """All that was compared."""
 
     rows: tuple[DriverRowAnswer, ...]
+    """One for each thing that was looked at."""
 
     @classmethod
     def of(cls, rows: Iterable[ComparedDriver]) -> DriverCheckAnswer:

@@ -3,52 +3,42 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from pydantic import ConfigDict, Field
 
-from orchestrator.api.schemas.base import (
-    AnswerBody,
-    CopiedAnswer,
-    Moment,
-    Name,
-    RequestBody,
-    moment,
-    moment_or_none,
-)
+from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment, Name
+from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.drivers.daily_window import parse_window
-from orchestrator.core.drivers.upgrade import DriverUpgrade, HostPhase, HostUpgrade, Policy, Reboot, UpgradeState, waves
+from orchestrator.core.drivers.leaving import AwaitedTenant
+from orchestrator.core.drivers.upgrade import DriverUpgrade, HostPhase, HostUpgrade, Policy, Reboot, waves
 from orchestrator.services.drivers.upgrade_progress import UpgradeNow
 from orchestrator.services.drivers.upgrades import WantedUpgrade
 
-_OUT_AT_ONCE = "Hosts that are out at once, at most"
-_FIRST = "Hosts that go first; the others only when these are done"
-_WINDOW = "Part of each day in which hosts are taken out, in UTC: 22:00-05:00"
 _APART = "these windows have no minute in common"
-_MAY_FAIL = "Hosts that may fail; at the next one it halts"
-
-_POLICY = "VMs stop and start again: tenant: as policies say; stop: now; wait: by users, on cordoned hosts"
 
 
-_REBOOT = "if-needed: a host reboots when its driver's module stays in use, or a newer kernel waits; never: it is not"
-
-
-class StartUpgradeBody(RequestBody):
+class StartUpgradeBody(StrictForm):
     """Which hosts get which driver, and how many at a time."""
+
+    copied_from = (DriverUpgrade,)
 
     model_config = ConfigDict(
         title="StartDriverUpgrade", json_schema_extra={"examples": [{"version": "580.95.02", "max_unavailable": 2}]}
     )
 
-    version: str = Field(max_length=40, description="Of the host driver; its bundle must be there")
-    hosts: tuple[Name, ...] = Field(default=(), max_length=100_000, description="Empty: all", strict=False)
-    policy: Policy = Field(default="tenant", description=_POLICY)
-    max_unavailable: int = Field(default=2, description=_OUT_AT_ONCE)
-    canary: int = Field(default=1, description=_FIRST)
-    failure_budget: int = Field(default=1, description=_MAY_FAIL)
-    window: str | None = Field(default=None, max_length=40, description=f"{_WINDOW}; without it at any time")
-    reboot: Reboot = Field(default="if-needed", description=_REBOOT)
-    dry_run: bool = Field(default=False, description="Begin nothing")
+    version: str = Field(max_length=40)
+    """Of the host driver; its bundle must be there."""
+    hosts: tuple[Name, ...] = Field(default=(), max_length=100000, strict=False)
+    """Empty: all."""
+    policy: Policy = "tenant"
+    max_unavailable: int = 2
+    canary: int = 1
+    failure_budget: int = 1
+    window: str | None = Field(default=None, max_length=40)
+    """Part of each day in which hosts are taken out, in UTC: 22:00-05:00; without it at any time."""
+    reboot: Reboot = "if-needed"
+    """if-needed: a host reboots when its driver's module stays in use, or a newer kernel waits; never: it is not."""
+    dry_run: bool = False
+    """Begin nothing."""
 
     def to_request(self) -> WantedUpgrade:
         return WantedUpgrade(
@@ -63,82 +53,69 @@ class StartUpgradeBody(RequestBody):
         )
 
 
-class AwaitedTenantAnswer(CopiedAnswer):
+class AwaitedTenantAnswer(CopiedAnswer, copies=AwaitedTenant):
     """A tenant for whose VMs a host waits."""
 
-    tenant: str
-    vms: int = Field(description="That are not stopped")
-    policy: str = Field(description="wait: its users stop them; 22:00-05:00: they are stopped in that part of each day")
-    opens_at: Moment | None = Field(description="When its window opens next; null: it is open, or there is none")
+    opens_at: Moment | None
 
 
 class HostUpgradeAnswer(AnswerBody):
     """How far one host is."""
 
+    copied_from = (HostUpgrade,)
+
     host: str
-    phase: HostPhase = Field(description="What is done with it now")
-    vms: int = Field(description="VMs that ran there and run again afterwards")
-    operation: str | None = Field(description="Swaps its driver")
-    progress: str | None = Field(description="How far it is in its phase, while it is under way")
-    why: str = Field(description="What went wrong, or what it waits for")
-    waits_for: tuple[AwaitedTenantAnswer, ...] = Field(description="Tenants that keep it from being taken out")
-    opens_at: datetime | None = Field(description="When their windows are open together next; null: not waited for")
-    began_at: datetime | None = Field(description="When its turn came; null: it waits")
-    ended_at: datetime | None = Field(description="When it was done, failed or given up; null: it goes on")
+    phase: HostPhase
+    vms: int
+    """VMs that ran there and run again afterwards."""
+    operation: str | None
+    """Swaps its driver."""
+    progress: str | None
+    """How far it is in its phase, while it is under way."""
+    why: str
+    """What went wrong, or what it waits for."""
+    waits_for: tuple[AwaitedTenantAnswer, ...]
+    """Tenants that keep it from being taken out."""
+    opens_at: Moment | None
+    """When their windows are open together next; null: not waited for."""
+    began_at: Moment | None
+    ended_at: Moment | None
 
     @classmethod
     def of(cls, one: HostUpgrade, now: UpgradeNow) -> HostUpgradeAnswer:
         wait = now.waits.get(one.host)
-        return cls(
-            host=one.host,
+        return cls.copied(
+            one,
             phase="rebooting" if one.host in now.rebooting else one.phase,
             vms=len(one.vms),
             operation=one.swap,
             progress=now.progress.get(one.host),
             why=_APART if wait is not None and wait.apart else one.why,
-            waits_for=() if wait is None else tuple(map(AwaitedTenantAnswer.of, wait.tenants)),
-            opens_at=None if wait is None else moment_or_none(wait.opens_at),
-            began_at=moment_or_none(one.began_at),
-            ended_at=moment_or_none(one.ended_at),
+            waits_for=() if wait is None else wait.tenants,
+            opens_at=None if wait is None else wait.opens_at,
         )
 
 
-class DriverUpgradeAnswer(AnswerBody):
+class DriverUpgradeAnswer(AnswerBody, copies=DriverUpgrade):
     """An upgrade and all of its hosts."""
 
-    id: str
-    version: str
-    state: UpgradeState
-    policy: Policy = Field(description=_POLICY)
-    overridden: tuple[str, ...] = Field(description="Tenants whose own policies it does not follow")
-    max_unavailable: int = Field(description=_OUT_AT_ONCE)
-    canary: int = Field(description=_FIRST)
-    failure_budget: int = Field(description=_MAY_FAIL)
-    reboot: Reboot = Field(description=_REBOOT)
-    window: str | None = Field(description=f"{_WINDOW}; null: at any time")
-    opens_at: datetime | None = Field(description="When its window opens next; null: it is open, or there is none")
-    created_at: datetime
-    ended_at: datetime | None = Field(description="When it was done, failed or given up; null: it goes on")
-    hosts: tuple[HostUpgradeAnswer, ...] = Field(description="Each that was asked for")
-    waves: tuple[tuple[str, ...], ...] = Field(description="Those that wait, if all took the same time")
+    window: str | None
+    """Part of each day in which hosts are taken out, in UTC: 22:00-05:00; null: at any time."""
+    opens_at: Moment | None
+    """When its window opens next; null: it is open, or there is none."""
+    created_at: Moment
+    ended_at: Moment | None
+    hosts: tuple[HostUpgradeAnswer, ...]
+    waves: tuple[tuple[str, ...], ...]
+    """Those that wait, if all took the same time."""
 
     @classmethod
     def of(cls, upgrade: DriverUpgrade, now: UpgradeNow) -> DriverUpgradeAnswer:
         window = upgrade.window
-        return cls(
-            id=upgrade.id,
-            version=upgrade.version,
-            state=upgrade.state,
-            policy=upgrade.policy,
-            overridden=upgrade.overridden,
-            max_unavailable=upgrade.max_unavailable,
-            canary=upgrade.canary,
-            failure_budget=upgrade.failure_budget,
-            reboot=upgrade.reboot,
+        return cls.copied(
+            upgrade,
             window=None if window is None else str(window),
-            opens_at=None if window is None else moment_or_none(window.opens_at(now.at)),
-            created_at=moment(upgrade.created_at),
-            ended_at=moment_or_none(upgrade.ended_at),
+            opens_at=None if window is None else window.opens_at(now.at),
             hosts=tuple(HostUpgradeAnswer.of(one, now) for one in upgrade.hosts),
             waves=waves(upgrade),
         )

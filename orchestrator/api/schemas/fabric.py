@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from orchestrator.api.schemas.base import AnswerBody
 from orchestrator.core.hosts.snapshot import HostSnapshot
 
@@ -13,17 +11,24 @@ class FabricPartitionAnswer(AnswerBody):
     """A set of GPUs that the host's NVSwitches can join."""
 
     id: int
-    modules: tuple[int, ...] = Field(description="Module ids of its GPUs, as NVML tells them")
-    active: bool = Field(description="Its GPUs are joined now, and parted from all others")
-    ours: bool = Field(description="Activated for a VM of ours")
+    """Stays the same for ever."""
+    modules: tuple[int, ...]
+    """Module ids of its GPUs, as NVML tells them."""
+    active: bool
+    """Its GPUs are joined now, and parted from all others."""
+    ours: bool
+    """Activated for a VM of ours."""
 
 
 class FabricAnswer(AnswerBody):
     """The fabric manager of a host whose GPUs hang on NVSwitches."""
 
     version: str | None
-    problem: str | None = Field(description="Why no GPU of the host is given out as a whole now; null: they are")
-    partitions: tuple[FabricPartitionAnswer, ...] = Field(description="All that the fabric manager knows")
+    """Its version."""
+    problem: str | None
+    """Why no GPU of the host is given out as a whole now; null: they are."""
+    partitions: tuple[FabricPartitionAnswer, ...]
+    """All that the fabric manager knows."""
 
     @classmethod
     def of(cls, snapshot: HostSnapshot) -> FabricAnswer | None:

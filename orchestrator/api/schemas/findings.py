@@ -3,52 +3,50 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from fastapi import Query
 
-from orchestrator.api.schemas.base import AnswerBody, moment, moment_or_none
+from orchestrator.api.schemas.base import AnswerBody, Moment
 from orchestrator.core.diff import RepairKind, Severity, StoredFinding, Whose
+from orchestrator.core.diff.finding import Finding
 
 
 class FindingAnswer(AnswerBody):
     """One difference between what is wanted and what a host shows."""
 
-    code: str = Field(description="Stable, e.g. vm.device_missing")
+    copied_from = (
+        Finding,
+        StoredFinding,
+    )
+
+    code: str
     severity: Severity
     host: str
     subject: str
-    vm: str | None = Field(description="Id of the VM it is about")
-    whose: Whose = Field(description="unknown: our own ledger says it is ours, the database does not know its VM")
+    vm: str | None
+    whose: Whose
     wanted: str
     observed: str
     repair: RepairKind | None
-    automatic: bool = Field(description="Whether the repair is done without being asked")
-    reason: str = Field(description="What the repair does, or why there is none")
-    first_seen: datetime
-    last_seen: datetime
-    cleared_at: datetime | None
-    operation: str | None = Field(description="The operation that was begun last to repair it")
+    automatic: bool
+    """Whether the repair is done without being asked."""
+    reason: str
+    first_seen: Moment
+    last_seen: Moment
+    cleared_at: Moment | None
+    operation: str | None
 
     @classmethod
     def of(cls, kept: StoredFinding) -> FindingAnswer:
         one = kept.finding
-        return cls(
-            code=one.code,
-            severity=one.severity,
-            host=one.host,
-            subject=one.subject,
-            vm=one.vm,
-            whose=one.whose,
-            wanted=one.wanted,
-            observed=one.observed,
+        return cls.copied(
+            one,
             repair=one.repair.kind if one.repair else None,
             automatic=one.repair is not None and one.repair.automatic,
-            reason=one.reason,
-            first_seen=moment(kept.first_seen),
-            last_seen=moment(kept.last_seen),
-            cleared_at=moment_or_none(kept.cleared_at),
+            first_seen=kept.first_seen,
+            last_seen=kept.last_seen,
+            cleared_at=kept.cleared_at,
             operation=kept.operation,
         )
 
@@ -57,6 +55,7 @@ class RepairsAnswer(AnswerBody):
     """Repairs that were begun."""
 
     operations: list[str]
+    """Their ids."""
 
 
-Which = Literal["standing", "all"]
+Which = Annotated[Literal["standing", "all"], Query(description="standing, or all that ever were")]

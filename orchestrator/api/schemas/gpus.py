@@ -6,72 +6,62 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
+from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.gpu.scheduler import ObservedPolicy
 from orchestrator.core.hosts.mig_layout import KEEPER
 from orchestrator.core.hosts.snapshot import Framework, GpuInstance, GpuSnapshot
-from orchestrator.services.messages import GpuInfo
+from orchestrator.services.messages import GpuInfo, TypeUse
 
 _PCI_ADDRESS: Final = "^([0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[01][0-9a-fA-F][.][0-7]$"
 
 
-class AcceptGpusBody(BaseModel):
+class AcceptGpusBody(StrictForm):
     """Cards of a host are right where they are."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, title="AcceptGpus",
+        title="AcceptGpus",
         json_schema_extra={"examples": [{"addresses": ["0000:41:00.0"]}]},
     )  # fmt: skip
 
     addresses: list[Annotated[str, Field(max_length=16, pattern=_PCI_ADDRESS)]] = Field(
-        default_factory=list,
-        max_length=64,
-        description="PCI addresses of GPUs whose card was replaced by the one there",
+        default_factory=list, max_length=64
     )
+    """PCI addresses of GPUs whose card was replaced by the one there."""
 
 
-class TypeUseAnswer(CopiedAnswer):
+class TypeUseAnswer(CopiedAnswer, copies=TypeUse):
     """One vGPU type on one GPU."""
 
-    name: str
-    framebuffer_mib: int
-    max_instances: int
-    used: int
-    free: int = Field(description="How many could still be claimed now")
 
-
-class GpuInstanceAnswer(AnswerBody):
+class GpuInstanceAnswer(AnswerBody, copies=GpuInstance, without={"compute", "devices", "owner"}):
     """A GPU instance that exists. Slots are the GPU's memory slots."""
 
-    id: int
-    profile: str
-    start: int
-    size: int
     compute_instances: int
-    vm: str | None = Field(description="tenant/name of the VM it was made for; None: somebody else's, or a layout's")
-    vms: tuple[str, ...] = Field(description="The same of every VM of ours in it: vGPUs of some GPUs share instances")
-    layout: bool = Field(description="It stands without a VM, as 'mig apply' made it")
-    mig_devices: tuple[str, ...] = Field(description="UUIDs, for container runtimes and CUDA_VISIBLE_DEVICES")
-    capabilities: tuple[str, ...] = Field(description="Files on the host that name the device files it needs")
+    """How many compute instances it has."""
+    vm: str | None
+    """tenant/name of the VM it was made for; None: somebody else's, or a layout's."""
+    vms: tuple[str, ...]
+    """The same of every VM of ours in it: vGPUs of some GPUs share instances."""
+    layout: bool
+    """It stands without a VM, as 'mig apply' made it."""
+    mig_devices: tuple[str, ...]
+    """UUIDs, for container runtimes and CUDA_VISIBLE_DEVICES."""
 
     @classmethod
     def of(cls, gpu: GpuSnapshot, instance: GpuInstance, vms: Mapping[str, str]) -> GpuInstanceAnswer:
         inside = (one.owner for one in observed_on(gpu) if one.device.gi_start == instance.start)
         owners = {owner for owner in (instance.owner, *inside) if owner not in {None, KEEPER}}
-        return cls(
-            id=instance.id,
-            profile=instance.profile,
-            start=instance.start,
-            size=instance.size,
+        return cls.copied(
+            instance,
             compute_instances=len(instance.compute),
             vm=None if instance.owner in {None, KEEPER} else vms.get(instance.owner, instance.owner),
             vms=tuple(sorted(vms.get(str(owner), str(owner)) for owner in owners)),
             layout=instance.owner == KEEPER,
             mig_devices=instance.devices,
-            capabilities=instance.capabilities,
         )
 
 
@@ -79,10 +69,11 @@ class GpuSchedulerAnswer(AnswerBody):
     """How a GPU divides its time among its vGPUs, as its driver says it."""
 
     policy: ObservedPolicy
-    time_slice_us: int | None = Field(description="Microseconds; null: there are none, or the driver does not say")
-    share_percent: float | None = Field(
-        description="What each vGPU on it gets whether others work or not; null: that depends on the others"
-    )
+    """How the GPU's time is divided."""
+    time_slice_us: int | None
+    """Microseconds; null: there are none, or the driver does not say."""
+    share_percent: float | None
+    """What each vGPU on it gets whether others work or not; null: that depends on the others."""
 
     @classmethod
     def of(cls, info: GpuInfo) -> GpuSchedulerAnswer | None:
@@ -99,51 +90,53 @@ class GpuSchedulerAnswer(AnswerBody):
 class GpuAnswer(AnswerBody):
     """A physical GPU as last seen, with its claims."""
 
+    copied_from = (GpuSnapshot,)
+
     host: str
-    address: str = Field(description="PCI address")
+    """Name of the host."""
+    address: str
     uuid: str
     model: str
-    pci_id: str = Field(description="vendor:device as lspci prints it")
+    pci_id: str
+    """vendor:device as lspci prints it."""
     numa_node: int | None
-    memory_mib: int | None = Field(description="null: its driver does not tell, or does not have it")
-    driver: str | None = Field(description="Kernel driver bound to it")
-    framework: Framework = Field(description="How the driver offers vGPUs here, probed")
+    memory_mib: int | None
+    driver: str | None
+    framework: Framework
     virtual_functions: int
+    """How many SR-IOV virtual functions are on."""
     mig_enabled: bool | None
-    mig_pending: bool | None = Field(description="The MIG mode after the GPU's next reset")
+    mig_pending: bool | None
     gpu_instances: tuple[GpuInstanceAnswer, ...]
-    scheduler: GpuSchedulerAnswer | None = Field(description="null: its driver lets nobody choose, or does not say")
-    mixed_sizes: bool | None = Field(
-        description="Whether vGPUs of several sizes may be on it now; null: its driver mixes none, or does not say"
-    )
-    managed: bool = Field(description="Given to us at host add; no other GPU is ever touched")
-    cut: str | None = Field(description="How it is cut now; None: nothing is claimed on it")
+    """GPU instances that exist on it."""
+    scheduler: GpuSchedulerAnswer | None
+    """null: its driver lets nobody choose, or does not say."""
+    mixed_sizes: bool | None
+    """Whether vGPUs of several sizes may be on it now; null: its driver mixes none, or does not say."""
+    managed: bool
+    """Given to us at host add; no other GPU is ever touched."""
+    cut: str | None
+    """How it is cut now; None: nothing is claimed on it."""
     types: tuple[TypeUseAnswer, ...]
-    vms: tuple[str, ...] = Field(description="tenant/name of the VMs with a claim on it")
+    """vGPU types that it offers."""
+    vms: tuple[str, ...]
+    """tenant/name of the VMs with a claim on it."""
     problems: tuple[str, ...]
 
     @classmethod
     def of(cls, info: GpuInfo) -> GpuAnswer:
         gpu = info.gpu
-        return cls(
+        return cls.copied(
+            gpu,
             host=info.host,
-            address=gpu.address,
-            uuid=gpu.uuid,
-            model=gpu.model,
             pci_id=f"{gpu.pci_vendor}:{gpu.pci_device}",
-            numa_node=gpu.numa_node,
             memory_mib=gpu.memory_mib or None,
-            driver=gpu.driver,
-            framework=gpu.framework,
             virtual_functions=gpu.sriov_enabled_vfs,
-            mig_enabled=gpu.mig_enabled,
-            mig_pending=gpu.mig_pending,
             gpu_instances=tuple(GpuInstanceAnswer.of(gpu, one, info.vm_names) for one in gpu.instances),
             scheduler=GpuSchedulerAnswer.of(info),
             mixed_sizes=gpu.heterogeneous,
             managed=info.managed,
             cut=info.cut,
-            types=tuple(TypeUseAnswer.of(use) for use in info.types),
+            types=info.types,
             vms=info.vms,
-            problems=gpu.problems,
         )

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from orchestrator.api.schemas.base import AnswerBody
 from orchestrator.core.hosts.nic import HostNic
 from orchestrator.services.messages import HostInfo
@@ -13,20 +11,25 @@ from orchestrator.services.messages import HostInfo
 class HostNicAnswer(AnswerBody):
     """A network card that can have virtual functions."""
 
-    address: str = Field(description="PCI address")
-    interface: str | None = Field(description="Its own one on the host; null: its driver makes none")
+    address: str
+    """PCI address."""
+    interface: str | None
+    """Its own one on the host; null: its driver makes none."""
     numa_node: int | None
-    given: bool = Field(description="VMs may have functions of it")
-    functions: int = Field(description="Virtual functions that are switched on")
-    taken: int = Field(description="Those of them that VMs have, running or stopped")
-    held: tuple[str, ...] = Field(description="Why others of them can be no VM's")
+    """NUMA node that it is nearest to."""
+    given: bool
+    """VMs may have functions of it."""
+    functions: int
+    """Virtual functions that are switched on."""
+    taken: int
+    """Those of them that VMs have, running or stopped."""
+    held: tuple[str, ...]
+    """Why others of them can be no VM's."""
 
     @classmethod
     def of(cls, nic: HostNic, info: HostInfo) -> HostNicAnswer:
-        return cls(
-            address=nic.address,
-            interface=nic.interface,
-            numa_node=nic.numa_node,
+        return cls.copied(
+            nic,
             given=nic.address in info.host.rdma_nics,
             functions=len(nic.functions),
             taken=sum(one.address in info.nic_functions for one in nic.functions),

@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody, moment
+from orchestrator.api.schemas.base import AboutAnswer, Moment, Name
+from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.actions.host_actions import ImageFormat
 from orchestrator.core.vms.image import Image, NewImage
 
 
-class AddImageBody(RequestBody):
+class AddImageBody(StrictForm):
     """A file or URL to take as a base image."""
+
+    copied_from = (NewImage,)
 
     model_config = ConfigDict(
         title="AddImage",
@@ -21,12 +22,10 @@ class AddImageBody(RequestBody):
     )
 
     name: Name
-    source: str = Field(max_length=4096, description="Absolute path on the server's machine, or an http(s) URL")
-    sha256: str | None = Field(default=None, max_length=64, description="What the content must hash to")
-    format: ImageFormat | None = Field(
-        default=None,
-        description="null: told by the content; a raw disk then needs a partition table or file system that is known",
-    )
+    source: str = Field(max_length=4096)
+    """Absolute path on the server's machine, or an http(s) URL."""
+    sha256: str | None = Field(default=None, max_length=64)
+    format: ImageFormat | None = None
 
     def wanted(self) -> NewImage:
         """As the service takes it."""
@@ -43,41 +42,33 @@ class UploadQuery(BaseModel):
     shared: bool = Field(default=False, description="Other tenants may use it too, as ``tenant/name``")
 
 
-class GuestDriverBody(RequestBody):
+class GuestDriverBody(StrictForm):
     """Which NVIDIA driver is in an image."""
 
     model_config = ConfigDict(title="GuestDriver", json_schema_extra={"examples": [{"version": "580.65.06"}]})
 
-    version: str | None = Field(max_length=40, description="null: nobody knows, or there is none")
+    version: str | None = Field(max_length=40)
+    """null: nobody knows, or there is none."""
 
 
-class ImageAnswer(AnswerBody):
+class ImageAnswer(AboutAnswer):
     """A registered base image."""
 
+    copied_from = (Image,)
+
     name: str
-    tenant: str | None = Field(description="Whose it is; null: the site's, which every tenant uses")
-    shared: bool = Field(description="Other tenants may use it, as ``tenant/name``")
+    """What it is called."""
+    tenant: str | None
+    """Whose it is; null: the site's, which every tenant uses."""
+    shared: bool
+    """Other tenants may use it, as ``tenant/name``."""
     sha256: str
     format: ImageFormat
     size_bytes: int
     virtual_size_bytes: int
-    created_at: datetime
-    guest_driver: str | None = Field(description="The NVIDIA driver in it; null: nobody said")
-    description: str = Field(description="What people say of it")
-    labels: dict[str, str]
+    created_at: Moment
+    guest_driver: str | None
 
     @classmethod
     def of(cls, image: Image) -> ImageAnswer:
-        return cls(
-            name=image.short,
-            tenant=image.tenant,
-            shared=image.shared or image.tenant is None,
-            sha256=image.sha256,
-            format=image.format,
-            size_bytes=image.size_bytes,
-            virtual_size_bytes=image.virtual_size_bytes,
-            created_at=moment(image.created_at),
-            guest_driver=image.guest_driver,
-            description=image.about.description,
-            labels=dict(image.about.labels),
-        )
+        return cls.copied_about(image, image.about, name=image.short, shared=image.shared or image.tenant is None)

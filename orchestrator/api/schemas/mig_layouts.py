@@ -3,22 +3,20 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
+from orchestrator.catalogue.described import StrictForm
 from orchestrator.catalogue.mig_file import Entries
 from orchestrator.core.actions.host_actions import CreateGpuInstance, DestroyGpuInstance
 from orchestrator.core.hosts.mig_config import MigEntry
 from orchestrator.services.hosts.mig_layouts import LayoutPlan
 
 
-class MigLayoutBody(BaseModel):
+class MigLayoutBody(StrictForm):
     """One configuration."""
 
     model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        frozen=True,
         title="MigLayout",
         json_schema_extra={
             "examples": [
@@ -27,7 +25,8 @@ class MigLayoutBody(BaseModel):
         },
     )
 
-    entries: Entries = Field(description="As below mig-configs in the file; the last one that speaks of a GPU counts")
+    entries: Entries
+    """As below mig-configs in the file; the last one that speaks of a GPU counts."""
 
     def to_core(self) -> tuple[MigEntry, ...]:
         return tuple(entry.to_core() for entry in self.entries)
@@ -37,21 +36,32 @@ class PlaceAnswer(CopiedAnswer):
     """A GPU instance."""
 
     profile: str
-    start: int = Field(description="First memory slot")
+    """Offering, vGPU type, MIG profile or gpu:N."""
+    start: int
+    """First memory slot."""
 
 
 class LayoutPlanAnswer(AnswerBody):
     """What a configuration means for one GPU."""
 
-    number: int = Field(description="In the order of PCI addresses, as in the file")
-    address: str = Field(description="PCI address")
-    mig: bool = Field(description="The mode that it is in")
-    wanted_mig: bool = Field(description="The mode that the layout needs")
-    instances: tuple[PlaceAnswer, ...] = Field(description="All that the layout has")
-    removed: tuple[int, ...] = Field(description="First slots of GPU instances that go")
-    made: tuple[int, ...] = Field(description="First slots of GPU instances that come")
-    changes: bool = Field(description="Whether anything would be done")
-    in_the_way: tuple[str, ...] = Field(description="What others have on the GPU; it is refused because of these")
+    number: int
+    """In the order of PCI addresses, as in the file."""
+    address: str
+    """PCI address."""
+    mig: bool
+    """The mode that it is in."""
+    wanted_mig: bool
+    """The mode that the layout needs."""
+    instances: tuple[PlaceAnswer, ...]
+    """All that the layout has."""
+    removed: tuple[int, ...]
+    """First slots of GPU instances that go."""
+    made: tuple[int, ...]
+    """First slots of GPU instances that come."""
+    changes: bool
+    """Whether anything would be done."""
+    in_the_way: tuple[str, ...]
+    """What others have on the GPU; it is refused because of these."""
 
     @classmethod
     def of(cls, plan: LayoutPlan) -> LayoutPlanAnswer:

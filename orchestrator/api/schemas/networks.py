@@ -7,13 +7,14 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody
+from orchestrator.api.schemas.base import AboutAnswer, Name
+from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.vms.network import Network
 
 
-class AddNetworkBody(RequestBody):
+class AddNetworkBody(StrictForm):
     """A NAT network to make on every host that needs it."""
 
     model_config = ConfigDict(
@@ -21,7 +22,9 @@ class AddNetworkBody(RequestBody):
     )
 
     name: Name
-    subnet: str | None = Field(default=None, max_length=64, description="None: the next free one")
+    """What it is called."""
+    subnet: str | None = Field(default=None, max_length=64)
+    """None: the next free one."""
 
 
 class AddSiteNetworkBody(AddNetworkBody):
@@ -31,12 +34,14 @@ class AddSiteNetworkBody(AddNetworkBody):
         title="AddSiteNetwork", json_schema_extra={"examples": [{"name": "office", "bridge": "br0", "vlan": 120}]}
     )
 
-    bridge: str | None = Field(default=None, max_length=64, description="Linux bridge of hosts; null: a NAT network")
-    vlan: int | None = Field(default=None, description="The bridge that hosts have for this VLAN of it")
-    dhcp_servers: list[Annotated[str, Field(max_length=64)]] = Field(
-        default=[], max_length=16, description="IPv4 addresses whose answers give VMs theirs; none: any that is no VM"
-    )
-    tenant: Name | None = Field(default=None, description="Of one with a bridge: whose alone it is; null: the site's")
+    bridge: str | None = Field(default=None, max_length=64)
+    """Linux bridge of hosts; null: a NAT network."""
+    vlan: int | None = None
+    """The bridge that hosts have for this VLAN of it."""
+    dhcp_servers: list[Annotated[str, Field(max_length=64)]] = Field(default=[], max_length=16)
+    """IPv4 addresses whose answers give VMs theirs; none: any that is no VM."""
+    tenant: Name | None = None
+    """Of one with a bridge: whose alone it is; null: the site's."""
 
     def uplink(self) -> Uplink | None:
         """None: a NAT network.
@@ -59,35 +64,30 @@ class AddSiteNetworkBody(AddNetworkBody):
         return Uplink(bridge=self.bridge, vlan=self.vlan)
 
 
-class NetworkAnswer(AnswerBody):
+class NetworkAnswer(AboutAnswer):
     """A network that VMs can be put on."""
 
+    copied_from = (Network,)
+
     name: str
-    subnet: str | None = Field(description="null: it is on a bridge of hosts")
-    bridge: str | None = Field(description="Of the hosts' own; null: a NAT network of ours")
-    vlan: int | None = Field(description="The VLAN that the bridge carries; null: none")
-    dhcp_servers: tuple[str, ...] = Field(description="Whose answers give VMs their addresses; none: any that is no VM")
-    dns_servers: tuple[str, ...] = Field(description="Which its VMs are told; none: those of the bridge's DHCP server")
-    dns_domain: str | None = Field(
-        description="In which its VMs on one host find each other by name; null: of the site, or on a bridge of hosts"
-    )
-    tenant: str | None = Field(description="Whose it is; null: the site's")
-    shared: bool = Field(description="Every tenant may put VMs on it, which do not reach each other there")
-    description: str = Field(description="What people say of it")
-    labels: dict[str, str]
+    """What it is called."""
+    subnet: str | None
+    """null: it is on a bridge of hosts."""
+    bridge: str | None
+    """Of the hosts' own; null: a NAT network of ours."""
+    vlan: int | None
+    """The VLAN that the bridge carries; null: none."""
+    dhcp_servers: tuple[str, ...]
+    dns_servers: tuple[str, ...]
+    """Which its VMs are told; none: those of the bridge's DHCP server."""
+    dns_domain: str | None
+    """In which its VMs on one host find each other by name; null: of the site, or on a bridge of hosts."""
+    tenant: str | None
+    """Whose it is; null: the site's."""
+    shared: bool
 
     @classmethod
     def of(cls, network: Network) -> NetworkAnswer:
-        return cls(
-            name=network.short,
-            subnet=network.subnet,
-            bridge=None if network.uplink is None else network.uplink.bridge,
-            vlan=None if network.uplink is None else network.uplink.vlan,
-            dhcp_servers=network.dhcp_servers,
-            dns_servers=network.dns_servers,
-            dns_domain=network.dns_domain,
-            tenant=network.tenant,
-            shared=network.shared,
-            description=network.about.description,
-            labels=dict(network.about.labels),
-        )
+        uplink = network.uplink
+        bridge, vlan = (None, None) if uplink is None else (uplink.bridge, uplink.vlan)
+        return cls.copied_about(network, network.about, name=network.short, bridge=bridge, vlan=vlan)

@@ -7,14 +7,15 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from orchestrator.api.schemas.base import CopiedAnswer, RequestBody
+from orchestrator.api.schemas.base import CopiedAnswer
+from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.tenancy.quota import MAX_LIMIT, MAX_RESOURCE
 
 _Resource = Annotated[str, Field(min_length=1, max_length=MAX_RESOURCE)]
 _Amount = Annotated[int, Field(ge=0, le=MAX_LIMIT)]
 
 
-class ChangeQuotaBody(RequestBody):
+class ChangeQuotaBody(StrictForm):
     """New limits by resource; null takes a limit away. Framebuffer, memory and disk in MiB."""
 
     model_config = ConfigDict(
@@ -22,12 +23,17 @@ class ChangeQuotaBody(RequestBody):
     )
 
     limits: dict[_Resource, _Amount | None] = Field(min_length=1, max_length=100)
-    anyway: bool = Field(default=False, description="Also limits of GPU models that the site has no GPU of")
+    """By resource; null takes a limit away. Framebuffer, memory and disk in MiB."""
+    anyway: bool = False
+    """Also limits of GPU models that the site has no GPU of."""
 
 
 class HeldAnswer(CopiedAnswer):
     model_config = ConfigDict(title="QuotaLine")
 
     resource: str
-    limit: int | None = Field(description="null: no limit")
+    """What is limited, like vcpus or vgpus:GRID T4-2Q."""
+    limit: int | None
+    """null: no limit."""
     used: int
+    """How much is taken."""

@@ -5,38 +5,35 @@ from __future__ import annotations
 
 from pydantic import ConfigDict, Field
 
-from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment, Name, RequestBody, moment
-from orchestrator.core.tenancy.access import Caller, Role
-from orchestrator.core.tenancy.tenant import MAX_TOKEN_LIFETIME_S, Tenant
+from orchestrator.api.schemas.base import AboutAnswer, AnswerBody, CopiedAnswer, Moment, Name
+from orchestrator.catalogue.described import StrictForm
+from orchestrator.core.tenancy.access import Caller, Grant, Role
+from orchestrator.core.tenancy.tenant import MAX_TOKEN_LIFETIME_S, ApiToken, Member, Tenant
 
 MAX_SUBJECT = 200
 
 
-class CreateTenantBody(RequestBody):
+class CreateTenantBody(StrictForm):
     """A tenant: VMs, members and quota of its own."""
 
     model_config = ConfigDict(title="CreateTenant", json_schema_extra={"examples": [{"name": "research"}]})
 
     name: Name
+    """What it is called."""
 
 
-class TenantAnswer(AnswerBody):
+class TenantAnswer(AboutAnswer):
     name: str
+    """What it is called."""
     created_at: Moment
-    description: str = Field(description="What people say of it")
-    labels: dict[str, str]
+    """When it was made."""
 
     @classmethod
     def of(cls, tenant: Tenant) -> TenantAnswer:
-        return cls(
-            name=tenant.name,
-            created_at=moment(tenant.created_at),
-            description=tenant.about.description,
-            labels=dict(tenant.about.labels),
-        )
+        return cls.copied_about(tenant, tenant.about)
 
 
-class MemberBody(RequestBody):
+class MemberBody(StrictForm):
     """Somebody's role. ``uid:1000`` is a user of the server's machine."""
 
     model_config = ConfigDict(
@@ -44,16 +41,16 @@ class MemberBody(RequestBody):
     )
 
     subject: str = Field(max_length=MAX_SUBJECT)
+    """What or whom it is about."""
     role: Role
+    """What its holder may do."""
 
 
-class MemberAnswer(CopiedAnswer):
-    tenant: str
-    subject: str
-    role: Role
+class MemberAnswer(CopiedAnswer, copies=Member):
+    """Somebody's role in a tenant, or everywhere."""
 
 
-class CreateTokenBody(RequestBody):
+class CreateTokenBody(StrictForm):
     """A token for a program. It acts in one tenant (``*``: everywhere) with one role."""
 
     model_config = ConfigDict(
@@ -62,38 +59,37 @@ class CreateTokenBody(RequestBody):
     )
 
     tenant: str = Field(default="default", max_length=255)
+    """Whose it is."""
     role: Role
-    lifetime_s: int | None = Field(default=None, ge=1, le=MAX_TOKEN_LIFETIME_S, description="None: until it is revoked")
-    name: Name | None = Field(default=None, description="What it is for")
+    """What its holder may do."""
+    lifetime_s: int | None = Field(default=None, ge=1, le=MAX_TOKEN_LIFETIME_S)
+    """None: until it is revoked."""
+    name: Name | None = None
+    """What it is for."""
 
 
-class TokenAnswer(CopiedAnswer):
+class TokenAnswer(CopiedAnswer, copies=ApiToken, without={"digest"}):
     """What is known of a token; not the token."""
 
-    id: str
-    name: str | None
-    tenant: str
-    role: Role
-    made_by: str
     created_at: Moment
     expires_at: Moment | None
     revoked_at: Moment | None
-    last_used_at: Moment | None = Field(description="To the minute; null: never")
+    last_used_at: Moment | None
 
 
-class GrantAnswer(CopiedAnswer):
+class GrantAnswer(CopiedAnswer, copies=Grant):
     """One role."""
-
-    tenant: str = Field(description="*: everywhere")
-    role: Role
 
 
 class CallerAnswer(AnswerBody):
     """Whoever asks."""
 
-    actor: str = Field(description="As the audit names them: uid:1000, token:3f2a…, oidc:…")
+    actor: str
+    """As the audit names them: uid:1000, token:3f2a…, oidc:…"""
     grants: tuple[GrantAnswer, ...]
-    only_tenant: str | None = Field(description="The one tenant that they have a role in; null: there are others")
+    """Roles, and in which tenants."""
+    only_tenant: str | None
+    """The one tenant that they have a role in; null: there are others."""
 
     @classmethod
     def of(cls, caller: Caller) -> CallerAnswer:
@@ -109,4 +105,6 @@ class NewTokenAnswer(AnswerBody):
     """The only answer that holds the token itself."""
 
     token: str
+    """The token itself, which no other answer shows."""
     about: TokenAnswer
+    """The token as lists show it."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment
 from orchestrator.catalogue.quota_names import models_of
@@ -12,17 +12,24 @@ from orchestrator.core.gpu.device import Device, DeviceKind
 from orchestrator.core.hosts.nic import NicPlace
 from orchestrator.core.vms.network import short_name, tenant_of
 from orchestrator.core.vms.vm import Vm
+from orchestrator.services.drivers.upgrade_waits import PlannedStop
 
 
 class DeviceAnswer(AnswerBody):
     """A vGPU of a VM; it exists on the host while the VM runs."""
 
     kind: DeviceKind
-    gpu: str | None = Field(description="PCI address of the GPU; null for a tenant")
-    parent: str | None = Field(description="PCI address of the function it is made on; null for a tenant")
+    """Which kind of thing this is."""
+    gpu: str | None
+    """PCI address of the GPU; null for a tenant."""
+    parent: str | None
+    """PCI address of the function it is made on; null for a tenant."""
     type_name: str
-    gpu_model: str | None = Field(description="Of a whole GPU; null: it is a vGPU")
-    mdev_uuid: str | None = Field(description="Its UUID; null: the function itself is passed through")
+    """vGPU type as NVIDIA calls it; null: it is no vGPU."""
+    gpu_model: str | None
+    """Of a whole GPU; null: it is a vGPU."""
+    mdev_uuid: str | None
+    """Its UUID; null: the function itself is passed through."""
 
 
 class CardAnswer(AnswerBody):
@@ -30,25 +37,31 @@ class CardAnswer(AnswerBody):
 
     model_config = ConfigDict(title="NetworkCard")
 
-    mac: str = Field(description="Its hardware address, the same for the VM's life")
+    mac: str
+    """Its hardware address, the same for the VM's life."""
     network: str
-    network_tenant: str | None = Field(description="Whose the network is; null: the site's")
+    """Name of the network that it is on."""
+    network_tenant: str | None
+    """Whose the network is; null: the site's."""
 
 
 class NicFunctionAnswer(AnswerBody):
     """A virtual function of a network card that a VM has."""
 
-    mac: str = Field(description="Its hardware address where the card's driver lets somebody set it; stays the VM's")
-    under_switch: bool = Field(description="Under one PCIe switch with a GPU of the VM; else on its NUMA node")
-    card: str | None = Field(description="PCI address of the card; null for a tenant")
-    function: str | None = Field(description="PCI address; null for a tenant")
+    mac: str
+    """Its hardware address where the card's driver lets somebody set it; stays the VM's."""
+    under_switch: bool
+    """Under one PCIe switch with a GPU of the VM; else on its NUMA node."""
+    card: str | None
+    """PCI address of the card; null for a tenant."""
+    function: str | None
+    """PCI address; null for a tenant."""
 
 
-class PlannedStopAnswer(CopiedAnswer):
+class PlannedStopAnswer(CopiedAnswer, copies=PlannedStop):
     """A driver upgrade of its host will stop the VM, and start it again."""
 
-    policy: str = Field(description="stop: in the host's turn; 22:00-05:00: then, UTC; wait: when its users stop it")
-    opens_at: Moment | None = Field(description="The earliest moment; null: now, or when its users stop it")
+    opens_at: Moment | None
 
 
 def card_members(vm: Vm) -> list[dict[str, object]]:

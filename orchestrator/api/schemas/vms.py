@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime
 from sys import getsizeof
 from typing import Annotated, Final
@@ -12,15 +13,7 @@ from typing import Annotated, Final
 from pydantic import ConfigDict, Field
 from pydantic_core import to_json
 
-from orchestrator.api.schemas.base import (
-    MAX_NAME,
-    AnswerBody,
-    LabelValue,
-    Name,
-    RequestBody,
-    moment,
-    moment_or_none,
-)
+from orchestrator.api.schemas.base import MAX_NAME, AnswerBody, LabelValue, Name, moment, moment_or_none
 from orchestrator.api.schemas.guests import Roles, Secrets, Settings
 from orchestrator.api.schemas.vm_parts import (
     CardAnswer,
@@ -31,9 +24,9 @@ from orchestrator.api.schemas.vm_parts import (
     device_members,
     nic_members,
 )
+from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.byte_cache import ByteCache
 from orchestrator.core.hosts.domain import BootPolicy
-from orchestrator.core.hosts.nic import NicKind
 from orchestrator.core.labels import MAX_LABELS
 from orchestrator.core.units import MIB
 from orchestrator.core.vms.image import short_of
@@ -49,6 +42,7 @@ from orchestrator.core.vms.vm import (
     MIN_MEMORY_MIB,
     DeallocationReason,
     Vm,
+    VmSpec,
     VmState,
 )
 from orchestrator.core.vms.volume import MAX_ATTACHED, attached_names
@@ -77,13 +71,7 @@ def wanted_end(lease_s: int | None, until: str | None) -> WantedEnd:
     return WantedEnd(after_s=lease_s, at=None if until is None else parse_moment(until, field="until"))
 
 
-NIC = "A virtual function of a network card near its GPU; null: what its profile says"
-
-
-PROTECTED = "Whether it is refused to delete it until this is taken back"
-
-
-class CreateVmBody(RequestBody):
+class CreateVmBody(StrictForm, copies=CreateVm, without={"end"}, defaults=True):
     """A wanted VM. The same name and values again mean the same VM."""
 
     model_config = ConfigDict(
@@ -105,48 +93,35 @@ class CreateVmBody(RequestBody):
 
     name: Name
     tenant: Name = "default"
-    profile: str = Field(max_length=MAX_NAME, description="Offering, NVIDIA vGPU type, MIG profile or gpu:N")
-    image: str = Field(
-        max_length=MAX_NAME, description="Of the tenant or the site; ``tenant/name``: one that another tenant shares"
-    )
-    vcpus: int | None = Field(default=None, ge=1, le=MAX_VCPUS, description="Left out: as the profile says")
-    memory_mib: int | None = Field(
-        default=None, ge=MIN_MEMORY_MIB, le=MAX_MEMORY_MIB, description="Left out: as the profile says"
-    )
-    disk_bytes: int | None = Field(
-        default=None, ge=MIN_DISK_BYTES, le=MAX_DISK_BYTES, description="Left out: as the profile says"
-    )
+    profile: str = Field(max_length=MAX_NAME)
+    image: str = Field(max_length=MAX_NAME)
+    """Of the tenant or the site; ``tenant/name``: one that another tenant shares."""
+    vcpus: int | None = Field(default=None, ge=1, le=MAX_VCPUS)
+    """Left out: as the profile says."""
+    memory_mib: int | None = Field(default=None, ge=MIN_MEMORY_MIB, le=MAX_MEMORY_MIB)
+    """Left out: as the profile says."""
+    disk_bytes: int | None = Field(default=None, ge=MIN_DISK_BYTES, le=MAX_DISK_BYTES)
+    """Left out: as the profile says."""
     network: Name = "default"
-    more_networks: tuple[Name, ...] = Field(
-        default=(), max_length=MAX_CARDS - 1, strict=False, description="Networks of further network cards, in order"
-    )
-    volumes: tuple[Name, ...] = Field(
-        default=(), max_length=MAX_ATTACHED, strict=False, description="Data volumes of the tenant, in this order"
-    )
-    nic: NicKind | None = Field(default=None, description=NIC)
+    """Name of the network that it is on."""
+    more_networks: tuple[Name, ...] = Field(default=(), max_length=MAX_CARDS - 1, strict=False)
+    """Networks of further network cards, in order."""
+    volumes: tuple[Name, ...] = Field(default=(), max_length=MAX_ATTACHED, strict=False)
+    """Data volumes of the tenant, in this order."""
     ssh_keys: tuple[Annotated[str, Field(max_length=16384)], ...] = Field(
-        default=(), max_length=MAX_SSH_KEYS, strict=False, description="OpenSSH public key lines"
+        default=(), max_length=MAX_SSH_KEYS, strict=False
     )
-    user_data: str | None = Field(
-        default=None, max_length=MAX_USER_DATA_BYTES, description="For cloud-init; kept secret"
-    )
-    host: Name | None = Field(default=None, description="Only this host will do")
-    gpu: str | None = Field(default=None, max_length=20, description="Only this GPU will do, by its PCI address")
-    start: bool = True
-    boot_policy: BootPolicy = Field(default="local", description="Who starts it again after a reboot of its host")
-    priority: Priority = Field(default="normal", description="At most what the tenant's policy allows")
-    preempt: bool = Field(
-        default=False, description="When it does not fit, stop VMs of lower priority for it; they keep their disks"
-    )
-    label: Name | None = Field(default=None, description="Marks VMs that belong together in a file for apply")
-    labels: dict[str, LabelValue] = Field(
-        default={}, max_length=MAX_LABELS, description="Say nothing about what the VM is"
-    )
-    protected: bool = Field(default=False, description=PROTECTED)
+    user_data: str | None = Field(default=None, max_length=MAX_USER_DATA_BYTES)
+    """For cloud-init; kept secret."""
+    host: Name | None = None
+    gpu: str | None = Field(default=None, max_length=20)
+    priority: Priority = "normal"
+    """At most what the tenant's policy allows."""
+    label: Name | None = None
+    labels: dict[str, LabelValue] = Field(default={}, max_length=MAX_LABELS)
     lease_s: LeaseSeconds = None
     until: Until = None
     provision: Roles = Field(default=())
-    no_provision: bool = Field(default=False, description="Leave out the roles that its offering asks for")
     provision_settings: Settings = Field(default={})
     provision_secrets: Secrets = Field(default={}, repr=False)
 
@@ -157,20 +132,23 @@ class CreateVmBody(RequestBody):
         return CreateVm(**values | sizes, end=wanted_end(self.lease_s, self.until))
 
 
-class ChangeVmBody(RequestBody):
+class ChangeVmBody(StrictForm):
     """New labels of a VM, and whether it is protected; what is not named stays."""
+
+    copied_from = (VmChange,)
 
     model_config = ConfigDict(title="ChangeVm", json_schema_extra={"examples": [{"labels": {"team": "vision"}}]})
 
-    labels: dict[str, LabelValue | None] = Field(default={}, max_length=64, description="By key; null takes one away")
-    protected: bool | None = Field(default=None, description=f"{PROTECTED}; null: as it is")
+    labels: dict[str, LabelValue | None] = Field(default={}, max_length=64)
+    protected: bool | None = None
+    """Whether it is refused to delete it until this is taken back; null: as it is."""
 
     def to_request(self) -> VmChange:
         """What the service takes."""
         return VmChange(labels=self.labels, protected=self.protected)
 
 
-class ExtendBody(RequestBody):
+class ExtendBody(StrictForm):
     """A later end of a VM's lease: after some seconds from now, or at a moment."""
 
     model_config = ConfigDict(title="ExtendLease", json_schema_extra={"examples": [{"lease_s": 14400}]})
@@ -183,16 +161,19 @@ class ExtendBody(RequestBody):
         return wanted_end(self.lease_s, self.until)
 
 
-class RenameBody(RequestBody):
+class RenameBody(StrictForm):
     """Another name for a VM."""
 
     model_config = ConfigDict(title="RenameVm", json_schema_extra={"examples": [{"name": "train-2"}]})
 
-    name: Name = Field(description="No other VM of the tenant has it")
+    name: Name
+    """No other VM of the tenant has it."""
 
 
-class AdoptVmBody(RequestBody):
+class AdoptVmBody(StrictForm):
     """A libvirt domain that somebody else made, with one vGPU on a GPU of ours."""
+
+    copied_from = (AdoptVm,)
 
     model_config = ConfigDict(
         title="AdoptVm",
@@ -200,61 +181,66 @@ class AdoptVmBody(RequestBody):
     )
 
     host: Name
-    domain: str = Field(min_length=1, max_length=MAX_NAME, description="Name or UUID of the libvirt domain")
+    domain: str = Field(min_length=1, max_length=MAX_NAME)
     tenant: Name = "default"
-    name: Name | None = Field(default=None, description="Name of the VM; as the domain's when left out")
-    boot_policy: BootPolicy = Field(default="local", description="Who starts it again after a reboot of its host")
-    although_managed_by: str | None = Field(
-        default=None, min_length=1, max_length=MAX_NAME, description="The other controller that it is taken from"
-    )
+    name: Name | None = None
+    """Name of the VM; as the domain's when left out."""
+    boot_policy: BootPolicy = "local"
+    although_managed_by: str | None = Field(default=None, min_length=1, max_length=MAX_NAME)
 
     def to_request(self) -> AdoptVm:
         """What the service takes."""
         return AdoptVm(**self.model_dump())
 
 
-class VmAnswer(AnswerBody):
+class VmAnswer(AnswerBody, copies=VmSpec, without={"gpu", "start", "user_data"}):
     """A VM. ``state`` is what the database says; while its host does not answer, nobody knows better."""
 
+    copied_from = (Vm,)
+
     id: str
-    name: str
-    tenant: str
     state: VmState
-    host: str | None = Field(description="Null for a tenant")
-    profile: str
-    device: DeviceAnswer = Field(description="The first of ``devices``")
+    host: str | None
+    """Null for a tenant."""
+    device: DeviceAnswer
+    """The first of ``devices``."""
     devices: tuple[DeviceAnswer, ...]
+    """The pieces of GPUs that it has."""
     addresses: tuple[str, ...]
+    """IP addresses that the guest was seen with."""
     image: str
+    """Name of the image that its disk was made from."""
     vcpus: int
-    memory_mib: int
-    disk_bytes: int
+    """Virtual CPUs."""
     network: str
-    network_tenant: str | None = Field(description="Whose the network is; null: the site's")
-    more_networks: tuple[str, ...] = Field(description="Networks of its further network cards, in their order")
-    cards: tuple[CardAnswer, ...] = Field(description="Its network cards, in the order in which the guest sees them")
-    volumes: tuple[str, ...] = Field(description="Data volumes that it has, in this order")
-    nic: NicKind | None = Field(description="Asked for with the VM; null: what its profile says")
-    nic_function: NicFunctionAnswer | None = Field(description="Of a network card of its host; null: it has none")
-    ssh_keys: tuple[str, ...]
+    """Name of the network that it is on."""
+    network_tenant: str | None
+    """Whose the network is; null: the site's."""
+    more_networks: tuple[str, ...]
+    """Networks of its further network cards, in their order."""
+    cards: tuple[CardAnswer, ...]
+    """Its network cards, in the order in which the guest sees them."""
+    volumes: tuple[str, ...]
+    """Data volumes that it has, in this order."""
+    nic_function: NicFunctionAnswer | None
+    """Of a network card of its host; null: it has none."""
     has_user_data: bool
-    boot_policy: BootPolicy
-    priority: Priority
-    label: str | None = Field(description="Of the file for apply that made it")
+    """Whether cloud-init got data, which stays secret."""
+    label: str | None
+    """Of the file for apply that made it."""
     labels: dict[str, str]
-    protected: bool = Field(description=PROTECTED)
-    adopted: str | None = Field(description="Name of the domain that it was before it was adopted; null: we made it")
+    """Values by key."""
     operation: str | None
-    unknown_since: datetime | None = Field(
-        description="Since when its host has not been seen, so that ``state`` is only what it was; null: it is seen"
-    )
+    """Id of the operation that works on it; null: none."""
+    unknown_since: datetime | None
+    """Since when its host has not been seen, so that ``state`` is only what it was; null: it is seen."""
     created_at: datetime
-    lease_end: datetime | None = Field(description="When it is deallocated; null: never")
-    deallocated: DeallocationReason | None = Field(
-        description="Why it holds no claim on a GPU any more; starting it makes one on its host"
-    )
-    planned_stop: PlannedStopAnswer | None = Field(description="For a driver upgrade; null: none is planned")
-    gpu_fault: str | None = Field(description="What is wrong with its GPU, for its user; null: nothing that is known")
+    lease_end: datetime | None
+    deallocated: DeallocationReason | None
+    planned_stop: PlannedStopAnswer | None
+    """For a driver upgrade; null: none is planned."""
+    gpu_fault: str | None
+    """What is wrong with its GPU, for its user; null: nothing that is known."""
 
     @classmethod
     def of(
@@ -290,43 +276,31 @@ def vm_members(
     """Of a :class:`VmAnswer`. ``unseen``: hosts that do not answer.
     ``watching``: the reader may know of hosts and GPUs."""
     spec, devices = vm.spec, [device_members(device, watching=watching) for device in vm.devices]
-    return {
-        "id": vm.id,
-        "name": spec.name,
-        "tenant": spec.tenant,
-        "state": vm.state,
+    members = {
+        **{name: getattr(spec, name) for name in _COPIED},
+        **{name: getattr(vm, name) for name in ("id", "state", "addresses", "operation", "deallocated")},
         "host": vm.host if watching else None,
-        "profile": spec.profile,
         "device": devices[0],
         "devices": devices,
-        "addresses": vm.addresses,
         "image": short_of(spec.image, spec.tenant),
-        "vcpus": spec.vcpus,
-        "memory_mib": spec.memory_mib,
-        "disk_bytes": spec.disk_bytes,
         "network": short_name(spec.network),
         "network_tenant": tenant_of(spec.network),
         "more_networks": [short_name(name) for name in spec.more_networks],
         "cards": card_members(vm),
         "volumes": attached_names(vm),
-        "nic": spec.nic,
         "nic_function": nic_members(vm.nic, watching=watching),
-        "ssh_keys": spec.ssh_keys,
         "has_user_data": spec.user_data is not None,
-        "boot_policy": spec.boot_policy,
-        "priority": spec.priority,
-        "label": spec.label,
         "labels": dict(spec.labels),
-        "protected": spec.protected,
-        "adopted": spec.adopted,
-        "operation": vm.operation,
         "unknown_since": moment_or_none(unseen.get(vm.host)),
         "created_at": moment(vm.created_at),
         "lease_end": moment_or_none(vm.lease_end),
-        "deallocated": vm.deallocated,
         "planned_stop": None if stop is None else {"policy": stop.policy, "opens_at": moment_or_none(stop.opens_at)},
         "gpu_fault": fault,
     }
+    return {name: members[name] for name in VmAnswer.model_fields}
+
+
+_COPIED: Final = frozenset(VmAnswer.model_fields.keys() & {member.name for member in fields(VmSpec)})
 
 
 class PlanAnswer(AnswerBody):
@@ -334,18 +308,23 @@ class PlanAnswer(AnswerBody):
 
     A tenant gets one when it would fit, without where and how: hosts and GPUs are the operator's."""
 
+    copied_from = (DryRun,)
+
     model_config = ConfigDict(title="VmPlan")
 
-    host: str | None = Field(description="Null for a tenant")
-    gpu: str | None = Field(description="PCI address of the first device's; null for a tenant")
-    gpus: tuple[str, ...] = Field(description="Of each device in their order; none for a tenant")
+    host: str | None
+    """Null for a tenant."""
+    gpu: str | None
+    """PCI address of the first device's; null for a tenant."""
+    gpus: tuple[str, ...]
+    """Of each device in their order; none for a tenant."""
     why: str
-    preempts: tuple[str, ...] = Field(description="VMs that would be stopped for it; others' are not named")
-    actions: tuple[dict[str, object], ...] = Field(
-        description="Host actions by name, with all their values; none for a tenant"
-    )
-    domain_xml: str | None = Field(description="Null for a tenant")
-    provision: tuple[str, ...] = Field(default=(), description="Roles that would then be run in its guest")
+    preempts: tuple[str, ...]
+    actions: tuple[dict[str, object], ...]
+    """Host actions by name, with all their values; none for a tenant."""
+    domain_xml: str | None
+    """Null for a tenant."""
+    provision: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, plan: DryRun, tenants: Collection[str] | None) -> PlanAnswer:
@@ -371,7 +350,8 @@ class PlanAnswer(AnswerBody):
 class ConsoleLogAnswer(AnswerBody):
     """What a serial console wrote last."""
 
-    content_base64: str = Field(description="In base64, as guests print any bytes; empty: nothing was kept")
+    content_base64: str
+    """In base64, as guests print any bytes; empty: nothing was kept."""
 
     @classmethod
     def of(cls, content: bytes) -> ConsoleLogAnswer:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Denied
 from orchestrator.core.labels import About
-from orchestrator.core.manifest import BUSY, OFF, ExistingVm, Manifest
+from orchestrator.core.manifest import BUSY, OFF, ExistingVm, Manifest, ManifestVm
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.tenancy.access import EVERYWHERE
 from orchestrator.core.tenancy.quota import show_amount
@@ -106,20 +106,7 @@ def _settled(vms: Iterable[ExistingVm]) -> Iterable[ExistingVm]:
 def _vm(found: ExistingVm) -> dict[str, Any]:
     vm = found.vm
     members: dict[str, Any] = {
-        "name": vm.name,
-        "tenant": vm.tenant,
-        "profile": vm.profile,
-        "image": vm.image,
-        "vcpus": vm.vcpus,
-        "memory": show_size(vm.memory_mib * MIB),
-        "disk": show_size(vm.disk_bytes),
-        "network": vm.network,
-        "more_networks": list(vm.more_networks),
-        "volumes": list(vm.volumes),
-        "nic": vm.nic,
-        "ssh_keys": list(vm.ssh_keys),
-        "boot_policy": vm.boot_policy,
-        "priority": vm.priority,
+        **dict(_shape(vm)),
         "labels": dict(vm.labels),
         "protected": vm.protected or None,
         "state": "stopped" if found.state in OFF else "running",
@@ -127,3 +114,17 @@ def _vm(found: ExistingVm) -> dict[str, Any]:
     if found.lease_end is not None:
         members["until"] = show_moment(found.lease_end)
     return {key: value for key, value in members.items() if value not in ([], {}, None)}
+
+
+def _shape(vm: ManifestVm) -> Iterator[tuple[str, Any]]:
+    """Where it was wanted to be is left out: it stays where it is."""
+    for name, value in vm.shape().items():
+        match name:
+            case "host" | "gpu":
+                continue
+            case "memory_mib":
+                yield "memory", show_size(value * MIB)
+            case "disk_bytes":
+                yield "disk", show_size(value)
+            case _:
+                yield name, list(value) if isinstance(value, tuple) else value

@@ -16,6 +16,7 @@ class CapacityRow:
     """How many more VMs of one profile fit, or could be created by a tenant, now."""
 
     profile: str
+    """Offering, vGPU type, MIG profile or gpu:N."""
     fits_now: int
     reason: Reason | None = None
     """Why none fits now, where that was asked for."""

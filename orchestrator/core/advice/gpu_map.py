@@ -17,11 +17,15 @@ class Cell:
     """A run of slots: one VM's place, or free slots between places when ``vm`` is None."""
 
     start: int
+    """First slot."""
     size: int
+    """In slots."""
     vm: str | None = None
     """Name of the VM; ``(not yours)`` for what a tenant may not know, free slots too."""
     tenant: str | None = None
+    """Whose it is."""
     profile: str | None = None
+    """Offering, vGPU type, MIG profile or gpu:N."""
 
     @property
     def label(self) -> str:
@@ -38,13 +42,19 @@ class GpuRow:
     host: str | None
     """None: the reader may not know it."""
     gpu: str
+    """PCI address; for a tenant a number."""
     model: str
+    """As NVIDIA calls it."""
     numa: int | None
+    """NUMA node of the GPU."""
     cut: str | None
+    """How the GPU is cut; None: nothing is claimed on it."""
     slots: int
+    """Slots of the GPU."""
     free: int | None
     """None: the reader may not know it."""
     cells: tuple[Cell, ...]
+    """Runs of slots from the first to the last."""
     unusable: str | None = None
     """Why nothing is placed on it; None: it is usable."""
 

@@ -15,7 +15,9 @@ class ModelUse:
     """GPUs of one model. To a tenant: those that its VMs are on, and nothing of what others have."""
 
     model: str
+    """As NVIDIA calls it."""
     gpus: int
+    """How many there are."""
     free: int | None
     """With nothing on them and usable; None: not told."""
     unusable: int | None

@@ -37,16 +37,23 @@ class Finding:
     """One difference. (host, code, subject) says which; the rest is what was seen last."""
 
     code: str
+    """Stable, e.g. vm.device_missing."""
     severity: Severity
+    """How bad it is."""
     host: str
+    """Name of the host."""
     subject: str
     """The object, for people: ``VM default/train``, ``vGPU <uuid>``, ``volume <file>``, ``host lab1``."""
     vm: str | None
     """Id of the VM it is about."""
     whose: Whose
+    """unknown: our own ledger says it is ours, the database does not know its VM."""
     wanted: str
+    """What should be."""
     observed: str
+    """What was there."""
     repair: Repair | None
+    """What would mend it; None: nothing does by itself."""
     reason: str
     """What the repair does, or why there is none."""
 
@@ -122,7 +129,9 @@ class StoredFinding:
 
     finding: Finding
     first_seen: float
+    """When it was observed first."""
     last_seen: float
+    """When it was observed last."""
     cleared_at: float | None
     """When it was not found any more; None: it still stands."""
     operation: str | None

@@ -52,6 +52,7 @@ class BundleContent:
     """What a file says of itself."""
 
     kind: BundleKind
+    """Which kind of thing this is."""
     package: str
     """The name that the file gives itself."""
     version: str
@@ -59,6 +60,7 @@ class BundleContent:
     architecture: str
     """``x86_64``, ``aarch64`` or ``any``."""
     format: BundleFormat
+    """How the file is written."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,13 +68,16 @@ class DriverBundle:
     """A file whose digest and signature were checked before it was looked into."""
 
     sha256: str
+    """Of the file, 64 hexadecimal digits."""
     content: BundleContent
     size_bytes: int
+    """Of the file."""
     key_id: str
     """Of the key that signed it: 16 hexadecimal digits."""
     comment: str
     """What the signer wrote under the signature; of OpenPGP whose key it is."""
     created_at: float
+    """When it was made."""
 
     @property
     def branch(self) -> str | None:

@@ -24,11 +24,17 @@ class ComparedDriver:
     """One thing that was compared. ``subject``: ``host gpu-1``, ``VM default/train``."""
 
     subject: str
+    """What or whom it is about."""
     part: str
+    """What was compared."""
     wanted: str | None
+    """None: not locked."""
     observed: str | None
+    """None: nobody knows."""
     verdict: Verdict
+    """How what is there compares with what is locked."""
     reason: str
+    """Why, for people."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -40,9 +40,11 @@ class AwaitedTenant:
     """A tenant whose VMs keep their host from being taken out now."""
 
     tenant: str
+    """Whose it is."""
     vms: int
     """Of the tenant on the host that are not at rest."""
     policy: str
+    """wait: its users stop them; 22:00-05:00: they are stopped in that part of each day."""
     opens_at: float | None
     """When its window opens next; None: it is open, or its users stop the VMs."""
 

@@ -34,8 +34,11 @@ class Locked:
     """One version. ``sha256``: of the bundle that it must be installed from; None: any of that version."""
 
     component: Component
+    """Which part is locked."""
     version: str
+    """Its version."""
     sha256: str | None = None
+    """Of the bundle that it is installed from; None: any of that version."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

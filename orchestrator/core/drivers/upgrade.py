@@ -46,7 +46,9 @@ class HostUpgrade:
     """One host of an upgrade."""
 
     host: str
+    """Name of the host."""
     phase: HostPhase = "waiting"
+    """What is done with it now."""
     outcome: HostPhase | None = None
     """While it is refilled: what it ends as."""
     vms: tuple[str, ...] = ()
@@ -59,7 +61,9 @@ class HostUpgrade:
     seen: bool = False
     """It failed, and a person has let the others go on: it counts no more."""
     began_at: float | None = None
+    """When its turn came; None: it waits."""
     ended_at: float | None = None
+    """When it was done, failed or given up; None: it goes on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,20 +71,30 @@ class DriverUpgrade:
     """All of it."""
 
     id: str
+    """Stays the same for ever."""
     version: str
+    """Its version."""
     policy: Policy
+    """VMs stop and start again: tenant: as policies say; stop: now; wait: by users, on cordoned hosts."""
     max_unavailable: int
+    """Hosts that are out at once, at most."""
     canary: int
+    """Hosts that go first; the others only when these are done."""
     failure_budget: int
     """So many hosts may fail; at the next one it halts."""
     created_at: float
+    """When it was made."""
     hosts: tuple[HostUpgrade, ...]
+    """Each that was asked for."""
     state: UpgradeState = "running"
+    """Where it stands."""
     ended_at: float | None = None
+    """When it was done, failed or given up; None: it goes on."""
     window: DailyWindow | None = None
     """When hosts may be taken out; None: at any time."""
     reboot: Reboot = "never"
-    """Of one that was stored before there was a choice: none of its hosts is rebooted."""
+    """``if-needed``: a host reboots when its driver's module stays in use, or a newer kernel waits; ``never``: it
+    is not, as of an upgrade that was stored before there was a choice."""
     overridden: tuple[str, ...] = ()
     """Tenants whose VMs are stopped at other times than their own policies say, by name."""
 

@@ -27,7 +27,9 @@ class GuestLicence:
     """Of a VM: of the one of its vGPUs that is worst off."""
 
     state: LicenceState
+    """Of the vGPU that is worst off; ``unknown``: the VM does not run, has no vGPU, or nobody says."""
     until: int | None = None
+    """When it ends unless it is renewed; None: never, or nobody says."""
 
 
 _WORST_FIRST: tuple[LicenceState, ...] = ("unlicensed", "unknown", "licensed")

@@ -29,13 +29,19 @@ class RoleResult:
     """One role as it was run last."""
 
     role: str
+    """Its name."""
     state: RoleState
+    """``ok``: everything was there already."""
     tasks_ok: int
+    """How many of its tasks ended well."""
     tasks_changed: int
+    """How many of these changed something."""
     failed_task: str | None
+    """Title of the task that failed; None: none did."""
     at: float
     """When the run ended, in seconds since the epoch."""
     operation: str
+    """Id of the operation that works on it; None: none."""
 
 
 @dataclass(frozen=True, kw_only=True)

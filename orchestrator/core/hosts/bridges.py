@@ -25,7 +25,9 @@ class Bridge:
     """One of a host's. ``openvswitch``: libvirt's filters do nothing on its ports, so no VM of ours is put there."""
 
     name: str
+    """What it is called."""
     kind: Literal["linux", "openvswitch"]
+    """No VM is put on one of Open vSwitch."""
     vlans: tuple[str, ...] = ()
     """VLANs that leave the host tagged through it, each as ``BRIDGE.VLAN`` by the bridge that it is a part of."""
 

@@ -21,8 +21,11 @@ class HugePages:
     """Of one size on one NUMA node."""
 
     size_kib: int
+    """Of each, in KiB."""
     total: int
+    """That the node has."""
     free: int
+    """Those of them that nobody uses."""
     mounted: bool = False
     """Whether QEMU can have pages of that size: hugetlbfs is mounted for it. An agent that does not tell says no."""
 
@@ -37,7 +40,9 @@ class NumaNode:
     """A NUMA node: CPUs that are online and the memory that is nearest to them."""
 
     id: int
+    """Stays the same for ever."""
     cores: Cores
+    """That these CPUs belong to; a core of two threads is two CPUs."""
     memory_mib: int | None
     """Huge pages among it; None: the kernel does not tell."""
     hugepages: tuple[HugePages, ...] = ()

@@ -47,8 +47,11 @@ class Cordon:
     """Who cordoned a host, when (seconds since the epoch, UTC) and why, in his words."""
 
     at: float
+    """When."""
     by: str
+    """Login name, token or uid of whoever cordoned it."""
     reason: str | None = None
+    """Why, for people."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,22 +59,29 @@ class Host:
     """A host as the database holds it. Secrets (private keys) are files of the state directory, not here."""
 
     name: str
+    """What it is called."""
     address: str
+    """Host name or IP address that SSH reaches it at."""
     port: int
+    """TCP port of SSH."""
     provisioning_user: str
     """Whom Ansible logs in as (with sudo when not root)."""
     host_key: str
     """The pinned SSH host key, ``<type> <base64>``."""
     state: HostState
+    """Where it stands."""
     state_reason: str | None
+    """Why it is in that state."""
     cordoned: bool
+    """No new VM is placed on it."""
     machine_id: str | None
+    """Of the machine's /etc/machine-id."""
     epoch: int
     """Fencing epoch of this site on this host (core/actions/host_actions.Token)."""
     managed_gpus: tuple[str, ...]
     """PCI addresses of the GPUs the operator gave us at ``host add``; no other GPU is ever touched."""
     last_seen_at: float | None
-    """Seconds since the epoch, UTC."""
+    """When it was observed last, in seconds since the epoch, UTC; None: never."""
     vcpu_overcommit: float | None = None
     """vCPUs that may be claimed for each that it has; None: as the site's setting says."""
     memory_overcommit: float | None = None
@@ -79,6 +89,7 @@ class Host:
     allow_unconfined: bool = False
     """Whether new VMs may be put there although nothing keeps its QEMUs apart but their account."""
     labels: Labels = ()
+    """Values by key."""
     cordoned_for: str | None = None
     """What of ours it is cordoned for, in words; None with ``cordoned``: a person said so."""
     cordon: Cordon | None = None

@@ -86,8 +86,11 @@ class Requirement:
     """One thing that a host needs."""
 
     name: str
+    """What it is called."""
     state: ReadinessState
+    """advice: it works without, and will not always."""
     found: str
+    """What is there."""
     remedy: str | None
     """None when there is nothing to do."""
 

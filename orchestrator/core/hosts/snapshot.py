@@ -62,9 +62,13 @@ class GpuInstance:
     """A GPU instance that exists. ``id`` is good until it is destroyed; ``start`` and ``size`` are memory slots."""
 
     id: int
+    """The driver's number of it."""
     profile: str
+    """Offering, vGPU type, MIG profile or gpu:N."""
     start: int
+    """First slot."""
     size: int
+    """In slots."""
     compute: tuple[int, ...]
     """Ids of the compute instances in it."""
     owner: str | None
@@ -101,7 +105,9 @@ class GpuSnapshot:
     """One physical GPU."""
 
     address: str
+    """PCI address."""
     uuid: str
+    """NVIDIA's UUID of the GPU."""
     serial: str | None
     model: str
     """The driver's name for it, e.g. ``Tesla T4``."""
@@ -111,20 +117,24 @@ class GpuSnapshot:
     pci_subsystem_device: str
     """Four lower-case hex digits each."""
     numa_node: int | None
+    """NUMA node that it is nearest to."""
     memory_mib: int | None
-    """None: its driver does not tell, as of one whose memory is the host's, or does not have it. Older agents say 0."""
+    """None: its driver does not tell, or does not have it. Older agents say 0."""
     driver: str | None
     """Kernel driver bound to it: ``nvidia``, ``vfio-pci``, ``nouveau``, None."""
     framework: Framework
+    """How the driver offers vGPUs here, probed."""
     sriov_total_vfs: int
     sriov_enabled_vfs: int
     mig_enabled: bool | None
+    """Whether MIG mode is on; None: the GPU has none."""
     heterogeneous: bool | None
     """Whether vGPUs of several sizes may live on it at once; None: the driver cannot say."""
     module_id: int | None
     types: tuple[HostVgpuType, ...]
     parents: tuple[VgpuParent, ...]
     problems: tuple[str, ...] = ()
+    """What keeps it from being used, for people."""
     iommu_shared_with: tuple[str, ...] | None = ()
     """PCI functions of its IOMMU group that do not belong to it, bridges left out; None: it has no group."""
     mig_pending: bool | None = None

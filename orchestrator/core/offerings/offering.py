@@ -34,45 +34,57 @@ class Offering:
     """One offering. ``origin`` tells who wrote it down (we, the site), or which name of NVIDIA's it follows from."""
 
     name: str
+    """What ``--profile`` takes: lower-case letters, digits and ``-``; or a name of NVIDIA's."""
     kind: OfferingKind
+    """How the GPU is divided for it."""
     version: int = 1
+    """Raised when its meaning changes."""
     origin: Origin = "catalogue"
+    """Comes with vgpuctl (catalogue), added here (site), or a name of NVIDIA's."""
     description: str = ""
+    """For people."""
     vgpu_type: str | None = None
+    """vGPU type as NVIDIA calls it; for ``time_sliced`` and ``mig_backed``."""
     vgpu_count: int = 1
     """vGPUs of that type in one VM."""
     mig_profile: str | None = None
+    """GPU-instance profile; for ``mig``."""
     gpu_count: int = 0
-    """Whole GPUs, for passthrough."""
+    """Whole GPUs in one VM; for ``passthrough``."""
     gpu_models: tuple[str, ...] = ()
     """GPU models that will do; empty: any that offers the rest."""
     hosts: Labels = ()
     """Labels that a host must have, all of them, to take a VM of it."""
     scheduler: Scheduler | None = None
+    """How the GPU's time is divided among its vGPUs; None: the driver's default."""
     parameters: VgpuParameters = field(default_factory=VgpuParameters)
+    """Parameters of the vGPU plugin."""
     vcpus: int | None = None
-    """Of a VM of it that asks for no number; None: by its framebuffer (core/offerings/vm_size.py)."""
+    """Of a VM that asks for no number; None: by its framebuffer."""
     memory: str | None = None
-    """The same of its memory, like ``32GiB``."""
+    """The same of its memory, like 32GiB."""
     disk: str | None = None
-    """The same of its disk."""
+    """The same of its disk, like 100GiB."""
     mixed_sizes: bool = False
     """The GPU is in heterogeneous mode: vGPUs of several sizes may share it."""
     numa: NumaPolicy = "prefer"
+    """Whether vCPUs and memory come from the GPU's NUMA node."""
     cpu: CpuPolicy = "shared"
+    """Whether vCPUs have CPUs of their own."""
     hugepages: HugePageSize | None = None
-    """What the VM's memory is made of; None: ordinary pages."""
+    """Huge pages that the VM's memory is made of, all of it; None: ordinary ones."""
     firmware: Firmware = "bios"
-    """What its guests boot by."""
+    """What its guests boot by; ``uefi``: without Secure Boot."""
     nic: NicKind | None = None
-    """A function of a network card near the GPU; None: what is asked for with the VM."""
+    """A virtual function of a network card near the GPU; None: what is asked for with the VM."""
     anti_affinity: AntiAffinity = "none"
+    """What two VMs of this offering and tenant may not share."""
     migratable: bool = False
     """Whether the VM may be moved while it runs."""
     provision: tuple[str, ...] = ()
-    """Roles that are run in the guest of a new VM of it (core/guest/roles.py)."""
+    """Roles that are run in the guest of a new VM, as ``vm provision`` has them."""
     provision_settings: Mapping[str, int | str] = field(default_factory=dict, hash=False)
-    """What is said to them; what is said with the VM goes before it."""
+    """What is said to these roles, by name; what is said with the VM goes before it."""
 
     @property
     def devices(self) -> int:

@@ -24,7 +24,9 @@ class Grant:
     """One role, in one tenant or :data:`EVERYWHERE`."""
 
     tenant: str
+    """*: everywhere."""
     role: Role
+    """What its holder may do."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,19 +41,27 @@ class AuditRecord:
     """Who did or wanted what, and what came of it. ``at`` is seconds since the epoch, UTC."""
 
     sequence: int
+    """Its number; they grow without gaps."""
     at: float
+    """When."""
     actor: str
+    """Who did it: a token's name, a login, or a uid of the server's machine."""
     action: str
+    """What was done or wanted, like create_vm."""
     subject: str
+    """What or whom it is about."""
     outcome: str
+    """done, or why not."""
     seal: str | None
     """None: not sealed yet."""
     proof: str | None
     """That a server wrote it (:func:`proof_of`); None: a version that gave none did."""
     source: str | None = None
+    """Address that the request came from, or the process on this machine; None: no request."""
     interface: str | None = None
+    """cli, ansible, python or api, as its client says; None: no request."""
     user_agent: str | None = None
-    """Of its :class:`Origin`; None: no request, or of a version that did not note it."""
+    """What its client calls itself; None: no request, or of a version that did not note it."""
 
     @property
     def said(self) -> list[object]:

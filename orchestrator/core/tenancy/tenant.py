@@ -45,10 +45,12 @@ class Member:
     """Somebody's role in a tenant, or everywhere."""
 
     tenant: str
+    """Whose it is."""
     subject: str
     """``uid:1000``: a user of the server's machine; ``oidc:sub:<subject>``, ``oidc:<address>``, ``oidc:@<group>``: who
-    logs in (:func:`subject_spelling`)."""
+    logs in."""
     role: Role
+    """What its holder may do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,14 +58,21 @@ class ApiToken:
     """What is kept of a token: never the token itself."""
 
     id: str
+    """Stays the same for ever."""
     digest: str
     """SHA-256 of the whole token, in hexadecimal. It holds 256 random bits, so a slow hash would add nothing."""
     tenant: str
+    """Whose it is."""
     role: Role
+    """What its holder may do."""
     made_by: str
+    """Who made it."""
     created_at: float
+    """When it was made."""
     expires_at: float | None
+    """After which it is refused; None: never."""
     revoked_at: float | None
+    """When it was taken back; None: it was not."""
     name: str | None = None
     """What it is for, as whoever made it says."""
     last_used_at: float | None = None

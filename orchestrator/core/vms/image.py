@@ -75,12 +75,15 @@ class Image:
     name: str
     """As it is stored (:func:`stored_name`)."""
     sha256: str
+    """Of the file, 64 hexadecimal digits."""
     format: ImageFormat
     """Found by inspection when it was added; nobody ever guesses again."""
     size_bytes: int
+    """Of the file."""
     virtual_size_bytes: int
+    """Of the disk in it."""
     created_at: float
-    """Seconds since the epoch, UTC."""
+    """When it was made, in seconds since the epoch, UTC."""
     guest_driver: str | None = None
     """The NVIDIA driver that is in it, as an operator said; None: nobody said, or there is none."""
     shared: bool = False
@@ -112,6 +115,7 @@ class NewImage:
     """An image that is to be registered."""
 
     name: str
+    """What it is called."""
     source: str | Iterator[bytes]
     """An absolute path on the server's machine, an http(s) URL, or the content itself in chunks."""
     size_bytes: int | None = None

@@ -26,11 +26,11 @@ class TenantPolicy:
     """What holds for all VMs of a tenant. Durations are seconds; None: unlimited."""
 
     default_lease_s: int | None = None
-    """Of a VM that is made without saying how long it is needed."""
+    """Of a VM that is made without saying how long it is needed, in seconds; None: it never ends."""
     max_lease_s: int | None = None
-    """No lease may end later than so long from now, new or extended."""
+    """No lease may end later than so long from now, new or extended, in seconds; None: any."""
     disk_grace_s: int = 7 * DAY_S
-    """How long after its lease a VM's disk is kept without anybody being told to delete it."""
+    """How long after its lease a VM's disk is kept without anybody being told to delete it, in seconds."""
     max_priority: Priority = "normal"
     """The highest that its VMs may have."""
     isolation: Isolation = DEFAULT_ISOLATION
@@ -38,7 +38,8 @@ class TenantPolicy:
     preempt: bool = False
     """Whether it may have VMs of lower priority stopped to make room for its own."""
     driver_upgrade: str = STOP
-    """When its VMs may be stopped for a driver upgrade of their host (:func:`parse_leave`)."""
+    """When its VMs may be stopped for a driver upgrade: ``stop``: in their host's turn; ``22:00-05:00``: then, UTC;
+    ``wait``: by their users alone."""
 
 
 PolicyValue = int | str | bool | None

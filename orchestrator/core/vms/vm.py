@@ -52,33 +52,39 @@ class VmShape:
     """What a VM is, wherever it is written down: in a request, in the database, in a file."""
 
     name: str
+    """What it is called."""
     tenant: str
+    """Whose it is."""
     profile: str
-    """Name of an offering, of an NVIDIA vGPU type or of a MIG profile."""
+    """Name of an offering, vGPU type or MIG profile, or ``gpu:N``."""
     image: str
     """Name of a registered base image; empty for an adopted VM."""
     vcpus: int
     """This and the next two are 0 where a request or a file leaves them to the profile (core/offerings/vm_size.py)."""
     memory_mib: int
+    """Memory, in MiB."""
     disk_bytes: int
+    """Size of its disk, in bytes."""
     network: str
     """Of one of our networks: what its tenant calls it in a request and a file, its name on hosts in a specification
     (core/vms/network.py); empty for an adopted VM."""
     more_networks: tuple[str, ...] = ()
     """Of its further network cards, in their order; called as the first one."""
+    volumes: tuple[str, ...] = ()
+    """Data volumes that it has, in order: what its tenant calls them in a request and a file, ``name.id`` in a
+    specification (core/vms/volume.py)."""
+    nic: NicKind | None = None
+    """A virtual function of a network card near its GPU; None: what its profile says."""
     ssh_keys: tuple[str, ...] = ()
-    """OpenSSH public key lines."""
+    """OpenSSH public key lines for its first login."""
     host: str | None = None
     """Only this host will do."""
     gpu: str | None = None
     """Only this GPU will do: its PCI address."""
     boot_policy: BootPolicy = "local"
+    """Who starts it again after a reboot of its host."""
     priority: Priority = "normal"
-    volumes: tuple[str, ...] = ()
-    """Data volumes that it has, in order: what its tenant calls them in a request and a file, ``name.id`` in a
-    specification (core/vms/volume.py)."""
-    nic: NicKind | None = None
-    """A function of a network card near its GPU; None: what its offering says."""
+    """Who is stopped for whom."""
 
     @property
     def networks(self) -> tuple[str, ...]:
@@ -102,9 +108,9 @@ class VmSpec(VmShape):
     labels: Labels = field(default=(), compare=False)
     """Say nothing about what the VM is."""
     protected: bool = field(default=False, compare=False)
-    """It is not deleted until somebody says that it is not."""
+    """Whether it is refused to delete it until this is taken back."""
     adopted: str | None = None
-    """Name of the libvirt domain that it was before we took it over. Its definition and its disks are not ours:
+    """Name of the libvirt domain that it was before it was adopted. Its definition and its disks are not ours:
     we never write or delete them. None: we made it."""
 
 
@@ -116,6 +122,7 @@ class Vm:
     """UUID; also the libvirt domain's UUID and what the host's ledger calls the owner."""
     spec: VmSpec
     state: VmState
+    """Where it stands."""
     host: str
     """Name of the host its claim is on."""
     devices: tuple[Device, ...]
@@ -124,6 +131,7 @@ class Vm:
     operation: str | None
     """Id of the operation that works on it now or did last."""
     created_at: float
+    """When it was made."""
     wanted: WantedState = "running"
     """Written with the operation that is to bring it about; put back when that is undone."""
     lease_end: float | None = None

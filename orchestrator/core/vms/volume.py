@@ -26,15 +26,20 @@ class Volume:
     """As the database holds it. ``created_at`` in seconds since the epoch, UTC."""
 
     id: str
+    """Stays the same for ever."""
     tenant: str
+    """Whose it is."""
     name: str
+    """What it is called."""
     size_bytes: int
+    """In bytes."""
     host: str | None
     """Where it lies, or shall be made; None: where the first VM goes that it is attached to."""
     vm: str | None
     """Id of the VM that has it."""
     state: VolumeState
     created_at: float
+    """When it was made."""
     about: About = field(default=NOTHING_SAID, compare=False)
 
     @property

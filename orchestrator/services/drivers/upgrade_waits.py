@@ -90,7 +90,7 @@ class PlannedStop:
     """Of a VM that a driver upgrade will stop, and start again."""
 
     policy: str
-    """``stop``, ``wait`` or a window, as core/drivers/leaving says."""
+    """``stop``: in its host's turn; ``22:00-05:00``: then, UTC; ``wait``: when its users stop it."""
     opens_at: float | None
     """When it may be stopped at the earliest; None: when the turn of its host comes, or when its user stops it."""
 

@@ -27,85 +27,91 @@ options:
     type: str
     choices: [present, absent]
     default: present
+  kind:
+    description: How the GPU is divided for it.
+    type: str
+    choices: [time_sliced, mig_backed, mig, passthrough]
   version:
-    description: Raise it when the meaning changes.
+    description: Raised when its meaning changes.
     type: int
     default: 1
   description:
     description: For people.
     type: str
     default: ""
-  kind:
-    description: How the GPU is divided; needed for V(present).
-    type: str
-    choices: [time_sliced, mig_backed, mig, passthrough]
   vgpu_type:
-    description: NVIDIA's name; for V(time_sliced) and V(mig_backed).
+    description: vGPU type as NVIDIA calls it; for V(time_sliced) and V(mig_backed).
     type: str
   vgpu_count:
     description: vGPUs of that type in one VM.
     type: int
     default: 1
   mig_profile:
-    description: GPU instance profile; for V(mig).
+    description: GPU-instance profile; for V(mig).
     type: str
   gpu_count:
-    description: Whole GPUs; for V(passthrough).
+    description: Whole GPUs in one VM; for V(passthrough).
     type: int
     default: 0
   gpu_models:
-    description: GPU models that will do; any when empty.
+    description: "GPU models that will do; empty: any that offers the rest."
     type: list
     elements: str
     default: []
+  hosts:
+    description: Labels that a host must have, all of them, to take a VM of it.
+    type: dict
+    default: {}
+    version_added: 0.3.0
   scheduler:
-    description: How the GPU's time is divided among its vGPUs; the driver's default when left out.
+    description: "How the GPU's time is divided among its vGPUs; left out: the driver's default."
     type: dict
     suboptions:
       policy:
-        description: A GPU has one policy.
+        description: Division of the GPU's time; a GPU has one policy.
         type: str
         required: true
         choices: [best_effort, equal_share, fixed_share]
       time_slice_ms:
-        description: From 1 to 30; for V(equal_share) and V(fixed_share).
+        description: "A turn in ms, 1 to 30, of V(equal_share) and V(fixed_share); left out: the driver's default."
         type: int
   parameters:
-    description: Of the vGPU plugin.
+    description: Parameters of the vGPU plugin.
     type: dict
     suboptions:
       uvm:
-        description: Unified memory.
+        description: "Unified memory works in the guest: MIG-backed types and full-size C types."
         type: bool
         default: false
       frame_rate_limiter:
-        description: Works under V(best_effort) only.
+        description: "Whether frames are limited; works under V(best_effort) only. Left out: the driver's default."
         type: bool
       debugging:
-        description: CUDA debuggers in the guest; rules out live migration.
+        description: CUDA debuggers work in the guest; rules out live migration.
         type: bool
         default: false
       profiling:
-        description: CUDA profilers in the guest; rules out live migration.
+        description: CUDA profilers work in the guest; rules out live migration.
         type: bool
         default: false
       console:
-        description: Whether the vGPU draws the VM's VNC console.
+        description: "false: the vGPU draws no VNC console; left out: the driver's default."
         type: bool
+        choices: [False]
   vcpus:
-    description: Of a VM for which none are asked; by its framebuffer when left out, and so are the next two.
+    description: "Of a VM that asks for no number; left out: by its framebuffer."
     type: int
     version_added: 0.3.0
   memory:
-    description: Memory of such a VM, like V(32GiB).
+    description: The same of its memory, like 32GiB.
     type: str
     version_added: 0.3.0
   disk:
-    description: Disk of such a VM, like V(100GiB).
+    description: The same of its disk, like 100GiB.
     type: str
     version_added: 0.3.0
   mixed_sizes:
-    description: Needs a GPU in heterogeneous mode.
+    description: "The GPU is in heterogeneous mode: vGPUs of several sizes may share it."
     type: bool
     default: false
   numa:
@@ -114,39 +120,39 @@ options:
     choices: [any, prefer, strict]
     default: prefer
   cpu:
-    description: Whether vCPUs have processors of their own.
+    description: Whether vCPUs have CPUs of their own.
     type: str
     choices: [shared, pinned]
     default: shared
   hugepages:
-    description: Size of the huge pages that the VM's memory is made of; ordinary ones otherwise.
+    description: "Huge pages that the VM's memory is made of, all of it; left out: ordinary ones."
     type: str
     choices: [2M, 1G]
   firmware:
-    description: What its guests boot by; V(uefi) comes without Secure Boot.
+    description: "What its guests boot by; V(uefi): without Secure Boot."
     type: str
     choices: [bios, uefi]
     default: bios
   nic:
-    description: A virtual function of a network card near the GPU.
+    description: "A virtual function of a network card near the GPU; left out: what is asked for with the VM."
     type: str
     choices: [rdma]
   anti_affinity:
-    description: What two VMs of a tenant may not share.
+    description: What two VMs of this offering and tenant may not share.
     type: str
     choices: [none, gpu, host]
     default: none
   migratable:
-    description: Whether a running VM may be moved.
+    description: Whether the VM may be moved while it runs.
     type: bool
     default: false
   provision:
-    description: Roles that are run in the guest of a new VM.
+    description: Roles that are run in the guest of a new VM, as V(vm provision) has them.
     type: list
     elements: str
     default: []
   provision_settings:
-    description: What is said to these roles, by name; numbers or words.
+    description: What is said to these roles, by name; what is said with the VM goes before it.
     type: dict
     default: {}
   unlisted:
@@ -172,18 +178,18 @@ offering:
 """
 
 from ansible_collections.vgpuctl.cloud.plugins.module_utils.amounts import bytes_of
-from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import answer, run
+from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import answer, run, texts
 
-NO_PARAMETERS = {"uvm": False, "frame_rate_limiter": None, "debugging": False, "profiling": False, "console": None}
 FORM = {
+    "kind": {"type": "str", "choices": ["time_sliced", "mig_backed", "mig", "passthrough"]},
     "version": {"type": "int", "default": 1},
     "description": {"type": "str", "default": ""},
-    "kind": {"type": "str", "choices": ["time_sliced", "mig_backed", "mig", "passthrough"]},
     "vgpu_type": {"type": "str"},
     "vgpu_count": {"type": "int", "default": 1},
     "mig_profile": {"type": "str"},
     "gpu_count": {"type": "int", "default": 0},
     "gpu_models": {"type": "list", "elements": "str", "default": []},
+    "hosts": {"type": "dict", "default": {}},
     "scheduler": {
         "type": "dict",
         "options": {
@@ -198,7 +204,7 @@ FORM = {
             "frame_rate_limiter": {"type": "bool"},
             "debugging": {"type": "bool", "default": False},
             "profiling": {"type": "bool", "default": False},
-            "console": {"type": "bool"},
+            "console": {"type": "bool", "choices": [False]},
         },
     },
     "vcpus": {"type": "int"},
@@ -215,6 +221,7 @@ FORM = {
     "provision": {"type": "list", "elements": "str", "default": []},
     "provision_settings": {"type": "dict", "default": {}},
 }
+NO_PARAMETERS = {name: option.get("default") for name, option in FORM["parameters"]["options"].items()}
 
 
 def _same_size(there, wanted):
@@ -234,6 +241,7 @@ def _work(site):
         return answer(before, {}, offering={})
     wanted = {"name": name, **{key: params[key] for key in FORM}}
     wanted["parameters"] = wanted["parameters"] or NO_PARAMETERS
+    wanted["hosts"] = texts(wanted["hosts"])
     for size in ("memory", "disk"):
         if _same_size(before.get(size), wanted[size]):
             wanted[size] = before[size]
