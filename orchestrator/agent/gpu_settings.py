@@ -14,10 +14,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from orchestrator.agent.attachments.device_files import check_ours
-from orchestrator.agent.attachments.kind import Handlers
-from orchestrator.agent.ledger import Ledger
-from orchestrator.core.actions.host_actions import ActionResult
+from orchestrator.agent.ledger_file import LedgerFile
+from orchestrator.core.actions.host_actions import ActionResult, HostAction
 from orchestrator.core.actions.vgpu_settings import (
     RestoreGpuSetting,
     RestoreMixedSizes,
@@ -46,6 +44,36 @@ class SettingDriver(Protocol[S]):
 class SettingDrivers:
     schedulers: SettingDriver[SchedulerState]
     mixed_sizes: SettingDriver[bool]
+
+
+class SettingRecords(Protocol):
+    """Who wants a setting otherwise, and what it was before, as text."""
+
+    def before(self, gpu: str) -> str | None:
+        """None: since the driver was loaded we have not changed it."""
+
+    def want(self, gpu: str, vm: str, now: str) -> None:
+        """The VM wants it. ``now``: what it is to be again once nobody does, unless that is known."""
+
+    def want_no_more(self, gpu: str, vm: str) -> bool:
+        """Whether another VM still does."""
+
+    def forget(self, gpu: str) -> None:
+        """It is as before."""
+
+
+RecordsOf = Callable[[str, str], SettingRecords]
+"""By the names of a setting's two tables."""
+
+
+@dataclass(frozen=True)
+class GpuChecks:
+    """What is asked of a GPU before it is set."""
+
+    is_ours: Callable[[str], None]
+    """:raises Denied: ``gpu.not_managed``"""
+    is_unused: Callable[[str], None]
+    """:raises Conflict: ``gpu.in_use`` with what is on it"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,14 +148,18 @@ def _table(drivers: SettingDrivers) -> tuple[_Row[Any], ...]:
 
 
 class GpuSettings:
-    def __init__(self, ledger: Ledger, drivers: SettingDrivers, check_unused: Callable[[str], None]) -> None:
-        """``check_unused``: raises ``gpu.in_use`` with what is on a GPU."""
-        self._settings = {row.actions[0]: _GpuSetting(row, ledger, check_unused) for row in _table(drivers)}
+    def __init__(self, drivers: SettingDrivers, records_of: RecordsOf, checks: GpuChecks) -> None:
+        self._settings = {
+            row.actions[0]: _GpuSetting(row, records_of(*row.tables), checks) for row in _table(drivers)
+        }  # fmt: skip
 
     @property
-    def handlers(self) -> Handlers:
-        sets = {action: setting.set for action, setting in self._settings.items()}
-        return sets | {setting.undone_by: setting.restore for setting in self._settings.values()}
+    def handlers(self) -> dict[type[HostAction], Callable[[Any], ActionResult]]:
+        handlers: dict[type[HostAction], Callable[[Any], ActionResult]] = {}
+        for setting in self._settings.values():
+            set_by, undone_by = setting.actions
+            handlers |= {set_by: setting.set, undone_by: setting.restore}
+        return handlers
 
     def settle(self, action: SetGpuSetting) -> None:
         """Write down again that the VM wants it otherwise. What it was before is taken to be the driver's default."""
@@ -142,19 +174,19 @@ class GpuSettings:
 class _GpuSetting:
     """One of them, on all GPUs of the host."""
 
-    def __init__(self, row: _Row[Any], ledger: Ledger, check_unused: Callable[[str], None]) -> None:
-        self._row, self._ledger, self._check_unused = row, ledger, check_unused
-        self._records = _Records(ledger, *row.tables)
+    def __init__(self, row: _Row[Any], records: SettingRecords, checks: GpuChecks) -> None:
+        self._row, self._records, self._checks = row, records, checks
         self._locks: dict[str, threading.Lock] = {}
 
     @property
-    def undone_by(self) -> type[RestoreGpuSetting]:
-        return self._row.actions[1]
+    def actions(self) -> tuple[type[SetGpuSetting], type[RestoreGpuSetting]]:
+        """What sets it, and what undoes that."""
+        return self._row.actions
 
     def set(self, action: SetGpuSetting) -> ActionResult:
         """:raises Conflict: ``gpu.in_use``; :raises Fatal: what the row calls missing and refused"""
         gpu, row = action.gpu, self._row
-        check_ours(self._ledger, gpu)
+        self._checks.is_ours(gpu)
         with self._alone(gpu):
             now = row.driver.read(gpu)
             if now is None:
@@ -163,7 +195,7 @@ class _GpuSetting:
             if row.is_so(action, now):
                 self._records.want(gpu, action.vm, row.to_text(now))
                 return ActionResult(changed=False)
-            self._check_unused(gpu)
+            self._checks.is_unused(gpu)
             self._records.want(gpu, action.vm, row.to_text(now))
             try:
                 row.driver.write(gpu, row.wanted(action))
@@ -218,7 +250,7 @@ class _GpuSetting:
         before, now = self._row.from_text(text), self._row.driver.read(gpu)
         differs = now not in (None, before) and self._row.can_be_written(before)
         if differs:
-            self._check_unused(gpu)
+            self._checks.is_unused(gpu)
             self._row.driver.write(gpu, before)
         self._records.forget(gpu)
         return differs
@@ -230,22 +262,21 @@ class _GpuSetting:
             yield
 
 
-class _Records:
-    """Who wants a setting otherwise, and what it was before, in the ledger's file."""
+class LedgerRecords:
+    """In the ledger's file."""
 
-    def __init__(self, ledger: Ledger, table: str, users: str) -> None:
-        self._file, self._boot_id = ledger.file, ledger.boot_id
+    def __init__(self, file: LedgerFile, boot_id: str, table: str, users: str) -> None:
+        """``table``: of GPUs, ``users``: of the VMs that want it."""
+        self._file, self._boot_id = file, boot_id
         self._table, self._users = table, users
 
     def before(self, gpu: str) -> str | None:
-        """None: since the driver was loaded we have not changed it."""
         with self._file.read():
             query = f"SELECT before FROM {self._table} WHERE gpu = ? AND boot_id = ?"  # noqa: S608 - our own names
             row = self._file.one(query, gpu, self._boot_id)
         return None if row is None else str(row[0])
 
     def want(self, gpu: str, vm: str, now: str) -> None:
-        """The VM wants it. ``now``: what it is to be again once nobody does, unless that is known."""
         with self._file.write():
             self._file.run(f"DELETE FROM {self._table} WHERE gpu = ? AND boot_id != ?", (gpu, self._boot_id))  # noqa: S608
             new = f"INSERT OR IGNORE INTO {self._table} (gpu, boot_id, before) VALUES (?, ?, ?)"  # noqa: S608
@@ -253,12 +284,10 @@ class _Records:
             self._file.run(f"INSERT OR IGNORE INTO {self._users} (gpu, vm) VALUES (?, ?)", (gpu, vm))  # noqa: S608
 
     def want_no_more(self, gpu: str, vm: str) -> bool:
-        """Whether another VM still does."""
         with self._file.write():
             self._file.run(f"DELETE FROM {self._users} WHERE gpu = ? AND vm = ?", (gpu, vm))  # noqa: S608
             return self._file.one(f"SELECT vm FROM {self._users} WHERE gpu = ?", gpu) is not None  # noqa: S608
 
     def forget(self, gpu: str) -> None:
-        """It is as before."""
         with self._file.write():
             self._file.run(f"DELETE FROM {self._table} WHERE gpu = ?", (gpu,))  # noqa: S608

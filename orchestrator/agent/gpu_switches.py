@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from orchestrator.agent.attachments.device_files import check_address, check_managed, check_ours
 from orchestrator.agent.attachments.gpu_use import without_persistence
 from orchestrator.agent.attachments.instance_holders import InstanceHolders
 from orchestrator.agent.attachments.kind import Kinds
-from orchestrator.agent.gpu_settings import GpuSettings, SettingDrivers
+from orchestrator.agent.gpu_settings import GpuChecks, GpuSettings, LedgerRecords, SettingDrivers
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.mig_modes import Functions, MigModes
 from orchestrator.agent.nvml.mig import Mig
@@ -44,7 +45,9 @@ class GpuSwitches:
         enabled, enable = self._enabled, self.enable_virtual_functions
         functions = Functions(enabled, enable, self.disable_virtual_functions, self._check_no_vgpus)
         self.modes = MigModes(ledger, chosen.mig, functions)
-        self.settings = GpuSettings(ledger, chosen.settings, self._check_no_vgpus)
+        records = partial(LedgerRecords, ledger.file, ledger.boot_id)
+        checks = GpuChecks(partial(check_ours, ledger), self._check_no_vgpus)
+        self.settings = GpuSettings(chosen.settings, records, checks)
 
     def manage(self, addresses: tuple[str, ...]) -> ActionResult:
         """:raises InvalidInput: ``gpu.unknown``

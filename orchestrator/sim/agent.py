@@ -44,12 +44,11 @@ from orchestrator.sim import (
     adopting,
     data_volumes,
     fabric,
+    gpu_settings,
     mig_actions,
-    mixed_sizes,
     nics,
     settling,
     vgpu_actions,
-    vgpu_settings,
     vm_actions,
     whole_gpus,
 )
@@ -78,8 +77,7 @@ def manage(machine: SimulatedMachine, action: ManageGpus) -> ActionResult:
     """GPUs that are given back are as they were before."""
     for gpu in sorted(machine.ledger.managed - frozenset(action.gpus)):
         vgpu_actions.check_no_vgpus(machine, gpu)
-        vgpu_settings.put_scheduler_back(machine, gpu)
-        mixed_sizes.put_mixed_sizes_back(machine, gpu)
+        gpu_settings.settings_of(machine).put_back(gpu)
     return vgpu_actions.manage(machine, action)
 
 
@@ -88,8 +86,7 @@ HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]
     **mig_actions.HANDLERS,
     **whole_gpus.HANDLERS,
     **fabric.HANDLERS,
-    **vgpu_settings.HANDLERS,
-    **mixed_sizes.HANDLERS,
+    **gpu_settings.HANDLERS,
     **nics.HANDLERS,
     CreateVolume: vm_actions.create_volume,
     DeleteVolume: vm_actions.delete_volume,

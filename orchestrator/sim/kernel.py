@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from orchestrator.core.gpu.scheduler import SchedulerState
 from orchestrator.core.hosts.snapshot import HostVgpuType
@@ -167,7 +167,7 @@ class Kernel:
         """``nvidia-smi vgpu -q``; None where it answers that there is no such mode."""
         return gpu.mixes if gpu.kind.total_vfs and gpu.driver == "nvidia" and not gpu.mig else None
 
-    def set_mixed_sizes(self, gpu: SimulatedGpu, *, on: bool) -> None:
+    def set_mixed_sizes(self, gpu: SimulatedGpu, on: bool) -> None:
         """``nvidia-smi vgpu -shm``.
 
         :raises OSError: EOPNOTSUPP, EBUSY while a vGPU is on it, or the errno that was planted
@@ -257,7 +257,8 @@ class Kernel:
         self._planted()
         if self.scheduler_of(gpu) is None or any(True for _ in self.types_on(gpu)):
             raise OSError(errno.EOPNOTSUPP, "not now")
-        gpu.scheduler = wanted
+        shares = wanted.policy != "best_effort"
+        gpu.scheduler = replace(wanted, time_slice_us=wanted.time_slice_us or 2000) if shares else wanted
 
     def write_parameters(self, device: str, text: str) -> None:
         """``echo TEXT > …/nvidia/vgpu_params``. :raises OSError: ENXIO without a vGPU, or the errno that was planted"""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from orchestrator.core.actions.host_actions import FencingToken
-from orchestrator.core.gpu.scheduler import ObservedPolicy
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.cpus import NumaNode
 from orchestrator.core.hosts.domain import MadeAs
@@ -64,14 +63,10 @@ class SimulatedLedger:
     """GPU → the MIG mode that it had before we changed it."""
     passed: dict[str, tuple[str, int]] = field(default_factory=dict)
     """GPU that a VM has as a whole → (model, virtual functions that were on before)."""
-    schedulers: dict[str, tuple[int, ObservedPolicy, int | None]] = field(default_factory=dict)
-    """GPU whose scheduler we have set → (boot, policy, time slice in µs before)."""
-    scheduler_users: dict[str, list[str]] = field(default_factory=dict)
-    """GPU → VMs that want it so."""
-    mixed_sizes: dict[str, int] = field(default_factory=dict)
-    """GPU that took one size only until we had it take several → boot."""
-    mixed_sizes_users: dict[str, list[str]] = field(default_factory=dict)
-    """GPU → VMs that want that."""
+    settings: dict[str, dict[str, tuple[int, str]]] = field(default_factory=dict)
+    """Table of a setting → GPU that we have set → (boot, what it was before)."""
+    setting_users: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    """The same of the VMs that want it so."""
 
 
 @dataclass(slots=True)

@@ -103,9 +103,13 @@ def _onto(machine: SimulatedMachine, kept: dict[str, Any]) -> None:
     ledger = kept["ledger"]
     owners = {key: (vm, boot) for key, (vm, boot) in ledger["owners"].items()}
     passed = {gpu: (model, functions) for gpu, (model, functions) in ledger.get("passed", {}).items()}
-    schedulers = {gpu: (boot, policy, us) for gpu, (boot, policy, us) in ledger.get("schedulers", {}).items()}
-    told = {"owners": owners, "managed": frozenset(ledger["managed"]), "passed": passed, "schedulers": schedulers}
-    machine.ledger = SimulatedLedger(**{**ledger, **told})
+    settings = {
+        table: {gpu: (boot, text) for gpu, (boot, text) in before.items()}
+        for table, before in ledger.get("settings", {}).items()
+    }
+    told = {"owners": owners, "managed": frozenset(ledger["managed"]), "passed": passed, "settings": settings}
+    known = {field.name for field in dataclasses.fields(SimulatedLedger)}  # a file of before has others
+    machine.ledger = SimulatedLedger(**{**{name: ledger[name] for name in known & ledger.keys()}, **told})
     machine.boot = kept["boot"]
     machine.driver_version = kept.get("driver_version", machine.driver_version)  # a file of before has none
     machine.up_at = kept.get("up_at", 0.0)

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.actions.settle_ledger import KnownVm, SettleLedger
-from orchestrator.core.actions.vgpu_settings import SetMixedSizes, SetVgpuScheduler
+from orchestrator.core.actions.vgpu_settings import SetGpuSetting
 from orchestrator.core.attachments import make
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.vms.volume import id_of
 from orchestrator.sim.fabric import partition_key
-from orchestrator.sim.kernel import BEST_EFFORT
+from orchestrator.sim.gpu_settings import settings_of
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.upkeep import claim, gpu_there
 from orchestrator.sim.vgpu_actions import hold, is_as_made, key_of
@@ -65,11 +65,6 @@ def _adopt(machine: SimulatedMachine, vm: str, device: Device) -> bool:
     if place is not None and fabric is not None and place.partition in fabric.active:
         claim(machine, partition_key(place.partition), vm, until_reboot=True)
     for made_by in make(vm, device):
-        if isinstance(made_by, SetVgpuScheduler):
-            default = (machine.boot, BEST_EFFORT.policy, BEST_EFFORT.time_slice_us)
-            machine.ledger.schedulers.setdefault(device.gpu, default)
-            machine.ledger.scheduler_users.setdefault(device.gpu, []).append(vm)
-        if isinstance(made_by, SetMixedSizes):
-            machine.ledger.mixed_sizes.setdefault(device.gpu, machine.boot)
-            machine.ledger.mixed_sizes_users.setdefault(device.gpu, []).append(vm)
+        if isinstance(made_by, SetGpuSetting):
+            settings_of(machine).settle(made_by)
     return True

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from orchestrator.core.actions.host_actions import (
     ManageGpus,
     RemoveMdev,
 )
+from orchestrator.core.actions.vgpu_settings import ClearVgpuParameters, SetVgpuParameters
 from orchestrator.core.errors import Conflict, Denied, Fatal, WorldError
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.names import is_uuid
@@ -255,8 +257,33 @@ def check_unused(machine: SimulatedMachine, device: str) -> None:
         raise Conflict("vgpu.in_use", "a process still uses the vGPU")
 
 
+def set_parameters(machine: SimulatedMachine, action: SetVgpuParameters) -> ActionResult:
+    if owner_of(machine, action.name) != action.vm:
+        raise Conflict("vgpu.foreign", "the vGPU there is not this VM's")
+    return _write_parameters(machine, action.name, action.text)
+
+
+def clear_parameters(machine: SimulatedMachine, action: ClearVgpuParameters) -> ActionResult:
+    if owner_of(machine, action.name) != action.vm or action.name not in machine.kernel.devices():
+        return SO_ALREADY
+    return _write_parameters(machine, action.name, "")
+
+
+def _write_parameters(machine: SimulatedMachine, name: str, text: str) -> ActionResult:
+    there = machine.kernel.parameters.get(name, "")
+    if there == text:
+        return SO_ALREADY
+    check_unused(machine, name)
+    for value in (" ", text) if there and text else (text or " ",):
+        write("vgpu_params", partial(machine.kernel.write_parameters, name, value))
+    may_die(machine)
+    return DONE
+
+
 HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {
     RemoveMdev: remove_mdev,
     ClearVgpuType: clear_type,
+    SetVgpuParameters: set_parameters,
+    ClearVgpuParameters: clear_parameters,
 }
 """Of all kinds of device."""

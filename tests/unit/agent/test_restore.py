@@ -3,13 +3,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from orchestrator.agent.attachments import kinds_of
-from orchestrator.agent.attachments.device_files import DeviceFiles
-from orchestrator.agent.gpu_settings import GpuSettings, SettingDrivers
+from orchestrator.agent.attachments.device_files import DeviceFiles, check_ours
+from orchestrator.agent.gpu_settings import GpuChecks, GpuSettings, LedgerRecords, SettingDrivers
 from orchestrator.agent.gpu_switches import GpuSwitches
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
@@ -106,7 +107,8 @@ class FakeSwitches(GpuSwitches):
         self.driver = FakeSetting({T4: BEST_EFFORT})
         self.mixed = FakeSetting({L40S: False})
         drivers = SettingDrivers(schedulers=self.driver, mixed_sizes=self.mixed)
-        self.settings = GpuSettings(ledger, drivers, lambda _: None)
+        records = partial(LedgerRecords, ledger.file, ledger.boot_id)
+        self.settings = GpuSettings(drivers, records, GpuChecks(partial(check_ours, ledger), lambda _: None))
 
     def _on(self, gpu: str) -> bool:
         return (self.host.paths.pci(gpu) / "sriov_numvfs").read_text() != "0\n"
