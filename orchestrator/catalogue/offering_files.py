@@ -155,7 +155,7 @@ def _mistakes(
 
 
 def problem_at(document: LinedYaml, index: int, field: str, reason: str) -> Problem:
-    """At a field (``scheduler.policy``) of the offering with that number."""
+    """At a field (``parameters.uvm``) of the offering with that number."""
     return Problem(file=document.file, line=document.line_of(("offerings", index, *field.split("."))), reason=reason)
 
 

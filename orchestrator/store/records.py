@@ -41,7 +41,7 @@ class Neighbour:
     gpu: str
     cut: str
     scheduled: bool
-    """Whether its VM there asks for a scheduler of the GPU."""
+    """Whether its VM there asks for a setting of the GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -239,7 +239,7 @@ _PLACE_OF_VM: Final = kept(_PLACES.where(host_claims.c.vm == bindparam("its_vm")
 
 
 _SCHEDULED: Final = cast(vms.c.devices, Text).contains('"policy"')
-"""Whether a device of the VM asks for a scheduler: nothing else of a device is called so."""
+"""Whether a device of the VM asks for a setting of its GPU: nothing else of a device is called so."""
 _NEIGHBOURS: Final = kept(
     select(vms.c.tenant, slot_claims.c.gpu, slot_claims.c.cut, _SCHEDULED.label("scheduled"))
     .join_from(slot_claims, vms, vms.c.id == slot_claims.c.vm)
@@ -282,7 +282,7 @@ class Claims:
             raise ClaimLost(f"{', '.join(gpu for gpu, _ in cuts)} on {claim.host}: {error.orig}") from error
 
     def neighbours(self, host: str, tenant: str) -> Sequence[Neighbour]:
-        """GPUs of the host on which VMs of other tenants have a place, or one that asks for a scheduler has."""
+        """GPUs of the host on which VMs of other tenants have a place, or one that asks for a setting has."""
         rows = self._db.execute(_NEIGHBOURS, {"its_host": host, "its_tenant": tenant})
         return tuple(Neighbour(**row._asdict()) for row in rows)
 

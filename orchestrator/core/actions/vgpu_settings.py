@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orchestrator.core.actions.host_actions import HostAction, MakesDevice, RemovesDevice
+from orchestrator.core.gpu.device import Device
 from orchestrator.core.gpu.scheduler import words
 from orchestrator.core.gpu.vgpu_parameters import Scheduler, SchedulerPolicy, VgpuParameters
 
@@ -79,6 +81,15 @@ class SetMixedSizes(SetGpuSetting):
 @dataclass(frozen=True, kw_only=True)
 class RestoreMixedSizes(RestoreGpuSetting):
     since = 7
+
+
+def settings_for(vm: str, device: Device) -> Iterator[SetGpuSetting]:
+    """How a device needs its GPU to be set before it is made."""
+    if device.placement_id is not None:
+        yield SetMixedSizes(vm=vm, gpu=device.gpu)
+    wanted = device.scheduler
+    if wanted is not None:
+        yield SetVgpuScheduler(vm=vm, gpu=device.gpu, policy=wanted.policy, time_slice_ms=wanted.time_slice_ms)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kinds on PCI functions share: choosing one to make a vGPU on, its GPU's scheduler, naming one in a domain."""
+"""What kinds on PCI functions share: choosing one to make a vGPU on, what makes it, naming one in a domain."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.actions.host_actions import HostAction, MakeVgpu, SetMigMode, VgpuPosition
-from orchestrator.core.actions.vgpu_settings import SetMixedSizes, SetVgpuParameters, SetVgpuScheduler
+from orchestrator.core.actions.vgpu_settings import SetVgpuParameters, settings_for
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.gpu.pci import split_pci_address
 from orchestrator.core.hosts.snapshot import GpuSnapshot, VgpuParent
@@ -31,17 +31,7 @@ def observed_place(gpu: GpuSnapshot, placement_id: int | None) -> int | None:
 def _prepared(vm_id: str, device: Device) -> tuple[HostAction, ...]:
     """What makes the GPU ready for a time-sliced vGPU: before it is there, for afterwards the driver refuses."""
     left = (SetMigMode(gpu=device.gpu, on=False),) if device.leaves_mig else ()
-    mixed = () if device.placement_id is None else (SetMixedSizes(vm=vm_id, gpu=device.gpu),)
-    return (*left, *mixed, *_scheduled(vm_id, device))
-
-
-def _scheduled(vm_id: str, device: Device) -> tuple[HostAction, ...]:
-    wanted = device.scheduler
-    if wanted is None:
-        return ()
-    return (
-        SetVgpuScheduler(vm=vm_id, gpu=device.gpu, policy=wanted.policy, time_slice_ms=wanted.time_slice_ms),
-    )  # fmt: skip
+    return (*left, *settings_for(vm_id, device))
 
 
 def with_parameters(vm_id: str, device: Device) -> tuple[HostAction, ...]:

@@ -85,6 +85,11 @@ class Device:
         return self.parent if self.parent != self.gpu else None
 
     @property
+    def asks_of_gpu(self) -> Scheduler | None:
+        """What all vGPUs of a GPU have to ask for alike, since the driver has one for the GPU; None is a wish, too."""
+        return self.scheduler
+
+    @property
     def is_whole_gpu(self) -> bool:
         """Whether the VM has all of the GPU, with its own driver on it."""
         return self.kind == "passthrough"

@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from orchestrator.core.gpu.device import Device
 from orchestrator.core.gpu.fabric import FabricSnapshot
 from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.gpu.licence import VgpuLicence
-from orchestrator.core.gpu.scheduler import SchedulerState
+from orchestrator.core.gpu.scheduler import SchedulerState, words
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.cpus import NumaNode
 from orchestrator.core.hosts.domain import MadeAs
@@ -153,6 +154,13 @@ class GpuSnapshot:
     """The MIG mode that it had before we changed it. None: it has none, or its agent does not tell or has lost that."""
     signals: tuple[GpuSignal, ...] = ()
     """Its faults since the host booted, or it was last reset; none from an agent that does not tell."""
+
+    def lacks(self, device: Device) -> tuple[str, str] | None:
+        """A setting that its driver does not have, and what a device asks of it, for people."""
+        wanted = device.asks_of_gpu
+        if wanted is None or self.mig_enabled or self.scheduler is not None:
+            return None
+        return "no scheduler", words(wanted)
 
     @property
     def backs_vgpus_with_mig(self) -> bool:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Final
 
 from orchestrator.core.errors import Fatal, WorldError
-from orchestrator.core.gpu.scheduler import words
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.mig_layout import difference
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
@@ -56,7 +55,7 @@ def _wrong_with(context: Context, snapshot: HostSnapshot) -> str | None:
             return f"GPU {address} is not with the driver"
         if gpu.problems:
             return f"GPU {address}: {', '.join(gpu.problems)}"
-    return _not_back(context, there) or _no_scheduler(context, there)
+    return _not_back(context, there) or _not_settable(context, there)
 
 
 def _not_back(context: Context, there: dict[str, GpuSnapshot]) -> str | None:
@@ -74,14 +73,14 @@ def _not_back(context: Context, there: dict[str, GpuSnapshot]) -> str | None:
     return None
 
 
-def _no_scheduler(context: Context, there: dict[str, GpuSnapshot]) -> str | None:
-    """A VM sets its GPU's scheduler when it starts, which takes a driver that has one to set."""
+def _not_settable(context: Context, there: dict[str, GpuSnapshot]) -> str | None:
+    """A VM sets its GPU when it starts, which takes a driver that lets it."""
     with context.world.store.read() as tx:
         vms = tx.vms.list(host=context.host_name)
     for vm in vms:
         for device in vm.devices:
             gpu = there.get(device.gpu)
-            if device.scheduler is not None and gpu is not None and not gpu.mig_enabled and gpu.scheduler is None:
-                wanted = words(device.scheduler)
-                return f"GPU {gpu.address} has no scheduler to set, and VM {vm.full_name} wants {wanted}"
+            lacking = gpu.lacks(device) if gpu is not None else None
+            if lacking is not None:
+                return f"GPU {device.gpu} has {lacking[0]} to set, and VM {vm.full_name} wants {lacking[1]}"
     return None

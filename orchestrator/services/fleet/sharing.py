@@ -29,7 +29,7 @@ def check_neighbours(tx: Transaction, vm: Vm, claim: Claim) -> None:
     isolations = tx.policies.isolations() if others else {}
     mine = isolations.get(tenant, DEFAULT_ISOLATION)
     gpus = {one.gpu for one in claim.devices}
-    _check_schedulers(tx, vm, claim, any(one.scheduled and one.gpu in gpus for one in neighbours))
+    _check_alike(tx, vm, claim, any(one.scheduled and one.gpu in gpus for one in neighbours))
     for one in others:
         theirs = isolations.get(one.tenant, DEFAULT_ISOLATION)
         shares = one.gpu not in gpus or may_share_gpu(mine, theirs, divided=one.cut == MIG)
@@ -75,12 +75,13 @@ def _size(device: Device) -> tuple[str | None, int]:
     return device.gi_profile, parse_vgpu_type_name(device.type_name).size_gb
 
 
-def _check_schedulers(tx: Transaction, vm: Vm, claim: Claim, scheduled: bool) -> None:
-    """``scheduled``: some VM on its GPUs asks for a scheduler, which may be this one's."""
-    wanted = {device.gpu: device.scheduler for device in vm.devices}
-    if not scheduled and not any(wanted.values()):
+def _check_alike(tx: Transaction, vm: Vm, claim: Claim, others_set_it: bool) -> None:
+    """``others_set_it``: some VM on its GPUs, which may be this one, wants a setting of one."""
+    wanted = {device.gpu: device.asks_of_gpu for device in vm.devices}
+    if not others_set_it and not any(wanted.values()):
         return
     placed = {other.vm for other in tx.claims.of_host(claim.host)} - {vm.id}
-    for there in tx.vms.list(host=claim.host):
-        if there.id in placed and any(one.gpu in wanted and one.scheduler != wanted[one.gpu] for one in there.devices):
-            raise ClaimLost(f"a GPU of {claim.host} divides its time otherwise now")
+    neighbours = (other for other in tx.vms.list(host=claim.host) if other.id in placed)
+    shared = (device for other in neighbours for device in other.devices if device.gpu in wanted)
+    if any(device.asks_of_gpu != wanted[device.gpu] for device in shared):
+        raise ClaimLost(f"a GPU of {claim.host} divides its time otherwise now")
