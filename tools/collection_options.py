@@ -62,7 +62,7 @@ def _option(name: str, described: Mapping[str, Any], forms: Mapping[str, Any], *
     option |= {"required": True} if required else {}
     option |= {"elements": _TYPES[kind["items"]["type"]]} if "items" in kind else {}
     choices = kind.get("enum") or [kind[key] for key in ("const",) if key in kind]
-    option |= {"choices": choices} if choices else {}
+    option |= {"choices": choices} if choices and kind["type"] == "string" else {}
     option |= {"default": described["default"]} if described.get("default") is not None and inner is None else {}
     option |= {"suboptions": dict(_options(inner, forms))} if inner else {}
     return option | ({"version_added": _ADDED[name]} if name in _ADDED else {})

@@ -97,7 +97,6 @@ options:
       console:
         description: "false: the vGPU draws no VNC console; left out: the driver's default."
         type: bool
-        choices: [False]
   vcpus:
     description: "Of a VM that asks for no number; left out: by its framebuffer."
     type: int
@@ -204,7 +203,7 @@ FORM = {
             "frame_rate_limiter": {"type": "bool"},
             "debugging": {"type": "bool", "default": False},
             "profiling": {"type": "bool", "default": False},
-            "console": {"type": "bool", "choices": [False]},
+            "console": {"type": "bool"},
         },
     },
     "vcpus": {"type": "int"},
