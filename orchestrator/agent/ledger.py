@@ -155,7 +155,7 @@ class Ledger:
             epoch = self._epoch()
             row = self.file.one("SELECT attempt FROM attempts WHERE operation = ?", token.operation)
             seen = -1 if row is None else int(str(row[0]))
-            if token.epoch < epoch or (token.epoch == epoch and token.attempt < seen):
+            if token.is_stale(epoch, seen):
                 raise Denied(
                     "agent.stale_token",
                     "a newer controller or attempt took this operation over",

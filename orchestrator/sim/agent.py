@@ -53,7 +53,6 @@ from orchestrator.sim import (
     whole_gpus,
 )
 from orchestrator.sim.machine import Effect, SimulatedMachine
-from orchestrator.sim.upkeep import admit
 
 
 def perform(machine: SimulatedMachine, action: HostAction, token: FencingToken, *, fenced: bool = True) -> ActionResult:
@@ -63,7 +62,7 @@ def perform(machine: SimulatedMachine, action: HostAction, token: FencingToken, 
     :raises AgentDied: it died in the middle
     """
     if fenced:
-        admit(machine, token, action)
+        machine.ledger.admit(token, action)
     effect = Effect(token, type(action).__name__, getattr(action, "vm", None))
     if isinstance(action, StopDomain):
         domain = machine.domains.get(action.vm)

@@ -6,7 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from orchestrator.core.actions.host_actions import FencingToken
+from orchestrator.core.actions.host_actions import FencingToken, HostAction
+from orchestrator.core.actions.settle_ledger import SettleLedger
+from orchestrator.core.errors import Conflict, Denied, Retryable
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.cpus import NumaNode
 from orchestrator.core.hosts.domain import MadeAs
@@ -67,6 +69,28 @@ class SimulatedLedger:
     """Table of a setting → GPU that we have set → (boot, what it was before)."""
     setting_users: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     """The same of the VMs that want it so."""
+
+    def check_site(self, site: str) -> None:
+        """:raises Retryable: ``host.unreachable``: there is no agent; :raises Denied: ``agent.other_site``"""
+        if self.site is None:
+            raise Retryable("host.unreachable", "no agent answers")
+        if self.site != site:
+            raise Denied("agent.other_site", "this host obeys another control plane")
+
+    def admit(self, token: FencingToken, action: HostAction | None = None) -> None:
+        """Remember the token, or refuse one that is older than what was seen. ``action``: what it comes with.
+
+        :raises Denied: ``agent.other_site``, ``agent.stale_token``; :raises Conflict: ``agent.ledger_lost``
+        """
+        self.check_site(token.site)
+        if self.lost and not isinstance(action, SettleLedger):
+            raise Conflict("agent.ledger_lost", "the host's agent has lost its ledger")
+        if token.is_stale(self.epoch, self.attempts.get(token.operation, -1)):
+            raise Denied("agent.stale_token", "a newer controller or attempt took this operation over")
+        if token.epoch > self.epoch:
+            self.epoch = token.epoch
+            self.attempts.clear()
+        self.attempts[token.operation] = token.attempt
 
 
 @dataclass(slots=True)

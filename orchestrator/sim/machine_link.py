@@ -12,7 +12,7 @@ from typing import TypeVar
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
 from orchestrator.core.attachments.vm_resources import things_of
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
-from orchestrator.core.errors import Conflict, Denied, Retryable
+from orchestrator.core.errors import Conflict, Retryable
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.wire import unless_known
@@ -22,7 +22,6 @@ from orchestrator.sim.console import Echo, no_guest
 from orchestrator.sim.driver_swap import swap
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.observing import domain_of, snapshot_of
-from orchestrator.sim.upkeep import admit
 from orchestrator.sim.vm_actions import receive_image
 
 T = TypeVar("T")
@@ -69,7 +68,7 @@ class MachineLink(ABC):
         """Put a base image on the host."""
 
         def receive(machine: SimulatedMachine) -> ActionResult:
-            admit(machine, token)
+            machine.ledger.admit(token)
             return receive_image(machine, f"{sha256}.{image_format}")
 
         return self._call(host, "send_image", receive)
@@ -124,10 +123,7 @@ class MachineLink(ABC):
         return self._call(host, "provision", lambda machine: swap(self._ours(machine), wanted))
 
     def _ours(self, machine: SimulatedMachine) -> SimulatedMachine:
-        if machine.ledger.site is None:
-            raise Retryable("host.unreachable", "no agent answers")
-        if machine.ledger.site != self._site:
-            raise Denied("agent.other_site", "the host obeys another site")
+        machine.ledger.check_site(self._site)
         if machine.now < machine.up_at:
             raise Retryable("host.unreachable", "the host is booting")
         return machine

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every action of an agent shares: the fence, writing down owners before acting, dying in the middle."""
+"""What every action of an agent shares: writing down owners before acting, dying in the middle."""
 
 from __future__ import annotations
 
-from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction
-from orchestrator.core.actions.settle_ledger import SettleLedger
-from orchestrator.core.errors import Conflict, Denied, Fatal, Retryable
+from orchestrator.core.actions.host_actions import ActionResult
+from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.sim.kernel import SimulatedGpu
 from orchestrator.sim.machine import SimulatedMachine
 
@@ -14,27 +13,6 @@ DONE, SO_ALREADY = ActionResult(changed=True), ActionResult(changed=False)
 
 class AgentDied(Exception):
     """The agent's process ends here; systemd starts it again. Nobody gets an answer."""
-
-
-def admit(machine: SimulatedMachine, token: FencingToken, action: HostAction | None = None) -> None:
-    """Remember the token, or refuse one that is older than what was seen. ``action``: what it comes with.
-
-    :raises Denied: ``agent.other_site``, ``agent.stale_token``; :raises Conflict: ``agent.ledger_lost``
-    """
-    ledger = machine.ledger
-    if ledger.site is None:
-        raise Retryable("host.unreachable", "no agent answers")
-    if ledger.site != token.site:
-        raise Denied("agent.other_site", "this host obeys another control plane")
-    if ledger.lost and not isinstance(action, SettleLedger):
-        raise Conflict("agent.ledger_lost", "the host's agent has lost its ledger")
-    seen = ledger.attempts.get(token.operation, -1)
-    if token.epoch < ledger.epoch or (token.epoch == ledger.epoch and token.attempt < seen):
-        raise Denied("agent.stale_token", "a newer controller or attempt took this operation over")
-    if token.epoch > ledger.epoch:
-        ledger.epoch = token.epoch
-        ledger.attempts.clear()
-    ledger.attempts[token.operation] = token.attempt
 
 
 def may_die(machine: SimulatedMachine) -> None:

@@ -227,7 +227,7 @@ def _set_owner(machine: FakeMachine, name: str, *, was: set[str | None], owner: 
 
 def lose_ledger(machine: FakeMachine) -> None:
     """The agent's file is gone: nothing is known to be ours any more."""
-    machine.ledger_lost, machine.managed, machine.cards = True, (), {}
+    machine.ledger.lost, machine.managed, machine.ledger.cards = True, (), {}
     for name in (*machine.mdevs, *machine.vf_types):
         owner = machine.mdevs[name][2] if name in machine.mdevs else machine.vf_types[name][1]
         _set_owner(machine, name, was={owner}, owner=None)
@@ -241,11 +241,11 @@ def lose_ledger(machine: FakeMachine) -> None:
 
 
 def _settle(machine: FakeMachine, action: SettleLedger) -> None:
-    if not machine.ledger_lost:
+    if not machine.ledger.lost:
         for vm in action.vms:
             _take_up(machine, vm, if_there=vm.vm in machine.domains and vm.vm not in machine.foreign)
         return
-    machine.ledger_lost, machine.managed = False, action.gpus
+    machine.ledger.lost, machine.managed = False, action.gpus
     for found in action.mig_modes:
         gpu_of(machine, found.gpu).mig_before = found.on
     for one in action.data:

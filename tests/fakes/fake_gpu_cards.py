@@ -15,13 +15,13 @@ def manage(machine: FakeMachine, action: ManageGpus) -> None:
             gpu.mig, gpu.mig_before = gpu.mig_before, None
     machine.managed = action.gpus
     there = {gpu.address: gpu.uuid for gpu in machine.gpus}
-    machine.cards = {gpu: machine.cards.get(gpu, there[gpu]) for gpu in action.gpus}
+    machine.ledger.cards = {gpu: machine.ledger.cards.get(gpu, there[gpu]) for gpu in action.gpus}
 
 
 def accept(machine: FakeMachine, action: AcceptGpus) -> None:
     """A card that is elsewhere now is there no more."""
     now = {card.address: card.uuid for card in action.cards}
-    stay = {address: uuid for address, uuid in machine.cards.items() if uuid not in now.values()}
-    others = set(machine.managed) - machine.cards.keys()
-    machine.cards = dict(sorted((stay | now).items()))
-    machine.managed = tuple(sorted({*others, *machine.cards}))
+    stay = {address: uuid for address, uuid in machine.ledger.cards.items() if uuid not in now.values()}
+    others = set(machine.managed) - machine.ledger.cards.keys()
+    machine.ledger.cards = dict(sorted((stay | now).items()))
+    machine.managed = tuple(sorted({*others, *machine.ledger.cards}))

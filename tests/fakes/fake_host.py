@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
-from orchestrator.core.actions.settle_ledger import SettleLedger
 from orchestrator.core.attachments.vm_resources import things_of
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
-from orchestrator.core.errors import Conflict, Denied, Fatal, Retryable, Unknown
+from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.readiness import HostReadinessFacts
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
@@ -74,9 +73,7 @@ class FakeHosts:
 
     def perform(self, host: Host, action: HostAction, token: FencingToken) -> ActionResult:
         machine = self._machine(host)
-        _check_token(machine, token)
-        if machine.ledger_lost and not isinstance(action, SettleLedger):
-            raise Conflict("agent.ledger_lost", "the host's agent has lost its ledger")
+        machine.ledger.admit(token, action)
         if machine.protocol < action.since:
             raise Fatal("agent.too_old", f"the agent on {host.name} is too old for this")
         return self.does(type(action).__name__, lambda: perform_on(machine, action))
@@ -85,7 +82,7 @@ class FakeHosts:
         self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: FencingToken
     ) -> ActionResult:
         machine = self._machine(host)
-        _check_token(machine, token)
+        machine.ledger.admit(token)
         name = f"{sha256}.{image_format}"
         changed = name not in machine.images
         self.does("send_image", lambda: machine.images.add(name))
@@ -115,23 +112,23 @@ class FakeHosts:
         self, host: Host, gpus: tuple[str, ...], progress: Callable[[str], None], *, take_over: bool = False
     ) -> None:
         machine = self.machines[host.address]
-        if machine.site not in {None, self.site} and not take_over:
+        if machine.ledger.site not in {None, self.site} and not take_over:
             raise Conflict("host.other_site", "the host serves another site", hint="use --take-over")
         progress("install")
 
         def install() -> None:
-            machine.site, machine.protocol = self.site, PROTOCOL_VERSION
+            machine.ledger.site, machine.protocol = self.site, PROTOCOL_VERSION
 
         self.does("install_agent", install)
 
     def remove_agent(self, host: Host, progress: Callable[[str], None]) -> None:
         machine = self.machines[host.address]
-        if machine.site not in {None, self.site}:
+        if machine.ledger.site not in {None, self.site}:
             raise Conflict("host.other_site", "the host serves another site")
         progress("remove")
 
         def remove() -> None:
-            machine.site = None
+            machine.ledger.site = None
 
         self.does("remove_agent", remove)
 
@@ -145,10 +142,9 @@ class FakeHosts:
         if machine.away > 0:
             machine.away -= 1
             raise Retryable("host.unreachable", f"{host.address} is booting")
-        if not machine.answers or machine.site is None:
+        if not machine.answers:
             raise Retryable("host.unreachable", f"{host.address} cannot be reached")
-        if machine.site != self.site:
-            raise Denied("agent.other_site", "the host obeys another site")
+        machine.ledger.check_site(self.site)
         return machine
 
     def does(self, name: str, effect: Callable[[], T]) -> T:
@@ -178,12 +174,6 @@ def _swap(machine: FakeMachine, wanted: HostDrivers) -> DueReboot | None:
     due = DueReboot(why="module nvidia is in use by somebody that shows no open file", boot_id=f"boot-{machine.boot}")
     machine.held, machine.boot, machine.away, machine.driver_version = False, machine.boot + 1, BOOT_CALLS, None
     return due
-
-
-def _check_token(machine: FakeMachine, token: FencingToken) -> None:
-    if token.epoch < machine.epoch or token.attempt < machine.attempts.get(token.operation, 0):
-        raise Denied("agent.stale_token", "a newer attempt has begun")
-    machine.attempts[token.operation] = token.attempt
 
 
 def lost_answer(name: str) -> Unknown:

@@ -29,6 +29,7 @@ from orchestrator.core.hosts.snapshot import (
     VgpuParent,
 )  # fmt: skip
 from orchestrator.core.protocol import PROTOCOL_VERSION
+from orchestrator.sim.machine import SimulatedLedger
 from tests.fakes.fake_boards import board_of
 
 BEST_EFFORT = SchedulerState(policy="best_effort", time_slice_us=None)
@@ -42,7 +43,7 @@ SLOTS = {"1g.10gb": 1, "1g.20gb": 2, "1g.24gb+gfx": 3}
 SHARED = {"1g.24gb+gfx": 3}
 """Profile → vGPUs that lie in one instance of it; one where it is not named."""
 _BY_DESIGN = (
-    "images", "networks", "cut_off", "attempts", "epoch", "held", "boot", "away", "answers", "gives_addresses",
+    "images", "networks", "cut_off", "held", "boot", "away", "answers", "gives_addresses",
     "guests_die", "described",
 )  # fmt: skip
 
@@ -102,10 +103,7 @@ class FakeMachine:
     vcpus: int = 16
     memory_mib: int = 65536
     storage_bytes: int = 500 * GIB
-    site: str | None = None
     managed: tuple[str, ...] = ()
-    cards: dict[str, str] = field(default_factory=dict)
-    """Managed GPU → UUID of its card."""
     mdevs: dict[str, tuple[str, str, str | None]] = field(default_factory=dict)
     """UUID → (parent, type, owner)."""
     vf_types: dict[str, tuple[str, str | None]] = field(default_factory=dict)
@@ -145,9 +143,8 @@ class FakeMachine:
     nic_owners: dict[str, str | None] = field(default_factory=dict)
     """Function that vfio-pci has → VM."""
     bridges: tuple[Bridge, ...] = (Bridge(name="br0", kind="linux"),)
-    attempts: dict[str, int] = field(default_factory=dict)
-    epoch: int = 0
-    ledger_lost: bool = False
+    ledger: SimulatedLedger = field(default_factory=SimulatedLedger)
+    """Its site, fence and cards; owners stand beside what they own."""
     confinement: Confinement | None = "apparmor"
     """What its agent says; None: it is an older one that does not."""
     answers: bool = True
@@ -167,6 +164,7 @@ class FakeMachine:
         kept = copy.deepcopy(self.__dict__)
         for name in _BY_DESIGN:
             del kept[name]
+        kept["ledger"] = replace(self.ledger, epoch=0, attempts={})
         kept["gpus"] = [
             (gpu.address, gpu.enabled, dict(gpu.instances), dict(gpu.inside), gpu.passed_to, gpu.scheduler,
              gpu.scheduler_users, gpu.mixes, gpu.mixed_users, dict(gpu.places))
@@ -181,7 +179,7 @@ def gpu_of(machine: FakeMachine, function: str, *, to_make: bool = False) -> Fak
         if function in {gpu.address, *gpu.function_addresses()}:
             if gpu.address not in machine.managed:
                 raise Denied("gpu.not_managed", "that GPU is not ours")
-            if to_make and machine.cards.get(gpu.address, gpu.uuid) != gpu.uuid:
+            if to_make and machine.ledger.cards.get(gpu.address, gpu.uuid) != gpu.uuid:
                 raise Conflict("gpu.replaced", "another card is there than was accepted")
             return gpu
     raise Fatal("gpu.gone", f"no GPU has {function}")
@@ -235,8 +233,8 @@ def snapshot_of(machine: FakeMachine) -> HostSnapshot:
     volumes = tuple(FileSnapshot(name=n, size_bytes=0, owner=o) for n, (o, _, _) in sorted(machine.volumes.items()))
     return HostSnapshot(
         machine_id=machine.machine_id,
-        epoch=machine.epoch,
-        ledger_lost=machine.ledger_lost,
+        epoch=machine.ledger.epoch,
+        ledger_lost=machine.ledger.lost,
         confinement=machine.confinement,
         boot_id=f"boot-{machine.boot}",
         hostname="host",
@@ -331,7 +329,7 @@ def _gpu_snapshot(machine: FakeMachine, gpu: FakeGpu) -> GpuSnapshot:
         parents=parents,
         mig_pending=gpu.mig,
         signals=gpu.signals,
-        mig_found=None if machine.ledger_lost else gpu.mig if gpu.mig_before is None else gpu.mig_before,
+        mig_found=None if machine.ledger.lost else gpu.mig if gpu.mig_before is None else gpu.mig_before,
         scheduler=gpu.scheduler if gpu.schedules and not gpu.mig else None,
         licences=_licences(machine, gpu),
         instances=tuple(

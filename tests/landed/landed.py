@@ -12,6 +12,7 @@ from typing import Any
 from alembic import command
 from sqlalchemy import MetaData, create_engine, insert
 
+from orchestrator.sim.machine import SimulatedLedger
 from orchestrator.store.schema import alembic_config
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane
 from tests.fakes.fake_host import FakeHosts
@@ -46,7 +47,7 @@ def landed_hosts(site: str = SITE) -> FakeHosts:
         f"{L40S_HOST}.test": _machine(machines[f"{L40S_HOST}.test"], l40s),
     }
     for machine in made.values():
-        machine.site = site
+        machine.ledger.site = site
     return FakeHosts(made, site)
 
 
@@ -74,6 +75,7 @@ def _machine(kept: dict[str, Any], gpu: Any) -> FakeMachine:
     for name in ("mdevs", "vf_types", "domains", "volumes"):
         plain[name] = {key: tuple(value) for key, value in kept[name].items()}
     plain["gpus"] = [_gpu(one, gpu(one["address"])) for one in kept["gpus"]]
+    plain["ledger"] = SimulatedLedger(site=plain.pop("site"), attempts=plain.pop("attempts"))
     return FakeMachine(**{**plain, "managed": tuple(kept["managed"])})
 
 

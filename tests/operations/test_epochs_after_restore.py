@@ -60,7 +60,7 @@ def test_a_restore_under_any_clock_is_obeyed_and_what_was_lost_is_not(
     """The lost database had counted on after the backup, and its agents have seen that."""
     machine = plane.machine(T4_HOST)
     with ledger_of(tmp_path / "agent", 9) as ledger:
-        machine.epoch = ledger.epoch()
+        machine.ledger.epoch = ledger.epoch()
         settle_restored(tmp_path, CLOCKS[clock])
         plane.observer.observe(T4_HOST)
         ledger.admit(token(epoch_of(plane)))
@@ -75,7 +75,7 @@ def test_an_epoch_that_no_agent_takes_is_healed_by_settling_again(plane: Control
     with plane.store.begin() as tx:
         tx.hosts.update(replace(tx.hosts.get(T4_HOST), epoch=850_317_604))
     with ledger_of(tmp_path / "agent", 1) as ledger:
-        plane.machine(T4_HOST).epoch = ledger.epoch()
+        plane.machine(T4_HOST).ledger.epoch = ledger.epoch()
         with pytest.raises(Denied):
             ledger.admit(token(epoch_of(plane)))
         settle_restored(tmp_path, CLOCKS["right"])
@@ -86,7 +86,7 @@ def test_an_epoch_that_no_agent_takes_is_healed_by_settling_again(plane: Control
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_operation_that_comes_before_the_first_look_asks_its_host_first(plane: ControlPlane, tmp_path: Path) -> None:
     machine = plane.machine(T4_HOST)
-    machine.epoch = 40
+    machine.ledger.epoch = 40
     settle_restored(tmp_path, CLOCKS["right"])
     created = plane.services.vms.create(create_vm())
     plane.engine.drain()

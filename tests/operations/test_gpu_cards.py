@@ -173,7 +173,7 @@ def test_a_lost_ledger_learns_from_the_database_which_cards_were_ours(plane: Con
     plane.findings.observe(host)
     plane.findings.repair(host=host)
     plane.engine.drain()
-    assert plane.machine(host).cards[its_own] != "GPU-new"
+    assert plane.machine(host).ledger.cards[its_own] != "GPU-new"
     plane.findings.observe(host)
     assert _start(plane).state == "undone"
 

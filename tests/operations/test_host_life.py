@@ -79,19 +79,19 @@ def test_one_machine_is_one_host(plane: ControlPlane) -> None:
 
 
 def test_a_host_whose_ledger_remembers_newer_epochs_of_ours_is_enrolled_above_them(plane: ControlPlane) -> None:
-    plane.machine(T4_HOST).epoch = 7
+    plane.machine(T4_HOST).ledger.epoch = 7
     operation = plane.services.operations.get(plane.add_host(T4_HOST))
     assert operation.state == "done"
     assert plane.services.hosts.get(T4_HOST).host.epoch == 8
 
 
 def test_a_host_of_another_site_needs_a_take_over(plane: ControlPlane) -> None:
-    plane.machine(T4_HOST).site = "other"
+    plane.machine(T4_HOST).ledger.site = "other"
     operation = plane.services.operations.get(plane.add_host(T4_HOST))
     assert operation.state == "undone"
     assert operation.error is not None
     assert operation.error["code"] == "host.other_site"
-    assert plane.machine(T4_HOST).site == "other"
+    assert plane.machine(T4_HOST).ledger.site == "other"
     taken = plane.services.hosts.add(replace(add_host(T4_HOST), take_over=True))
     plane.engine.drain()
     assert plane.services.operations.get(str(taken.operation)).state == "done"

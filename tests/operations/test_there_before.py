@@ -62,7 +62,7 @@ def things(machines: dict[str, FakeMachine]) -> set[str]:
 
 
 def _things(machine: FakeMachine) -> Iterator[str]:
-    yield from () if machine.site is None else ("agent",)
+    yield from () if machine.ledger.site is None else ("agent",)
     yield from (f"GPU {gpu} is ours" for gpu in machine.managed)
     yield from (f"domain {vm}" for vm in machine.domains)
     yield from (f"running {vm}" for vm, (_, running) in machine.domains.items() if running)

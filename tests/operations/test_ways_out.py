@@ -32,7 +32,7 @@ def test_a_host_that_obeys_nobody_any_more_makes_it_stuck_and_says_why(plane: Co
 
     def lose_the_host(_number: int, moment: str, name: str) -> None:
         if (moment, name) == ("after", "CreateVolume"):
-            machine.epoch = 7
+            machine.ledger.epoch = 7
 
     plane.hosts.strike = lose_the_host
     operation = make(plane)
@@ -40,14 +40,14 @@ def test_a_host_that_obeys_nobody_any_more_makes_it_stuck_and_says_why(plane: Co
     assert operation.error is not None
     assert operation.error["code"] == "agent.stale_token"
     assert any("volume" in text for text in operation.remainder)
-    plane.hosts.strike, machine.epoch = no_fault, 1
+    plane.hosts.strike, machine.ledger.epoch = no_fault, 1
     plane.services.operations.retry(operation.id)
     assert finished(plane, operation.id).state == "undone"
     assert machine.volumes == {}
 
 
 def test_a_host_that_obeys_nobody_before_anything_was_done_there_says_why(plane: ControlPlane) -> None:
-    plane.machine(T4_HOST).epoch = 7
+    plane.machine(T4_HOST).ledger.epoch = 7
     operation = make(plane)
     assert operation.state == "undone"
     assert operation.error is not None

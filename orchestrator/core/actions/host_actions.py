@@ -32,6 +32,10 @@ class FencingToken:
     attempt: int
     """Raised each time an operation is picked up again after a crash."""
 
+    def is_stale(self, epoch: int, attempt: int) -> bool:
+        """On a host that has seen this epoch, and this attempt of the operation in it."""
+        return self.epoch < epoch or (self.epoch == epoch and self.attempt < attempt)
+
 
 @dataclass(frozen=True, kw_only=True)
 class HostAction:

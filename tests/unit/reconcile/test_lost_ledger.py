@@ -32,7 +32,7 @@ def test_a_lost_ledger_is_one_finding_and_asking_for_repairs_writes_it_again(pla
     lose_ledger(machine)
     assert codes(plane, host) == ["host.ledger_lost"]
     plane.engine.drain()
-    assert machine.ledger_lost, "nobody has asked for it"
+    assert machine.ledger.lost, "nobody has asked for it"
     assert len(plane.findings.repair(host=host)) == 1
     plane.engine.drain()
     assert machine.state() == before
@@ -83,7 +83,7 @@ def test_a_host_is_as_it_was_found_once_its_vms_and_it_go_after_its_ledger_was_l
         running = machine.state()
         lose_ledger(machine)
         if by_older_agent:
-            machine.ledger_lost, machine.managed = False, tuple(gpu.address for gpu in machine.gpus)
+            machine.ledger.lost, machine.managed = False, tuple(gpu.address for gpu in machine.gpus)
             machine.foreign.clear()
             for gpu in machine.gpus:
                 gpu.mig_before = False if gpu.mig else None
