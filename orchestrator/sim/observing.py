@@ -21,10 +21,10 @@ from orchestrator.core.hosts.snapshot import (
 )
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.sim import nics
-from orchestrator.sim.fabric import fabric_snapshot
 from orchestrator.sim.kernel import VFIO, Kernel, SimulatedGpu
 from orchestrator.sim.machine import Domain, SimulatedMachine
 from orchestrator.sim.vgpu_actions import holders
+from orchestrator.sim.whole_gpus import fabric_snapshot
 
 
 def snapshot_of(machine: SimulatedMachine) -> HostSnapshot:

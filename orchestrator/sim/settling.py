@@ -1,33 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lost ledger is written again, as the agent does: from what the database knows and what is there."""
+"""Whose things are, changed without changing them, as the agent does it: a lost ledger is written again from what the
+database knows and what is there, and domains that somebody else made are taken over.
+"""
 
 from __future__ import annotations
 
-from orchestrator.core.actions.host_actions import ActionResult
+from collections.abc import Callable
+from typing import Any
+
+from orchestrator.core.actions.host_actions import ActionResult, AdoptDomain, HostAction, ReleaseDomain
 from orchestrator.core.actions.settle_ledger import KnownVm, SettleLedger
 from orchestrator.core.actions.vgpu_settings import SetGpuSetting
 from orchestrator.core.attachments import make
+from orchestrator.core.errors import Conflict, Denied, NotFound
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.vms.volume import id_of
-from orchestrator.sim.fabric import partition_key
 from orchestrator.sim.gpu_settings import settings_of
 from orchestrator.sim.machine import SimulatedMachine
-from orchestrator.sim.upkeep import claim, gpu_there
-from orchestrator.sim.vgpu_actions import hold, is_as_made, key_of
+from orchestrator.sim.upkeep import claim, gpu_there, release
+from orchestrator.sim.vgpu_actions import drop, hold, is_as_made, key_of
+from orchestrator.sim.whole_gpus import partition_key
 
 
 def settle(machine: SimulatedMachine, action: SettleLedger) -> ActionResult:
     """Where it was not lost: devices of domains of ours that nobody owns."""
     if not machine.ledger.lost:
         ours = [vm for vm in action.vms if machine.owner(f"domain:{vm.vm}") is not None]
-        return ActionResult(changed=sum(_adopt(machine, vm.vm, one) for vm in ours for one in vm.devices) > 0)
+        return ActionResult(changed=sum(_claim_device(machine, vm.vm, one) for vm in ours for one in vm.devices) > 0)
     machine.ledger.managed = frozenset(action.gpus)
     for gpu in machine.kernel.gpus:
         found = {one.gpu: one.on for one in action.mig_modes}.get(gpu.address, gpu.mig)
         if found != gpu.mig:
             machine.ledger.mig_before[gpu.address] = found
     for vm in action.vms:
-        _settle(machine, vm)
+        _claim_all(machine, vm)
     for one in action.data:
         if one.volume in machine.data:
             claim(machine, f"data:{one.volume}", id_of(one.volume.removesuffix(".raw")))
@@ -37,7 +43,7 @@ def settle(machine: SimulatedMachine, action: SettleLedger) -> ActionResult:
     return ActionResult(changed=True)
 
 
-def _settle(machine: SimulatedMachine, vm: KnownVm) -> None:
+def _claim_all(machine: SimulatedMachine, vm: KnownVm) -> None:
     for kind, name, there in (
         ("volume", vm.volume, vm.volume in machine.volumes and not vm.adopted),
         ("seed", vm.seed, vm.seed in machine.seeds and not vm.adopted),
@@ -46,12 +52,12 @@ def _settle(machine: SimulatedMachine, vm: KnownVm) -> None:
         if there:
             claim(machine, f"{kind}:{name}", vm.vm)
     for device in vm.devices:
-        _adopt(machine, vm.vm, device)
+        _claim_device(machine, vm.vm, device)
     if vm.nic is not None and vm.nic.vf in machine.kernel.nic_vfio:
         claim(machine, f"nic:{vm.nic.vf}", vm.vm, until_reboot=True)
 
 
-def _adopt(machine: SimulatedMachine, vm: str, device: Device) -> bool:
+def _claim_device(machine: SimulatedMachine, vm: str, device: Device) -> bool:
     """Whether it is there as described and was nobody's; then it is the VM's."""
     key = f"gpu:{device.gpu}" if device.is_whole_gpu else key_of(device)
     if machine.owner(key) is not None or not is_as_made(machine.kernel, device):
@@ -68,3 +74,51 @@ def _adopt(machine: SimulatedMachine, vm: str, device: Device) -> bool:
         if isinstance(made_by, SetGpuSetting):
             settings_of(machine).settle(made_by)
     return True
+
+
+def adopt(machine: SimulatedMachine, action: AdoptDomain) -> ActionResult:
+    domain, names = machine.domains.get(action.vm), {device.name for device in action.devices}
+    for device in action.devices:
+        gpu = machine.kernel.gpu_of(device.parent)
+        if gpu is None or gpu.address not in machine.ledger.managed:
+            raise Denied("gpu.not_managed", f"{device.parent} is on no GPU that was given to us")
+        if not is_as_made(machine.kernel, device):
+            raise Conflict("vgpu.differs", "the vGPU is not there any more as it was seen")
+        claim(machine, key_of(device), action.vm, until_reboot=True)
+        if device.gi_start is not None:
+            hold(machine, device.gpu, device.gi_start, action.vm)
+    if domain is None:
+        raise NotFound("vm.not_found", "the domain is not defined on this host")
+    if domain.devices != tuple(device.name for device in action.devices):
+        raise Conflict("vm.definition_differs", "the domain has other host devices than were seen")
+    changed = not domain.adopted
+    if changed and machine.owner(f"domain:{action.vm}") is not None:
+        raise Conflict("host.owned_by_other", "the domain is ours already")
+    claim(machine, f"domain:{action.vm}", action.vm)
+    domain.adopted = True
+    machine.foreign -= {action.vm, *names}
+    return ActionResult(changed=changed)
+
+
+def release_domain(machine: SimulatedMachine, action: ReleaseDomain) -> ActionResult:
+    domain = machine.domains.get(action.vm)
+    changed = domain is not None and domain.adopted
+    if domain is not None and not domain.adopted and machine.owner(f"domain:{action.vm}") is not None:
+        raise Conflict("host.owned_by_other", "the domain was made by us")
+    release(machine, f"domain:{action.vm}", action.vm)
+    if domain is not None:
+        domain.adopted = False
+    for device in action.devices:
+        release(machine, key_of(device), action.vm)
+        if device.gi_start is not None:
+            drop(machine, device.gpu, device.gi_start, action.vm)
+    there = {*machine.domains, *machine.kernel.devices()}
+    machine.foreign |= there & {action.vm, *(device.name for device in action.devices)}
+    return ActionResult(changed=changed)
+
+
+HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {
+    SettleLedger: settle,
+    AdoptDomain: adopt,
+    ReleaseDomain: release_domain,
+}

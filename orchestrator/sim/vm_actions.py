@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Domains, disks, seeds, images and networks as the agent handles them."""
+"""Domains, disks, data volumes, seeds, images and networks as the agent handles them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
+from typing import Any
 
 from orchestrator.core.actions.host_actions import (
     ActionResult,
@@ -15,17 +17,19 @@ from orchestrator.core.actions.host_actions import (
     DeleteVolume,
     EnsureBridgedNetwork,
     EnsureNetwork,
+    HostAction,
     RemoveNetwork,
     StartDomain,
     StopDomain,
     UndefineDomain,
     WriteSeed,
 )
+from orchestrator.core.actions.volumes import AttachVolume, CreateDataVolume, DeleteDataVolume, DetachVolume
 from orchestrator.core.errors import Conflict, Fatal, NotFound
 from orchestrator.core.hosts.bridges import Uplink, bridge_of, why_not
 from orchestrator.core.hosts.cpu_place import CpuPlace, own_cpus
 from orchestrator.core.hosts.domain import DomainDescription, MadeAs
-from orchestrator.sim.data_volumes import check_data
+from orchestrator.core.vms.volume import id_of
 from orchestrator.sim.machine import Domain, SimulatedMachine
 from orchestrator.sim.upkeep import DONE, SO_ALREADY, check_disk, claim, may_die, release
 
@@ -36,6 +40,70 @@ _FIRST = 2
 """After the subnet's own address and the host's."""
 _MAX_PRINTED = 64 * 1024
 """Characters that are kept of what a domain printed."""
+
+
+def create_data(machine: SimulatedMachine, action: CreateDataVolume) -> ActionResult:
+    """:raises Fatal: ``host.disk_full``"""
+    key, volume = f"data:{action.volume}", _volume_of(action.volume)
+    if action.volume in machine.data:
+        if machine.data[action.volume] != action.size_bytes:
+            raise Conflict("volume.differs", "the data volume exists with another size")
+        return SO_ALREADY
+    claim(machine, key, volume)
+    try:
+        check_disk(machine)
+    except Fatal:
+        release(machine, key, volume)
+        raise
+    machine.data[action.volume] = action.size_bytes
+    may_die(machine)
+    return DONE
+
+
+def delete_data(machine: SimulatedMachine, action: DeleteDataVolume) -> ActionResult:
+    """Gone already is fine."""
+    if machine.owner(f"attached:{action.volume}") is not None:
+        raise Conflict("volume.in_use", "a VM has the data volume")
+    changed = machine.data.pop(action.volume, None) is not None
+    release(machine, f"data:{action.volume}", _volume_of(action.volume))
+    return ActionResult(changed=changed)
+
+
+def attach_data(machine: SimulatedMachine, action: AttachVolume) -> ActionResult:
+    """For one VM at a time."""
+    if action.volume not in machine.data:
+        raise NotFound("volume.missing", "the data volume is not on the host")
+    vm = machine.owner(f"attached:{action.volume}")
+    if vm not in {None, action.vm}:
+        raise Conflict("volume.in_use", "another VM has the data volume")
+    claim(machine, f"attached:{action.volume}", action.vm)
+    may_die(machine)
+    return ActionResult(changed=vm is None)
+
+
+def detach_data(machine: SimulatedMachine, action: DetachVolume) -> ActionResult:
+    """One that another VM has is left alone."""
+    if machine.owner(f"attached:{action.volume}") != action.vm:
+        return SO_ALREADY
+    domain = machine.domains.get(action.vm)
+    if domain is not None and domain.running and action.volume in domain.data:
+        raise Conflict("volume.in_use", "something has the data volume open")
+    release(machine, f"attached:{action.volume}", action.vm)
+    may_die(machine)
+    return DONE
+
+
+def check_data(machine: SimulatedMachine, vm: str, data: Iterable[str]) -> None:
+    """That a definition takes only what the VM has.
+
+    :raises Conflict: ``vm.file_foreign``"""
+    for file in data:
+        if machine.owner(f"attached:{file}") != vm:
+            raise Conflict("vm.file_foreign", "the VM's definition takes a file that is not the VM's", details=file)
+
+
+def _volume_of(file: str) -> str:
+    return id_of(file.removesuffix(".raw"))
 
 
 def receive_image(machine: SimulatedMachine, name: str) -> ActionResult:
@@ -268,3 +336,23 @@ def remove_network(machine: SimulatedMachine, action: RemoveNetwork) -> ActionRe
     changed = action.name in machine.networks
     machine.networks.pop(action.name, None)
     return ActionResult(changed=changed)
+
+
+HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {
+    CreateVolume: create_volume,
+    DeleteVolume: delete_volume,
+    CreateDataVolume: create_data,
+    DeleteDataVolume: delete_data,
+    AttachVolume: attach_data,
+    DetachVolume: detach_data,
+    WriteSeed: write_seed,
+    DeleteSeed: delete_seed,
+    DeleteImage: delete_image,
+    DefineDomain: define,
+    UndefineDomain: undefine,
+    StartDomain: start,
+    StopDomain: stop,
+    EnsureNetwork: ensure_network,
+    EnsureBridgedNetwork: ensure_bridged,
+    RemoveNetwork: remove_network,
+}
