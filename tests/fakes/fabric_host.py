@@ -12,7 +12,7 @@ from typing import Any
 from lab.tools.fabric import nv_fabricmanager
 from lab.tools.gpu_tables import read_tables
 from lab.tools.load import config_text, fabric_text
-from orchestrator.agent.fabric.config import FILE
+from orchestrator.agent.fabric.fmpm import FILE
 from orchestrator.agent.paths import Paths
 from tests.fakes.fmpm_program import fmpm
 

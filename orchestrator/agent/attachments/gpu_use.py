@@ -8,13 +8,15 @@ that (kernel-open/nvidia/nv-procfs.c): 1 is written, and reads back as 1 when no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.nvml.reading import Driver
-from orchestrator.agent.sysfs import gpu_users, pci, reading
+from orchestrator.agent.paths import Paths
+from orchestrator.agent.sysfs import open_files, pci, reading
 from orchestrator.core.errors import Conflict, VgpuctlError
 
 _PERSISTENCED = "nvidia-persiste"
@@ -24,6 +26,7 @@ _PAUSE_SECONDS = 0.5
 _STOP_IT = "a VM gets all of it when nothing else uses it: stop what does"
 _UNSEEN = "its driver counts users that no open file shows"
 _DISPLAY = "the display driver nvidia-drm (modeset=1)"
+_MINOR = re.compile(r"^Device Minor:\s*(?P<minor>[0-9]+)\s*$", re.ASCII | re.MULTILINE)
 
 
 def in_use(gpu: str, by: Iterable[str], *, hint: str = _STOP_IT) -> Conflict:
@@ -98,7 +101,7 @@ class GpuUse:
 
     def _users(self, gpu: str) -> tuple[str, ...]:
         own = (*pci.own_functions(self._paths, gpu), *pci.virtual_functions(self._paths, gpu))
-        users = gpu_users.users_of(self._paths, own)
+        users = _users_of(self._paths, own)
         return ("processes that cannot be looked at",) if users is None else users
 
     def _named(self, pid: int) -> str:
@@ -106,3 +109,21 @@ class GpuUse:
 
     def _lock_file(self, gpu: str) -> Path:
         return self._paths.proc / "driver/nvidia/gpus" / gpu / "unbindLock"
+
+
+def _users_of(paths: Paths, functions: tuple[str, ...]) -> tuple[str, ...] | None:
+    """``name (pid)`` of each; None: could not tell."""
+    return open_files.holders(paths, frozenset(node for function in functions for node in _nodes(paths, function)))
+
+
+def _nodes(paths: Paths, address: str) -> Iterator[str]:
+    """Device files of the function: NVIDIA's, of the display, of the sound card on its audio function."""
+    said = reading.text(paths.proc / "driver/nvidia/gpus" / address / "information")
+    match = None if said is None else _MINOR.search(said)
+    if match is not None:
+        yield f"/dev/nvidia{match['minor']}"
+    directory = paths.pci(address)
+    yield from (f"/dev/dri/{name}" for name in reading.names(directory / "drm"))
+    for card in reading.names(directory / "sound"):
+        yield from (f"/dev/snd/{name}" for name in reading.names(directory / "sound" / card))
+    yield from open_files.vfio_nodes(directory)

@@ -3,6 +3,8 @@
 
 ``fmpm -l`` prints fmFabricPartitionList_t as JSON; what fails prints ``… fmReturn: -N`` and exits with the low byte
 of it (nv_fm_types.h, fmReturn_t). What the program says is believed only as far as it makes sense.
+
+Where it is, says a file of the host's own, which enrolment neither writes nor removes.
 """
 
 from __future__ import annotations
@@ -10,14 +12,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
-from orchestrator.agent.fabric.config import FabricConfig, read_fabric_config
 from orchestrator.agent.fabric.members import ListedPartition, PartitionMember, address_from
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.process import ChildHangs, ChildTalksTooMuch, Finished, run
-from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError
+from orchestrator.core.errors import Conflict, Fatal, InvalidInput, Retryable, Unknown, VgpuctlError
 
+FILE = "vgpuctl-agent/fabric.json"
+"""Below /etc."""
 _READ_SECONDS = 30.0
 """A third of what a controller waits for an observation: a host whose guests begin to run may be slow."""
 _CHANGE_SECONDS = 60.0
@@ -28,6 +33,41 @@ _MAX_PARTITIONS, _MAX_GPUS = 64, 16
 """FM_MAX_FABRIC_PARTITIONS, FM_MAX_NUM_GPUS"""
 _CODE = re.compile(r"fmReturn: (-?[0-9]{1,3})\b")
 _VERSION = re.compile(r"version is\s*:\s*([0-9]{3}(?:\.[0-9]{1,4}){1,2})\b")
+
+
+@dataclass(frozen=True)
+class FabricConfig:
+    """``socket``: of the fabric manager, where it listens on none of TCP's (FM_CMD_UNIX_SOCKET_PATH)."""
+
+    fmpm: Path
+    fabric_manager: Path
+    socket: Path | None = None
+
+
+def read_fabric_config(paths: Paths) -> FabricConfig:
+    """Without the file: where NVIDIA's packages put things.
+
+    :raises InvalidInput: ``fabric.config_invalid``
+    """
+    file, programs = paths.etc / FILE, paths.root / "usr/bin"
+    found = {"fmpm": str(programs / "fmpm"), "fabric_manager": str(programs / "nv-fabricmanager")}
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        data = {}
+    except (OSError, ValueError) as error:
+        raise _invalid(file, str(error)) from error
+    if not isinstance(data, dict) or not set(data) <= {*found, "socket"}:
+        raise _invalid(file, f"it may hold {', '.join(found)} and socket")
+    if not all(isinstance(value, str) and Path(value).is_absolute() for value in data.values()):
+        raise _invalid(file, "each must be an absolute path")
+    return FabricConfig(**{name: Path(path) for name, path in {**found, **data}.items()})
+
+
+def _invalid(file: Path, why: str) -> InvalidInput:
+    return InvalidInput(
+        "fabric.config_invalid", f"{file} cannot be used: {why}", hint="docs/howto/fabric-partitions.md"
+    )
 
 
 class Waits(Exception):

@@ -15,11 +15,10 @@ from typing import Any
 import libvirt
 
 from orchestrator.agent.ledger import Ledger
-from orchestrator.agent.libvirt.addresses import addresses_of
+from orchestrator.agent.libvirt.addresses import LEARNED, addresses_of
 from orchestrator.agent.libvirt.connection import Libvirt, is_absent, is_of_one_domain
 from orchestrator.agent.libvirt.domain_devices import DomainText, read_domain_xml
 from orchestrator.agent.libvirt.domain_parts import parts_of
-from orchestrator.agent.libvirt.learned import LEARNED
 from orchestrator.agent.pinned_cpus import PinnedCpus
 from orchestrator.agent.timing import Timing
 from orchestrator.core.actions.host_actions import ActionResult

@@ -13,9 +13,9 @@ import libvirt
 import pytest
 
 from orchestrator.agent.ledger import Ledger
+from orchestrator.agent.libvirt.addresses import learned_of
 from orchestrator.agent.libvirt.connection import Libvirt
 from orchestrator.agent.libvirt.domains import Domains
-from orchestrator.agent.libvirt.learned import learned_of
 from tests.unit.agent.fake_timing import FakeTiming
 
 MAC, OTHER = "52:54:00:00:00:01", "52:54:00:00:00:02"
