@@ -18,6 +18,7 @@ from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.actions.epoch import restored_epoch
 from orchestrator.core.actions.host_actions import FencingToken, MakeVgpu, VgpuPosition
 from orchestrator.core.errors import Conflict, Denied, Fatal
+from orchestrator.sim.machine import SimulatedLedger
 
 
 def opened(directory: Path, *, epoch: int = 1, boot_id: str = "boot-1", site: str = "s") -> Ledger:
@@ -34,7 +35,7 @@ def test_a_token_is_admitted_exactly_when_nothing_newer_was(
     tmp_path_factory: pytest.TempPathFactory, tokens: list[tuple[int, int, str]], data: DataObject
 ) -> None:
     directory = tmp_path_factory.mktemp("ledger")
-    ledger = opened(directory, epoch=0)
+    ledger, simulated = opened(directory, epoch=0), SimulatedLedger(site="s")
     epoch, attempts = 0, dict[str, int]()
     for new_epoch, attempt, operation in tokens:
         if data.draw(st.booleans()):
@@ -42,10 +43,12 @@ def test_a_token_is_admitted_exactly_when_nothing_newer_was(
             ledger = opened(directory, epoch=0)
         stale = new_epoch < epoch or (new_epoch == epoch and attempt < attempts.get(operation, 0))
         if stale:
-            with pytest.raises(Denied):
-                ledger.admit(token(new_epoch, attempt, operation))
+            for admit in (ledger.admit, simulated.admit):
+                with pytest.raises(Denied, match="a newer controller or attempt"):
+                    admit(token(new_epoch, attempt, operation))
             continue
         ledger.admit(token(new_epoch, attempt, operation))
+        simulated.admit(token(new_epoch, attempt, operation))
         if new_epoch > epoch:
             epoch, attempts = new_epoch, {}
         attempts[operation] = attempt
