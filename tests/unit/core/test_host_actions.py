@@ -10,6 +10,7 @@ import pytest
 from orchestrator.core.actions.host_actions import HostAction, MakesDevice, RemovesDevice
 from orchestrator.core.actions.names import ACTIONS
 from orchestrator.core.actions.settle_ledger import KnownVm, KnownVolume
+from orchestrator.core.actions.vgpu_settings import RestoreGpuSetting, SetGpuSetting
 from orchestrator.core.gpu.device import Device
 from orchestrator.sim.agent import HANDLERS
 from tests.fakes.fake_actions import HANDLERS as FAKE_HANDLERS
@@ -35,7 +36,7 @@ def _example(name: str) -> HostAction:
 def _actions_below(kind: type[HostAction]) -> Iterator[type[HostAction]]:
     """All but those that only say what some have alike."""
     for one in kind.__subclasses__():
-        if one not in {MakesDevice, RemovesDevice}:
+        if one not in {MakesDevice, RemovesDevice, SetGpuSetting, RestoreGpuSetting}:
             yield one
         yield from _actions_below(one)
 
