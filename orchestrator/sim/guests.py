@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guests of simulated VMs: whatever is run in them is there already."""
+"""Guests of simulated VMs: whatever is run in them is there already, at a console they send back what they get, and
+behind ports there is none.
+"""
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 
 from orchestrator.core.drivers.guest_facts import GuestFacts
+from orchestrator.core.errors import Conflict
 from orchestrator.core.guest.guest import Guest, GuestRun, RoleResult, WantedRoles
+from orchestrator.core.hosts.snapshot import DomainSnapshot
 
 _KEY = "ssh-ed25519 AAAA"
 
@@ -33,3 +38,41 @@ class SimulatedGuests:
 def ran(role: str, operation: str, at: float) -> RoleResult:
     """A role that found everything as it should be."""
     return RoleResult(role=role, state="ok", tasks_ok=1, tasks_changed=0, failed_task=None, at=at, operation=operation)
+
+
+def no_guest(domain: DomainSnapshot | None) -> Conflict:
+    """``domain``: of the VM; it is called as core/vms/vm.py says, an adopted one as it was."""
+    name = None if domain is None else domain.name.rpartition(".")[2]
+    return Conflict(
+        "vm.simulated",
+        "a simulated VM has no guest that answers on a port",
+        hint=None if name is None else f"only its console is there: 'vgpuctl console {name}'",
+    )
+
+
+class Echo:
+    """Greets, sends back what it gets, and hangs up on Ctrl-D."""
+
+    def __init__(self, greeting: bytes = b"") -> None:
+        self._guest, self._ours = socket.socketpair()
+        self._guest.setblocking(False)
+        self.send(greeting)
+
+    def fileno(self) -> int:
+        return self._ours.fileno()
+
+    def send(self, data: bytes, /) -> int:
+        if data == b"\x04":
+            self._guest.shutdown(socket.SHUT_WR)
+            return 1
+        try:
+            return self._guest.send(data)
+        except BlockingIOError:
+            return 0
+
+    def receive(self, size: int, /) -> bytes:
+        return self._ours.recv(size)
+
+    def close(self) -> None:
+        self._guest.close()
+        self._ours.close()

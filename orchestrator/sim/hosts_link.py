@@ -28,7 +28,7 @@ from orchestrator.core.wire import (
     token_to_dict,
 )
 from orchestrator.ports.host import ByteStream
-from orchestrator.sim.console import Echo, no_guest
+from orchestrator.sim.guests import Echo, no_guest
 
 LIMIT_S: Final = 180.0
 """For one answer. The machines themselves answer at once."""

@@ -27,7 +27,7 @@ from orchestrator.core.errors import VgpuctlError, error_to_dict
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.protocol import encode_frame, read_frame
 from orchestrator.core.wire import action_from_dict, domain_to_dict, result_to_dict, things_to_dict, token_from_dict
-from orchestrator.sim.build import fleet_of
+from orchestrator.sim.fleet import fleet_of
 from orchestrator.sim.live_machines import LiveLink, LiveMachines
 from orchestrator.sim.machine_files import MachineFiles
 

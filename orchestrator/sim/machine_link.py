@@ -19,7 +19,7 @@ from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Uncha
 from orchestrator.core.wire import unless_known
 from orchestrator.ports.host import ByteStream
 from orchestrator.sim.agent import perform
-from orchestrator.sim.console import Echo, no_guest
+from orchestrator.sim.guests import Echo, no_guest
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.observing import domain_of, snapshot_of
 from orchestrator.sim.vm_actions import receive_image

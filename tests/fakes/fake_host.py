@@ -22,7 +22,7 @@ from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Uncha
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.wire import unless_known
 from orchestrator.ports.host import ByteStream
-from orchestrator.sim.console import Echo
+from orchestrator.sim.guests import Echo
 from tests.fakes.fake_actions import perform_on
 from tests.fakes.fake_machine import FakeMachine, snapshot_of
 from tests.fakes.readiness import READY

@@ -45,7 +45,7 @@ from orchestrator.services.vm_checks import check_unprotected
 from orchestrator.services.vms.planning import Planner
 from orchestrator.services.vms.requirements import spec_of
 from orchestrator.services.vms.volumes import VolumeService
-from orchestrator.sim.console import Echo
+from orchestrator.sim.guests import Echo
 from tests.fakes.fake_guests import FakeGuestService
 from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hosts, Images, Networks, Profiles

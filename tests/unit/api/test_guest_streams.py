@@ -7,7 +7,7 @@ from starlette.types import Message
 from starlette.websockets import WebSocket
 
 from orchestrator.api.routes.guest_streams import MOVING, NO_BYTES, join
-from orchestrator.sim.console import Echo
+from orchestrator.sim.guests import Echo
 
 CONSOLES = 100
 
