@@ -11,9 +11,8 @@ from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.placement.views import Placement
 from orchestrator.core.vms.claim import HostCapacity
 from orchestrator.core.vms.vm import Vm, VmSpec
-from orchestrator.services.fleet.gpus import Viewed
 from orchestrator.services.fleet.numa import cores_left, memory_left, memory_of
-from orchestrator.services.fleet.view import Overcommit
+from orchestrator.services.fleet.view import Overcommit, Viewed
 from orchestrator.store.records import ClaimLost
 from orchestrator.store.transaction import Transaction
 

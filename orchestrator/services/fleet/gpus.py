@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Final
 
 from orchestrator.catalogue.gpu_tables import GpuTables, Tables, tables_of
@@ -24,7 +23,7 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.services.fleet.fabric import reason_not_joined
 from orchestrator.services.fleet.nics import with_nics
 from orchestrator.services.fleet.numa import vms_coming, with_nodes
-from orchestrator.services.fleet.view import Overcommit, free_on_host, gpu_view
+from orchestrator.services.fleet.view import Overcommit, Viewed, free_on_host, gpu_view
 from orchestrator.store.records import HostRecord
 
 _KNOWN_BYTES: Final = 64 * MIB
@@ -46,21 +45,6 @@ class SiteRules:
     """Keys of the hosts' labels that say something about placement."""
     uplinks: Mapping[str, Uplink] = field(default_factory=dict)
     """Bridges of hosts that networks leave by, by the names of the networks on hosts."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Viewed:
-    """One host."""
-
-    seen: HostRecord
-    facts: HostFacts
-    view: HostView
-    rooms: KnownRooms
-
-    @cached_property
-    def kind(self) -> int:
-        """The same for hosts that no request can tell apart; worked out when first asked for."""
-        return self.rooms.number_of(self.view)
 
 
 @dataclass(frozen=True, kw_only=True)

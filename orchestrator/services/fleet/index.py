@@ -23,9 +23,9 @@ from orchestrator.core.units import MIB
 from orchestrator.core.vms.claim import Claim
 from orchestrator.core.vms.isolation import DEFAULT_ISOLATION, Isolation
 from orchestrator.core.vms.vm import Vm
-from orchestrator.services.fleet.gpus import SiteRules, Viewed, Viewer
+from orchestrator.services.fleet.gpus import SiteRules, Viewer
 from orchestrator.services.fleet.known_profiles import KnownProfiles, OfferedTypes
-from orchestrator.services.fleet.view import Overcommit
+from orchestrator.services.fleet.view import Overcommit, Viewed
 from orchestrator.store.database import Store
 from orchestrator.store.records import HostRecord
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of network cards: which of a host's are free, which cards are near which GPU."""
+"""Functions of network cards: which of a host's are free, which cards are near which GPU, which one a VM gets."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.hosts.host import Host
-from orchestrator.core.hosts.nic import HostNic, near
-from orchestrator.core.placement.views import GpuView, HostView
+from orchestrator.core.hosts.nic import HostNic, NicPlace, near, nic_mac
+from orchestrator.core.placement.views import GpuView, HostView, Placement
 from orchestrator.services.fleet.numa import vms_coming
-from orchestrator.store.records import HostRecord
+from orchestrator.services.fleet.view import Viewed
+from orchestrator.store.records import ClaimLost, HostRecord
 
 
 def given(host: Host, facts: HostFacts) -> tuple[HostNic, ...]:
@@ -38,3 +39,20 @@ def with_nics(view: HostView, seen: HostRecord, facts: HostFacts) -> HostView:
 
     free = tuple((nic.address, len(free_functions(seen, nic))) for nic in nics)
     return replace(view, free_nics=free, gpus=tuple(beside(gpu) for gpu in view.gpus))
+
+
+def place_nic(viewed: Viewed, placement: Placement, vm_id: str, leaving: frozenset[str]) -> NicPlace | None:
+    """The function that a planned VM gets; None of a VM that asks for none.
+
+    :raises ClaimLost: what was free is not any more"""
+    if not placement.nic:
+        return None
+    nic = next((one for one in given(viewed.seen.host, viewed.facts) if one.address == placement.nic), None)
+    free = () if nic is None else free_functions(viewed.seen, nic, leaving)
+    if nic is None or not free:
+        raise ClaimLost(f"network cards of {placement.host_id} are another's now")
+    gpus = (gpu for gpu in viewed.view.gpus if gpu.gpu_id in placement.gpu_ids)
+    under = any(gpu.nics_under_switch and nic.address in gpu.near_nics for gpu in gpus)
+    return NicPlace(
+        card=nic.address, function=free[0], functions=len(nic.functions), mac=nic_mac(vm_id), under_switch=under
+    )  # fmt: skip

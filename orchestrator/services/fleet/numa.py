@@ -18,7 +18,7 @@ from orchestrator.store.records import HostRecord
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeRooms:
+class FreeByNode:
     """As the fields of a HostView are."""
 
     cpus: ByNode = ()
@@ -29,15 +29,15 @@ class NodeRooms:
     pinnable: int | None
 
 
-def node_rooms(seen: HostRecord, facts: HostFacts, memory_reserve_mib: int) -> NodeRooms:
+def free_by_node(seen: HostRecord, facts: HostFacts, memory_reserve_mib: int) -> FreeByNode:
     """Hosts that keep no CPUs for VMs that have theirs alone have none of those, taken or free."""
     if not facts.nodes:
-        return NodeRooms(pinnable=None)
+        return FreeByNode(pinnable=None)
     pinnable = set(seen.host.pinnable_cpus)
     free = cores_left(seen, facts, frozenset()) if pinnable else {}
     with_cpus = {node.id for node in facts.nodes if node.cpus}
     left = memory_left(seen, facts, memory_reserve_mib)
-    return NodeRooms(
+    return FreeByNode(
         cpus=tuple((node, sum(map(len, cores))) for node, cores in free.items() if node in with_cpus),
         memory=tuple((node, max(0, mib)) for (size, node), mib in left.items() if not size),
         shared=tuple((node.id, len(set(node.cpus) - pinnable)) for node in facts.nodes if node.cpus),

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.gpu_tables import GpuTables
+from orchestrator.core.advice.alike import KnownRooms
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.geometry.board import WHOLE
@@ -23,11 +25,26 @@ from orchestrator.core.placement.views import GpuView, HostView, Occupied
 from orchestrator.core.units import GIB
 from orchestrator.core.vms.claim import Claim, HostCapacity
 from orchestrator.core.vms.vm import Vm
-from orchestrator.services.fleet.numa import node_rooms, vms_coming
+from orchestrator.services.fleet.numa import free_by_node, vms_coming
 from orchestrator.store.records import HostRecord
 
 FOREIGN = "foreign"
 """Stands for the VM of a vGPU that we did not make."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Viewed:
+    """One host: what is on record, what was observed, what placement sees."""
+
+    seen: HostRecord
+    facts: HostFacts
+    view: HostView
+    rooms: KnownRooms
+
+    @cached_property
+    def kind(self) -> int:
+        """The same for hosts that no request can tell apart; worked out when first asked for."""
+        return self.rooms.number_of(self.view)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +91,7 @@ def free_on_host(seen: HostRecord, facts: HostFacts, overcommit: Overcommit) -> 
     closed = _closed(host, facts)
     free_vcpus = capacity.vcpus - sum(claim.vcpus for claim in claims) - sum(vm.floating_vcpus for vm in coming)
     free_memory = capacity.memory_mib - sum(claim.memory_mib for claim in claims)
-    nodes = node_rooms(seen, facts, of_host.memory_reserve_mib)
+    nodes = free_by_node(seen, facts, of_host.memory_reserve_mib)
     return HostView(
         host_id=host.name,
         name=host.name,

@@ -31,10 +31,10 @@ from orchestrator.core.tenancy.quota import Amounts
 from orchestrator.core.vms.network import DEFAULT_NAME
 from orchestrator.core.vms.priority import Priority
 from orchestrator.ports.clock import Clock
-from orchestrator.services.fleet.gpus import Viewed
 from orchestrator.services.fleet.index import Fleet, FleetIndex
 from orchestrator.services.fleet.known_profiles import KnownProfiles
-from orchestrator.services.fleet.named_places import check_place
+from orchestrator.services.fleet.named import check_named
+from orchestrator.services.fleet.view import Viewed
 from orchestrator.services.networks import network_for
 from orchestrator.services.tenancy.quota_room import QuotaRoom, amounts_asked
 from orchestrator.services.tenancy.tenants import known_tenant
@@ -201,7 +201,7 @@ class CapacityService:
         """
         with self.index.current() as index, self.store.read() as tx:
             known_tenant(tx, question.tenant)
-            check_place(tx, index, question.host, question.gpu)
+            check_named(tx, index, question.host, question.gpu)
             fleet = self._fleet().of_tenant(question.tenant)
             known = fleet.known
             question = known.sized(question)

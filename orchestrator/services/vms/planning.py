@@ -29,12 +29,11 @@ from orchestrator.operations.steps.preempt import check_not_kept
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.services.fleet.cpus import Placing, check_node_memory, node_memory, place_cpus
 from orchestrator.services.fleet.fabric import joined
-from orchestrator.services.fleet.gpus import Viewed
 from orchestrator.services.fleet.index import FleetIndex, Reservation
-from orchestrator.services.fleet.named_places import check_place
-from orchestrator.services.fleet.nic_places import place_nic
+from orchestrator.services.fleet.named import check_named
+from orchestrator.services.fleet.nics import place_nic
 from orchestrator.services.fleet.sharing import check_neighbours
-from orchestrator.services.fleet.view import capacity_of
+from orchestrator.services.fleet.view import Viewed, capacity_of
 from orchestrator.services.guests.runs import PlannedRun
 from orchestrator.services.images import known_image
 from orchestrator.services.vms.deallocating import preemptible_now
@@ -130,7 +129,7 @@ class Planner:
         _check_image(tx, spec)
         vm_id = self.ids.new_uuid() if stored is None else stored.id
         with self.index.current() as fleet:
-            check_place(tx, fleet, spec.host, spec.gpu)
+            check_named(tx, fleet, spec.host, spec.gpu)
             host, disk_bytes = place_with(volumes, spec.host, spec.disk_bytes)
             placed = replace(spec, host=host, disk_bytes=disk_bytes)
             planned = self._planned(tx, fleet, placed, vm_id, stored=stored, preempt=preempt)

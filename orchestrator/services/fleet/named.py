@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is there such a place? Asked of a host or GPU that a request names, before a place is looked for."""
+"""A host or GPU that a request names has to be known, before any is tried."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 from orchestrator.core.errors import NotFound
 from orchestrator.core.names import near
-from orchestrator.services.fleet.gpus import Viewed
 from orchestrator.services.fleet.index import FleetIndex
+from orchestrator.services.fleet.view import Viewed
 from orchestrator.store.transaction import Transaction
 
 
-def check_place(tx: Transaction, fleet: FleetIndex, host: str | None, gpu: str | None) -> None:
+def check_named(tx: Transaction, fleet: FleetIndex, host: str | None, gpu: str | None) -> None:
     """``gpu``: a PCI address, which GPUs of several hosts may have. Ask inside :meth:`FleetIndex.current`.
 
     :raises NotFound: ``host.unknown``; ``gpu.unknown``: the host has no such GPU, or none has
