@@ -8,12 +8,17 @@ from fastapi import APIRouter, Depends, FastAPI
 from orchestrator.api import errors
 from orchestrator.api.allowance import within_allowance
 from orchestrator.api.auth import KnowTheSender, authorize
-from orchestrator.api.etags import AnswerOnlyChanges
-from orchestrator.api.http_rules import AnswerHead, json_bodies_only, no_conditional_changes
+from orchestrator.api.http_answers import AnswerHead, AnswerOnlyChanges
+from orchestrator.api.http_requests import (
+    json_bodies_only,
+    no_conditional_changes,
+    no_repeated_names,
+    only_known_parameters,
+    storable_target,
+)
 from orchestrator.api.limits import CountRequests, LimitBody
 from orchestrator.api.metrics import Metrics, TimeAnswers
 from orchestrator.api.openapi import PROBLEMS, DescribedApi, operation_id
-from orchestrator.api.parameters import only_known_parameters
 from orchestrator.api.refusals import RecordRefusals
 from orchestrator.api.request_keys import AnsweredBefore, KeepAnswers, answer_again, look_up_key
 from orchestrator.api.route_table import RouteTable
@@ -47,7 +52,6 @@ from orchestrator.api.routes import (
     whoami,
 )
 from orchestrator.api.services import Process
-from orchestrator.api.unambiguous import say_it_once, storable_target
 from orchestrator.api.use_cases import Services
 from orchestrator.api.waiting import Waiting
 from orchestrator.client.version import VERSION
@@ -75,7 +79,7 @@ def create_app(services: Services, process: Process) -> FastAPI:
         Depends(json_bodies_only),
         Depends(no_conditional_changes),
         Depends(only_known_parameters),
-        Depends(say_it_once),
+        Depends(no_repeated_names),
         Depends(within_allowance),
         Depends(look_up_key),
     ]

@@ -13,10 +13,10 @@ from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orchestrator.api.errors import refusal
-from orchestrator.api.http_rules import PREFIX, has_body
+from orchestrator.api.http_requests import PREFIX, has_body
 from orchestrator.api.limits import HEALTH_THREADS
-from orchestrator.api.peers import uid_of
 from orchestrator.api.permissions import RULES, WATCHING, Rule
+from orchestrator.api.protocols import uid_of
 from orchestrator.api.use_cases import Services
 from orchestrator.core.errors import Bug, Denied, NotFound, VgpuctlError
 from orchestrator.core.operation import Watched, unknown_operation

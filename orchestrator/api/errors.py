@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from orchestrator.api.route_table import table_of
-from orchestrator.api.telling import refusal_for_tenant, watches_pool
+from orchestrator.api.visibility import refusal_for_tenant, watches_pool
 from orchestrator.core.errors import (
     DATABASE_AWAY,
     Bug,

@@ -13,8 +13,8 @@ from anyio import CapacityLimiter, from_thread, to_thread
 from fastapi import Request
 from starlette.types import Message, Receive
 
-from orchestrator.api.deadlines import IN_PARTS
-from orchestrator.api.http_rules import FILE_TYPE
+from orchestrator.api.http_requests import FILE_TYPE
+from orchestrator.api.protocols import IN_PARTS
 from orchestrator.api.services import Process
 from orchestrator.core.errors import InvalidInput, Retryable
 

@@ -12,7 +12,7 @@ from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.errors import problem
-from orchestrator.api.http_rules import PREFIX, takes_file
+from orchestrator.api.http_requests import PREFIX, takes_file
 from orchestrator.core.errors import InvalidInput
 
 MAX_BODY_BYTES: Final = 1024 * 1024

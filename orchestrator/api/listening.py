@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from orchestrator.api.admission import KEPT_BACK, Listener, Room, room_for_group, room_for_strangers
+from orchestrator.api.connection_limits import KEPT_BACK, ConnectionLimit, Listener, group_limit, network_limit
 from orchestrator.client.location import SOCKET_NAME, bind_for_owner
 from orchestrator.core.errors import Fatal, InvalidInput
 from orchestrator.core.file_errors import why_unreadable
@@ -128,7 +128,7 @@ def unix_socket(path: Path, gid: int | None = None) -> Iterator[Listener]:
     """
     path.unlink(missing_ok=True)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with Listener(made, Room(), KEPT_BACK) if gid is None else Listener(made, room_for_group()) as listener:
+    with Listener(made, ConnectionLimit(), KEPT_BACK) if gid is None else Listener(made, group_limit()) as listener:
         bind_for_owner(listener, path)
         if gid is not None:
             os.chown(path, -1, gid)
@@ -152,5 +152,5 @@ def network_socket(tls: Tls) -> Iterator[Listener]:
             f"cannot listen on {tls.host} port {tls.port}: {error.strerror or error}",
             hint="is the port taken, is the address one of this machine's?",
         ) from error
-    with Listener(made, room_for_strangers()) as listener:
+    with Listener(made, network_limit()) as listener:
         yield listener

@@ -138,7 +138,7 @@ def _describe_problems(responses: dict[str, Any]) -> None:
 
 
 def _describe_headers(verb: str, path: str, operation: dict[str, Any]) -> None:
-    """What api/etags.py does for every GET and api/request_keys.py for what makes something."""
+    """What api/http_answers.py does for every GET and api/request_keys.py for what makes something."""
     taken = operation.setdefault("parameters", [])
     if verb == "GET" and "application/json" in operation["responses"].get("200", {}).get("content", ()):
         operation["responses"]["304"] = {"description": "As If-None-Match says"}

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serves the API: one process per state directory, ends when told or when idle for long enough."""
+"""Serves the API: one process per state directory, ends when told or when idle for long enough. systemd is told that
+it is ready, stops, and still runs its event loop (sd_notify(3))."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -15,14 +18,12 @@ import uvicorn
 from anyio import to_thread
 from fastapi import FastAPI
 
-from orchestrator.api.admission import Listener
 from orchestrator.api.app import create_app
 from orchestrator.api.certificate import ServedCertificate
-from orchestrator.api.deadlines import HANDSHAKE_S
+from orchestrator.api.connection_limits import Listener
 from orchestrator.api.listening import BACKLOG, GroupSocket, Tls, network_socket, unix_socket
-from orchestrator.api.peers import PeerHttpProtocol, PeerWebSocketProtocol
+from orchestrator.api.protocols import HANDSHAKE_S, PeerHttpProtocol, PeerWebSocketProtocol
 from orchestrator.api.routes.server import running_operations
-from orchestrator.api.service_manager import Alive, tell_service_manager
 from orchestrator.api.services import Process
 from orchestrator.api.use_cases import Services
 from orchestrator.api.waiting import Waiting
@@ -165,3 +166,35 @@ def serve_until_done(
             host, port, *_ = network[1].getsockname()
             say(f"https://{f'[{host}]' if ':' in host else host}:{port}")
         asyncio.run(_serve(unix, network, services, process))
+
+
+PATIENCE_S: Final = 1.0
+"""A service manager that does not read must not stop the event loop."""
+
+
+def tell_service_manager(message: str) -> None:
+    """``READY=1``, ``WATCHDOG=1`` and ``STOPPING=1``; nothing without a service manager."""
+    where = os.environ.get("NOTIFY_SOCKET", "")
+    if not where.startswith(("/", "@")):
+        return
+    address = "\0" + where[1:] if where.startswith("@") else where
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
+        ear.settimeout(PATIENCE_S)
+        ear.sendto(message.encode(), address)
+
+
+class Alive:
+    """Told by the event loop, so that a loop that has stopped is noticed: who is not told for ``WatchdogSec`` ends the
+    process and starts another one."""
+
+    def __init__(self) -> None:
+        usec = os.environ.get("WATCHDOG_USEC", "")
+        ours = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        self._every_s = int(usec) / 3e6 if ours and usec.isascii() and usec.isdigit() else None
+        self._next = time.monotonic()
+
+    def tell(self) -> None:
+        """Three times in the time that the service manager waits, however often this is called."""
+        if self._every_s is not None and time.monotonic() >= self._next:
+            self._next = time.monotonic() + self._every_s
+            tell_service_manager("WATCHDOG=1")

@@ -13,9 +13,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.allowance import settle
 from orchestrator.api.errors import problem
-from orchestrator.api.http_rules import PREFIX
-from orchestrator.api.peers import origin_of
+from orchestrator.api.http_requests import PREFIX
 from orchestrator.api.permissions import may_operate
+from orchestrator.api.protocols import origin_of
 from orchestrator.api.use_cases import Services
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.names import is_name

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.adapters.engine.timer import Timer
-from orchestrator.api.admission import take_descriptors
+from orchestrator.api.connection_limits import take_descriptors
 from orchestrator.api.limits import Activity
 from orchestrator.api.listening import group_socket_of, tls_of
 from orchestrator.api.process import only_one, serve_until_done

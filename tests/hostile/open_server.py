@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.adapters.state.clock import SystemClock
-from orchestrator.api.deadlines import TimedHttpProtocol
 from orchestrator.api.listening import Tls
+from orchestrator.api.protocols import TimedHttpProtocol
 from orchestrator.client.location import state_directory
 from orchestrator.core.tenancy.tenant import Member
 from orchestrator.oidc.identities import OidcIdentities

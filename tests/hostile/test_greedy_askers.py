@@ -16,8 +16,8 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 
 from orchestrator.api.app import create_app
-from orchestrator.api.etags import PART_BYTES
 from orchestrator.api.file_bodies import MAX_OF_TENANT, with_files
+from orchestrator.api.http_answers import PART_BYTES
 from orchestrator.api.limits import Activity
 from orchestrator.api.routes.guest_streams import MAX_STREAMS_PER_TENANT
 from orchestrator.api.services import Process

@@ -13,7 +13,7 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
-from orchestrator.api.admission import Listener, Room
+from orchestrator.api.connection_limits import ConnectionLimit, Listener
 from tests.hostile.open_server import DESCRIPTORS
 from tests.hostile.strangers import STRANGER, Open, open_server, read_to_the_end
 from tests.simulated.test_seeds import sampled
@@ -155,8 +155,8 @@ def test_junk_logins_while_the_provider_hangs_hold_up_nobody(tmp_path: Path) -> 
 
 
 def test_a_listener_counts_what_is_open_and_nothing_else() -> None:
-    room = Room(total=8, of_peer=3)
-    with Listener(socket.create_server(("127.0.0.1", 0)), room) as listener, ExitStack() as opened:
+    limit = ConnectionLimit(total=8, of_peer=3)
+    with Listener(socket.create_server(("127.0.0.1", 0)), limit) as listener, ExitStack() as opened:
         listener.setblocking(False)
         where = listener.getsockname()
         for round_ in range(4):
@@ -188,7 +188,9 @@ def _is_open(client: socket.socket) -> bool:
 def test_a_listener_without_descriptors_sends_away_and_says_nothing() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ExitStack() as opened:
-        listener = opened.enter_context(Listener(socket.create_server(("127.0.0.1", 0)), Room(), kept_back=2))
+        listener = opened.enter_context(
+            Listener(socket.create_server(("127.0.0.1", 0)), ConnectionLimit(), kept_back=2)
+        )
         listener.setblocking(False)
         clients = [opened.enter_context(socket.create_connection(listener.getsockname())) for _ in range(5)]
         highest = max(one.fileno() for one in clients)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from orchestrator.api.telling import failure_for_tenant, refusal_for_tenant
+from orchestrator.api.visibility import failure_for_tenant, refusal_for_tenant
 from orchestrator.core.agent_error import agent_error
 from orchestrator.core.errors import (
     FAMILIES,

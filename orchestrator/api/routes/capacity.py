@@ -17,7 +17,7 @@ from orchestrator.api.schemas.capacity import (
     GpuMapAnswer,
 )
 from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
-from orchestrator.api.telling import check_may_name_place
+from orchestrator.api.visibility import check_may_name_place
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 

@@ -9,14 +9,14 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Depends, Header
 from fastapi.responses import FileResponse
 
+from orchestrator.api.http_requests import no_repeated_names, storable_target
 from orchestrator.api.schemas.controllers import JoinAnswer, JoinBody
 from orchestrator.api.services import ServicesOf
-from orchestrator.api.unambiguous import say_it_once, storable_target
 from orchestrator.core.actions.host_actions import ImageFormat
 from orchestrator.core.errors import Denied, NotFound
 
 router = APIRouter(
-    prefix="/controllers", include_in_schema=False, dependencies=[Depends(storable_target), Depends(say_it_once)]
+    prefix="/controllers", include_in_schema=False, dependencies=[Depends(storable_target), Depends(no_repeated_names)]
 )
 
 _FILE: Final = re.compile(r"([0-9a-f]{64})\.(qcow2|raw)", re.ASCII)

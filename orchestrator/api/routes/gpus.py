@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
-from orchestrator.api.http_rules import started
+from orchestrator.api.http_answers import started
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.gpus import AcceptGpusBody, GpuAnswer
 from orchestrator.api.schemas.operations import StartedAnswer

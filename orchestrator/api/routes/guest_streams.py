@@ -17,10 +17,9 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 from orchestrator.api.allowance import settle, take_one
 from orchestrator.api.auth import ASK_AGAIN_S, authorize, still_may
 from orchestrator.api.errors import refusal
-from orchestrator.api.parameters import only_known_parameters
+from orchestrator.api.http_requests import only_known_parameters, storable_target
 from orchestrator.api.refusals import asker_of, subject_of
 from orchestrator.api.services import ServicesOf, TenantOf
-from orchestrator.api.unambiguous import storable_target
 from orchestrator.api.use_cases import Services
 from orchestrator.core.errors import Conflict, InvalidInput, VgpuctlError
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT

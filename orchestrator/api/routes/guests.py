@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from orchestrator.api.http_rules import started
+from orchestrator.api.http_answers import started
 from orchestrator.api.schemas.base import VmInPath
 from orchestrator.api.schemas.guests import ProvisioningAnswer, ProvisionVmBody
 from orchestrator.api.schemas.operations import StartedAnswer

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from orchestrator.api.http_rules import started
+from orchestrator.api.http_answers import started
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.hosts import (

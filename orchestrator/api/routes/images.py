@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.file_bodies import OCTETS, take_file, with_files
-from orchestrator.api.http_rules import located
+from orchestrator.api.http_answers import located
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import DescribeBody, NameInPath, TenantInPath
 from orchestrator.api.schemas.images import AddImageBody, GuestDriverBody, ImageAnswer, UploadQuery

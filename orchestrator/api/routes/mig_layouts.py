@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from orchestrator.api.http_rules import started
+from orchestrator.api.http_answers import started
 from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.mig_layouts import LayoutPlanAnswer, MigLayoutBody
 from orchestrator.api.schemas.operations import StartedAnswer

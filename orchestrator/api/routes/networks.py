@@ -6,7 +6,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 
 from orchestrator.api.auth import CallerOf
-from orchestrator.api.http_rules import located
+from orchestrator.api.http_answers import located
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.permissions import may_operate
 from orchestrator.api.schemas.base import DescribeBody, NameInPath, TenantInPath

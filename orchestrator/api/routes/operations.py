@@ -14,7 +14,7 @@ from orchestrator.api.auth import ASK_AGAIN_S, Asked, CallerOf, just_read
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.operations import OperationAnswer
 from orchestrator.api.services import ServicesOf, TenantFilter
-from orchestrator.api.telling import watches_pool
+from orchestrator.api.visibility import watches_pool
 from orchestrator.api.waiting import WaitingOf
 from orchestrator.core.errors import Denied
 from orchestrator.core.operation import FINISHED, UNSETTLED, OperationState, Watched, check_kind

@@ -12,7 +12,7 @@ from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import MAX_NAME
 from orchestrator.api.schemas.profiles import ProfileAnswer
 from orchestrator.api.services import ServicesOf
-from orchestrator.api.telling import check_may_know_free, check_may_name_place
+from orchestrator.api.visibility import check_may_know_free, check_may_name_place
 from orchestrator.core.offerings.offering import OfferingKind
 from orchestrator.services.messages import ProfileFilter, ProfileInfo
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 
 from orchestrator.api.auth import CallerOf
-from orchestrator.api.http_rules import located
+from orchestrator.api.http_answers import located
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import MAX_NAME, DescribeBody, TenantInPath
 from orchestrator.api.schemas.tenants import MAX_SUBJECT, CreateTenantBody, MemberAnswer, MemberBody, TenantAnswer

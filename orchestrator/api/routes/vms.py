@@ -9,7 +9,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Path, Query, Response
 
 from orchestrator.api.auth import CallerOf
-from orchestrator.api.http_rules import started
+from orchestrator.api.http_answers import started
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.routes.guest_streams import OPENING, stream_place
 from orchestrator.api.schemas.base import VmInPath
@@ -28,8 +28,8 @@ from orchestrator.api.schemas.vms import (
     vm_json,
 )
 from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
-from orchestrator.api.telling import check_may_name_place, watches_pool
 from orchestrator.api.use_cases import Services
+from orchestrator.api.visibility import check_may_name_place, watches_pool
 from orchestrator.core.domain_xml.console import MAX_LOG_BYTES
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.tenancy.access import Caller

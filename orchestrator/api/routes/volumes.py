@@ -6,13 +6,13 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 
 from orchestrator.api.auth import CallerOf
-from orchestrator.api.http_rules import located, started
+from orchestrator.api.http_answers import located, started
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import DescribeBody, NameInPath
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.schemas.volumes import AttachVolumeBody, CreateVolumeBody, VolumeAnswer
 from orchestrator.api.services import SelectorOf, ServicesOf, TenantFilter, TenantOf
-from orchestrator.api.telling import check_may_name_place, watches_pool
+from orchestrator.api.visibility import check_may_name_place, watches_pool
 from orchestrator.core.labels import selects
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 

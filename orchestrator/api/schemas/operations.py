@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from orchestrator.api.schemas.base import AnswerBody, Moment
 from orchestrator.api.schemas.vms import named_for
-from orchestrator.api.telling import REMAINS, failure_for_tenant, is_of_guest
+from orchestrator.api.visibility import REMAINS, failure_for_tenant, is_of_guest
 from orchestrator.core.operation import FINISHED, Asked, Operation, OperationState, StepRecord, WayOut
 from orchestrator.operations.stuck import ways_out
 from orchestrator.services.messages import Started

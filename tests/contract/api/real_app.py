@@ -20,7 +20,7 @@ from tests.fakes.control_plane import ControlPlane, control_plane, create_vm
 
 
 class AsPeer:
-    """ASGI middleware: what the unix socket says of its peer (api/peers.py), said of every request."""
+    """ASGI middleware: what the unix socket says of its peer (api/protocols.py), said of every request."""
 
     def __init__(self, app: ASGIApp, uid: int) -> None:
         self._app, self._uid = app, uid

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.api.listening import tls_of
-from orchestrator.api.service_manager import tell_service_manager
+from orchestrator.api.process import tell_service_manager
 from orchestrator.core.errors import Fatal, InvalidInput
 from tests.fakes.certificate import new_certificate
 from tests.lab.product import Product

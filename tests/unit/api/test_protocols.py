@@ -4,7 +4,7 @@ from __future__ import annotations
 import pytest
 from starlette.requests import HTTPConnection
 
-from orchestrator.api.peers import uid_of
+from orchestrator.api.protocols import uid_of
 from orchestrator.core.errors import Denied
 from orchestrator.core.tenancy.tenant import Member
 from tests.fakes.services import InMemory

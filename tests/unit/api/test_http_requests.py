@@ -4,7 +4,7 @@ from __future__ import annotations
 import pytest
 from fastapi import Response
 
-from orchestrator.api.http_rules import started
+from orchestrator.api.http_answers import started
 from orchestrator.services.messages import Started
 from tests.unit.api.asking import Asking, asking
 from tests.unit.api.test_preconditions import VM

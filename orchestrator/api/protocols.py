@@ -1,16 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connection that says nothing, says it too slowly or does not read its answer ends: uvicorn waits for ever.
+"""uvicorn's protocols, with deadlines for slow clients and with the peer's uid on unix sockets.
 
 uvicorn itself ends connections on which nothing follows an answer (``timeout_keep_alive``). What is here is for all
-others: until a request's head is there, until its body is there, until an answer is read.
+others: until a request's head is there, until its body is there, until an answer is read. The kernel says who is at
+the other end of a unix socket (SO_PEERCRED, unix(7)), so no request can claim to be somebody else.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
+import socket
 from typing import ClassVar, Final, Literal, cast
 
+from starlette.requests import HTTPConnection
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from orchestrator.api.connection_limits import peer_credentials
+from orchestrator.core.tenancy.audit import Origin
 
 HANDSHAKE_S: Final = 10.0
 IN_PARTS: Final = "vgpuctl.in_parts"
@@ -36,16 +45,16 @@ class TimedHttpProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:  # the base narrows the type, asyncio does not
         super().connection_made(cast(asyncio.Transport, transport))
-        self._look()
+        self._set_timers()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._look()
+        self._set_timers()
 
     def on_response_complete(self) -> None:
         self._in_parts = False  # what still comes of a file that was refused is thrown away, but not for long
         super().on_response_complete()
-        self._look()
+        self._set_timers()
         self._close_though_unread()
 
     def timeout_keep_alive_handler(self) -> None:
@@ -65,7 +74,7 @@ class TimedHttpProtocol(H11Protocol):
         self._stop()
         super().connection_lost(exc)
 
-    def _look(self) -> None:
+    def _set_timers(self) -> None:
         """What is awaited now; a new wait begins where it was something else before."""
         if self.scope is not None:  # of a request whose application begins when this has returned
             self.scope.setdefault("extensions", {})[IN_PARTS] = {"begin": self._time_in_parts}
@@ -87,7 +96,7 @@ class TimedHttpProtocol(H11Protocol):
 
     def _time_in_parts(self) -> None:
         self._in_parts = str(self.conn.their_state) == "SEND_BODY"
-        self._look()
+        self._set_timers()
 
     def _close_though_unread(self) -> None:
         """A transport that closes sends first what it still has."""
@@ -105,3 +114,63 @@ class TimedHttpProtocol(H11Protocol):
 def _stop(timer: asyncio.TimerHandle | None) -> None:
     if timer is not None:
         timer.cancel()
+
+
+_UID_PREFIX: Final = "uid:"
+_AGENT: Final = 120
+_INTERFACES: Final = {"vgpuctl-cli": "cli", "vgpuctl-ansible": "ansible", "vgpuctl-python": "python"}
+_UID: Final = re.compile("0|[1-9][0-9]{0,9}", re.ASCII)
+
+
+def _peer(transport: asyncio.BaseTransport) -> tuple[str, int] | None:
+    """``("uid:<uid>", pid)`` in the place where ASGI has a client's address."""
+    connected = transport.get_extra_info("socket")
+    if connected is None or connected.family != socket.AF_UNIX:
+        return None
+    pid, uid, _ = peer_credentials(connected)
+    return f"{_UID_PREFIX}{uid}", pid
+
+
+class PeerHttpProtocol(TimedHttpProtocol):
+    """HTTP on a unix socket; ``scope["client"]`` is the peer's uid and pid."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # the base narrows the type, asyncio does not
+        super().connection_made(cast(asyncio.Transport, transport))
+        self.client = _peer(transport) or self.client
+
+
+class PeerWebSocketProtocol(WebSocketsSansIOProtocol):
+    """The same for websockets."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.client = _peer(transport) or self.client
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            self._end_handshake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._end_handshake()
+
+    def _end_handshake(self) -> None:
+        """A refusal ends it too, and a client that has left: uvicorn would log each as an error of the application."""
+        self.handshake_complete = True
+
+
+def origin_of(connection: HTTPConnection) -> Origin:
+    """From where and with what a request came; what the client says of itself is cut and printable."""
+    named = ascii(connection.headers.get("user-agent", ""))[1:-1][:_AGENT]
+    client = connection.client
+    uid = uid_of(connection)
+    source = "unknown" if client is None else client.host if uid is None else f"unix pid {client.port}"
+    return Origin(source=source, interface=_INTERFACES.get(named.partition("/")[0], "api"), user_agent=named)
+
+
+def uid_of(connection: HTTPConnection) -> int | None:
+    """The peer's uid; None: it is not at the other end of the unix socket."""
+    host = connection.client.host if connection.client else ""
+    uid = host.removeprefix(_UID_PREFIX) if host.startswith(_UID_PREFIX) else ""
+    return int(uid) if _UID.fullmatch(uid) else None

@@ -34,10 +34,10 @@ Peer = str
 """``uid:1000``; an address; of IPv6 the first 64 bits, which are one customer's."""
 
 
-class Room:
-    """For so many connections, and for so many of one peer. None: for any number.
+class ConnectionLimit:
+    """Of connections in all and of one peer; None: any number.
 
-    When it is full, who has least goes before who has most: the newest connection of that peer is ended.
+    At the limit, the newest connection of the peer with most connections is closed, for a peer that has fewer.
     """
 
     def __init__(self, total: int | None = None, of_peer: int | None = None) -> None:
@@ -45,7 +45,7 @@ class Room:
         self._open: dict[Peer, dict[int, weakref.ref[Connection]]] = {}
         self._numbers = itertools.count()
 
-    def has_place(self, peer: Peer) -> bool:
+    def admits(self, peer: Peer) -> bool:
         """For one more of this peer, ended ones not counted."""
         own = len(self._open.get(peer, ()))
         if self._of_peer is not None and own >= self._of_peer:
@@ -56,8 +56,8 @@ class Room:
         newest = most[max(most)]() if len(most) > own + 1 else None
         return newest is not None and newest.end()
 
-    def enter(self, peer: Peer, taken: socket.socket, freed: Callable[[], object]) -> Connection:
-        """Its place is free again when it is closed. ``freed``: told when its descriptor is, before anybody has it."""
+    def admit(self, peer: Peer, taken: socket.socket, freed: Callable[[], object]) -> Connection:
+        """It counts until it is closed. ``freed``: told when its descriptor is, before anybody has it."""
         number = next(self._numbers)
         connection = Connection(taken, partial(self._leave, peer, number), freed)
         self._open.setdefault(peer, {})[number] = weakref.ref(connection)
@@ -70,7 +70,7 @@ class Room:
             self._open.pop(peer, None)
 
 
-class Spare:
+class SpareDescriptors:
     """Descriptors that are held so that they can be given up."""
 
     def __init__(self, count: int) -> None:
@@ -115,24 +115,24 @@ class Connection(socket.socket):
 
 
 class Listener(socket.socket):
-    """A socket that listens and takes no more connections than there is ``room`` for.
+    """A socket that listens and takes no more connections than ``limit`` admits.
 
     ``kept_back``: how many it still takes when the process has no descriptor left. Those that come then are closed as
     they are taken: one that waits would be told of again and again.
     """
 
-    def __init__(self, listening: socket.socket, room: Room, kept_back: int = 0) -> None:
+    def __init__(self, listening: socket.socket, limit: ConnectionLimit, kept_back: int = 0) -> None:
         super().__init__(listening.family, listening.type, listening.proto, fileno=listening.detach())
-        self._room = room
-        self._spare = Spare(kept_back + 1)
+        self._limit = limit
+        self._spare = SpareDescriptors(kept_back + 1)
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next one that there is room for. :raises BlockingIOError: none is there now"""
+        """The next one that the limit admits. :raises BlockingIOError: none is there now"""
         for _ in range(_SENT_AWAY_AT_ONCE):
             taken, address, stays = self._taken()
             peer = _peer(taken, address)
-            if stays and self._room.has_place(peer):
-                return self._room.enter(peer, taken, self._spare.fill), address
+            if stays and self._limit.admits(peer):
+                return self._limit.admit(peer, taken, self._spare.fill), address
             taken.close()
             self._spare.fill()
         raise BlockingIOError(errno.EAGAIN, "others first")
@@ -180,17 +180,17 @@ def take_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def room_for_strangers() -> Room:
+def network_limit() -> ConnectionLimit:
     """On the network: half of all descriptors, a quarter of that for one address; the rest is for hosts and files."""
     return _share(2, 2048)
 
 
-def room_for_group() -> Room:
+def group_limit() -> ConnectionLimit:
     """On the socket of a group of users."""
     return _share(8, 512)
 
 
-def _share(part: int, at_most: int) -> Room:
+def _share(part: int, at_most: int) -> ConnectionLimit:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     total = at_most if soft == resource.RLIM_INFINITY else max(8, min(at_most, soft // part))
-    return Room(total, max(4, total // 4))
+    return ConnectionLimit(total, max(4, total // 4))

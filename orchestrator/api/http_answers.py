@@ -1,14 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ETags (RFC 9110): every GET that answers JSON carries one, and who has that answer already gets 304."""
+"""What HTTP asks of every answer (RFC 9110): HEAD, ``Location`` of what was made, an ETag for every GET that answers
+JSON; who has that answer already gets 304."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Collection
 from typing import Final
+from urllib.parse import quote
 
+from anyio import CancelScope
+from fastapi import Response
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from orchestrator.api.http_requests import PREFIX
+from orchestrator.api.schemas.operations import StartedAnswer
+from orchestrator.services.messages import Started
+
+
+class AnswerHead:
+    """ASGI middleware. HEAD is GET without the body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+        begun = CancelScope()
+
+        async def without_body(message: Message) -> None:
+            await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+            if message["type"] == "http.response.start" and "content-length" not in Headers(raw=message["headers"]):
+                await send({"type": "http.response.body", "body": b""})
+                begun.cancel()  # a stream would go on for nobody
+
+        with begun:
+            await self._app({**scope, "method": "GET"}, receive, without_body)
+
+
+def located(response: Response, *path: str) -> None:
+    """What was made is at this path below ``/v1``."""
+    response.headers["location"] = "/".join((PREFIX, *(quote(segment, safe="") for segment in path)))
+
+
+def started(
+    response: Response, change: Started, tenants: Collection[str] | None = None, *, made: str | None = None
+) -> StartedAnswer:
+    """The operation's address is told; where there is none, that of what is there already.
+
+    ``tenants``: whose things the caller may know of; None: everybody's. ``made``: the collection that it is in."""
+    if change.operation is not None:
+        located(response, "operations", change.operation)
+    elif made is not None:
+        located(response, made, change.name)
+    return StartedAnswer.of(change, tenants)
+
 
 PART_BYTES: Final = 64 * 1024
 """Of an answer is handed over at once: encrypting it takes time, and others are answered between two parts."""
