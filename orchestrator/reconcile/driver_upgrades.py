@@ -28,7 +28,7 @@ from orchestrator.operations.steps.driver import PROVISION
 from orchestrator.operations.stuck import waits_for_its_host
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
-from orchestrator.services.begin import before, new_operation, record
+from orchestrator.services.begin import new_operation, record, undo_inputs
 from orchestrator.services.drivers.provisioning import begin_swap, check_free, needs_base
 from orchestrator.services.drivers.upgrade_waits import AT_REST, waits_of
 from orchestrator.services.drivers.upgrades import GONE, kept_by_others, swap_of
@@ -243,7 +243,7 @@ class _Work:
         for vm in vms:
             operation = new_operation(kind, vm, clock=self._clock, ids=self._ids, why=self._why)
             self._tx.vms.update(replace(vm, operation=operation.id, state=state))
-            record(self._tx, operation, host=vm.host, inputs={"vm": vm.spec.name, **before(vm)})
+            record(self._tx, operation, host=vm.host, inputs={"vm": vm.spec.name, **undo_inputs(vm)})
             self.begun.append(operation.id)
         return replace(one, tries=(*one.tries, *(vm.id for vm in vms)))
 

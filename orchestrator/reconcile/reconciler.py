@@ -34,12 +34,11 @@ from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.operations.restored import is_restored
 from orchestrator.ports.clock import Clock
-from orchestrator.reconcile.cordoned import cordon_findings
-from orchestrator.reconcile.crew import COMPANIONS, Crew
-from orchestrator.reconcile.facts import fact_findings
+from orchestrator.reconcile.bounded_pool import MAX_STALLED_FACTOR, BoundedPool
+from orchestrator.reconcile.host_findings import cordon_findings, fact_findings
 from orchestrator.reconcile.leases import LeaseKeeper
-from orchestrator.reconcile.quiet import QuietHosts
 from orchestrator.reconcile.repairs import ACTOR, Repairer
+from orchestrator.reconcile.unchanged_hosts import UnchangedHosts
 from orchestrator.reconcile.wanted import wanted_of
 from orchestrator.services.hosts.observing import HostObserver
 from orchestrator.store.database import Store
@@ -71,7 +70,7 @@ class Reconciler:
     _pool: ThreadPoolExecutor = field(init=False)
     _silent_pool: ThreadPoolExecutor = field(init=False)
     """Hosts that do not answer take their time here: however many are down, the others are looked at as before."""
-    _quiet: QuietHosts = field(init=False)
+    _unchanged: UnchangedHosts = field(init=False)
     _under_way: set[str] = field(init=False, default_factory=set)
     _happened: set[str] = field(init=False, default_factory=set)
     """Hosts of which something was told that no look has begun after."""
@@ -81,9 +80,9 @@ class Reconciler:
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        for name, threads in (("_pool", self.at_once * COMPANIONS), ("_silent_pool", self.at_once)):
+        for name, threads in (("_pool", self.at_once * MAX_STALLED_FACTOR), ("_silent_pool", self.at_once)):
             object.__setattr__(self, name, ThreadPoolExecutor(threads, thread_name_prefix=f"look{name}"))
-        object.__setattr__(self, "_quiet", QuietHosts(self.store, self.observer))
+        object.__setattr__(self, "_unchanged", UnchangedHosts(self.store, self.observer))
 
     def round(self, *, over_s: float = 0.0, asked: bool = False) -> None:
         """One look at every host that is not being looked at. ``over_s``: what is not urgent is spread over so many
@@ -92,7 +91,7 @@ class Reconciler:
         waited for. Else the next rounds begin without those that take long.
 
         :raises WorldError: the database was away for one of them"""
-        hosts, quiet = self._quiet.read(self.clock.now())
+        hosts, unchanged = self._unchanged.read(self.clock.now())
         with self._lock:
             for name in self._began.keys() - {one.host.name for one in hosts}:
                 del self._began[name]
@@ -100,12 +99,12 @@ class Reconciler:
         for one in hosts:
             by_state["unreachable" if one.host.state == "unreachable" else "other"].append(one)
         silent = [self._silent_pool.submit(self._one, one.host.name) for one in by_state["unreachable"]]
-        crew = Crew(pool=self._pool, at_once=self.at_once, do=partial(self._look, quiet, asked))
+        pool = BoundedPool(pool=self._pool, at_once=self.at_once, do=partial(self._look, unchanged, asked))
         over_s = min(over_s, self.timeout_s / 2)
         per_s = max(len(by_state["other"]) / over_s, _ANYWAY_PER_S) if over_s else None
-        crew.work(by_state["other"], self.timeout_s, per_s=per_s, wait_for_held_up=asked)
-        self._quiet.keep()
-        for error in crew.errors:
+        pool.work(by_state["other"], self.timeout_s, per_s=per_s, wait_for_stalled=asked)
+        self._unchanged.keep()
+        for error in pool.errors:
             raise error
         for look in wait(silent, timeout=self.silent_timeout_s).done:
             if not look.cancelled():
@@ -137,15 +136,15 @@ class Reconciler:
             if name in self._happened and name not in self._under_way and not self._closed.is_set():
                 self._pool.submit(self._one, name)
 
-    def _look(self, quiet: Container[str], asked: bool, standing: Standing) -> None:
+    def _look(self, unchanged: Container[str], asked: bool, standing: Standing) -> None:
         """Where nothing was to be said and nothing has changed, that is all."""
         name, digest = standing.host.name, standing.digest
-        if name not in quiet or digest is None:
+        if name not in unchanged or digest is None:
             self._one(name, asked=asked)
             return
         with self._alone(name) as free:
             if free:
-                self._quiet.look(standing, digest, otherwise=self._judge, asked=asked)
+                self._unchanged.look(standing, digest, otherwise=self._judge, asked=asked)
             elif asked:
                 self.observe(name)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 from orchestrator.core.actions.host_actions import HostAction
 from orchestrator.core.contained import Contained
@@ -21,14 +21,15 @@ from orchestrator.operations.stuck import take_up, waits_for_its_host
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.reconcile.pacing import Pacing
-from orchestrator.reconcile.upgrades import upgrade_in_turn
-from orchestrator.services.begin import before, held_by, new_operation, record
+from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
 from orchestrator.services.drivers.upgrade_waits import gets_driver
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
 ACTOR = "reconcile"
 RepairPolicy = Literal["none", "safe", "all"]
+MAX_AT_A_TIME: Final = 4
+"""Hosts that something is installed on, removed from or replaced on, all together."""
 log = logging.getLogger(__name__)
 _ABOUT_NO_VM = {"clean_up", "settle_ledger", "accept_gpus", "mend_host", UPGRADE_AGENT.kind}
 _FROM: dict[str, VmState] = {"start_vm": "stopped", "stop_vm": "running", "clean_up": "stopped"}
@@ -153,7 +154,7 @@ class Repairer:
         if vm is not None:
             tx.vms.update(replace(held_by(operation, vm), state=_TO[kind]))
         actions = [action_to_dict(action) for one in group if one.repair for action in one.repair.actions]
-        about = {"vm": vm.spec.name, **before(vm)} if vm else {"vm": subject, "previous_state": "stopped"}
+        about = {"vm": vm.spec.name, **undo_inputs(vm)} if vm else {"vm": subject, "previous_state": "stopped"}
         inputs: dict[str, object] = {**about, "actions": actions}
         record(tx, operation, host=first.host, inputs=inputs)
         for one in group:
@@ -196,3 +197,10 @@ def _seen_at(tx: Transaction, name: str) -> int | None:
     if host.state != "ready" or snapshot is None or snapshot.problems or snapshot.ledger_lost:
         return None
     return tx.hosts.snapshot_turn(name)
+
+
+def upgrade_in_turn(tx: Transaction, host: str) -> bool:
+    """No operation works on the host or on a VM there, and only a few are being upgraded. What is stuck waits for a
+    person, and does not keep an agent from being replaced."""
+    due = tx.operations.due()
+    return not any(one.host == host for one in due) and sum(one.subject == one.host for one in due) < MAX_AT_A_TIME

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.adapters.bundles.library import BundleLibrary
-from orchestrator.adapters.controllers.door import credential, open_door
+from orchestrator.adapters.controllers.peer_auth import announce_address, credential
 from orchestrator.adapters.engine.durable import DurableEngine
 from orchestrator.adapters.engine.importing import import_later
 from orchestrator.adapters.engine.live_controllers import LiveControllers, process_name
@@ -165,7 +165,7 @@ def build(
     inspection = HostInspection(reach.scan_key, reach.inspector, reach.own_agent)
     services = services_of(world, engine, reconciler, inspection, _site(settings, world, key))
     if settings.database_server is not None:
-        open_door(
+        announce_address(
             store,
             controller_name(settings.state),
             listen=settings.listen,

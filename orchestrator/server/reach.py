@@ -12,8 +12,8 @@ from orchestrator.adapters.agent_link.link import SshHostLink
 from orchestrator.adapters.agent_link.ssh import scan_host_key
 from orchestrator.adapters.ansible.configurator import AnsibleConfigurator
 from orchestrator.adapters.ansible.guests import AnsibleGuests
-from orchestrator.adapters.controllers.door import credential
 from orchestrator.adapters.controllers.images import FetchedImages
+from orchestrator.adapters.controllers.peer_auth import credential
 from orchestrator.adapters.files.opening import Readable
 from orchestrator.adapters.images.downloads import Downloads
 from orchestrator.adapters.images.library import ImageLibrary

@@ -53,7 +53,7 @@ def held_by(operation: Operation, vm: Vm) -> Vm:
     return replace(vm, operation=operation.id, wanted=vm.wanted if leaves is None else leaves)
 
 
-def before(vm: Vm) -> dict[str, object]:
+def undo_inputs(vm: Vm) -> dict[str, object]:
     """Inputs of an operation on a VM: what it has to put back when it is undone."""
     return {"previous_state": vm.state, "previous_wanted": vm.wanted}
 

@@ -91,7 +91,7 @@ class Observations:
                     known[row.host] = digests[row.host]
         return frozenset(name for name, digest in digests.items() if known.get(name) == digest)
 
-    def restless(self, *, since: int | None, now: float) -> frozenset[str]:
+    def changed_since(self, *, since: int | None, now: float) -> frozenset[str]:
         """Of those that something is to be said of even though they look as before."""
         worked = self._db.execute(_WORKED_SINCE_SEEN) if since is None else self._db.execute(_WORKED, {"since": since})
         named = [

@@ -29,7 +29,7 @@ KEPT = {
     "orchestrator/core/geometry/cut.py": "4,096 sets of a GPU's slots",
     "orchestrator/core/hosts/snapshot_bounds.py": "classes",
     "orchestrator/core/wire.py": "classes",
-    "orchestrator/reconcile/facts.py": "32 GPUs of at most 512 types",
+    "orchestrator/reconcile/host_findings.py": "32 GPUs of at most 512 types",
     "orchestrator/services/hosts/gpus.py": "1,024 states of a cut",
     "orchestrator/sim/": "hosts that we make ourselves",
 }

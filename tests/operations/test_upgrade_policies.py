@@ -122,7 +122,7 @@ def test_windows_that_come_apart_later_keep_their_host_waiting_and_are_named(pla
     at_time(plane, 21)
     upgrade = go_on(plane)
     assert phases(upgrade) == {A100_HOST: "waiting"}
-    assert plane.services.driver_upgrades.now(upgrade).waits[A100_HOST].apart
+    assert plane.services.driver_upgrades.now(upgrade).waits[A100_HOST].no_common_window
 
 
 def test_what_an_operator_says_for_all_goes_before_the_policies_and_is_on_record(plane: ControlPlane) -> None:

@@ -16,11 +16,11 @@ from orchestrator.adapters.ansible.connection import (
     reach_host,
     ssh_arguments,
 )
-from orchestrator.adapters.ansible.door import door_to, tcp_stream
 from orchestrator.adapters.ansible.outcome import RunReport, error_of
 from orchestrator.adapters.ansible.play import Play, PlaybookJob, run_play, scratch_space
 from orchestrator.adapters.ansible.readiness import facts_of
 from orchestrator.adapters.ansible.reboots import due_reboot_of
+from orchestrator.adapters.ansible.ssh_proxy import ssh_proxy_to, tcp_stream
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.errors import Retryable
 from orchestrator.core.hosts.host import Host
@@ -127,11 +127,11 @@ class AnsibleConfigurator:
             known_hosts = scratch / "known_hosts"
             known_hosts.write_text(known_hosts_line(host), encoding="utf-8")
             key_file = self.provisioning_key(host) if key is None else _key_file(scratch, key)
-            with door_to(control / "door", lambda: tcp_stream(host.address, host.port)) as door:
+            with ssh_proxy_to(control / "proxy", lambda: tcp_stream(host.address, host.port)) as proxy:
                 play = Play(
                     playbook=self.playbooks / job.playbook,
                     inventory=inventory(host.name),
-                    variables=reach_host(host, key_file, ssh_arguments(host, known_hosts, door.path))
+                    variables=reach_host(host, key_file, ssh_arguments(host, known_hosts, proxy.path))
                     | job.given(scratch),
                     environment=environment(scratch, self.playbooks / "ansible.cfg"),
                     scratch=scratch,
@@ -142,7 +142,7 @@ class AnsibleConfigurator:
                 )
                 report = run_play(play, progress, self.leaving.is_set)
         (directory / f"{host.name}.log").write_text(report.output, encoding="utf-8")
-        error = door.explained(error_of(report, host.name))
+        error = proxy.explained(error_of(report, host.name))
         if error is not None:
             raise error
         return report

@@ -15,7 +15,7 @@ from orchestrator.core.hosts.host import Host
 GROUP = "vgpuctl_hosts"
 GUEST = "guest"
 """What every guest is called in its run."""
-_THROUGH = Path(__file__).with_name("through_door.py")
+_PROXY_COMMAND = Path(__file__).with_name("ssh_proxy_command.py")
 _FIRST_CONTACT = "ssh-ed25519,ecdsa-sha2-nistp256,rsa-sha2-512,rsa-sha2-256"
 _INHERITED = ("TZ", "TMPDIR")
 _CONNECT_TIMEOUT_S = 20
@@ -34,14 +34,14 @@ def _key_algorithms(key_type: str) -> str:
     return "rsa-sha2-512,rsa-sha2-256" if key_type == "ssh-rsa" else key_type
 
 
-def ssh_arguments(host: Host, known_hosts: Path, door: Path) -> str:
-    """Options for every ssh call to the host behind the unix socket ``door``: the pinned key alone is accepted, no
+def ssh_arguments(host: Host, known_hosts: Path, proxy: Path) -> str:
+    """Options for every ssh call to the host behind the unix socket ``proxy``: the pinned key alone is accepted, no
     question is asked, no agent is used."""
     algorithms = _key_algorithms(host.host_key.split()[0])
-    return _options(known_hosts, door, {"StrictHostKeyChecking": "yes", "HostKeyAlgorithms": algorithms})
+    return _options(known_hosts, proxy, {"StrictHostKeyChecking": "yes", "HostKeyAlgorithms": algorithms})
 
 
-def guest_ssh_arguments(guest: Guest, known_hosts: Path, door: Path) -> str:
+def guest_ssh_arguments(guest: Guest, known_hosts: Path, proxy: Path) -> str:
     """The same for a guest. The key that it shows first is written into ``known_hosts``; after that it alone is
     accepted."""
     pinned = guest.host_key
@@ -50,11 +50,11 @@ def guest_ssh_arguments(guest: Guest, known_hosts: Path, door: Path) -> str:
         "HostKeyAlgorithms": _FIRST_CONTACT if pinned is None else _key_algorithms(pinned.split()[0]),
         "HostKeyAlias": GUEST,
     }
-    return _options(known_hosts, door, own)
+    return _options(known_hosts, proxy, own)
 
 
-def _options(known_hosts: Path, door: Path, own: dict[str, str]) -> str:
-    through = [sys.executable, "-I", "-S", str(_THROUGH), str(door)]
+def _options(known_hosts: Path, proxy: Path, own: dict[str, str]) -> str:
+    through = [sys.executable, "-I", "-S", str(_PROXY_COMMAND), str(proxy)]
     options = {
         **own,
         "ProxyCommand": shlex.join(through).replace("%", "%%"),
@@ -68,7 +68,7 @@ def _options(known_hosts: Path, door: Path, own: dict[str, str]) -> str:
         "ForwardAgent": "no",
         "ControlMaster": "auto",
         "ControlPersist": f"{_MASTER_LIVES_S}s",
-        "ControlPath": str(door.with_name("%C")),
+        "ControlPath": str(proxy.with_name("%C")),
         "ServerAliveInterval": "15",
     }
     return shlex.join(

@@ -16,7 +16,6 @@ from orchestrator.adapters.ansible.connection import (
     inventory,
     reach_guest,
 )
-from orchestrator.adapters.ansible.door import door_to
 from orchestrator.adapters.ansible.guest_outcome import (
     GUIDE,
     PREFIX,
@@ -26,6 +25,7 @@ from orchestrator.adapters.ansible.guest_outcome import (
     versions_of,
 )
 from orchestrator.adapters.ansible.play import Play, PlaybookJob, run_play, scratch_space
+from orchestrator.adapters.ansible.ssh_proxy import ssh_proxy_to
 from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.drivers.cuda_releases import cuda_releases
 from orchestrator.core.errors import InvalidInput
@@ -111,8 +111,8 @@ class AnsibleGuests:
             known_hosts.write_text("" if guest.host_key is None else f"{GUEST} {guest.host_key}\n", encoding="utf-8")
             key = scratch / "key"
             self.credential(key, guest.vm, guest.run, job.timeout_s)
-            with door_to(control / "door", lambda: self.open_tcp(guest.host, guest.vm, SSH_PORT)) as door:
-                ssh = guest_ssh_arguments(guest, known_hosts, door.path)
+            with ssh_proxy_to(control / "proxy", lambda: self.open_tcp(guest.host, guest.vm, SSH_PORT)) as proxy:
+                ssh = guest_ssh_arguments(guest, known_hosts, proxy.path)
                 play = Play(
                     playbook=self.playbooks / job.playbook,
                     inventory=inventory(GUEST),
@@ -133,7 +133,7 @@ class AnsibleGuests:
             results=results_of(report, at=self.clock.now(), operation=guest.run),
             facts=guest_facts_of(report),
             versions=versions_of(report),
-            error=door.explained(guest_error_of(report, guest.name, GUEST)),
+            error=proxy.explained(guest_error_of(report, guest.name, GUEST)),
         )
 
     def leave(self) -> None:

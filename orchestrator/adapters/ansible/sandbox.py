@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run of Ansible can see and reach: the system's programs, our code, the files of the run, and its door.
+"""What a run of Ansible can see and reach: the system's programs, our code, the files of the run, and its proxy.
 
 No other file, no network, no other process. Made by bubblewrap (bwrap(1)), which needs no privilege where the kernel
 gives user namespaces.

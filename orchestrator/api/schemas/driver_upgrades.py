@@ -90,7 +90,7 @@ class HostUpgradeAnswer(AnswerBody):
             vms=len(one.vms),
             operation=one.swap,
             progress=now.progress.get(one.host),
-            why=_APART if wait is not None and wait.apart else one.why,
+            why=_APART if wait is not None and wait.no_common_window else one.why,
             waits_for=() if wait is None else wait.tenants,
             opens_at=None if wait is None else wait.opens_at,
         )

@@ -56,8 +56,8 @@ class AwaitedTenants:
     tenants: tuple[AwaitedTenant, ...]
     opens_at: float | None = None
     """When all windows are open together; None: no window is waited for, or they never are."""
-    apart: bool = False
-    """There is no such time of day."""
+    no_common_window: bool = False
+    """The windows of the tenants and of the upgrade are never open together."""
 
 
 def wait_of(
@@ -85,7 +85,7 @@ def wait_of(
             if tenant in awaited or (opens is None and tenant in windows)
         ),
         opens_at=opens if opens is not None and opens > now else None,
-        apart=opens is None,
+        no_common_window=opens is None,
     )
 
 

@@ -220,7 +220,7 @@ def _in_order(upgrade: DriverUpgrade, waits: Mapping[str, AwaitedTenants]) -> Dr
 
     :raises Conflict: ``upgrade.windows_apart``
     """
-    apart = [(name, wait) for name, wait in waits.items() if wait.apart]
+    apart = [(name, wait) for name, wait in waits.items() if wait.no_common_window]
     if apart:
         name, wait = apart[0]
         window = "" if upgrade.window is None else f" and of the upgrade ({upgrade.window})"

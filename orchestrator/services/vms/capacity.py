@@ -39,7 +39,7 @@ from orchestrator.services.networks import network_for
 from orchestrator.services.tenancy.quota_room import QuotaRoom, amounts_asked
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vms.deallocating import preemptible_now
-from orchestrator.services.vms.fit_query import Counted, check_roles, check_roles_where_placed
+from orchestrator.services.vms.fit_query import FitQuery, check_roles, check_roles_where_placed
 from orchestrator.services.vms.placement_request import (
     asked_vm,
     first_reason,
@@ -126,7 +126,7 @@ class CapacityService:
             alone = question is not None
             wanted = [(one, self._counted(tx, one, now.known, ties, alone=alone, coarse=True)) for one in questions]
             there = _tied(now, ties)
-            places = {one: one.places(there) for one in dict.fromkeys(one for _, one in wanted)}
+            places = {one: one.count(there) for one in dict.fromkeys(one for _, one in wanted)}
         rows = []
         for one, counted in wanted:
             amounts = self._amounts(one, now.known)
@@ -169,7 +169,7 @@ class CapacityService:
             ]
             there = _tied(now, ties)
             found = {
-                one: (_most(one.places(there), asked), one.why_none(there, index))
+                one: (_most(one.count(there), asked), one.why_none(there, index))
                 for one in dict.fromkeys(one for _, one in wanted)
             }
         if question is not None:
@@ -186,7 +186,7 @@ class CapacityService:
             of_tenants = ((one.name, replace(asked, tenant=one.kept_for or asked.tenant)) for one in given)
             asked_of = {name: _questions(None, by_tenant, [name], now.known)[0] for name, by_tenant in of_tenants}
             wanted = {name: self._counted(tx, one, now.known, ties, alone=False) for name, one in asked_of.items()}
-            places = {one: one.places(now) for one in dict.fromkeys(wanted.values())}
+            places = {one: one.count(now) for one in dict.fromkeys(wanted.values())}
         return {name: places[wanted[name]] if name in wanted else 0 for name in names}
 
     def explain(self, question: Question, *, coarse: bool = False) -> Named:
@@ -255,7 +255,7 @@ class CapacityService:
     def _counted(
         self, tx: Transaction, question: Question, known: KnownProfiles, ties: _Ties, *, alone: bool,
         coarse: bool = False,
-    ) -> Counted:  # fmt: skip
+    ) -> FitQuery:  # fmt: skip
         """``alone``: nothing else is asked, so that a refusal of its roles is raised."""
         request, offering = self._request(tx, question, known, ties), known.resolve(question.profile)
         request = in_coarse_steps(request) if coarse else request
@@ -266,7 +266,7 @@ class CapacityService:
             if alone:
                 raise
             refused = Reason(code=error.code, message=error.message)
-        return Counted(request=request, one_per_host=offering.anti_affinity == "host", refused=refused)
+        return FitQuery(request=request, one_per_host=offering.anti_affinity == "host", refused=refused)
 
     def _request(self, tx: Transaction, question: Question, known: KnownProfiles, ties: _Ties) -> Request:
         offering = check_supported(known.resolve(question.profile))

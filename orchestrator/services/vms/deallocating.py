@@ -11,7 +11,7 @@ from orchestrator.core.tenancy.preemptible import preemptible
 from orchestrator.core.vms.priority import Priority
 from orchestrator.core.vms.vm import DeallocationReason, Vm
 from orchestrator.ports.clock import Clock, Ids
-from orchestrator.services.begin import before, held_by, new_operation, record
+from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
 from orchestrator.store.transaction import Transaction
 
 _WHY: Final[dict[DeallocationReason, str]] = {
@@ -24,7 +24,7 @@ def begin_deallocation(tx: Transaction, vm: Vm, why: DeallocationReason, *, cloc
     """The operation that stops it and gives its claim back. The VM must be running or stopped, and :func:`idle`."""
     operation = new_operation("free_vm", vm, clock=clock, ids=ids, why=_WHY[why])
     tx.vms.update(replace(held_by(operation, vm), state="stopping"))
-    inputs: dict[str, object] = {"vm": vm.spec.name, **before(vm), "freed": why}
+    inputs: dict[str, object] = {"vm": vm.spec.name, **undo_inputs(vm), "freed": why}
     record(tx, operation, host=vm.host, inputs=inputs)
     return operation
 

@@ -18,8 +18,8 @@ from orchestrator.store.transaction import Transaction
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counted:
-    """A request of which it is counted how often it fits."""
+class FitQuery:
+    """A request whose answer is a number: how many such VMs fit."""
 
     request: Request
     one_per_host: bool
@@ -27,8 +27,8 @@ class Counted:
     refused: Reason | None
     """Why the roles that its offering asks for cannot be run in its guest; None: they can."""
 
-    def places(self, fleet: Fleet) -> int:
-        """How often it fits."""
+    def count(self, fleet: Fleet) -> int:
+        """VMs that fit without moving any."""
         if self.refused is not None:
             return 0
         if not self.one_per_host:
@@ -39,7 +39,7 @@ class Counted:
 
     def why_none(self, fleet: Fleet, index: FleetIndex) -> Reason | None:
         """None where some fit."""
-        if self.places(fleet):
+        if self.count(fleet):
             return None
         if self.refused is not None:
             return self.refused

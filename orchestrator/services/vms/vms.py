@@ -18,7 +18,7 @@ from orchestrator.core.vms.volume import attached_names
 from orchestrator.operations.guest_driver import check_guest_driver
 from orchestrator.ports.engine import Engine
 from orchestrator.services.acting import actor
-from orchestrator.services.begin import before, held_by, new_operation, record, running_operation
+from orchestrator.services.begin import held_by, new_operation, record, running_operation, undo_inputs
 from orchestrator.services.drivers.upgrade_waits import gets_driver, is_held
 from orchestrator.services.guests.runs import planned_run, wanted_roles
 from orchestrator.services.messages import CreateVm, DryRun, Started, VmChange
@@ -158,7 +158,7 @@ class VmService:
         claim, capacity = asdict(plan.claim), asdict(plan.capacity)
         inputs: dict[str, object] = {
             "vm": vm.spec.name,
-            **before(vm),
+            **undo_inputs(vm),
             "claim": claim,
             "capacity": capacity,
             **plan.inputs,
@@ -176,7 +176,7 @@ class VmService:
         else:
             tx.vms.add(held_by(operation, vm))
             plan.take(tx)
-        inputs = {"vm": vm.spec.name, **before(vm), **(more or {}), **(plan.inputs if plan is not None else {})}
+        inputs = {"vm": vm.spec.name, **undo_inputs(vm), **(more or {}), **(plan.inputs if plan is not None else {})}
         record(tx, operation, host=vm.host, inputs=inputs)
         return Started(operation=operation.id, name=vm.spec.name)
 
@@ -359,7 +359,7 @@ class VmService:
             tx.vms.rename(vm.id, new)
             operation = new_operation("rename_vm", vm, clock=self.planner.clock, ids=self.planner.ids)
             tx.vms.update(held_by(operation, replace(vm, spec=replace(vm.spec, name=new))))
-            inputs: dict[str, object] = {"vm": new, **before(vm), "name_before": vm.spec.name}
+            inputs: dict[str, object] = {"vm": new, **undo_inputs(vm), "name_before": vm.spec.name}
             record(tx, operation, host=vm.host, inputs=inputs, said=f"to {new}")
         return self._submitted(Started(operation=operation.id, name=new))
 

@@ -17,7 +17,7 @@ from orchestrator.core.vms.vm import MAX_DISK_BYTES, MIN_DISK_BYTES, Vm
 from orchestrator.core.vms.volume import MAX_OF_TENANT, Volume
 from orchestrator.ports.engine import Engine
 from orchestrator.services.acting import actor
-from orchestrator.services.begin import before, held_by, new_operation, record
+from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
 from orchestrator.services.fleet.view import capacity_of
 from orchestrator.services.messages import Started
 from orchestrator.services.tenancy.quotas import volume_within_quota
@@ -184,7 +184,7 @@ class VolumeService:
     def _begin(self, tx: Transaction, kind: str, vm: Vm, more: dict[str, object], volume: Volume) -> Started:
         operation = new_operation(kind, vm, clock=self.planner.clock, ids=self.planner.ids)
         tx.vms.update(held_by(operation, vm))
-        inputs: dict[str, object] = {"vm": vm.spec.name, **before(vm), **more}
+        inputs: dict[str, object] = {"vm": vm.spec.name, **undo_inputs(vm), **more}
         record(tx, operation, host=vm.host, inputs=inputs, said=volume.name)
         return Started(operation=operation.id, name=volume.name)
 

@@ -94,19 +94,20 @@ def test_a_host_that_is_seen_again_as_it_was_leaves_the_large_row_of_its_look_al
         assert tx.hosts.get("h1").last_seen_at == 7.0
 
 
-def test_hosts_on_which_operations_have_ended_since_they_were_looked_at_are_restless(store: Store) -> None:
+def test_hosts_on_which_operations_have_ended_since_they_were_looked_at_are_changed(store: Store) -> None:
     with store.begin() as tx:
         tx.hosts.add(host("h2"))
     looked_at(store, "h1", "h2")
     ends(store, "first", "h1")
     with store.read() as tx:
         turn = tx.operations.turn()
-        assert tx.observations.restless(since=None, now=0.0) == {"h1"}
-        assert tx.observations.restless(since=turn, now=0.0) == frozenset()
+        assert tx.observations.changed_since(since=None, now=0.0) == {"h1"}
+        assert tx.observations.changed_since(since=turn, now=0.0) == frozenset()
     looked_at(store, "h1", turn=turn)
     ends(store, "second", "h2")
     with store.read() as tx:
-        assert tx.observations.restless(since=None, now=0.0) == tx.observations.restless(since=turn, now=0.0) == {"h2"}
+        assert tx.observations.changed_since(since=None, now=0.0) == {"h2"}
+        assert tx.observations.changed_since(since=turn, now=0.0) == {"h2"}
 
 
 def test_a_host_is_reached_as_long_as_one_controller_that_lives_reaches_it(store: Store) -> None:

@@ -51,7 +51,7 @@ def test_it_waits_for_those_whose_users_stop_their_vms_and_not_for_the_others() 
     wait = wait_of({"red": 3, "blue": 1}, {"blue": "wait"}, None, 0.0)
     assert wait is not None
     assert [(one.tenant, one.vms, one.policy, one.opens_at) for one in wait.tenants] == [("blue", 1, "wait", None)]
-    assert (wait.opens_at, wait.apart) == (None, False)
+    assert (wait.opens_at, wait.no_common_window) == (None, False)
 
 
 def test_no_vm_is_stopped_in_one_window_while_another_is_closed() -> None:
@@ -69,5 +69,5 @@ def test_windows_that_have_no_minute_in_common_are_apart(upgrade: str | None) ->
     window = None if upgrade is None else parse_window(upgrade)
     wait = wait_of({"red": 1, "blue": 1}, {"red": "22:00-02:00", **others}, window, 23 * HOUR_S)
     assert wait is not None
-    assert (wait.apart, wait.opens_at) == (True, None)
+    assert (wait.no_common_window, wait.opens_at) == (True, None)
     assert "red (22:00-02:00)" in show_tenants(wait.tenants)

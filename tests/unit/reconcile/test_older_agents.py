@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.core.errors import NoCapacity
 from orchestrator.core.protocol import PROTOCOL_VERSION
-from orchestrator.reconcile import upgrades
+from orchestrator.reconcile import repairs
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 
 
@@ -72,7 +72,7 @@ def test_a_vm_that_is_started_there_fails_and_leaves_nothing(plane: ControlPlane
 
 
 def test_only_a_few_hosts_are_upgraded_at_a_time(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upgrades, "MAX_AT_A_TIME", 1)
+    monkeypatch.setattr(repairs, "MAX_AT_A_TIME", 1)
     codes(plane, T4_HOST)
     codes(plane, L40S_HOST)
     assert (upgrades_of(plane, T4_HOST), upgrades_of(plane, L40S_HOST)) == (["queued"], [])

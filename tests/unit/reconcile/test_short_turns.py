@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.interpreter import SHORT_S, short_turns
-from orchestrator.reconcile.quiet import QuietHosts
+from orchestrator.reconcile.unchanged_hosts import UnchangedHosts
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 from tests.fakes.control_plane import KEY, control_plane
@@ -51,7 +51,7 @@ def test_turns_are_short_while_all_hosts_are_read_and_as_usual_afterwards(tmp_pa
     plane = control_plane(tmp_path)
     told = CountedStore(f"sqlite:///{tmp_path / 'vgpuctl.sqlite'}", key=KEY, new_site="site")
     told.found = []
-    QuietHosts(told, plane.observer).read(0.0)
+    UnchangedHosts(told, plane.observer).read(0.0)
     assert told.found == [True]
     assert is_usual()
     told.close()

@@ -8,6 +8,6 @@ import os
 import socket
 import sys
 
-with socket.socket(socket.AF_UNIX) as door, socket.socket(fileno=os.dup(1)) as ssh:
-    door.connect(sys.argv[1])
-    socket.send_fds(ssh, [b"\0"], [door.fileno()])
+with socket.socket(socket.AF_UNIX) as proxy, socket.socket(fileno=os.dup(1)) as ssh:
+    proxy.connect(sys.argv[1])
+    socket.send_fds(ssh, [b"\0"], [proxy.fileno()])

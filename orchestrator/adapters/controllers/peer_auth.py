@@ -24,7 +24,7 @@ def credential(path: Path) -> str:
     return path.read_text(encoding="ascii").strip()
 
 
-def open_door(
+def announce_address(
     store: Store, name: str, *, listen: str | None, advertise: str | None, certificate: Path | None, shown: str
 ) -> None:
     """Write down where the others reach this controller; nowhere unless it listens. ``shown``: its secret."""

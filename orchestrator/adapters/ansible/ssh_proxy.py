@@ -67,7 +67,7 @@ def tcp_stream(address: str, port: int) -> ByteStream:
         ) from error
 
 
-class MachineDoor:
+class SshProxy:
     """``refused``: why the newest stream could not be opened, or was cut off; None: it was not."""
 
     def __init__(self, path: Path, open_stream: OpenStream) -> None:
@@ -82,7 +82,7 @@ class MachineDoor:
         """Until :meth:`close`."""
         self._listening.bind(str(self.path))
         self._listening.listen(BACKLOG)
-        threading.Thread(target=self._accept, daemon=True, name="door").start()
+        threading.Thread(target=self._accept, daemon=True, name="ssh proxy").start()
 
     def close(self) -> None:
         """Those who are connected are cut off."""
@@ -101,7 +101,7 @@ class MachineDoor:
         with suppress(OSError):
             while not self._closed.is_set():
                 near = self._listening.accept()[0]
-                threading.Thread(target=self._serve, args=(near,), daemon=True, name="door stream").start()
+                threading.Thread(target=self._serve, args=(near,), daemon=True, name="ssh proxy stream").start()
 
     def _serve(self, near: socket.socket) -> None:
         with near:
@@ -155,11 +155,11 @@ class MachineDoor:
 
 
 @contextmanager
-def door_to(path: Path, open_stream: OpenStream) -> Iterator[MachineDoor]:
+def ssh_proxy_to(path: Path, open_stream: OpenStream) -> Iterator[SshProxy]:
     """Open for as long as the block lasts."""
-    door = MachineDoor(path, open_stream)
+    proxy = SshProxy(path, open_stream)
     try:
-        door.listen()
-        yield door
+        proxy.listen()
+        yield proxy
     finally:
-        door.close()
+        proxy.close()

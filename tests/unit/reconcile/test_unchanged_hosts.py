@@ -15,8 +15,8 @@ from sqlalchemy import Connection, Engine, event, update
 
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import HostSnapshot, Unchanged
-from orchestrator.reconcile import quiet
-from orchestrator.reconcile.quiet import WHOLE_EVERY, WRITTEN_AFTER_S
+from orchestrator.reconcile import unchanged_hosts
+from orchestrator.reconcile.unchanged_hosts import WHOLE_EVERY, WRITTEN_AFTER_S
 from orchestrator.store.records import Standing
 from orchestrator.store.tables import snapshots
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
@@ -45,7 +45,7 @@ class Counted(FakeHosts):
 
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[ControlPlane]:
-    """With a VM that runs on a host that has been looked at since, and is quiet."""
+    """With a VM that runs on a host that has been looked at since, and is unchanged."""
     machine = FakeMachine(machine_id="m1", gpus=[t4(), t4("0000:42:00.0")])
     hosts = Counted({f"{T4_HOST}.test": machine})
     hosts.counts = Counter()
@@ -196,10 +196,10 @@ def test_a_lease_that_ends_soon_is_told_of_on_a_quiet_host(plane: ControlPlane) 
 def test_what_is_kept_of_a_large_fleet_is_never_searched_for_garbage(
     plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, many: int, searched: bool
 ) -> None:
-    monkeypatch.setattr(quiet, "_MANY", many)
+    monkeypatch.setattr(unchanged_hosts, "_MANY", many)
     gc.unfreeze()
     try:
-        found = quiet.QuietHosts(plane.store, plane.reconciler.observer)
+        found = unchanged_hosts.UnchangedHosts(plane.store, plane.reconciler.observer)
         found.read(0.0)
         assert (gc.get_freeze_count() == 0) == searched
         gc.unfreeze()
@@ -217,8 +217,8 @@ def test_looks_that_take_long_are_spread_over_the_round(plane: ControlPlane) -> 
         for number in range(110)
     ]
     calm = frozenset(one.host.name for one in hosts[:100])
-    found = [one.host.name for one in quiet.spread(hosts, calm)]
+    found = [one.host.name for one in unchanged_hosts.interleave(hosts, calm)]
     assert [sum(name not in calm for name in found[at : at + 11]) for at in range(0, 110, 11)] == [1] * 10
     assert [name for name in found if name in calm] == sorted(calm)
     assert [name for name in found if name not in calm] == [f"h{number}" for number in range(100, 110)]
-    assert quiet.spread([], calm) == ()
+    assert unchanged_hosts.interleave([], calm) == ()

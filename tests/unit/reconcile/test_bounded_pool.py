@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
-from orchestrator.reconcile.crew import COMPANIONS, Crew
+from orchestrator.reconcile.bounded_pool import MAX_STALLED_FACTOR, BoundedPool
 
 LIMIT_S = 60.0
 P = ParamSpec("P")
@@ -29,7 +29,7 @@ def let_go_after(others_done: threading.Event, let_go: threading.Event) -> None:
 
 def test_many_that_hold_up_whoever_works_on_them_keep_none_of_the_others_from_its_turn() -> None:
     at_once, let_go, others_done = 2, threading.Event(), threading.Event()
-    down = at_once * (COMPANIONS - 1)
+    down = at_once * (MAX_STALLED_FACTOR - 1)
     done: list[int] = []
 
     def work(number: int) -> None:
@@ -39,10 +39,10 @@ def test_many_that_hold_up_whoever_works_on_them_keep_none_of_the_others_from_it
         if len(done) == 50:
             others_done.set()
 
-    pool = ThreadPoolExecutor(at_once * COMPANIONS)
-    crew = Crew(pool=pool, at_once=at_once, do=work)
+    pool = ThreadPoolExecutor(at_once * MAX_STALLED_FACTOR)
+    workers = BoundedPool(pool=pool, at_once=at_once, do=work)
     threading.Thread(target=let_go_after, args=(others_done, let_go), daemon=True).start()
-    crew.work(range(down + 50), LIMIT_S)
+    workers.work(range(down + 50), LIMIT_S)
     assert sorted(done[:50]) == list(range(down, down + 50))
     assert sorted(done) == list(range(down + 50))
     pool.shutdown()
@@ -58,8 +58,8 @@ def test_no_more_than_so_many_work_side_by_side() -> None:
         with lock:
             now[0] -= 1
 
-    pool = ThreadPoolExecutor(3 * COMPANIONS)
-    Crew(pool=pool, at_once=3, do=work).work(range(200), LIMIT_S)
+    pool = ThreadPoolExecutor(3 * MAX_STALLED_FACTOR)
+    BoundedPool(pool=pool, at_once=3, do=work).work(range(200), LIMIT_S)
     assert most[0] <= 3
     pool.shutdown()
 
@@ -68,20 +68,20 @@ def test_one_that_breaks_is_kept_and_the_others_go_on() -> None:
     def work(number: int) -> None:
         assert number != 3
 
-    pool = ThreadPoolExecutor(2 * COMPANIONS)
-    crew = Crew(pool=pool, at_once=2, do=work)
-    crew.work(range(10), LIMIT_S)
-    assert [type(error) for error in crew.errors] == [AssertionError]
+    pool = ThreadPoolExecutor(2 * MAX_STALLED_FACTOR)
+    workers = BoundedPool(pool=pool, at_once=2, do=work)
+    workers.work(range(10), LIMIT_S)
+    assert [type(error) for error in workers.errors] == [AssertionError]
     pool.shutdown()
 
 
 def test_what_is_spread_over_time_does_not_begin_before_its_turn() -> None:
     done: list[int] = []
-    pool = ThreadPoolExecutor(2 * COMPANIONS)
-    crew = Crew(pool=pool, at_once=2, do=done.append)
-    crew.work(range(10), 0.2, per_s=0.001)
+    pool = ThreadPoolExecutor(2 * MAX_STALLED_FACTOR)
+    workers = BoundedPool(pool=pool, at_once=2, do=done.append)
+    workers.work(range(10), 0.2, per_s=0.001)
     assert done == [0]
-    crew.work(range(10), LIMIT_S, per_s=1000)
+    workers.work(range(10), LIMIT_S, per_s=1000)
     assert sorted(done[1:]) == list(range(10))
     pool.shutdown()
 
@@ -97,21 +97,21 @@ def test_of_what_is_spread_over_time_one_does_what_it_can_and_nobody_is_hired_fo
             hired.append(len(done) - before)
             return ended
 
-    Crew(pool=Counted(1), at_once=16, do=done.append).work(range(300), LIMIT_S, per_s=2000)
+    BoundedPool(pool=Counted(1), at_once=16, do=done.append).work(range(300), LIMIT_S, per_s=2000)
     assert done == list(range(300))
     assert min(hired) > 0
 
 
 def test_of_what_is_spread_over_time_more_are_done_side_by_side_where_each_takes_long() -> None:
     together = threading.Barrier(3, timeout=LIMIT_S)
-    pool = ThreadPoolExecutor(3 * COMPANIONS)
+    pool = ThreadPoolExecutor(3 * MAX_STALLED_FACTOR)
 
     def work(_number: int) -> None:
         together.wait()
 
-    crew = Crew(pool=pool, at_once=3, do=work)
-    crew.work(range(30), LIMIT_S, per_s=500)
-    assert crew.errors == []
+    workers = BoundedPool(pool=pool, at_once=3, do=work)
+    workers.work(range(30), LIMIT_S, per_s=500)
+    assert workers.errors == []
     pool.shutdown()
 
 
@@ -124,8 +124,8 @@ def test_a_round_that_need_not_wait_ends_without_who_is_held_up() -> None:
         done.append(number)
 
     pool = ThreadPoolExecutor(4)
-    crew = Crew(pool=pool, at_once=2, do=work)
-    crew.work(range(5), LIMIT_S, wait_for_held_up=False)
+    workers = BoundedPool(pool=pool, at_once=2, do=work)
+    workers.work(range(5), LIMIT_S, wait_for_stalled=False)
     assert sorted(done) == [1, 2, 3, 4]
     let_go.set()
     pool.shutdown()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does the same for many hosts, several at a time. Who is held up by one of them keeps no other from its turn."""
+"""Does the same for many hosts, several at a time. A worker that one of them stalls is replaced by another."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from orchestrator.core.contained import Contained
 T = TypeVar("T")
 
 SLOW_S: Final = 1.0
-"""Whoever takes longer with one is no longer counted among those at work."""
-COMPANIONS: Final = 8
-"""So many times as many as work side by side may be held up before the others have to wait."""
+"""A worker that takes longer with one item is stalled: it is not counted in ``at_once``."""
+MAX_STALLED_FACTOR: Final = 8
+"""Stalled workers are replaced until there are this many times ``at_once``; then the other hosts wait."""
 _BEAT_S: Final = 0.05
 """From one handful to the next where they are spread over time."""
 
 
 @dataclass(kw_only=True)
-class Crew(Generic[T]):
+class BoundedPool(Generic[T]):
     """One round. ``at_once``: how many work side by side, on threads of ``pool``."""
 
     pool: ThreadPoolExecutor
@@ -37,47 +37,48 @@ class Crew(Generic[T]):
     _later: deque[T] = field(default_factory=deque)
     """Not yet."""
     _since: dict[int, float] = field(default_factory=dict)
-    """Member → when it began with the one that it has now."""
-    _members: int = 0
+    """Worker → when it began with the one that it has now."""
+    _workers: int = 0
     _change: threading.Condition = field(default_factory=threading.Condition)
 
     def work(
-        self, items: Iterable[T], timeout_s: float, *, per_s: float | None = None, wait_for_held_up: bool = True
+        self, items: Iterable[T], timeout_s: float, *, per_s: float | None = None, wait_for_stalled: bool = True
     ) -> None:
         """Returns when all are done, or after that long: those not begun by then are left out. Unless
-        ``wait_for_held_up``, whoever is held up by the last ones goes on alone. ``per_s``: no more than
-        so many are begun in a second, by as few as can be: each one more is one more that others of this process wait
+        ``wait_for_stalled``, workers that the last ones stall go on alone. ``per_s``: no more than so many are begun
+        in a second, by as few as can be: each one more is one more that others of this process wait
         for at every turn of the interpreter."""
         began = time.monotonic()
         end, released = began + timeout_s, 0
         with self._change:
             self._later.extend(items)
             while (now := time.monotonic()) < end and (self._later or self._left or self._since):
-                if not (wait_for_held_up or self._later or self._left) and self._held_up(now) == len(self._since):
+                if not (wait_for_stalled or self._later or self._left) and self._stalled(now) == len(self._since):
                     break
                 due = len(self._later) if per_s is None else int((now - began) * per_s) + 1 - released
                 behind = len(self._left)  # nobody has come to these since the handful before
                 self._left.extend(self._later.popleft() for _ in range(min(due, len(self._later))))
                 released += max(due, 0)
-                self._hire(len(self._left) if per_s is None else max(behind, 1 - len(self._since)))
+                self._start_workers(len(self._left) if per_s is None else max(behind, 1 - len(self._since)))
                 beats = self._later or (self._left and per_s is not None)
                 self._change.wait(min(_BEAT_S if beats else SLOW_S, end - now))
             self._left.clear()
             self._later.clear()
 
-    def _hire(self, most: int) -> None:
-        """As many as are needed, so that ``at_once`` of them are not held up; no more than ``most``."""
+    def _start_workers(self, most: int) -> None:
+        """Until ``at_once`` workers are not stalled; ``most`` at a time."""
         now = time.monotonic()
-        room = min(self.at_once - (len(self._since) - self._held_up(now)), self.at_once * COMPANIONS - len(self._since))
-        for _ in range(min(room, most, len(self._left))):
-            self._members += 1
-            self._since[self._members] = now
-            self.pool.submit(self._member, self._members)
+        working = len(self._since) - self._stalled(now)
+        allowed = min(self.at_once - working, self.at_once * MAX_STALLED_FACTOR - len(self._since))
+        for _ in range(min(allowed, most, len(self._left))):
+            self._workers += 1
+            self._since[self._workers] = now
+            self.pool.submit(self._worker, self._workers)
 
-    def _held_up(self, now: float) -> int:
+    def _stalled(self, now: float) -> int:
         return sum(now - since > SLOW_S for since in self._since.values())
 
-    def _member(self, number: int) -> None:
+    def _worker(self, number: int) -> None:
         try:
             while taken := self._take(number):
                 with Contained(self.errors.append):

@@ -32,13 +32,13 @@ _LET_OTHERS_S: Final = 0.01
 """Between two pages of a large fleet: reading one keeps the interpreter busy about as long."""
 
 
-def spread(hosts: Sequence[Standing], quiet: Container[str]) -> tuple[Standing, ...]:
-    """Those that are not quiet evenly among the others, each kind in its order. They were seen last in the round
+def interleave(hosts: Sequence[Standing], unchanged: Container[str]) -> tuple[Standing, ...]:
+    """The changed ones evenly among the unchanged, each kind in its order. They were seen last in the round
     before, so all would come at the end, and a hundred such looks in a row keep the interpreter busy for seconds."""
-    kinds: tuple[list[Standing], list[Standing]] = ([], [])
+    groups: tuple[list[Standing], list[Standing]] = ([], [])
     for one in hosts:
-        kinds[one.host.name in quiet].append(one)
-    places = [((at + 0.5) / len(kind), one) for kind in kinds for at, one in enumerate(kind)]
+        groups[one.host.name in unchanged].append(one)
+    places = [((at + 0.5) / len(kind), one) for kind in groups for at, one in enumerate(kind)]
     return tuple(one for _, one in sorted(places, key=itemgetter(0)))
 
 
@@ -46,7 +46,7 @@ def _nothing_new(_host: str) -> None:
     """What is stored is what the host shows."""
 
 
-class QuietHosts:
+class UnchangedHosts:
     """What is kept from one round to the next."""
 
     def __init__(self, store: Store, observer: HostObserver) -> None:
@@ -59,7 +59,7 @@ class QuietHosts:
         self._lock = threading.Lock()
 
     def read(self, now: float) -> tuple[tuple[Standing, ...], frozenset[str]]:
-        """All hosts and the names of those that are quiet. Of both kinds those come first that were not seen for
+        """All hosts and the names of the unchanged ones. Of both kinds those come first that were not seen for
         longest."""
         hosts: list[Standing] = []
         with short_turns(), self._store.read() as tx:
@@ -67,15 +67,15 @@ class QuietHosts:
                 if hosts:
                     time.sleep(_LET_OTHERS_S)
                 hosts += some
-            turn, restless = tx.operations.turn(), tx.observations.restless(since=self._turn, now=now)
+            turn, changed = tx.operations.turn(), tx.observations.changed_since(since=self._turn, now=now)
         self._rounds += 1
         self._turn = turn
         if self._rounds == 1 and len(hosts) >= _MANY:
             keep_all_objects()
         hosts.sort(key=lambda one: one.last_seen_at or 0.0)  # those of the same moment stay in the order of names
-        quiet = (one.host.name for one in hosts if _rests(one.host) and not self._has_its_turn(one.host.name))
-        names = frozenset(quiet) - restless - self._observer.missed()
-        return spread(hosts, names), names
+        unchanged = (one.host.name for one in hosts if _rests(one.host) and not self._is_due_whole(one.host.name))
+        names = frozenset(unchanged) - changed - self._observer.missed()
+        return interleave(hosts, names), names
 
     def look(
         self, standing: Standing, digest: str, otherwise: Callable[[str, Callable[[str], object]], None], *, asked: bool
@@ -99,7 +99,7 @@ class QuietHosts:
             with self._store.begin() as tx:
                 tx.observations.seen_again(seen[at : at + _BATCH])
 
-    def _has_its_turn(self, name: str) -> bool:
+    def _is_due_whole(self, name: str) -> bool:
         return (crc32(name.encode()) + self._rounds) % WHOLE_EVERY == 0
 
 

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings of a host that nothing repairs: its driver and our tables of NVIDIA's GPUs say different things (the host is
+believed; people are told), or it is cordoned, which people forget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+from orchestrator.catalogue.catalogue import shipped
+from orchestrator.catalogue.reconcile import Disagreement, Kind, reconcile_types
+from orchestrator.core.diff import Finding, Severity
+from orchestrator.core.drivers.upgrade import UNDER_WAY
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
+from orchestrator.core.vms.lease import show_moment
+from orchestrator.store.transaction import Transaction
+
+_TOLD: frozenset[Kind] = frozenset({"type_of_other_model", "framebuffer", "max_instances", "memory"})
+"""What changes how much fits. Ids differ between releases of the driver, and each release has types of its own."""
+_SHOWN = 3
+
+
+def fact_findings(host: Host, snapshot: HostSnapshot) -> Iterator[Finding]:
+    """One for each GPU of ours that differs."""
+    for gpu in snapshot.gpus:
+        if gpu.address not in host.managed_gpus or gpu.driver != "nvidia":
+            continue
+        found = _differences(replace(gpu, address="", uuid="", serial=None, numa_node=None, parents=(), problems=(),
+                                     instances=()))  # fmt: skip
+        if found:
+            yield _gpu_finding(host, gpu, found)
+
+
+@lru_cache(maxsize=32)
+def _differences(like: GpuSnapshot) -> tuple[Disagreement, ...]:
+    """Of all GPUs that are alike."""
+    return tuple(one for one in reconcile_types(shipped(), like).disagreements if one.kind in _TOLD)
+
+
+def _gpu_finding(host: Host, gpu: GpuSnapshot, found: tuple[Disagreement, ...]) -> Finding:
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    shown = found[:_SHOWN]
+
+    def told(side: str) -> str:
+        return "; ".join(f"{one.subject or 'the GPU'}: {getattr(one, side)}" for one in shown) + more
+
+    return Finding(
+        code="gpu.facts_differ",
+        severity="info",
+        host=host.name,
+        subject=f"GPU {gpu.address}",
+        vm=None,
+        whose="ours",
+        wanted=told("catalogue"),
+        observed=told("host"),
+        repair=None,
+        reason="the host's driver is believed; is vgpuctl older than the driver? then an upgrade may know it",
+    )
+
+
+def cordon_findings(tx: Transaction, host: Host) -> Iterator[Finding]:
+    """One, unless a driver upgrade is just at work there."""
+    if not host.cordoned or host.state == "forgotten":
+        return
+    upgrade = tx.driver_upgrades.newest()
+    turn = None if upgrade is None else next((one for one in upgrade.hosts if one.host == host.name), None)
+    if upgrade is None or turn is None or turn.phase not in {*UNDER_WAY, "failed", "rolled_back"}:
+        mend = f"'vgpuctl host uncordon {host.name}' when it shall get new VMs again"
+        yield _cordon_finding(host, "host.cordoned", "info", _cordoned(host), mend)
+    elif turn.phase not in UNDER_WAY:
+        ended = "" if turn.ended_at is None else f" at {show_moment(turn.ended_at)}"
+        what = f"the upgrade to {upgrade.version} ended as {turn.phase}{ended}: {turn.why}; {_cordoned(host)}"
+        mend = f"mend it and upgrade it again, or 'vgpuctl host uncordon {host.name}' when it shall serve as it is"
+        yield _cordon_finding(host, "host.upgrade_failed", "warning", what, mend)
+
+
+def _cordoned(host: Host) -> str:
+    """Since when and by whom, as far as that is on record."""
+    if host.cordoned_for is not None:
+        return f"cordoned for {host.cordoned_for}"
+    if host.cordon is None:
+        return "cordoned"
+    reason = f": {host.cordon.reason}" if host.cordon.reason else ""
+    return f"cordoned since {show_moment(host.cordon.at)} by {host.cordon.by}{reason}"
+
+
+def _cordon_finding(host: Host, code: str, severity: Severity, observed: str, reason: str) -> Finding:
+    return Finding(
+        code=code, severity=severity, host=host.name, subject=f"host {host.name}", vm=None, whose="ours",
+        wanted="a host that gets new VMs", observed=observed, repair=None, reason=reason,
+    )  # fmt: skip
