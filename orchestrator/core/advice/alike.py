@@ -151,13 +151,11 @@ def _held_on(gpu: GpuView) -> Hashable:
             one.start,
             one.size,
             one.tenant,
-            one.isolation,
             one.priority,
             one.migratable,
-            one.scheduler,
             one.needs,
         )
         for one in gpu.occupied
     )
     whole, joins = gpu.reason_not_whole is None, gpu.reason_alone is None
-    return gpu.cut, gpu.numa, gpu.module_id, gpu.usable, whole, joins, gpu.takes_schedulers, gpu.near_nics, held
+    return gpu.cut, gpu.numa, gpu.module_id, gpu.usable, whole, joins, gpu.facts, gpu.near_nics, held

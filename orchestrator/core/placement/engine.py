@@ -14,7 +14,6 @@ from orchestrator.core.placement.on_host import PlansOfHosts
 from orchestrator.core.placement.rankings import RankedPlace, Rankings
 from orchestrator.core.placement.rules.labels import is_kept
 from orchestrator.core.placement.scores import Scores
-from orchestrator.core.placement.sharing import kept_off_gpu
 from orchestrator.core.placement.state_table import EMPTY, Demand, StateStep
 from orchestrator.core.placement.views import HostView, Occupied, Part, Placement, Request
 
@@ -54,8 +53,8 @@ class PlacementEngine:
         """Devices in use, by demand."""
         self.priorities: dict[int, int] = {}
         """VMs by priority."""
-        self.scheduled = 0
-        """VMs that have their GPU divide its time in a way of their own."""
+        self.filtering = 0
+        """Needs of VMs that may keep others off their GPUs."""
         self.kept = 0
         """Hosts that are kept for a tenant."""
         for view in hosts:
@@ -112,11 +111,11 @@ class PlacementEngine:
         demand = demand_of(request)
         self.counts[demand] = self.counts.get(demand, 0) + sign * request.count
         self.priorities[request.priority] = self.priorities.get(request.priority, 0) + sign
-        self.scheduled += sign * (request.scheduler is not None)
+        self.filtering += sign * sum(need.filters_others for need in request.needs)
 
     def is_filtered(self, request: Request) -> bool:
         """Whether room alone does not tell where the request may go."""
-        return request.is_filtered or self.scheduled > 0 or self.kept > 0
+        return request.is_filtered or self.filtering > 0 or self.kept > 0
 
     def plan(self, request: Request) -> PlacementPlan | None:
         """The best place for a request, None when nothing fits. Changes nothing. Quotas are asked separately."""
@@ -195,7 +194,7 @@ class PlacementEngine:
         else:
             hosts = self.fleet.hosts
         best: tuple[float, int, int, PlacementPlan] | None = None
-        plans = PlansOfHosts(self.rankings, request, beside=request.isolation is not None or self.scheduled > 0)
+        plans = PlansOfHosts(self.rankings, request, beside=self.is_filtered(request))
         for host in hosts:
             if host.view.cordoned:
                 continue
@@ -275,8 +274,7 @@ def demand_of(request: Request) -> Demand:
 def _filter(engine: PlacementEngine, request: Request) -> Callable[[FleetHost, Gpu | None], bool] | None:
     if not engine.is_filtered(request):
         return None
-    # GPUs of other tenants first: there may be many, and this is asked of each.
-    return lambda host, gpu: (gpu is None or not kept_off_gpu(request, gpu)) and allows(request, host, gpu)
+    return lambda host, gpu: allows(request, host, gpu)
 
 
 def _with_room(
@@ -312,9 +310,8 @@ def _why_there(request: Request, host: FleetHost, gpus: Sequence[Gpu]) -> str:
 def _occupied_of(request: Request, taken: Taken, nodes: OfNodes) -> Occupied:
     return Occupied(
         vm_id=request.vm_id, profile=request.profile, start=taken.start, size=taken.size, tenant=request.tenant,
-        isolation=request.isolation, priority=request.priority, migratable=request.migratable, since_s=request.now_s,
-        vcpus=request.vcpus, memory_mib=request.memory_mib, disk_gib=request.disk_gib, scheduler=request.scheduler,
-        needs=request.needs,
+        priority=request.priority, migratable=request.migratable, since_s=request.now_s,
+        vcpus=request.vcpus, memory_mib=request.memory_mib, disk_gib=request.disk_gib, needs=request.needs,
         pinned=request.pinned, numa_strict=request.numa_strict, cpus=nodes.cpus,
         huge_mib=request.huge_mib, page_kib=request.page_kib, node_memory=nodes.memory,
         nic=nodes.nic,
@@ -326,8 +323,8 @@ def _request_of(item: Occupied, places: int) -> Request:
     return Request(
         vm_id=item.vm_id, profile=item.profile, count=1 if item.profile.startswith("gpu:") else places,
         vcpus=item.vcpus, memory_mib=item.memory_mib, tenant=item.tenant, disk_gib=item.disk_gib,
-        isolation=item.isolation, priority=item.priority, migratable=item.migratable, now_s=item.since_s,
-        scheduler=item.scheduler, needs=item.needs,
+        priority=item.priority, migratable=item.migratable, now_s=item.since_s,
+        needs=item.needs,
         pinned=item.pinned, numa_strict=item.numa_strict, huge_mib=item.huge_mib, page_kib=item.page_kib,
         nic=bool(item.nic),
     )  # fmt: skip

@@ -10,7 +10,7 @@ from orchestrator.core.geometry.cut import MIXES, CutKind
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.hosts.domain import Firmware
 from orchestrator.core.offerings.offering import Offering
-from orchestrator.core.placement.rules import needs_of
+from orchestrator.core.placement.rules import Wants, needs_of
 from orchestrator.core.placement.views import Request
 from orchestrator.core.units import GIB
 from orchestrator.core.vms.isolation import Isolation
@@ -47,12 +47,12 @@ def request_for(asked: AskedVm, offering: Offering) -> Request:
 
     :raises InvalidInput: ``profile.unsupported``: the offering names neither vGPU type, MIG profile nor whole GPUs
     """
+    profile = profile_of(offering)
     pinned, huge = offering.cpu == "pinned", offering.page_kib > 0
     return Request(
         vm_id=asked.vm_id,
         tenant=asked.tenant,
-        isolation=asked.isolation,
-        profile=profile_of(offering),
+        profile=profile,
         count=asked.count * (1 if offering.kind == "passthrough" else offering.vgpu_count),
         cut_kinds=_cut_kinds(offering),
         gpu_models=offering.gpu_models,
@@ -66,12 +66,23 @@ def request_for(asked: AskedVm, offering: Offering) -> Request:
         nic=asked.nic or offering.nic is not None,
         host=asked.host,
         gpu=asked.gpu,
-        scheduler=offering.scheduler,
-        needs=needs_of(uplinks=asked.uplinks, host_labels=offering.hosts, boots_by=asked.firmware or offering.firmware),
-        apart_from_vms=asked.apart_from_vms,
+        needs=needs_of(_wants(asked, offering, profile)),
         priority=asked.priority,
         migratable=asked.migratable,
         now_s=asked.now_s,
+    )
+
+
+def _wants(asked: AskedVm, offering: Offering, profile: str) -> Wants:
+    return Wants(
+        profile=profile,
+        tenant=asked.tenant,
+        isolation=asked.isolation,
+        uplinks=asked.uplinks,
+        host_labels=offering.hosts,
+        boots_by=asked.firmware or offering.firmware,
+        scheduler=offering.scheduler,
+        apart_from=asked.apart_from_vms,
     )
 
 

@@ -39,7 +39,7 @@ class PlansOfHosts:
         self._rankings = rankings
         self._request = request
         self._beside = beside
-        tells_apart = request.gpu is not None or request.scheduler is not None
+        tells_apart = request.gpu is not None or any(need.judges_empty_gpus for need in request.needs)
         self._each = tells_apart or request.numa_strict or request.whole_gpus > 0
         self._known: dict[Hashable, Found | None] = {}
         """GPUs by their positions."""

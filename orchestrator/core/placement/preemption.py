@@ -7,11 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.core.geometry.equal_size import EqualSizeCut
-from orchestrator.core.placement.constraints import closed_to, host_obstacles, is_other_gpu
+from orchestrator.core.placement.constraints import closed_to, host_obstacles, in_the_way, is_other_gpu
 from orchestrator.core.placement.engine import PlacementEngine, demand_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.nodes import missing
-from orchestrator.core.placement.sharing import in_the_way
 from orchestrator.core.placement.state_table import EMPTY, StateStep
 from orchestrator.core.placement.trial import Trial
 from orchestrator.core.placement.views import HostView, Placement, Request

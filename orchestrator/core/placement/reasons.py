@@ -9,11 +9,10 @@ from collections.abc import Iterable, Iterator
 from orchestrator.core.errors import Reason
 from orchestrator.core.geometry.board import other_models
 from orchestrator.core.geometry.cut import MIXES
-from orchestrator.core.gpu.scheduler import words
 from orchestrator.core.placement.constraints import closed_to, gpu_obstacles, host_obstacles
 from orchestrator.core.placement.engine import PlacementEngine, demand_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
-from orchestrator.core.placement.rules import CODES
+from orchestrator.core.placement.rules import CODES, LASTING
 from orchestrator.core.placement.rules.labels import kept_for_another
 from orchestrator.core.placement.state_table import StateTable
 from orchestrator.core.placement.views import Refusal, Request
@@ -24,7 +23,7 @@ _NO_HOSTS = Reason(code="host.none", message="there are no hosts with GPUs")
 NOT_MEANT = frozenset({"profile.unsupported", "host.other", "gpu.other"})
 """Of hosts and GPUs that could never have it."""
 
-_NEVER = CODES | {"host.other", "host.too_small"}
+_NEVER = LASTING | {"host.other", "host.too_small"}
 """Of a host, whatever goes from it."""
 _BEFORE_ITS_GPUS = _NEVER - {"host.too_small"}
 """Who asks for GPUs that a host has not, need not hear how many vCPUs it has."""
@@ -40,17 +39,12 @@ _MESSAGES = {
     "gpu.not_whole": "the GPU cannot be given out as a whole",
     "gpu.alone": "the GPU cannot be given out together with others",
     "gpu.unusable": "the GPU may not be used",
-    "gpu.other_tenant": "another tenant's VMs are on the GPU, which is not shared with them",
-    "gpu.other_scheduler": "VMs on the GPU have its time divided otherwise, not by {scheduler}",
     "gpu.no_mixed_sizes": "the GPU's driver mixes no sizes on it",
-    "gpu.no_scheduler": "the GPU's driver lets nobody choose how its time is divided",
-    "host.other_tenant": "another tenant's VMs are on the host, which is not shared with them",
     "host.no_gpus": "the host has no GPUs",
     "host.cordoned": "the host is cordoned",
     "gpu.other": "another GPU was asked for",
     "host.other": "another host was asked for",
     "host.kept": "the host is kept for another tenant",
-    "host.anti_affinity": "a VM to stay apart from is on the host",
     "host.too_small": "the host itself has fewer than {vcpus} vCPUs",
     "host.vcpus": "too few free vCPUs for {vcpus}",
     "host.memory": "too little free memory for {memory_mib} MiB",
@@ -214,6 +208,6 @@ def _message(code: str, request: Request, detail: str | None = None, *, free: in
         profile=request.profile, vcpus=request.vcpus, own_vcpus=request.pinned or request.vcpus,
         page=show_size(request.page_kib * 1024), huge_mib=request.huge_mib,
         memory_mib=request.memory_mib, disk_gib=request.disk_gib,
-        count=free, devices=request.count, scheduler=words(request.scheduler),
+        count=free, devices=request.count,
     )  # fmt: skip
     return f"{text}: {detail}" if detail else text

@@ -13,11 +13,10 @@ from itertools import combinations
 
 from orchestrator.core.geometry.board import AnySetBoard
 from orchestrator.core.geometry.cut import Cut, IllegalLayout, Taken
-from orchestrator.core.placement.constraints import closed_to, is_other_gpu
+from orchestrator.core.placement.constraints import closed_to, in_the_way, is_other_gpu
 from orchestrator.core.placement.engine import demand_of
 from orchestrator.core.placement.fleet import FleetHost
 from orchestrator.core.placement.nodes import needed, with_more
-from orchestrator.core.placement.sharing import in_the_way
 from orchestrator.core.placement.state_table import EMPTY, Demand, StateTable
 from orchestrator.core.placement.views import GpuView, HostView, Occupied, Request
 
@@ -244,8 +243,7 @@ def _alike(request: Request, gpu: GpuView, short: bool) -> Hashable:
             item.migratable,
             bool(item.tenant),
             item.tenant == request.tenant,
-            item.isolation,
-            item.scheduler == request.scheduler,
+            tuple(need.as_neighbour(request.needs) for need in item.needs),
         )
         for item in gpu.occupied
     )

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from orchestrator.core.errors import Reason
 from orchestrator.core.geometry.cut import CutKind
 from orchestrator.core.geometry.geometry import Geometry
-from orchestrator.core.gpu.vgpu_parameters import Scheduler
 from orchestrator.core.placement.rules.rule import Fact, Need
 from orchestrator.core.placement.state_table import Demand
-from orchestrator.core.vms.isolation import Isolation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,8 +22,6 @@ class Occupied:
     start: int
     size: int
     tenant: str = ""
-    isolation: Isolation | None = None
-    """From other tenants; None: whoever has it does not say."""
     priority: int = 0
     migratable: bool = False
     since_s: float = 0.0
@@ -34,10 +30,8 @@ class Occupied:
     memory_mib: int = 0
     disk_gib: int = 0
     """What moves along with it, for plans that move or preempt it. 0: unknown, plans count the GPU only."""
-    scheduler: Scheduler | None = None
-    """How the GPU has to divide its time for it; None: as the driver does by itself."""
     needs: tuple[Need, ...] = ()
-    """Of whatever host takes it."""
+    """Of whatever host and GPUs take it."""
     pinned: int = 0
     """vCPUs that have CPUs of their own; ``vcpus`` counts none of them."""
     numa_strict: bool = False
@@ -71,8 +65,8 @@ class GpuView:
     """Why parts of it may be given out and all of it may not; None: it may."""
     reason_alone: str | None = None
     """Why it may be given out by itself and not together with other whole GPUs; None: it may."""
-    takes_schedulers: bool = True
-    """Whether its driver lets somebody choose how it divides its time."""
+    facts: tuple[Fact, ...] = ()
+    """What VMs may need of it beside room."""
     near_nics: tuple[str, ...] = ()
     """Network cards near it whose functions may be given, nearest first."""
     nics_under_switch: bool = False
@@ -129,8 +123,6 @@ class Request:
     vcpus: int
     memory_mib: int
     tenant: str
-    isolation: Isolation | None = None
-    """From other tenants; None: nobody is kept apart."""
     disk_gib: int = 0
     count: int = 1
     """Devices of that profile in the VM, all on one host. ``gpu:N`` counts as one device."""
@@ -142,8 +134,6 @@ class Request:
     """Models that will do; empty: any."""
     cut_kinds: tuple[CutKind, ...] = ()
     """Ways of cutting that will do, e.g. ``("mixed",)``; empty: any that has the profile."""
-    apart_from_vms: tuple[str, ...] = ()
-    """On no host with any of these."""
     pinned: int = 0
     """vCPUs that shall have CPUs of their own; ``vcpus`` counts none of them."""
     numa_strict: bool = False
@@ -154,9 +144,7 @@ class Request:
     nic: bool = False
     """A function of a network card near one of its GPUs."""
     needs: tuple[Need, ...] = ()
-    """Of its host, beside room."""
-    scheduler: Scheduler | None = None
-    """How the GPU shall divide its time; a GPU does it in one way for all that is on it."""
+    """Of its host and GPUs, beside room."""
     priority: int = 0
     migratable: bool = False
     now_s: float = 0.0
@@ -174,10 +162,8 @@ class Request:
     @property
     def is_filtered(self) -> bool:
         """Whether some hosts or GPUs are ruled out for reasons other than room."""
-        others = self.host or self.gpu or self.apart_from_vms or self.numa_strict or self.nic or self.disk_gib
-        named = (self.isolation, self.scheduler)
-        more = self.pinned or self.page_kib or self.needs
-        return bool(others or more) or any(one is not None for one in named)
+        spends = self.numa_strict or self.nic or self.disk_gib or self.pinned or self.page_kib
+        return bool(self.host or self.gpu or spends) or any(need.filters for need in self.needs)
 
     @property
     def of_nodes(self) -> bool:

@@ -15,7 +15,8 @@ from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostVgpuType
 from orchestrator.core.offerings.offering import Offering
-from orchestrator.core.placement.rules import facts_of, needs_of
+from orchestrator.core.placement.rules import Wants, facts_of, needs_of
+from orchestrator.core.placement.rules.scheduler import scheduler_of
 from orchestrator.core.placement.views import GpuView, HostView, Occupied
 from orchestrator.core.units import MIB
 from orchestrator.core.vms.isolation import Isolation
@@ -137,11 +138,16 @@ def _ruled(item: Occupied, vm: Vm | None, offering: Offering | None, rules: Site
         item,
         migratable=offering is not None and offering.migratable and not bound,
         needs=needs_of(
-            uplinks=tuple(rules.uplinks[name] for name in networks if name in rules.uplinks),
-            host_labels=() if offering is None else offering.hosts,
-            boots_by="bios" if vm is None else vm.firmware,
+            Wants(
+                profile=item.profile,
+                tenant=item.tenant,
+                isolation=rules.apart(item.tenant) if item.tenant else None,
+                uplinks=tuple(rules.uplinks[name] for name in networks if name in rules.uplinks),
+                host_labels=() if offering is None else offering.hosts,
+                boots_by="bios" if vm is None else vm.firmware,
+                scheduler=scheduler_of(item.needs),
+            )
         ),
-        isolation=rules.apart(item.tenant) if item.tenant else None,
         nic=vm.nic.card if vm is not None and vm.nic is not None else "",
     )
 

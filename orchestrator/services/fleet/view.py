@@ -21,6 +21,7 @@ from orchestrator.core.gpu.health import CLOSING_WORDS, GpuFault, closing_fault,
 from orchestrator.core.hosts.cpus import cpus_text
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import GpuSnapshot
+from orchestrator.core.placement.rules import scheduler
 from orchestrator.core.placement.views import GpuView, HostView, Occupied
 from orchestrator.core.units import GIB
 from orchestrator.core.vms.claim import Claim, HostCapacity
@@ -164,7 +165,7 @@ def gpu_view(
         reason_unusable=reason,
         reason_not_whole=_not_whole(gpu),
         reason_alone=kept_alone(gpu),
-        takes_schedulers=gpu.scheduler is not None,
+        facts=scheduler.facts_of(takes_schedulers=gpu.scheduler is not None),
     )
 
 
@@ -190,7 +191,7 @@ def _occupied(claim: Claim, vm: Vm, gpu: str) -> Iterator[Occupied]:
                 vcpus=claim.vcpus,
                 memory_mib=claim.memory_mib,
                 disk_gib=-(-claim.disk_bytes // GIB),
-                scheduler=device.scheduler,
+                needs=scheduler.needs_of(device.scheduler),
             )
 
 

@@ -10,6 +10,7 @@ from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.place import place_in
 from orchestrator.core.placement.reasons import leading_reason
+from orchestrator.core.placement.rules import affinity
 from orchestrator.core.placement.views import Placement, Request
 from orchestrator.services.fleet.index import Fleet, FleetIndex
 from orchestrator.services.guests.drivers import GuestHost
@@ -33,8 +34,8 @@ class FitQuery:
             return 0
         if not self.one_per_host:
             return fleet.each.room(self.request)
-        apart = self.request.apart_from_vms  # hosts of one kind may have such a VM or not
-        taking = fleet.each.taking(replace(self.request, apart_from_vms=()))
+        taking = fleet.each.taking(replace(self.request, needs=affinity.without(self.request.needs)))
+        apart = affinity.apart_from(self.request.needs)
         return sum(one.kind in taking and one.view.vms.isdisjoint(apart) for one in fleet.hosts)
 
     def why_none(self, fleet: Fleet, index: FleetIndex) -> Reason | None:
@@ -43,7 +44,7 @@ class FitQuery:
             return None
         if self.refused is not None:
             return self.refused
-        if self.request.apart_from_vms:  # hosts of one kind may have such a VM or not
+        if affinity.apart_from(self.request.needs):  # hosts of one kind may have such a VM or not
             everywhere = ((host, 1) for host in index.engine.fleet.hosts)
             return leading_reason(index.engine, self.request, everywhere)
         return fleet.each.why_none(self.request)

@@ -155,7 +155,7 @@ class Planner:
         leaving = frozenset(vm.id for vm in victims)
         drawn = self._draw(viewed, snapshot, placement, request.profile, leaving)
         parameters = None if offering.parameters == VgpuParameters() else offering.parameters
-        devices = tuple(replace(one, scheduler=request.scheduler, parameters=parameters) for one in drawn)
+        devices = tuple(replace(one, scheduler=offering.scheduler, parameters=parameters) for one in drawn)
         overcommit = self.index.overcommit.of(viewed.seen.host)
         cpus = place_cpus(Placing(viewed, placement, offering, spec, leaving, overcommit))
         vm = Vm(

@@ -8,9 +8,13 @@ from typing import Any
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.geometries import catalogue_geometry
 from orchestrator.core.geometry.cut import IllegalLayout
+from orchestrator.core.gpu.vgpu_parameters import Scheduler
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.fleet import FleetHost, Gpu
+from orchestrator.core.placement.rules import Wants, needs_of
+from orchestrator.core.placement.rules.rule import Need
 from orchestrator.core.placement.views import GpuView, HostView, Request
+from orchestrator.core.vms.isolation import Isolation
 
 HGX = tuple(p.module_ids for p in shipped().partitions_of("HGX H100"))
 
@@ -37,8 +41,30 @@ def host(
     )  # fmt: skip
 
 
+OWN = {"isolation", "scheduler", "apart_from_vms"}
+
+
 def ask(vm_id: str, profile: str, **more: Any) -> Request:
-    return replace(Request(vm_id=vm_id, profile=profile, vcpus=1, memory_mib=1024, tenant="t", migratable=True), **more)
+    """``isolation``, ``scheduler`` and ``apart_from_vms`` become needs."""
+    tenant = more.pop("tenant", "t")
+    own = {name: more.pop(name) for name in OWN & more.keys()}
+    needs = (*more.pop("needs", ()), *own_needs(profile, tenant, **own))
+    bare = Request(vm_id=vm_id, profile=profile, vcpus=1, memory_mib=1024, tenant=tenant, migratable=True, needs=needs)
+    return replace(bare, **more)
+
+
+def own_needs(
+    profile: str,
+    tenant: str,
+    *,
+    isolation: Isolation | None = None,
+    scheduler: Scheduler | None = None,
+    apart_from_vms: tuple[str, ...] = (),
+) -> tuple[Need, ...]:
+    """Of a VM, beside what it needs of its host."""
+    return needs_of(
+        Wants(profile=profile, tenant=tenant, isolation=isolation, scheduler=scheduler, apart_from=apart_from_vms)
+    )
 
 
 def settle(engine: PlacementEngine, request: Request) -> bool:

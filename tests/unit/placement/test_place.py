@@ -99,7 +99,7 @@ def test_devices_that_fit_no_single_host_are_refused_with_that_reason() -> None:
 def test_each_rule_refuses_with_its_own_code(change: dict[str, Any], wish: dict[str, Any], code: str) -> None:
     fine = ask("a", Q4)
     assert placed(place(fine, [t4("h")]))
-    answer = place(replace(fine, **wish), [t4("h", **change)])
+    answer = place(ask("a", **{"profile": Q4, **wish}), [t4("h", **change)])
     assert codes(answer) == [code]
 
 

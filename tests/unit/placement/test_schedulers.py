@@ -13,8 +13,9 @@ from orchestrator.core.advice.explain import explain
 from orchestrator.core.gpu.vgpu_parameters import Scheduler
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.preemption import place_preempting
+from orchestrator.core.placement.rules.scheduler import facts_of
 from orchestrator.core.placement.views import HostView, Occupied, Placement, Refusal, Request
-from tests.unit.placement.fleets import ask, gpus, host
+from tests.unit.placement.fleets import ask, gpus, host, own_needs
 
 Q4 = "GRID T4-4Q"
 FIXED, EQUAL = Scheduler(policy="fixed_share"), Scheduler(policy="equal_share")
@@ -23,13 +24,16 @@ ALL = (None, FIXED, EQUAL, SLICED)
 
 
 def wish(scheduler: Scheduler | None, vm_id: str = "vm") -> Request:
-    return replace(ask(vm_id, Q4), scheduler=scheduler)
+    return ask(vm_id, Q4, scheduler=scheduler)
 
 
 def one_gpu(scheduler: Scheduler | None, *, count: int = 1, takes: bool = True) -> HostView:
     """GPUs, on the first of which there is a VM."""
-    views = tuple(replace(gpu, takes_schedulers=takes) for gpu in gpus("Tesla T4", count, "time_sliced"))
-    there = Occupied(vm_id="there", profile=Q4, start=0, size=1, tenant="other", scheduler=scheduler, vcpus=1)
+    views = tuple(
+        replace(gpu, facts=facts_of(takes_schedulers=takes)) for gpu in gpus("Tesla T4", count, "time_sliced")
+    )
+    needs = own_needs(Q4, "other", scheduler=scheduler)
+    there = Occupied(vm_id="there", profile=Q4, start=0, size=1, tenant="other", needs=needs, vcpus=1)
     made = host("one", (replace(views[0], cut="time_sliced:4096", occupied=(there,)), *views[1:]))
     return replace(made, vms=frozenset({"there"}))
 

@@ -15,9 +15,11 @@ from orchestrator.core.advice.explain import explain
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.preemption import place_preempting
+from orchestrator.core.placement.rules.rule import need_of
+from orchestrator.core.placement.rules.tenants import Isolated
 from orchestrator.core.placement.views import HostView, Occupied, Placement, Refusal, Request
 from orchestrator.core.vms.isolation import ISOLATIONS, Isolation, may_share_gpu, may_share_host
-from tests.unit.placement.fleets import ask, broken_rules, gpus, host, settle
+from tests.unit.placement.fleets import ask, broken_rules, gpus, host, own_needs, settle
 
 Q4 = "GRID T4-4Q"
 A100 = "A100 PCIe 40GB"
@@ -26,14 +28,19 @@ PAIRS = list(product(ISOLATIONS, repeat=2))
 
 
 def of(tenant: str, vm_id: str, profile: str = Q4, wish: Isolation | None = None) -> Request:
-    return replace(ask(vm_id, profile), tenant=tenant, isolation=wish or TENANTS[tenant], disk_gib=1)
+    return ask(vm_id, profile, tenant=tenant, isolation=wish or TENANTS[tenant], disk_gib=1)
+
+
+def held(vm_id: str, profile: str, start: int, wish: Isolation) -> Occupied:
+    needs = own_needs(profile, "other", isolation=wish)
+    return Occupied(vm_id=vm_id, profile=profile, start=start, size=1, tenant="other", needs=needs)
 
 
 def one_gpu(wish: Isolation, *, mig: bool = False, spare: bool = False) -> HostView:
     """Another tenant's VM on it; ``spare``: and an empty GPU beside it."""
-    model, kind, profile, size = (A100, "mig", "1g.5gb", 1) if mig else ("Tesla T4", "time_sliced", Q4, 1)
+    model, kind, profile = (A100, "mig", "1g.5gb") if mig else ("Tesla T4", "time_sliced", Q4)
     views = gpus(model, 2 if spare else 1, kind)
-    there = Occupied(vm_id="there", profile=profile, start=0, size=size, tenant="other", isolation=wish)
+    there = held("there", profile, 0, wish)
     cut = "mig" if mig else "time_sliced:4096"
     return host("one", (replace(views[0], cut=cut, occupied=(there,)), *views[1:]))
 
@@ -52,7 +59,7 @@ def test_the_stricter_of_two_tenants_decides_everywhere(mine: Isolation, theirs:
     if isinstance(placed, Refusal):
         at = "host" if "host" in {mine, theirs} else "gpu"
         assert [reason.code for reason in placed.reasons] == [f"{at}.other_tenant"]
-    own = replace(wanted, tenant="other", isolation=theirs)
+    own = of("other", "vm", wanted.profile, theirs)
     assert isinstance(place(own, hosts), Placement)
 
 
@@ -70,17 +77,15 @@ def test_a_request_that_says_nothing_goes_anywhere() -> None:
 
 
 def test_preempting_stops_everybody_with_whom_the_gpu_may_not_be_shared() -> None:
-    held = tuple(
-        Occupied(vm_id=f"v{n}", profile=Q4, start=n, size=1, tenant="other", isolation="instance") for n in range(4)
-    )
+    strangers = tuple(held(f"v{n}", Q4, n, "instance") for n in range(4))
     (view,) = gpus("Tesla T4", 1, "time_sliced")
-    there = frozenset(one.vm_id for one in held)
-    full = replace(host("one", (replace(view, cut="time_sliced:4096", occupied=held),)), vms=there)
+    there = frozenset(one.vm_id for one in strangers)
+    full = replace(host("one", (replace(view, cut="time_sliced:4096", occupied=strangers),)), vms=there)
     found = place_preempting(of("me", "vm", wish="instance"), (full,), {"v0", "v1", "v2", "v3"})
     assert found is not None
     assert sorted(found[1].victims) == ["v0", "v1", "v2", "v3"]
     assert place_preempting(of("me", "vm", wish="instance"), (full,), {"v0", "v1", "v2"}) is None
-    mixed = tuple(replace(one, isolation="none") for one in held)
+    mixed = tuple(held(f"v{n}", Q4, n, "none") for n in range(4))
     shared = replace(host("one", (replace(view, cut="time_sliced:4096", occupied=mixed),)), vms=there)
     alone = place_preempting(of("me", "vm", wish="none"), (shared,), {"v0", "v1", "v2"})
     assert alone is not None
@@ -92,11 +97,16 @@ def test_what_would_make_room_counts_all_of_the_other_tenants_vms() -> None:
     assert [(cure.kind, [action.vm_id for action in cure.actions]) for cure in cures] == [("deletions", ["there"])]
 
 
+def wish_of(item: Occupied) -> Isolation | None:
+    need = need_of(item.needs, Isolated)
+    return None if need is None else need.isolation
+
+
 def _together(engine: PlacementEngine) -> list[str]:
     """GPUs and hosts on which are whom nobody may put together."""
     wrong = []
     for one in engine.fleet.hosts:
-        wishes = {item.tenant: item.isolation for gpu in one.gpus for _, item in gpu.held}
+        wishes = {item.tenant: wish_of(item) for gpu in one.gpus for _, item in gpu.held}
         lonely = [name for name, wish in wishes.items() if wish == "host"]
         if lonely and len(wishes) > 1:
             wrong.append(f"{one.view.name}: {wishes}")
@@ -104,7 +114,7 @@ def _together(engine: PlacementEngine) -> list[str]:
             for (first, a), (second, b) in combinations(gpu.held, 2):
                 divided = gpu.cut >= 0 and gpu.table.cuts[gpu.cut].divides(first.shape, second.shape)
                 if a.tenant != b.tenant and not may_share_gpu(
-                    a.isolation or "none", b.isolation or "none", divided=divided
+                    wish_of(a) or "none", wish_of(b) or "none", divided=divided
                 ):
                     wrong.append(f"{gpu.view.gpu_id}: {gpu.held}")
     return wrong

@@ -4,12 +4,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import ClassVar, TypeVar
+from collections.abc import Hashable, Iterable, Iterator
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from orchestrator.core.geometry.geometry import Geometry
+
+if TYPE_CHECKING:
+    from orchestrator.core.placement.fleet import FleetHost, Gpu
+    from orchestrator.core.placement.views import Occupied
 
 
 class Fact:
-    """Something that a host has or lacks. Hosts are grouped by their facts, so it is frozen and hashable."""
+    """Something that a host or GPU has or lacks. Hosts are grouped by their facts, so it is frozen and hashable."""
 
     __slots__ = ()
 
@@ -20,27 +26,70 @@ class Fact:
 
 
 class Need(ABC):
-    """What a VM needs of its host; frozen and hashable. A VM that may be anywhere has none."""
+    """What a VM needs of its host and GPUs; frozen and hashable. A VM that has a place keeps its needs: they may keep
+    others off."""
 
     __slots__ = ()
     codes: ClassVar[tuple[str, ...]]
-    """Of what may be missing."""
+    """Of its refusals."""
+    after_room: ClassVar[bool] = False
+    """Whether lack of vCPUs, memory or disk is told before it."""
 
-    @abstractmethod
+    @property
+    def filters(self) -> bool:
+        """Whether it may rule out a host or a GPU that has room."""
+        return True
+
+    @property
+    def filters_others(self) -> bool:
+        """Whether it may keep VMs off its GPU that have no such need."""
+        return False
+
+    @property
+    def judges_empty_gpus(self) -> bool:
+        """Whether it may rule out a GPU that nothing is on."""
+        return False
+
     def missing(self, facts: tuple[Fact, ...]) -> Iterator[str]:
         """Codes of why a host with these facts can never take the VM."""
+        return iter(())
+
+    def off_host(self, host: FleetHost) -> Iterator[str]:
+        """Codes of why the host does not take it now, for what is on it."""
+        return iter(())
+
+    def off_gpu(self, gpu: Gpu) -> Iterator[str]:
+        """Codes of why the GPU does not take it now."""
+        return iter(())
+
+    def in_the_way(self, held: Iterable[Occupied], geometry: Geometry, cut: str | None) -> Iterator[str]:
+        """Ids of the VMs on a GPU under that cut that would have to leave, however much room it has."""
+        return iter(())
+
+    def as_neighbour(self, needs: tuple[Need, ...]) -> Hashable:
+        """Equal for neighbours between which a VM with ``needs`` cannot tell."""
+        return None
 
     @abstractmethod
     def message(self, code: str) -> str:
-        """One of these codes for people."""
+        """One of its codes for people."""
 
 
 FactT = TypeVar("FactT", bound=Fact)
+NeedT = TypeVar("NeedT", bound=Need)
 
 
 def find(facts: tuple[Fact, ...], kind: type[FactT]) -> FactT | None:
     """The fact of that kind; None: nothing is known of it."""
-    for one in facts:
-        if isinstance(one, kind):
-            return one
+    for fact in facts:
+        if isinstance(fact, kind):
+            return fact
+    return None
+
+
+def need_of(needs: tuple[Need, ...], kind: type[NeedT]) -> NeedT | None:
+    """The need of that kind; None: it has none."""
+    for need in needs:
+        if isinstance(need, kind):
+            return need
     return None

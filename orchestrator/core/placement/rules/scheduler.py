@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A GPU divides its time in one way for all that is on it. The driver changes that only while no vGPU is on the GPU,
+and a VM that is stopped may be started any time."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.core.geometry.geometry import Geometry
+from orchestrator.core.gpu.scheduler import words
+from orchestrator.core.gpu.vgpu_parameters import Scheduler
+from orchestrator.core.placement.rules.rule import Fact, Need, need_of
+
+if TYPE_CHECKING:
+    from orchestrator.core.placement.fleet import Gpu
+    from orchestrator.core.placement.views import Occupied
+
+
+@dataclass(frozen=True, slots=True)
+class FixedScheduler(Fact):
+    """The GPU's driver lets nobody choose how its time is divided."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledBy(Need):
+    """How its GPUs divide their time; None: as the driver does by itself."""
+
+    codes = ("gpu.no_scheduler", "gpu.other_scheduler")
+
+    scheduler: Scheduler | None
+
+    @property
+    def filters(self) -> bool:
+        return self.scheduler is not None
+
+    @property
+    def filters_others(self) -> bool:
+        return self.scheduler is not None
+
+    @property
+    def judges_empty_gpus(self) -> bool:
+        return self.scheduler is not None
+
+    def off_gpu(self, gpu: Gpu) -> Iterator[str]:
+        if self.scheduler is not None and FixedScheduler() in gpu.view.facts:
+            yield "gpu.no_scheduler"
+        if any(scheduler_of(item.needs) != self.scheduler for _, item in gpu.held):
+            yield "gpu.other_scheduler"
+
+    def in_the_way(self, held: Iterable[Occupied], geometry: Geometry, cut: str | None) -> Iterator[str]:
+        return (item.vm_id for item in held if scheduler_of(item.needs) != self.scheduler)
+
+    def as_neighbour(self, needs: tuple[Need, ...]) -> Hashable:
+        return self in needs
+
+    def message(self, code: str) -> str:
+        if code == "gpu.no_scheduler":
+            return "the GPU's driver lets nobody choose how its time is divided"
+        return f"VMs on the GPU have its time divided otherwise, not by {words(self.scheduler)}"
+
+
+def needs_of(scheduler: Scheduler | None) -> tuple[Need, ...]:
+    return (ScheduledBy(scheduler),)
+
+
+def facts_of(*, takes_schedulers: bool) -> tuple[Fact, ...]:
+    """Of a GPU."""
+    return () if takes_schedulers else (FixedScheduler(),)
+
+
+def scheduler_of(needs: tuple[Need, ...]) -> Scheduler | None:
+    need = need_of(needs, ScheduledBy)
+    return None if need is None else need.scheduler
