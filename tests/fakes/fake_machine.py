@@ -264,7 +264,7 @@ def snapshot_of(machine: FakeMachine) -> HostSnapshot:
         bridges=machine.bridges,
         nics=nics_of(machine),
         fabric=_fabric(machine),
-        features=("uefi",),
+        features=("uefi", "tpm"),
     )
 
 

@@ -13,7 +13,7 @@ READY: Final = HostReadinessFacts(
     command_line="BOOT_IMAGE=/vmlinuz root=/dev/sda1 intel_iommu=on iommu=pt", amd=False, iommu_groups=40,
     modules=("kvm", "nvidia", "nvidia_vgpu_vfio", "vfio_iommu_type1", "vfio_pci"), kvm=True, systemd=True,
     libvirt_listens=True, libvirt="11.3.0", qemu="10.0.2", python=(3, 13), python_libvirt=True, driver="580.65.05",
-    headers=True, secure_boot=False, confinement="AppArmor", features=("uefi",),
+    headers=True, secure_boot=False, confinement="AppArmor", features=("uefi", "tpm"),
     gpus=(HostGpuFact(address="0000:41:00.0", driver="nvidia", iommu_group=True, takes_types=True),),
     storage_free_bytes=500 * GIB, nvswitches=False, fabric_manager=None, dcgm=None, huge_pages_2m=0, huge_pages_1g=0,
     large_pages_mounted=False,

@@ -12,7 +12,7 @@ from orchestrator.core.domain_xml.console import console_log
 from orchestrator.core.domain_xml.firmware import QEMU_NAMESPACE, is_large_bars
 from orchestrator.core.domain_xml.foreign import is_unconfined
 
-_NEVER = ("filesystem", "graphics", "shmem", "redirdev", "smartcard", "parallel", "channel", "tpm")
+_NEVER = ("filesystem", "graphics", "shmem", "redirdev", "smartcard", "parallel", "channel")
 """Devices that reach files, sockets or addresses of the host."""
 _ON_THE_HOST = ("kernel", "initrd", "dtb", "acpi")
 _RANDOM = ("/dev/urandom", "/dev/random")
@@ -131,5 +131,13 @@ def _other_devices(root: ET.Element) -> Iterator[str]:
             yield f"{tag} with a log of its own"
         elif tag == "emulator" and not (device.text or "").startswith(_INSTALLED):
             yield "emulator"
+        elif tag == "tpm" and not _is_own_tpm(device):
+            yield "tpm of another kind"
         elif tag == "rng" and (device.findtext("backend") or _RANDOM[0]) not in _RANDOM:
             yield "rng"
+
+
+def _is_own_tpm(device: ET.Element) -> bool:
+    """An swtpm whose state is where libvirt keeps that of each domain."""
+    backend = device.find("backend")
+    return backend is not None and backend.get("type") == "emulator" and not len(backend)

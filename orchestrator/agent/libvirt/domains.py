@@ -46,6 +46,24 @@ def domain_key(vm: str) -> str:
     return f"domain:{vm}"
 
 
+def _of_its_state(xml: str, *, keep: bool) -> int:
+    """Flags for UEFI variables and TPM. Without one libvirt keeps the first and removes the second.
+
+    :raises Fatal: ``vm.undefine_failed``: this libvirt cannot keep a TPM"""
+    nvram = libvirt.VIR_DOMAIN_UNDEFINE_KEEP_NVRAM if keep else libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
+    flags: int = nvram if "<nvram" in xml else 0
+    if "<tpm" not in xml or not keep:
+        return flags
+    keep_tpm: int | None = getattr(libvirt, "VIR_DOMAIN_UNDEFINE_KEEP_TPM", None)  # since 8.9.0
+    if keep_tpm is None:
+        raise Fatal(
+            "vm.undefine_failed",
+            "this host's libvirt would wipe the TPM of an adopted VM with its definition",
+            hint="upgrade libvirt to 8.9 or newer on the host",
+        )
+    return flags | keep_tpm
+
+
 def _digest(xml: str) -> str:
     return hashlib.sha256(xml.encode()).hexdigest()
 
@@ -143,11 +161,11 @@ class Domains:
         return owner is not None
 
     def undefine(self, vm: str) -> ActionResult:
-        """The definition; of an adopted domain the UEFI variables stay, as its disks do.
+        """The definition; of an adopted domain UEFI variables and TPM stay, as its disks do.
 
-        :raises Conflict: ``vm.foreign_domain``, ``vm.running``"""
+        :raises Conflict: ``vm.foreign_domain``, ``vm.running``; :raises Fatal: ``vm.undefine_failed``"""
         owner = self._ledger.owner(domain_key(vm))
-        keep_nvram = owner is not None and owner.detail == ADOPTED
+        adopted = owner is not None and owner.detail == ADOPTED
 
         def undefine(connection: Any) -> bool:
             domain = _lookup(connection, vm)
@@ -156,8 +174,7 @@ class Domains:
             self.check_ours(vm)
             if domain.isActive():
                 raise Conflict("vm.running", "the VM is running", hint="stop it first")
-            nvram = libvirt.VIR_DOMAIN_UNDEFINE_KEEP_NVRAM if keep_nvram else libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
-            domain.undefineFlags(_UNDEFINE | (nvram if "<nvram" in domain.XMLDesc() else 0))
+            domain.undefineFlags(_UNDEFINE | _of_its_state(domain.XMLDesc(), keep=adopted))
             return True
 
         changed = self._libvirt.call(undefine, code="vm.undefine_failed", message="libvirt did not remove the VM")

@@ -5,6 +5,7 @@ go while libvirt runs."""
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,8 @@ from orchestrator.core.hosts.features import HostFeature
 
 _DIRECTORIES: Final = ("usr/share/qemu/firmware", "etc/qemu/firmware")
 """A description of a later one replaces one of the same name; an empty one takes it away."""
+_PROGRAMS: Final = ("usr/bin", "usr/sbin", "usr/local/bin", "bin")
+_SWTPM: Final = ("swtpm", "swtpm_setup", "swtpm_ioctl")
 _NOT_OURS: Final = frozenset({"secure-boot", "requires-smm"})
 
 
@@ -60,4 +63,9 @@ def _files(mapping: Any) -> Iterator[str]:
     yield str(mapping["nvram-template"]["filename"])
 
 
-_FINDERS: Final[dict[HostFeature, Callable[[Paths], bool]]] = {"uefi": _has_uefi}
+def _has_tpm(paths: Paths) -> bool:
+    """libvirt starts a TPM where it finds these three on its path (virTPMEmulatorInit of src/util/virtpm.c)."""
+    return all(any(os.access(paths.root / place / name, os.X_OK) for place in _PROGRAMS) for name in _SWTPM)
+
+
+_FINDERS: Final[dict[HostFeature, Callable[[Paths], bool]]] = {"uefi": _has_uefi, "tpm": _has_tpm}

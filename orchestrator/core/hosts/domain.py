@@ -40,6 +40,8 @@ class DomainDescription:
     cpus: CpuPlace | None = None
     """None: it runs on any CPU, and its memory is where it happens to be."""
     firmware: Firmware = "bios"
+    tpm: bool = False
+    """It has a TPM 2.0 of its own: an swtpm of its host, whose state libvirt keeps until the definition is removed."""
     nic: str | None = None
     """PCI address of the virtual function of a network card that it has."""
 

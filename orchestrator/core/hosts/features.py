@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-HostFeature = Literal["uefi"]
+HostFeature = Literal["uefi", "tpm"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,5 +35,13 @@ FEATURES: Final[dict[HostFeature, FeatureText]] = {
         package="ovmf (RHEL: edk2-ovmf)",
         asked_by="offerings with firmware: uefi",
         code="host.no_uefi",
+    ),
+    "tpm": FeatureText(
+        title="TPM for VMs",
+        given_by="swtpm",
+        missing="no software TPM for VMs",
+        package="swtpm and swtpm-tools (RHEL: swtpm)",
+        asked_by="VMs with a TPM",
+        code="host.no_swtpm",
     ),
 }

@@ -75,6 +75,8 @@ class Offering:
     """Huge pages that the VM's memory is made of, all of it; None: ordinary ones."""
     firmware: Firmware = "bios"
     """What its guests boot by; ``uefi``: without Secure Boot."""
+    tpm: bool = False
+    """Whether its VMs have a TPM 2.0 each, unless one is made without."""
     nic: NicKind | None = None
     """A virtual function of a network card near the GPU; None: what is asked for with the VM."""
     anti_affinity: AntiAffinity = "none"

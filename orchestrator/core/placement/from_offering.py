@@ -81,6 +81,7 @@ def _wants(asked: AskedVm, offering: Offering, profile: str) -> Wants:
         uplinks=asked.uplinks,
         host_labels=offering.hosts,
         boots_by=asked.firmware or offering.firmware,
+        tpm=offering.tpm if asked.tpm is None else asked.tpm,
         scheduler=offering.scheduler,
         apart_from=asked.apart_from_vms,
     )

@@ -75,6 +75,8 @@ class VmShape:
     specification (core/vms/volume.py)."""
     nic: NicKind | None = None
     """A virtual function of a network card near its GPU; None: what its profile says."""
+    tpm: bool | None = None
+    """Whether it has a TPM 2.0 of its own; None: what its profile says."""
     ssh_keys: tuple[str, ...] = ()
     """OpenSSH public key lines for its first login."""
     host: str | None = None
@@ -201,5 +203,6 @@ class Vm:
             data=tuple(f"{one}.raw" for one in self.spec.volumes),
             cpus=self.cpus,
             firmware=self.firmware,
+            tpm=bool(self.spec.tpm),
             nic=None if self.nic is None else self.nic.function,
         )

@@ -145,6 +145,7 @@ def _ruled(item: Occupied, vm: Vm | None, offering: Offering | None, rules: Site
                 uplinks=tuple(rules.uplinks[name] for name in networks if name in rules.uplinks),
                 host_labels=() if offering is None else offering.hosts,
                 boots_by="bios" if vm is None else vm.firmware,
+                tpm=vm is not None and bool(vm.spec.tpm),
                 scheduler=scheduler_of(item.needs),
             )
         ),

@@ -27,6 +27,8 @@ class _AsksForSize(Protocol):
     def memory_mib(self) -> int: ...
     @property
     def disk_bytes(self) -> int: ...
+    @property
+    def tpm(self) -> bool | None: ...
 
 
 _AskedT = TypeVar("_AskedT", bound=_AsksForSize)
@@ -64,12 +66,14 @@ class KnownProfiles:
         return self.profiles.resolve(name, host_types=self.types)
 
     def sized(self, asked: _AskedT) -> _AskedT:
-        """With the size that its profile gives where it asks for none. :raises NotFound: ``profile.unknown``"""
-        if asked.vcpus and asked.memory_mib and asked.disk_bytes:
-            return asked
-        size = self.profiles.size(self.resolve(asked.profile))
+        """With the size and the TPM that its profile gives where it asks for none.
+
+        :raises NotFound: ``profile.unknown``"""
+        offering = self.resolve(asked.profile)
+        size = self.profiles.size(offering)
         return replace(
             asked,
+            tpm=offering.tpm if asked.tpm is None else asked.tpm,
             vcpus=asked.vcpus or size.vcpus,
             memory_mib=asked.memory_mib or size.memory_mib,
             disk_bytes=asked.disk_bytes or size.disk_bytes,

@@ -209,7 +209,7 @@ class AdoptionService:
             name=str(request.name), tenant=request.tenant, profile=was.profile, image=image,
             vcpus=was.vcpus, memory_mib=was.memory_mib,
             disk_bytes=made.disk_bytes, network=was.network, more_networks=was.more_networks,
-            boot_policy=made.boot_policy, volumes=tuple(one.removesuffix(".raw") for one in was.data),
+            boot_policy=made.boot_policy, tpm=was.tpm, volumes=tuple(one.removesuffix(".raw") for one in was.data),
         )  # fmt: skip
         vm = Vm(
             id=domain.uuid, spec=spec, state="adopting", host=host.name, devices=was.devices,

@@ -70,6 +70,8 @@ class Asked:
     """Names of data volumes that it would be given."""
     nic: NicKind | None = None
     """A function of a network card near its GPU; None: what its profile says."""
+    tpm: bool | None = None
+    """A TPM of its own; None: what its profile says."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,6 +35,8 @@ class SizedVm(Protocol):
     @property
     def nic(self) -> NicKind | None: ...
     @property
+    def tpm(self) -> bool | None: ...
+    @property
     def host(self) -> str | None: ...
     @property
     def gpu(self) -> str | None: ...
@@ -53,6 +55,7 @@ def asked_vm(asked: SizedVm, vm_id: str, uplinks: tuple[Uplink, ...]) -> AskedVm
         host=asked.host,
         gpu=asked.gpu,
         nic=asked.nic is not None,
+        tpm=asked.tpm,
         uplinks=uplinks,
     )
 

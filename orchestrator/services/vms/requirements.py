@@ -85,6 +85,7 @@ def sized_as(spec: VmSpec, request: CreateVm) -> CreateVm:
         vcpus=request.vcpus or spec.vcpus,
         memory_mib=request.memory_mib or spec.memory_mib,
         disk_bytes=request.disk_bytes or spec.disk_bytes,
+        tpm=spec.tpm if request.tpm is None else request.tpm,
     )
 
 

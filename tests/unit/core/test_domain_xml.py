@@ -145,6 +145,13 @@ def test_a_guest_that_boots_by_bios_has_no_word_of_uefi_or_of_windows() -> None:
     assert "commandline" not in text
 
 
+def test_a_tpm_is_asked_for_as_golden_and_libvirt_keeps_it(judge: libvirt.virConnect) -> None:
+    wanted = vm(DEVICES["mdev"])
+    wanted = replace(wanted, spec=replace(wanted.spec, tpm=True))
+    kept = ET.fromstring(kept_as_golden(text_of(wanted) + "\n", DEFINITIONS / "tpm.xml", judge))
+    assert kept.find("devices/tpm[@model='tpm-tis']/backend[@type='emulator'][@version='2.0']") is not None
+
+
 GIB = 1 << 30
 
 

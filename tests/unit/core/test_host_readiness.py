@@ -90,7 +90,7 @@ def test_a_host_that_confines_nothing_is_told_what_it_means_and_not_refused() ->
 
 
 def test_a_host_without_uefi_firmware_for_vms_is_told_which_package_brings_it() -> None:
-    (wanting,) = _wanting(features=())
+    (wanting,) = _wanting(features=("tpm",))
     assert (wanting.name, wanting.state) == ("UEFI for VMs", "advice")
     assert "edk2-ovmf" in (wanting.remedy or "")
 

@@ -34,6 +34,7 @@ class Wants:
     """By which its networks leave."""
     host_labels: Labels = ()
     boots_by: Firmware = "bios"
+    tpm: bool = False
     scheduler: Scheduler | None = None
     """How its GPUs shall divide their time; None: as the driver does by itself."""
     apart_from: tuple[str, ...] = ()
@@ -45,7 +46,7 @@ def needs_of(wants: Wants) -> tuple[Need, ...]:
     return (
         *bridges.needs_of(wants.uplinks),
         *labels.needs_of(wants.host_labels),
-        *features.needs_of(wants.boots_by),
+        *features.needs_of(wants.boots_by, tpm=wants.tpm),
         *affinity.needs_of(wants.apart_from),
         *tenants.needs_of(wants.tenant, wants.isolation, wants.profile),
         *scheduler.needs_of(wants.scheduler),

@@ -35,8 +35,9 @@ class NeedsFeature(Need):
         return f"the host has {FEATURES[self.feature].missing}"
 
 
-def needs_of(boots_by: Firmware) -> tuple[Need, ...]:
-    return (NeedsFeature("uefi"),) if boots_by == "uefi" else ()
+def needs_of(boots_by: Firmware, *, tpm: bool) -> tuple[Need, ...]:
+    wanted: dict[HostFeature, bool] = {"uefi": boots_by == "uefi", "tpm": tpm}
+    return tuple(NeedsFeature(feature) for feature, is_wanted in wanted.items() if is_wanted)
 
 
 def facts_of(host: HostFacts) -> tuple[Fact, ...]:

@@ -159,6 +159,11 @@ def uefi(root: Path) -> bool:
     return any(fits(text_of(file)) for file in described.values())
 
 
+def tpm(root: Path) -> bool:
+    """What libvirt needs to give a VM a TPM."""
+    return all((root / "usr/bin" / name).exists() for name in ("swtpm", "swtpm_setup", "swtpm_ioctl"))
+
+
 def fits(text: str) -> bool:
     try:
         told = json.loads(text)
@@ -197,7 +202,7 @@ def read(root: Path, python: str, storage: str) -> dict[str, object]:
         "large_pages_mounted": mounts_large_pages(root),
         "secure_boot": secure_boot(root),
         "confinement": confinement(root),
-        "features": ["uefi"] if uefi(root) else [],
+        "features": [name for name, has in (("uefi", uefi), ("tpm", tpm)) if has(root)],
         "gpus": gpus(root),
         "storage_free_bytes": free_bytes(root / storage.lstrip("/")),
     }

@@ -53,3 +53,16 @@ def test_room_is_counted_where_the_firmware_is() -> None:
     each = OneOfEach.among([empty("a", uefi=False), empty("b", uefi=True), empty("c", uefi=True)])
     assert each.room(ask("vm", Q16, needs=BY_UEFI)) == 2
     assert each.room(ask("vm", Q16)) == 3
+
+
+def test_a_vm_with_a_tpm_goes_where_hosts_give_one() -> None:
+    request = ask("vm", Q16, needs=(NeedsFeature("tpm"),))
+    without = replace(empty("a", uefi=True), facts=(LacksFeature("tpm"),))
+    refused = place(request, [without])
+    assert isinstance(refused, Refusal)
+    assert [(one.code, one.message) for one in refused.reasons] == [
+        ("host.no_swtpm", "the host has no software TPM for VMs")
+    ]
+    placed = place(request, [without, empty("b", uefi=False)])
+    assert isinstance(placed, Placement)
+    assert placed.host_id == "b"

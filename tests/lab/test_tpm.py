@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A VM with a TPM of its own: its guest finds it, what the guest stores in it outlives the host's power, and goes with
+the VM."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lab.enrolled import Enrolled
+
+pytestmark = [pytest.mark.lab, pytest.mark.parametrize("enrolment", ["t4"], indirect=True)]
+
+VERSION = "cat /sys/class/tpm/tpm0/tpm_version_major"
+# TPM2_HierarchyChangeAuth of the owner, who has no password, to "sealed" (TPM 2.0 Library, part 3, 24.8)
+OWN_IT = "80 02 00 00 00 23 00 00 01 29 40 00 00 01 00 00 00 09 40 00 00 09 00 00 01 00 00 00 06 73 65 61 6c 65 64"
+BYTES = "".join(f"\\{int(byte, 16):03o}" for byte in OWN_IT.split())
+ASK = f"exec 3<>/dev/tpm0; printf '{BYTES}' >&3; dd bs=256 count=1 <&3 2>/dev/null | hexdump -v -e '1/1 \"%02x\"'"
+DONE, WRONG_PASSWORD = "00000000", "000009a2"
+"""Codes at bytes 6 to 9 of an answer; the second is TPM_RC_BAD_AUTH of the first session."""
+STATE = "ls /var/lib/libvirt/swtpm"
+
+
+def own_it(enrolled: Enrolled, vm: str) -> str:
+    """The code of the TPM's answer to who takes it over."""
+    return enrolled.in_guest(vm, ASK).strip()[12:20]
+
+
+def test_a_tpm_keeps_what_its_guest_stored_as_long_as_the_vm_is_there(enrolled: Enrolled) -> None:
+    product, key = enrolled.product, ("--ssh-key", enrolled.public_key)
+    product.ok(*enrolled.request("sealed", "--tpm", *key))
+    vm = product.json("show-vm", "sealed")
+    assert vm["tpm"] is True
+    assert enrolled.in_guest("sealed", VERSION).strip() == "2"
+    assert enrolled.is_confined("sealed")
+    assert own_it(enrolled, "sealed") == DONE
+
+    product.ok("restart-vm", "sealed")
+    assert own_it(enrolled, "sealed") == WRONG_PASSWORD
+    enrolled.restored_after_a_hard_reset("sealed")
+    assert own_it(enrolled, "sealed") == WRONG_PASSWORD
+    assert product.json("doctor") == []
+
+    assert vm["id"] in enrolled.shell(STATE).split()
+    product.ok("delete-vm", "sealed", "--yes")
+    assert vm["id"] not in enrolled.shell(STATE).split()
+    assert enrolled.shell("pgrep -c swtpm || true").strip() == "0"
