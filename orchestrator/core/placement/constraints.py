@@ -39,9 +39,9 @@ def _missing(request: Request, host: HostView) -> Iterator[str]:
         yield from need.missing(host.facts)
 
 
-def _off_host(request: Request, host: FleetHost, *, after_room: bool) -> Iterator[str]:
+def _off_host(request: Request, host: FleetHost, *, after_shortage: bool) -> Iterator[str]:
     for need in request.needs:
-        if need.after_room == after_room:
+        if need.after_shortage == after_shortage:
             yield from need.off_host(host)
 
 
@@ -54,11 +54,11 @@ def host_obstacles(request: Request, host: FleetHost) -> Iterator[str]:
     yield from _missing(request, host.view)
     if kept_for_another(host.view.facts, request.tenant) is not None:
         yield "host.kept"
-    yield from _off_host(request, host, after_room=False)
+    yield from _off_host(request, host, after_shortage=False)
     for code, breaks in _HOST_RULES:
         if breaks(request, host):
             yield code
-    yield from _off_host(request, host, after_room=True)
+    yield from _off_host(request, host, after_shortage=True)
     yield from filter(None, (kept_off_nodes(request, host), kept_off_nics(request, host)))
 
 

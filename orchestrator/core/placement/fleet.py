@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 
 from orchestrator.core.geometry.board import WHOLE, AnySetBoard, fabric_board
 from orchestrator.core.geometry.cut import Cut, IllegalLayout, State, Taken, bits, cut_words
+from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.geometry.mask_cut import MaskCut
 from orchestrator.core.placement.host_classes import HostClasses
 from orchestrator.core.placement.index_set import IndexSet
+from orchestrator.core.placement.rules.rule import Fact
 from orchestrator.core.placement.state_table import EMPTY, StateTable
 from orchestrator.core.placement.views import GpuView, HostView, Occupied
 
@@ -35,6 +37,14 @@ class Gpu:
     held: list[tuple[Taken, Occupied]] = field(default_factory=list)
     bucket: int | None = None
     """Class under which it is indexed; None: not indexed."""
+
+    @property
+    def geometry(self) -> Geometry:
+        return self.table.geometry
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        return self.view.facts
 
     @property
     def cut_name(self) -> str | None:

@@ -5,12 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from orchestrator.core.placement.rules.rule import Need, need_of
-
-if TYPE_CHECKING:
-    from orchestrator.core.placement.fleet import FleetHost
+from orchestrator.core.placement.rules.rule import HostInUse, Need, need_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +17,7 @@ class ApartFrom(Need):
 
     vms: tuple[str, ...]
 
-    def off_host(self, host: FleetHost) -> Iterator[str]:
+    def off_host(self, host: HostInUse) -> Iterator[str]:
         if any(vm in host.vms for vm in self.vms):
             yield from self.codes
 

@@ -4,14 +4,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from typing import ClassVar, Protocol, TypeVar
 
+from orchestrator.core.geometry.cut import Taken
 from orchestrator.core.geometry.geometry import Geometry
-
-if TYPE_CHECKING:
-    from orchestrator.core.placement.fleet import FleetHost, Gpu
-    from orchestrator.core.placement.views import Occupied
 
 
 class Fact:
@@ -32,7 +29,7 @@ class Need(ABC):
     __slots__ = ()
     codes: ClassVar[tuple[str, ...]]
     """Of its refusals."""
-    after_room: ClassVar[bool] = False
+    after_shortage: ClassVar[bool] = False
     """Whether lack of vCPUs, memory or disk is told before it."""
 
     @property
@@ -54,15 +51,15 @@ class Need(ABC):
         """Codes of why a host with these facts can never take the VM."""
         return iter(())
 
-    def off_host(self, host: FleetHost) -> Iterator[str]:
+    def off_host(self, host: HostInUse) -> Iterator[str]:
         """Codes of why the host does not take it now, for what is on it."""
         return iter(())
 
-    def off_gpu(self, gpu: Gpu) -> Iterator[str]:
+    def off_gpu(self, gpu: GpuInUse) -> Iterator[str]:
         """Codes of why the GPU does not take it now."""
         return iter(())
 
-    def in_the_way(self, held: Iterable[Occupied], geometry: Geometry, cut: str | None) -> Iterator[str]:
+    def in_the_way(self, held: Iterable[HeldPart], geometry: Geometry, cut: str | None) -> Iterator[str]:
         """Ids of the VMs on a GPU under that cut that would have to leave, however much room it has."""
         return iter(())
 
@@ -73,6 +70,41 @@ class Need(ABC):
     @abstractmethod
     def message(self, code: str) -> str:
         """One of its codes for people."""
+
+
+class HeldPart(Protocol):
+    """What a VM has of a GPU (``views.Occupied``)."""
+
+    @property
+    def vm_id(self) -> str: ...
+    @property
+    def profile(self) -> str: ...
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def needs(self) -> tuple[Need, ...]: ...
+
+
+class GpuInUse(Protocol):
+    """What a need sees of a GPU (``fleet.Gpu``)."""
+
+    @property
+    def geometry(self) -> Geometry: ...
+    @property
+    def facts(self) -> tuple[Fact, ...]: ...
+    @property
+    def cut_name(self) -> str | None: ...
+    @property
+    def held(self) -> Sequence[tuple[Taken, HeldPart]]: ...
+
+
+class HostInUse(Protocol):
+    """What a need sees of a host (``fleet.FleetHost``)."""
+
+    @property
+    def vms(self) -> Collection[str]: ...
+    @property
+    def gpus(self) -> Sequence[GpuInUse]: ...
 
 
 FactT = TypeVar("FactT", bound=Fact)

@@ -6,16 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.gpu.scheduler import words
 from orchestrator.core.gpu.vgpu_parameters import Scheduler
-from orchestrator.core.placement.rules.rule import Fact, Need, need_of
-
-if TYPE_CHECKING:
-    from orchestrator.core.placement.fleet import Gpu
-    from orchestrator.core.placement.views import Occupied
+from orchestrator.core.placement.rules.rule import Fact, GpuInUse, HeldPart, Need, need_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +38,13 @@ class ScheduledBy(Need):
     def judges_empty_gpus(self) -> bool:
         return self.scheduler is not None
 
-    def off_gpu(self, gpu: Gpu) -> Iterator[str]:
-        if self.scheduler is not None and FixedScheduler() in gpu.view.facts:
+    def off_gpu(self, gpu: GpuInUse) -> Iterator[str]:
+        if self.scheduler is not None and FixedScheduler() in gpu.facts:
             yield "gpu.no_scheduler"
         if any(scheduler_of(item.needs) != self.scheduler for _, item in gpu.held):
             yield "gpu.other_scheduler"
 
-    def in_the_way(self, held: Iterable[Occupied], geometry: Geometry, cut: str | None) -> Iterator[str]:
+    def in_the_way(self, held: Iterable[HeldPart], geometry: Geometry, cut: str | None) -> Iterator[str]:
         return (item.vm_id for item in held if scheduler_of(item.needs) != self.scheduler)
 
     def as_neighbour(self, needs: tuple[Need, ...]) -> Hashable:

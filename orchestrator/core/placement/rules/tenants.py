@@ -6,15 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from orchestrator.core.geometry.geometry import Geometry
-from orchestrator.core.placement.rules.rule import Need, need_of
+from orchestrator.core.placement.rules.rule import GpuInUse, HeldPart, HostInUse, Need, need_of
 from orchestrator.core.vms.isolation import Isolation, may_share_gpu, may_share_host
-
-if TYPE_CHECKING:
-    from orchestrator.core.placement.fleet import FleetHost, Gpu
-    from orchestrator.core.placement.views import Occupied
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,23 +17,23 @@ class Isolated(Need):
     """How far its tenant is kept from others. ``profile``: of the VM, as its request has it."""
 
     codes = ("host.other_tenant", "gpu.other_tenant")
-    after_room = True
+    after_shortage = True
 
     tenant: str
     isolation: Isolation
     profile: str
 
-    def off_host(self, host: FleetHost) -> Iterator[str]:
+    def off_host(self, host: HostInUse) -> Iterator[str]:
         held = (item for gpu in host.gpus for _, item in gpu.held)
         if any(not may_share_host(self.isolation, other.isolation) for _, other in self._strangers(held)):
             yield "host.other_tenant"
 
-    def off_gpu(self, gpu: Gpu) -> Iterator[str]:
-        cut = gpu.table.cuts[gpu.cut].name if gpu.cut >= 0 else None
-        if next(self.in_the_way((item for _, item in gpu.held), gpu.table.geometry, cut), None) is not None:
+    def off_gpu(self, gpu: GpuInUse) -> Iterator[str]:
+        held = (item for _, item in gpu.held)
+        if next(self.in_the_way(held, gpu.geometry, gpu.cut_name), None) is not None:
             yield "gpu.other_tenant"
 
-    def in_the_way(self, held: Iterable[Occupied], geometry: Geometry, cut: str | None) -> Iterator[str]:
+    def in_the_way(self, held: Iterable[HeldPart], geometry: Geometry, cut: str | None) -> Iterator[str]:
         for item, other in self._strangers(held):
             divided = _divides(geometry, cut, self.profile, item.profile)
             if not may_share_gpu(self.isolation, other.isolation, divided=divided):
@@ -51,7 +46,7 @@ class Isolated(Need):
         where = "host" if code == "host.other_tenant" else "GPU"
         return f"another tenant's VMs are on the {where}, which is not shared with them"
 
-    def _strangers(self, held: Iterable[Occupied]) -> Iterator[tuple[Occupied, Isolated]]:
+    def _strangers(self, held: Iterable[HeldPart]) -> Iterator[tuple[HeldPart, Isolated]]:
         for item in held:
             other = None if item.tenant == self.tenant else need_of(item.needs, Isolated)
             if other is not None:
