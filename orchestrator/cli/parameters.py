@@ -191,6 +191,9 @@ Nic = Annotated[
     NicKind | None,
     typer.Option("--nic", help="A virtual function of a network card near its GPU; its profile may have one."),
 ]
+Tpm = Annotated[
+    bool | None, typer.Option("--tpm/--no-tpm", help="A TPM 2.0 of its own, or none; else as its profile says.")
+]
 Gpu = Annotated[
     str | None, typer.Option("--gpu", metavar="ADDRESS", help="Only this GPU will do; 'vgpuctl gpu list' has them.")
 ]

@@ -46,6 +46,7 @@ class _Query(BaseModel):
     )
     volumes: str | None = Field(default=None, max_length=1300, description="Data volumes, with commas between them")
     nic: NicKind | None = Field(default=None, description="A function of a network card near its GPU")
+    tpm: bool | None = Field(default=None, description="A TPM 2.0 of its own; left out: as the profile says")
 
     def to_asked(self, tenant: str) -> Asked:
         """What the service takes, of whatever profile."""
@@ -57,6 +58,7 @@ class _Query(BaseModel):
             networks=(self.network, *_names(self.more_networks)),
             volumes=_names(self.volumes),
             nic=self.nic,
+            tpm=self.tpm,
         )
 
 

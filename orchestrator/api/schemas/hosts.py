@@ -22,6 +22,7 @@ from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.actions.after_boot import not_on_bus
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.cpus import cpus_text, parse_cpus
+from orchestrator.core.hosts.features import FEATURES
 from orchestrator.core.hosts.host import MAX_OVERCOMMIT, Cordon, Host, HostState
 from orchestrator.core.hosts.nic import parse_nics
 from orchestrator.core.hosts.readiness import Requirement
@@ -202,6 +203,8 @@ class SoftwareAnswer(AnswerBody):
     """What keeps its QEMUs to their own files; none: nothing new is put there unless it is allowed; null: not told."""
     uefi: bool | None = None
     """Whether VMs can boot by UEFI there, without Secure Boot; null: not told."""
+    tpm: bool | None = None
+    """Whether VMs can have a TPM 2.0 there; null: not told."""
 
     @classmethod
     def of(cls, snapshot: HostSnapshot) -> SoftwareAnswer:
@@ -214,7 +217,7 @@ class SoftwareAnswer(AnswerBody):
             qemu=snapshot.qemu_version,
             nvidia_driver=snapshot.driver_version,
             confinement=snapshot.confinement,
-            uefi=None if snapshot.features is None else "uefi" in snapshot.features,
+            **{} if snapshot.features is None else {name: name in snapshot.features for name in FEATURES},
         )
 
 

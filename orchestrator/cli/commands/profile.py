@@ -41,12 +41,13 @@ def _hosts(profile: Mapping[str, Any]) -> str:
 
 
 def _on_the_host(profile: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Of an offering whose VMs have CPUs alone, insist on a NUMA node, have huge pages, boot by UEFI or have a network
-    function. Older servers do not say."""
+    """Of an offering whose VMs have CPUs alone, insist on a NUMA node, have huge pages, boot by UEFI, have a TPM or a
+    network function. Older servers do not say."""
     cpu, numa, pages, firmware = (profile.get(name) for name in ("cpu", "numa", "hugepages", "firmware"))
     lines = [("CPUs", f"{shown(cpu)}, numa {shown(numa)}")] if cpu == "pinned" or numa == "strict" else []
     lines += [("Memory", f"huge pages of {pages}")] if pages else []
     lines += [("firmware", "UEFI, without Secure Boot")] if firmware == "uefi" else []
+    lines += [("TPM", "2.0, of each VM")] if profile.get("tpm") else []
     return [*lines, ("Network card", "a virtual function near its GPU")] if profile.get("nic") else lines
 
 

@@ -28,6 +28,7 @@ from orchestrator.cli.parameters import (
     Nic,
     Selector,
     Tenant,
+    Tpm,
     Vcpus,
     Volumes,
     Wait,
@@ -80,6 +81,7 @@ def create(
     on_host: Annotated[str | None, typer.Option("--host", help="Only this host will do.", autocompletion=hosts)] = None,
     gpu: Gpu = None,
     nic: Nic = None,
+    tpm: Tpm = None,
     start: Annotated[bool, typer.Option("--start/--no-start", help="Start it, or only define it.")] = True,
     boot_policy: Annotated[
         BootPolicy, typer.Option("--boot-policy", help="Who starts it again after a reboot of its host.")
@@ -139,6 +141,8 @@ def create(
         wanted["gpu"] = parse_pci_address(gpu)
     if nic is not None:
         wanted["nic"] = nic
+    if tpm is not None:
+        wanted["tpm"] = tpm
     wanted["image"] = check_image_name(image) if image is not None else _only_image(session, tenant)
     chosen = counted_names(names, count)
     if dry_run:

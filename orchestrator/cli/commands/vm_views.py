@@ -98,6 +98,7 @@ def details(
             ("disk", _disk(vm["disk_bytes"])),
             *_cards(vm, subnets),
             *_nic(vm),
+            *([("TPM", "2.0, of its own")] if vm.get("tpm") else []),
             *([("volumes", shown(vm["volumes"]))] if vm["volumes"] else []),
             ("labels", shown(show_labels(vm["labels"]))),
             *([("protected", "yes")] if vm.get("protected") else []),

@@ -17,6 +17,7 @@ from orchestrator.cli.parameters import (
     Nic,
     Sort,
     Tenant,
+    Tpm,
     Vcpus,
     Volumes,
     size_asked,
@@ -45,6 +46,7 @@ def capacity(
     volume: Volumes = None,
     network: Networks = None,
     nic: Nic = None,
+    tpm: Tpm = None,
     tenant: Annotated[
         str | None, typer.Option("--tenant", help="How many this tenant could create.", callback=tenant_if_named)
     ] = None,
@@ -60,7 +62,7 @@ def capacity(
             "profile": profile,
             "tenant": tenant,
             **size_asked(vcpus, memory, disk),
-            **_tied_to(network, volume, nic),
+            **_tied_to(network, volume, nic, tpm),
         }
     )
     from orchestrator.cli.advice.capacity import capacity_columns
@@ -69,7 +71,9 @@ def capacity(
     show_list(rows, capacity_columns(rows), output, "no GPUs that VMs could be given", sort)
 
 
-def _tied_to(network: list[str] | None, volume: list[str] | None, nic: NicKind | None) -> dict[str, str | None]:
+def _tied_to(
+    network: list[str] | None, volume: list[str] | None, nic: NicKind | None, tpm: bool | None
+) -> dict[str, str | None]:
     """As the API takes it in a query; what was not given is left out."""
     named = [check_name(one, what="network") for one in network or ()]
     return {
@@ -77,6 +81,7 @@ def _tied_to(network: list[str] | None, volume: list[str] | None, nic: NicKind |
         "more_networks": ",".join(named[1:]) or None,
         "volumes": ",".join(check_name(one, what="volume") for one in volume or ()) or None,
         "nic": nic,
+        "tpm": None if tpm is None else str(tpm).lower(),
     }
 
 
@@ -98,6 +103,7 @@ def explain(
     ] = None,
     network: Networks = None,
     nic: Nic = None,
+    tpm: Tpm = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Where a VM would go and why, or why not and what would make it fit; exit code 8 when nothing fits."""
@@ -114,7 +120,7 @@ def explain(
             "host": None if on_host is None else check_name(on_host, what="host"),
             "gpu": None if gpu is None else parse_pci_address(gpu),
             "priority": priority,
-            **_tied_to(network, volume, nic),
+            **_tied_to(network, volume, nic, tpm),
         }
     )
     from orchestrator.cli.advice.explain import render_explanation

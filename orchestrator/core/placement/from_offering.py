@@ -34,6 +34,8 @@ class AskedVm:
     """A function of a network card, whatever the offering says."""
     firmware: Firmware | None = None
     """What it boots by already; None: what the offering says."""
+    tpm: bool | None = None
+    """A TPM of its own; None: what the offering says."""
     uplinks: tuple[Uplink, ...] = ()
     isolation: Isolation | None = None
     apart_from_vms: tuple[str, ...] = ()
@@ -73,17 +75,17 @@ def request_for(asked: AskedVm, offering: Offering) -> Request:
     )
 
 
-def _wants(asked: AskedVm, offering: Offering, profile: str) -> Wants:
+def _wants(vm: AskedVm, offering: Offering, profile: str) -> Wants:
     return Wants(
         profile=profile,
-        tenant=asked.tenant,
-        isolation=asked.isolation,
-        uplinks=asked.uplinks,
+        tenant=vm.tenant,
+        isolation=vm.isolation,
+        uplinks=vm.uplinks,
         host_labels=offering.hosts,
-        boots_by=asked.firmware or offering.firmware,
-        tpm=offering.tpm if asked.tpm is None else asked.tpm,
+        boots_by=vm.firmware or offering.firmware,
+        tpm=offering.tpm if vm.tpm is None else vm.tpm,
         scheduler=offering.scheduler,
-        apart_from=asked.apart_from_vms,
+        apart_from=vm.apart_from_vms,
     )
 
 

@@ -132,6 +132,10 @@ options:
     type: str
     choices: [bios, uefi]
     default: bios
+  tpm:
+    description: Whether its VMs have a TPM 2.0 each, unless one is made without.
+    type: bool
+    default: false
   nic:
     description: "A virtual function of a network card near the GPU; left out: what is asked for with the VM."
     type: str
@@ -214,6 +218,7 @@ FORM = {
     "cpu": {"type": "str", "choices": ["shared", "pinned"], "default": "shared"},
     "hugepages": {"type": "str", "choices": ["2M", "1G"]},
     "firmware": {"type": "str", "choices": ["bios", "uefi"], "default": "bios"},
+    "tpm": {"type": "bool", "default": False},
     "nic": {"type": "str", "choices": ["rdma"]},
     "anti_affinity": {"type": "str", "choices": ["none", "gpu", "host"], "default": "none"},
     "migratable": {"type": "bool", "default": False},

@@ -65,6 +65,10 @@ options:
     type: str
     choices: [rdma]
     version_added: 0.3.0
+  tpm:
+    description: A TPM 2.0 of its own; what the profile says when left out.
+    type: bool
+    version_added: 0.3.0
   ssh_keys:
     description: OpenSSH public key lines.
     type: list
@@ -167,7 +171,7 @@ from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import (
     texts,
 )
 
-SHAPE = ("profile", "image", "vcpus", "memory_mib", "disk_bytes", "network", "nic", "boot_policy", "priority")
+SHAPE = ("profile", "image", "vcpus", "memory_mib", "disk_bytes", "network", "nic", "tpm", "boot_policy", "priority")
 NEW = (*SHAPE, "protected", "name", "ssh_keys", "user_data", "host", "gpu", "preempt", "lease_s", "until")
 SHOWN = (*SHAPE, "protected", "name", "tenant", "state", "labels")
 ON_THE_WAY = ("creating", "adopting", "starting", "stopping", "deleting")
@@ -309,6 +313,7 @@ def main():
         "boot_policy": {"type": "str", "choices": ["local", "ask-controller"]},
         "priority": {"type": "str", "choices": ["low", "normal", "high"]},
         "nic": {"type": "str", "choices": ["rdma"]},
+        "tpm": {"type": "bool"},
         "preempt": {"type": "bool", "default": False},
         "labels": {"type": "dict"},
         "protected": {"type": "bool"},
