@@ -66,9 +66,10 @@ _PER_LETTER: Final = 8
 """Bytes that a letter of text takes as the objects that are made of it."""
 _NODES: Final = ByteCache[NumaNode](16 * MIB)
 _NICS: Final = ByteCache[HostNic](16 * MIB)
-_KINDS: Final = ByteCache[GpuSnapshot](32 * MIB)
-_GPUS: Final = ByteCache[tuple[GpuSnapshot, GpuSnapshot]](128 * MIB)
-"""With the kind that its types are of. Enough for 8,000 GPUs with some vGPUs each."""
+_KINDS: Final = ByteCache[tuple[str, GpuSnapshot]](32 * MIB)
+"""With the text that it was read from: the key of all GPUs of the kind, so that it is in memory once."""
+_GPUS: Final = ByteCache[GpuSnapshot](128 * MIB)
+"""By the texts of kind and GPU. Enough for 8,000 GPUs with some vGPUs each."""
 
 
 def _kept(cache: ByteCache[V], text: str, read: Callable[[str], V]) -> V:
@@ -81,13 +82,12 @@ def _kept(cache: ByteCache[V], text: str, read: Callable[[str], V]) -> V:
 
 def _gpu(kind: str, own: str) -> GpuSnapshot:
     """One object for equal GPUs, so that what is worked out for one of them is found again for the next."""
-    bare = _kept(_KINDS, kind, _bare)
-    kept = _GPUS.get((id(bare), own))
-    if kept is not None and kept[0] is bare:
-        return kept[1]
-    made = _made(bare, own)
-    _GPUS.put((id(bare), own), (bare, made), 1024 + _PER_LETTER * len(own))
-    return made
+    text, bare = _kept(_KINDS, kind, lambda text: (text, _bare(text)))
+    gpu = _GPUS.get((text, own))
+    if gpu is None:
+        gpu = _made(bare, own)
+        _GPUS.put((text, own), gpu, 1024 + _PER_LETTER * len(own))
+    return gpu
 
 
 def _made(bare: GpuSnapshot, own: str) -> GpuSnapshot:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from orchestrator.catalogue.profiles import Profiles, shipped_profiles
 from orchestrator.core.attachments.host_facts import HostFacts
-from orchestrator.core.hosts.snapshot import HostVgpuType
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.store.transaction import Transaction
 
@@ -81,11 +80,11 @@ class KnownProfiles:
 
 
 class OfferedTypes:
-    """The vGPU types of all hosts. GPUs of a kind share one list of types, so lists are counted, not names."""
+    """The vGPU types of all hosts. Many hosts have the same ones, so sets of names are counted, not names."""
 
     def __init__(self) -> None:
         self.names: frozenset[str] = frozenset()
-        self._lists: dict[int, tuple[tuple[HostVgpuType, ...], int]] = {}
+        self._hosts: dict[frozenset[str], int] = {}
 
     def add(self, facts: HostFacts) -> None:
         """A host that has these GPUs now."""
@@ -96,12 +95,12 @@ class OfferedTypes:
         self._count(facts, -1)
 
     def _count(self, facts: HostFacts, sign: int) -> None:
-        known = len(self._lists)
-        for types in {id(gpu.types): gpu.types for gpu in facts.gpus}.values():
-            hosts = self._lists.get(id(types), (types, 0))[1] + sign
-            if hosts:
-                self._lists[id(types)] = (types, hosts)
-            else:
-                del self._lists[id(types)]
-        if len(self._lists) != known:
-            self.names = frozenset(one.name for types, _ in self._lists.values() for one in types)
+        known = len(self._hosts)
+        names = frozenset(vgpu_type.name for gpu in facts.gpus for vgpu_type in gpu.types)
+        hosts = self._hosts.get(names, 0) + sign
+        if hosts:
+            self._hosts[names] = hosts
+        else:
+            del self._hosts[names]
+        if len(self._hosts) != known:
+            self.names = frozenset().union(*self._hosts)
