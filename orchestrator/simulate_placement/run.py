@@ -14,10 +14,10 @@ from orchestrator.catalogue.profiles import Profiles, shipped_profiles
 from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.file_errors import why_unwritable
 from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.from_offering import AskedVm, request_for
 from orchestrator.core.placement.views import Placement, Request
 from orchestrator.simulate_placement.fleet_file import read_fleet
-from orchestrator.simulate_placement.learning_engine import LearningEngine
 from orchestrator.simulate_placement.requests_file import RequestRow, read_requests, row_error
 from orchestrator.simulate_placement.simulation import Simulation
 
@@ -37,7 +37,7 @@ def run(fleet_path: Path, requests_path: Path, out_path: Path) -> Summary:
     """
     profiles = shipped_profiles()
     hosts = read_fleet(fleet_path, profiles.catalogue)
-    simulation = Simulation(LearningEngine(hosts), now_ns=time.perf_counter_ns)
+    simulation = Simulation(PlacementEngine(hosts), now_ns=time.perf_counter_ns)
     try:
         with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".simulate-") as scratch:
             draft = Path(scratch) / "result.json"

@@ -12,7 +12,6 @@ from orchestrator.core.placement.engine import PlacementEngine, PlacementPlan, d
 from orchestrator.core.placement.preemption import plan_preemption
 from orchestrator.core.placement.state_table import Demand
 from orchestrator.core.placement.views import Placement, Request
-from orchestrator.simulate_placement.learning_engine import LearningEngine
 from orchestrator.simulate_placement.score import Score
 
 _LACKS_ROOM = frozenset({"gpu.no_capacity", "host.no_room"})
@@ -32,7 +31,7 @@ class RequestOutcome:
 class Simulation:
     """An engine with a clock. ``now_ns`` is asked for latencies only and never decides anything."""
 
-    def __init__(self, engine: LearningEngine, *, now_ns: Callable[[], int]) -> None:
+    def __init__(self, engine: PlacementEngine, *, now_ns: Callable[[], int]) -> None:
         self.engine = engine
         self.score = Score()
         self._departures: list[tuple[float, int, str]] = []
@@ -45,7 +44,6 @@ class Simulation:
         self._leave_until(request.now_s)
         self._count += 1
         engine = self.engine
-        engine.see(request)
         begin = self._now_ns()
         plan, reason = self._plan(request)
         preempted = self._preempt(request) if reason in _LACKS_ROOM else ()

@@ -51,12 +51,6 @@ class Rankings:
             found = self._lists[demand] = sorted(self._all(demand))
         return found
 
-    def renew(self) -> None:
-        """Rank again after the mix changed."""
-        self.scores.renew()
-        for demand in self._lists:
-            self._lists[demand] = sorted(self._all(demand))
-
     def _all(self, demand: Demand) -> Iterator[RankedPlace]:
         if not demand.whole_gpus:
             for table in self.fleet.tables:

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """How good a place is: lower is better.
 
-The score adds up, over what is usually asked for, the free memory that a request of that kind could not
-use, weighted by the memory demanded; the best place is the one that makes this grow least.
+The score adds up, over all that can be asked for, the free memory that a request of that kind could not
+use, weighted by the memory demanded; the best place is the one that makes this grow least. Every part is taken to be
+asked for as often as every other, and parts as often as whole GPUs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.core.geometry.cut import Cut, State
 from orchestrator.core.placement.state_table import Demand, StateStep, StateTable
 
-_PRIOR = 64.0
-"""Weight of the prior, as a number of requests: until enough were seen, every known shape is as likely."""
+_WHOLE_COUNTS = (1, 2, 4, 8)
+"""Whole GPUs of one request; each as often as the others."""
 _FULLER_FIRST = 1e-9
 """Breaks ties towards the GPU that ends up fuller; too little to outweigh a real difference."""
 
@@ -30,27 +30,18 @@ class _Wanted:
 
 
 class Scores:
-    """Scores under what was asked for so far."""
+    """Scores of places, worked out once for each state of a GPU or host that is met."""
 
-    learns = True
-    """Whether what was asked for matters."""
     prefers_used_hosts = True
     """Ties go to hosts that already have VMs."""
 
-    def __init__(self, asked: Mapping[Demand, float] | None = None) -> None:
-        """``asked``: requests by demand, for whoever changes them to call ``renew``; None: the prior alone counts."""
-        self._asked = {} if asked is None else asked
+    def __init__(self) -> None:
         self._wanted: dict[int, tuple[_Wanted, ...]] = {}
         self._fragments: dict[tuple[int, int, State], float] = {}
         self._board_fragments: dict[tuple[int, int], float] = {}
-        self._whole: tuple[tuple[int, float], ...] | None = None
-
-    def renew(self) -> None:
-        """Forget what was computed from older counts."""
-        self._wanted.clear()
-        self._fragments.clear()
-        self._board_fragments.clear()
-        self._whole = None
+        counts = {count: self.whole_weight(count) / len(_WHOLE_COUNTS) for count in _WHOLE_COUNTS}
+        total = sum(counts.values()) + 1.0  # of parts
+        self._whole = tuple((count, weight / total) for count, weight in counts.items())
 
     def of_step(self, table: StateTable, state: int, step: StateStep) -> float:
         """Score of taking ``step`` on a GPU in ``state``."""
@@ -84,14 +75,10 @@ class Scores:
     def _find_wanted(self, table: StateTable) -> tuple[_Wanted, ...]:
         known = dict.fromkeys(table.options(Demand(profile)) for profile in table.geometry.options)
         known.pop((), None)
-        counts: dict[Options, float] = {options: _PRIOR / len(known) for options in known}
-        for demand, count in self._asked.items():
-            options = table.options(demand)
-            if options or demand.whole_gpus:
-                times = count * max(1, demand.whole_gpus)
-                counts[options] = counts.get(options, 0.0) + times
+        counts: dict[Options, float] = {options: 1.0 / len(known) for options in known}
+        counts[()] = 1.0
         weights = {o: c * self.weight(table, o) for o, c in counts.items()}
-        total = sum(weights.values()) or 1.0
+        total = sum(weights.values())
         return tuple(_Wanted(options, weight / total) for options, weight in weights.items())
 
     def weight(self, table: StateTable, options: Options) -> float:
@@ -111,22 +98,7 @@ class Scores:
             free = board.free(mask)
             found = self._board_fragments[key] = sum(
                 weight * (free - board.usable(mask, f"gpu:{count}")) * board.slot_mib
-                for count, weight in self._whole_mix()
+                for count, weight in self._whole
                 if f"gpu:{count}" in board.shapes
             )
         return found
-
-    def _whole_mix(self) -> tuple[tuple[int, float], ...]:
-        """(N, share) of demands for whole GPUs; a small prior for 1, 2, 4 and 8 breaks ties sensibly."""
-        if self._whole is None:
-            counts = dict.fromkeys((1, 2, 4, 8), _PRIOR / 4)
-            parts = 0.0
-            for demand, count in self._asked.items():
-                if demand.whole_gpus:
-                    counts[demand.whole_gpus] = counts.get(demand.whole_gpus, 0.0) + count
-                else:
-                    parts += count
-            weights = {n: c * self.whole_weight(n) for n, c in counts.items()}
-            total = sum(weights.values()) + parts
-            self._whole = tuple((n, weight / total) for n, weight in weights.items())
-        return self._whole

@@ -20,13 +20,12 @@ class PolicyEngine(MovingEngine):
     """The engine under one policy."""
 
     def __init__(self, hosts: Iterable[HostView] = (), *, policy: PolicyName = "vgpuctl") -> None:
-        super().__init__(hosts, scores=_SCORES[policy])
+        super().__init__(hosts, scores=_SCORES[policy]())
 
 
 class _FirstFit(Scores):
     """The lowest number; so do all policies for comparison among places that they find equally good."""
 
-    learns = False
     prefers_used_hosts = False
 
     def of_step(self, table: StateTable, state: int, step: StateStep) -> float:

@@ -76,7 +76,6 @@ def _fill(engine: PolicyEngine, slots: float) -> list[str]:
     for request in _requests(1):
         if used >= slots:
             break
-        engine.see(request)
         plan = engine.plan(request)
         if plan is not None:
             engine.take(request, plan)
@@ -91,7 +90,6 @@ def _steady(engine: PolicyEngine, live: list[str], decisions: int) -> tuple[Late
     source = _requests(3)
     for _ in range(decisions):
         request = next(source)
-        engine.see(request)
         begin = time.thread_time_ns()
         plan = engine.plan(request)
         planned = time.thread_time_ns()

@@ -43,8 +43,6 @@ def _batch(mix: str, count: int) -> list[Row]:
     rows: list[Row] = []
     for policy in POLICIES:
         engine = PolicyEngine(single_gpu_hosts(count, geometry(H100, "mig")), policy=policy)
-        for arrival in stream:
-            engine.see(arrival.request)
         begin = time.process_time()
         if policy == "vgpuctl":
             place_batch(engine, [arrival.request for arrival in stream])

@@ -72,7 +72,6 @@ def _priorities(
                 engine.release(gone)
         urgent = int(request.priority > 0)
         offered[urgent] += 1
-        engine.see(request)
         plan = engine.plan(request)
         if plan is None and urgent:
             preemption = chooser(engine, request)

@@ -46,7 +46,6 @@ class Exercise:
             self.ledger.give_back(gone)
             return gone
         request = self._request(live)
-        self.engine.see(request)
         moves = None
         done = self._settle(request)
         if not done and kind > 0.8:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.views import GpuView, HostView, Occupied, Placement, Refusal, Request
-from tests.unit.placement.fleets import ask, gpus, host
+from tests.unit.placement.fleets import ask, gpus, host, settle
 
 T4 = "Tesla T4"
 Q4, Q8 = "GRID T4-4Q", "GRID T4-8Q"
@@ -42,6 +43,14 @@ def test_a_gpu_in_use_is_filled_before_another_is_opened() -> None:
     hosts = [t4("h1"), t4("h2", "time_sliced:4096", held("x", Q4, 0))]
     answer = placed(place(ask("a", Q4), hosts))
     assert (answer.host_id, answer.slots) == ("h2", (1,))
+
+
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_parts_fill_a_gpu_before_another_of_a_host_that_gives_whole_gpus_is_opened(count: int) -> None:
+    engine = PlacementEngine([host("a", gpus("H100 SXM5 80GB", 8, "mig", "time_sliced"), fabric=True)])
+    for number in range(count):
+        assert settle(engine, ask(f"v{number}", "1g.10gb"))
+    assert engine.fleet.active == 1
 
 
 def test_a_gap_between_equal_slots_is_used_first() -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from orchestrator.core.placement.engine import PlacementPlan
+from orchestrator.core.placement.engine import PlacementEngine, PlacementPlan
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.rankings import RankedPlace
+from orchestrator.core.placement.scores import Scores
 from orchestrator.core.placement.views import HostView, Placement, Request
-from orchestrator.simulate_placement.learning_engine import LearningEngine, ScoresOf
 from tests.bench.placement.moves.layouts import Layouts
 
 
-class MovingEngine(LearningEngine):
-    def __init__(self, hosts: Iterable[HostView] = (), *, scores: ScoresOf | None = None) -> None:
+class MovingEngine(PlacementEngine):
+    def __init__(self, hosts: Iterable[HostView] = (), *, scores: Scores | None = None) -> None:
         super().__init__(scores=scores)
         self.layouts = Layouts(self.fleet)
         self.opens_gpus = True
