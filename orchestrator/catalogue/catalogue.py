@@ -164,10 +164,10 @@ def _is_board(table_name: str, baseboard: str) -> bool:
 
 
 def _grouped(pairs: Iterable[tuple[str, T]]) -> dict[str, tuple[T, ...]]:
-    found: dict[str, list[T]] = {}
+    groups: dict[str, list[T]] = {}
     for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return {key: tuple(values) for key, values in found.items()}
+        groups.setdefault(key, []).append(value)
+    return {key: tuple(values) for key, values in groups.items()}
 
 
 def near_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
@@ -177,8 +177,8 @@ def near_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
     means ``3g.40gb``, although ``3g.71gb`` has as many letters in common.
     """
     by_folded: dict[str, str] = {}
-    asked = name[:80].casefold()
-    words = frozenset(_WORD.findall(asked))
+    folded = name[:80].casefold()
+    words = frozenset(_WORD.findall(folded))
     parts: list[str] = []
     for candidate in known:
         by_folded.setdefault(candidate.casefold(), candidate)
@@ -187,9 +187,9 @@ def near_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
             parts.append(candidate)
     if parts:  # nothing is as like a name as one that holds all of it
         return tuple(dict.fromkeys(parts))[:_SHOWN]
-    found = difflib.get_close_matches(asked, list(by_folded), n=_LOOKED_AT, cutoff=0.6)
-    found.sort(key=lambda match: _number_distance(asked, match))
-    return tuple(dict.fromkeys(by_folded[match] for match in found))[:_SHOWN]
+    matches = difflib.get_close_matches(folded, list(by_folded), n=_LOOKED_AT, cutoff=0.6)
+    matches.sort(key=lambda match: _number_distance(folded, match))
+    return tuple(dict.fromkeys(by_folded[match] for match in matches))[:_SHOWN]
 
 
 _SHOWN = 3
@@ -197,12 +197,12 @@ _LOOKED_AT = 60
 """Similar names among which those with the nearest numbers are looked for."""
 
 
-def _number_distance(asked: str, match: str) -> float:
+def _number_distance(name: str, match: str) -> float:
     """Sum of the differences of the numbers in two names; infinite when they differ in more than numbers."""
-    if _NUMBER.sub("#", asked) != _NUMBER.sub("#", match):
+    if _NUMBER.sub("#", name) != _NUMBER.sub("#", match):
         return math.inf
-    pairs = zip(_NUMBER.findall(asked), _NUMBER.findall(match), strict=True)
-    return sum(abs(int(one) - int(other)) for one, other in pairs)
+    pairs = zip(_NUMBER.findall(name), _NUMBER.findall(match), strict=True)
+    return sum(abs(int(number) - int(other)) for number, other in pairs)
 
 
 _NUMBER = re.compile(r"[0-9]+")

@@ -154,8 +154,10 @@ def _is_of_the_other_form(detail: ErrorDetails) -> bool:
 def _form_at(loc: tuple[str | int, ...]) -> int | None:
     """Where a place has the name of a form, which stands behind the name of a component."""
     forms = (_BARE, LockedForm.__name__)
-    found = (at for at, part in enumerate(loc) if part in forms and at and loc[at - 1] in ComponentsForm.model_fields)
-    return next(found, None)
+    positions = (
+        at for at, part in enumerate(loc) if part in forms and at and loc[at - 1] in ComponentsForm.model_fields
+    )
+    return next(positions, None)
 
 
 def _reason(detail: ErrorDetails) -> str:

@@ -14,11 +14,11 @@ from orchestrator.core.names import closest
 
 def nearest_field(form: type[BaseModel], place: Sequence[str | int]) -> str | None:
     """``place``: of a mistake, as pydantic tells it. None: no field there is spelt alike."""
-    found: list[object] = [form]
+    kinds: list[object] = [form]
     for part in place[:-1]:
         # a name that is no field is that of one form of several, which pydantic puts between
-        found = [inner for kind in found for inner in _inside(kind, part)] or found
-    known = [name for kind in found if _is_form(kind) for name in _fields(kind)]
+        kinds = [inner for kind in kinds for inner in _inside(kind, part)] or kinds
+    known = [name for kind in kinds if _is_form(kind) for name in _fields(kind)]
     return next(iter(closest(str(place[-1]), known)), None)
 
 

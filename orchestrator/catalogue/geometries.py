@@ -39,12 +39,12 @@ def find_model(catalogue: Catalogue, name: str) -> GpuModel | str:
     own = [model for model in catalogue.gpu_models if wanted and wanted == _words(model.name)]
     named = [model for model in catalogue.gpu_models if name in model.driver_names]
     telling = (model for model in catalogue.gpu_models if not model.named_by_id)
-    found = own or named or [model for model in telling if wanted and wanted <= _all_words(model)]
-    geometries = {catalogue_geometry(catalogue, model.name, ALL_KINDS).key[1:3] for model in found}
+    models = own or named or [model for model in telling if wanted and wanted <= _all_words(model)]
+    geometries = {catalogue_geometry(catalogue, model.name, ALL_KINDS).key[1:3] for model in models}
     if len(geometries) == 1:
-        return found[0]
-    if found:
-        return f"GPU model {name!r} could be any of {', '.join(model.name for model in found[:6])}"
+        return models[0]
+    if models:
+        return f"GPU model {name!r} could be any of {', '.join(model.name for model in models[:6])}"
     near = near_names(name, [model.name for model in catalogue.gpu_models])
     return f"no GPU model is called {name!r}" + (f"; did you mean {', '.join(near)}?" if near else "")
 

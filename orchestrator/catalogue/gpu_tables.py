@@ -119,9 +119,9 @@ def _tables(known: Catalogue, seen: _Seen) -> GpuTables:
 
 
 def _model(catalogue: Catalogue, seen: _Seen) -> GpuModel | None:
-    found = catalogue.model_of_pci(seen.device, seen.subsystem, seen.memory_mib)
-    if found is not None:
-        return found
+    model = catalogue.model_of_pci(seen.device, seen.subsystem, seen.memory_mib)
+    if model is not None:
+        return model
     named = [m for m in catalogue.gpu_models if seen.model in m.driver_names and m.may_have(seen.memory_mib)]
     return named[0] if len(named) == 1 else None
 
@@ -131,11 +131,11 @@ def _types(listed: tuple[HostVgpuType, ...], rows: list[TypeRow]) -> list[TypeRo
 
     Which GPU-instance profile a type needs is the tables' to say.
     """
-    said = {listed_type.name: listed_type for listed_type in listed}
+    by_name = {listed_type.name: listed_type for listed_type in listed}
     known = {row.name: row for row in rows}
-    modes = {_is_backed(name, known) for name in said}
-    kept = [row for row in rows if row.name not in said and (row.gi_profile is not None) not in modes]
-    for name, listed_type in said.items():
+    modes = {_is_backed(name, known) for name in by_name}
+    kept = [row for row in rows if row.name not in by_name and (row.gi_profile is not None) not in modes]
+    for name, listed_type in by_name.items():
         row = known.get(name) or TypeRow(name=name, framebuffer_mib=0, gi_profile=_unlisted_profile(name))
         kept.append(replace(row, framebuffer_mib=listed_type.framebuffer_mib, max_per_gpu=listed_type.max_instances))
     return kept

@@ -296,12 +296,13 @@ def _one_label(read: Sequence[_Read]) -> str | None:
     (first, form), *others = read
     for document, other in others:
         if other.label != form.label:
-            said = [
-                f"{one.file} has {label or 'none'}" for one, label in ((first, form.label), (document, other.label))
+            labels = [
+                f"{document_read.file} has {label or 'none'}"
+                for document_read, label in ((first, form.label), (document, other.label))
             ]
             raise InvalidInput(
                 "manifest.labels",
-                f"the files have different labels: {', '.join(said)}",
+                f"the files have different labels: {', '.join(labels)}",
                 hint="apply one after the other",
             )
     return form.label
@@ -322,11 +323,11 @@ def _problem_of(reason: Reason) -> Problem:
 def _impossible_offerings(document: LinedYaml, form: ManifestForm) -> Iterator[Problem]:
     for index, entry in enumerate(form.offerings):
         offering, shipped = entry.to_core("site"), shipped_profiles()
-        found = [*mistakes_in(offering, shipped.catalogue, look_up=not entry.unlisted)]
+        mistakes = [*mistakes_in(offering, shipped.catalogue, look_up=not entry.unlisted)]
         taken = shipped.taken(offering)
         if taken is not None:
-            found.append(("name", f"the name is taken: {taken}"))
-        for field, reason in found:
+            mistakes.append(("name", f"the name is taken: {taken}"))
+        for field, reason in mistakes:
             yield problem_at(document, index, field, f"{offering.name}: {reason}")
 
 

@@ -50,19 +50,19 @@ def load_offerings(paths: Iterable[Path], catalogue: Catalogue) -> dict[str, Off
 
     :raises InvalidInput: ``catalogue.invalid`` with every mistake of every file
     """
-    found: dict[str, Offering] = {}
+    offerings: dict[str, Offering] = {}
     problems: list[Problem] = []
     for path in paths:
         read = _read(path, catalogue)
         problems += read.problems
         for offering, line in read.offerings:
-            if offering.name in found:
+            if offering.name in offerings:
                 reason = f"offering {offering.name} exists in another file already"
                 problems.append(Problem(file=str(path), line=line, reason=reason))
-            found[offering.name] = offering
+            offerings[offering.name] = offering
     if problems:
         raise invalid(problems)
-    return found
+    return offerings
 
 
 def facts_about(offering: Offering, catalogue: Catalogue) -> OfferingFacts:
@@ -184,8 +184,8 @@ def _unknown_names(offering: Offering, catalogue: Catalogue) -> Iterator[tuple[s
 
 
 def _problems_of(error: InvalidInput) -> tuple[Problem, ...]:
-    found = []
+    problems = []
     for reason in error.reasons:
         file, _, line = reason.subjects[0].rpartition(":")
-        found.append(Problem(file=file, line=int(line), reason=reason.message))
-    return tuple(found)
+        problems.append(Problem(file=file, line=int(line), reason=reason.message))
+    return tuple(problems)

@@ -61,8 +61,8 @@ def boards_of(model: str, types: Collection[HostVgpuType]) -> set[str]:
 def board_name(model: str) -> str:
     """How names of the vGPU types of a GPU model begin (``GRID T4``), which is what quotas count its whole GPUs as."""
     known = shipped()
-    found = known.model(model)
-    types = known.types_of_model(found) if found is not None else ()
+    model_row = known.model(model)
+    types = known.types_of_model(model_row) if model_row is not None else ()
     first = next(
         (parse_vgpu_type_name(vgpu_type.name) for vgpu_type in types if is_vgpu_type_name(vgpu_type.name)), None
     )

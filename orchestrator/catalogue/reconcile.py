@@ -52,24 +52,24 @@ def reconcile_types(catalogue: Catalogue, observed: GpuSnapshot) -> ReconciledTy
     """
     model = catalogue.model_of_pci(observed.pci_device, observed.pci_subsystem_device, observed.memory_mib or 0)
     known = {vgpu_type.name: vgpu_type for vgpu_type in catalogue.types_of_model(model)} if model else {}
-    found: list[Disagreement] = [*_about_gpu(catalogue, observed, model)]
+    disagreements: list[Disagreement] = [*_about_gpu(catalogue, observed, model)]
     types: list[VgpuType] = []
     for host_type in observed.types:
         entry = known.get(host_type.name)
         if entry is None:
-            found += _about_stranger(catalogue, host_type, observed)
+            disagreements += _about_stranger(catalogue, host_type, observed)
             entry = catalogue.vgpu_type(host_type.name) or _from_driver_alone(host_type, observed)
         else:
-            found += _about_type(host_type, entry)
+            disagreements += _about_type(host_type, entry)
         types.append(_as_host_says(entry, host_type))
     offered = {host_type.name for host_type in observed.types}
     if offered and model is not None:
-        found += [
+        disagreements += [
             Disagreement(kind="type_missing", subject=name, host="not offered", catalogue=f"a type of {model.name}")
             for name in known
             if name not in offered
         ]
-    return ReconciledTypes(model=model, types=tuple(types), disagreements=tuple(found))
+    return ReconciledTypes(model=model, types=tuple(types), disagreements=tuple(disagreements))
 
 
 def _about_gpu(catalogue: Catalogue, observed: GpuSnapshot, model: GpuModel | None) -> Iterator[Disagreement]:

@@ -23,10 +23,10 @@ def seconds_since(moment: object) -> float | None:
 
 def _time_of(moment: object) -> datetime | None:
     try:
-        found = datetime.fromisoformat(moment) if isinstance(moment, str) else None
+        parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else None
     except ValueError:
         return None
-    return found if found is not None and found.tzinfo is not None else None
+    return parsed if parsed is not None and parsed.tzinfo is not None else None
 
 
 def show_age(moment: object) -> str:
@@ -64,5 +64,5 @@ def show_time(moment: object) -> str:
     if at is None:
         return shown(moment)
     span = now() - at.timestamp()
-    said = f"{show_span(span)} ago" if span >= 0 else f"in {show_span(-span)}"
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC ({said})"
+    text = f"{show_span(span)} ago" if span >= 0 else f"in {show_span(-span)}"
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC ({text})"

@@ -35,8 +35,8 @@ def _names(
     try:
         connection = connect_running(state_directory())
         rows = ask(Client(connection)) if connection is not None else ()
-        found = {str(row[key]) for row in rows if str(row[key]).startswith(incomplete)}
-        return sorted(name for name in found if plain.fullmatch(name))
+        names = {str(row[key]) for row in rows if str(row[key]).startswith(incomplete)}
+        return sorted(name for name in names if plain.fullmatch(name))
     except VgpuctlError:
         return []
 

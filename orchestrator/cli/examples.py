@@ -225,8 +225,8 @@ def examples_of(words: str) -> tuple[str, ...]:
 
 def add_examples(words: str, command: Any) -> None:
     """To the command's help, and that of the commands below it; with the page that says more."""
-    found = examples_of(words)
-    shown = "".join(f"  vgpuctl {example}\n" for example in found)
-    command.epilog = (f"\b\nExamples:\n{shown}\n" if found else "") + f"More: {page_of(words)}"
+    examples = examples_of(words)
+    shown = "".join(f"  vgpuctl {example}\n" for example in examples)
+    command.epilog = (f"\b\nExamples:\n{shown}\n" if examples else "") + f"More: {page_of(words)}"
     for name, child in getattr(command, "commands", {}).items():
         add_examples(f"{words} {name}", child)

@@ -70,7 +70,7 @@ def files_of(paths: Sequence[Path], *, what: str, suffixes: tuple[str, ...]) -> 
             files.append(path)
             continue
         try:
-            inside = sorted(one for one in path.iterdir() if one.suffix in suffixes and not one.is_dir())
+            inside = sorted(entry for entry in path.iterdir() if entry.suffix in suffixes and not entry.is_dir())
         except OSError as error:
             why = f"cannot read {_name(path)}: {why_unreadable(error)}"
             raise InvalidInput(f"{what}.unreadable", why, hint=_hint(what)) from error

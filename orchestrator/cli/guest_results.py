@@ -36,15 +36,17 @@ def guest_lines(guest: Json) -> list[str]:
 
 def guest_details(guest: Json) -> list[tuple[str, str]]:
     """Labels and what to say of each."""
-    results = [(shown(one["role"]), _result(one)) for one in guest["results"]]
+    results = [(shown(result["role"]), _result(result)) for result in guest["results"]]
     facts = [(label, shown(guest["facts"][key])) for label, key in _FACTS if guest["facts"].get(key)]
-    licence = _licence(guest.get("licence"), asked=any(one["role"] == "guest_licence" for one in guest["results"]))
+    licence = _licence(
+        guest.get("licence"), is_wanted=any(result["role"] == "guest_licence" for result in guest["results"])
+    )
     return [*results, *facts, *licence]
 
 
-def _licence(licence: Json | None, *, asked: bool) -> list[tuple[str, str]]:
+def _licence(licence: Json | None, *, is_wanted: bool) -> list[tuple[str, str]]:
     """Unlicensed or not told is news of a guest that was given a token. An older server does not say."""
-    if licence is None or (licence["state"] == "unknown" and not asked):
+    if licence is None or (licence["state"] == "unknown" and not is_wanted):
         return []
     until = "" if licence["until"] is None else f" until {show_time(licence['until'])}"
     return [("licence", f"{shown(licence['state'])}{until}")]

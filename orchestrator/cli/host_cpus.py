@@ -48,9 +48,9 @@ def numa_lines(host: Mapping[str, Any]) -> Iterator[str]:
         yield "not told"
     for node in host["numa_nodes"] or ():
         pages = (
-            f"{one['free']} of {one['total']} huge pages of {show_size(one['size_kib'] * 1024)} free"
-            + ("" if one.get("mounted", True) else ", not mounted")
-            for one in node["hugepages"]
+            f"{hugepage['free']} of {hugepage['total']} huge pages of {show_size(hugepage['size_kib'] * 1024)} free"
+            + ("" if hugepage.get("mounted", True) else ", not mounted")
+            for hugepage in node["hugepages"]
         )
         cpus = f"CPUs {shown(node['cpus'])} ({node['cores']} cores)" if node["cpus"] else "no CPUs"
         memory = "memory not told" if node["memory_mib"] is None else show_size(node["memory_mib"] * MIB)
@@ -59,13 +59,13 @@ def numa_lines(host: Mapping[str, Any]) -> Iterator[str]:
 
 def claimed_line(host: Mapping[str, Any], what: str, words: Callable[[int], str]) -> str:
     """``64; VMs have 12 of 256 (4 for each)``; of CPUs those count that VMs share."""
-    there, most = host[what], host[f"most_{what}"]
-    if there is None or most is None:
+    claimed, most = host[what], host[f"most_{what}"]
+    if claimed is None or most is None:
         return "-"
     own = host[f"{what.partition('_')[0].removesuffix('s')}_overcommit"] is not None
-    by = shared_cpus(host) if what == "vcpus" else there
-    each = [f"{most / by:.3g} for each" + (f" of {by} that they share" if by < there else "")]
-    said = ", ".join([*(each if what == "vcpus" or own else []), *(["set for this host"] if own else [])])
-    return f"{words(there)}; VMs have {words(host[f'claimed_{what}'])} of {words(most)}" + (
-        f" ({said})" if said else ""
+    by = shared_cpus(host) if what == "vcpus" else claimed
+    each = [f"{most / by:.3g} for each" + (f" of {by} that they share" if by < claimed else "")]
+    notes = ", ".join([*(each if what == "vcpus" or own else []), *(["set for this host"] if own else [])])
+    return f"{words(claimed)}; VMs have {words(host[f'claimed_{what}'])} of {words(most)}" + (
+        f" ({notes})" if notes else ""
     )

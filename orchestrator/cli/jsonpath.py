@@ -51,11 +51,11 @@ def values_at(data: object, parts: tuple[Part, ...]) -> Iterator[str]:
             if -len(data) <= part < len(data):
                 yield from values_at(data[part], rest)
             return
-        for one in data:
-            yield from values_at(one, rest if part == _EVERY else parts)
+        for item in data:
+            yield from values_at(item, rest if part == _EVERY else parts)
     elif isinstance(data, Mapping) and part == _EVERY:
-        for one in data.values():
-            yield from values_at(one, rest)
+        for item in data.values():
+            yield from values_at(item, rest)
     elif isinstance(data, Mapping) and part in data:
         yield from values_at(data[part], rest)
     elif data is not None:

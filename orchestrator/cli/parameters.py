@@ -141,16 +141,16 @@ Value = TypeVar("Value")
 
 def each_once(texts: Iterable[str], parsed: Callable[[str], tuple[str, Value]]) -> dict[str, Value]:
     """Words ``NAME=VALUE`` as what each sets. :raises InvalidInput: ``cli.usage``: two set the same"""
-    found: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     for text in texts:
         key, value = parsed(text)
-        if key in found:
+        if key in values:
             name = ascii(text.partition("=")[0])[1:-1]
             raise InvalidInput(
                 "cli.usage", f"{name} is given more than once", hint=f"it takes one value: give {name} once"
             )
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 Label = Annotated[

@@ -31,7 +31,7 @@ def names_or_patterns(texts: Sequence[str] | None, check: Callable[[str], str]) 
 
 def matching(rows: Iterable[Row], patterns: Sequence[str]) -> list[Row]:
     """Those whose names fit one of the patterns, in their order; without patterns all."""
-    return [row for row in rows if not patterns or any(fnmatchcase(str(row["name"]), one) for one in patterns)]
+    return [row for row in rows if not patterns or any(fnmatchcase(str(row["name"]), pattern) for pattern in patterns)]
 
 
 def picked(
@@ -47,23 +47,23 @@ def picked(
     typed = list(dict.fromkeys(names or ()))
     if not typed and selector is None:
         raise InvalidInput("cli.usage", "nothing is named", hint="give names, patterns like 'web-*', or -l LABELS")
-    if selector is None and not any(is_pattern(one) for one in typed):
+    if selector is None and not any(is_pattern(name) for name in typed):
         return typed
     if selector is not None:
         parse_selector(selector)
-    there = list(rows(selector))
-    plain = [one for one in typed if not is_pattern(one)]
+    known = list(rows(selector))
+    plain = [name for name in typed if not is_pattern(name)]
     if selector is None:
-        patterns = [one for one in typed if is_pattern(one)]
-        found = list(dict.fromkeys([*plain, *_names(matching(there, patterns))]))
+        patterns = [name for name in typed if is_pattern(name)]
+        chosen = list(dict.fromkeys([*plain, *_names(matching(known, patterns))]))
     else:
-        found = _names(matching(there, typed))
-    if (len(found) == len(plain) and selector is None) or not found:
+        chosen = _names(matching(known, typed))
+    if (len(chosen) == len(plain) and selector is None) or not chosen:
         shown = " ".join([*typed, *([] if selector is None else [f"-l {selector}"])])
         raise NotFound("cli.nothing_picked", f"nothing fits {ascii(shown)[:80]}", hint="nothing was done")
     if question is not None:
-        confirm_picked(question, found, yes=yes)
-    return found
+        confirm_picked(question, chosen, yes=yes)
+    return chosen
 
 
 def _names(rows: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -39,43 +39,43 @@ class Item:
 
 def items_of(client: Client) -> tuple[Item, ...]:
     """Every host is looked at first."""
-    found: list[Any] = list(client.observe_findings(None))
+    findings: list[Any] = list(client.observe_findings(None))
     stuck: list[Any] = list(client.operations(limit=None, state="stuck"))
-    items = [*_younger(found), *_operations(stuck), *_of_known_vms(found)]
+    items = [*_younger(findings), *_operations(stuck), *_of_known_vms(findings)]
     return tuple(sorted(items, key=lambda one: (one.host, one.kind, one.id)))
 
 
 def _younger(findings: Sequence[Any]) -> Iterator[Item]:
     groups: dict[tuple[str, str], list[Any]] = {}
-    for one in findings:
-        if one["whose"] == "unknown" and one["code"] != "host.restored":
-            owner = one["vm"] or one["subject"].removesuffix(".raw").partition(".")[2]
-            groups.setdefault((one["host"], owner), []).append(one)
+    for finding in findings:
+        if finding["whose"] == "unknown" and finding["code"] != "host.restored":
+            owner = finding["vm"] or finding["subject"].removesuffix(".raw").partition(".")[2]
+            groups.setdefault((finding["host"], owner), []).append(finding)
     for (host, owner), ones in groups.items():
-        is_vm = any(one["code"] == "orphan.domain" for one in ones)
-        what = ", ".join(sorted(one["subject"] for one in ones))
+        is_vm = any(finding["code"] == "orphan.domain" for finding in ones)
+        what = ", ".join(sorted(finding["subject"] for finding in ones))
         yield Item(id=owner, host=host, kind="vm" if is_vm else "left", what=what)
 
 
 def _operations(operations: Sequence[Any]) -> Iterator[Item]:
-    for one in operations:
-        if (one["error"] or {}).get("code") == "operation.restored":
-            what = f"{one['kind'].replace('_', ' ')} of {one['subject_name']}: had not ended in the backup"
-            yield Item(id=one["id"], host="-", kind="operation", what=what)
+    for operation in operations:
+        if (operation["error"] or {}).get("code") == "operation.restored":
+            what = f"{operation['kind'].replace('_', ' ')} of {operation['subject_name']}: had not ended in the backup"
+            yield Item(id=operation["id"], host="-", kind="operation", what=what)
 
 
 def _of_known_vms(findings: Sequence[Any]) -> Iterator[Item]:
     """VMs that were stopped, started, changed or deleted after the backup: what keeps their host from being settled."""
-    restored = {one["host"] for one in findings if one["code"] == "host.restored"}
+    restored = {finding["host"] for finding in findings if finding["code"] == "host.restored"}
     kinds: tuple[tuple[Kind, frozenset[str]], ...] = (
         ("gone", _GONE), ("differs", UNSETTLED - _RUNS - _LEASE), ("runs", _RUNS), ("lease", _LEASE),
     )  # fmt: skip
     items: dict[str, Item] = {}
     for kind, codes in kinds:
-        for one in findings:
-            if one["code"] in codes and one["host"] in restored:
-                what = f"{one['subject']}: wanted is {one['wanted']}, there is {one['observed']}"
-                items.setdefault(one["vm"], Item(id=one["vm"], host=one["host"], kind=kind, what=what))
+        for finding in findings:
+            if finding["code"] in codes and finding["host"] in restored:
+                what = f"{finding['subject']}: wanted is {finding['wanted']}, there is {finding['observed']}"
+                items.setdefault(finding["vm"], Item(id=finding["vm"], host=finding["host"], kind=kind, what=what))
     yield from items.values()
 
 
@@ -86,9 +86,9 @@ def chosen(items: Sequence[Item], wanted: Sequence[str], *, way: Literal["take o
     picked: dict[str, Item] = {}
     for text in wanted:
         if text == ALL and way == "take over":
-            picked |= {one.id: one for one in items if way in one.ways}
+            picked |= {item.id: item for item in items if way in item.ways}
             continue
-        fits = [one for one in items if text and one.id.startswith(text)]
+        fits = [item for item in items if text and item.id.startswith(text)]
         if len(fits) != 1:
             raise NotFound(
                 "restored.unknown",

@@ -52,8 +52,8 @@ def note_tenant(ctx: typer.Context, tenant: str) -> None:
 
 def noted_tenant(ctx: typer.Context) -> str | None:
     """What names have said; None: nothing."""
-    found = ctx.meta.get(_TENANT)
-    return None if found is None else str(found)
+    tenant = ctx.meta.get(_TENANT)
+    return None if tenant is None else str(tenant)
 
 
 def with_owners(error: VgpuctlError, session: CliSession) -> VgpuctlError:

@@ -54,16 +54,16 @@ FORMATS: Final = (Format.TABLE, Format.WIDE, Format.NAME, Format.CSV, Format.JSO
 
 def parse_format(text: str) -> Format:
     """:raises InvalidInput: ``cli.output``, ``cli.jsonpath``"""
-    found = next((one for one in FORMATS if one == text), Format(text))
-    if found.path is not None:
+    output_format = next((known for known in FORMATS if known == text), Format(text))
+    if output_format.path is not None:
         from orchestrator.cli.jsonpath import parse_path
 
-        parse_path(found.path)
-    elif found not in FORMATS:
+        parse_path(output_format.path)
+    elif output_format not in FORMATS:
         raise InvalidInput(
             "cli.output", f"{ascii(text)[:40]} is no way to print", hint=f"{', '.join(FORMATS)} or jsonpath=PATH"
         )
-    return found
+    return output_format
 
 
 class CliSession:

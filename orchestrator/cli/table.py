@@ -220,8 +220,8 @@ def list_lines(
     if output is Format.NAME:
         return [columns[0].text(row) for row in rows]
     if output is Format.CSV:
-        said = [[_exactly(column, row) for column in columns] for row in rows]
-        return csv_text([[column.header for column in columns], *said]).split("\n")
+        cells = [[_exactly(column, row) for column in columns] for row in rows]
+        return csv_text([[column.header for column in columns], *cells]).split("\n")
     if not rows:
         return [none]
     if output is Format.WIDE:
@@ -252,15 +252,15 @@ def _sorted_by(sort: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[C
     """By one of them; what is alike in it stays in order."""
     wanted = _word(sort.removeprefix("-"))
     headers = {_word(column.header): column for column in columns}
-    found = headers.get(wanted)
-    if found is None and wanted.replace("-", "_") not in (rows[0] if rows else {}):
+    sorted_column = headers.get(wanted)
+    if sorted_column is None and wanted.replace("-", "_") not in (rows[0] if rows else {}):
         from difflib import get_close_matches
 
         near = get_close_matches(wanted, headers)
         hint = f"did you mean {', '.join(near)}?" if near else f"one of {', '.join(headers)}"
         raise InvalidInput("cli.sort", f"nothing here is called {ascii(sort)[:40]}", hint=hint)
-    rank = found.rank if found is not None else None
-    text = found.text if found is not None else lambda row: shown(row.get(wanted.replace("-", "_")))
+    rank = sorted_column.rank if sorted_column is not None else None
+    text = sorted_column.text if sorted_column is not None else lambda row: shown(row.get(wanted.replace("-", "_")))
     backwards = sort.startswith("-")
     if rank is not None:
         return sorted(rows, key=rank, reverse=backwards)

@@ -117,8 +117,12 @@ def _check_once(command: Any, ctx: Any, args: list[str]) -> None:
         if getattr(error, "ctx", None) is None:
             vars(error)["ctx"] = ctx  # whose help the hint names
         raise
-    for option in {one.name: one for one in given if one.param_type_name == "option" and not one.multiple}.values():
-        if sum(one is option for one in given) > 1:
+    for option in {
+        parameter.name: parameter
+        for parameter in given
+        if parameter.param_type_name == "option" and not parameter.multiple
+    }.values():
+        if sum(parameter is option for parameter in given) > 1:
             name = max(option.opts, key=len)
             raise InvalidInput(
                 "cli.usage", f"{name} is given more than once", hint=f"it takes one value: give {name} once"
@@ -150,8 +154,8 @@ class Group(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Summaries go on in the next line where one has no room; none is cut."""
         with formatter.section("Commands"):
-            told = {name: one for name, one in self.commands.items() if not one.hidden}
-            formatter.write_dl([(name, one.get_short_help_str(_WHOLE)) for name, one in told.items()])
+            shown = {name: command for name, command in self.commands.items() if not command.hidden}
+            formatter.write_dl([(name, command.get_short_help_str(_WHOLE)) for name, command in shown.items()])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         word = args[0]
@@ -208,12 +212,12 @@ class Root(TyperGroup):
 
 def load(name: str, entry: CommandEntry) -> Any:
     """The command or group behind a word."""
-    found = getattr(import_module(f"orchestrator.cli.commands.{entry.module}"), entry.attribute)
-    if isinstance(found, typer.Typer):
-        command = get_command(found)
+    target = getattr(import_module(f"orchestrator.cli.commands.{entry.module}"), entry.attribute)
+    if isinstance(target, typer.Typer):
+        command = get_command(target)
     else:
         single = Commands(rich_markup_mode=None, add_completion=False)
-        single.command(name, context_settings=HELP_OPTIONS)(found)
+        single.command(name, context_settings=HELP_OPTIONS)(target)
         command = get_command(single)
     command.name = name
     add_examples(name, command)
@@ -230,7 +234,7 @@ def with_tenant(hint: str | None, tenant: str | None) -> str | None:
         command = None if entry is None else load(words[0], entry)
         for word in words[1:]:
             command = getattr(command, "commands", {}).get(word, command)
-        takes = any("--tenant" in one.opts for one in getattr(command, "params", ()))
+        takes = any("--tenant" in parameter.opts for parameter in getattr(command, "params", ()))
         more = f" --tenant {tenant}" if takes and {"--tenant", "--shared"}.isdisjoint(words) else ""
         return f"'vgpuctl {match[1]}{more}'"
 

@@ -20,8 +20,8 @@ def usage_error(error: typer.TyperException) -> InvalidInput:
     helping = f"run '{'vgpuctl' if context is None else context.command_path} --help'"
     option = getattr(error, "option_name", None)
     if type(error).__name__ == "NoSuchOption":
-        told = f"there is no option {ascii(option)[1:-1][:60]}"
-        return InvalidInput("cli.usage", told, hint=_meant(str(option), context) or helping)
+        problem = f"there is no option {ascii(option)[1:-1][:60]}"
+        return InvalidInput("cli.usage", problem, hint=_meant(str(option), context) or helping)
     return InvalidInput("cli.usage", " ".join(_said(error, option).split()).rstrip("."), hint=helping)
 
 
@@ -46,7 +46,7 @@ def _of_value(message: str, kind: Any) -> str:
     if " is not a valid" in message and kind.name in _NUMBERS:
         return f"{value} is no {_NUMBERS[kind.name]}"
     if " is not one of" in message:
-        return f"{value} is none of {', '.join(str(getattr(one, 'value', one)) for one in kind.choices)}"
+        return f"{value} is none of {', '.join(str(getattr(choice, 'value', choice)) for choice in kind.choices)}"
     return message[:1].lower() + message[1:]
 
 

@@ -80,32 +80,32 @@ def each(
             begun[name] = begin(name)
         except VgpuctlError as error:
             failed[name] = error
-    found: dict[str, Outcome] = {}
+    outcomes: dict[str, Outcome] = {}
     for name, started in begun.items():
         if wait and len(set(names)) > 1 and session.format is Format.TABLE:
             print(f"{name}:", file=sys.stderr)  # whose steps follow
         try:
-            found[name] = end(name, started)
+            outcomes[name] = end(name, started)
         except VgpuctlError as error:
             failed[name] = error
     if len(set(names)) == 1:
         if failed:
             raise next(iter(failed.values()))
-        ((name, (data, lines)),) = found.items()
+        ((name, (data, lines)),) = outcomes.items()
         show(data, session.format, lambda: lines, name=name)
         return
-    show([data for data, _ in found.values()], session.format, lambda: _several(found, session.format, of))
+    show([data for data, _ in outcomes.values()], session.format, lambda: _several(outcomes, session.format, of))
     if failed:
         raise _partial(failed, len(set(names)), of)
 
 
-def _several(found: Mapping[str, Outcome], output: Format, of: str) -> Sequence[str]:
+def _several(outcomes: Mapping[str, Outcome], output: Format, of: str) -> Sequence[str]:
     """Of several VMs one line each."""
     if output is Format.NAME:
-        return list(found)
+        return list(outcomes)
     if output is Format.CSV:
-        return csv_of([data for data, _ in found.values() if isinstance(data, Mapping)]).split("\n")
-    return [line for data, lines in found.values() for line in ([_line(data, lines)] if of == "VMs" else lines)]
+        return csv_of([data for data, _ in outcomes.values() if isinstance(data, Mapping)]).split("\n")
+    return [line for data, lines in outcomes.values() for line in ([_line(data, lines)] if of == "VMs" else lines)]
 
 
 def change_each(
@@ -121,12 +121,12 @@ def _line(data: object, lines: Sequence[str]) -> str:
     return lines[0]
 
 
-def _partial(failed: Mapping[str, VgpuctlError], asked: int, of: str) -> VgpuctlError:
-    reasons = tuple(Reason(code=one.code, message=one.message, subjects=(name,)) for name, one in failed.items())
+def _partial(failed: Mapping[str, VgpuctlError], count: int, of: str) -> VgpuctlError:
+    reasons = tuple(Reason(code=error.code, message=error.message, subjects=(name,)) for name, error in failed.items())
     first = next(iter(failed.values()))
     return type(first)(
         "vm.partial" if of == "VMs" else "host.partial",
-        f"{len(failed)} of {asked} {of} could not be done",
+        f"{len(failed)} of {count} {of} could not be done",
         hint=first.hint or "the others are done",
         reasons=reasons,
     )

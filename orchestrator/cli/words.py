@@ -111,9 +111,9 @@ def instead_of(
     ``known``: the commands here, all or those of ``group``; ``commands_of``: those of a noun."""
     verb, noun = (word, None) if word in NOT_BUILT else _split(word)
     if noun is not None and not group:
-        there = commands_of(noun)
-        meant = next((name for name in (verb, *IN_GROUPS.get(verb, ())) if name in there), None)
-        return instead_of(verb, there, noun) if meant is None else f"did you mean {_spelt(noun, meant, known)}?"
+        commands = commands_of(noun)
+        meant = next((name for name in (verb, *IN_GROUPS.get(verb, ())) if name in commands), None)
+        return instead_of(verb, commands, noun) if meant is None else f"did you mean {_spelt(noun, meant, known)}?"
     inside = [name for name in IN_GROUPS.get(word, ()) if name in known]
     if inside:
         return f"did you mean {inside[0]}?"

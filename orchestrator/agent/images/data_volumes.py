@@ -131,7 +131,7 @@ class DataVolumes:
 
     def snapshots(self) -> tuple[FileSnapshot, ...]:
         """All files here, with what they take of the disk."""
-        found = []
+        volumes = []
         for path in sorted(self._paths.data.iterdir()):
             if files.is_partial(path):
                 continue
@@ -140,8 +140,8 @@ class DataVolumes:
             except FileNotFoundError:
                 continue
             name = os.fsencode(path.name).decode(errors="backslashreplace")  # anybody may have put a file there
-            found.append(FileSnapshot(name=name, size_bytes=size, owner=self._owner(name)))
-        return tuple(found)
+            volumes.append(FileSnapshot(name=name, size_bytes=size, owner=self._owner(name)))
+        return tuple(volumes)
 
     def _path(self, file: str) -> Path:
         id_in(file)

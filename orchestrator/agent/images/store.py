@@ -47,7 +47,7 @@ def holds_files(paths: Paths) -> bool:
 
     :raises Fatal: ``host.storage_failed``"""
     try:
-        there = [
+        file_names = [
             path
             for directory in (paths.volumes, paths.seeds, paths.data)
             if directory.is_dir()
@@ -55,7 +55,7 @@ def holds_files(paths: Paths) -> bool:
         ]
     except OSError as error:
         raise files.storage_error(error) from error
-    return any(not files.is_partial(path) for path in there)
+    return any(not files.is_partial(path) for path in file_names)
 
 
 class Storage:
@@ -296,7 +296,7 @@ class Storage:
             return None
 
     def _list(self, directory: Path, kind: str) -> tuple[FileSnapshot, ...]:
-        found = []
+        snapshots = []
         for path in sorted(directory.iterdir()):
             if files.is_partial(path):
                 continue
@@ -305,8 +305,8 @@ class Storage:
             except FileNotFoundError:
                 continue
             name = os.fsencode(path.name).decode(errors="backslashreplace")  # anybody may have put a file there
-            found.append(FileSnapshot(name=name, size_bytes=size, owner=self._owner(kind, name)))
-        return tuple(found)
+            snapshots.append(FileSnapshot(name=name, size_bytes=size, owner=self._owner(kind, name)))
+        return tuple(snapshots)
 
 
 def _beneath(file: Path) -> Path | None:

@@ -29,12 +29,12 @@ def learned_of(file: Path, vm: str) -> frozenset[tuple[str, str]]:
         text = file.read_text(encoding="ascii", errors="replace")
     except OSError:
         return frozenset()
-    found: dict[tuple[str, str], int] = {}
+    ends: dict[tuple[str, str], int] = {}
     for until, uuid, mac, address in _lines(text):
         if uuid == vm:
-            found[mac, address] = until
+            ends[mac, address] = until
     now = time.time()
-    return frozenset(card for card, until in found.items() if until >= now)
+    return frozenset(card for card, until in ends.items() if until >= now)
 
 
 def _lines(text: str) -> Iterator[tuple[int, str, str, str]]:

@@ -23,11 +23,11 @@ class ConsoleLogs:
 
     def tail(self, vm: str, most: int) -> bytes:
         """At most so many bytes, the last ones; b"" when nothing is kept."""
-        found = b""
+        kept = b""
         for path in self._files(vm):
-            if len(found) < most:
-                found = _tail(path, most - len(found)) + found
-        return found
+            if len(kept) < most:
+                kept = _tail(path, most - len(kept)) + kept
+        return kept
 
     def remove(self, vm: str) -> None:
         """Gone already is fine."""

@@ -90,14 +90,14 @@ class Domains:
 
         :raises Conflict: ``vm.foreign_domain``, ``vm.adopted``
         :raises Fatal: ``vm.definition_refused``"""
-        there = self._libvirt.call(lambda connection: _lookup(connection, vm) is not None)
+        is_defined = self._libvirt.call(lambda connection: _lookup(connection, vm) is not None)
         owner = self._ledger.owner(domain_key(vm))
-        if there and owner is None:
+        if is_defined and owner is None:
             raise _foreign(vm)
         if owner is not None and owner.detail == ADOPTED:
             raise Conflict("vm.adopted", "an adopted VM keeps the definition it came with", details=vm)
         check()
-        if there and owner is not None and owner.detail == _digest(xml) and self._still_takes(vm, xml):
+        if is_defined and owner is not None and owner.detail == _digest(xml) and self._still_takes(vm, xml):
             return ActionResult(changed=False)
         self._ledger.claim(domain_key(vm), vm)  # the digest follows when libvirt has taken the definition
         try:
@@ -108,7 +108,7 @@ class Domains:
                 hint="the host's libvirt or QEMU may be too old for it",
             )
         except (Fatal, Retryable):
-            if not there:
+            if not is_defined:
                 self._ledger.release(domain_key(vm))
             raise
         self._ledger.claim(domain_key(vm), vm, detail=_digest(xml))
@@ -116,8 +116,8 @@ class Domains:
 
     def _still_takes(self, vm: str, xml: str) -> bool:
         """What it was defined with: nobody changed that on the host since."""
-        there: str = self._on_own_domain(vm, lambda domain: domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
-        return parts_of(there) == parts_of(xml)
+        xml_now: str = self._on_own_domain(vm, lambda domain: domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
+        return parts_of(xml_now) == parts_of(xml)
 
     def adopt(self, vm: str, devices: tuple[str, ...], check: Callable[[str], None]) -> ActionResult:
         """Write down that the domain is ours now; it is not changed. ``devices`` are the host devices it has; ``check``
@@ -132,9 +132,9 @@ class Domains:
             return _definition(domain)
 
         xml = self._libvirt.call(definition)
-        there = read_domain_xml(xml).devices
-        if there != devices:
-            shown = ", ".join(there) or "none"
+        domain_devices = read_domain_xml(xml).devices
+        if domain_devices != devices:
+            shown = ", ".join(domain_devices) or "none"
             raise Conflict("vm.definition_differs", "the domain has other host devices than were seen", details=shown)
         owner = self._ledger.owner(domain_key(vm))
         if owner is not None and (owner.vm, owner.detail) != (vm, ADOPTED):
@@ -241,8 +241,8 @@ class Domains:
         def addresses(domain: Any) -> tuple[str, ...]:
             return addresses_of(domain, read_domain_xml(domain.XMLDesc()).interfaces, self._learned)
 
-        found: tuple[str, ...] = self._on_own_domain(vm, addresses)
-        return found
+        known: tuple[str, ...] = self._on_own_domain(vm, addresses)
+        return known
 
     def is_ours(self, vm: str) -> bool:
         """Whether the ledger knows it."""
@@ -263,8 +263,8 @@ class Domains:
                 problem(f"domain {domain.name()} cannot be read: {error}")
             return self._unread(domain)
 
-        found = self._libvirt.call(lambda connection: [read(domain) for domain in connection.listAllDomains()])
-        return tuple(sorted((domain for domain in found if domain is not None), key=lambda domain: domain.name))
+        domains = self._libvirt.call(lambda connection: [read(domain) for domain in connection.listAllDomains()])
+        return tuple(sorted((domain for domain in domains if domain is not None), key=lambda domain: domain.name))
 
     def find(self, uuid: str) -> DomainSnapshot | None:
         """One domain of the host; None when there is none with this UUID."""
@@ -345,9 +345,9 @@ def _lookup(connection: Any, vm: str) -> Any:
 
 def _define(connection: Any, vm: str, xml: str) -> None:
     """libvirt takes no definition of another name for a domain that is there: it is renamed first."""
-    there, name = _lookup(connection, vm), read_domain_xml(xml).name
-    if there is not None and there.name() != name:
-        there.rename(name)
+    defined, name = _lookup(connection, vm), read_domain_xml(xml).name
+    if defined is not None and defined.name() != name:
+        defined.rename(name)
     connection.defineXMLFlags(xml, libvirt.VIR_DOMAIN_DEFINE_VALIDATE)
 
 

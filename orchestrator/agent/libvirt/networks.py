@@ -127,9 +127,9 @@ class LibvirtNetworks:
         """:raises WorldError: libvirt does not answer"""
 
         def find(connection: Any) -> tuple[list[str], set[str | None]]:
-            there = connection.listAllNetworks()
-            roots = (_read(network) for network in there)
-            active = [network.name() for network in there if network.isActive()]
+            networks = connection.listAllNetworks()
+            roots = (_read(network) for network in networks)
+            active = [network.name() for network in networks if network.isActive()]
             return active, {_bridge(root) for root in roots if not _is_bridged(root)}
 
         active, made = self._libvirt.call(find)
@@ -154,10 +154,10 @@ class LibvirtNetworks:
         """
         check_host_name(name)
         check_uplink(uplink, dhcp_servers)
-        found = bridge_of(self.find().bridges, uplink)
-        if isinstance(found, str):
-            raise Conflict(found, why_not(found, uplink), hint="make the bridge on the host, or use another network")
-        result = self._ensure(_Wanted(name=name, bridge=found.name))
+        bridge = bridge_of(self.find().bridges, uplink)
+        if isinstance(bridge, str):
+            raise Conflict(bridge, why_not(bridge, uplink), hint="make the bridge on the host, or use another network")
+        result = self._ensure(_Wanted(name=name, bridge=bridge.name))
         self._ledger.claim(_servers_key(name), _NOBODY, detail=",".join(dhcp_servers))
         return result
 
@@ -198,11 +198,11 @@ class LibvirtNetworks:
 
     def _check_no_route(self, subnet: str) -> None:
         """Before it is started: a network that runs has a route itself."""
-        there = in_the_way(self._bridges.paths, subnet)
-        if there is not None:
+        obstacle = in_the_way(self._bridges.paths, subnet)
+        if obstacle is not None:
             raise Conflict(
                 "network.overlaps_host",
-                f"the host has a route or an address in {there}, which {subnet} would take from it",
+                f"the host has a route or an address in {obstacle}, which {subnet} would take from it",
                 hint="make the network with another --subnet; an operator sets 'tenant_subnets' to a range that no "
                 "host uses",
             )
@@ -270,10 +270,10 @@ class LibvirtNetworks:
 
         def reserve_all(connection: Any) -> None:
             cards = [(_lookup(connection, name), mac) for name, mac in cards_of(definition) if self._is_made(name)]
-            there = cards_there(connection) if cards else frozenset()
+            macs_in_use = cards_there(connection) if cards else frozenset()
             for network, mac in cards:
                 if network is not None:
-                    reserve(network, mac, there, name)
+                    reserve(network, mac, macs_in_use, name)
 
         self._libvirt.call(reserve_all)
 
@@ -354,13 +354,13 @@ def _is_bridged(root: ET.Element) -> bool:
 
 
 def _bridge(root: ET.Element) -> str | None:
-    found = root.find("bridge")
-    return None if found is None else found.get("name")
+    element = root.find("bridge")
+    return None if element is None else element.get("name")
 
 
 def _domain(root: ET.Element) -> str | None:
-    found = root.find("domain")
-    return None if found is None else found.get("name")
+    element = root.find("domain")
+    return None if element is None else element.get("name")
 
 
 def _subnet(ip: ET.Element) -> str | None:

@@ -43,7 +43,7 @@ def cards_there(connection: Any) -> frozenset[str]:
     return frozenset(mac for domain in connection.listAllDomains() for _, mac in cards_of(domain.XMLDesc()))
 
 
-def reserve(network: Any, mac: str, there: Collection[str], name: str | None = None) -> None:
+def reserve(network: Any, mac: str, macs_in_use: Collection[str], name: str | None = None) -> None:
     """An address for the card, unless it has one or none is free, and its ``name`` where the network has a DNS domain
     and no other card is called so.
     Those of cards that are not ``there`` (:func:`cards_there`) make room.
@@ -54,7 +54,7 @@ def reserve(network: Any, mac: str, there: Collection[str], name: str | None = N
     if dhcp is None:
         return
     reserved = {host.get("mac", "").lower(): host.get("ip", "") for host in dhcp.findall("host")}
-    for gone in [card for card in reserved if card.startswith(_OF_QEMU) and card not in there]:
+    for gone in [card for card in reserved if card.startswith(_OF_QEMU) and card not in macs_in_use]:
         _update(network, _DELETE, mac=gone, ip=reserved.pop(gone))
     names = {host.get("name") for host in dhcp.findall("host") if host.get("mac", "").lower() in reserved}
     named = {} if name is None or name in names or root.find("domain") is None else {"name": name}

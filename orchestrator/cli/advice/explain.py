@@ -17,47 +17,50 @@ _MAX_PLACES: Final = 8
 """Places listed one by one; more are counted. Slots of a time-sliced GPU are all alike and always counted."""
 
 
-def render_explanation(found: Mapping[str, Any], width: int) -> list[str]:
+def render_explanation(explanation: Mapping[str, Any], width: int) -> list[str]:
     """The whole answer; that of a tenant has no host, no remedies and no GPUs in it."""
-    if found["fits"]:
-        return _fits(found, width)
-    asked = found["asked"]
-    lines = [f"{_asked(asked)} does not fit ({found['code']}):"]
-    for reason in found["reasons"]:
-        lines += wrapped(reason["message"] if found["restricted"] else reason_text(reason), "  - ", width)
-    if found["restricted"]:
+    if explanation["fits"]:
+        return _fits(explanation, width)
+    request = explanation["asked"]
+    lines = [f"{_asked(request)} does not fit ({explanation['code']}):"]
+    for reason in explanation["reasons"]:
+        lines += wrapped(reason["message"] if explanation["restricted"] else reason_text(reason), "  - ", width)
+    if explanation["restricted"]:
         return lines
-    if found["gpus"]:
+    if explanation["gpus"]:
         lines += ["", "what is on these GPUs (of those alike, one is shown):"]
-        for row in found["gpus"]:
+        for row in explanation["gpus"]:
             lines += wrapped(_on_gpu(row), "  - ", width)
-    if found["remedies"]:
+    if explanation["remedies"]:
         lines += ["", "it would fit after this (the cheapest found):"]
-        for remedy in found["remedies"]:
+        for remedy in explanation["remedies"]:
             lines += _remedy(remedy, width)
-    elif (found["code"] or "").startswith("quota."):
-        lines += ["", f"a larger quota, or fewer devices of tenant {asked['tenant']}, would let it in"]
+    elif (explanation["code"] or "").startswith("quota."):
+        lines += ["", f"a larger quota, or fewer devices of tenant {request['tenant']}, would let it in"]
     else:
         lines += ["", "no VMs were found whose deletion would make it fit"]
-    if found["preempts"]:
-        lines += ["", *wrapped(f"with --preempt it would have stopped: {', '.join(found['preempts'])}", "", width)]
+    if explanation["preempts"]:
+        lines += [
+            "",
+            *wrapped(f"with --preempt it would have stopped: {', '.join(explanation['preempts'])}", "", width),
+        ]
     return lines
 
 
-def _fits(found: Mapping[str, Any], width: int) -> list[str]:
-    if found["restricted"]:
-        return [f"{_asked(found['asked'])} fits"]
-    host = found["host"]
-    lines = [f"{_asked(found['asked'])} fits:", f"  host {host}"]
-    lines += [f"  {line}" for line in _parts(found["parts"], host)]
-    return lines + wrapped(f"why: {found['why']}", "  ", width)
+def _fits(explanation: Mapping[str, Any], width: int) -> list[str]:
+    if explanation["restricted"]:
+        return [f"{_asked(explanation['asked'])} fits"]
+    host = explanation["host"]
+    lines = [f"{_asked(explanation['asked'])} fits:", f"  host {host}"]
+    lines += [f"  {line}" for line in _parts(explanation["parts"], host)]
+    return lines + wrapped(f"why: {explanation['why']}", "  ", width)
 
 
-def _asked(asked: Mapping[str, Any]) -> str:
-    devices = f"{asked['count']} x {asked['profile']}" if asked["count"] > 1 else asked["profile"]
-    mib, vcpus = asked["memory_mib"], asked["vcpus"]
+def _asked(request: Mapping[str, Any]) -> str:
+    devices = f"{request['count']} x {request['profile']}" if request["count"] > 1 else request["profile"]
+    mib, vcpus = request["memory_mib"], request["vcpus"]
     memory = f"{mib} MiB" if mib % 512 else f"{mib / 1024:g} GiB"
-    return f"{devices} with {vcpus} vCPU{'' if vcpus == 1 else 's'} and {memory} for tenant {asked['tenant']}"
+    return f"{devices} with {vcpus} vCPU{'' if vcpus == 1 else 's'} and {memory} for tenant {request['tenant']}"
 
 
 def _parts(parts: Sequence[Mapping[str, Any]], host: str) -> list[str]:

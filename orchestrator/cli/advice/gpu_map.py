@@ -57,12 +57,12 @@ def _kind(row: Mapping[str, Any]) -> str:
 
 
 def _summed(key: tuple[str, str], rows: Sequence[Mapping[str, Any]] | None) -> tuple[str, ...]:
-    found = rows or ()
-    slots = sum(row["slots"] or 0 for row in found)
-    free = sum(row["free"] or 0 for row in found)
-    vms = len({label_of(cell) for row in found for cell in row["cells"] if cell["vm"] is not None})
-    hosts = len({row["host"] for row in found})
-    return (*key, str(len(found)), str(hosts), f"{free} of {slots}" if slots else "-", str(vms))
+    known_rows = rows or ()
+    slots = sum(row["slots"] or 0 for row in known_rows)
+    free = sum(row["free"] or 0 for row in known_rows)
+    vms = len({label_of(cell) for row in known_rows for cell in row["cells"] if cell["vm"] is not None})
+    hosts = len({row["host"] for row in known_rows})
+    return (*key, str(len(known_rows)), str(hosts), f"{free} of {slots}" if slots else "-", str(vms))
 
 
 def label_of(cell: Cell) -> str:

@@ -46,7 +46,9 @@ Prune = Annotated[
 def _detail(change: dict[str, Any]) -> str:
     if change["action"] in {"add", "delete"}:
         return ""
-    return "; ".join(f"{one['field']} {_value(one['there'])} → {_value(one['wanted'])}" for one in change["fields"])
+    return "; ".join(
+        f"{field['field']} {_value(field['there'])} → {_value(field['wanted'])}" for field in change["fields"]
+    )
 
 
 def _value(text: str | None) -> str:
@@ -74,8 +76,8 @@ def _by_row(
 
 def plan(ctx: typer.Context, file: Files, prune: Prune = False, output: Output = Format.TABLE) -> None:
     """Show what apply would do; exit code 3 when it would do something."""
-    _, found = _changes(session_of(ctx), file, prune=prune)
-    rows = [asdict(change) for change in found]
+    _, changes = _changes(session_of(ctx), file, prune=prune)
+    rows = [asdict(change) for change in changes]
     show(
         rows,
         output,
@@ -83,18 +85,18 @@ def plan(ctx: typer.Context, file: Files, prune: Prune = False, output: Output =
             rows,
             (*_NAMED, COLUMNS[-1]),
             output,
-            lambda: [*render_table(rows, COLUMNS, width()), "", _summary(found)] if rows else [_AS_WANTED],
+            lambda: [*render_table(rows, COLUMNS, width()), "", _summary(changes)] if rows else [_AS_WANTED],
         ),
     )
-    raise typer.Exit(DIFFERENT if found else 0)
+    raise typer.Exit(DIFFERENT if changes else 0)
 
 
 def diff(ctx: typer.Context, file: Files, prune: Prune = False, output: Output = Format.TABLE) -> None:
     """Show every value that is not as a file says; exit code 3 when there is one."""
-    _, found = _changes(session_of(ctx), file, prune=prune)
-    if found or output not in {Format.TABLE, Format.WIDE}:
-        show([asdict(change) for change in found], output, lambda: _diff_lines(found))
-    raise typer.Exit(DIFFERENT if found else 0)
+    _, changes = _changes(session_of(ctx), file, prune=prune)
+    if changes or output not in {Format.TABLE, Format.WIDE}:
+        show([asdict(change) for change in changes], output, lambda: _diff_lines(changes))
+    raise typer.Exit(DIFFERENT if changes else 0)
 
 
 def apply(
@@ -111,11 +113,11 @@ def apply(
     from orchestrator.cli.manifest.carry_out import CarryOut
 
     session = session_of(ctx)
-    manifest, found = _changes(session, file, prune=prune)
-    deleted = [change.name for change in found if change.action == "delete"]
+    manifest, changes = _changes(session, file, prune=prune)
+    deleted = [change.name for change in changes if change.action == "delete"]
     if deleted:
         confirm_picked("delete VM" if len(deleted) == 1 else "delete VMs", deleted, yes=yes)
-    outcomes = CarryOut(session, manifest, parallel).run(found)
+    outcomes = CarryOut(session, manifest, parallel).run(changes)
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     rows = [_row(outcome) for outcome in outcomes]
     columns = (*_NAMED, field("DONE", "done"))
@@ -128,8 +130,8 @@ def export(ctx: typer.Context, tenant: ListTenant = None, output: Output = Forma
     """Print what exists as a file for apply. User data, images' sources and adopted VMs are not in it."""
     from orchestrator.cli.manifest.export import exported
 
-    found = exported(session_of(ctx).client, tenant)
-    show(found, Format.YAML if output is Format.TABLE else output, list)
+    manifest = exported(session_of(ctx).client, tenant)
+    show(manifest, Format.YAML if output is Format.TABLE else output, list)
 
 
 def schema(output: Output = Format.JSON) -> None:
@@ -152,22 +154,22 @@ def _changes(session: CliSession, files: Sequence[Path], *, prune: bool) -> tupl
             "--prune needs a label in the file",
             hint="write 'label: NAME' at its top; only VMs that were made under it are ever deleted",
         )
-    there = observe(session.client, manifest)
-    check_references(session.client, manifest, there)
-    return manifest, changes(manifest, there, prune=prune)
+    existing = observe(session.client, manifest)
+    check_references(session.client, manifest, existing)
+    return manifest, changes(manifest, existing, prune=prune)
 
 
-def _summary(found: Sequence[Change]) -> str:
-    counts = Counter(change.action for change in found)
+def _summary(changes: Sequence[Change]) -> str:
+    counts = Counter(change.action for change in changes)
     return ", ".join(f"{count} to {action}" for action, count in counts.items())
 
 
-def _diff_lines(found: Sequence[Change]) -> list[str]:
+def _diff_lines(changes: Sequence[Change]) -> list[str]:
     lines = []
-    for change in found:
+    for change in changes:
         mark = {"add": "+", "delete": "-", "refuse": "!"}.get(change.action, "~")
         lines.append(colour(f"{mark} {shown(change.kind)} {shown(change.name)}", "bold"))
-        lines += [line for one in change.fields for line in _field_lines(one)]
+        lines += [line for field in change.fields for line in _field_lines(field)]
     return lines
 
 
@@ -200,9 +202,13 @@ def _total(outcomes: Sequence[ChangeOutcome], failed: int) -> str:
 def _partial(outcomes: Sequence[ChangeOutcome], failed: Sequence[ChangeOutcome]) -> VgpuctlError:
     """The family of the first failure decides the exit code."""
     reasons = tuple(
-        Reason(code=one.error.code, message=one.error.message, subjects=(f"{one.change.kind} {one.change.name}",))
-        for one in failed
-        if one.error is not None
+        Reason(
+            code=outcome.error.code,
+            message=outcome.error.message,
+            subjects=(f"{outcome.change.kind} {outcome.change.name}",),
+        )
+        for outcome in failed
+        if outcome.error is not None
     )
     first = failed[0].error
     family = InvalidInput if first is None else type(first)

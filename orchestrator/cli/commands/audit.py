@@ -80,9 +80,9 @@ def list_records(
     """List audit records, newest first."""
     client = session_of(ctx).client
     only = {"since": _moment(since, "since"), "until": _moment(until, "until"), "refused": "true" if refused else None}
-    found = client.audit(limit if sort is None else None, before, actor=who, subject=about, **only)
+    records = client.audit(limit if sort is None else None, before, actor=who, subject=about, **only)
     listing = Listing(columns=COLUMNS, none="no records", output=output, sort=sort)
-    show_newest(found, client.connection.total, limit, listing)
+    show_newest(records, client.connection.total, limit, listing)
 
 
 @app.command("show")
@@ -92,10 +92,10 @@ def show_record(
     output: Output = Format.TABLE,
 ) -> None:
     """Show one audit record."""
-    found = session_of(ctx).client.audit(1, number + 1)
-    if not found or found[0]["sequence"] != number:
+    records = session_of(ctx).client.audit(1, number + 1)
+    if not records or records[0]["sequence"] != number:
         raise NotFound("audit.unknown", f"there is no audit record {number}", hint="'vgpuctl audit list' shows them")
-    record = found[0]
+    record = records[0]
     pairs = [("number", str(number)), ("at", show_time(record["at"])), ("who", shown(record["actor"]))]
     pairs += [("from", shown(record["source"])), ("with", shown(record["interface"]))]
     pairs += [("client", shown(record["user_agent"])), ("site", shown(record["site"]))]

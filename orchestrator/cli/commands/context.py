@@ -126,7 +126,9 @@ def use(
 def list_contexts(sort: Sort = None, output: Output = Format.TABLE) -> None:
     """List contexts."""
     contexts = load(path())
-    rows = [{**asdict(one), "current": name == contexts.current} for name, one in sorted(contexts.contexts.items())]
+    rows = [
+        {**asdict(context), "current": name == contexts.current} for name, context in sorted(contexts.contexts.items())
+    ]
     show_list(rows, COLUMNS, output, "no contexts: commands go to the server here", sort)
 
 
@@ -134,8 +136,8 @@ def list_contexts(sort: Sort = None, output: Output = Format.TABLE) -> None:
 def show_context(name: Name, output: Output = Format.TABLE) -> None:
     """Show one context."""
     contexts = load(path())
-    found = contexts.get(name)
-    row = {**asdict(found), "current": name == contexts.current}
+    context = contexts.get(name)
+    row = {**asdict(context), "current": name == contexts.current}
     labels = {"ca_file": "CA file", "token_file": "token file", "url": "URL", "state": "state directory"}
     show(row, output, lambda: render_details([(labels.get(key, key), shown(value)) for key, value in row.items()]))
 

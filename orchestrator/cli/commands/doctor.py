@@ -47,17 +47,19 @@ def _warn_of_certificate(server: Mapping[str, Any]) -> None:
 
 def _summary(findings: Sequence[Mapping[str, Any]]) -> str:
     """One line: how much of what, the commonest first, and on how many hosts and VMs."""
-    codes = ", ".join(f"{number} {code}" for code, number in Counter(one["code"] for one in findings).most_common())
-    hosts_of, vms = {one["host"] for one in findings}, {one["vm"] for one in findings} - {None}
+    codes = ", ".join(
+        f"{number} {code}" for code, number in Counter(finding["code"] for finding in findings).most_common()
+    )
+    hosts_of, vms = {finding["host"] for finding in findings}, {finding["vm"] for finding in findings} - {None}
     return f"{len(findings)} findings about {len(vms)} VMs on {len(hosts_of)} hosts: {codes}"
 
 
 def _warn_of_stuck(client: Client) -> bool:
     """What a person must decide about comes before what differs on hosts. Whether there is any."""
     stuck = client.operations(state="stuck", limit=_STUCK_SHOWN)
-    for one in stuck:
-        what = printable(f"{one['kind']} of {one['subject_name']}")
-        command = f"vgpuctl operation show {one['id'][:SHORT_ID]}"
+    for operation in stuck:
+        what = printable(f"{operation['kind']} of {operation['subject_name']}")
+        command = f"vgpuctl operation show {operation['id'][:SHORT_ID]}"
         typer.echo(f"stuck: {what}: '{command}' has its ways out", err=True)
     if client.connection.total is not None and client.connection.total > len(stuck):
         typer.echo(
@@ -97,13 +99,13 @@ def doctor(
     stuck = _warn_of_stuck(client)
     for warning in server_info(client.connection).get("warnings", ()):
         print(f"warning: the server: {printable(warning)}", file=sys.stderr)
-    found = client.observe_findings(host)
-    if repair and found:
+    findings = client.observe_findings(host)
+    if repair and findings:
         client.repair_findings(host)
-        found = client.findings(host)
+        findings = client.findings(host)
     _warn_of_certificate(server_info(client.connection))
-    show_list(found, COLUMNS, output, "nothing differs", sort)
-    if len(found) > _SUMMED_FROM and output in {Format.TABLE, Format.WIDE}:
-        print(_summary(found))
-    if found or stuck:
+    show_list(findings, COLUMNS, output, "nothing differs", sort)
+    if len(findings) > _SUMMED_FROM and output in {Format.TABLE, Format.WIDE}:
+        print(_summary(findings))
+    if findings or stuck:
         raise typer.Exit(DIFFERENCES_EXIT)

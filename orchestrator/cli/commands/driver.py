@@ -119,18 +119,21 @@ def remove(ctx: typer.Context, which: Which, output: Output = Format.TABLE) -> N
 def _found(session: CliSession, which: str) -> Json:
     """:raises NotFound: ``bundle.unknown``; :raises InvalidInput: ``bundle.ambiguous``"""
     bundles = session.client.driver_bundles()
-    found = [one for one in bundles if which and (one["sha256"].startswith(which) or one["version"] == which)]
-    if not found:
+    matches = [
+        bundle for bundle in bundles if which and (bundle["sha256"].startswith(which) or bundle["version"] == which)
+    ]
+    if not matches:
         raise NotFound(
             "bundle.unknown", f"no driver is {ascii(which)[:70]}", hint="'vgpuctl driver bundle list' shows them"
         )
-    if len(found) > 1:
+    if len(matches) > 1:
+        digests = ", ".join(shown(bundle["sha256"])[:SHORT] for bundle in matches)
         raise InvalidInput(
             "bundle.ambiguous",
-            f"{len(found)} drivers are {ascii(which)[:70]}: {', '.join(shown(one['sha256'])[:SHORT] for one in found)}",
+            f"{len(matches)} drivers are {ascii(which)[:70]}: {digests}",
             hint="give one of these digests",
         )
-    return found[0]
+    return matches[0]
 
 
 def details(bundle: Mapping[str, Any]) -> list[str]:
@@ -171,12 +174,12 @@ def apply_lock(
 
 def _show_lock(lock: Json, output: Format) -> None:
     groups = [(SITE, "all others" if lock["groups"] else "all", lock["site"])]
-    groups += [(one["name"], one["labels"], one["locked"]) for one in lock["groups"]]
+    groups += [(group["name"], group["labels"], group["locked"]) for group in lock["groups"]]
     as_site = {"component": None, "version": None, "sha256": None}
     rows = [
-        {"group": name, "labels": labels, **one}
+        {"group": name, "labels": labels, **group}
         for name, labels, locked in groups
-        for one in locked or ([] if name == SITE else [as_site])
+        for group in locked or ([] if name == SITE else [as_site])
     ]
     none = "no versions are locked: vgpuctl driver lock apply drivers.lock.yaml"
     show_rows(lock, rows, Listing(columns=LOCKED, none=none, output=output))
@@ -197,7 +200,7 @@ def check(
     bad = [row for row in rows if row["verdict"] in {"drift", "forbidden"}]
     chosen = rows if everything else bad
     unknown = sum(row["verdict"] == "unknown" for row in rows)
-    said = f"{len(rows)} compared, {len(bad)} not as they should be, {unknown} that nobody can judge"
+    summary = f"{len(rows)} compared, {len(bad)} not as they should be, {unknown} that nobody can judge"
     none = "nothing is as it should not be" if rows else "there are no hosts yet"
-    show_rows(rows, chosen, Listing(columns=CHECKED, none=none, output=output, sort=sort, said=[said]))
+    show_rows(rows, chosen, Listing(columns=CHECKED, none=none, output=output, sort=sort, said=[summary]))
     raise typer.Exit(DIFFERENT if bad else 0)

@@ -42,7 +42,7 @@ COLUMNS: Final = (
 
 def _why(host: Mapping[str, Any]) -> str:
     """How far it is, what went wrong there, or whom it waits for and until when."""
-    tenants = ", ".join(f"{one['vms']} of {one['tenant']} ({_policy(one)})" for one in host["waits_for"])
+    tenants = ", ".join(f"{wait['vms']} of {wait['tenant']} ({_policy(wait)})" for wait in host["waits_for"])
     several = host["opens_at"] is not None and len(host["waits_for"]) > 1
     opens = f"; all windows are open from {show_time(host['opens_at'])}" if several else ""
     return ": ".join(
@@ -110,9 +110,11 @@ def upgrade(
 
 def _waves(planned: Mapping[str, Any]) -> list[str]:
     lines = [f"{number}. {', '.join(map(shown, names))}" for number, names in enumerate(planned["waves"], 1)]
-    had = sum(one["phase"] == "done" for one in planned["hosts"])
-    waits = [f"{shown(one['host'])} {shown(_why(one))}" for one in planned["hosts"] if one["waits_for"]]
-    kept = [f"{shown(one['host'])} is left as it is: {shown(one['why'])}" for one in planned["hosts"] if _is_kept(one)]
+    had = sum(host["phase"] == "done" for host in planned["hosts"])
+    waits = [f"{shown(host['host'])} {shown(_why(host))}" for host in planned["hosts"] if host["waits_for"]]
+    kept = [
+        f"{shown(host['host'])} is left as it is: {shown(host['why'])}" for host in planned["hosts"] if _is_kept(host)
+    ]
     already = [f"{had} have driver {shown(planned['version'])} already"] if had else []
     return [
         *lines,
@@ -141,11 +143,11 @@ def _followed(session: CliSession, begun: Json) -> Json:
     if upgrade["opens_at"] is not None:
         print(f"no host is taken out before {show_time(upgrade['opens_at'])}", file=sys.stderr, flush=True)
     while True:
-        for one in upgrade["hosts"]:
-            said = ": ".join(filter(None, [one["phase"], _why(one)]))
-            if said not in {"waiting", before.get(one["host"])} and one["why"] != "it had this driver":
-                print(printable(f"{one['host']}: {said}"), file=sys.stderr, flush=True)
-            before[one["host"]] = said
+        for host in upgrade["hosts"]:
+            line = ": ".join(filter(None, [host["phase"], _why(host)]))
+            if line not in {"waiting", before.get(host["host"])} and host["why"] != "it had this driver":
+                print(printable(f"{host['host']}: {line}"), file=sys.stderr, flush=True)
+            before[host["host"]] = line
         if not _goes_on(upgrade):
             return upgrade
         time.sleep(POLL_S)
@@ -153,14 +155,14 @@ def _followed(session: CliSession, begun: Json) -> Json:
 
 
 def _goes_on(upgrade: Json) -> bool:
-    under_way = any(one["phase"] in UNDER_WAY for one in upgrade["hosts"])
+    under_way = any(host["phase"] in UNDER_WAY for host in upgrade["hosts"])
     return under_way or upgrade["state"] == "running"
 
 
 def _finish(upgrade: Json, output: Format, *, wait: bool) -> None:
     """:raises Fatal: ``upgrade.halted``, ``upgrade.hosts_failed``, after the table that says why"""
     show(upgrade, output, lambda: details(upgrade))
-    bad = [one["host"] for one in upgrade["hosts"] if one["phase"] in BAD]
+    bad = [host["host"] for host in upgrade["hosts"] if host["phase"] in BAD]
     if wait and upgrade["state"] == "halted":
         raise Fatal(
             "upgrade.halted",
@@ -177,7 +179,7 @@ def _finish(upgrade: Json, output: Format, *, wait: bool) -> None:
 
 def details(upgrade: Mapping[str, Any]) -> list[str]:
     """An upgrade for people."""
-    counts = Counter(one["phase"] for one in upgrade["hosts"])
+    counts = Counter(host["phase"] for host in upgrade["hosts"])
     pairs = [
         ("to", shown(upgrade["version"])),
         ("state", shown(upgrade["state"])),

@@ -53,7 +53,9 @@ MAP_COLUMNS: Final = (
     Column("CUT", lambda gpu: shown(cut_words(gpu["cut"]))),
     field("SLOTS", "slots"),
     field("FREE", "free"),
-    Column("VMS", lambda gpu: str(len({(one["tenant"], one["vm"]) for one in gpu["cells"] if one["vm"] is not None}))),
+    Column(
+        "VMS", lambda gpu: str(len({(cell["tenant"], cell["vm"]) for cell in gpu["cells"] if cell["vm"] is not None}))
+    ),
 )
 """Of the map where it is not drawn."""
 
@@ -113,8 +115,8 @@ def list_gpus(
     def read_view() -> View:
         gpus = session.client.gpus()
         check_model(model, (gpu["model"] for gpu in gpus))
-        found = [gpu for gpu in gpus if _picked(gpu, host, model)]
-        return list_view(found, listing, lambda gpu: f"{shown(gpu['host'])}/{gpu['address']}")
+        picked = [gpu for gpu in gpus if _picked(gpu, host, model)]
+        return list_view(picked, listing, lambda gpu: f"{shown(gpu['host'])}/{gpu['address']}")
 
     show_view(session, read_view, output, watch=watch)
 
@@ -180,9 +182,9 @@ def map_gpus(
         session.client.host(host)
 
     def read_view() -> View:
-        found = session.client.gpu_map(tenant)["gpus"]
-        check_model(model, (gpu["model"] for gpu in found))
-        gpus = [gpu for gpu in found if _picked(gpu, host, model)]
+        on_map = session.client.gpu_map(tenant)["gpus"]
+        check_model(model, (gpu["model"] for gpu in on_map))
+        gpus = [gpu for gpu in on_map if _picked(gpu, host, model)]
         many = not whole and len({gpu["host"] for gpu in gpus}) > DRAWN_HOSTS
         draw = render_summary if many else render_gpu_map
         if output in {Format.NAME, Format.CSV}:
@@ -208,7 +210,7 @@ def accept(
     After they were moved, they keep their VMs and all that is claimed on them. A card that was never seen before
     becomes the GPU of an address only where that is named.
     """
-    replaced = [parse_pci_address(one) for one in address or []]
+    replaced = [parse_pci_address(card) for card in address or []]
     if replaced:
         confirm("take as the GPU from now on whatever card is at", replaced, yes=yes)
     session = session_of(ctx)

@@ -46,15 +46,15 @@ def check(
     session = session_of(ctx)
     if (name is None) == (address is None):
         raise InvalidInput("cli.usage", "give a host's name or --address", hint="run 'vgpuctl host check --help'")
-    found: Json
+    answer: Json
     if address is None:
-        found = session.client.check_host(check_name(name or "", what="host"))
+        answer = session.client.check_host(check_name(name or "", what="host"))
     else:
-        found = _check_new(session, address, port, user, provisioning_key, fingerprint, yes=yes)
-    missing = sum(one["state"] == "missing" for one in found["requirements"])
-    said = f"{missing} missing" if missing else "nothing is missing"
-    listing = Listing(columns=COLUMNS, none="nothing is asked of it", output=output, said=[said])
-    show_rows(found, found["requirements"], listing)
+        answer = _check_new(session, address, port, user, provisioning_key, fingerprint, yes=yes)
+    missing = sum(requirement["state"] == "missing" for requirement in answer["requirements"])
+    summary = f"{missing} missing" if missing else "nothing is missing"
+    listing = Listing(columns=COLUMNS, none="nothing is asked of it", output=output, said=[summary])
+    show_rows(answer, answer["requirements"], listing)
     raise typer.Exit(NOT_READY if missing else 0)
 
 

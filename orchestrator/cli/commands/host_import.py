@@ -96,9 +96,9 @@ def _row(one: Imported) -> Mapping[str, Any]:
 
 def _tell(imported: Sequence[Imported], output: Format) -> None:
     """:raises Fatal: ``inventory.incomplete``, after the table that says why"""
-    rows = [_row(one) for one in imported]
+    rows = [_row(result) for result in imported]
     show_list(rows, IMPORTED, output, "no hosts")
-    failed = sum(one.error is not None for one in imported)
+    failed = sum(result.error is not None for result in imported)
     if failed:
         raise Fatal(
             "inventory.incomplete",

@@ -34,9 +34,9 @@ def provision(
 ) -> None:
     """Put the locked driver on hosts; may reboot them. VMs must be stopped."""
     session = session_of(ctx)
-    found = picked_hosts(session, names, selector, question="put the driver on hosts", yes=yes)
-    begun = {name: _begun(session, name) for name in found}
-    rows = [_ended(session, name, one, wait=wait) for name, one in begun.items()]
+    hosts = picked_hosts(session, names, selector, question="put the driver on hosts", yes=yes)
+    begun = {name: _begun(session, name) for name in hosts}
+    rows = [_ended(session, name, started, wait=wait) for name, started in begun.items()]
     show_list(rows, COLUMNS, output, "no hosts")
     failed = [row for row in rows if row["error"]]
     if failed:
@@ -57,11 +57,11 @@ def _begun(session: CliSession, name: str) -> Json | VgpuctlError:
 def _ended(session: CliSession, name: str, begun: Json | VgpuctlError, *, wait: bool) -> Json:
     if isinstance(begun, VgpuctlError):
         return {"name": name, "result": "refused", "operation": None, "error": error_to_dict(begun)}
-    told: Json = {"name": name, "result": "started", "operation": begun["operation"], "error": None}
+    row: Json = {"name": name, "result": "started", "operation": begun["operation"], "error": None}
     if not wait:
-        return told
+        return row
     try:
         follow(session, begun["operation"])
     except VgpuctlError as error:
-        return {**told, "result": "failed", "error": error_to_dict(error)}
-    return {**told, "result": "ready"}
+        return {**row, "result": "failed", "error": error_to_dict(error)}
+    return {**row, "result": "ready"}

@@ -66,12 +66,12 @@ def set_host(
     if all(value is None or value == {} for value in wanted.values()):
         raise InvalidInput("cli.nothing_to_set", "nothing is to be set", hint="run 'vgpuctl host set --help'")
     session = session_of(ctx)
-    found = picked_hosts(session, names, selector, question="set hosts", yes=yes)
+    hosts = picked_hosts(session, names, selector, question="set hosts", yes=yes)
 
     def end(name: str, host: Json) -> Outcome:
-        return host, details(host) if len(found) == 1 else [f"{name} is set"]
+        return host, details(host) if len(hosts) == 1 else [f"{name} is set"]
 
-    _each(session, found, lambda name: session.client.change_host(name, wanted), end)
+    _each(session, hosts, lambda name: session.client.change_host(name, wanted), end)
 
 
 def upgrade_agent(
@@ -87,11 +87,11 @@ def upgrade_agent(
 
     def end(_: str, started: Json) -> Outcome:
         data, lines = ended(session, started, wait=wait)
-        ready = len(found) > 1 and "state" in data
+        ready = len(hosts) > 1 and "state" in data
         return data, [f"{shown(data['name'])} is {shown(data['state'])}"] if ready else lines
 
-    found = picked_hosts(session, names, selector, question="upgrade the agents of hosts", yes=yes)
-    each(session, found, session.client.upgrade_agent, end, wait=wait, of="hosts")
+    hosts = picked_hosts(session, names, selector, question="upgrade the agents of hosts", yes=yes)
+    each(session, hosts, session.client.upgrade_agent, end, wait=wait, of="hosts")
 
 
 def cordon(
@@ -104,10 +104,10 @@ def cordon(
 ) -> None:
     """Place no new VMs on hosts."""
     session = session_of(ctx)
-    found = picked_hosts(session, names, selector, question="cordon hosts", yes=yes)
+    hosts = picked_hosts(session, names, selector, question="cordon hosts", yes=yes)
     _each(
         session,
-        found,
+        hosts,
         lambda name: session.client.cordon(name, reason),
         lambda _, host: (host, [f"{shown(host['name'])} is cordoned"]),
     )
@@ -122,5 +122,5 @@ def uncordon(
 ) -> None:
     """Place VMs on hosts again."""
     session = session_of(ctx)
-    found = picked_hosts(session, names, selector, question="uncordon hosts", yes=yes)
-    _each(session, found, session.client.uncordon, lambda _, host: (host, [f"{shown(host['name'])} takes VMs again"]))
+    hosts = picked_hosts(session, names, selector, question="uncordon hosts", yes=yes)
+    _each(session, hosts, session.client.uncordon, lambda _, host: (host, [f"{shown(host['name'])} takes VMs again"]))

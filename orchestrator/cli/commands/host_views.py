@@ -97,10 +97,10 @@ def list_hosts(
     listing = Listing(columns=COLUMNS, none=none, output=output, sort=sort)
 
     def read_view() -> View:
-        found = [host for host in session.client.hosts(selector) if picks(host)]
-        if model is not None and not found:
+        hosts = [host for host in session.client.hosts(selector) if picks(host)]
+        if model is not None and not hosts:
             check_model(model, (gpu["model"] for host in session.client.hosts() for gpu in host["gpus"]))
-        return list_view(found, listing, lambda host: shown(host["name"]))
+        return list_view(hosts, listing, lambda host: shown(host["name"]))
 
     show_view(session, read_view, output, watch=watch)
 
@@ -181,26 +181,28 @@ def _agent(host: Mapping[str, Any]) -> str:
 
 
 def _confined(host: Mapping[str, Any]) -> str:
-    found = (host["software"] or {}).get("confinement")
-    if found == "none":
+    confinement = (host["software"] or {}).get("confinement")
+    if confinement == "none":
         return "no, and allowed" if host["allow_unconfined"] else "no: nothing new is put there"
-    return _NAMES.get(str(found), "not told")
+    return _NAMES.get(str(confinement), "not told")
 
 
 def _fabric_lines(fabric: Mapping[str, Any] | None) -> list[str]:
     """Nothing of a host without NVSwitches."""
     if fabric is None:
         return []
-    sizes = Counter(len(one["modules"]) for one in fabric["partitions"])
-    there = ", ".join(f"{count} of {size}" for size, count in sorted(sizes.items(), reverse=True)) or "none"
+    sizes = Counter(len(partition["modules"]) for partition in fabric["partitions"])
+    free_by_size = ", ".join(f"{count} of {size}" for size, count in sorted(sizes.items(), reverse=True)) or "none"
     version = shown(fabric["version"])
-    first = f"manager {version}, partitions: {there} GPUs" if fabric["problem"] is None else shown(fabric["problem"])
-    active = [one for one in fabric["partitions"] if one["active"]]
-    return [first, *(f"partition {one['id']} is active{_of_modules(one)}" for one in active)]
+    first = (
+        f"manager {version}, partitions: {free_by_size} GPUs" if fabric["problem"] is None else shown(fabric["problem"])
+    )
+    active = [partition for partition in fabric["partitions"] if partition["active"]]
+    return [first, *(f"partition {partition['id']} is active{_of_modules(partition)}" for partition in active)]
 
 
 def _of_modules(partition: Mapping[str, Any]) -> str:
-    modules = ", ".join(str(one) for one in partition["modules"])
+    modules = ", ".join(str(module) for module in partition["modules"])
     return f" (modules {modules})" + ("" if partition["ours"] else ", not activated by us")
 
 

@@ -141,8 +141,8 @@ def list_images(
     output: Output = Format.TABLE,
 ) -> None:
     """List base images that VMs can be made of."""
-    found = session_of(ctx).client.images(tenant, selector)
-    show_list(found, COLUMNS, output, "no images yet: vgpuctl image add NAME FILE-OR-URL", sort)
+    images = session_of(ctx).client.images(tenant, selector)
+    show_list(images, COLUMNS, output, "no images yet: vgpuctl image add NAME FILE-OR-URL", sort)
 
 
 @app.command("guest-driver")
@@ -198,8 +198,8 @@ def set_image(
     output: Output = Format.TABLE,
 ) -> None:
     """Set an image's description and labels."""
-    said = something_said(description, label, unlabel)
-    image = session_of(ctx).client.describe_image(name, said, tenant)
+    changes = something_said(description, label, unlabel)
+    image = session_of(ctx).client.describe_image(name, changes, tenant)
     show(image, output, lambda: _details(image))
 
 

@@ -27,14 +27,14 @@ def inventory(
 
     session = session_of(ctx)
     check_user(user)
-    found = ansible_inventory(
+    inventory_json = ansible_inventory(
         site="here" if session.context is None else session.context.name,
         hosts=_hosts(session),
         vms=session.client.vms(tenant),
         gpu_map=session.client.gpu_map(tenant),
         reach=lambda vm: _reach(session, vm, user),
     )
-    show(found, Format.JSON, list)
+    show(inventory_json, Format.JSON, list)
 
 
 def _hosts(session: CliSession) -> Sequence[Json]:

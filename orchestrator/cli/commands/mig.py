@@ -68,8 +68,8 @@ def export(
 
     It is called current. GPUs are numbered in PCI order; those without MIG are left out.
     """
-    found = entries(_gpus_of(ctx, host))
-    show({"version": "v1", "mig-configs": {NAME: found}}, output, lambda: config_lines(found))
+    layouts = entries(_gpus_of(ctx, host))
+    show({"version": "v1", "mig-configs": {NAME: layouts}}, output, lambda: config_lines(layouts))
 
 
 File = Annotated[Path, typer.Option("--file", "-f", help="Configuration file of mig-parted.")]
@@ -82,7 +82,7 @@ def plan(ctx: typer.Context, host: Host, file: File, config: Config, output: Out
     """Show what apply would do to each GPU. Exit code 3 when it would do something."""
     plans = session_of(ctx).client.plan_mig_layout(host, _entries_in(file, config))
     show_list(plans, PLANNED, output, "no GPUs")
-    raise typer.Exit(DIFFERENT if any(one["changes"] for one in plans) else 0)
+    raise typer.Exit(DIFFERENT if any(plan["changes"] for plan in plans) else 0)
 
 
 @app.command("apply")
@@ -130,8 +130,8 @@ def _entries_in(file: Path, config: str) -> list[Json]:
     """:raises InvalidInput: ``mig.config_invalid``, ``mig.config_unknown``"""
     from orchestrator.catalogue.mig_file import MAX_MIG_FILE_BYTES, read_mig_config
 
-    found = read_mig_config(file, read_text(file, what="file", max_bytes=MAX_MIG_FILE_BYTES), config)
-    return [one.model_dump(by_alias=True, exclude_none=True) for one in found]
+    layouts = read_mig_config(file, read_text(file, what="file", max_bytes=MAX_MIG_FILE_BYTES), config)
+    return [layout.model_dump(by_alias=True, exclude_none=True) for layout in layouts]
 
 
 def _planned(row: Mapping[str, Any]) -> str:
@@ -142,7 +142,7 @@ def _planned(row: Mapping[str, Any]) -> str:
 
 
 def _layout(row: Mapping[str, Any]) -> str:
-    places = (f"{one['profile']} at {one['start']}" for one in row["instances"])
+    places = (f"{instance['profile']} at {instance['start']}" for instance in row["instances"])
     return ", ".join(places) or ("none" if row["wanted_mig"] else "-")
 
 
@@ -170,9 +170,9 @@ def rows(gpus: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, object]]:
     """A row for each GPU instance, and one for a GPU that has none."""
     for number, gpu in enumerate(gpus):
         bare = {"number": number, "address": gpu["address"], "mig": gpu["mig_enabled"]}
-        for one in gpu["gpu_instances"]:
-            slots = f"{one['start']} to {one['start'] + one['size'] - 1}"
-            yield {**bare, **one, "slots": slots, "vm": ", ".join(one["vms"]) or _whose(one)}
+        for gpu_instance in gpu["gpu_instances"]:
+            slots = f"{gpu_instance['start']} to {gpu_instance['start'] + gpu_instance['size'] - 1}"
+            yield {**bare, **gpu_instance, "slots": slots, "vm": ", ".join(gpu_instance["vms"]) or _whose(gpu_instance)}
         if not gpu["gpu_instances"]:
             yield {**bare, **_NO_INSTANCE}
 
@@ -183,14 +183,14 @@ def _whose(instance: Mapping[str, Any]) -> str:
 
 def entries(gpus: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What mig-parted calls a configuration: GPUs that are alike share an entry."""
-    found: dict[tuple[bool, tuple[tuple[str, int], ...]], list[int]] = {}
+    addresses: dict[tuple[bool, tuple[tuple[str, int], ...]], list[int]] = {}
     for number, gpu in enumerate(gpus):
         if gpu["mig_enabled"] is not None:
-            counts = Counter(str(one["profile"]) for one in gpu["gpu_instances"])
-            found.setdefault((gpu["mig_enabled"], tuple(sorted(counts.items()))), []).append(number)
+            counts = Counter(str(gpu_instance["profile"]) for gpu_instance in gpu["gpu_instances"])
+            addresses.setdefault((gpu["mig_enabled"], tuple(sorted(counts.items()))), []).append(number)
     return [
         {"devices": numbers, "mig-enabled": on, **({"mig-devices": dict(counts)} if on else {})}
-        for (on, counts), numbers in found.items()
+        for (on, counts), numbers in addresses.items()
     ]
 
 

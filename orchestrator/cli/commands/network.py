@@ -153,8 +153,8 @@ def show_network(
     client = session_of(ctx).client
     network = client.network(name, _tenant_of(ctx, tenant, of_site=of_site))
     wanted = (name, network["tenant"])
-    there = [vm for vm in client.vms(network["tenant"]) for card in vm["cards"] if _network_of(card) == wanted]
-    vms = [f"{vm['tenant']}/{vm['name']}" for vm in there]
+    members = [vm for vm in client.vms(network["tenant"]) for card in vm["cards"] if _network_of(card) == wanted]
+    vms = [f"{vm['tenant']}/{vm['name']}" for vm in members]
     show({**network, "vms": vms}, output, lambda: _details(network, ("VMs", shown(vms))))
 
 
@@ -189,8 +189,8 @@ def set_network(
     output: Output = Format.TABLE,
 ) -> None:
     """Set a network's description and labels."""
-    said, place = something_said(description, label, unlabel), _tenant_of(ctx, tenant, of_site=of_site)
-    network = session_of(ctx).client.describe_network(name, said, place)
+    changes, place = something_said(description, label, unlabel), _tenant_of(ctx, tenant, of_site=of_site)
+    network = session_of(ctx).client.describe_network(name, changes, place)
     show(network, output, lambda: _details(network))
 
 

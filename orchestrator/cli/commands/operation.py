@@ -42,7 +42,7 @@ SHORT_ID: Final = 8
 def _state_of(operation: Mapping[str, Any]) -> str:
     """With the step that it is in, or what it waits for."""
     waits = waits_for(operation)
-    step = next((one["title"] for one in operation.get("steps", ()) if one["state"] == "running"), None)
+    step = next((step["title"] for step in operation.get("steps", ()) if step["state"] == "running"), None)
     more = "" if step is None else f": {shown(step)}"
     return f"{shown(operation['state'])}{more}" if waits is None else f"{shown(operation['state'])}, waits for {waits}"
 
@@ -83,12 +83,12 @@ def full_id(session: CliSession, text: str) -> str:
     """
     if len(text) >= FULL_ID or not _BEGINNING.fullmatch(text):
         return text
-    found = [str(one["id"]) for one in session.client.operations(limit=2, beginning=text)]
-    if not found:
+    matches = [str(operation["id"]) for operation in session.client.operations(limit=2, beginning=text)]
+    if not matches:
         raise unknown_operation(text)
-    if len(found) > 1:
+    if len(matches) > 1:
         raise InvalidInput("operation.ambiguous", f"several operations begin with {text}", hint="give more digits")
-    return found[0]
+    return matches[0]
 
 
 @dataclass
@@ -98,10 +98,13 @@ class _Newest:
     limit: int
     seen: dict[str, datetime] = field_of(default_factory=dict)
 
-    def pushed_out(self, found: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    def pushed_out(self, operations: Sequence[Mapping[str, Any]]) -> frozenset[str]:
         """Of those shown the last time, by id: older than all that a full list has room for."""
-        before, self.seen = self.seen, {str(one["id"]): datetime.fromisoformat(one["created_at"]) for one in found}
-        if len(found) < self.limit:
+        before, self.seen = (
+            self.seen,
+            {str(operation["id"]): datetime.fromisoformat(operation["created_at"]) for operation in operations},
+        )
+        if len(operations) < self.limit:
             return frozenset()
         oldest = min(self.seen.values())
         return frozenset(name for name, created in before.items() if created <= oldest and name not in self.seen)
@@ -136,15 +139,15 @@ def list_operations(
     listing = Listing(columns=COLUMNS, none="no operations", output=output, sort=sort)
 
     def read_view() -> View:
-        found = session.client.operations(active=active, limit=limit, **only)
-        view = list_view(found, listing, lambda operation: str(operation["id"]))
-        return replace(view, pushed_out=newest.pushed_out(found))
+        operations = session.client.operations(active=active, limit=limit, **only)
+        view = list_view(operations, listing, lambda operation: str(operation["id"]))
+        return replace(view, pushed_out=newest.pushed_out(operations))
 
     if watch:
         show_view(session, read_view, output, watch=True)
         return
-    found = session.client.operations(active=active, limit=limit if sort is None else None, **only)
-    show_newest(found, session.client.connection.total, limit, listing)
+    operations = session.client.operations(active=active, limit=limit if sort is None else None, **only)
+    show_newest(operations, session.client.connection.total, limit, listing)
 
 
 @app.command("show")

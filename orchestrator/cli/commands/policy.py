@@ -68,11 +68,11 @@ COLUMNS: Final = (
 def list_policies(ctx: typer.Context, sort: Sort = None, output: Output = Format.TABLE) -> None:
     """List the policies of the tenants that you may know of."""
     client = session_of(ctx).client
-    found: list[dict[str, Any]] = []
+    policies: list[dict[str, Any]] = []
     for tenant in client.tenants():
         with suppress(NotFound):  # deleted meanwhile
-            found.append({"tenant": tenant["name"], **client.policy(tenant["name"])})
-    show_list(found, COLUMNS, output, "no tenants", sort)
+            policies.append({"tenant": tenant["name"], **client.policy(tenant["name"])})
+    show_list(policies, COLUMNS, output, "no tenants", sort)
 
 
 @app.command("show")

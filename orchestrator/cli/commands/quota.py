@@ -57,12 +57,12 @@ ALL_COLUMNS: Final = (field("TENANT", "tenant", Fit.WHOLE), *COLUMNS)
 def list_quotas(ctx: typer.Context, sort: Sort = None, output: Output = Format.TABLE) -> None:
     """List what tenants may hold and hold; '*' is the pool that all share."""
     client = session_of(ctx).client
-    found: list[dict[str, Any]] = []
-    for tenant in (EVERYWHERE, *(str(one["name"]) for one in client.tenants())):
+    limits: list[dict[str, Any]] = []
+    for tenant in (EVERYWHERE, *(str(row["name"]) for row in client.tenants())):
         with suppress(Denied, NotFound):  # a tenant's own have no role everywhere; one may be deleted meanwhile
             lines = (line for line in client.quota(tenant) if line["used"] or line["limit"] is not None)
-            found += [{"tenant": tenant, **line} for line in lines]
-    show_list(found, ALL_COLUMNS, output, "no limits, and nothing is held", sort)
+            limits += [{"tenant": tenant, **line} for line in lines]
+    show_list(limits, ALL_COLUMNS, output, "no limits, and nothing is held", sort)
 
 
 @app.command("show")
@@ -93,8 +93,8 @@ def set_quota(
     output: Output = Format.TABLE,
 ) -> None:
     wanted = each_once(limits, _parsed)
-    found = session_of(ctx).client.change_quota(tenant, wanted, anyway=anyway)
-    show_list(found, COLUMNS, output, "no limits")
+    quota = session_of(ctx).client.change_quota(tenant, wanted, anyway=anyway)
+    show_list(quota, COLUMNS, output, "no limits")
 
 
 def _parsed(text: str) -> tuple[str, int | None]:

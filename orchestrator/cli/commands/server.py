@@ -67,8 +67,8 @@ def _run(ctx: typer.Context, module: str, *words: str) -> Json:
     done = subprocess.run(program, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
         raise typer.Exit(done.returncode)
-    found: Json = json.loads(done.stdout)
-    return found
+    answer: Json = json.loads(done.stdout)
+    return answer
 
 
 def _program(ctx: typer.Context, module: str, *words: str) -> tuple[list[str], dict[str, str]]:
@@ -97,7 +97,7 @@ def status(ctx: typer.Context, output: Output = Format.TABLE) -> None:
                 ("running operations", shown(info["running_operations"])),
                 ("ends when idle for", _idle(info["stops_after_idle_seconds"])),
                 *_certificate(info),
-                *(("warning", one) for one in info.get("warnings", ())),
+                *(("warning", warning) for warning in info.get("warnings", ())),
             ]
         ),
     )
@@ -140,22 +140,22 @@ def make_cert(
     certificate, key = directory.absolute() / "server.pem", directory.absolute() / "server.key"
     write_new({key: (made.key, 0o600), certificate: (made.chain, 0o644)}, what="certificate")
     trusted = certificate if ca_cert is None else ca_cert.absolute()
-    told = {"certificate": str(certificate), "key": str(key), "trusted": str(trusted), "names": names,
+    files = {"certificate": str(certificate), "key": str(key), "trusted": str(trusted), "names": names,
             "ends_at": made.ends_at.isoformat(), "sha256": made.sha256}  # fmt: skip
-    show(told, output, lambda: _made(told))
+    show(files, output, lambda: _made(files))
 
 
-def _made(told: Mapping[str, Any]) -> list[str]:
-    names, trusted = told["names"], told["trusted"]
-    name = next((one for one in names if "*" not in one), names[0])
+def _made(made: Mapping[str, Any]) -> list[str]:
+    names, trusted = made["names"], made["trusted"]
+    name = next((name for name in names if "*" not in name), names[0])
     host = f"[{name}]" if ":" in name else name
     return [
-        *render_details([("for", ", ".join(names)), ("ends", show_time(told["ends_at"])), ("sha256", told["sha256"])]),
+        *render_details([("for", ", ".join(names)), ("ends", show_time(made["ends_at"])), ("sha256", made["sha256"])]),
         "",
         "# config.yaml of the server; the key must be readable by the account it runs as",
         "listen: 0.0.0.0:8443",
-        f"tls_cert: {told['certificate']}",
-        f"tls_key: {told['key']}",
+        f"tls_cert: {made['certificate']}",
+        f"tls_key: {made['key']}",
         "",
         f"# each client trusts it by a copy of {trusted}, which is no secret",
         f"vgpuctl context add pool --url https://{host}:8443 --ca-file {Path(trusted).name} --token-file pool.token",
@@ -183,7 +183,7 @@ def backup(
     ] = None,
 ) -> None:
     """Copy database and keys into one file. The server may run. Images are not in it."""
-    _become(ctx, "orchestrator.server.backup", "backup", str(file), *(f"--recipient={one}" for one in recipient or ()))
+    _become(ctx, "orchestrator.server.backup", "backup", str(file), *(f"--recipient={key}" for key in recipient or ()))
 
 
 @app.command("restore")
@@ -270,10 +270,10 @@ def settle_restored(
     items = items_of(client)
     taken, removed = chosen(items, take or (), way="take over"), chosen(items, away or (), way="remove")
     if removed:
-        confirm("remove for good", [one.what for one in removed], yes=yes)
-    done = {one.id: _settled(partial(take_over, client, one, tenant)) for one in taken}
-    done |= {one.id: _settled(partial(remove, client, one)) for one in removed}
-    rows = [{**asdict(one), "ways": one.ways, "done": done.get(one.id, "")} for one in items]
+        confirm("remove for good", [item.what for item in removed], yes=yes)
+    done = {item.id: _settled(partial(take_over, client, item, tenant)) for item in taken}
+    done |= {item.id: _settled(partial(remove, client, item)) for item in removed}
+    rows = [{**asdict(item), "ways": item.ways, "done": done.get(item.id, "")} for item in items]
     show_list(rows, _ITEMS, output, "nothing on the hosts is newer than the database", None)
 
 

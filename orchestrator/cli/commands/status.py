@@ -35,27 +35,27 @@ def status(ctx: typer.Context, tenant: ListTenant = None, output: Output = Forma
 
     A tenant sees its part. USED counts in whole GPUs: two halves of cards are 1.
     """
-    found = session_of(ctx).client.status(tenant)
-    show(found, output, lambda: list(_lines(found)))
+    answer = session_of(ctx).client.status(tenant)
+    show(answer, output, lambda: list(_lines(answer)))
 
 
-def _lines(found: Mapping[str, Any]) -> Iterator[str]:
-    yield from render_details(list(_counts(found)))
-    for rows, columns in ((found["gpus"], MODELS), (found["tenants"], TENANTS)):
+def _lines(status: Mapping[str, Any]) -> Iterator[str]:
+    yield from render_details(list(_counts(status)))
+    for rows, columns in ((status["gpus"], MODELS), (status["tenants"], TENANTS)):
         if rows:
             yield ""
             yield from render_table(rows, columns, width())
 
 
-def _counts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    hosts, findings, upgrade = found["hosts"], found["findings"], found["driver_upgrade"]
+def _counts(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    hosts, findings, upgrade = status["hosts"], status["findings"], status["driver_upgrade"]
     if hosts is not None:
         yield "hosts", _joined([*_by_number(hosts["states"]), *_some(hosts["cordoned"], "cordoned")], "none")
-    gpus, free = sum(one["gpus"] for one in found["gpus"]), sum(one["free"] or 0 for one in found["gpus"])
+    gpus, free = sum(gpu["gpus"] for gpu in status["gpus"]), sum(gpu["free"] or 0 for gpu in status["gpus"])
     yield "GPUs", f"{gpus}, {free} free" if hosts is not None else f"{gpus} with VMs on them"
-    vms, running = (sum(one[key] for one in found["tenants"]) for key in ("vms", "running"))
+    vms, running = (sum(tenant[key] for tenant in status["tenants"]) for key in ("vms", "running"))
     yield "VMs", f"{vms}, {running} running"
-    operations = found["operations"]
+    operations = status["operations"]
     stuck = _some(operations["stuck"], "stuck: 'vgpuctl operation list --state stuck'")
     yield "operations", _joined([*_some(operations["under_way"], "under way"), *stuck], "none under way")
     if findings is not None:

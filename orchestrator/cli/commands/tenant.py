@@ -112,16 +112,16 @@ def set_tenant(
     Isolation: instance: only GPUs with GPU instances of their own (MIG); gpu: no GPU; host: no host; none: any GPU.
     Between two tenants the stricter one holds. VMs that are placed already stay; doctor names them.
     """
-    client, said = session_of(ctx).client, said_by(description, label, unlabel)
-    if isolation is None or said:
-        need_something(said)
-        tenant = client.describe_tenant(name, said)
+    client, changes = session_of(ctx).client, said_by(description, label, unlabel)
+    if isolation is None or changes:
+        need_something(changes)
+        tenant = client.describe_tenant(name, changes)
         if isolation is None:
             show(tenant, output, lambda: _lines(tenant))
             return
     policy = client.change_policy(name, {"isolation": isolation})
-    found = {"name": name, "isolation": policy["isolation"]}
-    show(found, output, lambda: render_details([(key, shown(value)) for key, value in found.items()]))
+    answer = {"name": name, "isolation": policy["isolation"]}
+    show(answer, output, lambda: render_details([(key, shown(value)) for key, value in answer.items()]))
 
 
 @app.command("delete")

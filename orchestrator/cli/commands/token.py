@@ -147,22 +147,22 @@ def _known(session: CliSession, tenant: str | None) -> Sequence[Json]:
     client, chosen = session.client, tenant or session.chosen_tenant or session.only_tenant
     if chosen is not None:
         return client.tokens(chosen)
-    found: list[Json] = []
-    refused, told = None, False
-    for place in (EVERYWHERE, *(str(one["name"]) for one in client.tenants())):
+    tokens: list[Json] = []
+    refused, answered = None, False
+    for place in (EVERYWHERE, *(str(tenant["name"]) for tenant in client.tenants())):
         try:
-            found += client.tokens(place)
-            told = True
+            tokens += client.tokens(place)
+            answered = True
         except (Denied, NotFound) as error:  # one may be deleted meanwhile
             refused = error
-    if refused is not None and not told:
+    if refused is not None and not answered:
         raise refused
-    return sorted(found, key=itemgetter("created_at"))
+    return sorted(tokens, key=itemgetter("created_at"))
 
 
 def _found(session: CliSession, tenant: str | None, token_id: str) -> Json:
     """:raises NotFound: ``token.unknown``"""
-    token = next((one for one in _known(session, tenant) if one["id"] == token_id), None)
+    token = next((token for token in _known(session, tenant) if token["id"] == token_id), None)
     if token is None:
         where = "" if tenant is None else f" of {tenant}"
         hint = "'vgpuctl token list' shows them"

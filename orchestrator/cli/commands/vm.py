@@ -123,7 +123,7 @@ def create(
         "profile": _some(profile, "--profile"),
         "ssh_keys": [key for one in ssh_key or () for key in read_ssh_keys(one)],
         **_networks(network or ["default"]),
-        "volumes": [check_name(one, what="volume") for one in volume or ()],
+        "volumes": [check_name(volume_name, what="volume") for volume_name in volume or ()],
         "start": start,
         "boot_policy": boot_policy,
         "priority": priority,
@@ -155,9 +155,9 @@ def create(
     def begin(name: str) -> Json:
         started = session.client.create_vm({**wanted, "name": name})
         vm_id = session.client.vm(name, tenant)["id"]
-        for one in ssh_key or ():
-            if not is_key_text(one):
-                guest_access.remember_identity(session.state, vm_id, Path(one))
+        for key in ssh_key or ():
+            if not is_key_text(key):
+                guest_access.remember_identity(session.state, vm_id, Path(key))
         return roles.begun_on_existing(session, started, tenant)
 
     change_each(session, chosen, begin, tenant, wait=wait)
@@ -271,8 +271,8 @@ def extend_vm(
 ) -> None:
     """Make a VM's lease longer. One whose lease was over is started with start-vm then."""
     session, end = session_of(ctx), _end(lease, until)
-    found = vm_power.picked_vms(session, names, selector, tenant, question="extend the leases of VMs", yes=yes)
-    each(session, found, lambda name: session.client.extend_vm(name, tenant, end), _as_extended, wait=False)
+    names_picked = vm_power.picked_vms(session, names, selector, tenant, question="extend the leases of VMs", yes=yes)
+    each(session, names_picked, lambda name: session.client.extend_vm(name, tenant, end), _as_extended, wait=False)
 
 
 def _as_extended(_: str, vm: Json) -> Outcome:

@@ -56,12 +56,12 @@ def delete(
             return started, started_lines(started)
         return follow(session, started["operation"]), [f"{name} is deleted"]
 
-    found = picked_vms(session, names, selector, tenant, question="delete VMs", yes=yes)
-    if found == names:
+    picked = picked_vms(session, names, selector, tenant, question="delete VMs", yes=yes)
+    if picked == names:
         if len(names) == 1:
             session.client.vm(names[0], tenant)
         confirm("delete VM" if len(names) == 1 else "delete VMs", names, yes=yes)
-    each(session, found, begin, end, wait=wait)
+    each(session, picked, begin, end, wait=wait)
 
 
 def start_vm(
@@ -75,8 +75,8 @@ def start_vm(
 ) -> None:
     """Start stopped VMs; their vGPUs are made again."""
     session = session_of(ctx)
-    found = picked_vms(session, names, selector, tenant, question="start VMs", yes=yes)
-    change_each(session, found, lambda name: session.client.start_vm(name, tenant), tenant, wait=wait)
+    picked = picked_vms(session, names, selector, tenant, question="start VMs", yes=yes)
+    change_each(session, picked, lambda name: session.client.start_vm(name, tenant), tenant, wait=wait)
 
 
 def stop_vm(
@@ -91,8 +91,8 @@ def stop_vm(
 ) -> None:
     """Stop VMs; their places on GPUs stay reserved."""
     session = session_of(ctx)
-    found = picked_vms(session, names, selector, tenant, question="stop VMs", yes=yes)
-    change_each(session, found, lambda name: session.client.stop_vm(name, tenant, force=force), tenant, wait=wait)
+    picked = picked_vms(session, names, selector, tenant, question="stop VMs", yes=yes)
+    change_each(session, picked, lambda name: session.client.stop_vm(name, tenant, force=force), tenant, wait=wait)
 
 
 def restart_vm(
@@ -107,8 +107,8 @@ def restart_vm(
 ) -> None:
     """Shut VMs down and start them again, where they are."""
     session = session_of(ctx)
-    found = picked_vms(session, names, selector, tenant, question="restart VMs", yes=yes)
-    change_each(session, found, lambda name: session.client.restart_vm(name, tenant, force=force), tenant, wait=wait)
+    picked = picked_vms(session, names, selector, tenant, question="restart VMs", yes=yes)
+    change_each(session, picked, lambda name: session.client.restart_vm(name, tenant, force=force), tenant, wait=wait)
 
 
 def rename_vm(

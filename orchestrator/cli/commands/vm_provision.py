@@ -110,15 +110,15 @@ def _secrets(given: list[str] | None, token: Path | None) -> dict[str, str]:
 
 def _each_once(option: str, given: list[str] | None) -> dict[str, str]:
     """:raises InvalidInput: ``cli.usage``"""
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for word in given or ():
         name, value = _pair(word, option)
-        if name in found:
+        if name in by_name:
             raise InvalidInput(
                 "cli.usage", f"{option} {name[:60]!a} is given twice", hint=f"{option} NAME=…, once for each"
             )
-        found[name] = value
-    return found
+        by_name[name] = value
+    return by_name
 
 
 def _pair(word: str, option: str) -> tuple[str, str]:
@@ -162,5 +162,5 @@ def provision(
         show(started, output, lambda: started_lines(started))
         return
     follow(session, started["operation"])
-    found = session.client.provisioned(name, tenant)
-    show(found, output, lambda: guest_lines(found))
+    run = session.client.provisioned(name, tenant)
+    show(run, output, lambda: guest_lines(run))

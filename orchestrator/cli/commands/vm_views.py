@@ -41,7 +41,7 @@ def state_of(vm: Mapping[str, Any]) -> str:
 
 def _gpus(vm: Mapping[str, Any]) -> str:
     """Their addresses, which tenants are not told."""
-    return shown([one["gpu"] for one in vm["devices"] if one["gpu"] is not None])
+    return shown([device["gpu"] for device in vm["devices"] if device["gpu"] is not None])
 
 
 COLUMNS: Final = (
@@ -76,7 +76,10 @@ def details(
 ) -> list[str]:
     """A VM for people; ``waits``: for which host its operation waits; ``subnets``: of its networks, by name;
     ``problems``: what doctor has found of it; ``guest``: what was done in its guest."""
-    devices = [f"{one['gpu_model'] or one['type_name']} ({one['kind']}){_on(one['parent'])}" for one in vm["devices"]]
+    devices = [
+        f"{device['gpu_model'] or device['type_name']} ({device['kind']}){_on(device['parent'])}"
+        for device in vm["devices"]
+    ]
     return render_details(
         [
             ("name", shown(vm["name"])),
@@ -151,7 +154,7 @@ def _nic(vm: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _addresses_in(subnet: str | None, addresses: Iterable[str]) -> list[str]:
     inside = ip_network(subnet) if subnet else None
-    return [one for one in addresses if inside is not None and ip_address(one) in inside]
+    return [address for address in addresses if inside is not None and ip_address(address) in inside]
 
 
 def _disk(size: int) -> str:
@@ -182,8 +185,8 @@ def _problems(session: CliSession, vm: Mapping[str, Any]) -> list[str]:
     """As doctor has found them last. Who may not know of hosts is told none."""
     if vm["host"] is None:
         return []
-    found = session.client.findings(vm["host"])
-    return [f"{_observed(one)} ({one['code']})" for one in found if one["vm"] == vm["id"]]
+    findings = session.client.findings(vm["host"])
+    return [f"{_observed(finding)} ({finding['code']})" for finding in findings if finding["vm"] == vm["id"]]
 
 
 def _observed(finding: Mapping[str, Any]) -> str:
@@ -230,8 +233,8 @@ def list_vms(
     whose = listed_tenant(ctx, tenant, all_tenants=all_tenants)
 
     def read_view() -> View:
-        found = matching(session.client.vms(whose, **only), [] if pattern is None else [pattern])
-        return list_view(found, listing, lambda vm: f"{vm['tenant']}/{vm['name']}")
+        vms = matching(session.client.vms(whose, **only), [] if pattern is None else [pattern])
+        return list_view(vms, listing, lambda vm: f"{vm['tenant']}/{vm['name']}")
 
     show_view(session, read_view, output, watch=watch)
 
@@ -274,15 +277,17 @@ def events(
 ) -> None:
     """What was done to a VM, also to a deleted one. Newest first; names that it had before count."""
     client = session_of(ctx).client
-    found: dict[str, Any] = {}
+    operations: dict[str, Any] = {}
     with suppress(NotFound):  # it may have had another name
-        found = {one["id"]: one for one in client.operations(limit=None, subject=f"{tenant}/{name}")}
+        operations = {
+            operation["id"]: operation for operation in client.operations(limit=None, subject=f"{tenant}/{name}")
+        }
     try:
         vm_id = client.vm(name, tenant)["id"]
-        found |= {one["id"]: one for one in client.operations(limit=None, subject=vm_id)}
+        operations |= {operation["id"]: operation for operation in client.operations(limit=None, subject=vm_id)}
     except NotFound:
-        if not found:
+        if not operations:
             raise
-    newest = sorted(found.values(), key=lambda one: str(one["created_at"]), reverse=True)
+    newest = sorted(operations.values(), key=lambda one: str(one["created_at"]), reverse=True)
     listing = Listing(columns=EVENT_COLUMNS, none=f"nothing is known of a VM {name}", output=output, sort=sort)
     show_newest(newest, len(newest), limit, listing)

@@ -141,8 +141,8 @@ def set_volume(
     output: Output = Format.TABLE,
 ) -> None:
     """Set a data volume's description and labels."""
-    said = something_said(description, label, unlabel)
-    volume = session_of(ctx).client.describe_volume(name, said, tenant)
+    changes = something_said(description, label, unlabel)
+    volume = session_of(ctx).client.describe_volume(name, changes, tenant)
     show(volume, output, lambda: details(volume))
 
 
@@ -192,12 +192,12 @@ def delete(
     _finish(session, name, session.client.delete_volume(name, tenant), f"{name} is deleted", output, wait=wait)
 
 
-def _finish(session: CliSession, name: str, started: Json, said: str, output: Format, *, wait: bool) -> None:
+def _finish(session: CliSession, name: str, started: Json, sentence: str, output: Format, *, wait: bool) -> None:
     operation = started["operation"]
     if operation is None:
-        show(started, output, lambda: [said], name=name)
+        show(started, output, lambda: [sentence], name=name)
     elif wait:
         ended = follow(session, operation)
-        show(ended, output, lambda: [said], name=name)
+        show(ended, output, lambda: [sentence], name=name)
     else:
         show(started, output, lambda: [f"operation {operation} works on it"], name=name)

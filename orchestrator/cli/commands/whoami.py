@@ -14,7 +14,7 @@ def whoami(ctx: typer.Context, output: Output = Format.TABLE) -> None:
     """Who you are to the server, and what you may do where; which tenant commands are about."""
     session = session_of(ctx)
     caller = session.client.whoami()
-    roles = [(f"{shown(one['role'])} in", shown(one["tenant"])) for one in caller["grants"]]
+    roles = [(f"{shown(grant['role'])} in", shown(grant["tenant"])) for grant in caller["grants"]]
     places = [(role, "every tenant" if place == EVERYWHERE else place) for role, place in roles]
     server = str(session.state) if session.context is None else f"{session.context.name}"
     tenant = session.own_tenant

@@ -57,7 +57,7 @@ def capacity(
 
     Each row is counted alone, and an empty GPU with MIG for either mode.
     """
-    found = session_of(ctx).client.capacity(
+    answer = session_of(ctx).client.capacity(
         {
             "profile": profile,
             "tenant": tenant,
@@ -67,7 +67,7 @@ def capacity(
     )
     from orchestrator.cli.advice.capacity import capacity_columns
 
-    rows = found["rows"]
+    rows = answer["rows"]
     show_list(rows, capacity_columns(rows), output, "no GPUs that VMs could be given", sort)
 
 
@@ -75,11 +75,11 @@ def _tied_to(
     network: list[str] | None, volume: list[str] | None, nic: NicKind | None, tpm: bool | None
 ) -> dict[str, str | None]:
     """As the API takes it in a query; what was not given is left out."""
-    named = [check_name(one, what="network") for one in network or ()]
+    named = [check_name(network_name, what="network") for network_name in network or ()]
     return {
         "network": next(iter(named), None),
         "more_networks": ",".join(named[1:]) or None,
-        "volumes": ",".join(check_name(one, what="volume") for one in volume or ()) or None,
+        "volumes": ",".join(check_name(volume_name, what="volume") for volume_name in volume or ()) or None,
         "nic": nic,
         "tpm": None if tpm is None else str(tpm).lower(),
     }
@@ -111,7 +111,7 @@ def explain(
         raise InvalidInput(
             "cli.empty", "--profile must not be empty", hint="'vgpuctl profile list' shows what it takes"
         )
-    found = session_of(ctx).client.explain(
+    answer = session_of(ctx).client.explain(
         {
             "profile": profile,
             "count": count,
@@ -125,6 +125,6 @@ def explain(
     )
     from orchestrator.cli.advice.explain import render_explanation
 
-    show_plain(found, output, lambda: render_explanation(found, text_width()))
-    if not found["fits"]:
+    show_plain(answer, output, lambda: render_explanation(answer, text_width()))
+    if not answer["fits"]:
         raise typer.Exit(NOTHING_FITS)

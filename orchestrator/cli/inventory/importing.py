@@ -78,7 +78,7 @@ def with_fingerprints(
     :raises Denied: ``host.key_not_confirmed``: the person said no
     """
     unknown = [host for host in wanted if host.fingerprint is None]
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     lost: list[Imported] = []
 
     def scan(host: WantedHost) -> Json | VgpuctlError:
@@ -92,11 +92,11 @@ def with_fingerprints(
             if isinstance(key, VgpuctlError):
                 lost.append(Imported(name=host.name, address=host.address, result="failed", error=key))
             else:
-                found[host.name] = str(key["fingerprint"])
+                by_name[host.name] = str(key["fingerprint"])
                 print(f"{shown(key['type'])} key of {host.name}: {shown(key['fingerprint'])}", file=sys.stderr)
-    if found:
-        _confirm(len(found), yes=yes)
-    known = [replace(host, fingerprint=host.fingerprint or found.get(host.name)) for host in wanted]
+    if by_name:
+        _confirm(len(by_name), yes=yes)
+    known = [replace(host, fingerprint=host.fingerprint or by_name.get(host.name)) for host in wanted]
     return [host for host in known if host.fingerprint is not None], lost
 
 
@@ -135,10 +135,10 @@ def enrol_all(
 
     with ThreadPoolExecutor(at_once) as pool:
         running = [pool.submit(_enrol(session, stop), host, keys[host.name]) for host in wanted]
-        for one in running:
-            one.add_done_callback(tell)
+        for task in running:
+            task.add_done_callback(tell)
         try:
-            return [one.result() for one in running]
+            return [task.result() for task in running]
         except BaseException:
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)

@@ -74,22 +74,22 @@ def ask_ansible(
         stand_in.write_text(_STAND_IN)
         stand_in.chmod(0o700)
         Path(directory, "config").write_text(_CONFIG)
-        said = {"ansible_connection": "ssh", "ansible_ssh_executable": str(stand_in), "ansible_become": False}
+        variables = {"ansible_connection": "ssh", "ansible_ssh_executable": str(stand_in), "ansible_become": False}
         words = [program, pattern, *options, "--module-name=raw", f"--args={_ASKED}{_QUESTION}"]
         done = subprocess.run(
-            [*words, f"--extra-vars={json.dumps(said)}"],
+            [*words, f"--extra-vars={json.dumps(variables)}"],
             env={**environment, **_OWN}, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=False,
         )  # fmt: skip
-        told = done.stdout.decode(errors="replace") + done.stderr.decode(errors="replace")
-        refused = {name: SshReach(ssh={}, why=why[:_LONGEST]) for name, why in _REFUSED.findall(told)}
+        printed = done.stdout.decode(errors="replace") + done.stderr.decode(errors="replace")
+        refused = {name: SshReach(ssh={}, why=why[:_LONGEST]) for name, why in _REFUSED.findall(printed)}
         answers = (path.read_text(errors="replace") for path in Path(directory).glob("said.*"))
-        errors = [line for line in told.splitlines() if line.startswith(("[ERROR]", "ERROR"))]
+        errors = [line for line in printed.splitlines() if line.startswith(("[ERROR]", "ERROR"))]
         why = [*errors, "Ansible does not say how it would reach it"][0]
         return refused | dict(map(_read, answers)), why[:_LONGEST]
 
 
 def _read(text: str) -> tuple[str, SshReach]:
-    asked, host, *lines = text.splitlines()
+    first_line, host, *lines = text.splitlines()
     values: dict[str, tuple[str, ...]] = {}
     for line in lines:
         missing = _NO_KEY.match(line)
@@ -100,7 +100,7 @@ def _read(text: str) -> tuple[str, SshReach]:
     if taken != host and not host.endswith(f"@{taken}") and not host.startswith("ssh://"):
         values, lines = {}, [f"ssh takes {taken!a} of its arguments for the host"]
     understood = values if "hostname" in values and "port" in values else {}
-    told = json.loads(asked.removeprefix(_ASKED))
-    settings = {name: str(value) for name, value in zip(SETTINGS, told["settings"], strict=True) if value}
+    answer = json.loads(first_line.removeprefix(_ASKED))
+    settings = {name: str(value) for name, value in zip(SETTINGS, answer["settings"], strict=True) if value}
     why = lines[0][:_LONGEST] if lines else ""
-    return told["name"], SshReach(host=host, ssh=understood, why=why, settings=settings)
+    return answer["name"], SshReach(host=host, ssh=understood, why=why, settings=settings)

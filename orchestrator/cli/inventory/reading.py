@@ -92,7 +92,7 @@ def _check_said(sources: Sequence[str], limit: str | None) -> None:
 
 def _names(listed: Mapping[str, Any], group: str) -> list[str]:
     """Hosts of a group and of its children, each once; groups cannot contain themselves, says Ansible."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     wanted, seen = [group], set[str]()
     while wanted:
         name = wanted.pop(0)
@@ -100,9 +100,9 @@ def _names(listed: Mapping[str, Any], group: str) -> list[str]:
             continue
         seen.add(name)
         members = listed.get(name, {})
-        found.update(dict.fromkeys(members.get("hosts", ())))
+        names.update(dict.fromkeys(members.get("hosts", ())))
         wanted += members.get("children", ())
-    return list(found)
+    return list(names)
 
 
 def _environment() -> dict[str, str]:
@@ -132,15 +132,19 @@ def _listed(sources: Sequence[str], options: Sequence[str]) -> dict[str, Any]:
         )
     except subprocess.TimeoutExpired as error:
         raise _unreadable(sources, f"nothing came within {READING_LIMIT_S} s") from error
-    said = done.stderr.decode(errors="replace")
+    errors = done.stderr.decode(errors="replace")
     if done.returncode != 0 or len(done.stdout) > MAX_OUTPUT_BYTES:
-        raise _encrypted(sources, said) if _UNDECRYPTED in said else _unreadable(sources, _why(said), details=said)
+        raise (
+            _encrypted(sources, errors)
+            if _UNDECRYPTED in errors
+            else _unreadable(sources, _why(errors), details=errors)
+        )
     try:
         listed = json.loads(done.stdout, object_hook=_untagged)
     except (ValueError, RecursionError) as error:
-        raise _unreadable(sources, "ansible-inventory did not answer with JSON", details=said) from error
+        raise _unreadable(sources, "ansible-inventory did not answer with JSON", details=errors) from error
     if not isinstance(listed, dict):
-        raise _unreadable(sources, "ansible-inventory did not answer with an object", details=said)
+        raise _unreadable(sources, "ansible-inventory did not answer with an object", details=errors)
     return listed
 
 
@@ -152,24 +156,24 @@ def _untagged(value: dict[str, Any]) -> Any:
 def _program(name: str) -> str:
     """Beside this Python first: it comes with us."""
     beside = Path(sys.executable).with_name(name)
-    found = str(beside) if beside.is_file() else shutil.which(name)
-    if found is None:
+    program = str(beside) if beside.is_file() else shutil.which(name)
+    if program is None:
         raise Fatal("ansible.missing", f"there is no {name} on this machine", hint="install ansible-core")
-    return found
+    return program
 
 
-def _why(said: str) -> str:
+def _why(printed: str) -> str:
     """The line that names the cause: what the plugin says that should have read it, else the last error.
 
     Ansible tries one plugin after the other, so that a slip in YAML is an odd host of an INI file, too."""
-    plugins: dict[str, str] = dict(_SAID_BY_PLUGIN.findall(said))
-    failed = _FAILED_SOURCE.search(said)
+    plugins: dict[str, str] = dict(_SAID_BY_PLUGIN.findall(printed))
+    failed = _FAILED_SOURCE.search(printed)
     if "script" in plugins:
         return plugins["script"][:LONGEST]
     if failed is not None and failed[1].endswith((".yml", ".yaml", ".json")) and "yaml" in plugins:
         own = "auto" if plugins["yaml"].startswith("Plugin configuration") and "auto" in plugins else "yaml"
         return plugins[own][:LONGEST]
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Failed to parse inventory:")]
     errors = [line.split("]: ", 1)[-1] for line in lines if line.startswith(("[ERROR]", "ERROR"))]
     return (causes + errors + lines[-1:] + ["it said nothing"])[0][:LONGEST]
@@ -185,11 +189,11 @@ def _unreadable(sources: Sequence[str], why: str, details: str | None = None) ->
     )
 
 
-def _encrypted(sources: Sequence[str], said: str) -> InvalidInput:
+def _encrypted(sources: Sequence[str], errors: str) -> InvalidInput:
     named = ", ".join(ascii(source)[1:-1][:80] for source in sources)
     return InvalidInput(
         "inventory.encrypted",
         f"the inventory {named} has variables that ansible-vault encrypted",
         hint="add --vault-password-file FILE, or set ANSIBLE_VAULT_PASSWORD_FILE",
-        details=said,
+        details=errors,
     )

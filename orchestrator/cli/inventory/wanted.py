@@ -262,9 +262,9 @@ def _labels(value: Any) -> Labels:
     """YAML makes numbers of some values; what they are as text is what was written."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise _invalid("vgpuctl_labels", "is not a mapping")
-    if not all(isinstance(one, str | int) and not isinstance(one, bool) for one in value.values()):
+    if not all(isinstance(item, str | int) and not isinstance(item, bool) for item in value.values()):
         raise _invalid("vgpuctl_labels", "has a value that is not text")
-    return check_labels({key: str(one) for key, one in value.items()})
+    return check_labels({key: str(item) for key, item in value.items()})
 
 
 def _invalid(name: str, why: str) -> InvalidInput:

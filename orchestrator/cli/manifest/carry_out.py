@@ -68,9 +68,9 @@ class CarryOut:
     def run(self, changes: Iterable[Change]) -> list[ChangeOutcome]:
         """All of them: what goes first, then tenants, offerings, networks and images, then longer leases and labels,
         then VMs."""
-        found = list(changes)
-        rest = [change for change in found if change.action != "delete"]
-        outcomes = self._side_by_side([change for change in found if change.action == "delete"])
+        waiting = list(changes)
+        rest = [change for change in waiting if change.action != "delete"]
+        outcomes = self._side_by_side([change for change in waiting if change.action == "delete"])
         outcomes += [self._one(change) for change in rest if change.kind != "vm"]
         vms = [change for change in rest if change.kind == "vm"]
         at_once = ("extend", "set")
@@ -124,19 +124,19 @@ class CarryOut:
             self._session.client.create_volume(asdict(volume))
 
     def _describe(self, change: Change) -> None:
-        said = _values(change)
-        if not said:
+        values = _values(change)
+        if not values:
             return
         client = self._session.client
         tenant, _, name = change.name.rpartition("/")
         if change.kind == "tenant":
-            client.describe_tenant(name, said)
+            client.describe_tenant(name, values)
         elif change.kind == "volume":
-            client.describe_volume(name, said, tenant)
+            client.describe_volume(name, values, tenant)
         elif change.kind == "network":
-            client.describe_network(name, said, tenant or None)
+            client.describe_network(name, values, tenant or None)
         else:
-            client.describe_image(name, said)
+            client.describe_image(name, values)
 
     def _add_network(self, network: WantedNetwork) -> None:
         body = {"name": network.name, "subnet": network.subnet}
@@ -150,7 +150,7 @@ class CarryOut:
         client, tenant = self._session.client, self._tenants[change.name]
         if change.action == "add":
             client.create_tenant(tenant.name)
-        differing = {one.field for one in change.fields}
+        differing = {field.field for field in change.fields}
         limits = {resource: limit for resource, limit in tenant.quota if resource in differing}
         if limits:
             client.change_quota(tenant.name, limits)
@@ -187,7 +187,7 @@ def _cannot_change(change: Change) -> Conflict:
         command = f"'vgpuctl vm set {name} --tenant {tenant} --no-protect'"
         message = f"it is protected; {command} lets it be deleted"
         return Conflict("vm.protected", message, hint="then apply again")
-    differing = "; ".join(f"{one.field} is {one.there}, wanted {one.wanted}" for one in change.fields)
+    differing = "; ".join(f"{field.field} is {field.there}, wanted {field.wanted}" for field in change.fields)
     return Conflict(
         "manifest.cannot_change",
         f"it exists otherwise: {differing}",
@@ -197,7 +197,7 @@ def _cannot_change(change: Change) -> Conflict:
 
 def _values(change: Change) -> dict[str, object]:
     """What is said of a thing and whether it is protected, as the API takes them."""
-    wanted = {one.field: one.wanted for one in change.fields}
+    wanted = {field.field: field.wanted for field in change.fields}
     labels = {key.removeprefix("labels."): value for key, value in wanted.items() if key.startswith("labels.")}
     values: dict[str, object] = {"labels": labels} if labels else {}
     if "description" in wanted:

@@ -32,27 +32,27 @@ def exported(client: Client, tenant: str | None) -> dict[str, Any]:
     :raises NotFound: ``tenant.unknown``"""
     if tenant is not None:
         client.tenant(tenant)
-    there = observe(client, Manifest(label=None))
-    vms = [one for one in there.vms.values() if tenant in {None, one.vm.tenant} and one.vm.image]
+    existing = observe(client, Manifest(label=None))
+    vms = [vm for vm in existing.vms.values() if tenant in {None, vm.vm.tenant} and vm.vm.image]
     tenants = sorted(client.tenants(), key=lambda one: str(one["name"]))
-    entries = [_tenant(client, one) for one in tenants if tenant in {None, one["name"]}]
-    found = {
+    entries = [_tenant(client, row) for row in tenants if tenant in {None, row["name"]}]
+    manifest = {
         "schema_version": 1,
-        "tenants": [one for one in entries if one != {"name": DEFAULT_TENANT}],
-        "offerings": [] if tenant else [_offering(offering_of(one)) for one in client.offerings()],
+        "tenants": [entry for entry in entries if entry != {"name": DEFAULT_TENANT}],
+        "offerings": [] if tenant else [_offering(offering_of(offering)) for offering in client.offerings()],
         "networks": [
-            _network(one) | _said(there.abouts["network", key])
-            for key, one in there.networks.items()
-            if tenant in {None, one.tenant}
+            _network(network) | _said(existing.abouts["network", key])
+            for key, network in existing.networks.items()
+            if tenant in {None, network.tenant}
         ],
         "volumes": [
-            _volume(key, size_bytes) | _said(there.abouts["volume", key])
-            for key, size_bytes in there.volumes.items()
+            _volume(key, size_bytes) | _said(existing.abouts["volume", key])
+            for key, size_bytes in existing.volumes.items()
             if tenant is None or key.startswith(f"{tenant}/")
         ],
-        "vms": [_vm(one) for one in _settled(vms)],
+        "vms": [_vm(vm) for vm in _settled(vms)],
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in manifest.items() if value}
 
 
 def _tenant(client: Client, tenant: Json) -> dict[str, Any]:
@@ -61,7 +61,11 @@ def _tenant(client: Client, tenant: Json) -> dict[str, Any]:
         limits = client.quota(name) if name != EVERYWHERE else []
     except Denied:
         limits = []
-    quota = {one["resource"]: show_amount(one["resource"], one["limit"]) for one in limits if one["limit"] is not None}
+    quota = {
+        limit["resource"]: show_amount(limit["resource"], limit["limit"])
+        for limit in limits
+        if limit["limit"] is not None
+    }
     return {"name": name} | ({"quota": quota} if quota else {}) | _said(about_of(tenant))
 
 
@@ -74,8 +78,8 @@ def _network(network: WantedNetwork) -> dict[str, Any]:
     place: dict[str, Any] = {"subnet": network.subnet, "dhcp_servers": list(network.dhcp_servers)}
     if network.uplink is not None:
         place |= {"bridge": network.uplink.bridge, "vlan": network.uplink.vlan}
-    found = {"name": network.name, "tenant": network.tenant} | place
-    return {key: value for key, value in found.items() if value not in (None, [])}
+    entry = {"name": network.name, "tenant": network.tenant} | place
+    return {key: value for key, value in entry.items() if value not in (None, [])}
 
 
 def _volume(key: str, size_bytes: int) -> dict[str, Any]:
@@ -86,33 +90,33 @@ def _volume(key: str, size_bytes: int) -> dict[str, Any]:
 def _offering(offering: Offering) -> dict[str, Any]:
     """Only what it says otherwise than one that says nothing."""
     silent = asdict(Offering(name=offering.name, kind=offering.kind))
-    said = {key: value for key, value in asdict(offering).items() if value != silent[key] and key != "origin"}
+    fields = {key: value for key, value in asdict(offering).items() if value != silent[key] and key != "origin"}
     if offering.hosts:
-        said["hosts"] = dict(offering.hosts)
-    found = {"name": offering.name, "kind": offering.kind, **said}
-    return {key: list(value) if isinstance(value, tuple) else _without_none(value) for key, value in found.items()}
+        fields["hosts"] = dict(offering.hosts)
+    entry = {"name": offering.name, "kind": offering.kind, **fields}
+    return {key: list(value) if isinstance(value, tuple) else _without_none(value) for key, value in entry.items()}
 
 
 def _without_none(value: object) -> object:
     if isinstance(value, dict):
-        return {key: one for key, one in value.items() if one is not None}
+        return {key: member for key, member in value.items() if member is not None}
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def _settled(vms: Iterable[ExistingVm]) -> Iterable[ExistingVm]:
-    return (one for one in vms if one.state in {"running", "stopped"} | BUSY and one.state != "deleting")
+    return (vm for vm in vms if vm.state in {"running", "stopped"} | BUSY and vm.state != "deleting")
 
 
-def _vm(found: ExistingVm) -> dict[str, Any]:
-    vm = found.vm
+def _vm(existing: ExistingVm) -> dict[str, Any]:
+    vm = existing.vm
     members: dict[str, Any] = {
         **dict(_shape(vm)),
         "labels": dict(vm.labels),
         "protected": vm.protected or None,
-        "state": "stopped" if found.state in OFF else "running",
+        "state": "stopped" if existing.state in OFF else "running",
     }
-    if found.lease_end is not None:
-        members["until"] = show_moment(found.lease_end)
+    if existing.lease_end is not None:
+        members["until"] = show_moment(existing.lease_end)
     return {key: value for key, value in members.items() if value not in ([], {}, None)}
 
 

@@ -22,22 +22,22 @@ from orchestrator.core.vms.wanted_network import WantedNetwork
 def observe(client: Client, wanted: Manifest) -> Existing:
     """Everything that a file may speak of; of tenants only those it names, for others may not be ours to know."""
     named = {tenant.name for tenant in wanted.tenants}
-    tenants = {one["name"]: one for one in client.tenants() if one["name"] in named} if named else {}
-    networks = {network.key: (network, one) for one in client.networks() for network in [_network(one)]}
-    images = {image_key(one): one for one in client.images()}
-    volumes = {f"{one['tenant']}/{one['name']}": one for one in client.volumes()}
+    tenants = {tenant["name"]: tenant for tenant in client.tenants() if tenant["name"] in named} if named else {}
+    networks = {network.key: (network, answer) for answer in client.networks() for network in [_network(answer)]}
+    images = {image_key(image): image for image in client.images()}
+    volumes = {f"{volume['tenant']}/{volume['name']}": volume for volume in client.volumes()}
     return Existing(
         tenants={name: {line["resource"]: line["limit"] for line in client.quota(name)} for name in tenants},
         offerings={offering["name"]: offering_of(offering) for offering in client.offerings()},
         networks={key: network for key, (network, _) in networks.items()},
-        images={key: one["sha256"] for key, one in images.items()},
-        volumes={key: one["size_bytes"] for key, one in volumes.items()},
+        images={key: image["sha256"] for key, image in images.items()},
+        volumes={key: volume["size_bytes"] for key, volume in volumes.items()},
         vms={f"{vm['tenant']}/{vm['name']}": _vm(vm) for vm in client.vms()},
         abouts={
-            **{("tenant", key): about_of(one) for key, one in tenants.items()},
-            **{("network", key): about_of(one) for key, (_, one) in networks.items()},
-            **{("image", key): about_of(one) for key, one in images.items()},
-            **{("volume", key): about_of(one) for key, one in volumes.items()},
+            **{("tenant", key): about_of(tenant) for key, tenant in tenants.items()},
+            **{("network", key): about_of(answer) for key, (_, answer) in networks.items()},
+            **{("image", key): about_of(image) for key, image in images.items()},
+            **{("volume", key): about_of(volume) for key, volume in volumes.items()},
         },
     )
 

@@ -15,14 +15,14 @@ from orchestrator.core.names import closest, near
 from orchestrator.core.vms.network import DEFAULT_NAME
 
 
-def check_references(client: Client, wanted: Manifest, there: Existing) -> None:
+def check_references(client: Client, wanted: Manifest, existing: Existing) -> None:
     """Of the VMs and networks that are not there yet, and of limits that are not set yet.
 
     :raises NotFound: ``manifest.unknown_name``, a reason for each name that is none
     """
-    new = [vm for vm in wanted.vms if vm.key not in there.vms]
-    of_vms = (*_by_list(client, wanted, there, new), *_asked_for(client, wanted, new)) if new else ()
-    reasons = (*_limits(client, wanted, there), *_owners(client, wanted, there), *of_vms)
+    new = [vm for vm in wanted.vms if vm.key not in existing.vms]
+    of_vms = (*_by_list(client, wanted, existing, new), *_asked_for(client, wanted, new)) if new else ()
+    reasons = (*_limits(client, wanted, existing), *_owners(client, wanted, existing), *of_vms)
     if reasons:
         raise NotFound(
             "manifest.unknown_name",
@@ -32,9 +32,9 @@ def check_references(client: Client, wanted: Manifest, there: Existing) -> None:
         )
 
 
-def _limits(client: Client, wanted: Manifest, there: Existing) -> Iterator[Reason]:
+def _limits(client: Client, wanted: Manifest, existing: Existing) -> Iterator[Reason]:
     """What a quota counts is a name as well; whether it is one, the types of the hosts say too."""
-    set_there = {(tenant, resource) for tenant, limits in there.tenants.items() for resource in limits}
+    set_there = {(tenant, resource) for tenant, limits in existing.tenants.items() for resource in limits}
     new = [
         (tenant.name, resource)
         for tenant in wanted.tenants
@@ -43,8 +43,8 @@ def _limits(client: Client, wanted: Manifest, there: Existing) -> Iterator[Reaso
     ]
     if not new:
         return
-    types = {str(one["vgpu_type"]) for one in client.profiles() if one["vgpu_type"]}
-    own = [*there.offerings.values(), *(one.offering for one in wanted.offerings)]
+    types = {str(profile["vgpu_type"]) for profile in client.profiles() if profile["vgpu_type"]}
+    own = [*existing.offerings.values(), *(offering.offering for offering in wanted.offerings)]
     profiles = shipped_profiles().with_site(own)
     for tenant, resource in new:
         try:
@@ -53,41 +53,43 @@ def _limits(client: Client, wanted: Manifest, there: Existing) -> Iterator[Reaso
             yield Reason(code=error.code, message=error.message, subjects=(f"tenant {tenant}",))
 
 
-def _owners(client: Client, wanted: Manifest, there: Existing) -> Iterator[Reason]:
+def _owners(client: Client, wanted: Manifest, existing: Existing) -> Iterator[Reason]:
     """Tenants of networks."""
-    new = [one for one in wanted.networks if one.tenant is not None and one.key not in there.networks]
+    new = [
+        network for network in wanted.networks if network.tenant is not None and network.key not in existing.networks
+    ]
     if not new:
         return
-    tenants = {str(tenant["name"]) for tenant in client.tenants()} | {one.name for one in wanted.tenants}
-    for name in sorted({str(one.tenant) for one in new} - tenants):
-        users = [f"network {one.name}" for one in new if one.tenant == name]
+    tenants = {str(tenant["name"]) for tenant in client.tenants()} | {tenant.name for tenant in wanted.tenants}
+    for name in sorted({str(vm.tenant) for vm in new} - tenants):
+        users = [f"network {vm.name}" for vm in new if vm.tenant == name]
         yield _unknown("tenant", name, users, near=tenants)
 
 
-def _by_list(client: Client, wanted: Manifest, there: Existing, new: list[ManifestVm]) -> Iterator[Reason]:
+def _by_list(client: Client, wanted: Manifest, existing: Existing, new: list[ManifestVm]) -> Iterator[Reason]:
     tenants = {str(tenant["name"]) for tenant in client.tenants()}
-    tenants |= {one.name for one in wanted.tenants}
+    tenants |= {tenant.name for tenant in wanted.tenants}
     for name in sorted({vm.tenant for vm in new} - tenants):
         yield _unknown("tenant", name, [_said(vm) for vm in new if vm.tenant == name], near=tenants)
-    images = {*there.images, *(one.name for one in wanted.images)}
+    images = {*existing.images, *(image.name for image in wanted.images)}
     unknown = [vm for vm in new if images.isdisjoint({vm.image, f"{vm.tenant}/{vm.image}"})]
     for name in sorted({vm.image for vm in unknown}):
         yield _unknown("image", name, [_said(vm) for vm in unknown if vm.image == name], near=images)
-    yield from _networks(wanted, there, new)
-    yield from _volumes(wanted, there, new)
+    yield from _networks(wanted, existing, new)
+    yield from _volumes(wanted, existing, new)
 
 
-def _volumes(wanted: Manifest, there: Existing, new: list[ManifestVm]) -> Iterator[Reason]:
-    keys = {*there.volumes, *(one.key for one in wanted.volumes)}
+def _volumes(wanted: Manifest, existing: Existing, new: list[ManifestVm]) -> Iterator[Reason]:
+    keys = {*existing.volumes, *(volume.key for volume in wanted.volumes)}
     for vm in new:
         for name in vm.volumes:
             if f"{vm.tenant}/{name}" not in keys:
                 yield _unknown("volume", name, [vm.key], near=tuple(_of_tenant(keys, vm.tenant)))
 
 
-def _networks(wanted: Manifest, there: Existing, new: list[ManifestVm]) -> Iterator[Reason]:
+def _networks(wanted: Manifest, existing: Existing, new: list[ManifestVm]) -> Iterator[Reason]:
     """A VM's is its tenant's or the site's."""
-    keys = {*there.networks, *(one.key for one in wanted.networks)}
+    keys = {*existing.networks, *(network.key for network in wanted.networks)}
     usable = {vm.tenant: {DEFAULT_NAME, *_of_tenant(keys, vm.tenant)} for vm in new}
     for name in sorted({name for vm in new for name in vm.networks}):
         users = [vm for vm in new if name in vm.networks and name not in usable[vm.tenant]]
@@ -136,13 +138,13 @@ def _refused(ask: Callable[[], object], what: str, name: str, users: list[str]) 
     try:
         ask()
     except NotFound as error:
-        yield _unknown(what, name, users, said=error.hint if "did you mean" in (error.hint or "") else None)
+        yield _unknown(what, name, users, hint=error.hint if "did you mean" in (error.hint or "") else None)
     except Denied:
         return
 
 
-def _unknown(what: str, name: str, users: list[str], *, near: Collection[str] = (), said: str | None = None) -> Reason:
-    found = closest(name, near)
-    said = f"did you mean {', '.join(found)}?" if found else said
-    message = f"no {what} is called {name[:63]!a}" + (f"; {said}" if said else "")
+def _unknown(what: str, name: str, users: list[str], *, near: Collection[str] = (), hint: str | None = None) -> Reason:
+    names_alike = closest(name, near)
+    hint = f"did you mean {', '.join(names_alike)}?" if names_alike else hint
+    message = f"no {what} is called {name[:63]!a}" + (f"; {hint}" if hint else "")
     return Reason(code=f"{what.lower()}.unknown", message=message, subjects=tuple(users))

@@ -106,12 +106,12 @@ def content_of_run(target: str) -> BundleContent:
 
     :raises InvalidInput: ``bundle.unknown_content``, ``bundle.version_invalid``
     """
-    found = _RUN_TARGET.fullmatch(target)
-    if found is None:
+    match = _RUN_TARGET.fullmatch(target)
+    if match is None:
         raise unknown_content(f"the archive {ascii(target)[:80]} is no driver that is known")
-    kind = _RUN_KINDS[found["flavour"]]
+    kind = _RUN_KINDS[match["flavour"]]
     return BundleContent(
-        kind=kind, package=target, version=_checked(kind, found["version"]), architecture=found["arch"], format="run"
+        kind=kind, package=target, version=_checked(kind, match["version"]), architecture=match["arch"], format="run"
     )
 
 

@@ -157,7 +157,7 @@ def tool_rows(name: str, facts: GuestFacts, lock: HostLock, matrix: DriverMatrix
 
 def _cuda_row(name: str, observed: str, driver: str | None, wanted: str | None, matrix: DriverMatrix) -> ComparedDriver:
     """``observed``: as nvcc tells it, ``12.8``; ``wanted``: ``12.8 Update 1`` or ``12.8.1``."""
-    listed = next((one for one in cuda_releases(matrix) if one.release == observed), None)
+    listed = next((release for release in cuda_releases(matrix) if release.release == observed), None)
     release = listed or next(iter(cuda_releases(matrix, observed)), None)
     verdict: Verdict = "ok" if wanted is None or toolkit_release(wanted) == observed else "drift"
     why = "no version is locked" if wanted is None else "nvcc tells its release"

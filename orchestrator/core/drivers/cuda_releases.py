@@ -27,11 +27,11 @@ def cuda_releases(matrix: DriverMatrix, locked: str | None = None) -> tuple[Cuda
     its major takes."""
     if locked is not None:
         unknown = CudaToolkit(name=locked, packaged_driver="0", source="")
-        toolkit = next((one for one in matrix.toolkits if one.name == locked), unknown)
+        toolkit = next((toolkit for toolkit in matrix.toolkits if toolkit.name == locked), unknown)
         release = _release(matrix, toolkit, True)
         return () if release is None else (release,)
-    known = [release for one in matrix.toolkits if (release := _release(matrix, one, False))]
-    each = {one.release: one for one in known}
+    known = [release for toolkit in matrix.toolkits if (release := _release(matrix, toolkit, False))]
+    each = {release.release: release for release in known}
     return tuple(sorted(each.values(), key=lambda one: [int(part) for part in one.release.split(".")], reverse=True))
 
 
@@ -41,7 +41,7 @@ def check_cuda(matrix: DriverMatrix, *, driver: str, toolkit: str | None) -> Non
     :raises Conflict: ``guest.cuda_forbidden``, naming the table's row
     """
     releases = cuda_releases(matrix, toolkit)
-    if releases and all(version_key(driver) < _key(one.oldest_driver) for one in releases):
+    if releases and all(version_key(driver) < _key(release.oldest_driver) for release in releases):
         last = releases[-1]
         raise Conflict(
             "guest.cuda_forbidden",

@@ -39,8 +39,8 @@ class DailyWindow:
 
 def open_together_at(windows: Sequence[DailyWindow], now: float) -> float | None:
     """``now``, or when all of them are open next; None: they never are. A time in which all are begins with one."""
-    begins = (float((now // 60 + (one.begin_min - _minute(now)) % _DAY_MIN) * 60) for one in windows)
-    moments = (at for at in (now, *begins) if at >= now and all(one.is_open(at) for one in windows))
+    begins = (float((now // 60 + (window.begin_min - _minute(now)) % _DAY_MIN) * 60) for window in windows)
+    moments = (at for at in (now, *begins) if at >= now and all(window.is_open(at) for window in windows))
     return min(moments, default=None)
 
 
@@ -53,8 +53,8 @@ def parse_window(text: str) -> DailyWindow:
 
     :raises InvalidInput: ``upgrade.window_invalid``
     """
-    found = _FORM.fullmatch(text)
-    begin, end = (0, 0) if found is None else (int(found[1]) * 60 + int(found[2]), int(found[3]) * 60 + int(found[4]))
+    match = _FORM.fullmatch(text)
+    begin, end = (0, 0) if match is None else (int(match[1]) * 60 + int(match[2]), int(match[3]) * 60 + int(match[4]))
     if begin == end:
         raise InvalidInput(
             "upgrade.window_invalid",

@@ -67,13 +67,13 @@ def choose_bundle(
     """
     formats = _FORMATS.get(os_name.partition(" ")[0], _ELSEWHERE)
     fitting = [
-        one
-        for one in bundles
-        if one.content.kind in KINDS[component]
-        and one.content.version == version
-        and one.content.format in formats
-        and one.content.architecture in TAKEN
-        and sha256 in {None, one.sha256}
+        bundle
+        for bundle in bundles
+        if bundle.content.kind in KINDS[component]
+        and bundle.content.version == version
+        and bundle.content.format in formats
+        and bundle.content.architecture in TAKEN
+        and sha256 in {None, bundle.sha256}
     ]
     if not fitting:
         named = f" with the digest {sha256[:12]}" if sha256 else ""

@@ -65,12 +65,12 @@ def wait_of(
 ) -> AwaitedTenants | None:
     """``vms``: of each tenant on the host, those that are not at rest. ``policies``: of tenants, else they are stopped.
     ``upgrade``: its own window. None: nothing of the tenants is waited for."""
-    asked = {tenant: policies.get(tenant, STOP) for tenant in sorted(vms) if vms[tenant]}
-    windows = {tenant: window for tenant, text in asked.items() if (window := parse_leave(text)) is not None}
+    policy_of = {tenant: policies.get(tenant, STOP) for tenant in sorted(vms) if vms[tenant]}
+    windows = {tenant: window for tenant, text in policy_of.items() if (window := parse_leave(text)) is not None}
     together = [*windows.values(), *([upgrade] if upgrade is not None else [])]
     opens = open_together_at(together, now) if windows else now
     closed = [tenant for tenant, window in windows.items() if not window.is_open(now)]
-    awaited = {tenant for tenant, text in asked.items() if text == WAIT} | (windows.keys() if closed else set())
+    awaited = {tenant for tenant, text in policy_of.items() if text == WAIT} | (windows.keys() if closed else set())
     if not awaited and opens is not None:
         return None
     return AwaitedTenants(
@@ -81,7 +81,7 @@ def wait_of(
                 policy=text,
                 opens_at=windows[tenant].opens_at(now) if tenant in windows else None,
             )
-            for tenant, text in asked.items()
+            for tenant, text in policy_of.items()
             if tenant in awaited or (opens is None and tenant in windows)
         ),
         opens_at=opens if opens is not None and opens > now else None,
@@ -91,4 +91,4 @@ def wait_of(
 
 def show_tenants(tenants: Sequence[AwaitedTenant]) -> str:
     """``red (22:00-02:00) and blue (04:00-06:00)``"""
-    return " and ".join(f"{one.tenant} ({one.policy})" for one in tenants)
+    return " and ".join(f"{tenant.tenant} ({tenant.policy})" for tenant in tenants)

@@ -73,15 +73,15 @@ class HostLock:
 def digests_of(lock: DriverLock) -> frozenset[str]:
     """Of the bundles that it names."""
     parts = (lock.site, *(group.locked for group in lock.groups))
-    return frozenset(one.sha256 for locked in parts for one in locked if one.sha256 is not None)
+    return frozenset(part.sha256 for locked in parts for part in locked if part.sha256 is not None)
 
 
 def lock_of(lock: DriverLock, labels: Labels) -> HostLock:
     """What a host with these labels is to have."""
-    site = {one.component: one for one in lock.site}
+    site = {part.component: part for part in lock.site}
     for group in lock.groups:
         if selects(parse_selector(group.selector), labels):
-            return HostLock(group=group.name, locked={**site, **{one.component: one for one in group.locked}})
+            return HostLock(group=group.name, locked={**site, **{part.component: part for part in group.locked}})
     return HostLock(group=SITE, locked=site)
 
 
@@ -91,7 +91,7 @@ def check_lock(lock: DriverLock, matrix: DriverMatrix, bundles: Iterable[DriverB
     :raises InvalidInput: ``lock.invalid`` with a reason for each mistake
     """
     known = {bundle.sha256: bundle for bundle in bundles}
-    site = {one.component: one for one in lock.site}
+    site = {part.component: part for part in lock.site}
     wholes = {SITE: site, **{group.name: {**site, **_by_component(group)} for group in lock.groups}}
     reasons: list[Reason] = []
     for name, locked in wholes.items():
@@ -119,18 +119,18 @@ def _hidden(groups: Iterable[LockGroup]) -> Iterator[Reason]:
 
 
 def _by_component(group: LockGroup) -> dict[Component, Locked]:
-    return {one.component: one for one in group.locked}
+    return {part.component: part for part in group.locked}
 
 
 def _bad_versions(locked: Mapping[Component, Locked]) -> Iterator[str]:
-    for one in locked.values():
-        if one.component in DRIVER_COMPONENTS:
+    for part in locked.values():
+        if part.component in DRIVER_COMPONENTS:
             try:
-                version_key(one.version)
+                version_key(part.version)
             except InvalidInput as error:
-                yield f"{one.component}: {error.message}"
-        if one.component == "cuda" and toolkit_release(one.version) is None:
-            yield f"cuda: {one.version!a} is no version of a toolkit: write it like 13.0.2 or 13.0 Update 2"
+                yield f"{part.component}: {error.message}"
+        if part.component == "cuda" and toolkit_release(part.version) is None:
+            yield f"cuda: {part.version!a} is no version of a toolkit: write it like 13.0.2 or 13.0 Update 2"
 
 
 def _mismatches(locked: Mapping[Component, Locked], matrix: DriverMatrix) -> Iterator[str]:
@@ -162,14 +162,14 @@ def _runs(matrix: DriverMatrix, cuda: Locked, guest: Locked) -> bool:
 
 
 def _bad_digests(locked: Mapping[Component, Locked], known: Mapping[str, DriverBundle]) -> Iterator[str]:
-    for one in locked.values():
-        if one.sha256 is None:
+    for part in locked.values():
+        if part.sha256 is None:
             continue
-        bundle = known.get(one.sha256)
+        bundle = known.get(part.sha256)
         if bundle is None:
-            yield f"{one.component}: no driver bundle has the digest {one.sha256[:12]}"
-        elif bundle.content.kind not in KINDS[one.component] or bundle.content.version != one.version:
-            found = f"{bundle.content.kind} {bundle.content.version}"
-            yield f"{one.component} {one.version}: bundle {one.sha256[:12]} is {found}"
+            yield f"{part.component}: no driver bundle has the digest {part.sha256[:12]}"
+        elif bundle.content.kind not in KINDS[part.component] or bundle.content.version != part.version:
+            content = f"{bundle.content.kind} {bundle.content.version}"
+            yield f"{part.component} {part.version}: bundle {part.sha256[:12]} is {content}"
         elif bundle.content.architecture not in TAKEN:
-            yield f"{one.component} {one.version}: bundle {one.sha256[:12]} is for {bundle.content.architecture}"
+            yield f"{part.component} {part.version}: bundle {part.sha256[:12]} is for {bundle.content.architecture}"

@@ -65,8 +65,8 @@ class CudaToolkit:
     @property
     def major(self) -> int:
         """13 for ``13.0 Update 2``; 0 for what begins with no number."""
-        found = _LEADING.match(self.name)
-        return int(found[0]) if found and found[0] else 0
+        match = _LEADING.match(self.name)
+        return int(match[0]) if match and match[0] else 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,13 +106,13 @@ class DriverMatrix:
 
     def release_of_host_driver(self, version: str) -> VgpuRelease | None:
         """The release whose host driver this is; of two with one driver, the later."""
-        found = [r for r in self.releases if r.host_driver == version]
-        return max(found, key=lambda r: _release_key(r.name), default=None)
+        releases = [r for r in self.releases if r.host_driver == version]
+        return max(releases, key=lambda r: _release_key(r.name), default=None)
 
     def release_of_guest_driver(self, version: str) -> VgpuRelease | None:
         """The release whose Linux or Windows guest driver this is."""
-        found = [r for r in self.releases if version in (r.guest_driver_linux, r.guest_driver_windows)]
-        return max(found, key=lambda r: _release_key(r.name), default=None)
+        releases = [r for r in self.releases if version in (r.guest_driver_linux, r.guest_driver_windows)]
+        return max(releases, key=lambda r: _release_key(r.name), default=None)
 
     def guest_verdict(self, *, host_driver: str, guest_driver: str) -> GuestVerdict:
         """Whether a Linux guest with ``guest_driver`` may run on a host with ``host_driver``."""
@@ -178,8 +178,8 @@ def version_key(version: str) -> tuple[int, ...]:
 
 def toolkit_release(name: str) -> str | None:
     """``13.0`` of ``13.0 Update 2``, as the tables name it, and of ``13.0.2``, as its packages do; None: it is none."""
-    found = _TOOLKIT.fullmatch(name)
-    return None if found is None else found["release"]
+    match = _TOOLKIT.fullmatch(name)
+    return None if match is None else match["release"]
 
 
 def branch_number(version: str) -> int:

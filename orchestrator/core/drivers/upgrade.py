@@ -103,11 +103,11 @@ class DriverUpgrade:
         return self.window is None or self.window.is_open(now)
 
     def host(self, name: str) -> HostUpgrade:
-        return next(one for one in self.hosts if one.host == name)
+        return next(host for host in self.hosts if host.host == name)
 
     def put(self, changed: HostUpgrade) -> DriverUpgrade:
         """With that host so."""
-        return replace(self, hosts=tuple(changed if one.host == changed.host else one for one in self.hosts))
+        return replace(self, hosts=tuple(changed if host.host == changed.host else host for host in self.hosts))
 
 
 def held_vms(upgrade: DriverUpgrade | None, host: str) -> frozenset[str]:
@@ -115,8 +115,8 @@ def held_vms(upgrade: DriverUpgrade | None, host: str) -> frozenset[str]:
     them is still what their users said last."""
     if upgrade is None:
         return frozenset()
-    there = (one for one in upgrade.hosts if one.host == host and one.phase in UNDER_WAY)
-    return frozenset(vm for one in there for vm in one.vms)
+    under_way = (one for one in upgrade.hosts if one.host == host and one.phase in UNDER_WAY)
+    return frozenset(vm for host in under_way for vm in host.vms)
 
 
 def is_out(one: HostUpgrade) -> bool:
@@ -126,7 +126,7 @@ def is_out(one: HostUpgrade) -> bool:
 
 def failures(upgrade: DriverUpgrade) -> int:
     """That count against the budget."""
-    return sum(one.phase in BAD and not one.seen for one in upgrade.hosts)
+    return sum(host.phase in BAD and not host.seen for host in upgrade.hosts)
 
 
 def begin_next(
@@ -138,28 +138,28 @@ def begin_next(
     if upgrade.state != "running" or must_halt(upgrade):
         return ()
     canaries = upgrade.hosts[: upgrade.canary]
-    if any(one.phase == "waiting" or one.phase in UNDER_WAY for one in canaries):
+    if any(host.phase == "waiting" or host.phase in UNDER_WAY for host in canaries):
         candidates: Sequence[HostUpgrade] = canaries
     else:
         candidates = upgrade.hosts
-    ours = {one.host for one in upgrade.hosts if is_out(one)}
+    ours = {host.host for host in upgrade.hosts if is_out(host)}
     room = upgrade.max_unavailable - len(ours | set(unavailable))
     kept = {*unavailable, *occupied}
-    waiting = [one.host for one in candidates if one.phase == "waiting" and one.host not in kept]
+    waiting = [host.host for host in candidates if host.phase == "waiting" and host.host not in kept]
     return tuple(waiting[: max(room, 0)])
 
 
 def must_halt(upgrade: DriverUpgrade) -> bool:
     """More have failed than may, or a canary, or so many are out for good that no other may begin."""
-    canary_failed = any(one.phase in BAD and not one.seen for one in upgrade.hosts[: upgrade.canary])
-    lost = sum(one.phase == "failed" and not one.seen for one in upgrade.hosts)
+    canary_failed = any(host.phase in BAD and not host.seen for host in upgrade.hosts[: upgrade.canary])
+    lost = sum(host.phase == "failed" and not host.seen for host in upgrade.hosts)
     return failures(upgrade) > upgrade.failure_budget or canary_failed or lost >= upgrade.max_unavailable
 
 
 def settled(upgrade: DriverUpgrade, now: float) -> DriverUpgrade:
     """With the state that its hosts give it."""
-    under_way = any(one.phase in UNDER_WAY for one in upgrade.hosts)
-    if all(one.phase in ENDED for one in upgrade.hosts):
+    under_way = any(host.phase in UNDER_WAY for host in upgrade.hosts)
+    if all(host.phase in ENDED for host in upgrade.hosts):
         return upgrade if upgrade.state in OVER else replace(upgrade, state="done", ended_at=now)
     if upgrade.state == "aborted" and not under_way and upgrade.ended_at is None:
         return replace(upgrade, ended_at=now)
@@ -177,15 +177,15 @@ def after_restore(upgrade: DriverUpgrade) -> DriverUpgrade:
     """Nothing goes on by itself. How far the hosts got that it was working on, the backup does not know, nor what is
     wanted of their VMs now: a person looks at each."""
     why = "the database was restored: what became of its driver and its VMs is as the host shows it"
-    left = (replace(one, phase="failed", outcome=None, tries=(), seen=True, why=why) for one in upgrade.hosts)
-    hosts = (ended if one.phase in UNDER_WAY else one for one, ended in zip(upgrade.hosts, left, strict=True))
+    left = (replace(host, phase="failed", outcome=None, tries=(), seen=True, why=why) for host in upgrade.hosts)
+    hosts = (ended if host.phase in UNDER_WAY else host for host, ended in zip(upgrade.hosts, left, strict=True))
     return paused(replace(upgrade, hosts=tuple(hosts)))
 
 
 def resumed(upgrade: DriverUpgrade) -> DriverUpgrade:
     """After a halt the failures so far have been seen: the budget counts from here."""
     if upgrade.state == "halted":
-        hosts = tuple(replace(one, seen=one.seen or one.phase in BAD) for one in upgrade.hosts)
+        hosts = tuple(replace(host, seen=host.seen or host.phase in BAD) for host in upgrade.hosts)
         return replace(upgrade, state="running", hosts=hosts)
     return replace(upgrade, state="running") if upgrade.state == "paused" else upgrade
 
@@ -197,12 +197,12 @@ def aborted(upgrade: DriverUpgrade) -> DriverUpgrade:
 
 def is_over(upgrade: DriverUpgrade) -> bool:
     """Nothing of it is under way and nothing of it will begin."""
-    return upgrade.state in OVER and not any(one.phase in UNDER_WAY for one in upgrade.hosts)
+    return upgrade.state in OVER and not any(host.phase in UNDER_WAY for host in upgrade.hosts)
 
 
 def waves(upgrade: DriverUpgrade) -> tuple[tuple[str, ...], ...]:
     """In which steps it would go if all hosts took the same time."""
-    names = [one.host for one in upgrade.hosts if one.phase == "waiting"]
+    names = [host.host for host in upgrade.hosts if host.phase == "waiting"]
     canaries, rest = names[: upgrade.canary], names[upgrade.canary :]
     size = upgrade.max_unavailable
     return tuple(tuple(part[at : at + size]) for part in (canaries, rest) for at in range(0, len(part), size))

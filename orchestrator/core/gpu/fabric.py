@@ -51,8 +51,8 @@ class FabricSnapshot:
     def made_of(self, modules: Iterable[int]) -> ObservedPartition | None:
         """The partition of exactly these GPUs."""
         wanted = set(modules)
-        return next((one for one in self.partitions if set(one.modules) == wanted), None)
+        return next((partition for partition in self.partitions if set(partition.modules) == wanted), None)
 
     def partition(self, number: int) -> ObservedPartition | None:
         """The partition of that id."""
-        return next((one for one in self.partitions if one.id == number), None)
+        return next((partition for partition in self.partitions if partition.id == number), None)

@@ -106,11 +106,11 @@ _NOW: Final = re.compile(
 
 def recovery_of(text: str) -> Meaning | None:
     """What the driver says with Xid 154; of two that contradict each other the one that does more. None: unreadable."""
-    found = _NOW.search(text.lower())
-    if found is None:
+    match = _NOW.search(text.lower())
+    if match is None:
         return None
-    told = (_BY_NUMBER.get(int(found[1], 16)) if found[1] else None, _IN_WORDS.get(found[2].strip()))
-    return max((one for one in told if one is not None), key=lambda one: _rank(one.remedy), default=None)
+    advice = (_BY_NUMBER.get(int(match[1], 16)) if match[1] else None, _IN_WORDS.get(match[2].strip()))
+    return max((advised for advised in advice if advised is not None), key=lambda one: _rank(one.remedy), default=None)
 
 
 def is_well_again(signal: GpuSignal) -> bool:
@@ -122,26 +122,28 @@ def is_well_again(signal: GpuSignal) -> bool:
 def faults_of(signals: Sequence[GpuSignal], xids: Mapping[int, Meaning]) -> tuple[GpuFault, ...]:
     """Those that something is to be done about, the worst first. ``signals``: in the order in which they came."""
     recoveries = [
-        number for number, one in enumerate(signals) if one.name == RECOVERY and recovery_of(one.text) is not None
+        number
+        for number, signal in enumerate(signals)
+        if signal.name == RECOVERY and recovery_of(signal.text) is not None
     ]
     overridden = recoveries[-1] if recoveries else 0
-    found = []
+    faults = []
     for number, signal in enumerate(signals):
         meaning = _meaning(signal, xids)
         late = number >= overridden or meaning.scope == "vm" or not signal.name.startswith(_XID)
         if late and meaning.remedy != "none":
-            found.append(GpuFault(signal, meaning.scope, meaning.remedy))
-    return tuple(sorted(found, key=lambda one: -_rank(one.remedy)))
+            faults.append(GpuFault(signal, meaning.scope, meaning.remedy))
+    return tuple(sorted(faults, key=lambda one: -_rank(one.remedy)))
 
 
 def closing_fault(faults: Iterable[GpuFault]) -> GpuFault | None:
     """The worst for which nothing new may be put on the GPU."""
-    return next((one for one in faults if one.scope == "gpu" and one.remedy in CLOSING_WORDS), None)
+    return next((fault for fault in faults if fault.scope == "gpu" and fault.remedy in CLOSING_WORDS), None)
 
 
 def fabric_fault(faults: Iterable[GpuFault]) -> GpuFault | None:
     """The worst for which the GPU may not be joined to others."""
-    return next((one for one in faults if one.scope == "fabric"), None)
+    return next((fault for fault in faults if fault.scope == "fabric"), None)
 
 
 def _meaning(signal: GpuSignal, xids: Mapping[int, Meaning]) -> Meaning:

@@ -35,11 +35,11 @@ class GuestLicence:
 _WORST_FIRST: tuple[LicenceState, ...] = ("unlicensed", "unknown", "licensed")
 
 
-def licence_of(vm: str, told: Iterable[VgpuLicence]) -> GuestLicence:
+def licence_of(vm: str, licences: Iterable[VgpuLicence]) -> GuestLicence:
     """``unknown`` where nothing was told of it."""
-    its = [one for one in told if one.vm == vm]
+    its = [licence for licence in licences if licence.vm == vm]
     if not its:
         return GuestLicence(state="unknown")
-    state = min((one.state for one in its), key=_WORST_FIRST.index)
-    ends = [one.until for one in its if one.until is not None]
+    state = min((licence.state for licence in its), key=_WORST_FIRST.index)
+    ends = [licence.until for licence in its if licence.until is not None]
     return GuestLicence(state=state, until=min(ends) if ends and state == "licensed" else None)

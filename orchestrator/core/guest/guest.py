@@ -116,6 +116,6 @@ def with_run(record: GuestRecord, run: GuestRun) -> GuestRecord:
     return GuestRecord(
         vm=record.vm,
         host_key=record.host_key or run.host_key,
-        results=(*(one for one in record.results if one.role not in ran), *run.results),
+        results=(*(result for result in record.results if result.role not in ran), *run.results),
         facts=replace(facts, **{**kept, **run.versions}),
     )

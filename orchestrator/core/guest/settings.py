@@ -88,7 +88,7 @@ def check_settings(roles: Sequence[str], settings: Mapping[str, SettingValue]) -
 
     :raises InvalidInput: ``guest.setting_unknown``, ``guest.setting_unused``, ``guest.setting_invalid``
     """
-    found: dict[str, SettingValue] = {}
+    checked: dict[str, SettingValue] = {}
     for name, value in settings.items():
         known = SETTINGS.get(name)
         if known is None:
@@ -97,10 +97,10 @@ def check_settings(roles: Sequence[str], settings: Mapping[str, SettingValue]) -
         _check_used(name, known.role, roles)
         parsed = known.parsed(value)
         if parsed is None:
-            told = f"{name} cannot be {ascii(value)[:60]}"
-            raise InvalidInput("guest.setting_invalid", told, hint=f"{known.what}: {known.allowed}")
-        found[name] = parsed
-    return found
+            problem = f"{name} cannot be {ascii(value)[:60]}"
+            raise InvalidInput("guest.setting_invalid", problem, hint=f"{known.what}: {known.allowed}")
+        checked[name] = parsed
+    return checked
 
 
 def check_secrets(roles: Sequence[str], secrets: Mapping[str, str]) -> dict[str, str]:
@@ -122,13 +122,13 @@ def check_secrets(roles: Sequence[str], secrets: Mapping[str, str]) -> dict[str,
     return dict(secrets)
 
 
-def check_token_given(roles: Sequence[str], secrets: Mapping[str, str], there: Sequence[str] = ()) -> None:
+def check_token_given(roles: Sequence[str], secrets: Mapping[str, str], stored: Sequence[str] = ()) -> None:
     """``there``: roles that have run in the guest before and hold their secrets.
 
     :raises InvalidInput: ``guest.secret_missing``
     """
     for name, role in SECRETS.items():
-        if role in roles and name not in secrets and role not in there:
+        if role in roles and name not in secrets and role not in stored:
             raise InvalidInput(
                 "guest.secret_missing",
                 f"role {role} needs {name}",
@@ -140,5 +140,5 @@ def check_token_given(roles: Sequence[str], secrets: Mapping[str, str], there: S
 
 def _check_used(name: str, role: str, roles: Sequence[str]) -> None:
     if role not in roles:
-        told = f"{name} is of role {role}, which is not run"
-        raise InvalidInput("guest.setting_unused", told, hint=f"name {role} too, or leave it out")
+        problem = f"{name} is of role {role}, which is not run"
+        raise InvalidInput("guest.setting_unused", problem, hint=f"name {role} too, or leave it out")

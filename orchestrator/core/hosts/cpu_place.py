@@ -60,7 +60,7 @@ def floating(cpus: Iterable[int]) -> str:
 
 def own_cpus(affinity: Iterable[str]) -> frozenset[int]:
     """Those that vCPUs of such an affinity are pinned to, one each."""
-    return frozenset(int(one) for one in affinity if one.isascii() and one.isdigit())
+    return frozenset(int(cpu) for cpu in affinity if cpu.isascii() and cpu.isdigit())
 
 
 @dataclass(frozen=True)
@@ -78,13 +78,15 @@ class CpuChoice:
 def free_cores(nodes: Iterable[NumaNode], pinnable: Collection[int], taken: Collection[int]) -> dict[int, Cores]:
     """By NUMA node, those of which every CPU may be pinned and none is taken."""
     may, gone = set(pinnable), set(taken)
-    return {node.id: tuple(one for one in node.cores if may.issuperset(one) and gone.isdisjoint(one)) for node in nodes}
+    return {
+        node.id: tuple(core for core in node.cores if may.issuperset(core) and gone.isdisjoint(core)) for node in nodes
+    }
 
 
 def whole_cores(nodes: Iterable[NumaNode], cpus: Collection[int]) -> tuple[int, ...]:
     """All CPUs of the cores that these are of."""
-    asked = set(cpus)
-    return tuple(cpu for node in nodes for core in node.cores if asked.intersection(core) for cpu in core)
+    wanted = set(cpus)
+    return tuple(cpu for node in nodes for core in node.cores if wanted.intersection(core) for cpu in core)
 
 
 def threads_of(nodes: Iterable[NumaNode]) -> int:
@@ -108,12 +110,12 @@ def shares(free: Mapping[int, int], near: Iterable[int], need: int, *, strict: b
             return {node: need}
     if strict or sum(free.values()) < need:
         return None
-    found: dict[int, int] = {}
+    shares_of: dict[int, int] = {}
     for node in order:
-        part = min(free[node], need - sum(found.values()))
+        part = min(free[node], need - sum(shares_of.values()))
         if part > 0:
-            found[node] = part
-    return found
+            shares_of[node] = part
+    return shares_of
 
 
 def choose(cores: Mapping[int, Cores], near: Iterable[int], vcpus: int, *, strict: bool) -> CpuChoice | None:
@@ -142,15 +144,15 @@ def check_pinnable(nodes: Sequence[NumaNode], cpus: Collection[int], host: str) 
     """Whether a host may keep these for VMs that have theirs alone.
 
     :raises Conflict: ``host.cpus_unknown``; :raises InvalidInput: ``host.cpus_invalid``"""
-    there = {cpu for node in nodes for cpu in node.cpus}
+    known = {cpu for node in nodes for cpu in node.cpus}
     if not cpus:
         return
-    if not there:
+    if not known:
         raise Conflict(
             "host.cpus_unknown", f"the agent of host {host} does not tell its CPUs",
             hint=f"'vgpuctl host upgrade-agent {host}' brings one that does; a kernel without NUMA has none that does",
         )  # fmt: skip
-    unknown = set(cpus) - there
+    unknown = set(cpus) - known
     if unknown:
         raise InvalidInput(
             "host.cpus_invalid",
@@ -164,7 +166,7 @@ def check_pinnable(nodes: Sequence[NumaNode], cpus: Collection[int], host: str) 
             f"CPUs {cpus_text(split)} are hyperthreads of cores that are named in part",
             hint="name whole cores: the CPUs of one core are given out together",
         )
-    if there == set(cpus):
+    if known == set(cpus):
         raise InvalidInput(
             "host.cpus_invalid", "some CPUs must be left", hint="the host, QEMU and VMs that share run there"
         )

@@ -71,17 +71,17 @@ def parse_cpus(text: str) -> tuple[int, ...]:
 
     :raises InvalidInput: ``host.cpus_invalid``
     """
-    found: set[int] = set()
+    cpus: set[int] = set()
     for part in text.split(",") if text else ():
         first, dash, last = part.strip().partition("-")
         numbers = (first, last if dash else first)
-        if not all(one.isascii() and one.isdigit() and len(one) <= len(str(MAX_CPU)) for one in numbers):
+        if not all(number.isascii() and number.isdigit() and len(number) <= len(str(MAX_CPU)) for number in numbers):
             raise _no_cpus(text)
-        low, high = (int(one) for one in numbers)
+        low, high = (int(number) for number in numbers)
         if not low <= high <= MAX_CPU:
             raise _no_cpus(text)
-        found.update(range(low, high + 1))
-    return tuple(sorted(found))
+        cpus.update(range(low, high + 1))
+    return tuple(sorted(cpus))
 
 
 def _no_cpus(text: str) -> InvalidInput:

@@ -47,19 +47,19 @@ def wanted_of(
         ``mig.config_no_gpu``
     """
     ordered = sorted(gpus, key=lambda gpu: gpu.address)
-    found: dict[str, WantedMig] = {}
+    layouts: dict[str, WantedMig] = {}
     for entry in entries:
         for number in range(len(ordered)) if entry.devices is None else entry.devices:
             gpu = _numbered(ordered, number, host)
             if _filtered(entry, gpu) and _counts(entry, gpu, managed):
-                found[gpu.address] = WantedMig(gpu=gpu, enabled=entry.enabled, counts=entry.counts)
-    if not found:
+                layouts[gpu.address] = WantedMig(gpu=gpu, enabled=entry.enabled, counts=entry.counts)
+    if not layouts:
         raise InvalidInput(
             "mig.config_no_gpu",
             "the configuration speaks of none of the host's GPUs that we manage",
             hint=f"'vgpuctl mig show {host}' numbers them; device-filter compares PCI ids",
         )
-    return tuple(found[address] for address in sorted(found))
+    return tuple(layouts[address] for address in sorted(layouts))
 
 
 def _numbered(gpus: Sequence[GpuSnapshot], number: int, host: str) -> GpuSnapshot:
@@ -93,7 +93,7 @@ def _counts(entry: MigEntry, gpu: GpuSnapshot, managed: Sequence[str]) -> bool:
 def _filtered(entry: MigEntry, gpu: GpuSnapshot) -> bool:
     bare = int(gpu.pci_device, 16), int(gpu.pci_vendor, 16)
     whole = (*bare, int(gpu.pci_subsystem_device, 16), int(gpu.pci_subsystem_vendor, 16))
-    return not entry.filters or any(_ids(one) in {bare, whole} for one in entry.filters)
+    return not entry.filters or any(_ids(gpu_filter) in {bare, whole} for gpu_filter in entry.filters)
 
 
 def _ids(text: str) -> tuple[int, ...]:

@@ -41,8 +41,10 @@ def difference(wanted: MigLayout, gpu: GpuSnapshot) -> str | None:
         return f"MIG mode {'on' if gpu.mig_enabled else 'off'}"
     if gpu.mig_pending is not None and gpu.mig_pending is not wanted.on:
         return f"MIG mode {'on' if wanted.on else 'off'}, which is pending to change"
-    there = {InstancePlace(one.profile, one.start) for one in gpu.instances if one.owner == KEEPER}
-    missing = [place for place in wanted.instances if place not in there]
+    present = {
+        InstancePlace(instance.profile, instance.start) for instance in gpu.instances if instance.owner == KEEPER
+    }
+    missing = [place for place in wanted.instances if place not in present]
     return None if not missing else f"no {', no '.join(shown(place) for place in missing)}"
 
 

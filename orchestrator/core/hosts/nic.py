@@ -84,41 +84,41 @@ def near(bridges: Sequence[str], numa_node: int | None, nics: Iterable[HostNic])
     """Addresses of the cards that are near a GPU, nearest first, and whether they are under one switch with it.
 
     Where none of them is, those of its NUMA node are near."""
-    there = tuple(nics)
-    under = [one for one in there if common_ports(bridges, one.bridges)]
+    nearby = tuple(nics)
+    under = [nic for nic in nearby if common_ports(bridges, nic.bridges)]
     if under:
-        found = sorted(under, key=lambda one: (-common_ports(bridges, one.bridges), one.address))
-        return tuple(one.address for one in found), True
-    return tuple(one.address for one in there if one.numa_node == numa_node), False
+        by_switch = sorted(under, key=lambda one: (-common_ports(bridges, one.bridges), one.address))
+        return tuple(nic.address for nic in by_switch), True
+    return tuple(nic.address for nic in nearby if nic.numa_node == numa_node), False
 
 
 def parse_nics(text: str) -> tuple[str, ...]:
     """``0000:3b:00.0,0000:d8:00.0`` in order, each once. Empty text: none.
 
     :raises InvalidInput: ``nic.invalid``"""
-    found = tuple(dict.fromkeys(part.strip() for part in text.split(","))) if text else ()
-    if len(found) > MAX_NICS or not all(is_pci_address(one) for one in found):
+    addresses = tuple(dict.fromkeys(part.strip() for part in text.split(","))) if text else ()
+    if len(addresses) > MAX_NICS or not all(is_pci_address(address) for address in addresses):
         raise InvalidInput(
             "nic.invalid", f"{text[:60]!a} names no network cards", hint="PCI addresses: 0000:3b:00.0,0000:d8:00.0"
         )
-    return found
+    return addresses
 
 
-def check_given(nics: Collection[HostNic], asked: Iterable[str], host: str) -> None:
+def check_given(nics: Collection[HostNic], addresses: Iterable[str], host: str) -> None:
     """Whether functions of these cards may be given to VMs of that host.
 
     :raises Conflict: ``nic.none_told``; :raises InvalidInput: ``nic.unknown``"""
-    wanted, there = tuple(asked), sorted(one.address for one in nics)
+    wanted, present = tuple(addresses), sorted(nic.address for nic in nics)
     if not wanted:
         return
-    if not there:
+    if not present:
         raise Conflict(
             "nic.none_told", f"host {host} tells of no network card that can have virtual functions",
             hint=f"'vgpuctl host upgrade-agent {host}' brings an agent that tells; else it has none",
         )  # fmt: skip
-    unknown = [one for one in wanted if one not in there]
+    unknown = [address for address in wanted if address not in present]
     if unknown:
         raise InvalidInput(
             "nic.unknown", f"host {host} has no network card {', '.join(unknown)} with virtual functions",
-            hint=f"it has {', '.join(there)}",
+            hint=f"it has {', '.join(present)}",
         )  # fmt: skip

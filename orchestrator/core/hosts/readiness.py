@@ -139,10 +139,10 @@ def _all(facts: HostReadinessFacts) -> Iterator[Requirement]:
 
 
 def _of(
-    name: str, good: bool, there: str, wanting: str, remedy: str, *, state: ReadinessState = "missing"
+    name: str, good: bool, present: str, wanting: str, remedy: str, *, state: ReadinessState = "missing"
 ) -> Requirement:
     if good:
-        return Requirement(name=name, state="ok", found=there, remedy=None)
+        return Requirement(name=name, state="ok", found=present, remedy=None)
     return Requirement(name=name, state=state, found=wanting, remedy=remedy)
 
 
@@ -198,7 +198,7 @@ def _gpus(facts: HostReadinessFacts) -> Requirement:
             "look at the firmware's settings (above 4G decoding, SR-IOV) and at lspci -d 10de:",
         )  # fmt: skip
     drivers, has = " and ".join(taken), "; ".join(f"{name} has {', '.join(those)}" for name, those in taken.items())
-    arguments = [found[0] for found in map(_KEPT_BY.fullmatch, facts.command_line.split()) if found is not None]
+    arguments = [match[0] for match in map(_KEPT_BY.fullmatch, facts.command_line.split()) if match is not None]
     if arguments:
         has, remedy = f"{has} since boot", f"take {' and '.join(arguments)} out of the kernel's arguments and reboot"
     else:

@@ -150,14 +150,14 @@ a test does not let pass."""
 _Check = Callable[[str, Any], None]
 
 
-def check_bounds(told: Any) -> None:
+def check_bounds(snapshot: Any) -> None:
     """Of all that hangs below one of :data:`BOUNDS`.
 
     :raises Unknown: ``agent.answer_invalid``
     """
-    kind: Any = type(told)
+    kind: Any = type(snapshot)
     for name, check in _checks(kind):
-        check(name, getattr(told, name))
+        check(name, getattr(snapshot, name))
 
 
 @functools.cache
@@ -170,7 +170,7 @@ def _checks(kind: type) -> tuple[tuple[str, _Check], ...]:
 
 def _check_of(hint: Any, bound: Bound | None) -> _Check | None:
     """None: one of a few words, or yes or no."""
-    something = [one for one in typing.get_args(hint) if one is not type(None)]
+    something = [part for part in typing.get_args(hint) if part is not type(None)]
     if typing.get_origin(hint) is tuple:
         if bound is None:
             raise TypeError(f"a list without a bound: {hint}")
@@ -206,9 +206,9 @@ def _check_list(bound: Bound, check: _Check | None, name: str, items: tuple[Any,
             check(name, item)
 
 
-def _check_below(_name: str, told: Any) -> None:
-    if told is not None:
-        check_bounds(told)
+def _check_below(_name: str, value: Any) -> None:
+    if value is not None:
+        check_bounds(value)
 
 
 def _shown(number: int) -> str:

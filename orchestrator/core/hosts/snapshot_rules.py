@@ -31,7 +31,7 @@ def checked(snapshot: HostSnapshot) -> HostSnapshot:
     for what, files in _files(snapshot).items():
         _check_once(what, [file.name for file in files])
     for gpu in snapshot.gpus:
-        _check_once("GPU instance", [str(one.id) for one in gpu.instances])
+        _check_once("GPU instance", [str(instance.id) for instance in gpu.instances])
     parents = [parent for gpu in snapshot.gpus for parent in gpu.parents]
     _check_once("PCI function", [parent.address for parent in parents])
     _check_once("vGPU", [mdev.uuid for parent in parents for mdev in parent.mdevs])
@@ -73,7 +73,7 @@ def _check_nodes(snapshot: HostSnapshot) -> None:
 
 
 def _check_nics(snapshot: HostSnapshot) -> None:
-    functions = [one.address for nic in snapshot.nics for one in nic.functions]
+    functions = [function.address for nic in snapshot.nics for function in nic.functions]
     _check_once("network card", [nic.address for nic in snapshot.nics])
     _check_once("function of a network card", functions)
     ports = [port for nic in snapshot.nics for port in nic.bridges]
@@ -84,10 +84,10 @@ def _check_nics(snapshot: HostSnapshot) -> None:
 def _checked_fabric(fabric: FabricSnapshot | None) -> FabricSnapshot | None:
     if fabric is None:
         return None
-    _check_once("fabric partition", [str(one.id) for one in fabric.partitions])
-    for one in fabric.partitions:
-        _check_once("GPU of a fabric partition", [str(module) for module in one.modules])
-    if not all(one.modules for one in fabric.partitions):
+    _check_once("fabric partition", [str(partition.id) for partition in fabric.partitions])
+    for partition in fabric.partitions:
+        _check_once("GPU of a fabric partition", [str(module) for module in partition.modules])
+    if not all(partition.modules for partition in fabric.partitions):
         raise _invalid("fabric partitions that cannot be so", str(len(fabric.partitions)))
     problem = None if fabric.problem is None else one_line(fabric.problem, _PROBLEM)
     return replace(fabric, problem=problem)

@@ -108,9 +108,9 @@ def record_text(text: str) -> str:
     return one_line(text, MAX_RECORD_TEXT)
 
 
-def proof_of(key: bytes, nonce: str, said: list[object]) -> str:
+def proof_of(key: bytes, nonce: str, fields: list[object]) -> str:
     """What a record gets when it is written. ``nonce``: 32 hexadecimal digits that no other has; ``said``: of it."""
-    return nonce + hmac.new(key, json.dumps(["record", nonce, *said]).encode(), hashlib.sha256).hexdigest()
+    return nonce + hmac.new(key, json.dumps(["record", nonce, *fields]).encode(), hashlib.sha256).hexdigest()
 
 
 def proven(key: bytes, record: AuditRecord) -> bool:
@@ -122,12 +122,12 @@ def proven(key: bytes, record: AuditRecord) -> bool:
 
 def parse_head(text: str) -> Head:
     """The inverse of ``str``. :raises InvalidInput: ``audit.head_invalid``"""
-    found = _HEAD.fullmatch(text)
-    if found is None:
+    match = _HEAD.fullmatch(text)
+    if match is None:
         raise InvalidInput(
             "audit.head_invalid", f"{text[:40]!a} is no head", hint="give one as 'vgpuctl audit verify' printed it"
         )
-    return Head(sequence=int(found["sequence"]), seal=found["seal"])
+    return Head(sequence=int(match["sequence"]), seal=match["seal"])
 
 
 def seal_of(key: bytes, before: str, record: AuditRecord) -> str:
@@ -166,7 +166,7 @@ def verify(
     if last != head:
         end = "the beginning" if last is None else f"record {last.sequence}"
         problems.append(f"records after {end} are missing" if head is not None else "the head of the chain is missing")
-    problems += [f"record {one.sequence} is not the one whose seal was noted" for one in missing]
+    problems += [f"record {noted.sequence} is not the one whose seal was noted" for noted in missing]
     return Verdict(sealed=sealed, unsealed=unsealed, head=head, problems=tuple(problems))
 
 

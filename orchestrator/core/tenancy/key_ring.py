@@ -18,8 +18,8 @@ def secret_keys(ring: bytes) -> tuple[bytes, ...]:
 def origin_of(ring: bytes) -> bytes:
     """The key that was drawn first."""
     lines = ring.split()
-    found = next((line.removeprefix(_ORIGIN) for line in lines if line.startswith(_ORIGIN)), None)
-    return found if found is not None else (lines or [b""])[-1]
+    origin = next((line.removeprefix(_ORIGIN) for line in lines if line.startswith(_ORIGIN)), None)
+    return origin if origin is not None else (lines or [b""])[-1]
 
 
 def with_new_key(ring: bytes, key: bytes) -> bytes:

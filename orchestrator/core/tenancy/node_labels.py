@@ -43,10 +43,12 @@ def _gpus(vm: Vm) -> Iterator[tuple[str, str]]:
     yield "tenant", vm.spec.tenant
     yield "host", hashlib.sha256(f"{vm.spec.tenant}\0{vm.host}".encode()).hexdigest()[:16]
     yield "gpu-count", str(len(vm.devices))
-    yield "gpu-model", "+".join(sorted({_model(one) for one in vm.devices}))
-    yield "mig", "+".join(sorted({one.gi_profile for one in vm.devices if one.gi_profile})) or "none"
-    yield "fabric", "nvswitch" if any(one.fabric is not None for one in vm.devices) else "none"
-    shared = [parse_vgpu_type_name(one.type_name).framebuffer_mib for one in vm.devices if not one.is_whole_gpu]
+    yield "gpu-model", "+".join(sorted({_model(device) for device in vm.devices}))
+    yield "mig", "+".join(sorted({device.gi_profile for device in vm.devices if device.gi_profile})) or "none"
+    yield "fabric", "nvswitch" if any(device.fabric is not None for device in vm.devices) else "none"
+    shared = [
+        parse_vgpu_type_name(device.type_name).framebuffer_mib for device in vm.devices if not device.is_whole_gpu
+    ]
     yield "gpu-share", "vgpu" if shared else "whole"
     if shared:
         yield "gpu-memory-mib", str(sum(shared))
@@ -62,9 +64,9 @@ def _model(device: Device) -> str:
 def _numa(vm: Vm, snapshot: HostSnapshot | None) -> Iterator[tuple[str, str]]:
     """How many nodes the GPUs are on, and whether the VM's own CPUs are on them."""
     known = {} if snapshot is None else {gpu.address: gpu.numa_node for gpu in snapshot.gpus}
-    found = {known.get(device.gpu) for device in vm.devices}
-    gpus = {one for one in found if one is not None and one >= 0}
-    yield "gpu-numa-nodes", str(len(gpus)) if len(gpus) == len(found) else "unknown"
+    gpu_nodes = {known.get(device.gpu) for device in vm.devices}
+    gpus = {node for node in gpu_nodes if node is not None and node >= 0}
+    yield "gpu-numa-nodes", str(len(gpus)) if len(gpus) == len(gpu_nodes) else "unknown"
     pinned = set(vm.cpus.pinned) if vm.cpus is not None else set()
     nodes = () if snapshot is None else snapshot.nodes
     cpus = {node.id for node in nodes if pinned.intersection(node.cpus)}

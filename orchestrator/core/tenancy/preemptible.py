@@ -22,7 +22,7 @@ def preemptible(vms: Collection[Vm], limits: Iterable[Limit], *, tenant: str, pr
     :param vms: all VMs of the pool
     """
     totals, promised = totals_of(vms), _promised(limits)
-    found = set()
+    vm_ids = set()
     for vm in sorted(vms, key=lambda vm: (rank(vm.spec.priority), -vm.created_at, vm.id)):
         if rank(vm.spec.priority) >= rank(priority) or not _has_a_place_to_give(vm):
             continue
@@ -30,8 +30,8 @@ def preemptible(vms: Collection[Vm], limits: Iterable[Limit], *, tenant: str, pr
         owner = vm.spec.tenant
         if owner == tenant or _keeps(promised.get(owner, {}), totals[owner], given):
             totals[owner] -= given
-            found.add(vm.id)
-    return frozenset(found)
+            vm_ids.add(vm.id)
+    return frozenset(vm_ids)
 
 
 def _has_a_place_to_give(vm: Vm) -> bool:
@@ -45,7 +45,7 @@ def _keeps(promised: Amounts, held: Counter[str], given: Counter[str]) -> bool:
 
 def _promised(limits: Iterable[Limit]) -> Mapping[str, Amounts]:
     """By tenant and resource."""
-    found: dict[str, dict[str, int]] = {}
+    promised: dict[str, dict[str, int]] = {}
     for limit in limits:
-        found.setdefault(limit.tenant, {})[limit.resource] = limit.amount
-    return found
+        promised.setdefault(limit.tenant, {})[limit.resource] = limit.amount
+    return promised

@@ -201,7 +201,7 @@ def most_held(own: int | None, pool: int | None, drawn: int) -> int:
 
 def check_quota(
     tenant: str,
-    asked: Amounts,
+    amounts: Amounts,
     limits: tuple[Limit, ...],
     used: Amounts,
     drawn: Amounts,
@@ -216,12 +216,12 @@ def check_quota(
     own = {limit.resource: limit.amount for limit in limits if limit.tenant == tenant}
     pool = {limit.resource: limit.amount for limit in limits if limit.tenant == EVERYWHERE}
     reasons = []
-    for resource in sorted({*own, *pool} & {name for name, amount in asked.items() if amount}):
+    for resource in sorted({*own, *pool} & {name for name, amount in amounts.items() if amount}):
         held = used.get(resource, 0)
-        if held + asked[resource] > most_held(own.get(resource), pool.get(resource), drawn.get(resource, 0)):
+        if held + amounts[resource] > most_held(own.get(resource), pool.get(resource), drawn.get(resource, 0)):
             pooled = resource in pool
             tail = "" if holders is None else f"; it counts {counted_by(resource)}{_held_by(resource, holders)}"
-            reasons.append(_reason(resource, own.get(resource, 0), held, asked[resource], tail, pooled=pooled))
+            reasons.append(_reason(resource, own.get(resource, 0), held, amounts[resource], tail, pooled=pooled))
     if reasons:
         first = reasons[0].message
         raise QuotaExceeded(
@@ -241,8 +241,8 @@ def _held_by(resource: str, holders: Mapping[str, Amounts]) -> str:
     return f"; held by {', '.join([*named, *more])}" if named else ""
 
 
-def _reason(resource: str, limit: int, used: int, asked: int, tail: str, *, pooled: bool) -> Reason:
-    shown = [show_amount(resource, amount) for amount in (limit, used, asked)]
+def _reason(resource: str, limit: int, used: int, more: int, tail: str, *, pooled: bool) -> Reason:
+    shown = [show_amount(resource, amount) for amount in (limit, used, more)]
     pool = ", and the shared pool has no room for it" if pooled else ""
     return Reason(
         code="quota.exceeded",

@@ -115,8 +115,8 @@ def token_text(token_id: str, secret: str) -> str:
 
 def token_id_of(text: str) -> str | None:
     """None: this is no token of ours."""
-    found = _TOKEN.fullmatch(text)
-    return None if found is None else found["id"]
+    match = _TOKEN.fullmatch(text)
+    return None if match is None else match["id"]
 
 
 def digest_of(text: str) -> str:

@@ -73,38 +73,38 @@ def devices_of(host: Host, snapshot: HostSnapshot, domain: DomainSnapshot) -> tu
 
 
 def _device(host: Host, snapshot: HostSnapshot, domain: DomainSnapshot, name: str) -> Device:
-    found = next((device for gpu in snapshot.gpus if (device := _on_gpu(gpu, name)) is not None), None)
+    observed = next((device for gpu in snapshot.gpus if (device := _on_gpu(gpu, name)) is not None), None)
     if any(name == gpu.address for gpu in snapshot.gpus):
         raise Conflict("domain.passthrough", f"domain {domain.name} has the whole GPU {name}", hint=_KEPT_AS_IT_IS)
-    if any(name == one.address for nic in snapshot.nics for one in nic.functions):
+    if any(name == function.address for nic in snapshot.nics for function in nic.functions):
         raise Conflict(
             "domain.network_function", f"domain {domain.name} has the network function {name}", hint=_KEPT_AS_IT_IS
         )
-    if found is None:
+    if observed is None:
         raise Conflict(
             "domain.vgpu_gone",
             f"domain {domain.name} names {name}, and the host shows no vGPU there",
             hint="start the domain, then adopt it; a device that is no vGPU cannot be taken over",
         )
-    if found.gpu not in host.managed_gpus:
+    if observed.gpu not in host.managed_gpus:
         raise Conflict(
             "gpu.not_managed",
-            f"its vGPU is on GPU {found.gpu}, which was not given to us",
+            f"its vGPU is on GPU {observed.gpu}, which was not given to us",
             hint=f"'vgpuctl host show {host.name}' lists the GPUs that were",
         )
-    return found
+    return observed
 
 
 def _on_gpu(gpu: GpuSnapshot, name: str) -> Device | None:
     """:raises Conflict: ``domain.vgpu_ours``"""
-    there = next((one for one in observed_on(gpu) if one.device.name == name), None)
-    if there is None:
+    known = next((observed for observed in observed_on(gpu) if observed.device.name == name), None)
+    if known is None:
         return None
-    if there.owner is not None:
+    if known.owner is not None:
         raise Conflict(
-            "domain.vgpu_ours", f"vGPU {name} was made by us for VM {there.owner}", hint="see 'vgpuctl doctor'"
+            "domain.vgpu_ours", f"vGPU {name} was made by us for VM {known.owner}", hint="see 'vgpuctl doctor'"
         )
-    return there.device
+    return known.device
 
 
 def places_of(

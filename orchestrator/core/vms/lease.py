@@ -65,7 +65,7 @@ def changed_policy(policy: TenantPolicy, values: Mapping[str, PolicyValue]) -> T
             parse_leave(str(value))
             continue
         if name in _CHOICES:
-            fits, hint = value in _CHOICES[name], ", ".join(str(one) for one in _CHOICES[name])
+            fits, hint = value in _CHOICES[name], ", ".join(str(choice) for choice in _CHOICES[name])
         else:
             least, most = _BOUNDS[name]
             fits = name not in _NEVER_NONE if value is None else isinstance(value, int) and least <= value <= most
@@ -153,11 +153,11 @@ def parse_moment(text: str, *, field: str) -> float:
         hint="for example 2026-12-01T10:00Z or 2026-12-01T11:00+01:00",
     )
     try:
-        found = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
-        seconds = found.timestamp()
+        moment = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
+        seconds = moment.timestamp()
     except ValueError as error:
         raise wrong from error
-    if found.tzinfo is None:
+    if moment.tzinfo is None:
         raise wrong
     return seconds
 

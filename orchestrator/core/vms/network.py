@@ -177,7 +177,7 @@ def check_of_tenant(subnet: str, others: Iterable[str], subnets: ipaddress.IPv4N
             f"{subnet} is not in {subnets}, which networks of tenants are in",
             hint="leave --subnet out and get a free one; an operator may create it with any",
         )
-    addresses = sum(ipaddress.IPv4Network(one).num_addresses for one in (subnet, *others))
+    addresses = sum(ipaddress.IPv4Network(network).num_addresses for network in (subnet, *others))
     if addresses > MAX_ADDRESSES_OF_TENANT:
         raise Conflict(
             "network.too_large",
@@ -201,7 +201,7 @@ def check_no_host(subnet: str, addresses: Iterable[str]) -> None:
 
 def host_networks(addresses: Iterable[str]) -> tuple[str, ...]:
     """Of each host whose address is an IPv4 one, that address as a network of one."""
-    return tuple(f"{one}/32" for one in addresses if is_ipv4(one))
+    return tuple(f"{address}/32" for address in addresses if is_ipv4(address))
 
 
 def free_subnet(taken: tuple[str, ...], subnets: ipaddress.IPv4Network = DEFAULT_RANGE) -> str:

@@ -200,7 +200,7 @@ class Vm:
             network=self.spec.network,
             more_networks=self.spec.more_networks,
             devices=self.devices,
-            data=tuple(f"{one}.raw" for one in self.spec.volumes),
+            data=tuple(f"{volume}.raw" for volume in self.spec.volumes),
             cpus=self.cpus,
             firmware=self.firmware,
             tpm=bool(self.spec.tpm),

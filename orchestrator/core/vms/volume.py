@@ -86,7 +86,7 @@ def id_of(on_hosts: str) -> str:
 
 def attached_names(vm: Vm) -> tuple[str, ...]:
     """What its tenant calls the volumes that the VM has, in the order in which it has them."""
-    return tuple(short_of(one) for one in vm.spec.volumes)
+    return tuple(short_of(volume) for volume in vm.spec.volumes)
 
 
 def unknown_volume(name: str, known: Iterable[str]) -> NotFound:

@@ -38,18 +38,18 @@ class DriverBundleService:
         check_sha256(wanted.sha256, "bundle.digest_invalid")
         with self.files.take(wanted, self.clock.now()) as taken, self.store.begin() as tx:
             bundle = taken.described
-            there = tx.driver_bundles.find(bundle.sha256)
-            if there is None and not _branch_is_known(bundle):
+            known = tx.driver_bundles.find(bundle.sha256)
+            if known is None and not _branch_is_known(bundle):
                 raise InvalidInput(
                     "bundle.unknown_branch",
                     f"driver {bundle.content.version} is of branch {bundle.branch}, which no known vGPU release has",
                     hint="a newer vgpuctl may know it; its tables are vgpu_profiles/nvidia/driver_matrix.csv",
                 )
             taken.keep()
-            if there is None:
+            if known is None:
                 tx.driver_bundles.add(bundle)
                 self._note(tx, "add_driver_bundle", bundle.sha256)
-        return there or bundle
+        return known or bundle
 
     def list(self) -> tuple[DriverBundle, ...]:
         """By kind and version."""
@@ -59,10 +59,10 @@ class DriverBundleService:
     def get(self, sha256: str) -> DriverBundle:
         """:raises NotFound: ``bundle.unknown``"""
         with self.store.read() as tx:
-            found = tx.driver_bundles.find(sha256)
-        if found is None:
+            bundle = tx.driver_bundles.find(sha256)
+        if bundle is None:
             raise _unknown(sha256)
-        return found
+        return bundle
 
     def remove(self, sha256: str) -> None:
         """:raises NotFound: ``bundle.unknown``; :raises Conflict: ``bundle.locked``, ``bundle.in_use``"""
@@ -76,7 +76,10 @@ class DriverBundleService:
                     f"the lock names driver bundle {sha256[:12]}",
                     hint="take its digest out of the lock first: 'vgpuctl driver lock apply FILE'",
                 )
-            if any(one.kind in _SWAPS for one in tx.operations.list(unfinished=True)) or tx.driver_upgrades.is_active():
+            if (
+                any(operation.kind in _SWAPS for operation in tx.operations.list(unfinished=True))
+                or tx.driver_upgrades.is_active()
+            ):
                 raise Conflict(
                     "bundle.in_use",
                     "hosts are getting their drivers, and may need any bundle to go back",
@@ -95,7 +98,7 @@ class DriverBundleService:
 def _branch_is_known(bundle: DriverBundle) -> bool:
     """Of a driver that nobody can judge nothing may be made. Data-centre drivers stand in no vGPU release."""
     releases = shipped_profiles().catalogue.driver_matrix.releases
-    return bundle.content.kind not in _OF_A_RELEASE or bundle.branch in {one.branch for one in releases}
+    return bundle.content.kind not in _OF_A_RELEASE or bundle.branch in {release.branch for release in releases}
 
 
 def _unknown(sha256: str) -> NotFound:

@@ -59,15 +59,15 @@ def swap_to(bundles: Bundles, snapshot: HostSnapshot, driver: Locked, fabric: Lo
 
     :raises NotFound: ``bundle.missing``
     """
-    system, there = snapshot.os_name, snapshot.driver_version
+    system, installed = snapshot.os_name, snapshot.driver_version
     chosen = choose_bundle(bundles, "host_driver", driver.version, os_name=system, sha256=driver.sha256)
     return Swap(
         driver=chosen,
         fabric_manager=None
         if fabric is None
         else choose_bundle(bundles, "fabric_manager", fabric.version, os_name=system, sha256=fabric.sha256),
-        before=_kept(bundles, "host_driver", there, system),
-        before_fabric_manager=_kept(bundles, "fabric_manager", there, system),
+        before=_kept(bundles, "host_driver", installed, system),
+        before_fabric_manager=_kept(bundles, "fabric_manager", installed, system),
     )
 
 

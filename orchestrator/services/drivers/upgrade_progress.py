@@ -29,11 +29,11 @@ class UpgradeNow:
 
 def seen_now(tx: Transaction, upgrade: DriverUpgrade, now: float) -> UpgradeNow:
     """Of the upgrade as it is stored, or as it is planned."""
-    steps = {one.host: _step(tx, one) for one in upgrade.hosts}
-    said = ((one.host, _progress(tx, one, steps[one.host])) for one in upgrade.hosts)
+    steps = {host.host: _step(tx, host) for host in upgrade.hosts}
+    progress = ((host.host, _progress(tx, host, steps[host.host])) for host in upgrade.hosts)
     return UpgradeNow(
         waits=waits_of(tx, upgrade, now),
-        progress={host: text for host, text in said if text is not None},
+        progress={host: text for host, text in progress if text is not None},
         rebooting=frozenset(host for host, step in steps.items() if step and step.message.startswith(REBOOTING)),
         at=now,
     )

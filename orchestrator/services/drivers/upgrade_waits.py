@@ -23,12 +23,12 @@ _TO_STOP: Final[frozenset[HostPhase]] = frozenset({"waiting", "emptying"})
 def waits_of(tx: Transaction, upgrade: DriverUpgrade, now: float) -> dict[str, AwaitedTenants]:
     """By name, the hosts that are not taken out, or do not get empty, because of their tenants."""
     if upgrade.policy == "wait":
-        names = [one.host for one in upgrade.hosts if one.phase == "emptying"]
+        names = [host.host for host in upgrade.hosts if host.phase == "emptying"]
         on = _counted(vm for name in names for vm in tx.vms.list(host=name))
         return _waits(on, {tenant: WAIT for vms in on.values() for tenant in vms}, None, now)
     if upgrade.policy == "stop" or upgrade.state in OVER:
         return {}
-    waiting = {one.host for one in upgrade.hosts if one.phase == "waiting"}
+    waiting = {host.host for host in upgrade.hosts if host.phase == "waiting"}
     policies = tx.policies.driver_upgrades()
     on = _counted(vm for tenant in policies for vm in tx.vms.list(tenant=tenant) if vm.host in waiting)
     return _waits(on, policies, upgrade.window, now)
@@ -36,18 +36,18 @@ def waits_of(tx: Transaction, upgrade: DriverUpgrade, now: float) -> dict[str, A
 
 def _counted(vms: Iterable[Vm]) -> dict[str, Counter[str]]:
     """By host, how many VMs of each tenant are not at rest."""
-    found: dict[str, Counter[str]] = {}
+    counts: dict[str, Counter[str]] = {}
     for vm in vms:
         if vm.state not in AT_REST:
-            found.setdefault(vm.host, Counter())[vm.spec.tenant] += 1
-    return found
+            counts.setdefault(vm.host, Counter())[vm.spec.tenant] += 1
+    return counts
 
 
 def _waits(
     on: Mapping[str, Mapping[str, int]], policies: Mapping[str, str], window: DailyWindow | None, now: float
 ) -> dict[str, AwaitedTenants]:
-    found = ((host, wait_of(vms, policies, window, now)) for host, vms in on.items())
-    return {host: wait for host, wait in found if wait is not None}
+    waits = ((host, wait_of(vms, policies, window, now)) for host, vms in on.items())
+    return {host: wait for host, wait in waits if wait is not None}
 
 
 def under_way(tx: Transaction) -> DriverUpgrade | None:
@@ -113,7 +113,7 @@ class PlannedStops:
         if self.upgrade is None or vm.host not in self.hosts or vm.state in AT_REST:
             return None
         policy = self.policies.get(vm.spec.tenant, STOP) if self.upgrade.policy == "tenant" else self.upgrade.policy
-        windows = [one for one in (parse_leave(policy), self.upgrade.window) if one is not None]
+        windows = [window for window in (parse_leave(policy), self.upgrade.window) if window is not None]
         opens = open_together_at(windows, self.now)
         later = policy != WAIT and opens is not None and opens > self.now
         return PlannedStop(policy=policy, opens_at=opens if later else None)
@@ -125,6 +125,6 @@ def planned_stops(tx: Transaction, now: float) -> PlannedStops:
     if upgrade is None:
         return PlannedStops(policies={})
     phases = frozenset({"emptying"}) if upgrade.state in OVER else _TO_STOP
-    hosts = frozenset(one.host for one in upgrade.hosts if one.phase in phases)
-    held = frozenset(vm for one in upgrade.hosts for vm in held_vms(upgrade, one.host))
+    hosts = frozenset(host.host for host in upgrade.hosts if host.phase in phases)
+    held = frozenset(vm for host in upgrade.hosts for vm in held_vms(upgrade, host.host))
     return PlannedStops(hosts=hosts, held=held, upgrade=upgrade, policies=tx.policies.driver_upgrades(), now=now)

@@ -75,7 +75,7 @@ def swap_of(tx: Transaction, bundles: Bundles, host: Host, version: str) -> Swap
             f"host {host.name} has no driver to upgrade",
             hint=f"'vgpuctl host provision {host.name}' brings the first one",
         )
-    fabric = any(one.content.kind == "fabric_manager" and one.content.version == version for one in bundles)
+    fabric = any(bundle.content.kind == "fabric_manager" and bundle.content.version == version for bundle in bundles)
     swap = swap_to(
         bundles,
         snapshot,
@@ -176,11 +176,11 @@ class DriverUpgradeService:
 
     def _planned(self, tx: Transaction, wanted: WantedUpgrade) -> DriverUpgrade:
         _check_numbers(wanted)
-        there = under_way(tx)
-        if there is not None:
+        running = under_way(tx)
+        if running is not None:
             raise Conflict(
                 "upgrade.active",
-                f"an upgrade to {there.version} is {there.state}",
+                f"an upgrade to {running.version} is {running.state}",
                 hint="'vgpuctl driver upgrade status' shows it; one goes on at a time",
             )
         chosen = _chosen(tx, wanted.hosts)
@@ -193,7 +193,7 @@ class DriverUpgradeService:
                 reasons=tuple(reasons),
             )
         hosts = tuple(_at_first(tx, host, wanted.version) for host in chosen)
-        if all(one.phase == "done" for one in hosts):
+        if all(host.phase == "done" for host in hosts):
             raise Conflict(
                 "upgrade.nothing_to_do",
                 f"driver {wanted.version} is on all {len(hosts)} hosts that were chosen",
@@ -210,7 +210,7 @@ class DriverUpgradeService:
             hosts=hosts,
             window=wanted.window,
             reboot=wanted.reboot,
-            overridden=overridden_by(tx, (one.host for one in hosts if one.phase == "waiting"), wanted.policy),
+            overridden=overridden_by(tx, (host.host for host in hosts if host.phase == "waiting"), wanted.policy),
         )
         return _in_order(upgrade, waits_of(tx, upgrade, upgrade.created_at))
 
@@ -243,7 +243,7 @@ def _in_order(upgrade: DriverUpgrade, waits: Mapping[str, AwaitedTenants]) -> Dr
 def _check_numbers(wanted: WantedUpgrade) -> None:
     version_key(wanted.version)
     beside = (wanted.canary, wanted.failure_budget)
-    if not (1 <= wanted.max_unavailable <= MAX_AT_ONCE and all(0 <= one <= MAX_HOSTS for one in beside)):
+    if not (1 <= wanted.max_unavailable <= MAX_AT_ONCE and all(0 <= number <= MAX_HOSTS for number in beside)):
         raise InvalidInput(
             "upgrade.number_invalid",
             f"{wanted.max_unavailable} at once with {wanted.canary} before them and {wanted.failure_budget} failures",
@@ -252,24 +252,24 @@ def _check_numbers(wanted: WantedUpgrade) -> None:
 
 
 def _newest(tx: Transaction) -> DriverUpgrade:
-    found = tx.driver_upgrades.newest()
-    if found is None:
+    upgrade = tx.driver_upgrades.newest()
+    if upgrade is None:
         raise NotFound(
             "upgrade.unknown", "no drivers were ever upgraded here", hint="'vgpuctl driver upgrade --to VERSION'"
         )
-    return found
+    return upgrade
 
 
 def _chosen(tx: Transaction, names: Sequence[str]) -> list[Host]:
     """:raises Conflict: ``upgrade.nothing_to_do``; :raises NotFound: ``host.unknown``"""
     if names:
         return [tx.hosts.get(name) for name in dict.fromkeys(names)]
-    there = [host for host in tx.hosts.list() if host.state not in GONE]
-    if not there:
+    hosts = [host for host in tx.hosts.list() if host.state not in GONE]
+    if not hosts:
         raise Conflict(
             "upgrade.nothing_to_do", "there are no hosts yet", hint="'vgpuctl host add NAME --address A' adds one"
         )
-    return there
+    return hosts
 
 
 def _at_first(tx: Transaction, host: Host, version: str) -> HostUpgrade:

@@ -40,13 +40,13 @@ def guest_bundle(tx: Transaction, on: GuestHost) -> DriverBundle:
     host = tx.hosts.get(on.host)
     locked = lock_of(tx.driver_locks.get() or NOTHING, host.labels).locked.get("guest_driver")
     fitting = [
-        one
-        for one in tx.driver_bundles.list()
-        if one.content.kind == kind
-        and one.content.format == "run"
-        and one.content.architecture in TAKEN
-        and (locked is None or one.content.version == locked.version)
-        and (locked is None or locked.sha256 in {None, one.sha256})
+        bundle
+        for bundle in tx.driver_bundles.list()
+        if bundle.content.kind == kind
+        and bundle.content.format == "run"
+        and bundle.content.architecture in TAKEN
+        and (locked is None or bundle.content.version == locked.version)
+        and (locked is None or locked.sha256 in {None, bundle.sha256})
     ]
     if not fitting:
         version = "" if locked is None else f" {locked.version}"
@@ -71,7 +71,7 @@ def guest_tools(tx: Transaction, on: GuestHost, driver: DriverBundle | None) -> 
     cuda, cudnn = lock.version("cuda"), lock.locked.get("cudnn")
     if driver is not None:
         check_cuda(shipped_profiles().catalogue.driver_matrix, driver=driver.content.version, toolkit=cuda)
-    packages = [] if cudnn is None else [one.sha256 for one in tx.driver_bundles.list() if _is(one, cudnn)]
+    packages = [] if cudnn is None else [bundle.sha256 for bundle in tx.driver_bundles.list() if _is(bundle, cudnn)]
     return {"cuda": cuda, "cudnn": lock.version("cudnn"), "cudnn_packages": packages}
 
 

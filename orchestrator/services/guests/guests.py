@@ -86,7 +86,7 @@ class GuestService:
             vm = known_vm(tx, tenant, name)
             snapshot = tx.hosts.snapshot(vm.host) if vm.state == "running" else None
         gpus = () if snapshot is None else snapshot.gpus
-        return licence_of(vm.id, (one for gpu in gpus for one in gpu.licences))
+        return licence_of(vm.id, (licence for gpu in gpus for licence in gpu.licences))
 
 
 def _done(record: GuestRecord) -> tuple[str, ...]:

@@ -40,8 +40,8 @@ class GuestRoles:
 
     def inputs(self, tx: Transaction, vm: Vm) -> dict[str, object]:
         """Of the operation; secrets by name alone. Raises what :meth:`check_possible` does."""
-        said = {"roles": list(self.roles), "settings": dict(self.settings), "secrets": sorted(self.secrets)}
-        return {**self.check_possible(tx, GuestHost.of(vm)), **said}
+        shown = {"roles": list(self.roles), "settings": dict(self.settings), "secrets": sorted(self.secrets)}
+        return {**self.check_possible(tx, GuestHost.of(vm)), **shown}
 
     def keep_secrets(self, tx: Transaction, vm: Vm) -> None:
         """Until the run is over."""
@@ -60,8 +60,8 @@ class PlannedRun:
     def begin(self, tx: Transaction, vm: Vm, made_by: str) -> None:
         """``made_by``: id of the operation that makes the VM."""
         self.wanted.keep_secrets(tx, vm)
-        said = ", ".join(self.wanted.roles)
-        record(tx, self.operation, host=vm.host, inputs=self.inputs, waits_for=(made_by,), said=said)
+        roles = ", ".join(self.wanted.roles)
+        record(tx, self.operation, host=vm.host, inputs=self.inputs, waits_for=(made_by,), said=roles)
 
 
 def offered_roles(offering: Offering) -> GuestRoles:

@@ -42,8 +42,8 @@ def forget(tx: Transaction, name: str, confirm: str, now: float) -> Host:
     volumes = tx.volumes.lose(name)
     forgotten = replace(host, state="forgotten", state_reason=_GIVEN_UP, cordoned=True)
     tx.hosts.update(forgotten)
-    said = f" and {volumes} volumes" if volumes else ""
-    outcome = f"{len(lost)} VMs{said} are lost, {ended} operations were ended"
+    volumes_too = f" and {volumes} volumes" if volumes else ""
+    outcome = f"{len(lost)} VMs{volumes_too} are lost, {ended} operations were ended"
     tx.audit.append(at=now, actor=actor(), action="forget_host", subject=name, outcome=outcome)
     return forgotten
 
@@ -52,12 +52,14 @@ def _end_operations(tx: Transaction, host: str, now: float) -> int:
     """Those that have not ended, and those that wait for a person: nobody can finish them any more."""
     note = "its host was given up: nobody knows what of it remains there"
     left = [
-        one for one in tx.operations.list(unfinished=True, limit=1_000_000) if tx.operations.get(one.id).host == host
+        operation
+        for operation in tx.operations.list(unfinished=True, limit=1_000_000)
+        if tx.operations.get(operation.id).host == host
     ]
     left += tx.operations.stuck_on(host)
     at = tx.time.no_earlier(now)
-    for one in left:
+    for operation in left:
         # A run that is under way is overtaken: it can write nothing any more.
-        ended = replace(one, state="undone", attempt=one.attempt + 1, finished_at=at, remainder=())
-        tx.operations.update(replace(ended, warnings=(*one.warnings, note)))
+        ended = replace(operation, state="undone", attempt=operation.attempt + 1, finished_at=at, remainder=())
+        tx.operations.update(replace(ended, warnings=(*operation.warnings, note)))
     return len(left)

@@ -32,22 +32,24 @@ class CardService:
         """
         named = [parse_pci_address(address) for address in addresses]
         with self.store.begin() as tx:
-            found = tx.hosts.get(host)
+            standing = tx.hosts.get(host)
             for address in named:
-                if address not in found.managed_gpus:
+                if address not in standing.managed_gpus:
                     raise NotFound(
                         "gpu.not_ours",
                         f"GPU {address} of host {host} was not given to us",
                         hint=f"'vgpuctl gpu list --host {host}' tells which were",
                     )
-            busy = next((one for one in tx.operations.of_subject(host) if one.state not in FINISHED), None)
+            busy = next(
+                (operation for operation in tx.operations.of_subject(host) if operation.state not in FINISHED), None
+            )
             if busy is not None:
                 raise Conflict(
                     "host.busy",
                     f"operation {busy.id} ({busy.kind.replace('_', ' ')}) works on host {host}",
                     hint="wait until it has ended",
                 )
-            operation = new_operation("accept_gpus", found, clock=self.clock, ids=self.ids)
+            operation = new_operation("accept_gpus", standing, clock=self.clock, ids=self.ids)
             record(tx, operation, host=host, inputs={"addresses": named})
         self.engine.submit(operation.id)
         return Started(operation=operation.id, name=host)

@@ -39,16 +39,18 @@ class GpuService:
         """
         with self.store.read() as tx:
             hosts = tx.hosts.list() if host is None else (tx.hosts.get(host),)
-            ordered = sorted((one for one in hosts if after is None or one.name >= after[0]), key=lambda one: one.name)
-            infos = (info for one in ordered for info in sorted(gpus_of(tx, one), key=place_of))
+            ordered = sorted(
+                (host for host in hosts if after is None or host.name >= after[0]), key=lambda one: one.name
+            )
+            infos = (info for host in ordered for info in sorted(gpus_of(tx, host), key=place_of))
             return tuple(islice((info for info in infos if after is None or place_of(info) > after), most))
 
     def get(self, host: str, address: str) -> GpuInfo:
         """:raises NotFound: ``gpu.unknown``"""
-        found = {info.gpu.address: info for info in self.list(host)}
-        if address in found:
-            return found[address]
-        hint = near(address, found, f"vgpuctl gpu list --host {host}")
+        by_address = {info.gpu.address: info for info in self.list(host)}
+        if address in by_address:
+            return by_address[address]
+        hint = near(address, by_address, f"vgpuctl gpu list --host {host}")
         raise NotFound("gpu.unknown", f"host {host} has no GPU {ascii(address)[:40]}", hint=hint)
 
 
@@ -69,15 +71,15 @@ def gpus_of(tx: Transaction, host: Host) -> tuple[GpuInfo, ...]:
 
 def _info(host: Host, gpu: GpuSnapshot, claims: tuple[Claim, ...], vms: dict[str, Vm]) -> GpuInfo:
     view = gpu_view(host, gpu, tables_of(gpu), claims, vms)
-    here = [vms[claim.vm] for claim in claims if any(one.gpu == gpu.address for one in claim.devices)]
-    devices = Counter(one.type_name for vm in here for one in vm.devices if one.gpu == gpu.address)
+    here = [vms[claim.vm] for claim in claims if any(device.gpu == gpu.address for device in claim.devices)]
+    devices = Counter(device.type_name for vm in here for device in vm.devices if device.gpu == gpu.address)
     faults = filter(None, (closed_by_fault(gpu), kept_alone(gpu)))
     return GpuInfo(
         host=host.name,
         gpu=replace(gpu, model=model_name(gpu), problems=(*gpu.problems, *faults)),
         managed=gpu.address in host.managed_gpus,
         cut=view.cut,
-        types=tuple(_use(one, view, devices[one.name]) for one in gpu.types),
+        types=tuple(_use(listed, view, devices[listed.name]) for listed in gpu.types),
         vms=tuple(vm.full_name for vm in here),
         vm_names={vm.id: vm.full_name for vm in here},
     )
@@ -104,7 +106,8 @@ def _room(view: GpuView, name: str, shape: str) -> int:
     if cut is None or view.cut not in {None, name}:
         return 0
     taken = tuple(
-        Taken(view.geometry.shape_in(one.profile, name) or one.profile, one.start, one.size) for one in view.occupied
+        Taken(view.geometry.shape_in(item.profile, name) or item.profile, item.start, item.size)
+        for item in view.occupied
     )
     return _places(cut, shape, taken)
 

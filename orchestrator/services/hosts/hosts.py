@@ -80,16 +80,16 @@ class HostService:
         address, port = check_address(request.address), check_port(request.port)
         check_user(request.user)
         check_gpus(request.gpus)
-        found = self.scan_key(address, port)
-        if found.fingerprint != request.fingerprint:
+        scanned = self.scan_key(address, port)
+        if scanned.fingerprint != request.fingerprint:
             raise Fatal(
                 "host.key_differs",
                 f"the host at {address} shows another key than the confirmed one",
                 hint="somebody may be between you and the host; compare with ssh-keygen -lf on its console",
-                details=f"confirmed {ascii(request.fingerprint)[:80]}, found {found.fingerprint}",
+                details=f"confirmed {ascii(request.fingerprint)[:80]}, found {scanned.fingerprint}",
             )
         return new_host(
-            request.name, address, port, provisioning_user=request.user, host_key=f"{found.type} {found.key}"
+            request.name, address, port, provisioning_user=request.user, host_key=f"{scanned.type} {scanned.key}"
         )
 
     def remove(self, name: str) -> Started:
@@ -114,7 +114,7 @@ class HostService:
             if host.mig_layouts:
                 raise Conflict(
                     "host.has_layouts",
-                    f"host {name} has MIG layouts on {', '.join(one.gpu for one in host.mig_layouts)}",
+                    f"host {name} has MIG layouts on {', '.join(layout.gpu for layout in host.mig_layouts)}",
                     hint=f"'vgpuctl mig release {name}' first: containers of the host may use them",
                 )
             started = self._begin(tx, host, "remove_host", "removing")
@@ -190,9 +190,9 @@ class HostService:
             if wanted == host and change.pinnable_cpus in {None, host.pinnable_cpus}:
                 return self._info(tx, host)
             tx.hosts.update(wanted)
-            said = ", ".join(f"{key}={value}" for key, value in asdict(change).items() if value not in (None, {}))
+            changes = ", ".join(f"{key}={value}" for key, value in asdict(change).items() if value not in (None, {}))
             tx.audit.append(
-                at=self.clock.now(), actor=actor(), action=f"set_host {said}", subject=name, outcome="done"
+                at=self.clock.now(), actor=actor(), action=f"set_host {changes}", subject=name, outcome="done"
             )  # fmt: skip
             return self._info(tx, tx.hosts.get(name))
 

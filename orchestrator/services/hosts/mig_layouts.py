@@ -75,12 +75,12 @@ class MigLayoutService:
         :raises Conflict: ``gpu.in_use`` with the names of what is there, ``host.busy``; otherwise as :meth:`plan`
         """
         with self.store.begin() as tx:
-            found = tx.hosts.get(host)
-            plans = [plan for plan in _plans(tx, found, entries) if plan.actions]
+            standing = tx.hosts.get(host)
+            plans = [plan for plan in _plans(tx, standing, entries) if plan.actions]
             if not plans:
                 return Started(operation=None, name=host)
             _check_free(plans)
-            started = self._begin(tx, found, "apply_mig", [plan.change for plan in plans])
+            started = self._begin(tx, standing, "apply_mig", [plan.change for plan in plans])
             _keep(tx, host, plans)
         return self._submitted(started)
 
@@ -90,19 +90,21 @@ class MigLayoutService:
         :raises InvalidInput: ``mig.layout_none``; :raises Conflict: ``host.busy``
         """
         with self.store.begin() as tx:
-            found = tx.hosts.get(host)
-            kept = [one for one in found.mig_layouts if gpu in {None, one.gpu}]
+            standing = tx.hosts.get(host)
+            kept = [layout for layout in standing.mig_layouts if gpu in {None, layout.gpu}]
             if not kept:
                 raise InvalidInput(
                     "mig.layout_none",
                     f"{'no GPU' if gpu is None else ascii(gpu)[:40]} of host {host} is kept for a MIG layout",
                     hint=f"'vgpuctl mig show {host}' tells which are",
                 )
-            started = self._begin(tx, found, "release_mig", [_released(one) for one in kept])
+            started = self._begin(tx, standing, "release_mig", [_released(layout) for layout in kept])
         return self._submitted(started)
 
     def _begin(self, tx: Transaction, host: Host, kind: str, changes: Sequence[LayoutChange]) -> Started:
-        busy = next((one for one in tx.operations.of_subject(host.name) if one.state not in FINISHED), None)
+        busy = next(
+            (operation for operation in tx.operations.of_subject(host.name) if operation.state not in FINISHED), None
+        )
         if busy is not None:
             raise Conflict(
                 "host.busy",
@@ -138,13 +140,13 @@ def _gpus_of(tx: Transaction, host: Host) -> list[GpuSnapshot]:
 
 def _plans(tx: Transaction, host: Host, entries: Sequence[MigEntry]) -> tuple[LayoutPlan, ...]:
     gpus = _gpus_of(tx, host)
-    found = wanted_of(entries, gpus, host.managed_gpus, host.name)
-    return tuple(_plan(tx, host, gpus.index(wanted.gpu), wanted) for wanted in found)
+    layouts = wanted_of(entries, gpus, host.managed_gpus, host.name)
+    return tuple(_plan(tx, host, gpus.index(wanted.gpu), wanted) for wanted in layouts)
 
 
 def _plan(tx: Transaction, host: Host, number: int, wanted: WantedMig) -> LayoutPlan:
     gpu = wanted.gpu
-    kept = next((one for one in host.mig_layouts if one.gpu == gpu.address), None)
+    kept = next((layout for layout in host.mig_layouts if layout.gpu == gpu.address), None)
     layout = MigLayout(gpu=gpu.address, on=wanted.enabled, instances=_places(wanted))
     before = kept or empty(gpu.address, on=gpu.mig_enabled is True)
     so_already = difference(layout, gpu) is None and kept == (layout if layout.on else None)
@@ -163,22 +165,22 @@ def _released(kept: MigLayout) -> LayoutChange:
 def _places(wanted: WantedMig) -> tuple[InstancePlace, ...]:
     gpu, profiles = wanted.gpu, wanted.profiles
     cut = instances_of(tables_of(gpu).ever.cut(MIG))
-    unknown = sorted({one for one in profiles if cut is None or one not in cut.shapes})
+    unknown = sorted({profile for profile in profiles if cut is None or profile not in cut.shapes})
     if unknown:
         raise InvalidInput(
             "mig.config_no_such_profile",
             f"GPU {gpu.address} ({gpu.model}) has no MIG profile {', '.join(unknown)}",
             hint=f"it has {', '.join(cut.shapes)}" if cut is not None else "the tables have no profiles of it",
         )
-    found = () if cut is None else pack(cut, profiles)
-    if found is None:
-        asked = ", ".join(f"{count} x {name}" for name, count in wanted.counts)
+    packed = () if cut is None else pack(cut, profiles)
+    if packed is None:
+        counts = ", ".join(f"{count} x {name}" for name, count in wanted.counts)
         raise InvalidInput(
             "mig.config_does_not_fit",
-            f"{asked} do not fit on GPU {gpu.address} together",
+            f"{counts} do not fit on GPU {gpu.address} together",
             hint=f"a {gpu.model} takes them at certain memory slots only: ask for fewer or smaller ones",
         )
-    return tuple(InstancePlace(profile, start) for profile, start in found)
+    return tuple(InstancePlace(profile, start) for profile, start in packed)
 
 
 def _in_the_way(tx: Transaction, host: Host, gpu: GpuSnapshot) -> Iterator[str]:
@@ -186,14 +188,16 @@ def _in_the_way(tx: Transaction, host: Host, gpu: GpuSnapshot) -> Iterator[str]:
     if reason is not None:
         yield reason
     vms = {vm.id: vm for vm in tx.vms.list(host=host.name)}
-    claims = [claim for claim in tx.claims.of_host(host.name) if any(one.gpu == gpu.address for one in claim.devices)]
+    claims = [
+        claim for claim in tx.claims.of_host(host.name) if any(device.gpu == gpu.address for device in claim.devices)
+    ]
     yield from (f"VM {vms[claim.vm].full_name}" for claim in claims)
     claiming = {claim.vm for claim in claims}
-    for one in observed_on(gpu):
-        if one.owner == KEEPER or one.owner in claiming:
+    for observed in observed_on(gpu):
+        if observed.owner == KEEPER or observed.owner in claiming:
             continue
-        place = one.device.instance
-        yield f"vGPU {one.device.name}" if place is None else f"GPU instance {shown(place)}"
+        place = observed.device.instance
+        yield f"vGPU {observed.device.name}" if place is None else f"GPU instance {shown(place)}"
 
 
 def _check_free(plans: Sequence[LayoutPlan]) -> None:

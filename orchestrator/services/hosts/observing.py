@@ -55,10 +55,10 @@ class HostObserver:
             return
         began = self.clock.now()
         try:
-            found: HostSnapshot | VgpuctlError = self.link.observe(host)
+            answer: HostSnapshot | VgpuctlError = self.link.observe(host)
         except VgpuctlError as error:
-            found = error
-        self.keep(name, Look(began=began, turn=turn, found=found))
+            answer = error
+        self.keep(name, Look(began=began, turn=turn, found=answer))
 
     def missed(self) -> frozenset[str]:
         """Hosts that this controller did not reach the last time, though others may."""
@@ -81,14 +81,14 @@ class HostObserver:
         here."""
         began = self.clock.now()
         try:
-            found = self.link.look(standing.host, digest)
-            if isinstance(found, Unchanged):
-                if abs(found.storage_free_bytes - standing.storage_free_bytes) < DISK_STEP:
+            answer = self.link.look(standing.host, digest)
+            if isinstance(answer, Unchanged):
+                if abs(answer.storage_free_bytes - standing.storage_free_bytes) < DISK_STEP:
                     return SeenAgain(host=standing.host.name, at=began)
-                found = self.link.observe(standing.host)
+                answer = self.link.observe(standing.host)
         except VgpuctlError as error:
             return Look(began=began, turn=turn, found=error)
-        return Look(began=began, turn=turn, found=found)
+        return Look(began=began, turn=turn, found=answer)
 
     def keep(self, name: str, look: Look) -> None:
         """What came of a look."""

@@ -44,9 +44,9 @@ def keep_cpus(tx: Transaction, host: Host, cpus: tuple[int, ...]) -> None:
     tx.hosts.keep_cpus(host.name, cpus)
 
 
-def _overcommit(there: float | None, wanted: float | Literal["site"] | None) -> float | None:
+def _overcommit(current: float | None, wanted: float | Literal["site"] | None) -> float | None:
     if wanted is None:
-        return there
+        return current
     if wanted == "site":
         return None
     if not 1.0 <= wanted <= MAX_OVERCOMMIT:

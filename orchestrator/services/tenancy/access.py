@@ -79,11 +79,11 @@ class AccessService:
         """Who has these names has the roles of them all; the first one is the actor."""
         with self.store.read() as tx:
             written = [spelling for name in names for spelling in subject_spellings(name)]
-            found = [member for name in written for member in tx.tenants.members(subject=name)]
-        if not found:
+            members = [member for name in written for member in tx.tenants.members(subject=name)]
+        if not members:
             raise Denied(
                 "peer.denied",
                 "this server does not know you",
                 hint=f"ask its owner to make you a member: 'vgpuctl tenant add-member TENANT {names[0]}'",
             )
-        return Caller(actor=names[0], grants=tuple(Grant(tenant=one.tenant, role=one.role) for one in found))
+        return Caller(actor=names[0], grants=tuple(Grant(tenant=member.tenant, role=member.role) for member in members))

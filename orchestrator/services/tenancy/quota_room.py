@@ -46,40 +46,40 @@ class QuotaRoom:
         return cls(tenant=tenant, limits=limits, used=tx.quotas.used(tenant) if limits else {}, drawn=drawn)
 
     @classmethod
-    def told(cls, tx: Transaction, tenant: str, asked: Amounts) -> QuotaRoom:
+    def told(cls, tx: Transaction, tenant: str, amounts: Amounts) -> QuotaRoom:
         """As :meth:`of`; where ``asked`` is refused, with what holds the rest: only then it is read."""
         room = cls.of(tx, tenant)
-        if not room.refuses(asked):
+        if not room.refuses(amounts):
             return room
         images = (image for image in tx.images.list() if image.tenant == tenant)
         held = holders_of(tx.vms.list(tenant=tenant), tx.volumes.list(tenant=tenant), images)
         return replace(room, holders=held)
 
-    def check(self, asked: Amounts) -> None:
+    def check(self, amounts: Amounts) -> None:
         """:raises QuotaExceeded: ``quota.exceeded``: the tenant may not hold ``asked`` more"""
-        check_quota(self.tenant, asked, self.limits, self.used, self.drawn, self.holders)
+        check_quota(self.tenant, amounts, self.limits, self.used, self.drawn, self.holders)
 
-    def refuses(self, asked: Amounts) -> tuple[Reason, ...]:
+    def refuses(self, amounts: Amounts) -> tuple[Reason, ...]:
         """Why the tenant may not hold ``asked`` more; empty: it may."""
         try:
-            self.check(asked)
+            self.check(amounts)
         except QuotaExceeded as error:
             return error.reasons
         return ()
 
-    def promised(self, asked: Amounts) -> int:
+    def promised(self, amounts: Amounts) -> int:
         """How many times its own limits cover ``asked`` beside what it holds; 0 where none of them is about it."""
         own = {limit.resource: limit.amount for limit in self.limits if limit.tenant == self.tenant}
         free = {name: amount - self.used.get(name, 0) for name, amount in own.items()}
-        left = [free[name] // amount for name, amount in asked.items() if amount and name in free]
+        left = [free[name] // amount for name, amount in amounts.items() if amount and name in free]
         return max(0, min(left, default=0))
 
-    def most(self, asked: Amounts, at_most: int) -> int:
+    def most(self, amounts: Amounts, at_most: int) -> int:
         """How many times ``asked`` it may hold beside what it holds, ``at_most`` at most."""
         return bisect_left(
             range(1, at_most + 1),
             True,
-            key=lambda times: bool(self.refuses({name: amount * times for name, amount in asked.items()})),
+            key=lambda times: bool(self.refuses({name: amount * times for name, amount in amounts.items()})),
         )
 
 

@@ -39,8 +39,8 @@ def within_quota(tx: Transaction, vm: Vm, stored: Vm | None = None) -> None:
 
     :raises QuotaExceeded: ``quota.exceeded``
     """
-    asked = amounts_of(vm) if stored is None else amounts_of(vm) - amounts_of(stored)
-    QuotaRoom.told(tx, vm.spec.tenant, asked).check(asked)
+    more = amounts_of(vm) if stored is None else amounts_of(vm) - amounts_of(stored)
+    QuotaRoom.told(tx, vm.spec.tenant, more).check(more)
 
 
 def volume_within_quota(tx: Transaction, volume: Volume) -> None:
@@ -48,8 +48,8 @@ def volume_within_quota(tx: Transaction, volume: Volume) -> None:
 
     :raises QuotaExceeded: ``quota.exceeded``
     """
-    asked = volume_amounts(volume.size_bytes)
-    QuotaRoom.told(tx, volume.tenant, asked).check(asked)
+    amounts = volume_amounts(volume.size_bytes)
+    QuotaRoom.told(tx, volume.tenant, amounts).check(amounts)
 
 
 def _resolved(tx: Transaction, limits: Mapping[str, int | None], *, anyway: bool) -> dict[str, int | None]:
@@ -57,24 +57,24 @@ def _resolved(tx: Transaction, limits: Mapping[str, int | None], *, anyway: bool
     if all(":" not in name for name in limits):
         return dict(limits)
     known = KnownProfiles.of(tx)
-    found: dict[str, int | None] = {name: None for name, amount in limits.items() if amount is None}
+    amounts: dict[str, int | None] = {name: None for name, amount in limits.items() if amount is None}
     for name, amount in limits.items():
         try:
-            found[resolved_resource(name, known.profiles, host_types=known.types)] = amount
+            amounts[resolved_resource(name, known.profiles, host_types=known.types)] = amount
         except NotFound:
             if amount is not None:
                 raise
     if not anyway:
         boards = _boards(tx)
-        for name in (name for name, amount in found.items() if amount is not None):
+        for name in (name for name, amount in amounts.items() if amount is not None):
             check_is_here(name, boards)
-    return found
+    return amounts
 
 
 def _boards(tx: Transaction) -> Counter[str]:
     """How many GPUs of each model the hosts have, by its name in vGPU types: ``H100XM``."""
-    facts = (one.facts for one in tx.fleet.hosts(None) if one.facts is not None)
-    return Counter(board for one in facts for gpu in one.gpus for board in boards_of(gpu.model, gpu.types))
+    facts = (host.facts for host in tx.fleet.hosts(None) if host.facts is not None)
+    return Counter(board for fact in facts for gpu in fact.gpus for board in boards_of(gpu.model, gpu.types))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,9 +39,9 @@ class TenantService:
         """
         check_name(name, what="tenant")
         with self.store.begin() as tx:
-            there = tx.tenants.find(name)
-            if there is not None:
-                return there
+            known = tx.tenants.find(name)
+            if known is not None:
+                return known
             tenant = Tenant(name=name, created_at=self.clock.now())
             tx.tenants.add(tenant)
             self._note(tx, "create_tenant", name)
@@ -54,7 +54,7 @@ class TenantService:
     def list(self, visible: tuple[str, ...] | None) -> tuple[Tenant, ...]:
         """By name; ``visible``: only these, None: all."""
         with self.store.read() as tx:
-            return tuple(one for one in tx.tenants.list() if visible is None or one.name in visible)
+            return tuple(tenant for tenant in tx.tenants.list() if visible is None or tenant.name in visible)
 
     def get(self, name: str) -> Tenant:
         """:raises NotFound: ``tenant.unknown``"""
@@ -66,9 +66,9 @@ class TenantService:
 
         :raises NotFound: ``tenant.unknown``; :raises InvalidInput: ``label.…``"""
         with self.store.begin() as tx:
-            there = known_tenant(tx, name)
-            tenant = replace(there, about=there.about.changed(description, labels))
-            if tenant.about != there.about:
+            tenant_now = known_tenant(tx, name)
+            tenant = replace(tenant_now, about=tenant_now.about.changed(description, labels))
+            if tenant.about != tenant_now.about:
                 tx.tenants.update(tenant)
                 self._note(tx, f"set_tenant {show_changes(description, labels)}", name)
         return tenant
@@ -100,7 +100,7 @@ class TenantService:
                     f"tenant {name} has {len(volumes)} volumes",
                     hint=f"'vgpuctl volume list --tenant {name}'",
                 )
-            images = [one.short for one in tx.images.list() if one.tenant == name]
+            images = [image.short for image in tx.images.list() if image.tenant == name]
             if images:
                 hint = f"'vgpuctl image remove {images[0]} --tenant {name}'"
                 raise Conflict("tenant.in_use", f"tenant {name} has {len(images)} images", hint=hint)
@@ -161,7 +161,7 @@ def known_tenant(tx: Transaction, name: str) -> Tenant:
     :raises NotFound: ``tenant.unknown``"""
     tenant = tx.tenants.find(name)
     if tenant is None:
-        hint = near(name, [one.name for one in tx.tenants.list()], "vgpuctl tenant list")
+        hint = near(name, [tenant.name for tenant in tx.tenants.list()], "vgpuctl tenant list")
         raise NotFound("tenant.unknown", unknown_tenant(name).message, hint=hint)
     return tenant
 
@@ -169,7 +169,7 @@ def known_tenant(tx: Transaction, name: str) -> Tenant:
 def _check_keeps_nothing(tx: Transaction, tenant: str) -> None:
     """A tenant that is called so later would get what was kept for this one."""
     hosts = [host.name for host in tx.hosts.list() if dict(host.labels).get(KEPT_FOR) == tenant]
-    offerings = [one.name for one in tx.offerings.list() if one.kept_for == tenant]
+    offerings = [offering.name for offering in tx.offerings.list() if offering.kept_for == tenant]
     for what, kept, hint in (
         ("hosts", hosts, f"vgpuctl host set {{}} --unlabel {KEPT_FOR}"),
         ("offerings", offerings, "vgpuctl profile remove {}"),
@@ -191,7 +191,7 @@ def _remove_networks(tx: Transaction, tenant: str) -> None:
 def _there(tx: Transaction, tenant: str, subject: str) -> tuple[Member, ...]:
     """In each of its spellings."""
     spellings = frozenset(subject_spellings(subject))
-    return tuple(one for one in tx.tenants.members(tenant=tenant) if one.subject in spellings)
+    return tuple(member for member in tx.tenants.members(tenant=tenant) if member.subject in spellings)
 
 
 def _remove(tx: Transaction, tenant: str, subject: str) -> None:

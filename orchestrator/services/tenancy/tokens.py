@@ -121,16 +121,16 @@ class TokenService:
 
 def line_is_good(tx: Transaction, token: ApiToken, now: float) -> bool:
     """Are all that stand above it? One that is no more is not."""
-    return all(one is not None and one.is_good(now) for one in _above(tx, token))
+    return all(ancestor is not None and ancestor.is_good(now) for ancestor in _above(tx, token))
 
 
 def _above(tx: Transaction, token: ApiToken) -> Iterator[ApiToken | None]:
     """The token that made it, the one that made that, and so on. None: it is no more."""
     parent = token.parent
     while parent is not None:
-        found = tx.tokens.find(parent)
-        yield found
-        parent = None if found is None else found.parent
+        parent_token = tx.tokens.find(parent)
+        yield parent_token
+        parent = None if parent_token is None else parent_token.parent
 
 
 def _ending_with(token: ApiToken, line: Sequence[ApiToken | None]) -> ApiToken:
@@ -144,7 +144,10 @@ def _ending_with(token: ApiToken, line: Sequence[ApiToken | None]) -> ApiToken:
             f"{MAX_TOKEN_DEPTH} tokens stand above the one that asks: it makes none",
             hint="let a token further up make it, or a member",
         )
-    end = min((one.expires_at for one in line if one is not None and one.expires_at is not None), default=None)
+    end = min(
+        (ancestor.expires_at for ancestor in line if ancestor is not None and ancestor.expires_at is not None),
+        default=None,
+    )
     if end is None:
         return token
     if token.expires_at is not None and token.expires_at > end:
@@ -158,7 +161,7 @@ def _ending_with(token: ApiToken, line: Sequence[ApiToken | None]) -> ApiToken:
 
 def _check_number(tx: Transaction, tenant: str, now: float) -> None:
     """Tokens that are over do not count."""
-    live = sum(one.revoked_at is None and (one.expires_at or now) >= now for one in tx.tokens.list(tenant))
+    live = sum(token.revoked_at is None and (token.expires_at or now) >= now for token in tx.tokens.list(tenant))
     if live >= MAX_TOKENS_OF_TENANT:
         raise Conflict(
             "token.too_many",
