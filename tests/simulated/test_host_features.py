@@ -48,7 +48,7 @@ def wish(name: str, profile: str, **more: object) -> Json:
 
 def has(client: Client, feature: str, host: str) -> object:
     software = client.host(host)["software"]
-    return None if software is None else software[feature]
+    return None if software is None else dict(software)[feature]
 
 
 @pytest.mark.parametrize(
