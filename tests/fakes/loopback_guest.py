@@ -5,36 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import asyncssh
-
-
-class LoopbackStream:
-    """A ByteStream (ports/host.py) to a TCP port of the loopback."""
-
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
-        self._socket.setblocking(False)
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    def send(self, data: bytes, /) -> int:
-        try:
-            return self._socket.send(data)
-        except BlockingIOError:
-            return 0
-
-    def receive(self, size: int, /) -> bytes:
-        return self._socket.recv(size)
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 async def _feed(process: asyncssh.SSHServerProcess[bytes], child: asyncio.subprocess.Process) -> None:

@@ -16,11 +16,12 @@ import asyncssh
 
 from orchestrator.adapters.ansible.configurator import AnsibleConfigurator
 from orchestrator.adapters.ansible.guests import AnsibleGuests
+from orchestrator.adapters.ansible.ssh_proxy import TcpStream
 from orchestrator.adapters.state.clock import SystemClock
 from orchestrator.adapters.state.guest_keys import GuestKeys
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.guest.guest import Guest, GuestRun, WantedRoles
-from tests.fakes.loopback_guest import LoopbackStream, guest_on_loopback
+from tests.fakes.loopback_guest import guest_on_loopback
 from tests.unit.adapters.ansible.hosts import host
 
 PLAYBOOKS = Path(__file__).parents[2] / "playbooks"
@@ -75,7 +76,7 @@ def provision_guest(
     with guest_on_loopback(machine.home, allowed, python=machine.python) as port:
         guests = AnsibleGuests(
             state=scratch / "state", playbooks=PLAYBOOKS, credential=KEYS.credential, clock=SystemClock(),
-            open_tcp=lambda _host, _vm, _port: LoopbackStream(port), user=getpass.getuser(), confined=confined,
+            open_tcp=lambda _host, _vm, _port: TcpStream("127.0.0.1", port), user=getpass.getuser(), confined=confined,
         )  # fmt: skip
         run = guests.provision(guest, WantedRoles(roles=roles), lambda _title: None, lambda: False)
     return run, machine.heard()

@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
+from orchestrator.adapters.ansible.ssh_proxy import TcpStream
 from orchestrator.adapters.bundles.library import BundleLibrary
 from orchestrator.adapters.files.opening import Readable
 from orchestrator.api.use_cases import Services
@@ -49,7 +50,6 @@ from orchestrator.sim.guests import Echo
 from tests.fakes.fake_guests import FakeGuestService
 from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hosts, Images, Networks, Profiles
-from tests.fakes.loopback_guest import LoopbackStream
 from tests.fakes.tenancy import real_tenancy
 from tests.fakes.world import EPOCH, GPU, PROFILE, STEPS, World, host_info, sized
 
@@ -209,7 +209,7 @@ class GuestAccess:
         if port == 1:
             raise Fatal("guest.refused", "the guest refuses connections to this port")
         stream = self.open_console(tenant, name)
-        return stream if self._vms.guest_port is None else LoopbackStream(self._vms.guest_port)
+        return stream if self._vms.guest_port is None else TcpStream("127.0.0.1", self._vms.guest_port)
 
 
 class Adoption:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.adapters.ansible.guests import AnsibleGuests
+from orchestrator.adapters.ansible.ssh_proxy import TcpStream
 from orchestrator.adapters.seed.nocloud import NoCloudSeeds
 from orchestrator.adapters.state.clock import SystemClock
 from orchestrator.adapters.state.guest_keys import GuestKeys
@@ -23,7 +24,6 @@ from orchestrator.core.drivers.guest_facts import GuestFacts
 from orchestrator.core.drivers.host_drivers import DriverFile
 from orchestrator.core.guest.guest import Guest, GuestRun, WantedRoles
 from orchestrator.ports.files import Seed
-from tests.fakes.loopback_guest import LoopbackStream
 from tests.lab.conftest import lab
 from tests.lab.debian_machine import MAC, debian_machine
 from tests.unit.adapters.ansible.hosts import host
@@ -52,7 +52,7 @@ class Site:
             state=self.directory / "state",
             playbooks=ROOT / "playbooks",
             credential=KEYS.credential,
-            open_tcp=lambda _host, _vm, _port: LoopbackStream(self.port),
+            open_tcp=lambda _host, _vm, _port: TcpStream("127.0.0.1", self.port),
             clock=SystemClock(),
         )
 

@@ -15,13 +15,14 @@ from threading import Event
 import pytest
 
 from orchestrator.adapters.ansible.guests import AnsibleGuests
+from orchestrator.adapters.ansible.ssh_proxy import TcpStream
 from orchestrator.adapters.state.clock import SystemClock
 from orchestrator.adapters.state.guest_keys import GuestKeys
 from orchestrator.core.errors import Retryable, VgpuctlError
 from orchestrator.core.guest.guest import Guest, GuestRun, WantedRoles
 from orchestrator.core.hosts.host import Host
 from orchestrator.ports.host import ByteStream
-from tests.fakes.loopback_guest import LoopbackStream, guest_on_loopback
+from tests.fakes.loopback_guest import guest_on_loopback
 from tests.playbooks.local_runs import ROOT
 from tests.unit.adapters.ansible.hosts import host
 
@@ -48,7 +49,7 @@ class Site:
         self.opened.append((vm, port))
         if self.refuses is not None:
             raise self.refuses
-        return LoopbackStream(self.port)
+        return TcpStream("127.0.0.1", self.port)
 
     def guests(self, playbooks: Path = ROOT / "playbooks") -> AnsibleGuests:
         return AnsibleGuests(

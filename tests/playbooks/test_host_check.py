@@ -13,6 +13,8 @@ from orchestrator.adapters.ansible.connection import GROUP, environment
 from orchestrator.adapters.ansible.outcome import error_of
 from orchestrator.adapters.ansible.play import Play, run_play
 from orchestrator.adapters.ansible.readiness import facts_of
+from orchestrator.agent.paths import Paths
+from orchestrator.agent.sysfs import features
 from orchestrator.core.errors import Unknown
 from orchestrator.core.hosts.readiness import HostReadinessFacts, requirements
 from tests.playbooks.local_runs import ROOT
@@ -87,6 +89,17 @@ def test_what_a_hosts_files_say_is_what_is_told(tmp_path: Path) -> None:
     assert (facts.huge_pages_1g, facts.huge_pages_2m, facts.large_pages_mounted, facts.nvswitches) == (8, 0, True, True)
     assert [(one.address, one.takes_types) for one in facts.gpus] == [("0000:41:00.0", True)]
     assert facts.storage_free_bytes > 0
+
+
+@pytest.mark.parametrize(("mode", "gives"), [(0o755, True), (0o644, False)])
+def test_a_tpm_is_found_where_the_agent_finds_it(tmp_path: Path, mode: int, gives: bool) -> None:
+    root = tmp_path / "root"
+    names = [f"usr/local/bin/{name}" for name in ("swtpm", "swtpm_setup", "swtpm_ioctl")]
+    _write(root, dict.fromkeys(names, ""))
+    for name in names:
+        (root / name).chmod(mode)
+    agents = features.read(Paths(root=root, storage=tmp_path / "var"))
+    assert ("tpm" in _looked_below(root, tmp_path).features, "tpm" in agents) == (gives, gives)
 
 
 @pytest.mark.parametrize(("model", "switches"), [("SMDL=SW_MNG", True), ("MCX75310AAS-NEAT", False)])

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import shutil
@@ -160,8 +161,9 @@ def uefi(root: Path) -> bool:
 
 
 def tpm(root: Path) -> bool:
-    """What libvirt needs to give a VM a TPM."""
-    return all((root / "usr/bin" / name).exists() for name in ("swtpm", "swtpm_setup", "swtpm_ioctl"))
+    """What libvirt needs to give a VM a TPM, where the agent looks for it as well (agent/sysfs/features.py)."""
+    places, programs = ("usr/bin", "usr/sbin", "usr/local/bin", "bin"), ("swtpm", "swtpm_setup", "swtpm_ioctl")
+    return all(any(os.access(root / place / name, os.X_OK) for place in places) for name in programs)
 
 
 def fits(text: str) -> bool:
