@@ -257,7 +257,7 @@ _IN_FILE: Final = {"memory_mib": "memory", "disk_bytes": "disk", "has_user_data"
 def _all_fields(vm: ManifestVm) -> Iterator[FieldChange]:
     for name in _COMPARED:
         value = getattr(vm, name)
-        if value:
+        if value or (name == "tpm" and value is False):
             yield FieldChange(field=_in_file(name), there=None, wanted=_words(name, value))
     for key, value in vm.labels:
         yield FieldChange(field=f"labels.{key}", there=None, wanted=value)
@@ -273,8 +273,8 @@ def _all_fields(vm: ManifestVm) -> Iterator[FieldChange]:
 def _differences(wanted: ManifestVm, found: ExistingVm) -> Iterator[FieldChange]:
     for name in _COMPARED:
         there, value = getattr(found.vm, name), getattr(wanted, name)
-        if name in _SIZES and not value:
-            continue  # left to the profile, which may say another size now than when the VM was made
+        if (name in _SIZES and not value) or (name == "tpm" and value is None):
+            continue  # left to the profile, which may say otherwise now than when the VM was made
         if name not in _PLACE and value != there:
             yield FieldChange(field=_in_file(name), there=_words(name, there), wanted=_words(name, value))
     if found.on_host is not None and wanted.host not in {None, found.on_host}:
@@ -289,6 +289,8 @@ def _words(member: str, value: object) -> str:
     """As a file says it; user data is only said to be there."""
     if member == "has_user_data":
         return "given" if value else "none"
+    if isinstance(value, bool):
+        return _flag(value)
     if isinstance(value, int) and member in {"memory_mib", "disk_bytes"}:
         return show_size(value * MIB if member == "memory_mib" else value)
     if isinstance(value, tuple):

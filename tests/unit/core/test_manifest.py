@@ -47,6 +47,7 @@ VMS = st.builds(
     host=st.sampled_from([None, "h1"]),
     running=st.booleans(),
     boot_policy=st.sampled_from(["local", "ask-controller"]),
+    tpm=st.sampled_from([None, True, False]),
     has_user_data=st.booleans(),
     labels=st.sampled_from([(), (("a", "1"),), (("a", "2"), ("b", ""))]),
 )
@@ -212,6 +213,23 @@ def test_a_size_that_a_file_leaves_to_the_profile_is_no_difference() -> None:
     assert changes(Manifest(label=None, vms=(silent,)), seen, prune=False) == ()
     (change,) = changes(Manifest(label=None, vms=(replace(silent, vcpus=2),)), seen, prune=False)
     assert [(one.field, one.there, one.wanted) for one in change.fields] == [("vcpus", "1", "2")]
+
+
+@pytest.mark.parametrize("tpm", [True, False])
+def test_a_tpm_that_a_file_leaves_to_the_profile_is_no_difference(tpm: bool) -> None:
+    vm = ManifestVm(
+        name="a", tenant="t", profile="p", image="i", vcpus=1, memory_mib=64, disk_bytes=GIB, network="n",
+        running=True, has_user_data=False, tpm=tpm,
+    )  # fmt: skip
+    existing = Existing(
+        networks={}, images={}, vms={"t/a": ExistingVm(vm=vm, state="running", on_host=None, label=None)}
+    )
+    for same in (tpm, None):
+        assert changes(Manifest(label=None, vms=(replace(vm, tpm=same),)), existing, prune=False) == ()
+    (change,) = changes(Manifest(label=None, vms=(replace(vm, tpm=not tpm),)), existing, prune=False)
+    assert [(field.field, field.there, field.wanted) for field in change.fields] == [
+        ("tpm", str(tpm).lower(), str(not tpm).lower())
+    ]
 
 
 def test_every_value_that_is_told_is_a_word_of_the_file() -> None:
