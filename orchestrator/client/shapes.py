@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 FILE: Final = Path(__file__).with_name("generated") / "answers.json"
-PROBLEM: Final = "Problem"
-"""The model of every refusal."""
 Shape: TypeAlias = Any
 """``"string"``, ``"Vm"``; ``["Vm"]``: a list; ``{"*": …}``: an object of any members; ``{"any": […]}``: one of them."""
 _TYPES: Final[dict[str, tuple[type, ...]]] = {

@@ -63,6 +63,18 @@ def test_a_vm_is_sized_as_people_type_it_and_stays_as_it_is(node: ControlNode) -
     assert ran.results[1]["changed"] is False
 
 
+def test_a_vm_has_the_data_volumes_that_a_task_names(node: ControlNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VGPUCTL_STATE", node.environment["VGPUCTL_STATE"])
+    assert run(["volume", "create", "data", "--size", "1GiB"]) == 0
+    wanted = {"name": "reader", "profile": "GRID T4-4Q", "image": "demo", "volumes": ["data"]}
+    ran = node.run(
+        ("vm", wanted), ("vm", wanted), ("vm", {**wanted, "volumes": []}), ("vm", {**wanted, "state": "absent"})
+    )
+    assert ran.results[0]["vm"]["volumes"] == ["data"]
+    assert ran.results[1]["changed"] is False
+    assert [line.split(":")[0] for line in ran.refusals] == ["vm.exists"], ran.printed
+
+
 def test_check_mode_shows_what_would_be_and_changes_nothing(node: ControlNode) -> None:
     tasks: tuple[Task, ...] = (
         VM,

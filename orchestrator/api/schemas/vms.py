@@ -95,13 +95,13 @@ class CreateVmBody(StrictForm, copies=CreateVm, without={"end"}, defaults=True):
     tenant: Name = "default"
     profile: str = Field(max_length=MAX_NAME)
     image: str = Field(max_length=MAX_NAME)
-    """Of the tenant or the site; ``tenant/name``: one that another tenant shares."""
+    """Base image of the tenant or the site; ``tenant/name``: one that another tenant shares."""
     vcpus: int | None = Field(default=None, ge=1, le=MAX_VCPUS)
-    """Left out: as the profile says."""
+    """Virtual CPUs; null: as its profile says."""
     memory_mib: int | None = Field(default=None, ge=MIN_MEMORY_MIB, le=MAX_MEMORY_MIB)
-    """Left out: as the profile says."""
+    """Memory, in MiB; null: as its profile says."""
     disk_bytes: int | None = Field(default=None, ge=MIN_DISK_BYTES, le=MAX_DISK_BYTES)
-    """Left out: as the profile says."""
+    """Size of its disk, in bytes; null: as its profile says."""
     network: Name = "default"
     """Name of the network that it is on."""
     more_networks: tuple[Name, ...] = Field(default=(), max_length=MAX_CARDS - 1, strict=False)

@@ -11,7 +11,7 @@ from orchestrator.core.hosts.cpu_place import CpuPlace
 from orchestrator.core.hosts.domain import BootPolicy, DomainDescription, Firmware
 from orchestrator.core.hosts.nic import NicKind, NicPlace
 from orchestrator.core.labels import Labels
-from orchestrator.core.units import GIB, MIB, parse_size, show_size
+from orchestrator.core.units import GIB, MIB, parse_size
 from orchestrator.core.vms.priority import Priority
 
 VmState = Literal[
@@ -32,8 +32,6 @@ MAX_VCPUS = 1024
 MAX_USER_DATA_BYTES = 64 * 1024
 DEFAULT_VCPUS, DEFAULT_MEMORY_MIB, DEFAULT_DISK_BYTES = 2, 4096, 20 * GIB
 """Of a VM whose size nobody gave: API, command line and files alike."""
-DEFAULT_MEMORY, DEFAULT_DISK = show_size(DEFAULT_MEMORY_MIB * MIB), show_size(DEFAULT_DISK_BYTES)
-"""The same as people write it."""
 
 
 def disk_bytes(text: str) -> int:

@@ -70,8 +70,8 @@ options:
       policy:
         description: Division of the GPU's time; a GPU has one policy.
         type: str
-        required: true
         choices: [best_effort, equal_share, fixed_share]
+        required: true
       time_slice_ms:
         description: "A turn in ms, 1 to 30, of V(equal_share) and V(fixed_share); left out: the driver's default."
         type: int
@@ -196,7 +196,7 @@ FORM = {
     "scheduler": {
         "type": "dict",
         "options": {
-            "policy": {"type": "str", "required": True, "choices": ["best_effort", "equal_share", "fixed_share"]},
+            "policy": {"type": "str", "choices": ["best_effort", "equal_share", "fixed_share"], "required": True},
             "time_slice_ms": {"type": "int"},
         },
     },

@@ -13,6 +13,7 @@ author:
   - vgpuctl (@vgpuctl)
 description:
   - VMs by name. What a VM is cannot be changed under its name; only its labels, and whether it runs.
+  - O(user_data), O(lease), O(until) and O(provision) with what goes with it are for a new VM and not compared later.
 extends_documentation_fragment:
   - vgpuctl.cloud.site
 attributes:
@@ -35,52 +36,51 @@ options:
     choices: [present, started, stopped, absent]
     default: present
   profile:
-    description: Offering, NVIDIA vGPU type, MIG profile or V(gpu:N); for a new VM.
+    description: Name of an offering, vGPU type or MIG profile, or V(gpu:N).
     type: str
   image:
-    description: Base image; for a new VM.
+    description: "Base image of the tenant or the site; V(tenant/name): one that another tenant shares."
     type: str
   vcpus:
-    description: How many; the server's default for a new VM when left out, and so are the next ones.
+    description: "Virtual CPUs; left out: as its profile says."
     type: int
-  memory:
-    description: Memory, like V(8GiB); units are binary, V(8GB) is the same.
-    type: str
-    version_added: 0.3.0
   memory_mib:
-    description: Or memory in MiB.
+    description: "Memory, in MiB; left out: as its profile says."
     type: int
-  disk:
-    description: Size of its disk, like V(20GiB).
-    type: str
-    version_added: 0.3.0
   disk_bytes:
-    description: Or the same in bytes.
+    description: "Size of its disk, in bytes; left out: as its profile says."
     type: int
   network:
-    description: A network that the tenant may use.
+    description: Name of the network that it is on.
     type: str
+  more_networks:
+    description: Networks of further network cards, in order.
+    type: list
+    elements: str
+    version_added: 0.3.0
+  volumes:
+    description: Data volumes of the tenant, in this order.
+    type: list
+    elements: str
+    version_added: 0.3.0
   nic:
-    description: A virtual function of a network card near its GPU; what the profile says when left out.
+    description: "A virtual function of a network card near its GPU; left out: what its profile says."
     type: str
     choices: [rdma]
     version_added: 0.3.0
   tpm:
-    description: A TPM 2.0 of its own; what the profile says when left out.
+    description: "Whether it has a TPM 2.0 of its own; left out: what its profile says."
     type: bool
     version_added: 0.3.0
   ssh_keys:
-    description: OpenSSH public key lines.
+    description: OpenSSH public key lines for its first login.
     type: list
     elements: str
-  user_data:
-    description: For cloud-init. What a VM was made with cannot be read back and is not compared.
-    type: str
   host:
     description: Only this host will do.
     type: str
   gpu:
-    description: Only this GPU will do, by its PCI address.
+    description: "Only this GPU will do: its PCI address."
     type: str
   boot_policy:
     description: Who starts it again after a reboot of its host.
@@ -90,6 +90,40 @@ options:
     description: At most what the tenant's policy allows.
     type: str
     choices: [low, normal, high]
+  user_data:
+    description: For cloud-init; kept secret.
+    type: str
+  provision:
+    description: Roles by name; they are run in the order that they need.
+    type: list
+    elements: str
+    version_added: 0.3.0
+  no_provision:
+    description: Those of its offering are not run.
+    type: bool
+    version_added: 0.3.0
+  provision_settings:
+    description: What is said to the roles, by name, each of which knows its type.
+    type: dict
+    version_added: 0.3.0
+  provision_secrets:
+    description: Files that roles need, by name, like licence_token; forgotten after the run.
+    type: dict
+    version_added: 0.3.0
+  lease_s:
+    description: How long it has its place, in seconds from now.
+    type: int
+  until:
+    description: Or when it gives its place back, like 2026-12-01T10:00Z.
+    type: str
+  memory:
+    description: Or its memory, like V(8GiB); units are binary, V(8GB) is the same.
+    type: str
+    version_added: 0.3.0
+  disk:
+    description: Or the size of its disk, like V(20GiB).
+    type: str
+    version_added: 0.3.0
   preempt:
     description: When a new VM does not fit, stop VMs of lower priority for it; they keep their disks.
     type: bool
@@ -102,15 +136,9 @@ options:
     type: bool
     version_added: 0.3.0
   lease:
-    description: How long a new VM has its place, like V(8h), V(30d) or V(2 weeks).
+    description: Or how long a new VM has its place, like V(8h), V(30d) or V(2 weeks).
     type: str
     version_added: 0.3.0
-  lease_s:
-    description: Or the same in seconds.
-    type: int
-  until:
-    description: Or when it gives its place back, like V(2026-12-01T10:00Z).
-    type: str
   force:
     description: Power off without asking the guest, for V(stopped).
     type: bool
@@ -171,8 +199,45 @@ from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import (
     texts,
 )
 
-SHAPE = ("profile", "image", "vcpus", "memory_mib", "disk_bytes", "network", "nic", "tpm", "boot_policy", "priority")
-NEW = (*SHAPE, "protected", "name", "ssh_keys", "user_data", "host", "gpu", "preempt", "lease_s", "until")
+FORM = {
+    "profile": {"type": "str"},
+    "image": {"type": "str"},
+    "vcpus": {"type": "int"},
+    "memory_mib": {"type": "int"},
+    "disk_bytes": {"type": "int"},
+    "network": {"type": "str"},
+    "more_networks": {"type": "list", "elements": "str"},
+    "volumes": {"type": "list", "elements": "str"},
+    "nic": {"type": "str", "choices": ["rdma"]},
+    "tpm": {"type": "bool"},
+    "ssh_keys": {"type": "list", "elements": "str", "no_log": False},
+    "host": {"type": "str"},
+    "gpu": {"type": "str"},
+    "boot_policy": {"type": "str", "choices": ["local", "ask-controller"]},
+    "priority": {"type": "str", "choices": ["low", "normal", "high"]},
+    "user_data": {"type": "str", "no_log": True},
+    "provision": {"type": "list", "elements": "str"},
+    "no_provision": {"type": "bool"},
+    "provision_settings": {"type": "dict"},
+    "provision_secrets": {"type": "dict", "no_log": True},
+    "lease_s": {"type": "int"},
+    "until": {"type": "str"},
+}
+ONCE = (
+    "ssh_keys",
+    "user_data",
+    "host",
+    "gpu",
+    "lease_s",
+    "until",
+    "provision",
+    "no_provision",
+    "provision_settings",
+    "provision_secrets",
+)
+"""What only a new VM is given, or what is compared otherwise."""
+SHAPE = [name for name in FORM if name not in ONCE]
+NEW = (*FORM, "name", "protected", "preempt")
 SHOWN = (*SHAPE, "protected", "name", "tenant", "state", "labels")
 ON_THE_WAY = ("creating", "adopting", "starting", "stopping", "deleting")
 TYPED = {
@@ -305,25 +370,15 @@ def main():
     own = {
         "name": {"type": "str", "required": True},
         "state": {"type": "str", "choices": states, "default": "present"},
-        "vcpus": {"type": "int"},
-        "memory_mib": {"type": "int"},
-        "disk_bytes": {"type": "int"},
-        "ssh_keys": {"type": "list", "elements": "str", "no_log": False},
-        "user_data": {"type": "str", "no_log": True},
-        "boot_policy": {"type": "str", "choices": ["local", "ask-controller"]},
-        "priority": {"type": "str", "choices": ["low", "normal", "high"]},
-        "nic": {"type": "str", "choices": ["rdma"]},
-        "tpm": {"type": "bool"},
         "preempt": {"type": "bool", "default": False},
         "labels": {"type": "dict"},
         "protected": {"type": "bool"},
-        "lease_s": {"type": "int"},
         "force": {"type": "bool", "default": False},
         "wait": {"type": "bool", "default": True},
     }
-    words = ("tenant", "profile", "image", "network", "host", "gpu", "until", *TYPED)
     exclusive = [("memory", "memory_mib"), ("disk", "disk_bytes"), ("lease", "lease_s", "until")]
-    run({**own, **{name: {"type": "str"} for name in words}}, _work, mutually_exclusive=exclusive)
+    typed = {name: {"type": "str"} for name in ("tenant", *TYPED)}
+    run({**FORM, **own, **typed}, _work, mutually_exclusive=exclusive)
 
 
 if __name__ == "__main__":
