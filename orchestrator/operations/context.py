@@ -17,12 +17,10 @@ from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.core.vms.claim import Claim
 from orchestrator.core.vms.image import Image
 from orchestrator.core.vms.vm import Vm
-from orchestrator.operations.fencing import attempt
-from orchestrator.operations.journal import Write
+from orchestrator.operations.journal import Write, attempt
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.files import BundleFiles, HostKeys, ImageFiles, SeedBuilder
-from orchestrator.ports.guests import Guests
-from orchestrator.ports.host import Configurator, HostLink
+from orchestrator.ports.host import Configurator, Guests, HostLink
 from orchestrator.store.database import Store
 from orchestrator.store.records import Job
 from orchestrator.store.transaction import Transaction

@@ -6,7 +6,8 @@ One commit ends a step and begins the next one. An attempt that another one has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from orchestrator.core.errors import Bug, VgpuctlError, error_to_dict
@@ -19,7 +20,6 @@ from orchestrator.core.operation import (
     StepRecord,
     StepState,
 )
-from orchestrator.operations.fencing import Suspended
 from orchestrator.ports.clock import Clock
 from orchestrator.store.database import Store
 from orchestrator.store.records import Job
@@ -168,3 +168,19 @@ class Journal:
 def _error(operation: Operation, position: int, error: VgpuctlError) -> dict[str, object]:
     """With the title of the step it happened in."""
     return {**error_to_dict(error), "step": operation.steps[position].title}
+
+
+class Suspended(Exception):
+    """This run ends here and the operation does not: shutdown, or another run has taken it over."""
+
+
+@contextmanager
+def attempt(store: Store, operation_id: str, number: int) -> Iterator[Transaction]:
+    """A writing transaction of that attempt; no later one begins before it ends.
+
+    :raises Suspended: another attempt has begun
+    """
+    with store.begin() as tx:
+        if not tx.operations.is_newest(operation_id, number):
+            raise Suspended
+        yield tx

@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from orchestrator.core.errors import DATABASE_AWAY, Conflict, NotFound, Retryable, Unknown, VgpuctlError
 from orchestrator.core.operation import OUT_OF_REACH, Operation, StepRecord
-from orchestrator.operations.context import Context, World
-from orchestrator.operations.fencing import Suspended
-from orchestrator.operations.journal import Journal, Move, Written
+from orchestrator.operations.context import Context, Limits, World
+from orchestrator.operations.journal import Journal, Move, Suspended, Written
 from orchestrator.operations.restored import is_restored
-from orchestrator.operations.retrying import retry
 from orchestrator.operations.step import Definition
+from orchestrator.ports.clock import Clock
 
 _UNREACHABLE = "host.unreachable"
 
@@ -144,3 +144,42 @@ def leave_while_database_is_away(error: VgpuctlError) -> None:
     """Nothing is wrong with the operation: the next attempt goes on where this one ends."""
     if error.code in DATABASE_AWAY:
         raise error
+
+
+T = TypeVar("T")
+
+
+def retry(
+    effect: Callable[[], T],
+    *,
+    observe: Callable[[], object],
+    clock: Clock,
+    limits: Limits,
+    before_pause: Callable[[], None],
+) -> T:
+    """What ``effect`` returns, tried again after Retryable and after Unknown.
+
+    ``before_pause`` may raise to leave. Each further try observes the host first where an answer of it was lost.
+    Effects are idempotent, so doing again is what decides between *it happened* and *it did not*.
+    """
+    pause = limits.first_pause
+    unknown = False
+    for tries_left in reversed(range(limits.tries)):
+        try:
+            observe()
+            return effect()
+        except (Retryable, Unknown) as error:
+            unknown = unknown or isinstance(error, Unknown)
+            if not tries_left:
+                raise _most_telling(error, unknown=unknown) from error
+        before_pause()
+        clock.sleep(pause)
+        pause *= 2
+    raise AssertionError("limits.tries is at least 1")
+
+
+def _most_telling(error: VgpuctlError, *, unknown: bool) -> VgpuctlError:
+    """An effect whose answer was lost once stays unknown, even when the last try could not reach the host."""
+    if not unknown or isinstance(error, Unknown):
+        return error
+    return Unknown(error.code, error.message, hint=error.hint, details=error.details, reasons=error.reasons)

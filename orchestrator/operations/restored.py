@@ -17,7 +17,7 @@ from orchestrator.core.operation import Operation, OperationState
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import Volume, file_of
 from orchestrator.operations.steps.vm_record import drop_vm
-from orchestrator.operations.steps.vm_volumes import with_volumes
+from orchestrator.operations.steps.volumes import with_volumes
 from orchestrator.store.records import Job
 from orchestrator.store.transaction import Transaction
 

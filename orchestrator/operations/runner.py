@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from orchestrator.core.errors import Bug, Stuck
 from orchestrator.core.operation import Operation
 from orchestrator.operations.context import Context, World
-from orchestrator.operations.fencing import Suspended
-from orchestrator.operations.journal import Journal, Written
+from orchestrator.operations.journal import Journal, Suspended, Written
 from orchestrator.operations.progress import Progress
 from orchestrator.operations.step import Definition
 from orchestrator.operations.walk import Walk

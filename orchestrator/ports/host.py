@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host as the control plane reaches it: through its agent (adapters/agent_link) or a stand-in."""
+"""A host as the control plane reaches it, and the guests on it: through its agent (adapters/agent_link), Ansible
+(adapters/ansible), or a stand-in."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Protocol
 
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
+from orchestrator.core.guest.guest import Guest, GuestRun, WantedRoles
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.readiness import HostReadinessFacts
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
@@ -95,3 +97,18 @@ class Configurator(Protocol):
         Refused while anything uses the driver. Not None: the host reboots first; call it again when it is back.
 
         Raises ``driver.…`` for what a driver's installation can fail of (docs/reference/errors.md)."""
+
+
+class Guests(Protocol):
+    """Guests as roles are run in them."""
+
+    def reach(self, guest: Guest, stop: Callable[[], bool]) -> GuestRun:
+        """Log in and do nothing: whether it can be reached, and which host key it shows. ``stop``: asked again and
+        again whether the run should be ended."""
+
+    def provision(
+        self, guest: Guest, wanted: WantedRoles, progress: Callable[[str], None], stop: Callable[[], bool]
+    ) -> GuestRun:
+        """Run the roles. A second time changes nothing. ``progress`` gets titles of roles and tasks.
+
+        What went wrong is in the answer: ``guest.…`` (docs/reference/errors.md)."""

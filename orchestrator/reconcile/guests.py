@@ -17,7 +17,7 @@ from typing import Final
 from orchestrator.core.contained import Contained
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.hosts.host import Host
-from orchestrator.operations.definitions.guests import PROVISION_VM
+from orchestrator.operations.definitions.vms import PROVISION_VM
 from orchestrator.operations.steps.guest import AGAIN_AFTER_S, REACHED_WITHIN_S
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.engine import Engine

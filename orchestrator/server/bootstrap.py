@@ -39,9 +39,8 @@ from orchestrator.ports.timers import TimerHealth
 from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
 from orchestrator.reconcile.guests import ROUND_S, BootingGuests
 from orchestrator.reconcile.leases import LeaseKeeper
-from orchestrator.reconcile.pacing import Pacing
 from orchestrator.reconcile.reconciler import Reconciler
-from orchestrator.reconcile.repairs import Repairer
+from orchestrator.reconcile.repairs import Pacing, Repairer
 from orchestrator.reconcile.watcher import Watcher
 from orchestrator.server import telemetry
 from orchestrator.server.known_database import KnownDatabase

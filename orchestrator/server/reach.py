@@ -25,8 +25,7 @@ from orchestrator.adapters.state.keys import HostKeyFiles, agent_key, database_k
 from orchestrator.agent.build_zipapp import build_agent, own_agent
 from orchestrator.core.errors import Bug
 from orchestrator.ports.files import HostKeys, ImageFiles
-from orchestrator.ports.guests import Guests
-from orchestrator.ports.host import Configurator, HostLink, Inspector
+from orchestrator.ports.host import Configurator, Guests, HostLink, Inspector
 from orchestrator.server.settings import Settings
 from orchestrator.services.messages import HostKey
 from orchestrator.store.database import Store

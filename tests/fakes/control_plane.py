@@ -22,9 +22,8 @@ from orchestrator.ports.clock import Clock
 from orchestrator.reconcile.findings import FindingService
 from orchestrator.reconcile.guests import ROUND_S, BootingGuests
 from orchestrator.reconcile.leases import LeaseKeeper
-from orchestrator.reconcile.pacing import Pacing
 from orchestrator.reconcile.reconciler import Reconciler
-from orchestrator.reconcile.repairs import Repairer
+from orchestrator.reconcile.repairs import Pacing, Repairer
 from orchestrator.services.fleet.view import Overcommit
 from orchestrator.services.hosts.checks import HostInspection
 from orchestrator.services.hosts.observing import HostObserver

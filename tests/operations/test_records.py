@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import InvalidInput
-from orchestrator.operations.fencing import Suspended, attempt
+from orchestrator.operations.journal import Suspended, attempt
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
 
 

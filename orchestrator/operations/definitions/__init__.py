@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from orchestrator.operations.definitions import guests, hosts, repairs, vms, volumes
+from orchestrator.operations.definitions import hosts, repairs, vms
 from orchestrator.operations.step import Definition
 
 DEFINITIONS: dict[str, Definition] = {
@@ -21,10 +21,10 @@ DEFINITIONS: dict[str, Definition] = {
         vms.FREE_VM,
         vms.DELETE_LOST_VM,
         vms.DELETE_VM,
-        volumes.ATTACH_VOLUME,
-        volumes.DETACH_VOLUME,
-        volumes.DELETE_VOLUME,
-        guests.PROVISION_VM,
+        vms.ATTACH_VOLUME,
+        vms.DETACH_VOLUME,
+        vms.DELETE_VOLUME,
+        vms.PROVISION_VM,
         hosts.ADD_HOST,
         hosts.REMOVE_HOST,
         hosts.UPGRADE_AGENT,

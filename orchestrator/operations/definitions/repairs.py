@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from orchestrator.operations.definitions.vms import STOP_VM
 from orchestrator.operations.step import Definition
-from orchestrator.operations.steps import clean, ledger, vm_record
+from orchestrator.operations.steps import repairs, vm_record
 
 CLEAN_UP = Definition(
     kind="clean_up",
-    steps=(vm_record.STOPPING, clean.CLEAN, vm_record.STOPPED),
+    steps=(vm_record.STOPPING, repairs.CLEAN, vm_record.STOPPED),
     stuck=vm_record.mark_stuck,
     abandoned=STOP_VM.abandoned,
 )
@@ -17,7 +17,7 @@ CLEAN_UP = Definition(
 
 SETTLE_LEDGER = Definition(
     kind="settle_ledger",
-    steps=(ledger.EPOCH, ledger.SETTLE),
+    steps=(repairs.EPOCH, repairs.SETTLE),
     stuck=lambda _: None,
     abandoned=lambda _: None,
     forward_only=True,
@@ -26,7 +26,7 @@ SETTLE_LEDGER = Definition(
 
 MEND_HOST = Definition(
     kind="mend_host",
-    steps=(clean.MEND,),
+    steps=(repairs.MEND,),
     stuck=lambda _: None,
     abandoned=lambda _: None,
 )

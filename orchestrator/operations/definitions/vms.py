@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations on a VM."""
+"""Operations on a VM and on data volumes. What a VM is made or deleted with is part of its own operations."""
 
 from __future__ import annotations
 
 from orchestrator.operations.step import Definition
-from orchestrator.operations.steps import adopt, device, domain, preempt, storage, vm_record
+from orchestrator.operations.steps import device, domain, guest, storage, vm_record, volumes
 
 _ON_DISK = (storage.IMAGE, storage.NETWORK, storage.VOLUME, storage.SEED)
 _PREPARE = (vm_record.CLAIM, *_ON_DISK)
@@ -23,7 +23,7 @@ PREEMPT_FOR_VM = Definition(
     kind="preempt_for_vm",
     leaves="running",
     undone_leaves="absent",
-    steps=(preempt.CLAIM_DEALLOCATED, *_ON_DISK, device.DEVICE, domain.DEFINE, *_RUN),
+    steps=(vm_record.CLAIM_DEALLOCATED, *_ON_DISK, device.DEVICE, domain.DEFINE, *_RUN),
     stuck=vm_record.mark_stuck,
     abandoned=vm_record.forget_vm,
 )
@@ -41,7 +41,7 @@ CREATE_STOPPED_VM = Definition(
 
 ADOPT_VM = Definition(
     kind="adopt_vm",
-    steps=(vm_record.CLAIM, adopt.ADOPT, adopt.AS_IT_IS),
+    steps=(vm_record.CLAIM, domain.ADOPT, domain.AS_IT_IS),
     stuck=vm_record.mark_stuck,
     abandoned=vm_record.forget_vm,
 )
@@ -136,3 +136,38 @@ DELETE_VM = Definition(
     abandoned=vm_record.forget_vm,
     forward_only=True,
 )
+
+
+ATTACH_VOLUME = Definition(
+    kind="attach_volume",
+    steps=(volumes.GIVEN, volumes.ON_HOST, volumes.REDEFINE, vm_record.STOPPED),
+    stuck=vm_record.mark_stuck,
+    abandoned=volumes.not_attached,
+)
+"""About the VM, which is stopped; its specification has the volume from the beginning."""
+
+DETACH_VOLUME = Definition(
+    kind="detach_volume",
+    steps=(volumes.TAKING, volumes.REDEFINE, volumes.OFF_HOST, volumes.RECORD_TAKEN),
+    stuck=vm_record.mark_stuck,
+    abandoned=vm_record.say_stopped,
+)
+"""About the VM, which is stopped; its specification has the volume until the end."""
+
+DELETE_VOLUME = Definition(
+    kind="delete_volume",
+    steps=(volumes.DELETING, volumes.DELETE, volumes.FORGET),
+    stuck=lambda _: None,
+    abandoned=volumes.forget_volume,
+    forward_only=True,
+)
+"""About the volume. One that no host has a file of is deleted without an operation."""
+
+
+PROVISION_VM = Definition(
+    kind="provision_vm",
+    steps=(guest.REACH, guest.PROVISION),
+    stuck=guest.forget_secrets,
+    abandoned=guest.forget_secrets,
+)
+"""The VM itself stays as it is, whatever becomes of the roles."""

@@ -1,18 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The libvirt domain of a VM."""
+"""The libvirt domain of a VM: made for it, or taken over from whoever made it.
+
+Of one that is taken over the host's ledger learns whose it is, and the guest notices nothing.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal
 
-from orchestrator.core.actions.host_actions import DefineDomain, StartDomain, StopDomain, UndefineDomain
+from orchestrator.catalogue.profiles import shipped_profiles
+from orchestrator.core.actions.host_actions import (
+    AdoptDomain,
+    DefineDomain,
+    ReleaseDomain,
+    StartDomain,
+    StopDomain,
+    UndefineDomain,
+)
 from orchestrator.core.attachments import changes_gpu
-from orchestrator.core.errors import Conflict, Fatal, Unknown
+from orchestrator.core.drivers.check import forbidden_pair
+from orchestrator.core.errors import Conflict, Fatal, NotFound, Unknown
+from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.context import Context
-from orchestrator.operations.guest_driver import check_guest_driver
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.device import make_devices
+from orchestrator.store.transaction import Transaction
 
 _DOMAIN: Final = "domain"
 _RUNNING: Final = "running domain"
@@ -179,3 +192,78 @@ GONE_SEEN = Step(
     no_undo_reason="it only observes",
     remains=_something_text,
 )
+
+
+_ADOPTED: Final = "adopted"
+
+
+def _adoption(context: Context, vm: Vm) -> AdoptDomain:
+    return AdoptDomain(
+        vm=vm.id,
+        devices=vm.devices,
+        running=context.inputs.get("running") is True,
+        boot_policy=vm.spec.boot_policy,
+    )
+
+
+def _adopt(context: Context) -> str:
+    vm = context.known_vm()
+    if vm.spec.adopted is None:
+        return f"{vm.domain_name} is ours already"
+    context.make(_ADOPTED, _adoption(context, vm))
+    devices = ", ".join(f"{device.type_name} on {device.parent}" for device in vm.devices)
+    return f"{vm.domain_name} with {devices}"
+
+
+def _release_adopted(context: Context) -> None:
+    vm = context.vm()
+    if vm is None or vm.spec.adopted is None or not context.made(_ADOPTED):
+        return
+    context.perform(ReleaseDomain(vm=vm.id, devices=vm.devices))
+
+
+def _ledger_text(context: Context) -> tuple[str, ...]:
+    vm = context.vm()
+    return () if vm is None else (f"domain {vm.domain_name} ({vm.id}) in the ledger of host {vm.host}",)
+
+
+def _as_it_is(context: Context) -> str:
+    """The VM's state is what the host shows, and that is wanted of it: nobody has asked for anything else."""
+    domain = next((one for one in context.observe().domains if one.uuid == context.subject), None)
+    if domain is None:
+        raise Fatal("vm.gone", "the domain is not defined on its host any more", hint="somebody removed it there")
+    state: Literal["running", "stopped"] = "running" if domain.active else "stopped"
+    seen, addresses, by = context.subject, domain.addresses, context.operation_id
+    context.write_at_end(lambda tx: tx.vms.set_state(seen, state, operation=by, addresses=addresses, wanted=state))
+    return domain.state.replace("_", " ")
+
+
+ADOPT = Step(name="adopt.1", title="the host's ledger", do=_adopt, undo=_release_adopted, remains=_ledger_text)
+AS_IT_IS = Step(
+    name="as_it_is.1",
+    title="record how it is",
+    do=_as_it_is,
+    no_undo_reason="the steps before it forget the VM",
+)
+
+
+def check_guest_driver(tx: Transaction, vm: Vm) -> None:
+    """Nothing is refused that nobody knows: an image of which no driver was told, a driver that no table has.
+
+    :raises Conflict: ``vm.driver_forbidden``
+    """
+    try:
+        driver = tx.images.get(vm.spec.image).guest_driver
+    except NotFound:  # of an adopted VM
+        return
+    snapshot = tx.hosts.snapshot(vm.host) if driver is not None else None
+    if driver is None or snapshot is None or snapshot.driver_version is None:
+        return
+    matrix = shipped_profiles().catalogue.driver_matrix
+    why = forbidden_pair(matrix, host_driver=snapshot.driver_version, guest_driver=driver)
+    if why is not None:
+        raise Conflict(
+            "vm.driver_forbidden",
+            f"VM {vm.full_name} has driver {driver} and host {vm.host} has {snapshot.driver_version}: {why}",
+            hint=f"choose another host or image; 'vgpuctl image guest-driver {vm.spec.image} VERSION' if that is wrong",
+        )

@@ -13,7 +13,7 @@ from orchestrator.core.guest.settings import SettingValue, check_settings
 from orchestrator.core.tenancy.node_labels import node_labels
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.context import Context
-from orchestrator.operations.fencing import Suspended
+from orchestrator.operations.journal import Suspended
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.driver_swap import driver_file
 

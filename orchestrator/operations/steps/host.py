@@ -25,7 +25,7 @@ from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.core.vms.network import DEFAULT_NAME
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
-from orchestrator.operations.steps.volume import check_no_volumes
+from orchestrator.operations.steps.volumes import check_no_volumes
 
 _AGENT: Final = "agent"
 _NETWORK: Final = "network"

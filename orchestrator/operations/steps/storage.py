@@ -15,7 +15,7 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import attached_names
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
-from orchestrator.operations.steps.volume import detach_all, give_volumes, take_volumes_back, volume_text
+from orchestrator.operations.steps.volumes import detach_all, give_volumes, take_volumes_back, volume_text
 from orchestrator.ports.files import Seed
 
 _DISK: Final = "disk"

@@ -6,13 +6,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from orchestrator.core.errors import Conflict, WorldError
+from orchestrator.core.errors import Bug, Conflict, NoCapacity, WorldError
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.guest.guest import secret_of
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.labels import kept_from
+from orchestrator.core.vms.claim import Claim, DeviceClaim, HostCapacity
 from orchestrator.core.vms.vm import DeallocationReason, Vm, VmState, WantedState
+from orchestrator.core.vms.volume import Volume
 from orchestrator.operations.context import Context
+from orchestrator.operations.journal import Suspended
 from orchestrator.operations.step import Step
-from orchestrator.operations.steps.volume import put_back
+from orchestrator.store.records import ClaimLost
 from orchestrator.store.transaction import Transaction
 
 
@@ -34,6 +39,23 @@ def drop_vm(tx: Transaction, vm: Vm) -> None:
     if vm.spec.user_data is not None:
         tx.secrets.remove(vm.spec.user_data)
     tx.secrets.remove(secret_of(vm.id))
+
+
+def volumes_before(context: Context) -> tuple[Volume, ...]:
+    """Those that the operation gives to its VM, as they were; none of an operation of an older version. One whose file
+    was there already is none that it makes, whatever the database said."""
+    stored = context.inputs.get("volumes")
+    volumes = tuple(Volume.from_fields(one) for one in stored) if isinstance(stored, list) else ()
+    return tuple(one if context.made(one.file) else _made_before(one, context.host_name) for one in volumes)
+
+
+def _made_before(volume: Volume, host: str) -> Volume:
+    return replace(volume, state="ready", host=volume.host or host)
+
+
+def put_back(tx: Transaction, context: Context) -> None:
+    """In the database: as they were before the operation gave them to its VM."""
+    tx.volumes.put_back(volumes_before(context), context.subject)
 
 
 def forget_vm(context: Context) -> None:
@@ -189,5 +211,50 @@ RELEASE = Step(
     title="release the claim",
     do=_release,
     no_undo_reason="nothing of the VM is left on the host",
+    remains=claim_text,
+)
+
+
+def _claim_deallocated(context: Context) -> str:
+    """As it was planned: nobody else was given the place meanwhile (services/fleet/view.py)."""
+    try:
+        with context.begin() as tx:
+            vm = tx.vms.find_id(context.subject)
+            if vm is not None and tx.claims.find(context.subject) is None:
+                if context.operation_id not in {one.operation for one in tx.operations.due([context.operation_id])}:
+                    raise Suspended  # too early: who has to go has not gone
+                check_not_kept(tx.hosts.get(vm.host), vm.spec.tenant)
+                tx.claims.take(*_planned(context))
+    except ClaimLost as error:
+        raise NoCapacity(
+            "preemption.not_freed",
+            "the place that was to be freed for it is not free",
+            hint="try again: a VM of lower priority could not be stopped, or its host does not answer",
+            details=str(error),
+        ) from error
+    return claim_of(context)
+
+
+def check_not_kept(host: Host, tenant: str) -> None:
+    """:raises ClaimLost: for another tenant; whoever planned it before that has to plan again"""
+    keeper = kept_from(host.labels, tenant)
+    if keeper is not None:
+        raise ClaimLost(f"host {host.name} is kept for tenant {keeper} now")
+
+
+def _planned(context: Context) -> tuple[Claim, HostCapacity]:
+    claim, capacity = context.inputs.get("claim"), context.inputs.get("capacity")
+    if not isinstance(claim, dict) or not isinstance(capacity, dict):
+        raise Bug("operation.inputs", f"operation {context.operation_id} lacks its planned claim")
+    devices = tuple(DeviceClaim(**{**one, "slots": tuple(one["slots"])}) for one in claim["devices"])
+    cpus = tuple(claim.get("cpus", ()))
+    return Claim(**{**claim, "devices": devices, "cpus": cpus}), HostCapacity(**capacity)
+
+
+CLAIM_DEALLOCATED = Step(
+    name="claim_freed.1",
+    title="claim the device that is freed",
+    do=_claim_deallocated,
+    undo=forget_vm,
     remains=claim_text,
 )

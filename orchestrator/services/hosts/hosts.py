@@ -22,7 +22,7 @@ from orchestrator.core.hosts.host import (
 from orchestrator.core.labels import KEPT_FOR
 from orchestrator.core.names import check_name
 from orchestrator.core.operation import FINISHED
-from orchestrator.operations.steps.volume import check_no_volumes
+from orchestrator.operations.steps.volumes import check_no_volumes
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.files import HostKeys

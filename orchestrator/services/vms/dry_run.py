@@ -19,7 +19,7 @@ from orchestrator.core.vms.network import Network, dhcp_servers
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import Volume
 from orchestrator.operations.steps.storage import create_volume_action
-from orchestrator.operations.steps.volume import giving
+from orchestrator.operations.steps.volumes import giving
 from orchestrator.store.transaction import Transaction
 
 

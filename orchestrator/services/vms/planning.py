@@ -24,8 +24,8 @@ from orchestrator.core.units import show_size
 from orchestrator.core.vms.claim import Claim, DeviceClaim, HostCapacity
 from orchestrator.core.vms.vm import Vm, VmSpec
 from orchestrator.core.vms.volume import Volume
-from orchestrator.operations.guest_driver import check_guest_driver
-from orchestrator.operations.steps.preempt import check_not_kept
+from orchestrator.operations.steps.domain import check_guest_driver
+from orchestrator.operations.steps.vm_record import check_not_kept
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.services.fleet.cpus import Placing, check_node_memory, node_memory, place_cpus
 from orchestrator.services.fleet.fabric import joined

@@ -15,7 +15,7 @@ from orchestrator.core.vms.network import short_name
 from orchestrator.core.vms.priority import check_may_preempt, check_priority
 from orchestrator.core.vms.vm import Vm, VmSpec, VmState, WantedState
 from orchestrator.core.vms.volume import attached_names
-from orchestrator.operations.guest_driver import check_guest_driver
+from orchestrator.operations.steps.domain import check_guest_driver
 from orchestrator.ports.engine import Engine
 from orchestrator.services.acting import actor
 from orchestrator.services.begin import held_by, new_operation, record, running_operation, undo_inputs

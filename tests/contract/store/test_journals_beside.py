@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from orchestrator.operations.fencing import Suspended
-from orchestrator.operations.journal import Journal, Move
+from orchestrator.operations.journal import Journal, Move, Suspended
 from orchestrator.store.database import Store
 from orchestrator.store.records import Job
 from tests.contract.engine.test_durable import add

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.reconcile.pacing import Pacing
-from orchestrator.reconcile.repairs import RepairPolicy
+from orchestrator.reconcile.repairs import Pacing, RepairPolicy
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.fake_world import FakeClock
 
