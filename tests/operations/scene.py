@@ -338,12 +338,11 @@ class Stage:
         self._machines = copy.deepcopy(self._plane.hosts.machines)
         self._keys = dict(self._plane.keys.keys)
         self._drawn = self._plane.ids.count
-
-        self._left: dict[str, object] | None = None
+        self._before = picture(self._plane, self._books)
         if scene.taken_back is not None:
             self._begun()
             scene.taken_back(self._plane)
-            self._left = picture(self._plane, self._books)
+            self._before = picture(self._plane, self._books)
 
     def _begun(self) -> str:
         """Id of the operation. What its beginning did on hosts is not counted."""
@@ -365,9 +364,8 @@ class Stage:
         plane.keys.keys = dict(self._keys)
         plane.ids.count = self._drawn
         plane.engine.waiting.clear()
-        before = self._left or picture(plane, self._books)
         operation_id = self._begun()
-        world = World(plane, self._books, operation_id, before)
+        world = World(plane, self._books, operation_id, self._before)
         world.journal.strike, world.journal.writes = no_fault, 0
         yield world
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -133,3 +134,24 @@ class PackagedGuest:
             ),
             lambda _title: None,
         )
+
+
+@dataclass(frozen=True)
+class FirstRun:
+    """A guest after a role's first run there, for several tests that go on from it. ``kept``: its files."""
+
+    guest: PackagedGuest
+    report: RunReport
+    kept: Path
+
+    @classmethod
+    def of(cls, guest: PackagedGuest, report: RunReport) -> FirstRun:
+        kept = guest.root.with_name(f"{guest.root.name}-kept")
+        shutil.copytree(guest.root, kept, symlinks=True)
+        return cls(guest, report, kept)
+
+    def again(self) -> PackagedGuest:
+        """The guest as that run left it, whatever a test has done to it since. Owners are not brought back."""
+        shutil.rmtree(self.guest.root)
+        shutil.copytree(self.kept, self.guest.root, symlinks=True)
+        return self.guest

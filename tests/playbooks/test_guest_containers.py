@@ -11,7 +11,7 @@ import pytest
 from orchestrator.adapters.ansible.connection import GUEST
 from orchestrator.adapters.ansible.guest_outcome import guest_error_of, results_of, versions_of
 from orchestrator.adapters.ansible.outcome import RunReport
-from tests.playbooks.guest_with_packages import PackagedGuest
+from tests.playbooks.guest_with_packages import FirstRun, PackagedGuest
 
 _CTK = (
     'echo "nvidia-ctk $*" >> "$GUEST/told"; case "$*" in\n'
@@ -26,14 +26,24 @@ _DOCKER = (
 _SYSTEMCTL = 'echo "systemctl $*" >> "$GUEST/restarts"; echo \'{"nvidia":{},"runc":{}}\' > "$GUEST/knows"'
 
 
-@pytest.fixture
-def guest(tmp_path: Path) -> PackagedGuest:
-    made = PackagedGuest.made(tmp_path, **{"nvidia-ctk": _CTK, "docker": _DOCKER, "systemctl": _SYSTEMCTL})
+def _guest(root: Path) -> PackagedGuest:
+    made = PackagedGuest.made(root, **{"nvidia-ctk": _CTK, "docker": _DOCKER, "systemctl": _SYSTEMCTL})
     made.put("sys/module/nvidia/version", "570.172.08\n")
     made.put("gpus", "cdiVersion: 0.5.0\ndevices: [{name: all}]\n")
     made.put("offered/docker.io", "26.1.5+dfsg1-9")
     made.put("offered/nvidia-container-toolkit", "1.17.8-1")
     return made
+
+
+@pytest.fixture
+def guest(tmp_path: Path) -> PackagedGuest:
+    return _guest(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory: pytest.TempPathFactory) -> FirstRun:
+    guest = _guest(tmp_path_factory.mktemp("containers"))
+    return FirstRun.of(guest, _run(guest))
 
 
 def _run(guest: PackagedGuest, name: str = "s") -> RunReport:
@@ -49,8 +59,8 @@ def _restarts(guest: PackagedGuest) -> list[str]:
     return (guest.root / "restarts").read_text().splitlines()
 
 
-def test_docker_knows_the_runtime_and_a_second_run_changes_and_restarts_nothing(guest: PackagedGuest) -> None:
-    first = _run(guest)
+def test_docker_knows_the_runtime_and_a_second_run_changes_and_restarts_nothing(first_run: FirstRun) -> None:
+    guest, first = first_run.again(), first_run.report
     assert _code(first) is None, first.output
     assert guest.installed == {"docker.io", "nvidia-container-toolkit"}
     assert "nvidia" in json.loads((guest.root / "etc/docker/daemon.json").read_text())["runtimes"]
@@ -62,8 +72,8 @@ def test_docker_knows_the_runtime_and_a_second_run_changes_and_restarts_nothing(
     assert len(_restarts(guest)) == 1
 
 
-def test_other_gpus_are_written_without_a_restart_and_a_restart_that_was_missed_is_made(guest: PackagedGuest) -> None:
-    _run(guest)
+def test_other_gpus_are_written_without_a_restart_and_a_restart_that_was_missed_is_made(first_run: FirstRun) -> None:
+    guest = first_run.again()
     guest.put("gpus", "cdiVersion: 0.5.0\ndevices: []\n")
     assert _code(_run(guest, "gpus-changed")) is None
     assert "devices: []" in (guest.root / "etc/cdi/nvidia.yaml").read_text()

@@ -10,10 +10,11 @@ import pytest
 from orchestrator.adapters.ansible.connection import GUEST
 from orchestrator.adapters.ansible.guest_outcome import guest_error_of, results_of, versions_of
 from orchestrator.adapters.ansible.outcome import RunReport
-from tests.playbooks.guest_with_packages import PackagedGuest
+from tests.playbooks.guest_with_packages import FirstRun, PackagedGuest
 from tests.playbooks.test_guest_services import SYSTEMCTL
 
 BOOTSTRAP = "kind: Config\nusers: [{user: {token: abcdef.0123456789abcdef}}]\n"
+TENANTS = "version = 2\n# the tenant's\n"
 CONFIG = "kind: KubeletConfiguration\ncgroupDriver: systemd\n"
 LABELS = {"vgpuctl/gpu-model": "T4", "topology.kubernetes.io/zone": "here"}
 PACKAGES = {"containerd", "kubelet", "nvidia-container-toolkit", "nvidia-device-plugin"}
@@ -33,9 +34,8 @@ _PROGRAMS = {
 }
 
 
-@pytest.fixture
-def guest(tmp_path: Path) -> PackagedGuest:
-    made = PackagedGuest.made(tmp_path, **_PROGRAMS)
+def _guest(root: Path) -> PackagedGuest:
+    made = PackagedGuest.made(root, **_PROGRAMS)
     made.put("sys/module/nvidia/version", "570.172.08\n")
     made.put("forwards", "0\n")
     for name in ("containerd", "kubelet"):
@@ -45,6 +45,19 @@ def guest(tmp_path: Path) -> PackagedGuest:
     made.put("bootstrap", BOOTSTRAP)
     made.put("config", CONFIG)
     return made
+
+
+@pytest.fixture
+def guest(tmp_path: Path) -> PackagedGuest:
+    return _guest(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory: pytest.TempPathFactory) -> FirstRun:
+    """Of a guest whose containerd had a configuration before."""
+    guest = _guest(tmp_path_factory.mktemp("node"))
+    guest.put("etc/containerd/config.toml", TENANTS)
+    return FirstRun.of(guest, _run(guest, "first"))
 
 
 def _run(guest: PackagedGuest, name: str, *, files: bool = True, **said: object) -> RunReport:
@@ -71,8 +84,8 @@ def _arguments(guest: PackagedGuest) -> list[str]:
     return unit.partition("ExecStart=\nExecStart=")[2].replace("\\\n", " ").split()
 
 
-def test_a_guest_becomes_a_node_and_a_second_run_changes_nothing(guest: PackagedGuest) -> None:
-    first = _run(guest, "first")
+def test_a_guest_becomes_a_node_and_a_second_run_changes_nothing(first_run: FirstRun) -> None:
+    guest, first = first_run.again(), first_run.report
     assert _code(first) is None, first.output
     assert guest.installed == PACKAGES
     assert _arguments(guest) == [
@@ -97,13 +110,15 @@ def test_a_guest_becomes_a_node_and_a_second_run_changes_nothing(guest: Packaged
     assert [one.state for one in results_of(again, at=0.0, operation="o")] == ["ok"], again.output
     assert _restarts(guest) == started
     assert placed.read_text() == BOOTSTRAP
+    kept = [path.read_text() for path in (guest.root / "etc/containerd").iterdir() if path.name != "config.toml"]
+    assert kept == [TENANTS]
     told = "".join(file.read_text(errors="replace") for file in guest.root.glob("*/artifacts/**/*") if file.is_file())
     assert "vgpuctl_guest" in repr(first)
     assert "abcdef" not in told + repr(first)
 
 
-def test_other_labels_restart_the_kubelet_alone_and_shared_gpus_the_plugin_alone(guest: PackagedGuest) -> None:
-    _run(guest, "first")
+def test_other_labels_restart_the_kubelet_alone_and_shared_gpus_the_plugin_alone(first_run: FirstRun) -> None:
+    guest = first_run.again()
     before = _restarts(guest)
     assert _code(_run(guest, "moved", files=False, labels={**LABELS, "vgpuctl/gpu-model": "L40S"})) is None
     assert [one for one in _arguments(guest) if "labels" in one] == [
@@ -116,14 +131,6 @@ def test_other_labels_restart_the_kubelet_alone_and_shared_gpus_the_plugin_alone
     assert "  migStrategy: single\n" in written
     assert "      - name: nvidia.com/gpu\n        replicas: 4\n" in written
     assert _restarts(guest) == [*before, "kubelet", "vgpuctl-device-plugin"]
-
-
-def test_what_containerd_had_before_is_kept_beside_it(guest: PackagedGuest) -> None:
-    guest.put("etc/containerd/config.toml", "version = 2\n# the tenant's\n")
-    assert _code(_run(guest, "first")) is None
-    _run(guest, "again")
-    kept = [path.read_text() for path in (guest.root / "etc/containerd").iterdir() if path.name != "config.toml"]
-    assert kept == ["version = 2\n# the tenant's\n"]
 
 
 def test_a_configuration_that_containerd_refuses_takes_nobodys_place(guest: PackagedGuest) -> None:

@@ -12,16 +12,15 @@ import pytest
 from orchestrator.adapters.ansible.connection import GUEST
 from orchestrator.adapters.ansible.guest_outcome import guest_error_of, results_of
 from orchestrator.adapters.ansible.outcome import RunReport
-from tests.playbooks.guest_with_packages import PackagedGuest
+from tests.playbooks.guest_with_packages import FirstRun, PackagedGuest
 from tests.playbooks.test_guest_services import SYSTEMCTL
 
 KEY = bytes(range(256)) * 4
 CONF = "ClusterName=site\nSlurmctldHost=head\nGresTypes=gpu\nNodeName=train Gres=gpu:2\n"
 
 
-@pytest.fixture
-def guest(tmp_path: Path) -> PackagedGuest:
-    made = PackagedGuest.made(tmp_path, systemctl=SYSTEMCTL)
+def _guest(root: Path) -> PackagedGuest:
+    made = PackagedGuest.made(root, systemctl=SYSTEMCTL)
     made.put("sys/module/nvidia/version", "570.172.08\n")
     for name in ("nvidia10", "nvidia2", "nvidiactl", "nvidia-uvm"):
         made.put(f"dev/{name}")
@@ -31,6 +30,17 @@ def guest(tmp_path: Path) -> PackagedGuest:
     made.put("munge.b64", base64.encodebytes(KEY).decode())
     made.put("slurm.conf", CONF)
     return made
+
+
+@pytest.fixture
+def guest(tmp_path: Path) -> PackagedGuest:
+    return _guest(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory: pytest.TempPathFactory) -> FirstRun:
+    guest = _guest(tmp_path_factory.mktemp("node"))
+    return FirstRun.of(guest, _run(guest, "first", conf="slurm.conf", munge_key="munge.b64"))
 
 
 def _run(guest: PackagedGuest, name: str, **files: str) -> RunReport:
@@ -44,8 +54,8 @@ def _code(report: RunReport) -> str | None:
     return None if error is None else error.code
 
 
-def test_slurm_gets_the_devices_that_are_there_and_a_second_run_changes_nothing(guest: PackagedGuest) -> None:
-    first = _run(guest, "first", conf="slurm.conf", munge_key="munge.b64")
+def test_slurm_gets_the_devices_that_are_there_and_a_second_run_changes_nothing(first_run: FirstRun) -> None:
+    guest, first = first_run.again(), first_run.report
     assert _code(first) is None, first.output
     gres = (guest.root / "etc/slurm/gres.conf").read_text().splitlines()[1:]
     assert gres == [f"Name=gpu File={guest.root}/dev/nvidia2", f"Name=gpu File={guest.root}/dev/nvidia10"]
@@ -59,16 +69,16 @@ def test_slurm_gets_the_devices_that_are_there_and_a_second_run_changes_nothing(
     assert base64.b64encode(KEY).decode()[:40] not in told + first.output
 
 
-def test_a_key_that_a_run_left_to_somebody_else_is_the_daemons_again(guest: PackagedGuest) -> None:
-    _run(guest, "first", conf="slurm.conf", munge_key="munge.b64")
+def test_a_key_that_a_run_left_to_somebody_else_is_the_daemons_again(first_run: FirstRun) -> None:
+    guest = first_run.again()
     key = guest.root / "etc/munge/munge.key"
     os.chown(key.parent, 4001, 4001)
     assert _code(_run(guest, "again", munge_key="munge.b64")) is None
     assert (key.stat().st_uid, key.stat().st_gid, key.read_bytes()) == (4001, 4001, KEY)
 
 
-def test_a_device_that_came_is_written_and_slurmd_restarted_alone(guest: PackagedGuest) -> None:
-    _run(guest, "first", conf="slurm.conf", munge_key="munge.b64")
+def test_a_device_that_came_is_written_and_slurmd_restarted_alone(first_run: FirstRun) -> None:
+    guest = first_run.again()
     guest.put("dev/nvidia11")
     assert _code(_run(guest, "again")) is None
     assert "nvidia11" in (guest.root / "etc/slurm/gres.conf").read_text()

@@ -21,6 +21,8 @@ class Family:
     name: str
     outcome: str
     cases: Mapping[str, Attack]
+    in_one_run: bool = False
+    """One run serves all cases, so that a sample would cost as much as all of them."""
 
     def sample(self, size: int) -> dict[str, Attack]:
         """The same ones in every run."""

@@ -99,6 +99,6 @@ def _cases(way: Callable[[Path, Mapping[str, Any]], tuple[object, bytes]]) -> di
 
 
 FAMILIES = (
-    Family("variables of ours and of Ansible, answered by a guest", "no effect", _cases(_of_guest)),
-    Family("variables of ours and of Ansible, answered by a host", "no effect", _cases(_of_host)),
+    Family("variables of ours and of Ansible, answered by a guest", "no effect", _cases(_of_guest), in_one_run=True),
+    Family("variables of ours and of Ansible, answered by a host", "no effect", _cases(_of_host), in_one_run=True),
 )
