@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.reconcile import Disagreement, Kind, reconcile_types
-from orchestrator.core.diff import Finding, Severity
+from orchestrator.core.diff import Finding, host_finding
 from orchestrator.core.drivers.upgrade import UNDER_WAY
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
@@ -20,6 +20,7 @@ from orchestrator.store.transaction import Transaction
 _TOLD: frozenset[Kind] = frozenset({"type_of_other_model", "framebuffer", "max_instances", "memory"})
 """What changes how much fits. Ids differ between releases of the driver, and each release has types of its own."""
 _SHOWN = 3
+_SERVES = "a host that gets new VMs"
 
 
 def fact_findings(host: Host, snapshot: HostSnapshot) -> Iterator[Finding]:
@@ -46,18 +47,9 @@ def _gpu_finding(host: Host, gpu: GpuSnapshot, found: tuple[Disagreement, ...]) 
     def told(side: str) -> str:
         return "; ".join(f"{one.subject or 'the GPU'}: {getattr(one, side)}" for one in shown) + more
 
-    return Finding(
-        code="gpu.facts_differ",
-        severity="info",
-        host=host.name,
-        subject=f"GPU {gpu.address}",
-        vm=None,
-        whose="ours",
-        wanted=told("catalogue"),
-        observed=told("host"),
-        repair=None,
-        reason="the host's driver is believed; is vgpuctl older than the driver? then an upgrade may know it",
-    )
+    why = "the host's driver is believed; is vgpuctl older than the driver? then an upgrade may know it"
+    differ = (told("catalogue"), told("host"))
+    return host_finding(host, "gpu.facts_differ", "info", differ, why, f"GPU {gpu.address}")
 
 
 def cordon_findings(tx: Transaction, host: Host) -> Iterator[Finding]:
@@ -68,12 +60,12 @@ def cordon_findings(tx: Transaction, host: Host) -> Iterator[Finding]:
     turn = None if upgrade is None else next((one for one in upgrade.hosts if one.host == host.name), None)
     if upgrade is None or turn is None or turn.phase not in {*UNDER_WAY, "failed", "rolled_back"}:
         mend = f"'vgpuctl host uncordon {host.name}' when it shall get new VMs again"
-        yield _cordon_finding(host, "host.cordoned", "info", _cordoned(host), mend)
+        yield host_finding(host, "host.cordoned", "info", (_SERVES, _cordoned(host)), mend)
     elif turn.phase not in UNDER_WAY:
         ended = "" if turn.ended_at is None else f" at {show_moment(turn.ended_at)}"
         what = f"the upgrade to {upgrade.version} ended as {turn.phase}{ended}: {turn.why}; {_cordoned(host)}"
         mend = f"mend it and upgrade it again, or 'vgpuctl host uncordon {host.name}' when it shall serve as it is"
-        yield _cordon_finding(host, "host.upgrade_failed", "warning", what, mend)
+        yield host_finding(host, "host.upgrade_failed", "warning", (_SERVES, what), mend)
 
 
 def _cordoned(host: Host) -> str:
@@ -84,10 +76,3 @@ def _cordoned(host: Host) -> str:
         return "cordoned"
     reason = f": {host.cordon.reason}" if host.cordon.reason else ""
     return f"cordoned since {show_moment(host.cordon.at)} by {host.cordon.by}{reason}"
-
-
-def _cordon_finding(host: Host, code: str, severity: Severity, observed: str, reason: str) -> Finding:
-    return Finding(
-        code=code, severity=severity, host=host.name, subject=f"host {host.name}", vm=None, whose="ours",
-        wanted="a host that gets new VMs", observed=observed, repair=None, reason=reason,
-    )  # fmt: skip

@@ -28,7 +28,7 @@ from orchestrator.core.diff import (
     unreached_findings,
 )
 from orchestrator.core.diff.finding import tells_of_something_newer
-from orchestrator.core.diff.sharing import sharing_findings, tenants_by_gpu
+from orchestrator.core.diff.gpus import sharing_findings, tenants_by_gpu
 from orchestrator.core.errors import NotFound, WorldError
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import HostSnapshot

@@ -3,14 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
 
 from orchestrator.core.contained import Contained
-from orchestrator.core.diff.cards import card_findings
-from orchestrator.core.diff.confinement import confinement_findings
-from orchestrator.core.diff.drivers import driver_findings
-from orchestrator.core.diff.fabric import fabric_findings
 from orchestrator.core.diff.finding import (
     ExpectedHost,
     ExpectedVm,
@@ -20,19 +15,29 @@ from orchestrator.core.diff.finding import (
     Severity,
     StoredFinding,
     Whose,
+    host_finding,
     vm_finding,
 )
+from orchestrator.core.diff.gpus import card_findings, function_findings, layout_findings
 from orchestrator.core.diff.health import health_findings
-from orchestrator.core.diff.host_parts import part_findings
-from orchestrator.core.diff.layouts import layout_findings
-from orchestrator.core.diff.leases import lease_finding, lease_in_doubt
-from orchestrator.core.diff.orphans import image_finding, orphan_findings
-from orchestrator.core.diff.vms import vm_findings
-from orchestrator.core.diff.volumes import volume_findings
-from orchestrator.core.hosts.host import LOST, Host
+from orchestrator.core.diff.hosts import (
+    confinement_findings,
+    disk_findings,
+    driver_findings,
+    fabric_findings,
+    half_observed,
+    host_broke,
+    host_findings,
+    ledger_lost,
+    network_findings,
+    sessions_full,
+    too_old,
+    unreached_findings,
+)
+from orchestrator.core.diff.orphans import image_finding, orphan_findings, volume_findings
+from orchestrator.core.diff.vms import lease_finding, lease_in_doubt, vm_findings
 from orchestrator.core.hosts.mig_layout import KEEPER
 from orchestrator.core.hosts.snapshot import HostSnapshot
-from orchestrator.core.protocol import PROTOCOL_VERSION
 
 __all__ = [
     "ExpectedHost",
@@ -49,6 +54,7 @@ __all__ = [
     "driver_findings",
     "health_findings",
     "host_broke",
+    "host_finding",
     "host_findings",
     "lease_finding",
     "lease_in_doubt",
@@ -68,42 +74,6 @@ _ORDER: dict[str, int] = {
 _SHOWN = 300
 
 
-def host_findings(host: Host) -> tuple[Finding, ...]:
-    """What keeps a host from being looked at or worked on."""
-    if host.restored is not None and host.state == "ready":
-        return (_restored(host),)
-    if host.state not in LOST:
-        return ()
-    why = {
-        "unreachable": "nothing is known of it until it answers; its VMs are left alone",
-        "quarantined": "another machine or key answers: nothing is done there until it is added again",
-        "forgotten": f"it was given up: delete its VMs, then 'vgpuctl host remove {host.name}' ends the record of it",
-        "failed": "an operation on it is stuck: 'vgpuctl operation list --state stuck' shows it",
-    }
-    finding = Finding(
-        code=f"host.{host.state}",
-        severity="error",
-        host=host.name,
-        subject=f"host {host.name}",
-        vm=None,
-        whose="ours",
-        wanted="ready",
-        observed=host.state_reason or host.state,
-        repair=None,
-        reason=why[host.state],
-    )
-    return (finding,)
-
-
-def unreached_findings(host: Host, controllers: Sequence[str]) -> tuple[Finding, ...]:
-    """Controllers that do not reach a host which others reach."""
-    if host.state != "ready" or not controllers:
-        return ()
-    differ = ("every controller reaches it", f"not reached from {', '.join(controllers)}"[:_SHOWN])
-    reason = "the controllers that reach it do what is to be done there"
-    return (replace(_of_host(host, "host.unreached", differ, reason), severity="warning"),)
-
-
 def compare(wanted: ExpectedHost, snapshot: HostSnapshot) -> tuple[Finding, ...]:
     """Every difference on one host, by VM, then what nobody wants. Nothing is said of what an operation works on.
 
@@ -112,17 +82,19 @@ def compare(wanted: ExpectedHost, snapshot: HostSnapshot) -> tuple[Finding, ...]
     if wanted.host.machine_id not in {None, snapshot.machine_id}:
         return ()
     of_agent = (
-        *((_too_old(wanted.host, snapshot),) if snapshot.agent_too_old else ()),
-        *((_sessions_full(wanted.host),) if snapshot.sessions_full else ()),
+        *((too_old(wanted.host, snapshot),) if snapshot.agent_too_old else ()),
+        *((sessions_full(wanted.host),) if snapshot.sessions_full else ()),
     )
     of_host = (
         *of_agent, *confinement_findings(wanted.host, snapshot), *fabric_findings(wanted.host, snapshot)
     )  # fmt: skip
     if snapshot.problems and not snapshot.domains:
-        return (*of_agent, _half_observed(wanted.host, snapshot.problems[0]))
+        return (*of_agent, half_observed(wanted.host, snapshot.problems[0]))
     if snapshot.ledger_lost:
-        return (*of_host, _ledger_lost(wanted.host))
-    parts = part_findings(wanted, snapshot)
+        return (*of_host, ledger_lost(wanted.host))
+    parts = [*disk_findings(wanted.host, snapshot)]
+    if not snapshot.restoring:  # what ran before its boot is not all there yet
+        parts += [*function_findings(wanted, snapshot), *network_findings(wanted, snapshot)]
     of_vms = [finding for one in wanted.vms if one.vm.id not in wanted.busy for finding in _of_vm(one, snapshot)]
     layouts = () if KEEPER in wanted.busy else layout_findings(wanted.host, snapshot)
     left = (*orphan_findings(wanted, snapshot), *filter(None, (image_finding(wanted, snapshot),)))
@@ -140,52 +112,6 @@ def _of_vm(wanted: ExpectedVm, snapshot: HostSnapshot) -> list[Finding]:
     with Contained(broke):
         found.extend(vm_findings(wanted, snapshot))
     return found
-
-
-def host_broke(host: Host, what: Sequence[str]) -> Finding:
-    """What it answered was none of what we expect of any host. ``what``: names of the exceptions."""
-    differ = ("answers that can be dealt with", f"unexpected {', '.join(sorted(set(what)))}")
-    return _of_host(host, "host.broke", differ, "what is known of it may be old; the server's log says what broke")
-
-
-def _restored(host: Host) -> Finding:
-    differ = ("what the database says", "the database was restored, and the host may have gone on since")
-    why = "nothing is repaired there by itself until 'vgpuctl server settle-restored' lists nothing of it any more"
-    return replace(_of_host(host, "host.restored", differ, why), severity="warning", whose="unknown")
-
-
-def _half_observed(host: Host, problem: str) -> Finding:
-    """No domains and a problem: libvirt may not have answered, and what was not seen is not missing."""
-    reason = "nothing is concluded from half an observation; put the host's own problem right"
-    return _of_host(host, "host.half_seen", ("an observation of everything", problem), reason)
-
-
-def _sessions_full(host: Host) -> Finding:
-    differ = ("places free for controllers' sessions", "all places of its agent are or were taken")
-    reason = "silent sessions give way; on the host 'systemctl restart vgpuctl-agent' ends all, and no VM stops"
-    return _of_host(host, "agent.sessions_full", differ, reason)
-
-
-def _too_old(host: Host, snapshot: HostSnapshot) -> Finding:
-    """VMs run on; what the older agent would have to be told it does not understand, or believes too easily."""
-    differ = (f"an agent of protocol {PROTOCOL_VERSION}", f"{snapshot.agent_version}, protocol {snapshot.protocol}")
-    reason = "the agent is upgraded, a few hosts at a time; until then nothing new is made there"
-    return _of_host(host, "agent.too_old", differ, reason, Repair(kind="upgrade_agent", automatic=True))
-
-
-def _ledger_lost(host: Host) -> Finding:
-    """Its agent does nothing before that; and whose what is, only the ledger says."""
-    differ = ("a ledger of what is ours", "one that is new, and files of VMs")
-    reason = "it is written again from the database and what the host shows; what neither knows is left nobody's"
-    return _of_host(host, "host.ledger_lost", differ, reason, Repair(kind="settle_ledger", automatic=False))
-
-
-def _of_host(host: Host, code: str, differ: tuple[str, str], reason: str, repair: Repair | None = None) -> Finding:
-    wanted, observed = differ
-    return Finding(
-        code=code, severity="error", host=host.name, subject=f"host {host.name}", vm=None, whose="ours",
-        wanted=wanted, observed=observed, repair=repair, reason=reason,
-    )  # fmt: skip
 
 
 def changes(findings: Iterable[Finding], *, automatic_only: bool) -> tuple[Finding, ...]:

@@ -87,6 +87,17 @@ def vm_finding(
     )
 
 
+def host_finding(
+    host: Host, code: str, severity: Severity, differ: tuple[str, str], why: str, subject: str = ""
+) -> Finding:
+    """About a host of ours, or about ``subject`` on it. ``differ``: what is wanted and what is seen. Nothing mends it
+    by itself."""
+    return Finding(
+        code=code, severity=severity, host=host.name, subject=subject or f"host {host.name}", vm=None, whose="ours",
+        wanted=differ[0], observed=differ[1], repair=None, reason=why,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExpectedVm:
     """A VM that no operation works on."""

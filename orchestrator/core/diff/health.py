@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from orchestrator.core.diff.finding import ExpectedHost, Finding, Severity, vm_finding
+from orchestrator.core.diff.finding import ExpectedHost, Finding, Severity, host_finding, vm_finding
 from orchestrator.core.gpu.health import (
     WAS_RESET,
     GpuFault,
@@ -98,9 +98,6 @@ def _of_gpu(host: Host, code: str, gpu: str, faults: Sequence[GpuFault], to_do: 
     """Of its faults, the worst first."""
     stop, vms = f"stop {vms}, then " if vms else "", vms or "no VM"
     more = f" and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
-    return Finding(
-        code=code, severity=_SEVERITY.get(faults[0].remedy, "error"), host=host.name, subject=f"GPU {gpu}", vm=None,
-        whose="ours", wanted="a GPU without faults", repair=None,
-        reason=to_do.format(host=host.name, gpu=gpu, vms=vms, stop=stop),
-        observed="; ".join(one.signal.words for one in faults[:_SHOWN]) + more,
-    )  # fmt: skip
+    differ = ("a GPU without faults", "; ".join(one.signal.words for one in faults[:_SHOWN]) + more)
+    why = to_do.format(host=host.name, gpu=gpu, vms=vms, stop=stop)
+    return host_finding(host, code, _SEVERITY.get(faults[0].remedy, "error"), differ, why, f"GPU {gpu}")

@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.core.actions.after_boot import not_on_bus, why_not_back
+from orchestrator.core.actions.nics import giving_nic
 from orchestrator.core.attachments import observed_on, remove
-from orchestrator.core.diff.fabric import partition_findings
 from orchestrator.core.diff.finding import ExpectedVm, Finding, Repair, Severity, vm_finding
-from orchestrator.core.diff.nics import nic_findings
 from orchestrator.core.gpu.device import Device, ObservedDevice
 from orchestrator.core.gpu.scheduler import is_so, words
+from orchestrator.core.hosts.nic import NicFunction
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot
+from orchestrator.core.vms.lease import TenantPolicy, ends_soon, show_moment
 from orchestrator.core.vms.vm import Vm
 
 _ACTIVE = frozenset({"running", "paused", "other"})
@@ -24,6 +25,15 @@ _NOT_DEFINED_BY_US = "its definition was not ours and cannot be made again; dele
 _NO_LICENCE = "journalctl -u nvidia-gridd in the guest says why: its clock, the licence server, or too few licences"
 _RESTORING = "the host was booted and is restoring its VMs, one after the other: it starts by itself"
 _TOO_LATE = "its disk is gone; delete the VM, or put the file back"
+_NIC_GONE = (
+    "how many functions a card has is the host's own to say: switch as many on as before, then start the VM again"
+)
+_AGAIN = (
+    "the VM is left alone: a fabric manager with FABRIC_MODE_RESTART=1 is told with the next change of a partition; "
+    "with any other, stop the VM and start it again"
+)
+_IN_DOUBT = "the database was restored, and it may have been extended since the backup"
+_OVER = "a lease, or no VM"
 
 
 def vm_findings(wanted: ExpectedVm, snapshot: HostSnapshot) -> Iterator[Finding]:
@@ -49,7 +59,7 @@ def vm_findings(wanted: ExpectedVm, snapshot: HostSnapshot) -> Iterator[Finding]
         if vm.deallocated is None:  # what it had is somebody else's now
             for device in vm.devices:
                 yield from _device(wanted, device, domain, snapshot)
-            yield from nic_findings(wanted, snapshot, active=domain.state in _ACTIVE)
+            yield from _nic(wanted, snapshot, active=domain.state in _ACTIVE)
             yield from _cpus(wanted, domain)
             yield from _memory(wanted, domain)
         yield from _definition(wanted, domain)
@@ -134,7 +144,7 @@ def _device(wanted: ExpectedVm, device: Device, domain: DomainSnapshot, snapshot
     elif active:
         yield from _scheduler(vm, device, snapshot)
         yield from _mixed_sizes(vm, device, there.device.placement_id, snapshot)
-        yield from partition_findings(vm, device, snapshot)
+        yield from _partition(vm, device, snapshot)
     elif not active and not wanted.running:
         repair = Repair(kind="clean_up", automatic=True, actions=remove(vm.id, device))
         differ = ("no vGPU while it is stopped", text)
@@ -182,3 +192,78 @@ def _observed(device: Device, snapshot: HostSnapshot) -> ObservedDevice | None:
     """What is where the VM's device should be; None: nothing."""
     there = (one for gpu in snapshot.gpus for one in observed_on(gpu))
     return next((one for one in there if (one.device.kind, one.device.name) == (device.kind, device.name)), None)
+
+
+def _nic(wanted: ExpectedVm, snapshot: HostSnapshot, *, active: bool) -> Iterator[Finding]:
+    """``active``: the VM runs, so that it must have it now. An agent that tells of no card is not judged."""
+    vm, place = wanted.vm, wanted.vm.nic
+    if place is None or not snapshot.nics:
+        return
+    there = {one.address: one for nic in snapshot.nics for one in nic.functions}
+    found = there.get(place.function)
+    text = f"network function {place.function} of card {place.card}"
+    if found is None:
+        yield vm_finding(vm, "vm.nic_gone", "error", (text, "no such function"), _NIC_GONE)
+    elif found.owner != vm.id and (active or found.owner is not None or found.held is not None):
+        yield vm_finding(vm, "vm.nic_foreign", "error", (text, _whose_function(found)), _RESTART)
+    elif found.owner == vm.id and not active and not wanted.running:
+        actions = tuple(one.inverse() for one in giving_nic(vm.id, place))
+        repair = Repair(kind="clean_up", automatic=True, actions=actions)
+        differ = (f"no {text} while it is stopped", "it has it")
+        yield vm_finding(
+            vm, "vm.nic_left", "warning", differ, "it is given back to its driver; the claim stays", repair
+        )
+
+
+def _whose_function(found: NicFunction) -> str:
+    return found.held or (f"owned by {found.owner}" if found.owner is not None else "the VM does not have it")
+
+
+def _partition(vm: Vm, device: Device, snapshot: HostSnapshot) -> Iterator[Finding]:
+    """Of a VM that runs. A fabric that cannot be asked is the host's own finding."""
+    place, fabric = device.fabric, snapshot.fabric
+    if place is None or fabric is None or fabric.problem is not None:
+        return
+    there = fabric.partition(place.partition)
+    if there is None or not there.active:
+        differ = (f"fabric partition {place.partition} active", "it is not: was the fabric manager started again?")
+        yield vm_finding(vm, "vm.partition_inactive", "error", differ, _AGAIN)
+    elif there.owner != vm.id:
+        differ = (
+            f"fabric partition {place.partition} activated by us",
+            "one that the ledger does not know as the VM's",
+        )
+        yield vm_finding(vm, "vm.partition_differs", "error", differ, "stop the VM and start it again")
+
+
+def lease_finding(vm: Vm, policy: TenantPolicy, now: float) -> Iterator[Finding]:
+    """At most one. Nothing here is repaired by itself: only its owner knows whether a VM is needed."""
+    end, name = vm.lease_end, f"{vm.spec.name} --tenant {vm.spec.tenant}"
+    if end is None or vm.state not in {"running", "stopped"}:
+        return
+    extend = f"'vgpuctl vm extend {name} --lease 4h' makes it longer"
+    if now < end:
+        if vm.deallocated is None and ends_soon(vm.created_at, end, now):
+            observed = f"its lease ends {show_moment(end)}"
+            yield vm_finding(
+                vm, "vm.lease_ends_soon", "warning", ("a lease", observed), f"it is stopped then; {extend}"
+            )
+    elif vm.deallocated == "lease_over":
+        kept_until = end + policy.disk_grace_s
+        if now < kept_until:
+            observed = f"its lease ended {show_moment(end)}"
+            why = f"its place was given back, its disk is kept until {show_moment(kept_until)}; {extend}"
+            yield vm_finding(vm, "vm.lease_over", "info", (_OVER, observed), why)
+        else:
+            observed = f"its lease ended {show_moment(end)}, its disk was to be kept until {show_moment(kept_until)}"
+            yield vm_finding(
+                vm, "vm.disk_kept_too_long", "warning", (_OVER, observed), f"'vgpuctl delete-vm {name}' deletes it"
+            )
+
+
+def lease_in_doubt(vm: Vm, now: float) -> Finding:
+    """On a host whose database was restored: a lease that ended since, or before, of a VM that runs."""
+    name = f"{vm.spec.name} --tenant {vm.spec.tenant}"
+    why = f"{_IN_DOUBT}: 'vgpuctl vm extend {name} --lease 4h' or 'vgpuctl stop-vm {name}' says which"
+    differ = ("a lease", f"in the backup its lease ended {show_moment(vm.lease_end or now)}")
+    return vm_finding(vm, "vm.lease_in_doubt", "warning", differ, why)

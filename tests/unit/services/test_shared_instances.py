@@ -11,7 +11,7 @@ import pytest
 from orchestrator.api.schemas.gpus import GpuAnswer
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.gpu_tables import tables_of
-from orchestrator.core.diff.sharing import tenants_by_gpu
+from orchestrator.core.diff.gpus import tenants_by_gpu
 from orchestrator.core.errors import Conflict, NoCapacity
 from orchestrator.core.geometry.build import MIG
 from orchestrator.core.geometry.nested import instances_of
