@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts the agent's parts together."""
+"""The agent's configuration, written at enrolment, and its parts put together."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
-from orchestrator.agent.config import Config
-from orchestrator.agent.dcgm import Dcgm
 from orchestrator.agent.fabric.fmpm import Fmpm
-from orchestrator.agent.gpu_settings import SettingDrivers
+from orchestrator.agent.gpu_settings import SettingDrivers, VgpuParameterFiles
 from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
 from orchestrator.agent.images.store import Storage, holds_files
 from orchestrator.agent.kernel_log import KernelLog
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
-from orchestrator.agent.libvirt.console_log import ConsoleLogs
+from orchestrator.agent.libvirt.consoles import ConsoleLogs
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.nic_links import IpLinks
@@ -25,7 +24,7 @@ from orchestrator.agent.nics import NicFunctions
 from orchestrator.agent.nvml import gpu_settings
 from orchestrator.agent.nvml.mig import NvmlMig
 from orchestrator.agent.nvml.reading import Nvml
-from orchestrator.agent.observing import Observer
+from orchestrator.agent.observing import Dcgm, Observer
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.restore import Restorer
@@ -35,8 +34,41 @@ from orchestrator.agent.sysfs.bridges import HostBridges
 from orchestrator.agent.sysfs.machine import driver_epoch
 from orchestrator.agent.timing import Timing
 from orchestrator.agent.turns import Turns
-from orchestrator.agent.vgpu_parameters import VgpuParameterFiles
 from orchestrator.agent.wanted import RestoreList
+from orchestrator.core.errors import InvalidInput
+
+_FIELDS = {"site": str, "epoch": int, "storage": str}
+
+
+@dataclass(frozen=True)
+class Config:
+    """``site``: id of the control plane this host obeys. ``epoch``: the lowest fencing epoch it accepts."""
+
+    site: str
+    epoch: int
+    storage: Path
+
+
+def read_config(path: Path) -> Config:
+    """:raises InvalidInput: ``agent.config_invalid``"""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _invalid(path, str(error)) from error
+    if not isinstance(data, dict) or set(data) != set(_FIELDS):
+        raise _invalid(path, f"it must hold exactly {', '.join(_FIELDS)}")
+    for name, kind in _FIELDS.items():
+        if type(data[name]) is not kind:
+            raise _invalid(path, f"{name} must be of type {kind.__name__}")
+    if not data["site"] or not Path(data["storage"]).is_absolute():
+        raise _invalid(path, "site must not be empty and storage must be an absolute path")
+    return Config(site=data["site"], epoch=data["epoch"], storage=Path(data["storage"]))
+
+
+def _invalid(path: Path, why: str) -> InvalidInput:
+    return InvalidInput(
+        "agent.config_invalid", f"{path} cannot be used: {why}", hint="enrol the host again: 'vgpuctl host add --help'"
+    )
 
 
 @dataclass(frozen=True)

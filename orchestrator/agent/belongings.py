@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from orchestrator.agent.attachments.kind import Kinds
 from orchestrator.agent.images.store import Storage
-from orchestrator.agent.libvirt.domain_parts import DomainParts
+from orchestrator.agent.libvirt.domain_devices import DomainParts
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.nics import NicFunctions
 from orchestrator.core.errors import Conflict, Denied

@@ -9,6 +9,7 @@ mismatch" (seen with CPython 3.11.7; its issue 106905), and whoever writes the f
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.metadata
 import importlib.resources
@@ -16,12 +17,11 @@ import io
 import os
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from orchestrator.agent.build_subset import subset, used_attributes
 from orchestrator.agent.version import BUILD_FILE
 
 _DISTRIBUTION, _MODULE = "nvidia-ml-py", "pynvml.py"
@@ -120,3 +120,55 @@ def _pynvml() -> str:
         return module.read_text(encoding="utf-8")
     except (importlib.metadata.PackageNotFoundError, OSError) as error:
         raise RuntimeError(f"{_DISTRIBUTION} is not installed, so the agent cannot be built") from error
+
+
+def used_attributes(sources: Iterable[str], module: str) -> set[str]:
+    """Names that the sources take from ``module`` as ``module.name``."""
+    return {
+        node.attr
+        for source in sources
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == module
+    }
+
+
+def subset(source: str, roots: Iterable[str], *, kept_prefix: str) -> str:
+    """The module with the definitions that ``roots`` need, names that start with ``kept_prefix``, and the comments
+    at its top. ``kept_prefix``: for names that the module looks up by their text."""
+    tree = ast.parse(source)
+    defined: dict[str, list[ast.stmt]] = {}
+    kept: set[ast.stmt] = set()
+    for statement in tree.body:
+        names = list(_names(statement))
+        for name in names:
+            defined.setdefault(name, []).append(statement)
+        if not names or any(name.startswith(kept_prefix) for name in names):
+            kept.add(statement)
+    waiting = [statement for root in roots for statement in defined.get(root, [])] + list(kept)
+    kept.clear()
+    while waiting:
+        statement = waiting.pop()
+        if statement not in kept:
+            kept.add(statement)
+            waiting.extend(needed for name in _used(statement) for needed in defined.get(name, []))
+    lines = source.splitlines(keepends=True)
+    head = lines[: tree.body[0].lineno - 1]
+    return "".join(head + [line for statement in tree.body if statement in kept for line in _lines(statement, lines)])
+
+
+def _names(statement: ast.stmt) -> Iterator[str]:
+    """What a statement defines and nothing else; empty for one that has to stay."""
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+        yield statement.name
+    elif isinstance(statement, ast.Assign) and all(isinstance(target, ast.Name) for target in statement.targets):
+        yield from (target.id for target in statement.targets if isinstance(target, ast.Name))
+
+
+def _used(statement: ast.stmt) -> set[str]:
+    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+
+
+def _lines(statement: ast.stmt, lines: list[str]) -> list[str]:
+    decorators = getattr(statement, "decorator_list", [])
+    first = min([statement.lineno, *(decorator.lineno for decorator in decorators)])
+    return lines[first - 1 : statement.end_lineno]

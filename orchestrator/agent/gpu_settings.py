@@ -3,28 +3,38 @@
 written as, and of what is asked for. Each is set for VMs, read back, and as before once no VM wants it otherwise.
 
 The driver forgets a GPU's settings whenever it lets go of the GPU, so what it was before holds for one loading.
+Parameters of vGPUs are one line in one file of each, written whole while no VM has the vGPU, and read back. The driver
+lets no single one go: a blank clears all of them, and then they are written anew. They go with the vGPU, and hold from
+its VM's next start on.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from orchestrator.agent.attachments.device_files import DeviceFiles
+from orchestrator.agent.attachments.kind import Handlers, Kinds
 from orchestrator.agent.ledger_file import LedgerFile
+from orchestrator.agent.sysfs import reading
 from orchestrator.core.actions.host_actions import ActionResult, HostAction
 from orchestrator.core.actions.vgpu_settings import (
+    ClearVgpuParameters,
     RestoreGpuSetting,
     RestoreMixedSizes,
     RestoreVgpuScheduler,
     SetGpuSetting,
     SetMixedSizes,
+    SetVgpuParameters,
     SetVgpuScheduler,
 )
-from orchestrator.core.errors import Fatal, VgpuctlError
+from orchestrator.core.errors import Conflict, Fatal, VgpuctlError
 from orchestrator.core.gpu.scheduler import SchedulerState, is_so
 
 S = TypeVar("S")
@@ -291,3 +301,60 @@ class LedgerRecords:
     def forget(self, gpu: str) -> None:
         with self._file.write():
             self._file.run(f"DELETE FROM {self._table} WHERE gpu = ?", (gpu,))  # noqa: S608
+
+
+_BETWEEN = re.compile(r"[\s,]+")
+
+
+@dataclass(frozen=True)
+class VgpuParameterFiles:
+    files: DeviceFiles
+    kinds: Kinds
+
+    @property
+    def handlers(self) -> Handlers:
+        return {SetVgpuParameters: self.set, ClearVgpuParameters: self.clear}
+
+    def set(self, action: SetVgpuParameters) -> ActionResult:
+        """:raises Conflict: ``vgpu.foreign``, ``vgpu.in_use``; :raises Fatal: ``vgpu.parameters_refused``"""
+        file = self._file_of(action.vm, action.name)
+        if file is None:
+            raise Conflict("vgpu.foreign", "the vGPU there is not this VM's", hint="look at the host")
+        return ActionResult(changed=self._write(file, action.text, action.name))
+
+    def clear(self, action: ClearVgpuParameters) -> ActionResult:
+        """Of a vGPU that is gone, or another VM's by now, there are none. :raises Conflict: ``vgpu.in_use``"""
+        file = self._file_of(action.vm, action.name)
+        changed = file is not None and reading.text(file) is not None and self._write(file, "", action.name)
+        return ActionResult(changed=changed)
+
+    def _file_of(self, vm: str, name: str) -> Path | None:
+        return next((kind.parameters_file(name) for kind in self.kinds.values() if kind.owner_of(name) == vm), None)
+
+    def _write(self, file: Path, text: str, shown: str) -> bool:
+        there = _pairs(file)
+        if there == _split(text):
+            return False
+        self.files.check_unused(file.parents[1], shown)
+        if there:
+            self.files.write_file(file, " ")
+        if text:
+            self.files.write_file(file, text)
+        if _pairs(file) != _split(text):
+            raise Fatal(
+                "vgpu.parameters_refused",
+                "the driver does not have the vGPU's parameters as they were written",
+                hint="the offering asks for what this driver or vGPU type lacks: read the NVRM lines of the host's log",
+                details=f"{shown}: wrote {text or 'none'!r}, reads {reading.text(file)!r}",
+            )
+        return True
+
+
+def _pairs(file: Path) -> frozenset[str] | None:
+    """None: it cannot be read."""
+    text = reading.text(file)
+    return None if text is None else _split(text)
+
+
+def _split(text: str) -> frozenset[str]:
+    return frozenset(pair for pair in _BETWEEN.split(text) if pair)

@@ -39,8 +39,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from orchestrator.agent.assembly import assemble
-    from orchestrator.agent.config import read_config
+    from orchestrator.agent.assembly import assemble, read_config
     from orchestrator.agent.server import Server
     from orchestrator.agent.timing import RealTiming
 

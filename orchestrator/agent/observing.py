@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from orchestrator.agent.attachments.kind import Kinds
-from orchestrator.agent.dcgm import Dcgm
 from orchestrator.agent.fabric.fmpm import FabricManager
 from orchestrator.agent.fabric.observing import observe_fabric
 from orchestrator.agent.images.store import Storage
@@ -22,14 +22,41 @@ from orchestrator.agent.nics import NicFunctions
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.observing_gpus import observe_gpus
 from orchestrator.agent.paths import Paths
+from orchestrator.agent.process import ChildHangs, ChildTalksTooMuch, run
 from orchestrator.agent.sessions import Sessions
-from orchestrator.agent.sysfs import features, machine, numa
+from orchestrator.agent.sysfs import machine
 from orchestrator.agent.version import agent_version
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.errors import VgpuctlError, WorldError
 from orchestrator.core.hosts.domain import MadeAs
 from orchestrator.core.hosts.snapshot import NOT_TOLD, DomainSnapshot, HostSnapshot
 from orchestrator.core.protocol import PROTOCOL_VERSION
+
+_LIMIT_S = 10.0
+_MAX_OUTPUT = 16 * 1024
+_VERSION = re.compile(r"version: *([0-9]{1,3}(?:\.[0-9]{1,4}){1,3})\b")
+
+
+class Dcgm:
+    """Which DCGM a host has, as its own ``dcgmi`` says. Asked again when the program is another one."""
+
+    def __init__(self, paths: Paths) -> None:
+        self._program = paths.root / "usr/bin/dcgmi"
+        self._known: tuple[tuple[int, int], str | None] | None = None
+
+    def version(self) -> str | None:
+        """None: the host has none, or it does not say."""
+        try:
+            about = self._program.stat()
+            key = (about.st_mtime_ns, about.st_ino)
+            if self._known is None or self._known[0] != key:
+                said = run([str(self._program), "--version"], limit_s=_LIMIT_S, most_bytes=_MAX_OUTPUT)
+                found = _VERSION.search(said.output)
+                self._known = (key, None if found is None else found[1])
+        except (OSError, ChildHangs, ChildTalksTooMuch):
+            return None
+        return self._known[1]
+
 
 T = TypeVar("T")
 
@@ -112,8 +139,8 @@ class Observer:
             ledger_lost=self.ledger.is_lost(),
             confinement=None if hypervisor is None else hypervisor.confinement,
             fabric=observe_fabric(self.paths, self.ledger, self.fabric, gpus),
-            nodes=numa.read(self.paths),
-            features=features.read(self.paths),
+            nodes=machine.read_numa_nodes(self.paths),
+            features=machine.read_features(self.paths),
             nics=self.nics.observe(),
             dcgm_version=self.dcgm.version(),
             sessions_full=self.sessions.full(),

@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import cast
 
-from orchestrator.agent.attachments.instance_holders import InstanceHolders
 from orchestrator.agent.attachments.kind import Kinds, Observation, ObservedKind
+from orchestrator.agent.attachments.mig_backed import InstanceHolders
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.agent.nvml.reading import NvmlGpu, NvmlReading, type_names

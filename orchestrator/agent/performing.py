@@ -10,19 +10,19 @@ from typing import Any
 
 from orchestrator.agent.attachments.kind import Handlers, Kinds
 from orchestrator.agent.belongings import Belongings
+from orchestrator.agent.gpu_settings import VgpuParameterFiles
 from orchestrator.agent.gpu_switches import GpuSwitches
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
-from orchestrator.agent.libvirt.console_log import ConsoleLogs
-from orchestrator.agent.libvirt.domain_parts import parts_of
+from orchestrator.agent.libvirt.consoles import ConsoleLogs
+from orchestrator.agent.libvirt.domain_devices import parts_of
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.nics import NicFunctions
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.settling import Settler
-from orchestrator.agent.sysfs.bars import large_bar_bytes
+from orchestrator.agent.sysfs.pci import large_bar_bytes
 from orchestrator.agent.turns import HOST, Turns
-from orchestrator.agent.vgpu_parameters import VgpuParameterFiles
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.actions.gpu_cards import AcceptGpus
 from orchestrator.core.actions.host_actions import (

@@ -14,8 +14,8 @@ from functools import partial
 
 from orchestrator.agent import streams
 from orchestrator.agent.assembly import Agent
+from orchestrator.agent.libvirt.connection import subscribed
 from orchestrator.agent.libvirt.domains import domain_key
-from orchestrator.agent.libvirt.events import subscribed
 from orchestrator.agent.sessions import CHANNEL_SILENT_S, KEEPALIVE_S, KEEPALIVES_MISSED, HeardReader, Place
 from orchestrator.agent.version import agent_version
 from orchestrator.core.attachments.vm_resources import things_of

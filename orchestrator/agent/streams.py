@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from orchestrator.agent.assembly import Agent
-from orchestrator.agent.libvirt.console import Console
+from orchestrator.agent.libvirt.consoles import Console
 from orchestrator.agent.sessions import HeardReader
 from orchestrator.core.actions.host_actions import ActionResult, ImageFormat
 from orchestrator.core.errors import Conflict, InvalidInput, Retryable

@@ -15,8 +15,7 @@ from typing import Protocol
 
 import asyncssh
 
-from orchestrator.agent.assembly import Agent, assemble
-from orchestrator.agent.config import Config
+from orchestrator.agent.assembly import Agent, Config, assemble
 from orchestrator.agent.server import Server
 from orchestrator.agent.timing import RealTiming
 from orchestrator.core.hosts.host import Host

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent.libvirt.domain_parts import parts_of
+from orchestrator.agent.libvirt.domain_devices import parts_of
 from orchestrator.core.actions.host_actions import (
     ActionResult,
     AdoptDomain,

@@ -14,7 +14,7 @@ from orchestrator.adapters.ansible.outcome import error_of
 from orchestrator.adapters.ansible.play import Play, run_play
 from orchestrator.adapters.ansible.readiness import facts_of
 from orchestrator.agent.paths import Paths
-from orchestrator.agent.sysfs import features
+from orchestrator.agent.sysfs import machine
 from orchestrator.core.errors import Unknown
 from orchestrator.core.hosts.readiness import HostReadinessFacts, requirements
 from tests.playbooks.local_runs import ROOT
@@ -98,7 +98,7 @@ def test_a_tpm_is_found_where_the_agent_finds_it(tmp_path: Path, mode: int, give
     _write(root, dict.fromkeys(names, ""))
     for name in names:
         (root / name).chmod(mode)
-    agents = features.read(Paths(root=root, storage=tmp_path / "var"))
+    agents = machine.read_features(Paths(root=root, storage=tmp_path / "var"))
     assert ("tpm" in _looked_below(root, tmp_path).features, "tpm" in agents) == (gives, gives)
 
 

@@ -35,7 +35,7 @@ class DeviceFiles:
         kernel_write: Callable[[Path, str], None] = write,
     ) -> None:
         """``type_names``: type ids and names as the driver library gives them, for types that sysfs does not name.
-        ``kernel_write``: writes a kernel file or raises by errno_table.py."""
+        ``kernel_write``: writes a kernel file or raises by sysfs/write.py."""
         self.paths = paths
         self.ledger = ledger
         self.type_names = type_names

@@ -1,24 +1,113 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mediated devices on a host: made, removed, adopted and observed."""
+"""Mediated devices on a host: made, removed, adopted and observed.
+
+Layout: Linux Documentation/driver-api/vfio-mediated-device.rst; type directories are named ``nvidia-<type id>``.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.agent.attachments.device_files import DeviceFiles, no_room, not_as_seen, still_hangs
 from orchestrator.agent.attachments.kind import Handlers, Observation
-from orchestrator.agent.attachments.placing import VgpuPlaces, placement_id
+from orchestrator.agent.attachments.placing import FoundVgpu, VgpuPlaces, gpu_instance, placement_id
 from orchestrator.agent.nvml.reading import NvmlGpu
-from orchestrator.agent.sysfs import mdev, open_files
-from orchestrator.agent.sysfs.gpu_instance import FoundVgpu, gpu_instance
+from orchestrator.agent.paths import Paths
+from orchestrator.agent.sysfs import open_files, reading
 from orchestrator.agent.sysfs.pci import PciGpu
 from orchestrator.core.actions.host_actions import ActionResult, MakeVgpu, RemoveMdev
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.snapshot import HostVgpuType, Mdev, VgpuParent
 from orchestrator.core.names import is_uuid
+
+_TYPE_DIRECTORY = re.compile(r"nvidia-(?P<id>[0-9]+)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class MdevType:
+    """One directory below ``mdev_supported_types``."""
+
+    directory: Path
+    type_id: int
+    name: str
+
+    def available(self) -> int | None:
+        """How many more of it the driver would make here now."""
+        return reading.number(self.directory / "available_instances")
+
+    def description(self) -> str:
+        """The driver's free text; empty where it has none."""
+        return reading.text(self.directory / "description") or ""
+
+
+@dataclass(frozen=True)
+class MdevDevice:
+    """One directory below ``/sys/bus/mdev/devices``."""
+
+    uuid: str
+    parent: str
+    type_name: str
+    """Empty while the driver has not come back from making it."""
+    directory: Path
+
+
+def type_id_of(directory_name: str) -> int | None:
+    """558 of ``nvidia-558``."""
+    match = _TYPE_DIRECTORY.fullmatch(directory_name)
+    return None if match is None else int(match["id"])
+
+
+def _type_name(directory: Path, type_id: int, names: Mapping[int, str]) -> str:
+    """The attribute ``name`` is optional: then the driver library's name for the id, then the directory's."""
+    return reading.text(directory / "name") or names.get(type_id) or directory.name
+
+
+def offers_types(paths: Paths, address: str) -> bool:
+    return reading.is_there(f"{paths.pci_devices}/{address}/mdev_supported_types")
+
+
+def types(paths: Paths, address: str, names: Mapping[int, str]) -> tuple[MdevType, ...]:
+    """Types of one PCI function. ``names``: type id to name, as far as the driver library knows them."""
+    parent = paths.pci(address) / "mdev_supported_types"
+    found = []
+    for entry in reading.names(parent):
+        type_id = type_id_of(entry)
+        if type_id is not None:
+            found.append(
+                MdevType(
+                    directory=parent / entry,
+                    type_id=type_id,
+                    name=_type_name(parent / entry, type_id, names),
+                )
+            )
+    return tuple(found)
+
+
+def find(paths: Paths, uuid: str, names: Mapping[int, str]) -> MdevDevice | None:
+    """The device of this UUID on any parent."""
+    link = paths.mdev_devices / uuid
+    try:
+        directory = link.resolve(strict=True)
+    except OSError:
+        return None
+    type_directory = reading.link_name(directory / "mdev_type") or ""
+    type_id = type_id_of(type_directory)
+    parent = directory.parent.name
+    if type_id is None:
+        return MdevDevice(uuid, parent, type_directory, directory)
+    type_path = paths.pci(parent) / "mdev_supported_types" / type_directory
+    return MdevDevice(uuid, parent, _type_name(type_path, type_id, names), directory)
+
+
+def existing(paths: Paths, names: Mapping[int, str]) -> tuple[MdevDevice, ...]:
+    """All mediated devices of the host."""
+    found = [find(paths, uuid, names) for uuid in reading.names(paths.mdev_devices)]
+    return tuple(device for device in found if device is not None)
+
 
 _DESCRIPTION = re.compile(r"framebuffer=(?P<framebuffer>[0-9]+)M\b.*\bmax_instances?=(?P<most>[0-9]+)", re.ASCII)
 
@@ -40,7 +129,7 @@ class MdevDevices:
 
     def make(self, action: MakeVgpu) -> ActionResult:
         """:raises Conflict: ``vgpu.foreign``, ``vgpu.differs``, ``vgpu.placement_refused``
-        :raises Fatal: ``vgpu.type_unknown``, ``vgpu.no_room`` and errno_table.py's"""
+        :raises Fatal: ``vgpu.type_unknown``, ``vgpu.no_room`` and sysfs/write.py's"""
         uuid = action.uuid or ""
         _check_uuid(uuid)
         if action.at is None:
@@ -116,18 +205,18 @@ class MdevDevices:
         there = frozenset(functions)
         return (
             FoundVgpu(name=device.uuid, function=device.parent, gpu_instance=gpu_instance(device.directory))
-            for device in mdev.existing(self._paths, {})
+            for device in existing(self._paths, {})
             if device.parent in there
         )
 
     def observe(self, shared: Observation) -> _ObservedMdevs:
         return _ObservedMdevs(self._files, shared)
 
-    def _find(self, uuid: str) -> mdev.MdevDevice | None:
-        return mdev.find(self._paths, uuid, self._files.type_names())
+    def _find(self, uuid: str) -> MdevDevice | None:
+        return find(self._paths, uuid, self._files.type_names())
 
-    def _type(self, parent: str, type_name: str) -> mdev.MdevType:
-        for offered in mdev.types(self._paths, parent, self._files.type_names()):
+    def _type(self, parent: str, type_name: str) -> MdevType:
+        for offered in types(self._paths, parent, self._files.type_names()):
             if offered.name == type_name:
                 return offered
         raise Fatal(
@@ -140,22 +229,22 @@ class MdevDevices:
 class _ObservedMdevs:
     def __init__(self, files: DeviceFiles, shared: Observation) -> None:
         self._paths, self._ledger, self._shared = files.paths, files.ledger, shared
-        self._existing = mdev.existing(files.paths, shared.type_names)
+        self._existing = existing(files.paths, shared.type_names)
 
     def offered_on(self, gpu: PciGpu) -> bool:
-        return any(mdev.offers_types(self._paths, address) for address in (gpu.address, *gpu.virtual_functions))
+        return any(offers_types(self._paths, address) for address in (gpu.address, *gpu.virtual_functions))
 
     def parents(self, gpu: PciGpu, _problems: list[str]) -> tuple[VgpuParent, ...]:
         return tuple(
             self._parent(address, is_vf=address != gpu.address)
             for address in (gpu.address, *gpu.virtual_functions)
-            if mdev.offers_types(self._paths, address)
+            if offers_types(self._paths, address)
         )
 
     def types(self, gpu: PciGpu) -> Iterator[HostVgpuType]:
         """What the types' descriptions say (``… framebuffer=2048M, … max_instance=8``)."""
         for address in (gpu.address, *gpu.virtual_functions):
-            for offered in mdev.types(self._paths, address, self._shared.type_names):
+            for offered in types(self._paths, address, self._shared.type_names):
                 match = _DESCRIPTION.search(offered.description())
                 if match is not None:
                     yield HostVgpuType(
@@ -170,7 +259,7 @@ class _ObservedMdevs:
 
     def _parent(self, address: str, *, is_vf: bool) -> VgpuParent:
         devices = [device for device in self._existing if device.parent == address]
-        offered = mdev.types(self._paths, address, self._shared.type_names)
+        offered = types(self._paths, address, self._shared.type_names)
         return VgpuParent(
             address=address,
             is_vf=is_vf,
@@ -182,17 +271,17 @@ class _ObservedMdevs:
             gpu_instance=next((gpu_instance(device.directory) for device in devices if is_vf), None),
         )
 
-    def _mdev(self, device: mdev.MdevDevice) -> Mdev:
+    def _mdev(self, device: MdevDevice) -> Mdev:
         return Mdev(
             uuid=device.uuid, type_name=device.type_name, owner=self._owner(device),
             placement_id=placement_id(device.directory),
         )  # fmt: skip
 
-    def _owner(self, device: mdev.MdevDevice) -> str | None:
+    def _owner(self, device: MdevDevice) -> str | None:
         owner = self._ledger.owner(mdev_key(device.uuid))
         return None if owner is None else owner.vm
 
-    def _any_in_use(self, devices: list[mdev.MdevDevice]) -> bool | None:
+    def _any_in_use(self, devices: list[MdevDevice]) -> bool | None:
         answers = [open_files.in_use(device.directory, self._shared.opened) for device in devices]
         return True if True in answers else None if None in answers else False
 
@@ -207,7 +296,7 @@ def _made_as(parent: str, type_name: str) -> str:
     return f"{parent} {type_name}"
 
 
-def _check_made(device: mdev.MdevDevice) -> None:
+def _check_made(device: MdevDevice) -> None:
     """Writing ``remove`` while ``create`` still hangs is answered with EAGAIN and takes the file away for good
     (linux drivers/vfio/mdev: the file goes before ``active`` is looked at), so that only a reboot would help.
 

@@ -16,15 +16,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.agent.attachments.device_files import DeviceFiles, check_ours, not_as_seen
-from orchestrator.agent.attachments.instance_holders import InstanceHolders
 from orchestrator.agent.attachments.kind import Handlers, Observation
 from orchestrator.agent.attachments.mdev import MdevDevices
+from orchestrator.agent.attachments.placing import FoundVgpu
 from orchestrator.agent.attachments.vendor_vfio import TypedFunctions
+from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.agent.nvml.mig import Mig
 from orchestrator.agent.nvml.reading import NvmlGpu
 from orchestrator.agent.sysfs import pci
-from orchestrator.agent.sysfs.gpu_instance import FoundVgpu
 from orchestrator.agent.sysfs.pci import PciGpu
 from orchestrator.core.actions.host_actions import (
     ActionResult,
@@ -39,6 +39,40 @@ from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.mig_layout import KEEPER
 from orchestrator.core.hosts.snapshot import HostVgpuType, VgpuParent
 from orchestrator.core.names import is_uuid
+
+
+def instance_key(gpu: str, start: int) -> str:
+    """Name of a GPU instance in the ledger. Who comes when somebody holds it already has this and his id for a name."""
+    return f"gi:{gpu}:{start}"
+
+
+class InstanceHolders:
+    """Which VMs hold a GPU instance of ours. Where the driver lets several vGPUs lie in one, it is there for each of
+    their VMs: made for the first and destroyed with the last."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def of(self, gpu: str, start: int) -> dict[str, str]:
+        """VM → the profile that it made the instance as, or found it with."""
+        key = instance_key(gpu, start)
+        first, others = self._ledger.owner(key), self._ledger.owned(f"{key}:")
+        return {holder.vm: holder.detail for holder in (first, *others.values()) if holder is not None}
+
+    def hold(self, gpu: str, start: int, vm: str, profile: str) -> None:
+        """Nothing changes for one that holds it."""
+        key = instance_key(gpu, start)
+        if vm not in self.of(gpu, start):
+            key = key if self._ledger.owner(key) is None else f"{key}:{vm}"
+            self._ledger.claim(key, vm, detail=profile, until_reboot=True)
+
+    def drop(self, gpu: str, start: int, vm: str) -> None:
+        """Nobody else's hold."""
+        key = instance_key(gpu, start)
+        for held in (key, f"{key}:{vm}"):
+            owner = self._ledger.owner(held)
+            if owner is not None and owner.vm == vm:
+                self._ledger.release(held)
 
 
 @dataclass(frozen=True)

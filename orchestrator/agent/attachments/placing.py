@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vGPUs at chosen places of a GPU with mixed sizes.
+"""Where a vGPU lies, as its directory in sysfs tells it once it is made, and vGPUs at chosen places of a GPU with mixed
+sizes.
 
 The driver puts a new vGPU at the first place that is free, and moves it when its ``placement_id`` is written. So one
 vGPU of a GPU is made and moved at a time: on its way it may lie where the next one shall.
@@ -9,12 +10,32 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.sysfs import pci, reading
 from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.errors import Conflict, VgpuctlError
+
+_NO_INSTANCE = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class FoundVgpu:
+    """A vGPU that exists, or may exist since its function cannot be read."""
+
+    name: str
+    """As a ``<hostdev>`` names it."""
+    function: str
+    gpu_instance: int | None
+
+
+def gpu_instance(device: Path) -> int | None:
+    """Its id; None: there is no vGPU, it is time-sliced, or the driver does not tell."""
+    found = reading.number(device / "nvidia" / "gpu_instance_id")
+    return None if found is None or found == _NO_INSTANCE else found
+
 
 _NO_PLACE = 0xFFFF
 """nvml.h, nvmlVgpuInstanceGetPlacementId: it has none."""

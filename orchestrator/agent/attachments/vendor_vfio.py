@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vGPUs on virtual functions by NVIDIA's vendor-specific VFIO: made, removed, adopted and observed."""
+"""vGPUs on virtual functions by NVIDIA's vendor-specific VFIO: made, removed, adopted and observed. A function gets a
+vGPU type by writing its id to one file.
+
+Format of ``creatable_vgpu_types``: a header line, then ``<id> : <name>`` lines, fewer with every vGPU that is made.
+``current_vgpu_type`` reads 0 for none.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.agent.attachments.device_files import (
@@ -15,11 +21,11 @@ from orchestrator.agent.attachments.device_files import (
     still_hangs,
 )
 from orchestrator.agent.attachments.kind import Handlers, Observation
-from orchestrator.agent.attachments.placing import VgpuPlaces, placement_id
+from orchestrator.agent.attachments.placing import FoundVgpu, VgpuPlaces, gpu_instance, placement_id
 from orchestrator.agent.ledger import Ownership
 from orchestrator.agent.nvml.reading import NvmlGpu
-from orchestrator.agent.sysfs import open_files, vendor_vfio
-from orchestrator.agent.sysfs.gpu_instance import FoundVgpu, gpu_instance
+from orchestrator.agent.paths import Paths
+from orchestrator.agent.sysfs import open_files, reading
 from orchestrator.agent.sysfs.pci import PciGpu
 from orchestrator.agent.sysfs.write import is_being_written
 from orchestrator.core.actions.host_actions import ActionResult, ClearVgpuType, MakeVgpu
@@ -27,6 +33,46 @@ from orchestrator.core.errors import Conflict
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.gpu.pci import is_pci_address
 from orchestrator.core.hosts.snapshot import HostVgpuType, VgpuParent
+
+
+@dataclass(frozen=True)
+class VirtualFunction:
+    """One virtual function with NVIDIA's attributes."""
+
+    address: str
+    current_id: int | None
+    """0: no vGPU; None: could not be read."""
+    creatable: tuple[tuple[int, str], ...]
+    problem: str | None = None
+
+
+def is_vendor_vfio(paths: Paths, address: str) -> bool:
+    return (paths.pci(address) / "nvidia" / "creatable_vgpu_types").exists()
+
+
+def parse_creatable(text: str) -> tuple[tuple[int, str], ...]:
+    """Ids and names in the driver's order; header and lines of another form are left out."""
+    found = []
+    for line in text.splitlines():
+        number, colon, name = line.partition(":")
+        if colon and number.strip().isdecimal() and name.strip():
+            found.append((int(number), name.strip()))
+    return tuple(found)
+
+
+def read(paths: Paths, address: str) -> VirtualFunction:
+    directory = paths.pci(address) / "nvidia"
+    creatable = reading.text(directory / "creatable_vgpu_types")
+    current = reading.number(directory / "current_vgpu_type")
+    unread = [
+        name for name, value in (("creatable_vgpu_types", creatable), ("current_vgpu_type", current)) if value is None
+    ]
+    return VirtualFunction(
+        address=address,
+        current_id=current,
+        creatable=parse_creatable(creatable or ""),
+        problem=f"{address}: cannot read {' and '.join(unread)}" if unread else None,
+    )
 
 
 def vf_key(address: str) -> str:
@@ -46,7 +92,7 @@ class TypedFunctions:
 
     def make(self, action: MakeVgpu) -> ActionResult:
         """:raises Conflict: ``vgpu.foreign``, ``vgpu.differs``, ``vgpu.placement_refused``
-        :raises Fatal: ``vgpu.no_room`` and errno_table.py's"""
+        :raises Fatal: ``vgpu.no_room`` and sysfs/write.py's"""
         check_address(action.parent)
         if action.at is None:
             return self._make(action)
@@ -88,7 +134,7 @@ class TypedFunctions:
         """
         key = vf_key(action.vf)
         check_address(action.vf)
-        if not vendor_vfio.is_vendor_vfio(self._paths, action.vf):
+        if not is_vendor_vfio(self._paths, action.vf):
             self._files.release(key, action.vm)  # its virtual functions are off: the driver cleared the type with them
             return ActionResult(changed=False)
         owner, function = self._ledger.owner(key), self._function(action.vf)
@@ -133,15 +179,14 @@ class TypedFunctions:
         return (
             FoundVgpu(name=address, function=address, gpu_instance=gpu_instance(self._paths.pci(address)))
             for address in functions
-            if vendor_vfio.is_vendor_vfio(self._paths, address)
-            and vendor_vfio.read(self._paths, address).current_id != 0
+            if is_vendor_vfio(self._paths, address) and read(self._paths, address).current_id != 0
         )
 
     def observe(self, shared: Observation) -> _ObservedFunctions:
         return _ObservedFunctions(self._files, shared)
 
-    def _function(self, address: str) -> vendor_vfio.VirtualFunction:
-        function = vendor_vfio.read(self._paths, address)
+    def _function(self, address: str) -> VirtualFunction:
+        function = read(self._paths, address)
         if function.problem is not None or function.current_id is None:
             raise function_gone(function.problem)
         return function
@@ -149,7 +194,7 @@ class TypedFunctions:
     def _type_file(self, address: str) -> Path:
         return self._paths.pci(address) / "nvidia" / "current_vgpu_type"
 
-    def _check_settled(self, function: vendor_vfio.VirtualFunction) -> None:
+    def _check_settled(self, function: VirtualFunction) -> None:
         """A function reads 0 while a write of its type still hangs, and has the type afterwards.
 
         :raises Unknown: ``vgpu.create_hung``
@@ -164,10 +209,10 @@ class _ObservedFunctions:
         self._paths, self._ledger, self._shared = files.paths, files.ledger, shared
 
     def offered_on(self, gpu: PciGpu) -> bool:
-        return any(vendor_vfio.is_vendor_vfio(self._paths, function) for function in gpu.virtual_functions)
+        return any(is_vendor_vfio(self._paths, function) for function in gpu.virtual_functions)
 
     def parents(self, gpu: PciGpu, problems: list[str]) -> tuple[VgpuParent, ...]:
-        functions = [vendor_vfio.read(self._paths, function) for function in gpu.virtual_functions]
+        functions = [read(self._paths, function) for function in gpu.virtual_functions]
         problems.extend(function.problem for function in functions if function.problem is not None)
         names = {**{number: name for f in functions for number, name in f.creatable}, **self._shared.type_names}
         return tuple(self._parent(function, names) for function in functions)
@@ -178,7 +223,7 @@ class _ObservedFunctions:
     def remembered(self, _gpu: PciGpu) -> NvmlGpu | None:
         return None
 
-    def _parent(self, function: vendor_vfio.VirtualFunction, names: Mapping[int, str]) -> VgpuParent:
+    def _parent(self, function: VirtualFunction, names: Mapping[int, str]) -> VgpuParent:
         current = function.current_id
         # A function that cannot be read must not look free: it gets a type that nothing else has.
         shown = "unknown" if current is None else names.get(current, f"nvidia-{current}") if current else None
@@ -194,12 +239,12 @@ class _ObservedFunctions:
             placement_id=placement_id(self._paths.pci(function.address)) if current else None,
         )
 
-    def _owner(self, function: vendor_vfio.VirtualFunction) -> str | None:
+    def _owner(self, function: VirtualFunction) -> str | None:
         """The owner in the ledger, unless somebody else put another type there since."""
         owner = self._ledger.owner(vf_key(function.address))
         return owner.vm if owner is not None and _still_as_made(owner, function) else None
 
 
-def _still_as_made(owner: Ownership, function: vendor_vfio.VirtualFunction) -> bool:
+def _still_as_made(owner: Ownership, function: VirtualFunction) -> bool:
     """Whether the function still has the type its owner set: not none, and not what somebody set there since."""
     return owner.detail.split(" ", 1)[0] == str(function.current_id)

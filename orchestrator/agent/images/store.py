@@ -15,9 +15,8 @@ from pathlib import Path
 
 from orchestrator.agent.images import files
 from orchestrator.agent.images.data_volumes import DataVolumes
-from orchestrator.agent.images.header import check_base_image, read_header
+from orchestrator.agent.images.disk_images import check_base_image, create_overlay, read_header
 from orchestrator.agent.images.nvram import NvramFiles
-from orchestrator.agent.images.qemu_img import create_overlay
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs.open_files import open_below

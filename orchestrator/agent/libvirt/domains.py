@@ -17,8 +17,7 @@ import libvirt
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.addresses import LEARNED, addresses_of
 from orchestrator.agent.libvirt.connection import Libvirt, is_absent, is_of_one_domain
-from orchestrator.agent.libvirt.domain_devices import DomainText, read_domain_xml
-from orchestrator.agent.libvirt.domain_parts import parts_of
+from orchestrator.agent.libvirt.domain_devices import DomainText, parts_of, read_domain_xml
 from orchestrator.agent.pinned_cpus import PinnedCpus
 from orchestrator.agent.timing import Timing
 from orchestrator.core.actions.host_actions import ActionResult

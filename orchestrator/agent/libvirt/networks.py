@@ -13,13 +13,12 @@ import libvirt
 
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt import guard
+from orchestrator.agent.libvirt.addresses import cards_of, cards_there, name_of, reserve
 from orchestrator.agent.libvirt.connection import Libvirt, is_absent
 from orchestrator.agent.libvirt.domain_devices import read_domain_xml
 from orchestrator.agent.libvirt.domains import domain_key
-from orchestrator.agent.libvirt.reservations import cards_of, cards_there, name_of, reserve
 from orchestrator.agent.nic_links import plug
-from orchestrator.agent.sysfs.bridges import HostBridges
-from orchestrator.agent.sysfs.routes import in_the_way
+from orchestrator.agent.sysfs.bridges import HostBridges, in_the_way
 from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.hosts.bridges import Bridge, Uplink, bridge_of, check_uplink, why_not

@@ -16,10 +16,9 @@ from typing import Any, Protocol, TypeVar
 
 import pynvml
 
-from orchestrator.agent.deadline import CallHangs, Gate, TooManyHungCalls
 from orchestrator.agent.nvml.gpu_instances import FoundInstance, device_at, instances, profile_names
-from orchestrator.agent.nvml.health import health
-from orchestrator.agent.nvml.licences import licences
+from orchestrator.agent.nvml.health import health, licences
+from orchestrator.agent.timing import CallHangs, Gate, TooManyHungCalls
 from orchestrator.core.actions.gpu_cards import GpuCard
 from orchestrator.core.errors import Fatal, InvalidInput, Unknown
 from orchestrator.core.gpu.health import GpuSignal

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bridges of the host's own, as the kernel shows them. Nothing of them is ever changed."""
+"""Bridges of the host's own, where it sends IPv4 packets, and which addresses are its own, as the kernel shows them: a
+network for VMs may take none of them. Nothing of them is ever changed."""
 
 from __future__ import annotations
 
 import array
 import fcntl
+import re
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 from pathlib import Path
 
 from orchestrator.agent.paths import Paths
@@ -69,3 +72,30 @@ def _carried(ports: tuple[str, ...], tags: dict[str, tuple[str, str]], masters: 
     for tag, below in (tags[port] for port in ports if port in tags):
         found |= {f"{parent}.{tag}" for parent in (below, masters.get(below)) if parent is not None}
     return tuple(sorted(found))
+
+
+_LEAF = re.compile(r"\|-- (?P<address>[0-9.]+)", re.ASCII)
+_ROUTE = re.compile(r"/(?P<width>[0-9]{1,2}) \S+ (?:UNICAST|LOCAL)", re.ASCII)
+_WIDEST = 8
+"""In bits. Wider routes are halves or all of the internet: where everything goes that has no route of its own."""
+
+
+def host_routes(paths: Paths) -> Iterator[IPv4Network]:
+    """Of all routing tables, as the kernel writes them: an address, and below it each route and address there."""
+    try:
+        lines = (paths.proc / "net/fib_trie").read_text(errors="replace").splitlines()
+    except OSError:
+        return
+    address = ""
+    for line in lines:
+        leaf, route = _LEAF.search(line), _ROUTE.search(line)
+        if leaf is not None:
+            address = leaf["address"]
+        elif route is not None and int(route["width"]) >= _WIDEST:
+            yield IPv4Network(f"{address}/{route['width']}", strict=False)
+
+
+def in_the_way(paths: Paths, subnet: str) -> IPv4Network | None:
+    """A route or an address that overlaps it; None: there is none."""
+    wanted = IPv4Network(subnet)
+    return next((route for route in host_routes(paths) if route.overlaps(wanted)), None)

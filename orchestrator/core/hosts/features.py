@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a host's software can give VMs, yes or no. A feature is a row here and how a host finds it
-(agent/sysfs/features.py)."""
+(agent/sysfs/machine.py)."""
 
 from __future__ import annotations
 

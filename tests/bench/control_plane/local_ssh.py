@@ -20,8 +20,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from orchestrator.agent.assembly import assemble
-from orchestrator.agent.config import Config
+from orchestrator.agent.assembly import Config, assemble
 from orchestrator.agent.server import Server
 from orchestrator.agent.timing import RealTiming
 

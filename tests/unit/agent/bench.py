@@ -17,12 +17,12 @@ from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.attachments.mdev import mdev_key
 from orchestrator.agent.attachments.vendor_vfio import vf_key
 from orchestrator.agent.belongings import Belongings
-from orchestrator.agent.gpu_settings import SettingDrivers
+from orchestrator.agent.gpu_settings import SettingDrivers, VgpuParameterFiles
 from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
-from orchestrator.agent.libvirt.console_log import ConsoleLogs
+from orchestrator.agent.libvirt.consoles import ConsoleLogs
 from orchestrator.agent.libvirt.domains import Domains, domain_key
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.nics import NicFunctions
@@ -31,7 +31,6 @@ from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.settling import Settler
 from orchestrator.agent.sysfs.bridges import HostBridges
 from orchestrator.agent.turns import Turns
-from orchestrator.agent.vgpu_parameters import VgpuParameterFiles
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.actions.host_actions import (
     ActionResult,

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.agent.paths import Paths
-from orchestrator.agent.sysfs.errno_table import error_for
-from orchestrator.agent.sysfs.write import child_argv
+from orchestrator.agent.sysfs.write import child_argv, error_for
 from orchestrator.core.errors import Unknown
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.images.qemu_img import create_overlay
-from orchestrator.agent.libvirt.domain_parts import parts_of
+from orchestrator.agent.images.disk_images import create_overlay
+from orchestrator.agent.libvirt.domain_devices import parts_of
 from orchestrator.core.actions.host_actions import (
     DefineDomain,
     EnsureNetwork,

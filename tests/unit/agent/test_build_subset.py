@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.build_subset import subset, used_attributes
-from orchestrator.agent.build_zipapp import build_agent, own_agent
+from orchestrator.agent.build_zipapp import build_agent, own_agent, subset, used_attributes
 
 SOURCE = '''# licence
 import os

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.libvirt.console_log import ConsoleLogs
-from orchestrator.agent.libvirt.domain_parts import parts_of
+from orchestrator.agent.libvirt.consoles import ConsoleLogs
+from orchestrator.agent.libvirt.domain_devices import parts_of
 from orchestrator.core.actions.host_actions import DefineDomain, StartDomain, UndefineDomain
 from orchestrator.core.domain_xml.console import console_log
 from orchestrator.core.domain_xml.domain import domain_xml

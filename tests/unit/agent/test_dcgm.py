@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.dcgm import Dcgm
+from orchestrator.agent.observing import Dcgm
 from orchestrator.agent.paths import Paths
 
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from orchestrator.agent.deadline import CallHangs, Gate, TooManyHungCalls
+from orchestrator.agent.timing import CallHangs, Gate, TooManyHungCalls
 
 
 def test_results_and_errors_come_through() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
-from orchestrator.agent.attachments.instance_holders import instance_key
+from orchestrator.agent.attachments.mig_backed import instance_key
 from orchestrator.agent.gpu_settings import SettingDrivers
 from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
 from orchestrator.agent.ledger import Ledger

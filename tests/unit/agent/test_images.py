@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.images.header import check_base_image, read_header
+from orchestrator.agent.images.disk_images import check_base_image, read_header
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.paths import Paths

@@ -9,7 +9,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from orchestrator.agent.nvml.licences import licences
+from orchestrator.agent.nvml.health import licences
 from orchestrator.core.gpu.licence import VgpuLicence
 
 OK, NOT_FOUND, TOO_SMALL = 0, 6, 7

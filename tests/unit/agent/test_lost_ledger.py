@@ -12,8 +12,7 @@ from typing import Any
 import libvirt
 import pytest
 
-from orchestrator.agent.assembly import Agent, assemble
-from orchestrator.agent.config import Config
+from orchestrator.agent.assembly import Agent, Config, assemble
 from orchestrator.agent.images.store import holds_files
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ManageGpus

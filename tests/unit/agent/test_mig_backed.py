@@ -10,9 +10,9 @@ import pytest
 
 from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
-from orchestrator.agent.attachments.instance_holders import instance_key
+from orchestrator.agent.attachments.mig_backed import instance_key
+from orchestrator.agent.gpu_switches import Functions, MigModes
 from orchestrator.agent.ledger import Ledger
-from orchestrator.agent.mig_modes import Functions, MigModes
 from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.agent.nvml.reading import Nvml, NvmlGpu, NvmlReading
 from orchestrator.agent.observing_gpus import observe_gpus

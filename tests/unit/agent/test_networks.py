@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent.paths import Paths
-from orchestrator.agent.sysfs.routes import host_routes
+from orchestrator.agent.sysfs.bridges import host_routes
 from orchestrator.core.actions.host_actions import DefineDomain, EnsureNetwork, RemoveNetwork, UndefineDomain
 from orchestrator.core.errors import Conflict, InvalidInput
 from tests.unit.agent.bench import Bench, domain_of

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.agent.paths import Paths
-from orchestrator.agent.sysfs import numa
+from orchestrator.agent.sysfs import machine
 from orchestrator.core.hosts.cpus import HugePages, NumaNode
 
 SYSTEM = "sys/devices/system"
@@ -33,7 +33,7 @@ def host(root: Path) -> Paths:
 
 
 def test_each_node_has_its_cores_with_the_threads_of_one_together(tmp_path: Path) -> None:
-    assert numa.read(host(tmp_path)) == (
+    assert machine.read_numa_nodes(host(tmp_path)) == (
         NumaNode(id=0, cores=((0, 4), (1, 5)), memory_mib=64),
         NumaNode(id=1, cores=((2, 6), (3, 7)), memory_mib=64),
     )
@@ -44,7 +44,7 @@ def test_huge_pages_that_the_node_has_are_told_by_size(tmp_path: Path) -> None:
     for size, total, free in ((2048, 64, 60), (1048576, 0, 0)):
         write(tmp_path, f"node/node1/hugepages/hugepages-{size}kB/nr_hugepages", str(total))
         write(tmp_path, f"node/node1/hugepages/hugepages-{size}kB/free_hugepages", str(free))
-    first, second = numa.read(paths)
+    first, second = machine.read_numa_nodes(paths)
     assert first.hugepages == ()
     assert second.hugepages == (HugePages(size_kib=2048, total=64, free=60),)
 
@@ -60,34 +60,34 @@ def test_huge_pages_are_for_vms_where_hugetlbfs_is_mounted_for_their_size(tmp_pa
         ("hugetlbfs /dev/hugepages hugetlbfs rw 0 0\nshort\n", set()),
     ):
         (tmp_path / "proc/mounts").write_text(mounts)
-        first, _ = numa.read(paths)
+        first, _ = machine.read_numa_nodes(paths)
         assert {pages.size_kib for pages in first.hugepages if pages.mounted} == sizes
 
 
 def test_a_node_whose_memory_is_not_told_has_not_none(tmp_path: Path) -> None:
     paths = host(tmp_path)
     (tmp_path / SYSTEM / "node/node1/meminfo").unlink()
-    assert [(node.memory_mib, node.ordinary_mib) for node in numa.read(paths)] == [(64, 64), (None, None)]
+    assert [(node.memory_mib, node.ordinary_mib) for node in machine.read_numa_nodes(paths)] == [(64, 64), (None, None)]
 
 
 def test_a_node_of_memory_alone_has_no_cores(tmp_path: Path) -> None:
     paths = host(tmp_path)
     write(tmp_path, "node/node10/cpulist", "")
-    assert [(node.id, node.cores) for node in numa.read(paths)][-1] == (10, ())
+    assert [(node.id, node.cores) for node in machine.read_numa_nodes(paths)][-1] == (10, ())
 
 
 def test_a_cpu_whose_siblings_are_not_told_is_a_core_of_its_own(tmp_path: Path) -> None:
     paths = host(tmp_path)
     (tmp_path / SYSTEM / "cpu/cpu0/topology/thread_siblings_list").unlink()
     write(tmp_path, "cpu/cpu1/topology/thread_siblings_list", "not cpus")
-    assert numa.read(paths)[0].cores == ((0,), (1,), (4,), (5,))
+    assert machine.read_numa_nodes(paths)[0].cores == ((0,), (1,), (4,), (5,))
 
 
 def test_a_sibling_that_is_offline_is_left_out(tmp_path: Path) -> None:
     paths = host(tmp_path)
     write(tmp_path, "node/node0/cpulist", "0-1,4")
-    assert numa.read(paths)[0].cores == ((0, 4), (1,))
+    assert machine.read_numa_nodes(paths)[0].cores == ((0, 4), (1,))
 
 
 def test_a_kernel_without_nodes_tells_none(tmp_path: Path) -> None:
-    assert numa.read(Paths(root=tmp_path, storage=tmp_path / "var")) == ()
+    assert machine.read_numa_nodes(Paths(root=tmp_path, storage=tmp_path / "var")) == ()

@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent import build_zipapp
-from orchestrator.agent.build_subset import subset
-from orchestrator.agent.build_zipapp import build_agent
-from orchestrator.agent.config import Config, read_config
+from orchestrator.agent.assembly import Config, read_config
+from orchestrator.agent.build_zipapp import build_agent, subset
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.protocol import read_frame
 

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from orchestrator.agent.libvirt.reservations import cards_there, name_of, reserve
+from orchestrator.agent.libvirt.addresses import cards_there, name_of, reserve
 from orchestrator.core.actions.host_actions import DefineDomain, EnsureNetwork, StartDomain, UndefineDomain
 from orchestrator.core.domain_xml.interface import mac_address
 from tests.unit.agent.bench import Bench, domain_of

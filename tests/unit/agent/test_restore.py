@@ -10,22 +10,20 @@ import pytest
 
 from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles, check_ours
-from orchestrator.agent.gpu_settings import GpuChecks, GpuSettings, LedgerRecords, SettingDrivers
-from orchestrator.agent.gpu_switches import GpuSwitches
+from orchestrator.agent.gpu_settings import GpuChecks, GpuSettings, LedgerRecords, SettingDrivers, VgpuParameterFiles
+from orchestrator.agent.gpu_switches import Functions, GpuSwitches, MigModes
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
-from orchestrator.agent.libvirt.console_log import ConsoleLogs
+from orchestrator.agent.libvirt.consoles import ConsoleLogs
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
-from orchestrator.agent.mig_modes import Functions, MigModes
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.restore import Restorer
 from orchestrator.agent.settling import Settler
 from orchestrator.agent.sysfs.bridges import HostBridges
 from orchestrator.agent.turns import Turns
-from orchestrator.agent.vgpu_parameters import VgpuParameterFiles
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.actions.gpu_cards import GpuCard
 from orchestrator.core.actions.host_actions import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.attachments.instance_holders import InstanceHolders, instance_key
+from orchestrator.agent.attachments.mig_backed import InstanceHolders, instance_key
 from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.core.actions.host_actions import StartDomain, StopDomain
 from orchestrator.core.actions.mig_layout import actions

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent import session, sessions
-from orchestrator.agent.assembly import Agent, assemble
-from orchestrator.agent.config import Config
+from orchestrator.agent.assembly import Agent, Config, assemble
 from orchestrator.agent.server import MAX_GREETING, Server
 from orchestrator.agent.sessions import MAX_SESSIONS, Place, Sessions
 from orchestrator.agent.timing import RealTiming

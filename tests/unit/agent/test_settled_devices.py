@@ -13,12 +13,12 @@ import pytest
 
 from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
-from orchestrator.agent.gpu_settings import SettingDrivers
+from orchestrator.agent.gpu_settings import SettingDrivers, VgpuParameterFiles
 from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
-from orchestrator.agent.libvirt.console_log import ConsoleLogs
+from orchestrator.agent.libvirt.consoles import ConsoleLogs
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.nics import NicFunctions
@@ -28,7 +28,6 @@ from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.settling import Settler
 from orchestrator.agent.sysfs.bridges import HostBridges
 from orchestrator.agent.turns import Turns
-from orchestrator.agent.vgpu_parameters import VgpuParameterFiles
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.actions.host_actions import FencingToken, HostAction, ManageGpus
 from orchestrator.core.actions.settle_ledger import FoundMigMode, KnownVm, SettleLedger

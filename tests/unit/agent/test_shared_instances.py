@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.attachments.instance_holders import InstanceHolders
+from orchestrator.agent.attachments.mig_backed import InstanceHolders
 from orchestrator.core.actions.host_actions import CreateGpuInstance, DestroyGpuInstance
 from orchestrator.core.attachments import make, remove
 from orchestrator.core.errors import Conflict, Fatal

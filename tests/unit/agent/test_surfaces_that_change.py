@@ -12,7 +12,7 @@ from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.attachments.mdev import MdevDevices
 from orchestrator.agent.attachments.vendor_vfio import TypedFunctions
 from orchestrator.agent.ledger import Ledger
-from orchestrator.agent.sysfs.errno_table import error_for
+from orchestrator.agent.sysfs.write import error_for
 from orchestrator.core.actions.host_actions import ClearVgpuType, MakeVgpu, RemoveMdev
 from orchestrator.core.errors import Fatal
 from tests.unit.agent.fake_sysfs import FakeSysfs

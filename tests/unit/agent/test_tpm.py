@@ -10,9 +10,9 @@ from typing import Any
 import libvirt
 import pytest
 
-from orchestrator.agent.libvirt.domain_parts import parts_of
+from orchestrator.agent.libvirt.domain_devices import parts_of
 from orchestrator.agent.paths import Paths
-from orchestrator.agent.sysfs import features
+from orchestrator.agent.sysfs import machine
 from orchestrator.core.actions.host_actions import DefineDomain, StartDomain, UndefineDomain
 from orchestrator.core.errors import Fatal
 from tests.unit.agent.bench import MDEV, MDEV_SOURCE, T4, Bench, domain_of
@@ -31,10 +31,10 @@ def _install(root: Path, *names: str) -> Paths:
 
 
 def test_a_host_gives_tpms_when_it_has_all_three_programs(tmp_path: Path) -> None:
-    assert "tpm" not in features.read(_install(tmp_path, *SWTPM[:2]))
-    assert "tpm" in features.read(_install(tmp_path, *SWTPM))
+    assert "tpm" not in machine.read_features(_install(tmp_path, *SWTPM[:2]))
+    assert "tpm" in machine.read_features(_install(tmp_path, *SWTPM))
     (tmp_path / "usr/bin/swtpm").chmod(0o644)
-    assert "tpm" not in features.read(_install(tmp_path))
+    assert "tpm" not in machine.read_features(_install(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from typing import Any
 import libvirt
 import pytest
 
-from orchestrator.agent.libvirt.domain_parts import parts_of
+from orchestrator.agent.libvirt.domain_devices import parts_of
 from orchestrator.agent.paths import Paths
-from orchestrator.agent.sysfs import features
-from orchestrator.agent.sysfs.bars import large_bar_bytes
+from orchestrator.agent.sysfs import machine
+from orchestrator.agent.sysfs.pci import large_bar_bytes
 from orchestrator.core.actions.host_actions import DefineDomain, StartDomain, StopDomain, UndefineDomain
 from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.errors import Conflict, Denied
@@ -50,11 +50,11 @@ def _install(root: Path, described: object, *, name: str = "60-edk2.json", below
 
 
 def test_a_host_has_uefi_when_its_firmware_is_described_and_there(tmp_path: Path) -> None:
-    assert "uefi" in features.read(_install(tmp_path, PLAIN))
+    assert "uefi" in machine.read_features(_install(tmp_path, PLAIN))
 
 
 def test_a_host_without_the_package_has_none(tmp_path: Path) -> None:
-    assert "uefi" not in features.read(Paths(root=tmp_path, storage=tmp_path / "var"))
+    assert "uefi" not in machine.read_features(Paths(root=tmp_path, storage=tmp_path / "var"))
 
 
 @pytest.mark.parametrize(
@@ -75,13 +75,13 @@ def test_a_host_without_the_package_has_none(tmp_path: Path) -> None:
     ],
 )
 def test_firmware_of_another_kind_or_a_description_that_makes_no_sense_is_none(tmp_path: Path, described: Any) -> None:
-    assert "uefi" not in features.read(_install(tmp_path, described))
+    assert "uefi" not in machine.read_features(_install(tmp_path, described))
 
 
 def test_an_empty_description_of_the_operators_takes_the_packages_away(tmp_path: Path) -> None:
     _install(tmp_path, PLAIN)
-    assert "uefi" not in features.read(_install(tmp_path, "", below="etc"))
-    assert "uefi" in features.read(_install(tmp_path, PLAIN, below="etc"))
+    assert "uefi" not in machine.read_features(_install(tmp_path, "", below="etc"))
+    assert "uefi" in machine.read_features(_install(tmp_path, PLAIN, below="etc"))
 
 
 RESOURCE = """\

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an image file says of itself, read from its first bytes without running anything on it.
+"""What an image file says of itself, and qemu-img, always with explicit formats and with limits: an image is somebody's
+untrusted input.
 
-qcow2: QEMU docs/interop/qcow2.txt. A file is only ever read as the format it was given as: a raw disk may carry
-any bytes at its start, put there by a guest.
+qcow2: QEMU docs/interop/qcow2.txt. A header is read from the first bytes without running anything on the file. It is
+only ever read as the format it was given as: a raw disk may carry any bytes at its start, put there by a guest.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.agent.process import ChildHangs, run
 from orchestrator.core.actions.host_actions import ImageFormat
-from orchestrator.core.errors import Fatal
+from orchestrator.core.errors import Fatal, Unknown
 
 _HEADER = struct.Struct(">4sIQIIQ")
 """magic, version, backing file offset, backing file size, cluster bits, virtual size"""
@@ -73,3 +75,39 @@ def check_base_image(path: Path, image_format: ImageFormat) -> ImageHeader:
 
 def _malformed(why: str) -> Fatal:
     return Fatal("image.malformed", f"the image is not what it was said to be: {why}", hint="check its format")
+
+
+_LIMITS = ("prlimit", "--as=2147483648", "--cpu=30", "--core=0", "--")
+_SECONDS = 60.0
+
+
+def create_overlay(path: Path, *, base: Path, base_format: ImageFormat, size_bytes: int) -> None:
+    """A qcow2 file at ``path`` that shows ``base`` and takes the writes.
+
+    :raises Fatal: ``volume.failed``
+    :raises Unknown: ``volume.hung``
+    """
+    argv = [
+        *_LIMITS,
+        "qemu-img",
+        "create",
+        "-q",
+        "-f",
+        "qcow2",
+        "-b",
+        str(base),
+        "-F",
+        base_format,
+        str(path),
+        str(size_bytes),
+    ]
+    try:
+        finished = run(argv, limit_s=_SECONDS)
+    except ChildHangs as error:
+        raise Unknown("volume.hung", "the host's disk did not answer in time", hint="look at the host") from error
+    except OSError as error:
+        raise Fatal(
+            "volume.failed", "qemu-img is missing on the host", hint="install qemu-utils", details=str(error)
+        ) from error
+    if finished.code:
+        raise Fatal("volume.failed", "the disk could not be made", hint="is the disk full?", details=finished.output)
