@@ -13,7 +13,7 @@ from orchestrator.api.auth import CallerOf, route_of
 from orchestrator.api.permissions import RULES, may_operate
 from orchestrator.api.use_cases import Services
 from orchestrator.core.tenancy.access import Caller
-from orchestrator.store.request_origin import recorded
+from orchestrator.store.audit import recorded
 
 _READS: Final = frozenset({"POST /v1/vms/plan"})
 _ON_RECORD: Final = frozenset({"GET /v1/vms/{name}/console/log"})

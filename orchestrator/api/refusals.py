@@ -22,7 +22,7 @@ from orchestrator.core.names import is_name
 from orchestrator.core.tenancy.access import EVERYWHERE, Caller
 from orchestrator.core.tenancy.audit import REFUSED
 from orchestrator.services.acting import act_for
-from orchestrator.store.request_origin import came_from
+from orchestrator.store.audit import came_from
 
 log = logging.getLogger(__name__)
 

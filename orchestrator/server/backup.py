@@ -35,9 +35,9 @@ from orchestrator.core.operation import Operation
 from orchestrator.regular_file import open_regular
 from orchestrator.server.error_line import print_error
 from orchestrator.server.settings import load_settings
-from orchestrator.store.backup import copy_database, url_of
 from orchestrator.store.database import Store
-from orchestrator.store.secret_box import SecretBox
+from orchestrator.store.secrets import SecretBox
+from orchestrator.store.sqlite.backup import copy_database, url_of
 from orchestrator.store.transaction import Transaction
 
 DATABASE: Final = "vgpuctl.sqlite"

@@ -52,9 +52,9 @@ from orchestrator.services.hosts.observing import HostObserver
 from orchestrator.services.retention import Retention
 from orchestrator.services.site_time import SiteTime
 from orchestrator.services.tenancy.tenancy import tenancy
-from orchestrator.store.backup import url_of
 from orchestrator.store.database import Store
 from orchestrator.store.queue_database import QueueDatabase
+from orchestrator.store.sqlite.backup import url_of
 
 if TYPE_CHECKING:
     from orchestrator.adapters.engine.work_queue import WorkQueue

@@ -29,7 +29,7 @@ from orchestrator.server.error_line import print_error
 from orchestrator.server.settings import load_settings
 from orchestrator.services.controllers import invite
 from orchestrator.store.database import Store
-from orchestrator.store.site import site_at
+from orchestrator.store.meta import site_at
 
 _OK: Final = 200
 _MAX_ANSWER: Final = 64 * 1024

@@ -23,8 +23,8 @@ from orchestrator.core.tenancy.key_ring import with_new_key, without_old_keys
 from orchestrator.server.backup import DATABASE
 from orchestrator.server.error_line import print_error
 from orchestrator.server.settings import load_settings
-from orchestrator.store.backup import url_of
 from orchestrator.store.database import Store
+from orchestrator.store.sqlite.backup import url_of
 
 
 def rotate(state: Path, now: float, *, others_stopped: bool = False) -> int:

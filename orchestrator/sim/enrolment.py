@@ -10,7 +10,6 @@ from typing import Final
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.store.database import Store
-from orchestrator.store.enrolment import add_enrolled
 
 _AT_ONCE: Final = 200
 """Snapshots in memory at a time."""
@@ -21,7 +20,7 @@ def record_enrolled(store: Store, seen: Iterable[tuple[str, str, HostSnapshot]],
     left = iter(seen)
     with store.begin() as tx:
         while some := list(islice(left, _AT_ONCE)):
-            add_enrolled(tx, [(_host_seen(*one, now), one[2]) for one in some], tx.operations.turn())
+            tx.fleet.add_enrolled([(_host_seen(*one, now), one[2]) for one in some], tx.operations.turn())
 
 
 def _host_seen(name: str, address: str, snapshot: HostSnapshot, now: float) -> Host:

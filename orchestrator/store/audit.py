@@ -5,23 +5,24 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Iterator
-from dataclasses import asdict
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass
 from typing import Final, Unpack
 
-from sqlalchemy import ColumnElement, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, bindparam, func, insert, or_, select, update
 from sqlalchemy.sql.functions import count
 
-from orchestrator.core.tenancy.audit import REFUSED, AuditRecord, Head, parse_head, proof_of, record_text
+from orchestrator.core.tenancy.audit import REFUSED, AuditRecord, Head, Origin, parse_head, proof_of, record_text
 from orchestrator.core.tenancy.tenant import token_of_actor, with_name
+from orchestrator.store.meta import Meta
 from orchestrator.store.records import AuditFilter
-from orchestrator.store.request_origin import request_origin
-from orchestrator.store.statements import Statements, kept
-from orchestrator.store.tables import audit, meta, tokens
+from orchestrator.store.statements import Precompiled, Statements
+from orchestrator.store.tables import audit, tokens
 
 _HEAD = "audit_head"
 _AT_ONCE = 500
-_NAME: Final = kept(select(tokens.c.name).where(tokens.c.id == bindparam("its_id")))
-_ADD: Final = kept(insert(audit).returning(audit.c.sequence))
+_NAME: Final = Precompiled(select(tokens.c.name).where(tokens.c.id == bindparam("its_id")))
+_ADD: Final = Precompiled(insert(audit).returning(audit.c.sequence))
 
 
 def _matching(before: int | None, only: AuditFilter) -> Iterator[ColumnElement[bool]]:
@@ -48,6 +49,7 @@ class Audit:
         """``key``: of :func:`audit_key`."""
         self._db = connection
         self._key = key
+        self._meta = Meta(connection)
         self.appended: list[tuple[int, str]] = []
         """Number and proof of each record that this transaction wrote."""
 
@@ -99,11 +101,43 @@ class Audit:
 
     def head(self) -> Head | None:
         """None: nothing was sealed yet."""
-        text = self._db.execute(select(meta.c.value).where(meta.c.key == _HEAD)).scalar_one_or_none()
+        text = self._meta.get(_HEAD)
         return None if text is None else parse_head(text)
 
     def put_seal(self, head: Head) -> None:
         """The record is sealed and the head of the chain."""
         self._db.execute(update(audit).where(audit.c.sequence == head.sequence).values(seal=head.seal))
-        self._db.execute(delete(meta).where(meta.c.key == _HEAD))
-        self._db.execute(insert(meta).values(key=_HEAD, value=str(head)))
+        self._meta.put(_HEAD, str(head))
+
+
+@dataclass
+class _Current:
+    origin: Origin | None
+    recorded: int = 0
+
+
+_CURRENT: ContextVar[_Current | None] = ContextVar("current_request", default=None)
+
+
+def came_from(origin: Origin | None) -> None:
+    """From here on in this request (each has a context of its own, which its threads inherit)."""
+    _CURRENT.set(_Current(origin))
+
+
+def request_origin() -> Origin | None:
+    """None: no request, the server does it by itself."""
+    current = _CURRENT.get()
+    return None if current is None else current.origin
+
+
+def note_recorded(count: int) -> None:
+    """So many records more were committed."""
+    current = _CURRENT.get()
+    if current is not None:
+        current.recorded += count
+
+
+def recorded() -> int:
+    """Records that the request has committed until now, in whichever of its threads."""
+    current = _CURRENT.get()
+    return 0 if current is None else current.recorded

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Literal
 
+from psycopg.types.numeric import Int8Dumper
 from pydantic_core import from_json
 from pysqlite3 import dbapi2 as sqlite
 from sqlalchemy import Connection, Engine, NullPool, RootTransaction, create_engine, event, make_url
 from sqlalchemy.exc import DatabaseError, DBAPIError, InterfaceError, OperationalError
 
 from orchestrator.core.errors import Fatal, Retryable, WorldError
-from orchestrator.store.sqlite.checkpoints import MAX_PAGES
-from orchestrator.store.statements import directly
+from orchestrator.store.sqlite.wal import MAX_PAGES
+from orchestrator.store.statements import execute_text
 
 BUSY_TIMEOUT_MS = 30_000
 _PAUSED_MS = 10_000
@@ -25,6 +26,8 @@ _STATEMENT_MS = 60_000
 _WRITERS = 0x76677075
 """The advisory lock that lets writers on PostgreSQL come one after the other, as SQLite's do by themselves."""
 _MOST: Final = 15
+_MAX_PREPARED: Final = 500
+"""Statements that a connection to PostgreSQL has prepared; each takes the database some memory."""
 Mode = Literal["reading", "alone", "beside claims"]
 _BEGINNINGS: Final[dict[str, str]] = {
     "reading": "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
@@ -180,15 +183,17 @@ def _postgresql(url: str) -> Engine:
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: object) -> None:
         connection.autocommit = True  # the driver would ask for each beginning by itself, and wait for its answer
-        connection.prepare_threshold = None  # asked_directly.py prepares what is asked often
+        connection.adapters.register_dumper(int, Int8Dumper)  # one plan for numbers of all sizes
+        connection.prepare_threshold = 1
+        connection.prepared_max = _MAX_PREPARED
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        directly(connection, _BEGINNINGS[connection.get_execution_options().get("how", "alone")])
+        execute_text(connection, _BEGINNINGS[connection.get_execution_options().get("how", "alone")], prepare=False)
 
     @event.listens_for(engine, "commit")
     def commit(connection: Connection) -> None:
-        directly(connection, "COMMIT")  # the driver then finds nothing to commit
+        execute_text(connection, "COMMIT", prepare=False)  # the driver then finds nothing to commit
 
     return engine
 
@@ -207,7 +212,7 @@ def _sqlite(url: str) -> Engine:
         connection.isolation_level = None  # the driver must not begin transactions of its own
         for pragma in (
             "journal_mode=WAL",
-            "synchronous=NORMAL",  # a commit is on disk once it was flushed (store/sqlite/flush.py)
+            "synchronous=NORMAL",  # a commit is on disk once it was flushed (store.sqlite.wal.py)
             f"wal_autocheckpoint={MAX_PAGES}",
             f"busy_timeout={BUSY_TIMEOUT_MS}",
             "foreign_keys=ON",
@@ -218,6 +223,6 @@ def _sqlite(url: str) -> Engine:
     def begin(connection: Connection) -> None:
         # A deferred transaction that turns into a writer fails at once when another one is writing.
         how = connection.get_execution_options().get("how", "alone")
-        directly(connection, "BEGIN" if how == "reading" else "BEGIN IMMEDIATE")
+        execute_text(connection, "BEGIN" if how == "reading" else "BEGIN IMMEDIATE")
 
     return engine

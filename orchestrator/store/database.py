@@ -3,35 +3,79 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 
-from sqlalchemy import Connection, insert, make_url, select, update
+from sqlalchemy import Connection, make_url
 
 from orchestrator.core.actions.epoch import restored_epoch
 from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.operation import Watched
 from orchestrator.core.tenancy.audit import audit_key
+from orchestrator.store.audit import note_recorded
 from orchestrator.store.connections import Connections, Mode
 from orchestrator.store.hosts import ParsedSnapshots
-from orchestrator.store.listeners import Listeners
-from orchestrator.store.request_origin import note_recorded
+from orchestrator.store.meta import SETTLED, SITE, STARTS, Meta
 from orchestrator.store.schema import bring_up_to_date, check_unchanged, newest_revision
-from orchestrator.store.secret_box import SecretBox
-from orchestrator.store.secrets import Secrets
-from orchestrator.store.sqlite.checkpoints import Checkpoints
-from orchestrator.store.sqlite.flush import Flush
-from orchestrator.store.sqlite.writer_lock import Turn
+from orchestrator.store.secrets import SecretBox, Secrets
+from orchestrator.store.sqlite.wal import Checkpoints, Flush
+from orchestrator.store.sqlite.writer_lock import WriterLock
 from orchestrator.store.statements import Statements
-from orchestrator.store.tables import meta
 from orchestrator.store.transaction import Transaction
 
-_COUNTED = "starts"
-_SETTLED = "settled"
-_APPENDED_KEPT = 100_000
+_APPENDED_KEPT: Final = 100_000
+Notify = Callable[[Watched | None], None]
+"""Given the operation as it was committed; None: it has to be read."""
+
+_MAX_RECENT: Final = 256
+"""Changes that are kept: as many as may be committed between somebody's reading and listening."""
+
+
+class Listeners:
+    """Who in this process waits for changes of operations, by operation. Safe to call from many threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[str, list[Notify]] = {}
+        self._recent: OrderedDict[str, Watched | None] = OrderedDict()
+
+    def add(self, operation_id: str, notify: Notify) -> Callable[[], None]:
+        """``notify`` is called on the thread that commits, so it may not wait, and at once with what was committed
+        lately: who has just read it has missed nothing. Calling what is returned ends it."""
+        with self._lock:
+            self._waiting.setdefault(operation_id, []).append(notify)
+            changed, as_it_is = operation_id in self._recent, self._recent.get(operation_id)
+        if changed:
+            notify(as_it_is)
+
+        def leave() -> None:
+            with self._lock:
+                left = [other for other in self._waiting.get(operation_id, []) if other is not notify]
+                if left:
+                    self._waiting[operation_id] = left
+                else:
+                    self._waiting.pop(operation_id, None)
+
+        return leave
+
+    def tell(self, changed: Mapping[str, Watched | None]) -> None:
+        """These have changed, and everybody can read it."""
+        with self._lock:
+            for name, as_it_is in changed.items():
+                self._recent[name] = as_it_is
+                self._recent.move_to_end(name)
+            while len(self._recent) > _MAX_RECENT:
+                self._recent.popitem(last=False)
+            waiting = [
+                (notify, as_it_is) for name, as_it_is in changed.items() for notify in self._waiting.get(name, ())
+            ]
+        for notify, as_it_is in waiting:
+            notify(as_it_is)
 
 
 class Store:
@@ -47,23 +91,26 @@ class Store:
         """Called after each commit with an audit record of this process: number and proof of the last one."""
         self._parsed = ParsedSnapshots()
         self._listeners = Listeners()
-        place = make_url(url)
-        alone = place.get_backend_name() == "sqlite"
-        self._turn: AbstractContextManager[None] = Turn(self._connections.patience_s) if alone else nullcontext()
-        self._flush: Callable[[], None] = Flush(Path(str(place.database))) if alone else _flushed_already
-        self._checkpoints = Checkpoints(Path(str(place.database)), self._turn) if alone else None
+        database = make_url(url)
+        is_sqlite = database.get_backend_name() == "sqlite"
+        self._writer_lock: AbstractContextManager[None] = (
+            WriterLock(self._connections.patience_s) if is_sqlite else nullcontext()
+        )
+        self._flush: Callable[[], None] = Flush(Path(str(database.database))) if is_sqlite else _flushed_already
+        self._checkpoints = Checkpoints(Path(str(database.database)), self._writer_lock) if is_sqlite else None
         self._revision = newest_revision()
         with self._alone() as connection:
             bring_up_to_date(connection)
             Secrets(Statements(connection), self._box).bind()
-            if _site_of(connection) is None:
-                connection.execute(insert(meta).values(key="site", value=new_site))
+            meta = Meta(Statements(connection))
+            if meta.get(SITE) is None:
+                meta.put(SITE, new_site)
 
     @cached_property
     def site(self) -> str:
         """Id of this database, drawn when it was made."""
         with self._connections.transaction("reading") as connection:
-            site = _site_of(connection)
+            site = Meta(Statements(connection)).get(SITE)
         if site is None:
             raise Fatal("store.damaged", "the database has lost its site id", hint="restore it from a backup")
         return site
@@ -75,7 +122,8 @@ class Store:
         :raises Conflict: ``store.restored``: the database has forgotten some of it
         """
         with self._alone() as connection:
-            counted = _counted_in(connection)
+            meta = Meta(Statements(connection))
+            counted = meta.number(STARTS)
             if counted < known:
                 raise Conflict(
                     "store.restored",
@@ -83,7 +131,7 @@ class Store:
                     hint="'vgpuctl server settle-restored' lets the hosts obey it and stops what had not ended",
                     details=f"{known} counted here, {counted} there",
                 )
-            _put(connection, _COUNTED, counted + 1)
+            meta.put(STARTS, str(counted + 1))
         return counted + 1
 
     def counted(self) -> int:
@@ -93,20 +141,21 @@ class Store:
         """
         with self._connections.transaction("reading") as connection:
             check_unchanged(connection, self._revision)
-            return _counted_in(connection)
+            return Meta(Statements(connection)).number(STARTS)
 
     def settle(self, known: int, now: float) -> None:
         """A person has said that the restored database is the one to go on with: for every controller, whatever it had
         seen of it before. ``now``: seconds since 1970, which no count that began earlier has reached."""
         with self._alone() as connection:
-            settled = restored_epoch(max(_counted_in(connection), known), now)
-            _put(connection, _COUNTED, settled)
-            _put(connection, _SETTLED, settled)
+            meta = Meta(Statements(connection))
+            settled = str(restored_epoch(max(meta.number(STARTS), known), now))
+            meta.put(STARTS, settled)
+            meta.put(SETTLED, settled)
 
     def settled(self) -> int:
         """What had been counted when a person last said so; 0: nobody ever had to."""
         with self._connections.transaction("reading") as connection:
-            return _number_in(connection, _SETTLED)
+            return Meta(Statements(connection)).number(SETTLED)
 
     @contextmanager
     def begin(self) -> Iterator[Transaction]:
@@ -122,7 +171,7 @@ class Store:
 
     @contextmanager
     def _writing(self, how: Mode) -> Iterator[Transaction]:
-        with self._turn, self._connections.transaction(how) as connection:
+        with self._writer_lock, self._connections.transaction(how) as connection:
             tx = Transaction(connection, self._box, self._parsed, self._audited)
             yield tx
             tx.usage.stamp()
@@ -150,11 +199,10 @@ class Store:
         """Number and proof of the audit records that this process has committed since it was asked the last time."""
         return tuple(self._appended.popleft() for _ in range(len(self._appended)))
 
-    def listen(self, operation_id: str, told: Callable[[Watched | None], None]) -> Callable[[], None]:
-        """``told`` is called after each commit of this process that changes the operation, on the thread that commits;
-        it may not wait. It is given the operation as it was committed, or None when that has to be read. Calling what
-        is returned ends it."""
-        return self._listeners.add(operation_id, told)
+    def listen(self, operation_id: str, notify: Notify) -> Callable[[], None]:
+        """``notify`` is called after each commit of this process that changes the operation, on the thread that
+        commits; it may not wait. Calling what is returned ends it."""
+        return self._listeners.add(operation_id, notify)
 
     @contextmanager
     def read(self) -> Iterator[Transaction]:
@@ -170,20 +218,3 @@ class Store:
 
 def _flushed_already() -> None:
     """PostgreSQL does so itself, several commits at a time."""
-
-
-def _site_of(connection: Connection) -> str | None:
-    return connection.execute(select(meta.c.value).where(meta.c.key == "site")).scalar_one_or_none()
-
-
-def _counted_in(connection: Connection) -> int:
-    return _number_in(connection, _COUNTED)
-
-
-def _number_in(connection: Connection, key: str) -> int:
-    return int(connection.execute(select(meta.c.value).where(meta.c.key == key)).scalar_one_or_none() or 0)
-
-
-def _put(connection: Connection, key: str, number: int) -> None:
-    if connection.execute(update(meta).where(meta.c.key == key).values(value=str(number))).rowcount == 0:
-        connection.execute(insert(meta).values(key=key, value=str(number)))

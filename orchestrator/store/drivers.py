@@ -12,10 +12,10 @@ from orchestrator.core.drivers.bundle import DriverBundle
 from orchestrator.core.drivers.lock import DriverLock
 from orchestrator.core.drivers.upgrade import DriverUpgrade, is_over
 from orchestrator.store.rows import driver_bundle_of, driver_lock_of, driver_upgrade_of
-from orchestrator.store.statements import Statements, kept
+from orchestrator.store.statements import Precompiled, Statements
 from orchestrator.store.tables import driver_bundles, driver_lock, driver_upgrades, looks
 
-_ACTIVE: Final = kept(select(driver_upgrades.c.id).where(driver_upgrades.c.active).limit(1))
+_ACTIVE: Final = Precompiled(select(driver_upgrades.c.id).where(driver_upgrades.c.active).limit(1))
 
 
 class DriverBundles:

@@ -19,11 +19,10 @@ from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.mig_layout import CUT, MigLayout
 from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.names import near
-from orchestrator.store.facts_text import facts_text
 from orchestrator.store.records import ClaimLost
 from orchestrator.store.rows import host_of, host_values, layout_values
-from orchestrator.store.snapshots import JsonText, snapshot_from_text, snapshot_text
-from orchestrator.store.statements import Statements, kept
+from orchestrator.store.snapshots import JsonText, facts_text, snapshot_from_text, snapshot_text
+from orchestrator.store.statements import Precompiled, Statements
 from orchestrator.store.tables import gpu_cuts, gpus, hosts, looks, slot_claims, snapshots
 from orchestrator.store.usage import Usage
 
@@ -55,17 +54,17 @@ class ParsedSnapshots:
 
 
 # Put together once, as that takes as long as asking.
-_BY_NAME: Final = kept(select(hosts).where(hosts.c.name == bindparam("host")))
+_BY_NAME: Final = Precompiled(select(hosts).where(hosts.c.name == bindparam("host")))
 _SILENT: Final = select(hosts.c.name, hosts.c.last_seen_at).where(
     hosts.c.state.in_(["unreachable", "quarantined", "forgotten"])
 )
 _AT_ITS_ADDRESS: Final = and_(hosts.c.address == bindparam("address"), hosts.c.port == bindparam("port"))
 _IN_THE_WAY: Final = select(hosts.c.name).where(or_(hosts.c.name == bindparam("name"), _AT_ITS_ADDRESS))
-_CHANGE: Final = kept(update(hosts).where(hosts.c.name == bindparam("its_name")))
+_CHANGE: Final = Precompiled(update(hosts).where(hosts.c.name == bindparam("its_name")))
 _LAYOUTS: Final = select(gpus.c.address, gpus.c.mig_layout).order_by(gpus.c.address)
-_ITS_GPUS: Final = kept(_LAYOUTS.where(gpus.c.host == bindparam("host")))
+_ITS_GPUS: Final = Precompiled(_LAYOUTS.where(gpus.c.host == bindparam("host")))
 _ALL_GPUS: Final = _LAYOUTS.add_columns(gpus.c.host)
-_ENABLED: Final = _ITS_GPUS.where(gpus.c.functions_by_us)
+_ENABLED: Final = _LAYOUTS.where(gpus.c.host == bindparam("host"), gpus.c.functions_by_us)
 _MARK: Final = update(gpus).where(gpus.c.host == bindparam("its_host"), gpus.c.address == bindparam("its_address"))
 _KEPT: Final = select(gpu_cuts.c.cut).where(
     gpu_cuts.c.host == bindparam("host"), gpu_cuts.c.gpu == bindparam("gpu"), gpu_cuts.c.cut == CUT
@@ -73,7 +72,7 @@ _KEPT: Final = select(gpu_cuts.c.cut).where(
 _UNKEEP: Final = delete(gpu_cuts).where(
     gpu_cuts.c.host == bindparam("its_host"), gpu_cuts.c.gpu == bindparam("its_gpu"), gpu_cuts.c.cut == CUT
 )
-_PLACEMENT: Final = kept(
+_PLACEMENT: Final = Precompiled(
     select(
         hosts.c.state,
         hosts.c.cordoned,
@@ -85,11 +84,11 @@ _PLACEMENT: Final = kept(
     ).where(hosts.c.name == bindparam("host"))
 )
 _CLAIMED: Final = select(slot_claims.c.vm).where(slot_claims.c.host == bindparam("host")).limit(1)
-_LOOK: Final = kept(select(looks).where(looks.c.host == bindparam("host")))
-_TURN: Final = kept(select(looks.c.turn).where(looks.c.host == bindparam("host")))
-_SAME: Final = kept(update(looks).where(looks.c.host == bindparam("its_host")))
-_DOCUMENT: Final = kept(select(cast(snapshots.c.document, Text)).where(snapshots.c.host == bindparam("host")))
-_HAS_DOCUMENT: Final = kept(
+_LOOK: Final = Precompiled(select(looks).where(looks.c.host == bindparam("host")))
+_TURN: Final = Precompiled(select(looks.c.turn).where(looks.c.host == bindparam("host")))
+_SAME: Final = Precompiled(update(looks).where(looks.c.host == bindparam("its_host")))
+_DOCUMENT: Final = Precompiled(select(cast(snapshots.c.document, Text)).where(snapshots.c.host == bindparam("host")))
+_HAS_DOCUMENT: Final = Precompiled(
     select(snapshots.c.host).where(
         snapshots.c.host == bindparam("host"), cast(snapshots.c.document, Text) == bindparam("text", type_=Text)
     )

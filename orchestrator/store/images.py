@@ -12,11 +12,11 @@ from orchestrator.core.names import near
 from orchestrator.core.tenancy.quota import image_amounts
 from orchestrator.core.vms.image import Image
 from orchestrator.store.rows import image_of, image_values
-from orchestrator.store.statements import Statements, kept
+from orchestrator.store.statements import Precompiled, Statements
 from orchestrator.store.tables import images, looks
-from orchestrator.store.tenant_usage import TenantUsage
+from orchestrator.store.usage import TenantUsage
 
-_IMAGE: Final = kept(select(images).where(images.c.name == bindparam("its_name")))
+_IMAGE: Final = Precompiled(select(images).where(images.c.name == bindparam("its_name")))
 
 
 class Images:

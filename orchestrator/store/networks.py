@@ -11,11 +11,11 @@ from orchestrator.core.errors import Conflict
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.vms.network import Network, unknown_network
 from orchestrator.store.rows import network_of, network_values
-from orchestrator.store.statements import Statements, kept
+from orchestrator.store.statements import Precompiled, Statements
 from orchestrator.store.tables import networks
 
-_NETWORK: Final = kept(select(networks).where(networks.c.name == bindparam("its_name")))
-_BRIDGED: Final = kept(select(networks).where(networks.c.subnet.is_(None)))
+_NETWORK: Final = Precompiled(select(networks).where(networks.c.name == bindparam("its_name")))
+_BRIDGED: Final = Precompiled(select(networks).where(networks.c.subnet.is_(None)))
 
 
 class Networks:

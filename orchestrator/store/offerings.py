@@ -10,10 +10,10 @@ from sqlalchemy import delete, insert, select
 
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.store.rows import offering_of
-from orchestrator.store.statements import Statements, kept
+from orchestrator.store.statements import Precompiled, Statements
 from orchestrator.store.tables import offerings
 
-_OFFERINGS: Final = kept(select(offerings.c.document).order_by(offerings.c.name))
+_OFFERINGS: Final = Precompiled(select(offerings.c.document).order_by(offerings.c.name))
 
 
 class Offerings:

@@ -11,7 +11,6 @@ from typing import Any, Final, Unpack
 from sqlalchemy import (
     Column,
     ColumnElement,
-    Executable,
     Integer,
     Select,
     and_,
@@ -38,7 +37,6 @@ from orchestrator.core.operation import (
 )
 from orchestrator.store.records import BootingGuest, DueOperation, Job, OperationFilter
 from orchestrator.store.rows import (
-    AnyRow,
     course_values,
     host_wait_of,
     operation_of,
@@ -46,17 +44,17 @@ from orchestrator.store.rows import (
     operations_matching,
     step_of,
 )
-from orchestrator.store.statements import OfFew, Statements, kept
+from orchestrator.store.statements import AnyRow, InClause, Precompiled, Statements
 from orchestrator.store.tables import findings, operations, steps, vms
 
 # Put together once, as that takes as long as asking; what a step asks again and again. Values of an UPDATE are those
 # that come with it.
 _ID: Final = operations.c.id == bindparam("operation_id")
-_BY_ID: Final = kept(select(operations).where(_ID))
+_BY_ID: Final = Precompiled(select(operations).where(_ID))
 _NEWEST: Final = operations.c.attempt == bindparam("its_attempt")
-_HELD: Final = kept(update(operations).where(_ID, _NEWEST).values(attempt=operations.c.attempt))
+_HELD: Final = Precompiled(update(operations).where(_ID, _NEWEST).values(attempt=operations.c.attempt))
 """Changes nothing: a row that it finds is the transaction's own until that ends."""
-_TAKEN_UP: Final = kept(
+_TAKEN_UP: Final = Precompiled(
     update(operations)
     .where(_ID, operations.c.state.not_in(FINISHED))
     .values(
@@ -67,21 +65,25 @@ _TAKEN_UP: Final = kept(
     )
     .returning(operations)
 )
-_CANCELLED: Final = kept(select(operations.c.cancelled).where(_ID))
-_TOUCHED: Final = kept(update(operations).where(_ID).values(revision=operations.c.revision + 1))
-_ADVANCED: Final = kept(_TOUCHED.where(_NEWEST).returning(operations.c.cancelled, operations.c.revision))
-_LAST_TURN: Final = kept(select(func.coalesce(func.max(operations.c.ended_turn), 0)))
-_NEXT_TURN: Final = {"ended_turn": _LAST_TURN.scalar_subquery() + 1}
+_CANCELLED: Final = Precompiled(select(operations.c.cancelled).where(_ID))
+_TOUCH: Final = update(operations).where(_ID).values(revision=operations.c.revision + 1)
+_TOUCHED: Final = Precompiled(_TOUCH)
+_ADVANCE: Final = _TOUCH.where(_NEWEST).returning(operations.c.cancelled, operations.c.revision)
+_ADVANCED: Final = Precompiled(_ADVANCE)
+_NEWEST_TURN: Final = select(func.coalesce(func.max(operations.c.ended_turn), 0))
+_LAST_TURN: Final = Precompiled(_NEWEST_TURN)
+_NEXT_TURN: Final = {"ended_turn": _NEWEST_TURN.scalar_subquery() + 1}
 """Two that end beside each other may get the same: who reads it began after both had done all they did."""
-_ENDED: Final = kept(_ADVANCED.values(_NEXT_TURN))
+_ENDED: Final = Precompiled(_ADVANCE.values(_NEXT_TURN))
+_TOUCHED_AT_END: Final = Precompiled(_TOUCH.values(_NEXT_TURN))
 _OF_SUBJECT: Final = operations.alias("of_subject")
 _NUMBER: Final = (
     select(func.coalesce(func.max(_OF_SUBJECT.c.number), 0) + 1)
     .where(_OF_SUBJECT.c.subject == bindparam("its_subject"))
     .scalar_subquery()
 )
-_ADD: Final = kept(insert(operations).values(number=_NUMBER))
-_UNFINISHED: Final = kept(
+_ADD: Final = Precompiled(insert(operations).values(number=_NUMBER))
+_IN_TURN: Final = (
     select(
         *(operations.c[name] for name in ("id", "subject", "host", "attempt", "kind", "tenant")),
         *(operations.c[name] for name in ("waits_for", "host_wait", "guest_wait")),
@@ -95,18 +97,17 @@ _UNFINISHED: Final = kept(
     )
 )
 """Those that have begun first."""
-_UNFINISHED_BESIDE: Final = OfFew(
-    lambda ids: _UNFINISHED.where(
-        operations.c.subject.in_(select(_OF_SUBJECT.c.subject).where(_OF_SUBJECT.c.id.in_(ids)))
-    )
+_UNFINISHED: Final = Precompiled(_IN_TURN)
+_UNFINISHED_BESIDE: Final = InClause(
+    lambda ids: _IN_TURN.where(operations.c.subject.in_(select(_OF_SUBJECT.c.subject).where(_OF_SUBJECT.c.id.in_(ids))))
 )
 _BY_AGE: Final = (operations.c.created_at, operations.c.id)
-_HOW_MANY: Final = kept(
+_HOW_MANY: Final = Precompiled(
     select(count())
     .select_from(operations)
     .where(operations.c.state.in_(UNFINISHED), func.coalesce(operations.c.guest_wait, "") != "waiting")
 )
-_BOOTING: Final = kept(
+_BOOTING: Final = Precompiled(
     select(
         operations.c.id.label("operation"),
         operations.c.subject.label("vm"),
@@ -117,15 +118,17 @@ _BOOTING: Final = kept(
     .order_by(*_BY_AGE)
 )
 _STUCK: Final = select(operations).where(operations.c.state == "stuck").order_by(*_BY_AGE)
-_STUCK_ABOUT: Final = kept(_STUCK.where(operations.c.subject == bindparam("its_subject")))
-_STUCK_ON: Final = kept(_STUCK.where(operations.c.host == bindparam("its_host")))
-_ITS_STEPS: Final = kept(select(steps).where(steps.c.operation == bindparam("operation_id")).order_by(steps.c.position))
+_STUCK_ABOUT: Final = Precompiled(_STUCK.where(operations.c.subject == bindparam("its_subject")))
+_STUCK_ON: Final = Precompiled(_STUCK.where(operations.c.host == bindparam("its_host")))
+_ITS_STEPS: Final = Precompiled(
+    select(steps).where(steps.c.operation == bindparam("operation_id")).order_by(steps.c.position)
+)
 _CHANGING: Final = ("state", "started_at", "finished_at", "message")
 """Columns of a step."""
 
 
 @lru_cache
-def _moved(steps_moved: int) -> Executable:
+def _moved(steps_moved: int) -> Precompiled:
     """One statement for several steps of an operation: the driver of PostgreSQL takes longer to be asked for one than
     the database takes for all of them."""
     numbers = range(steps_moved)
@@ -137,14 +140,16 @@ def _moved(steps_moved: int) -> Executable:
         return case(*given, else_=column)
 
     its_own = steps.c.operation == bindparam("operation_id")
-    return kept(update(steps).where(its_own, or_(*places)).values({name: values(name) for name in _CHANGING}))
+    return Precompiled(update(steps).where(its_own, or_(*places)).values({name: values(name) for name in _CHANGING}))
 
 
 @lru_cache
-def _added(steps_added: int) -> Executable:
+def _added(steps_added: int) -> Precompiled:
     """One statement, as above."""
     names = [column.name for column in steps.c]
-    return kept(insert(steps).values([{one: bindparam(f"{one}_{at}") for one in names} for at in range(steps_added)]))
+    return Precompiled(
+        insert(steps).values([{one: bindparam(f"{one}_{at}") for one in names} for at in range(steps_added)])
+    )
 
 
 class Operations:
@@ -345,7 +350,7 @@ class Operations:
     def update(self, operation: Operation) -> None:
         """State, attempt, error, remainder, warnings, end; not the steps."""
         self.changed[operation.id] = None
-        change = _TOUCHED.values(_NEXT_TURN) if operation.state in FINISHED else _TOUCHED
+        change = _TOUCHED_AT_END if operation.state in FINISHED else _TOUCHED
         self._db.execute(change, {"operation_id": operation.id, **operation_values(operation)})
 
     def forget(self, *, ended_before: float, most: int) -> int:
@@ -357,7 +362,7 @@ class Operations:
         old = (
             select(operations.c.id)
             .where(operations.c.state.in_(("done", "undone")), operations.c.finished_at < ended_before)
-            .where(*(~one for one in named), operations.c.ended_turn < _LAST_TURN.scalar_subquery())
+            .where(*(~one for one in named), operations.c.ended_turn < _NEWEST_TURN.scalar_subquery())
             .limit(most)
         )
         return self._db.execute(delete(operations).where(operations.c.id.in_(self._db.execute(old).scalars()))).rowcount
@@ -385,7 +390,7 @@ class Operations:
         self.changed[operation_id] = None
         self._db.execute(_TOUCHED, {"operation_id": operation_id, **values})
 
-    def _all(self, query: Select[Any], values: Mapping[str, str] | None = None) -> tuple[Operation, ...]:
+    def _all(self, query: Select[Any] | Precompiled, values: Mapping[str, str] | None = None) -> tuple[Operation, ...]:
         return tuple(operation_of(row, self._steps_of(row.id)) for row in self._db.execute(query, values).all())
 
     def _steps_of(self, operation_id: str) -> tuple[StepRecord, ...]:

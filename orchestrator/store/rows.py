@@ -11,7 +11,7 @@ from sys import getsizeof
 from typing import Any, Final
 
 from pydantic import TypeAdapter
-from sqlalchemy import ColumnElement, Row, Text, cast, or_
+from sqlalchemy import ColumnElement, Text, cast, or_
 
 from orchestrator.core.byte_cache import ByteCache
 from orchestrator.core.drivers.bundle import DriverBundle
@@ -34,9 +34,10 @@ from orchestrator.core.vms.network import Network
 from orchestrator.core.vms.vm import Vm, VmSpec
 from orchestrator.core.vms.volume import Volume
 from orchestrator.store.records import OperationFilter
+from orchestrator.store.statements import AnyRow
 from orchestrator.store.tables import hosts, operations, vms
 
-AnyRow = Row[Any]
+_HOST_COLUMNS: Final = hosts.c.keys()
 
 
 def host_values(host: Host) -> dict[str, Any]:
@@ -48,7 +49,7 @@ def host_values(host: Host) -> dict[str, Any]:
 
 def host_of(row: AnyRow, gpus: Sequence[tuple[str, Any]]) -> Host:
     """The row may have more than the host's own columns. ``gpus``: (address, layout as it is stored)."""
-    values = {column.name: row._mapping[column] for column in hosts.c}
+    values = {name: getattr(row, name) for name in _HOST_COLUMNS}
     return Host(
         **{
             **values,
@@ -278,7 +279,7 @@ _OFFERING: Final = TypeAdapter(Offering)
 
 
 def driver_bundle_of(row: AnyRow) -> DriverBundle:
-    return _BUNDLE.validate_python(dict(row._mapping))
+    return _BUNDLE.validate_python(row._asdict())
 
 
 def driver_lock_of(document: object) -> DriverLock:

@@ -3,12 +3,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter
+from pydantic_core import from_json, to_json
 from sqlalchemy.types import UserDefinedType
 
-from orchestrator.core.hosts.snapshot import HostSnapshot
+from orchestrator.core.attachments.host_facts import HostFacts
+from orchestrator.core.byte_cache import ByteCache
+from orchestrator.core.gpu.fabric import FabricSnapshot
+from orchestrator.core.hosts.bridges import Bridge
+from orchestrator.core.hosts.cpus import NumaNode
+from orchestrator.core.hosts.nic import HostNic
+from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
+from orchestrator.core.units import MIB
 
 _SNAPSHOT: Final = TypeAdapter(HostSnapshot)
 _read: Final = _SNAPSHOT.validator.validate_json
@@ -32,3 +42,99 @@ class JsonText(UserDefinedType[str]):
 
     def get_col_spec(self, **_: Any) -> str:
         return "JSON"
+
+
+_OWN: Final = {"address", "numa_node", "module_id", "parents", "instances", "problems", "bridges", "signals"}
+"""What tells the GPUs of a host apart; the rest is alike for all of a kind."""
+_WRITTEN: Final = TypeAdapter(GpuSnapshot)
+_GPU: Final = _WRITTEN.validator
+_FABRIC: Final = TypeAdapter(FabricSnapshot | None)
+_NODE: Final = TypeAdapter(NumaNode)
+_NIC: Final = TypeAdapter(HostNic)
+
+
+def facts_text(facts: HostFacts) -> str:
+    """Each kind of GPU once, and each GPU with what is its own."""
+    kinds: dict[str, int] = {}
+    gpus = []
+    for gpu in facts.gpus:
+        kind = _WRITTEN.dump_json(gpu, exclude=_OWN).decode()
+        gpus.append([kinds.setdefault(kind, len(kinds)), _WRITTEN.dump_json(gpu, include=_OWN).decode()])
+    own = ("vcpus", "memory_mib", "agent_too_old", "unconfined", "bridges", "fabric", "features")
+    of_host = {name: getattr(facts, name) for name in own}
+    nodes = [_NODE.dump_json(node).decode() for node in facts.nodes]
+    nics = [_NIC.dump_json(nic).decode() for nic in facts.nics]
+    return to_json({**of_host, "nodes": nodes, "nics": nics, "kinds": list(kinds), "gpus": gpus}).decode()
+
+
+def facts_from_text(text: str, disk_bytes: int) -> HostFacts:
+    """The inverse of :func:`facts_text`; the disk is kept beside it, as it changes more often."""
+    found: dict[str, Any] = from_json(text)
+    kinds = found["kinds"]
+    return HostFacts(
+        vcpus=found["vcpus"],
+        memory_mib=found["memory_mib"],
+        disk_bytes=disk_bytes,
+        gpus=tuple(_gpu(kinds[number], own) for number, own in found["gpus"]),
+        agent_too_old=found.get("agent_too_old", True),  # a server that did not ask had an older agent there
+        unconfined=found.get("unconfined", False),
+        bridges=tuple(Bridge(**{**one, "vlans": tuple(one["vlans"])}) for one in found.get("bridges", ())),
+        fabric=_FABRIC.validate_python(found.get("fabric")),
+        nodes=tuple(_kept(_NODES, text, _NODE.validate_json) for text in found.get("nodes", ())),
+        features=tuple(found.get("features", ())),
+        nics=tuple(_kept(_NICS, text, _NIC.validate_json) for text in found.get("nics", ())),
+    )
+
+
+V = TypeVar("V")
+_PER_LETTER: Final = 8
+"""Bytes that a letter of text takes as the objects that are made of it."""
+_NODES: Final = ByteCache[NumaNode](16 * MIB)
+_NICS: Final = ByteCache[HostNic](16 * MIB)
+_KINDS: Final = ByteCache[tuple[str, GpuSnapshot]](32 * MIB)
+"""With the text that it was read from: the key of all GPUs of the kind, so that it is in memory once."""
+_GPUS: Final = ByteCache[GpuSnapshot](128 * MIB)
+"""By the texts of kind and GPU. Enough for 8,000 GPUs with some vGPUs each."""
+
+
+def _kept(cache: ByteCache[V], text: str, read: Callable[[str], V]) -> V:
+    found = cache.get(text)
+    if found is None:
+        found = read(text)
+        cache.put(text, found, _PER_LETTER * len(text))
+    return found
+
+
+def _gpu(kind: str, own: str) -> GpuSnapshot:
+    """One object for equal GPUs, so that what is worked out for one of them is found again for the next."""
+    text, bare = _kept(_KINDS, kind, lambda text: (text, _bare(text)))
+    gpu = _GPUS.get((text, own))
+    if gpu is None:
+        gpu = _made(bare, own)
+        _GPUS.put((text, own), gpu, 1024 + _PER_LETTER * len(own))
+    return gpu
+
+
+def _made(bare: GpuSnapshot, own: str) -> GpuSnapshot:
+    mine: dict[str, Any] = from_json(own)
+    if not mine["parents"] and not mine.get("instances") and not mine.get("signals"):
+        ports = tuple(mine.get("bridges", ()))  # a server that did not ask has written none
+        told = {"parents": (), "instances": (), "problems": tuple(mine["problems"]), "bridges": ports, "signals": ()}
+        return replace(bare, **{**mine, **told})
+    read: GpuSnapshot = _GPU.validate_python({**asdict(bare), **mine})
+    return replace(read, types=bare.types)
+
+
+def _bare(text: str) -> GpuSnapshot:
+    read: GpuSnapshot = _GPU.validate_python(
+        {
+            **from_json(text),
+            "address": "",
+            "numa_node": None,
+            "module_id": None,
+            "parents": (),
+            "problems": (),
+            "bridges": (),
+        }
+    )
+    return read

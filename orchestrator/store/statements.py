@@ -1,78 +1,86 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statements that are executed again and again reach the driver as they were compiled the first time.
+"""Statements of one transaction. Those that modules keep are compiled once and go to the driver's own cursor.
 
 SQLAlchemy finds what it has compiled by comparing the whole statement, and hands values and rows through many layers:
-20 to 45 µs of the processor for what the driver needs 3 to 10 for, sixty times for an operation on a VM. A statement
-that is :func:`kept` is known by being the same object. SQLAlchemy still writes its SQL, converts values and names
-errors.
+two to four times the processor time of the driver alone, sixty times for an operation on a VM. It still writes the SQL,
+converts values and names errors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections import namedtuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
-from sqlalchemy import BindParameter, Connection, Dialect, Executable, Row, bindparam
-from sqlalchemy.engine.result import SimpleResultMetaData
+from sqlalchemy import BindParameter, Connection, Dialect, Executable, bindparam
 from sqlalchemy.exc import DBAPIError, MultipleResultsFound, NoResultFound
 
-from orchestrator.store.asked_directly import DirectConnection, DirectStatement
-
-_ASKED: Final = "asked directly"
-S = TypeVar("S", bound=Executable)
+AnyRow = Any
+"""A named tuple of the columns that were selected."""
 Values = Mapping[str, Any]
-_KEPT: Final[set[Executable]] = set()
-_NAMED: Final = ("named_0", "named_1")
-_READY: Final[dict[tuple[Executable, str, tuple[str, ...]], _Ready]] = {}
-"""By statement, dialect and the names of the values."""
+_Convert = Callable[[Any], Any]
 
 
-def kept(statement: S) -> S:
-    """Of a constant of a module: it is never forgotten. Its values may be no lists for ``IN``."""
-    _KEPT.add(statement)
-    return statement
+class Precompiled:
+    """A statement that a module keeps. Its values may be no lists for ``IN``."""
+
+    __slots__ = ("_compiled", "statement")
+
+    def __init__(self, statement: Executable) -> None:
+        self.statement = statement
+        self._compiled: dict[tuple[str, tuple[str, ...]], _Compiled] = {}
+        """By the name of the dialect and the names of the values."""
+
+    def for_values(self, values: Values, dialect: Dialect) -> _Compiled:
+        key = (dialect.name, tuple(values))
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            compiled = self._compiled[key] = _Compiled(self.statement, key[1], dialect)
+        return compiled
 
 
-class OfFew:
-    """A statement about what comes by name, in a list. For one or two names, as nearly always, it is kept."""
+class InClause:
+    """A statement with a list of names for ``IN``, precompiled for lists of one and two, as nearly all are."""
 
-    def __init__(self, of: Callable[[Sequence[Any]], Executable]) -> None:
-        self._of = of
-        params: list[BindParameter[Any]] = [bindparam(name) for name in _NAMED]
-        self._few = [kept(of(params[: at + 1])) for at in range(len(params))]
+    _NAMES: Final = ("name_0", "name_1")
 
-    def __call__(self, names: Collection[str]) -> tuple[Executable, Values]:
-        """What :meth:`Statements.execute` takes."""
-        if 0 < len(names) <= len(self._few):
-            return self._few[len(names) - 1], dict(zip(_NAMED, names, strict=False))
-        return self._of(list(names)), {}
+    def __init__(self, statement_for: Callable[[Sequence[Any]], Executable]) -> None:
+        self._statement_for = statement_for
+        params: list[BindParameter[Any]] = [bindparam(name) for name in self._NAMES]
+        self._short = [Precompiled(statement_for(params[: at + 1])) for at in range(len(params))]
+
+    def __call__(self, names: Collection[str]) -> tuple[Executable | Precompiled, Values]:
+        """Arguments of :meth:`Statements.execute`."""
+        if 0 < len(names) <= len(self._short):
+            return self._short[len(names) - 1], dict(zip(self._NAMES, names, strict=False))
+        return self._statement_for(list(names)), {}
 
 
-class Found:
-    """What a statement gave, all of it read already: SQLAlchemy's rows, and the methods of its results."""
+class Rows:
+    """All rows of a result, with the methods of SQLAlchemy's results."""
 
     __slots__ = ("_rows", "rowcount")
 
-    def __init__(self, rows: Sequence[Any], rowcount: int) -> None:
+    def __init__(self, rows: Sequence[AnyRow], rowcount: int) -> None:
         self._rows = rows
         self.rowcount = rowcount
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[AnyRow]:
         return iter(self._rows)
 
-    def all(self) -> Sequence[Any]:
+    def all(self) -> Sequence[AnyRow]:
         return self._rows
 
-    def first(self) -> Any:
+    def first(self) -> AnyRow | None:
         return self._rows[0] if self._rows else None
 
-    def one_or_none(self) -> Any:
+    def one_or_none(self) -> AnyRow | None:
         """:raises MultipleResultsFound: there are several"""
         if len(self._rows) > 1:
             raise MultipleResultsFound(f"{len(self._rows)} rows where one was expected")
         return self.first()
 
-    def one(self) -> Any:
+    def one(self) -> AnyRow:
         """:raises NoResultFound: there is none; :raises MultipleResultsFound: there are several"""
         row = self.one_or_none()
         if row is None:
@@ -92,136 +100,121 @@ class Found:
 
 
 class Statements:
-    """What is executed in one transaction. ``connection``: for what is to be read row by row."""
+    """Executes statements in one transaction. ``connection``: for what is to be read row by row."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self._driver: Any = None
+        self._cursor: Any = None
+        """One for the transaction, as each result is read at once."""
 
-    def execute(self, statement: Executable, values: Values | Sequence[Values] | None = None) -> Found:
-        """As SQLAlchemy's connections do; raises what they raise."""
-        if statement not in _KEPT:
+    def execute(self, statement: Executable | Precompiled, values: Values | Sequence[Values] | None = None) -> Rows:
+        """Several sets of values: once with each, and no rows. Raises what SQLAlchemy's connections raise."""
+        if not isinstance(statement, Precompiled):
             result = self.connection.execute(statement, values)
-            return Found(result.all() if result.returns_rows else (), result.rowcount)
+            return Rows(result.all() if result.returns_rows else (), result.rowcount)
         if values is None or isinstance(values, Mapping):
-            return self._directly(statement, values or {}, ())
-        first, *others = values
-        return self._directly(statement, first, others)
+            return self._execute(statement, [values or {}])
+        return self._execute(statement, values)
 
-    def _directly(self, statement: Executable, values: Values, others: Sequence[Values]) -> Found:
-        """``others``: the same again with these; nothing is given back then."""
-        dialect = self.connection.dialect
-        key = (statement, dialect.name, tuple(values))
-        ready = _READY.get(key)
-        if ready is None:
-            ready = _READY[key] = _Ready(statement, key[2], dialect)
-        if self._driver is None:
-            self._driver = self.connection.connection.dbapi_connection
-        if ready.question is not None and not others:
-            return self._asked(ready, ready.question, values)
-        cursor, bound = self._driver.cursor(), ready.bound(values)
+    def _execute(self, statement: Precompiled, sets: Sequence[Values]) -> Rows:
+        compiled = statement.for_values(sets[0], self.connection.dialect)
+        if self._cursor is None:
+            self._cursor = self.connection.connection.cursor()
+        cursor, bound = self._cursor, [compiled.bound(values) for values in sets]
         try:
-            if others:
-                cursor.executemany(ready.sql, [bound, *map(ready.bound, others)])
-                return Found((), cursor.rowcount)
-            cursor.execute(ready.sql, bound)
-            return Found(ready.rows(cursor), cursor.rowcount)
-        except dialect.loaded_dbapi.Error as error:
-            raise _named(self.connection, error, ready.sql, bound) from error
-        finally:
-            cursor.close()
-
-    def _asked(self, ready: _Ready, question: DirectStatement, values: Values) -> Found:
-        bound = ready.bound(values)
-        try:
-            answer = question.asked(asked_of(self.connection), bound)
-            return Found(ready.made(answer.types, answer.rows) if answer.types else (), answer.rowcount)
+            if len(bound) > 1:
+                cursor.executemany(compiled.sql, bound)
+                return Rows((), cursor.rowcount)
+            cursor.execute(compiled.sql, bound[0])
+            return Rows(compiled.rows(cursor), cursor.rowcount)
         except self.connection.dialect.loaded_dbapi.Error as error:
-            raise _named(self.connection, error, ready.sql, bound) from error
+            raise _raised(self.connection, error, compiled.sql, bound) from error
 
 
-def asked_of(connection: Connection) -> DirectConnection:
-    """Of a connection to PostgreSQL; the same as long as that stands."""
-    known: DirectConnection | None = connection.info.get(_ASKED)
-    if known is None:
-        driver: Any = connection.connection.dbapi_connection
-        known = connection.info[_ASKED] = DirectConnection(driver)
-    return known
-
-
-def directly(connection: Connection, sql: str) -> None:
-    """Without values, nothing is given back; on PostgreSQL these may be several statements."""
+def execute_text(connection: Connection, sql: str, **options: Any) -> None:
+    """Without values and rows. ``options``: of the driver's ``execute``."""
+    driver: Any = connection.connection.dbapi_connection
     try:
-        if connection.dialect.name == "postgresql":
-            asked_of(connection).simply(sql)
-            return
-        driver: Any = connection.connection.dbapi_connection
-        driver.execute(sql)
+        driver.execute(sql, **options)
     except connection.dialect.loaded_dbapi.Error as error:
-        raise _named(connection, error, sql, ()) from error
+        raise _raised(connection, error, sql, ()) from error
 
 
-def _named(connection: Connection, error: Any, sql: str, bound: Any) -> BaseException:
+def _raised(connection: Connection, error: Any, sql: str, bound: Any) -> BaseException:
     """An error of the driver as SQLAlchemy would have raised it; a connection that is lost is not used again."""
     dialect = connection.dialect
     lost = dialect.is_disconnect(error, connection.connection.dbapi_connection, None)
     if lost:
         connection.invalidate(error)
     error_class = dialect.loaded_dbapi.Error
-    made: BaseException = DBAPIError.instance(
+    wrapped: BaseException = DBAPIError.instance(
         sql, bound, error, error_class, connection_invalidated=lost, dialect=dialect
     )
-    return made
+    return wrapped
 
 
-class _Ready:
+class _Compiled:
     """A statement as its driver takes it, for values of the same names."""
 
-    __slots__ = ("_columns", "_convert", "_dialect", "_fixed", "_made", "_order", "question", "sql")
+    __slots__ = ("_columns", "_convert_columns", "_convert_values", "_dialect", "_order", "_own", "_row", "sql")
 
     def __init__(self, statement: Any, names: tuple[str, ...], dialect: Dialect) -> None:
         compiled = statement.compile(dialect=dialect, column_keys=list(names))
-        state = compiled.construct_expanded_state(dict.fromkeys(names))
-        self.sql: str = state.statement
-        self.question = DirectStatement(self.sql) if dialect.name == "postgresql" else None
+        expanded = compiled.construct_expanded_state(dict.fromkeys(names))
+        self.sql: str = expanded.statement
         self._dialect = dialect
-        self._order: Sequence[str] | None = state.positiontup
+        self._order: Sequence[str] | None = expanded.positiontup
         """None: the driver takes values by name."""
-        processors: dict[str, Any] = {**compiled._bind_processors, **state.processors}
-        self._fixed = {
+        processors = {
+            name: convert
+            for name, parameter in compiled.binds.items()
+            if (convert := parameter.type.dialect_impl(dialect).bind_processor(dialect)) is not None
+        } | dict(expanded.processors)
+        self._own = {
             name: processors[name](value) if name in processors else value
-            for name, value in state.parameters.items()
+            for name, value in expanded.parameters.items()
             if name not in names
         }
-        self._convert = [(name, processors[name]) for name in names if name in processors]
-        self._columns = compiled._result_columns
-        self._made: tuple[SimpleResultMetaData, Any] | None = None
+        """Values that are written in the statement itself."""
+        self._convert_values = [(name, processors[name]) for name in names if name in processors]
+        columns = statement.exported_columns
+        self._columns = [column.type for column in columns]
+        self._row = _row_class(columns.keys())
+        self._convert_columns: Sequence[tuple[int, _Convert]] | None = None
 
     def bound(self, values: Values) -> Any:
         """In the form that the driver takes."""
-        given = {**self._fixed, **values}
-        for name, convert in self._convert:
+        given = {**self._own, **values}
+        for name, convert in self._convert_values:
             given[name] = convert(given[name])
         return given if self._order is None else [given[name] for name in self._order]
 
-    def rows(self, cursor: Any) -> Sequence[Any]:
+    def rows(self, cursor: Any) -> Sequence[AnyRow]:
         """All that the cursor has."""
-        if cursor.description is None:
+        if not self._columns:
             return ()
-        return self.made([told[1] for told in cursor.description], cursor.fetchall)
+        if self._convert_columns is None:
+            self._convert_columns = self._converters([column[1] for column in cursor.description])
+        make = self._row._make
+        if not self._convert_columns:
+            return list(map(make, cursor.fetchall()))
+        return [make(self._converted(values)) for values in cursor.fetchall()]
 
-    def made(self, types: Sequence[Any], fetched: Callable[[], Sequence[Any]]) -> Sequence[Any]:
-        """SQLAlchemy's rows of what the driver gave. ``types``: what the database calls those of the columns."""
-        if self._made is None:
-            self._made = self._learnt(types)
-        parent, processors = self._made
-        index = parent._key_to_index
-        return [Row(parent, processors, index, data) for data in fetched()]
+    def _converted(self, values: Sequence[Any]) -> Sequence[Any]:
+        row = list(values)
+        for at, convert in self._convert_columns or ():
+            row[at] = convert(row[at])
+        return row
 
-    def _learnt(self, types: Sequence[Any]) -> tuple[SimpleResultMetaData, Any]:
-        """How values of the columns are converted depends on their types."""
-        pairs = zip(self._columns, types, strict=True)
-        processors = [one.type._cached_result_processor(self._dialect, told) for one, told in pairs]
-        names = [one.keyname for one in self._columns]
-        parent = SimpleResultMetaData(names, extra=[tuple(one.objects) for one in self._columns])
-        return parent, processors if any(processors) else None
+    def _converters(self, database_types: Sequence[Any]) -> list[tuple[int, _Convert]]:
+        """By the position of the column."""
+        types = enumerate(zip(self._columns, database_types, strict=True))
+        return [
+            (at, convert)
+            for at, (column, database_type) in types
+            if (convert := column.dialect_impl(self._dialect).result_processor(self._dialect, database_type))
+        ]
+
+
+def _row_class(names: Iterable[str]) -> Any:
+    return namedtuple("Row", names, rename=True)

@@ -98,7 +98,7 @@ host_usage = Table(
     Column("disk_bytes", BigInteger, nullable=False),
     Column("changed", BigInteger, nullable=False, index=True),
 )
-"""The sum of all claims on a host, and when anything was last changed there that placement sees (fleet_rows.py).
+"""The sum of all claims on a host, and when anything was last changed there that placement sees (fleet.py).
 No foreign key: the row stays when the host goes, so that everyone hears of it."""
 
 images = Table(

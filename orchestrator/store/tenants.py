@@ -14,8 +14,8 @@ from orchestrator.core.tenancy.request_key import StoredRequest
 from orchestrator.core.tenancy.tenant import ApiToken, Member, Tenant
 from orchestrator.core.vms.isolation import DEFAULT_ISOLATION, Isolation
 from orchestrator.core.vms.lease import TenantPolicy
-from orchestrator.store.rows import AnyRow, about_of, about_values
-from orchestrator.store.statements import Statements, kept
+from orchestrator.store.rows import about_of, about_values
+from orchestrator.store.statements import AnyRow, Precompiled, Statements
 from orchestrator.store.tables import (
     looks,
     members,
@@ -27,12 +27,12 @@ from orchestrator.store.tables import (
     tokens,
     vms,
 )
-from orchestrator.store.tenant_usage import TenantUsage
+from orchestrator.store.usage import TenantUsage
 
 # Put together once, as that takes longer than asking.
-_TENANT: Final = kept(select(tenants).where(tenants.c.name == bindparam("its_name")))
-_LIMITS: Final = kept(select(quotas).order_by(quotas.c.tenant, quotas.c.resource))
-_POLICY: Final = kept(select(policies.c.document).where(policies.c.tenant == bindparam("its_tenant")))
+_TENANT: Final = Precompiled(select(tenants).where(tenants.c.name == bindparam("its_name")))
+_LIMITS: Final = Precompiled(select(quotas).order_by(quotas.c.tenant, quotas.c.resource))
+_POLICY: Final = Precompiled(select(policies.c.document).where(policies.c.tenant == bindparam("its_tenant")))
 
 
 def _tenant_of(row: AnyRow) -> Tenant:
@@ -159,9 +159,11 @@ class Quotas:
 
 
 _ISOLATION: Final = policies.c.document["isolation"].as_string()
-_ISOLATED: Final = kept(select(policies.c.tenant, _ISOLATION.label("isolation")).where(_ISOLATION != DEFAULT_ISOLATION))
+_ISOLATED: Final = Precompiled(
+    select(policies.c.tenant, _ISOLATION.label("isolation")).where(_ISOLATION != DEFAULT_ISOLATION)
+)
 _LEAVE: Final = policies.c.document["driver_upgrade"].as_string()
-_LEAVING: Final = kept(select(policies.c.tenant, _LEAVE.label("leave")).where(_LEAVE != STOP))
+_LEAVING: Final = Precompiled(select(policies.c.tenant, _LEAVE.label("leave")).where(_LEAVE != STOP))
 
 
 class Policies:

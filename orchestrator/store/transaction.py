@@ -10,21 +10,18 @@ from orchestrator.store.cards import Cards
 from orchestrator.store.controllers import Controllers
 from orchestrator.store.drivers import DriverBundles, DriverLocks, DriverUpgrades
 from orchestrator.store.findings import Findings
-from orchestrator.store.fleet import Fleet
+from orchestrator.store.fleet import Fleet, Observations
 from orchestrator.store.guests import GuestRecords
 from orchestrator.store.hosts import Hosts, ParsedSnapshots
 from orchestrator.store.images import Images
+from orchestrator.store.meta import Time
 from orchestrator.store.networks import Networks
-from orchestrator.store.observations import Observations
 from orchestrator.store.offerings import Offerings
 from orchestrator.store.operations import Operations
-from orchestrator.store.secret_box import SecretBox
-from orchestrator.store.secrets import Secrets
+from orchestrator.store.secrets import SecretBox, Secrets
 from orchestrator.store.statements import Statements
-from orchestrator.store.tenant_usage import TenantUsage
 from orchestrator.store.tenants import Policies, Quotas, RequestKeys, Tenants, Tokens
-from orchestrator.store.time import Time
-from orchestrator.store.usage import Usage
+from orchestrator.store.usage import TenantUsage, Usage
 from orchestrator.store.vms import Claims, Vms
 from orchestrator.store.volumes import Volumes
 

@@ -9,17 +9,22 @@ when it read, and what it is told twice it knows by the stamp.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, ColumnElement, bindparam, func, insert, select, update
+from sqlalchemy import BigInteger, ColumnElement, String, bindparam, func, insert, select, text, update
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
+from orchestrator.core.tenancy.access import EVERYWHERE
+from orchestrator.core.tenancy.quota import Amounts, most_held
 from orchestrator.core.vms.claim import Claim, HostCapacity
-from orchestrator.store.statements import Statements, kept
-from orchestrator.store.tables import host_claims, host_usage
+from orchestrator.store.records import ClaimLost
+from orchestrator.store.statements import Precompiled, Statements
+from orchestrator.store.tables import host_claims, host_usage, quotas, tenant_usage
 
 
 class _Stamp(FunctionElement[int]):
@@ -57,10 +62,10 @@ def _oldest_running(_element: _Oldest, _compiler: SQLCompiler, **_: Any) -> str:
 
 
 _HOST: Final = host_usage.c.host == bindparam("of_host")
-_TOUCH: Final = kept(update(host_usage).where(_HOST).values(changed=_Stamp()))
+_TOUCH: Final = Precompiled(update(host_usage).where(_HOST).values(changed=_Stamp()))
 _NAMES: Final = ("vcpus", "memory_mib", "disk_bytes")
 _MORE: Final = {name: host_usage.c[name] + bindparam(f"more_{name}", type_=BigInteger) for name in _NAMES}
-_RAISE: Final = kept(update(host_usage).where(_HOST).values(changed=_Stamp(), **_MORE))
+_RAISE: Final = Precompiled(update(host_usage).where(_HOST).values(changed=_Stamp(), **_MORE))
 
 
 def _with_own(name: str) -> ColumnElement[int]:
@@ -70,13 +75,15 @@ def _with_own(name: str) -> ColumnElement[int]:
 
 
 _RAISED: Final = {name: _with_own(name) for name in _NAMES}
-_RAISE_WITHIN: Final = kept(
+_RAISE_WITHIN: Final = Precompiled(
     update(host_usage)
     .where(_HOST, *(raised <= bindparam(f"most_{name}", type_=BigInteger) for name, raised in _RAISED.items()))
     .values(changed=_Stamp(), **_RAISED)
 )
-_SINCE: Final = kept(select(host_usage.c.host, host_usage.c.changed).where(host_usage.c.changed >= bindparam("since")))
-_NOW: Final = kept(select(_Oldest()))
+_SINCE: Final = Precompiled(
+    select(host_usage.c.host, host_usage.c.changed).where(host_usage.c.changed >= bindparam("since"))
+)
+_NOW: Final = Precompiled(select(_Oldest()))
 
 
 class Usage:
@@ -136,3 +143,89 @@ class Usage:
         """Where to go on, and the stamps of the hosts that were changed from there on; some may be known already."""
         position = self._db.execute(_NOW).scalar_one()
         return position, {row.host: row.changed for row in self._db.execute(_SINCE, {"since": since})}
+
+
+_OWN, _POOL = quotas.alias("own"), quotas.alias("pool")
+_USED: Final = Precompiled(
+    select(tenant_usage.c.resource, tenant_usage.c.used).where(tenant_usage.c.tenant == bindparam("its_tenant"))
+)
+_OF_POOL: Final = (_POOL.c.tenant == EVERYWHERE) & (_POOL.c.resource == tenant_usage.c.resource)
+_OF_OWN: Final = (_OWN.c.tenant == tenant_usage.c.tenant) & (_OWN.c.resource == tenant_usage.c.resource)
+_BEYOND: Final = tenant_usage.c.used - func.coalesce(_OWN.c.amount, 0)
+_DRAWN: Final = Precompiled(
+    select(tenant_usage.c.resource, func.sum(_BEYOND, type_=BigInteger).label("drawn"))
+    .join(_POOL, _OF_POOL)
+    .outerjoin(_OWN, _OF_OWN)
+    .where(tenant_usage.c.tenant != bindparam("besides"), _BEYOND > 0)
+    .group_by(tenant_usage.c.resource)
+)
+_LOCK_POOL: Final = Precompiled(
+    select(quotas.c.resource).where(quotas.c.tenant == EVERYWHERE).order_by(quotas.c.resource).with_for_update()
+)
+"""Always after the tenant's own counters, so that two tenants never wait for each other."""
+
+
+_INCREASE: Final = """
+INSERT INTO tenant_usage (tenant, resource, used) VALUES {rows}
+ON CONFLICT (tenant, resource) DO UPDATE SET used = tenant_usage.used + excluded.used
+RETURNING resource, used,
+(SELECT amount FROM quotas q WHERE q.tenant = tenant_usage.tenant AND q.resource = tenant_usage.resource) AS own,
+(SELECT amount FROM quotas q WHERE q.tenant = '*' AND q.resource = tenant_usage.resource) AS pool
+"""
+"""The same on both databases; SQLAlchemy names no table after an INSERT, so that it could not write the limits."""
+
+
+@cache
+def _increase(resources: int) -> Precompiled:
+    """So many counters of one tenant; tells what they have come to, and their limits."""
+    rows = ", ".join(f"(:its_tenant, :resource_{at}, :more_{at})" for at in range(resources))
+    raised = text(_INCREASE.format(rows=rows))
+    return Precompiled(raised.columns(resource=String(), used=BigInteger(), own=BigInteger(), pool=BigInteger()))
+
+
+class TenantUsage:
+    """Of one transaction."""
+
+    def __init__(self, connection: Statements) -> None:
+        self._db = connection
+        self._more: dict[str, Counter[str]] = {}
+
+    def change(self, tenant: str, before: Amounts, after: Amounts) -> None:
+        """What something of the tenant's held, and holds now."""
+        more = self._more.setdefault(tenant, Counter())
+        more.update(after)
+        more.subtract(before)
+
+    def used(self, tenant: str) -> Counter[str]:
+        return Counter({row.resource: row.used for row in self._db.execute(_USED, {"its_tenant": tenant})})
+
+    def drawn(self, besides: str) -> Counter[str]:
+        """What all tenants but this one have taken from the pool; ``*``: all of them."""
+        return Counter({row.resource: int(row.drawn) for row in self._db.execute(_DRAWN, {"besides": besides})})
+
+    def write(self, *, within_limits: bool) -> None:
+        """Call last. ``within_limits``: others may have taken more meanwhile than was planned with.
+
+        :raises ClaimLost: a quota or the pool is used up; the transaction must be given up
+        """
+        written, self._more = self._more, {}
+        for tenant, changes in sorted(written.items()):
+            more = {resource: amount for resource, amount in sorted(changes.items()) if amount}
+            if not more:
+                continue
+            values: dict[str, object] = {"its_tenant": tenant}
+            for at, (resource, amount) in enumerate(more.items()):
+                values |= {f"resource_{at}": resource, f"more_{at}": amount}
+            raised = self._db.execute(_increase(len(more)), values)
+            if within_limits:
+                self._check(tenant, [row for row in raised if more[row.resource] > 0])
+
+    def _check(self, tenant: str, raised: Sequence[Any]) -> None:
+        beyond = [row for row in raised if (row.own, row.pool) != (None, None) and row.used > (row.own or 0)]
+        drawn = Counter[str]()
+        if any(row.pool is not None for row in beyond):
+            self._db.execute(_LOCK_POOL)
+            drawn = self.drawn(tenant)
+        for row in beyond:
+            if row.used > most_held(row.own, row.pool, drawn[row.resource]):
+                raise ClaimLost(f"the quota of {row.resource} for tenant {tenant} is used up")

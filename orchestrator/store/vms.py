@@ -19,8 +19,8 @@ from orchestrator.core.tenancy.quota import amounts_of
 from orchestrator.core.vms.claim import Claim, HostCapacity
 from orchestrator.core.vms.vm import DeallocationReason, Vm, VmSpec, VmState, WantedState
 from orchestrator.store.records import ClaimLost, Neighbour
-from orchestrator.store.rows import VM_COLUMNS, AnyRow, claim_of, forget_vm, vm_of, vm_values
-from orchestrator.store.statements import OfFew, Statements, kept
+from orchestrator.store.rows import VM_COLUMNS, claim_of, forget_vm, vm_of, vm_values
+from orchestrator.store.statements import AnyRow, InClause, Precompiled, Statements
 from orchestrator.store.tables import (
     cpu_claims,
     function_claims,
@@ -31,28 +31,29 @@ from orchestrator.store.tables import (
     vms,
     volumes,
 )
-from orchestrator.store.tenant_usage import TenantUsage
-from orchestrator.store.usage import Usage
+from orchestrator.store.usage import TenantUsage, Usage
 
 _VALUES: Final = {one.key: bindparam(one.key, type_=one.type) for one in vms.c}
 _SAME_NAME: Final = select(vms.c.id).where(vms.c.tenant == _VALUES["tenant"], vms.c.name == _VALUES["name"])
-_ADD_UNLESS_THERE: Final = kept(
+_ADD_UNLESS_THERE: Final = Precompiled(
     insert(vms).from_select(list(_VALUES), select(*_VALUES.values()).where(~_SAME_NAME.exists()))
 )
 """One statement, as a claim waits for each."""
 _ID: Final = vms.c.id == bindparam("its_id")
-_BY_ID: Final = kept(select(*VM_COLUMNS).where(_ID))
-_NAMED: Final = kept(
+_BY_ID: Final = Precompiled(select(*VM_COLUMNS).where(_ID))
+_NAMED: Final = Precompiled(
     select(*VM_COLUMNS).where(vms.c.tenant == bindparam("its_tenant"), vms.c.name == bindparam("its_name"))
 )
-_REMOVE: Final = kept(delete(vms).where(_ID).returning(*VM_COLUMNS))
-_CHANGE: Final = kept(update(vms).where(_ID))
-_CHANGE_BY: Final = kept(_CHANGE.where(vms.c.operation == bindparam("its_operation")))
-_DROP_SHARE: Final = kept(delete(host_claims).where(host_claims.c.vm == bindparam("its_vm")).returning(host_claims))
-_DETACH: Final = kept(update(volumes).where(volumes.c.vm == bindparam("its_vm")).values(vm=None))
+_REMOVE: Final = Precompiled(delete(vms).where(_ID).returning(*VM_COLUMNS))
+_CHANGE: Final = Precompiled(update(vms).where(_ID))
+_CHANGE_BY: Final = Precompiled(update(vms).where(_ID, vms.c.operation == bindparam("its_operation")))
+_DROP_SHARE: Final = Precompiled(
+    delete(host_claims).where(host_claims.c.vm == bindparam("its_vm")).returning(host_claims)
+)
+_DETACH: Final = Precompiled(update(volumes).where(volumes.c.vm == bindparam("its_vm")).values(vm=None))
 _WAITS: Final = and_(vms.c.state == "creating", ~select(slot_claims.c.vm).where(slot_claims.c.vm == vms.c.id).exists())
-_SEEN_BY_PLACEMENT: Final = kept(select(vms.c.host, vms.c.deallocated, _WAITS.label("waits")).where(_ID))
-_BEFORE_UPDATE: Final = kept(select(*VM_COLUMNS, _WAITS.label("waits")).where(_ID))
+_SEEN_BY_PLACEMENT: Final = Precompiled(select(vms.c.host, vms.c.deallocated, _WAITS.label("waits")).where(_ID))
+_BEFORE_UPDATE: Final = Precompiled(select(*VM_COLUMNS, _WAITS.label("waits")).where(_ID))
 """Of what is updated: whether it keeps its disk only, and whether it waits for a place that others give back."""
 _IN_ORDER: Final = select(*VM_COLUMNS).order_by(vms.c.tenant, vms.c.name)
 _ON_HOST: Final = _IN_ORDER.where(vms.c.host == bindparam("host"))
@@ -187,12 +188,12 @@ _STILL_CUT: Final = (
     .where(slot_claims.c.host == gpu_cuts.c.host, slot_claims.c.gpu == gpu_cuts.c.gpu)
     .exists()
 )
-_DROP_FUNCTIONS: Final = kept(delete(function_claims).where(function_claims.c.vm == bindparam("its_vm")))
-_DROP_CPUS: Final = kept(delete(cpu_claims).where(cpu_claims.c.vm == bindparam("its_vm")))
-_DROP_SLOTS: Final = kept(
+_DROP_FUNCTIONS: Final = Precompiled(delete(function_claims).where(function_claims.c.vm == bindparam("its_vm")))
+_DROP_CPUS: Final = Precompiled(delete(cpu_claims).where(cpu_claims.c.vm == bindparam("its_vm")))
+_DROP_SLOTS: Final = Precompiled(
     delete(slot_claims).where(slot_claims.c.vm == bindparam("its_vm")).returning(slot_claims.c.host, slot_claims.c.gpu)
 )
-_UNCUT: Final = kept(
+_UNCUT: Final = Precompiled(
     delete(gpu_cuts).where(
         gpu_cuts.c.host == bindparam("its_host"), gpu_cuts.c.gpu == bindparam("its_gpu"), ~_STILL_CUT
     )
@@ -207,19 +208,20 @@ def _drop_place(connection: Statements, vm_id: str) -> None:
         connection.execute(_UNCUT, {"its_host": host, "its_gpu": gpu})
 
 
-_TAKE_SHARE: Final = kept(insert(host_claims))
-_CUT: Final = kept(insert(gpu_cuts))
-_TAKE_SLOTS: Final = kept(insert(slot_claims))
-_TAKE_FUNCTIONS: Final = kept(insert(function_claims))
-_TAKE_CPUS: Final = kept(insert(cpu_claims))
-_CUT_SO: Final = kept(
-    select(gpu_cuts.c.cut).where(*(gpu_cuts.c[name] == bindparam(name) for name in ("host", "gpu", "cut")))
+_TAKE_SHARE: Final = Precompiled(insert(host_claims))
+_CUT: Final = Precompiled(insert(gpu_cuts))
+_TAKE_SLOTS: Final = Precompiled(insert(slot_claims))
+_TAKE_FUNCTIONS: Final = Precompiled(insert(function_claims))
+_TAKE_CPUS: Final = Precompiled(insert(cpu_claims))
+_SAME_CUT: Final = select(gpu_cuts.c.cut).where(
+    *(gpu_cuts.c[name] == bindparam(name) for name in ("host", "gpu", "cut"))
 )
+_CUT_SO: Final = Precompiled(_SAME_CUT)
 _PLACED: Final = select(slot_claims.c.vm).where(slot_claims.c.vm == bindparam("vm"))
 _KEPT_DISK: Final = select(host_claims.c.vm).where(host_claims.c.vm == bindparam("vm"), ~_PLACED.exists())
 _PINNABLE: Final = select(hosts.c.pinnable_cpus).where(hosts.c.name == bindparam("host")).scalar_subquery()
-_BEFORE: Final = kept(
-    select(_CUT_SO.exists().label("is_cut_so"), _KEPT_DISK.exists().label("kept_disk"), _PINNABLE.label("pinnable"))
+_BEFORE: Final = Precompiled(
+    select(_SAME_CUT.exists().label("is_cut_so"), _KEPT_DISK.exists().label("kept_disk"), _PINNABLE.label("pinnable"))
 )
 """Put together once, as that takes longer than asking."""
 
@@ -234,13 +236,13 @@ _PLACES: Final[Select[Any]] = (
     .order_by(host_claims.c.vm, slot_claims.c.device, slot_claims.c.slot)
 )
 """A row for each slot that is claimed."""
-_PLACES_ON: Final = OfFew(lambda hosts: _PLACES.where(host_claims.c.host.in_(hosts)))
-_PLACE_OF_VM: Final = kept(_PLACES.where(host_claims.c.vm == bindparam("its_vm")))
+_PLACES_ON: Final = InClause(lambda hosts: _PLACES.where(host_claims.c.host.in_(hosts)))
+_PLACE_OF_VM: Final = Precompiled(_PLACES.where(host_claims.c.vm == bindparam("its_vm")))
 
 
 _SCHEDULED: Final = cast(vms.c.devices, Text).contains('"policy"')
 """Whether a device of the VM asks for a setting of its GPU: nothing else of a device is called so."""
-_NEIGHBOURS: Final = kept(
+_NEIGHBOURS: Final = Precompiled(
     select(vms.c.tenant, slot_claims.c.gpu, slot_claims.c.cut, _SCHEDULED.label("scheduled"))
     .join_from(slot_claims, vms, vms.c.id == slot_claims.c.vm)
     .where(slot_claims.c.host == bindparam("its_host"), or_(vms.c.tenant != bindparam("its_tenant"), _SCHEDULED))
@@ -302,7 +304,7 @@ class Claims:
         """None: no such VM, or it has no place."""
         return next(iter(self._claims(_PLACE_OF_VM, {"its_vm": vm_id})), None)
 
-    def _claims(self, places: Executable, of: Mapping[str, object]) -> tuple[Claim, ...]:
+    def _claims(self, places: Executable | Precompiled, of: Mapping[str, object]) -> tuple[Claim, ...]:
         rows = self._db.execute(places, of).all()
         return tuple(claim_of(tuple(slots)) for _, slots in groupby(rows, key=attrgetter("vm")))
 

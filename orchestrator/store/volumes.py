@@ -19,8 +19,7 @@ from orchestrator.store.records import ClaimLost
 from orchestrator.store.rows import about_values, volume_of
 from orchestrator.store.statements import Statements
 from orchestrator.store.tables import volumes
-from orchestrator.store.tenant_usage import TenantUsage
-from orchestrator.store.usage import Usage
+from orchestrator.store.usage import TenantUsage, Usage
 
 _ANY: Final = 2**62
 """A volume takes neither vCPUs nor memory, so how much of those is left does not matter."""

@@ -17,7 +17,7 @@ from tools.tree import ROOT, files, text
 
 KEPT = {
     "orchestrator/store/operations.py": "by numbers of steps",
-    "orchestrator/store/tenant_usage.py": "by numbers of resources",
+    "orchestrator/store/usage.py": "by numbers of resources",
     "orchestrator/agent/build_zipapp.py": "one",
     "orchestrator/agent/version.py": "one",
     "orchestrator/catalogue/catalogue.py": "one",

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
-from tools.tree import files, imports
+from tools.tree import files, imports, nodes, text
 
 HOMES: dict[str, tuple[str, ...]] = {
     "libvirt": ("orchestrator/agent/libvirt/",),
@@ -64,3 +68,32 @@ def test_the_product_does_not_import_the_test_bed() -> None:
         if name.split(".")[0] in {"lab", "tests"}
     ]
     assert strangers == []
+
+
+DOCUMENTED = {
+    "sqlalchemy",
+    "sqlalchemy.exc",
+    "sqlalchemy.ext.compiler",
+    "sqlalchemy.sql.compiler",
+    "sqlalchemy.sql.functions",
+    "sqlalchemy.types",
+}
+"""Modules of SQLAlchemy whose names its documentation has."""
+NAMED_TUPLE = {"_asdict", "_make"}
+
+
+def _private_names(path: Path) -> Iterator[str]:
+    for node in nodes(path):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "sqlalchemy":
+            names = {alias.name for alias in node.names if alias.name.startswith("_")}
+            if node.module not in DOCUMENTED or names:
+                yield f"{path}:{node.lineno} {node.module} {sorted(names)}"
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and node.attr not in NAMED_TUPLE:
+            owner = ast.unparse(node.value)
+            if owner not in {"self", "cls"} and not node.attr.endswith("__"):
+                yield f"{path}:{node.lineno} {owner}.{node.attr}"
+
+
+def test_no_private_name_of_sqlalchemy_is_used() -> None:
+    users = [path for path in files(".py", under="orchestrator/") if "sqlalchemy" in text(path)]
+    assert [name for path in users for name in _private_names(path)] == []

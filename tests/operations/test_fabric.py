@@ -15,7 +15,7 @@ from orchestrator.core.diff import Finding
 from orchestrator.core.errors import NoCapacity
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.vms.vm import Vm
-from orchestrator.store.facts_text import facts_from_text, facts_text
+from orchestrator.store.snapshots import facts_from_text, facts_text
 from tests.fakes.control_plane import ControlPlane, create_vm, plane_with
 from tests.fakes.fake_machine import FakeMachine, snapshot_of
 from tests.operations.fabric import HOST, with_board

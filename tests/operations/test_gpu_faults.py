@@ -13,7 +13,7 @@ from orchestrator.core.diff import Finding
 from orchestrator.core.errors import NoCapacity
 from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.services.vms.capacity import Question
-from orchestrator.store.facts_text import facts_from_text, facts_text
+from orchestrator.store.snapshots import facts_from_text, facts_text
 from tests.fakes.control_plane import L40S_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.fake_machine import FakeGpu, snapshot_of
 from tests.operations.fabric import HOST as HGX

@@ -13,7 +13,7 @@ from types import TracebackType
 from orchestrator.core.errors import Retryable
 
 
-class Turn:
+class WriterLock:
     """A context for one writing transaction at a time."""
 
     def __init__(self, patience_s: float) -> None:

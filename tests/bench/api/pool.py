@@ -13,8 +13,8 @@ from typing import Final
 from orchestrator.adapters.state.keys import database_key
 from orchestrator.client.client import Client
 from orchestrator.core.units import GIB
-from orchestrator.store.backup import url_of
 from orchestrator.store.database import Store
+from orchestrator.store.sqlite.backup import url_of
 from tests.fakes import simulated
 
 FLEET: Final = """\

@@ -12,8 +12,8 @@ from orchestrator.core.tenancy.key_ring import origin_of, secret_keys
 from orchestrator.server.backup import DATABASE
 from orchestrator.server.rotate_key import rotate
 from orchestrator.services.tenancy.tenancy import tenancy
-from orchestrator.store.backup import url_of
 from orchestrator.store.database import Store
+from orchestrator.store.sqlite.backup import url_of
 from tests.fakes.control_plane import KEY
 from tests.fakes.fake_world import FakeClock
 

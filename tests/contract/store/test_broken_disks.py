@@ -9,8 +9,8 @@ import pytest
 
 from orchestrator.core.errors import WorldError
 from orchestrator.core.vms.network import Network
-from orchestrator.store.backup import copy_database
 from orchestrator.store.database import Store
+from orchestrator.store.sqlite.backup import copy_database
 from tests.fakes.control_plane import KEY
 from tests.postgres.cluster import Cluster
 

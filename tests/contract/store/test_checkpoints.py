@@ -12,9 +12,9 @@ from pysqlite3 import dbapi2 as sqlite
 from orchestrator.core.tenancy.audit import MAX_RECORD_TEXT
 from orchestrator.store import connections
 from orchestrator.store.database import Store
-from orchestrator.store.sqlite import checkpoints
-from orchestrator.store.sqlite.checkpoints import Checkpoints
-from orchestrator.store.sqlite.writer_lock import Turn
+from orchestrator.store.sqlite import wal
+from orchestrator.store.sqlite.wal import Checkpoints
+from orchestrator.store.sqlite.writer_lock import WriterLock
 from tests.fakes.control_plane import KEY
 
 LIMIT_S = 120.0
@@ -56,7 +56,7 @@ def moved(store: Store) -> None:
 
 
 def test_no_commit_moves_a_log_that_is_not_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoints, "EVERY", NEVER)
+    monkeypatch.setattr(wal, "EVERY", NEVER)
     store = opened(tmp_path)
     write(store, 120, MANY)
     assert (tmp_path / "d.sqlite-wal").stat().st_size > SQLITE_MOVES_AFTER * 4096
@@ -68,7 +68,7 @@ def test_no_commit_moves_a_log_that_is_not_too_long(tmp_path: Path, monkeypatch:
 def test_a_thread_moves_what_was_committed_and_the_log_begins_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoints, "EVERY", 1)
+    monkeypatch.setattr(wal, "EVERY", 1)
     store = opened(tmp_path)
     moved(store)
     for number in range(40):
@@ -80,7 +80,7 @@ def test_a_thread_moves_what_was_committed_and_the_log_begins_anew(
 
 
 def test_commits_in_between_are_moved_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoints, "EVERY", 10)
+    monkeypatch.setattr(wal, "EVERY", 10)
     store, begun = opened(tmp_path), threading.Event()
     monkeypatch.setattr(Checkpoints, "_move", lambda _: begun.set())
     assert store._checkpoints is not None
@@ -92,18 +92,18 @@ def test_commits_in_between_are_moved_together(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_long_log_is_moved_while_nobody_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoints, "EVERY", 1)
-    monkeypatch.setattr(checkpoints, "LONG", 50)
-    store, move = opened(tmp_path), checkpoints._pages_moved
+    monkeypatch.setattr(wal, "EVERY", 1)
+    monkeypatch.setattr(wal, "LONG", 50)
+    store, move = opened(tmp_path), wal._pages_moved
     moved(store)
 
     def hindered(connection: sqlite.Connection) -> int:
         """As by commits that come all the time: what is moved is never all."""
-        assert isinstance(store._turn, Turn)
-        alone = store._turn._lock.locked()
+        assert isinstance(store._writer_lock, WriterLock)
+        alone = store._writer_lock._lock.locked()
         return move(connection) if alone else (tmp_path / "d.sqlite-wal").stat().st_size // 4096
 
-    monkeypatch.setattr(checkpoints, "_pages_moved", hindered)
+    monkeypatch.setattr(wal, "_pages_moved", hindered)
     for _ in range(40):
         write(store, 1, MANY)
         moved(store)
@@ -113,7 +113,7 @@ def test_a_long_log_is_moved_while_nobody_commits(tmp_path: Path, monkeypatch: p
 
 
 def test_who_commits_waits_for_no_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoints, "EVERY", 1)
+    monkeypatch.setattr(wal, "EVERY", 1)
     go_on, move = threading.Event(), Checkpoints._move
 
     def held(self: Checkpoints) -> None:
@@ -129,7 +129,7 @@ def test_who_commits_waits_for_no_move(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_log_beyond_its_bound_is_moved_by_whoever_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoints, "EVERY", NEVER)
+    monkeypatch.setattr(wal, "EVERY", NEVER)
     monkeypatch.setattr(connections, "MAX_PAGES", 10)
     store = opened(tmp_path)
     write(store, 20, MANY)
@@ -140,7 +140,7 @@ def test_a_log_beyond_its_bound_is_moved_by_whoever_commits(tmp_path: Path, monk
 def test_who_still_commits_while_the_server_ends_is_told_of_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoints, "EVERY", 1)
+    monkeypatch.setattr(wal, "EVERY", 1)
     store = opened(tmp_path)
     store.close()
     write(store, 2)
@@ -151,7 +151,7 @@ def test_who_still_commits_while_the_server_ends_is_told_of_nothing(
 def test_a_database_that_has_gone_is_not_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(checkpoints, "EVERY", 1)
+    monkeypatch.setattr(wal, "EVERY", 1)
     gone = Checkpoints(tmp_path / "gone.sqlite", nullcontext())
     gone.committed()
     gone.close()

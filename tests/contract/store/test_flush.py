@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.core.errors import Retryable
 from orchestrator.store.database import Store
-from orchestrator.store.sqlite.flush import Flush
+from orchestrator.store.sqlite.wal import Flush
 from tests.fakes.control_plane import KEY
 
 LIMIT_S = 120.0

@@ -14,9 +14,9 @@ from pyrage.x25519 import Identity
 
 from orchestrator.core.errors import InvalidInput
 from orchestrator.server.backup import DATABASE, back_up, restore
-from orchestrator.store.backup import url_of
 from orchestrator.store.database import Store
-from orchestrator.store.secret_box import SecretBox, Unreadable
+from orchestrator.store.secrets import SecretBox, Unreadable
+from orchestrator.store.sqlite.backup import url_of
 from tests.fakes.control_plane import KEY
 from tests.hostile.families.family import Attack, Family
 

@@ -17,7 +17,7 @@ from orchestrator.core.hosts.snapshot_rules import checked
 from orchestrator.core.wire import snapshot_from_dict, snapshot_to_dict
 from orchestrator.sim.fleet import new_machine
 from orchestrator.sim.observing import snapshot_of
-from orchestrator.store.facts_text import facts_from_text, facts_text
+from orchestrator.store.snapshots import facts_from_text, facts_text
 
 NODES = (
     NumaNode(id=0, cores=((0, 2), (1, 3)), memory_mib=1024, hugepages=(HugePages(size_kib=2048, total=8, free=7),)),

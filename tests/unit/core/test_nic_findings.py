@@ -17,7 +17,7 @@ from orchestrator.core.hosts.nic import HostNic, NicFunction, NicPlace
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.core.hosts.snapshot_rules import checked
 from orchestrator.core.vms.vm import Vm
-from orchestrator.store.facts_text import facts_from_text, facts_text
+from orchestrator.store.snapshots import facts_from_text, facts_text
 from tests.fakes.fake_machine import FakeMachine, snapshot_of, t4
 from tests.fakes.fake_nics import CARD
 from tests.unit.core.test_diff import GPU, KNOWN, vm
