@@ -17,7 +17,7 @@ from orchestrator.core.gpu.fabric import FabricSnapshot
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.cpus import NumaNode
 from orchestrator.core.hosts.nic import HostNic
-from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
+from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot, HostVgpuType
 from orchestrator.core.units import MIB
 
 _SNAPSHOT: Final = TypeAdapter(HostSnapshot)
@@ -125,6 +125,17 @@ def _made(bare: GpuSnapshot, own: str) -> GpuSnapshot:
     return replace(read, types=bare.types)
 
 
+class _Types(tuple[HostVgpuType, ...]):
+    """Hashed once: hundreds of them are part of many keys."""
+
+    _hash: int | None = None
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = super().__hash__()
+        return self._hash
+
+
 def _bare(text: str) -> GpuSnapshot:
     read: GpuSnapshot = _GPU.validate_python(
         {
@@ -137,4 +148,4 @@ def _bare(text: str) -> GpuSnapshot:
             "bridges": (),
         }
     )
-    return read
+    return replace(read, types=_Types(read.types))

@@ -13,7 +13,7 @@ from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.byte_cache import ByteCache
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.hosts.host import Host
-from orchestrator.core.hosts.snapshot import GpuSnapshot, HostVgpuType
+from orchestrator.core.hosts.snapshot import GpuSnapshot
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.placement.rules import Wants, facts_of, needs_of
 from orchestrator.core.placement.rules.scheduler import scheduler_of
@@ -55,10 +55,8 @@ class Viewer:
     overcommit: Overcommit
     tables: Tables = tables_of
     rooms: KnownRooms = field(init=False, default_factory=KnownRooms)
-    _known: ByteCache[tuple[tuple[HostVgpuType, ...], GpuTables]] = field(
-        init=False, default_factory=lambda: ByteCache(_KNOWN_BYTES)
-    )
-    _idle: ByteCache[tuple[GpuSnapshot, GpuView]] = field(init=False, default_factory=lambda: ByteCache(_IDLE_BYTES))
+    _known: ByteCache[GpuTables] = field(init=False, default_factory=lambda: ByteCache(_KNOWN_BYTES))
+    _idle: ByteCache[GpuView] = field(init=False, default_factory=lambda: ByteCache(_IDLE_BYTES))
 
     def view(self, seen: HostRecord, facts: HostFacts, rules: SiteRules) -> Viewed:
         narrow = free_on_host(seen, facts, self.overcommit)
@@ -110,24 +108,24 @@ class Viewer:
             if gpu.parents or gpu.instances or gpu.address in claimed:
                 views.append(made(gpu, found))
                 continue
-            key = (id(gpu), gpu.address in managed, facts.fabric)
-            kept = self._idle.get(key)
-            if kept is None:
-                kept = gpu, made(gpu, found)  # with the GPU, as another may get its id once it is gone
-                self._idle.put(key, kept, _VIEW_BYTES)
-            views.append(kept[1])
+            key = (gpu, gpu.address in managed, facts.fabric)
+            view = self._idle.get(key)
+            if view is None:
+                view = made(gpu, found)
+                self._idle.put(key, view, _VIEW_BYTES)
+            views.append(view)
         return tuple(views)
 
     def _tables_of(self, gpu: GpuSnapshot) -> GpuTables:
         key = (
-            id(gpu.types), gpu.model, gpu.memory_mib, gpu.pci_device, gpu.pci_subsystem_device, gpu.framework,
+            gpu.types, gpu.model, gpu.memory_mib, gpu.pci_device, gpu.pci_subsystem_device, gpu.framework,
             gpu.mig_enabled, gpu.heterogeneous,
         )  # fmt: skip
-        kept = self._known.get(key)
-        if kept is None:
-            kept = gpu.types, self.tables(gpu)
-            self._known.put(key, kept, kept[1].size)
-        return kept[1]
+        tables = self._known.get(key)
+        if tables is None:
+            tables = self.tables(gpu)
+            self._known.put(key, tables, tables.size)
+        return tables
 
 
 def _ruled(item: Occupied, vm: Vm | None, offering: Offering | None, rules: SiteRules) -> Occupied:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from orchestrator.catalogue.profiles import Profiles, shipped_profiles
 from orchestrator.core.attachments.host_facts import HostFacts
+from orchestrator.core.hosts.snapshot import HostVgpuType
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.store.transaction import Transaction
 
@@ -18,8 +19,6 @@ class _AsksForSize(Protocol):
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
-    @property
-    def profile(self) -> str: ...
     @property
     def vcpus(self) -> int: ...
     @property
@@ -64,11 +63,8 @@ class KnownProfiles:
         """:raises NotFound: ``profile.unknown`` with near names"""
         return self.profiles.resolve(name, host_types=self.types)
 
-    def sized(self, asked: _AskedT) -> _AskedT:
-        """With the size and the TPM that its profile gives where it asks for none.
-
-        :raises NotFound: ``profile.unknown``"""
-        offering = self.resolve(asked.profile)
+    def sized(self, asked: _AskedT, offering: Offering) -> _AskedT:
+        """With the size and the TPM that the offering gives where it asks for none."""
         size = self.profiles.size(offering)
         return replace(
             asked,
@@ -80,11 +76,11 @@ class KnownProfiles:
 
 
 class OfferedTypes:
-    """The vGPU types of all hosts. Many hosts have the same ones, so sets of names are counted, not names."""
+    """The vGPU types of all hosts. GPUs of a kind have the same ones, so lists of types are counted, not names."""
 
     def __init__(self) -> None:
         self.names: frozenset[str] = frozenset()
-        self._hosts: dict[frozenset[str], int] = {}
+        self._hosts: dict[tuple[HostVgpuType, ...], int] = {}
 
     def add(self, facts: HostFacts) -> None:
         """A host that has these GPUs now."""
@@ -96,11 +92,11 @@ class OfferedTypes:
 
     def _count(self, facts: HostFacts, sign: int) -> None:
         known = len(self._hosts)
-        names = frozenset(vgpu_type.name for gpu in facts.gpus for vgpu_type in gpu.types)
-        hosts = self._hosts.get(names, 0) + sign
-        if hosts:
-            self._hosts[names] = hosts
-        else:
-            del self._hosts[names]
+        for types in {gpu.types for gpu in facts.gpus}:
+            hosts = self._hosts.get(types, 0) + sign
+            if hosts:
+                self._hosts[types] = hosts
+            else:
+                del self._hosts[types]
         if len(self._hosts) != known:
-            self.names = frozenset().union(*self._hosts)
+            self.names = frozenset(vgpu_type.name for types in self._hosts for vgpu_type in types)

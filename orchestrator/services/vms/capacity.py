@@ -206,7 +206,8 @@ class CapacityService:
             check_named(tx, index, question.host, question.gpu)
             fleet = self._fleet().of_tenant(question.tenant)
             known = fleet.known
-            question = known.sized(question)
+            offering = known.resolve(question.profile)
+            question = known.sized(question, offering)
             request = self._request(tx, question, known, _ties(tx, question, question.host))
             exact, request = request, in_coarse_steps(request) if coarse else request
             amounts = self._amounts(question, known)
@@ -218,7 +219,7 @@ class CapacityService:
                 first = None if found.fits else first_reason(tx, now, exact, question)
             preempts = () if found.fits else self._preempts(tx, question, request, fleet)
             if found.placement is not None:
-                check_roles(tx, known.resolve(question.profile), question.tenant, found.placement.host_id)
+                check_roles(tx, offering, question.tenant, found.placement.host_id)
         return Named(explanation=led_by(found, first, exact), names=fleet.vm_names, preempts=preempts)
 
     def _preempts(self, tx: Transaction, question: Question, request: Request, fleet: Fleet) -> tuple[str, ...]:
@@ -281,9 +282,9 @@ class CapacityService:
 def _questions(question: Question | None, asked: Asked, names: Iterable[str], known: KnownProfiles) -> list[Question]:
     """The one that was put, in the tenant it is asked for, or one for each of these profiles; with sizes."""
     if question is not None:
-        return [known.sized(replace(question, tenant=asked.tenant))]
+        return [known.sized(replace(question, tenant=asked.tenant), known.resolve(question.profile))]
     same = {one.name: getattr(asked, one.name) for one in fields(Asked)}
-    return [known.sized(Question(profile=name, **same)) for name in names]
+    return [known.sized(Question(profile=name, **same), known.resolve(name)) for name in names]
 
 
 def _ties(tx: Transaction, asked: Asked, host: str | None = None) -> _Ties:
