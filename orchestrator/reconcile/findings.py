@@ -81,5 +81,5 @@ class FindingService:
         return {one.vm: f"{one.observed}; {one.reason}" for one in found if one.vm is not None}
 
     def counts(self) -> dict[str, int]:
-        """Standing findings by code."""
+        """LastObservation findings by code."""
         return dict(Counter(one.finding.code for one in self.list(host=None)))

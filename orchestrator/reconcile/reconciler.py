@@ -42,7 +42,7 @@ from orchestrator.reconcile.unchanged_hosts import UnchangedHosts
 from orchestrator.reconcile.wanted import wanted_of
 from orchestrator.services.hosts.observing import HostObserver
 from orchestrator.store.database import Store
-from orchestrator.store.records import Standing
+from orchestrator.store.records import LastObservation
 from orchestrator.store.transaction import Transaction
 
 log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class Reconciler:
         with self._lock:
             for name in self._began.keys() - {one.host.name for one in hosts}:
                 del self._began[name]
-        by_state = {"unreachable": list[Standing](), "other": list[Standing]()}
+        by_state = {"unreachable": list[LastObservation](), "other": list[LastObservation]()}
         for one in hosts:
             by_state["unreachable" if one.host.state == "unreachable" else "other"].append(one)
         silent = [self._silent_pool.submit(self._one, one.host.name) for one in by_state["unreachable"]]
@@ -136,15 +136,15 @@ class Reconciler:
             if name in self._happened and name not in self._under_way and not self._closed.is_set():
                 self._pool.submit(self._one, name)
 
-    def _look(self, unchanged: Container[str], asked: bool, standing: Standing) -> None:
+    def _look(self, unchanged: Container[str], asked: bool, last: LastObservation) -> None:
         """Where nothing was to be said and nothing has changed, that is all."""
-        name, digest = standing.host.name, standing.digest
+        name, digest = last.host.name, last.digest
         if name not in unchanged or digest is None:
             self._one(name, asked=asked)
             return
         with self._alone(name) as free:
             if free:
-                self._unchanged.look(standing, digest, otherwise=self._judge, asked=asked)
+                self._unchanged.look(last, digest, otherwise=self._judge, asked=asked)
             elif asked:
                 self.observe(name)
 

@@ -18,7 +18,7 @@ from orchestrator.core.hosts.host import Host
 from orchestrator.core.interpreter import keep_all_objects, short_turns
 from orchestrator.services.hosts.observing import HostObserver
 from orchestrator.store.database import Store
-from orchestrator.store.records import SeenAgain, Standing
+from orchestrator.store.records import LastObservation, UnchangedObservation
 
 WHOLE_EVERY: Final = 60
 """Rounds from one look that takes nothing for granted to the next, host by host."""
@@ -32,10 +32,10 @@ _LET_OTHERS_S: Final = 0.01
 """Between two pages of a large fleet: reading one keeps the interpreter busy about as long."""
 
 
-def interleave(hosts: Sequence[Standing], unchanged: Container[str]) -> tuple[Standing, ...]:
+def interleave(hosts: Sequence[LastObservation], unchanged: Container[str]) -> tuple[LastObservation, ...]:
     """The changed ones evenly among the unchanged, each kind in its order. They were seen last in the round
     before, so all would come at the end, and a hundred such looks in a row keep the interpreter busy for seconds."""
-    groups: tuple[list[Standing], list[Standing]] = ([], [])
+    groups: tuple[list[LastObservation], list[LastObservation]] = ([], [])
     for one in hosts:
         groups[one.host.name in unchanged].append(one)
     places = [((at + 0.5) / len(kind), one) for kind in groups for at, one in enumerate(kind)]
@@ -55,15 +55,15 @@ class UnchangedHosts:
         self._rounds = 0
         self._turn: int | None = None
         """The newest when the last round began: what operations with a later one did may not have been seen."""
-        self._seen: list[SeenAgain] = []
+        self._seen: list[UnchangedObservation] = []
         self._lock = threading.Lock()
 
-    def read(self, now: float) -> tuple[tuple[Standing, ...], frozenset[str]]:
+    def read(self, now: float) -> tuple[tuple[LastObservation, ...], frozenset[str]]:
         """All hosts and the names of the unchanged ones. Of both kinds those come first that were not seen for
         longest."""
-        hosts: list[Standing] = []
+        hosts: list[LastObservation] = []
         with short_turns(), self._store.read() as tx:
-            for some in tx.observations.standing():
+            for some in tx.observations.last():
                 if hosts:
                     time.sleep(_LET_OTHERS_S)
                 hosts += some
@@ -78,18 +78,23 @@ class UnchangedHosts:
         return interleave(hosts, names), names
 
     def look(
-        self, standing: Standing, digest: str, otherwise: Callable[[str, Callable[[str], object]], None], *, asked: bool
+        self,
+        last: LastObservation,
+        digest: str,
+        otherwise: Callable[[str, Callable[[str], object]], None],
+        *,
+        asked: bool,
     ) -> None:
         """``otherwise`` is given the host's name and what stores what it shows, when that has this digest no more, or
         somebody wants to know (``asked``): what is wanted is compared anew then."""
-        found = self._observer.look(standing, digest, self._turn or 0)
-        if not isinstance(found, SeenAgain):
-            otherwise(standing.host.name, lambda name: self._observer.keep(name, found))
-        elif abs(found.at - (standing.last_seen_at or 0.0)) >= WRITTEN_AFTER_S:
+        found = self._observer.look(last, digest, self._turn or 0)
+        if not isinstance(found, UnchangedObservation):
+            otherwise(last.host.name, lambda name: self._observer.keep(name, found))
+        elif abs(found.at - (last.last_seen_at or 0.0)) >= WRITTEN_AFTER_S:
             with self._lock:
                 self._seen.append(found)
-        if asked and isinstance(found, SeenAgain):
-            otherwise(standing.host.name, _nothing_new)
+        if asked and isinstance(found, UnchangedObservation):
+            otherwise(last.host.name, _nothing_new)
 
     def keep(self) -> None:
         """Write down when the hosts were seen that look as before, where that is due."""
@@ -97,7 +102,7 @@ class UnchangedHosts:
             seen, self._seen = self._seen, []
         for at in range(0, len(seen), _BATCH):
             with self._store.begin() as tx:
-                tx.observations.seen_again(seen[at : at + _BATCH])
+                tx.observations.put_unchanged(seen[at : at + _BATCH])
 
     def _is_due_whole(self, name: str) -> bool:
         return (crc32(name.encode()) + self._rounds) % WHOLE_EVERY == 0

@@ -20,7 +20,7 @@ from orchestrator.store.statements import Precompiled, Statements
 from orchestrator.store.tables import audit, tokens
 
 _HEAD = "audit_head"
-_AT_ONCE = 500
+_MAX_NUMBERS = 500
 _NAME: Final = Precompiled(select(tokens.c.name).where(tokens.c.id == bindparam("its_id")))
 _ADD: Final = Precompiled(insert(audit).returning(audit.c.sequence))
 
@@ -73,11 +73,11 @@ class Audit:
 
     def proofs(self, sequences: Collection[int]) -> dict[int, str | None]:
         """Of those of the records that are there, by number."""
-        ordered, found = sorted(sequences), dict[int, str | None]()
-        for at in range(0, len(ordered), _AT_ONCE):
-            query = select(audit.c.sequence, audit.c.proof).where(audit.c.sequence.in_(ordered[at : at + _AT_ONCE]))
-            found.update((row.sequence, row.proof) for row in self._db.execute(query))
-        return found
+        ordered, proofs = sorted(sequences), dict[int, str | None]()
+        for at in range(0, len(ordered), _MAX_NUMBERS):
+            query = select(audit.c.sequence, audit.c.proof).where(audit.c.sequence.in_(ordered[at : at + _MAX_NUMBERS]))
+            proofs.update((row.sequence, row.proof) for row in self._db.execute(query))
+        return proofs
 
     def newest(self, *, limit: int, before: int | None = None, **only: Unpack[AuditFilter]) -> tuple[AuditRecord, ...]:
         """Newest first."""

@@ -20,12 +20,12 @@ _OF_HOST: Final = (
     .where(gpus.c.host == bindparam("host"), gpus.c.uuid.is_not(None))
     .order_by(gpus.c.address)
 )
-_ITS_OWN: Final = update(gpus).where(gpus.c.host == bindparam("its_host"), gpus.c.address == bindparam("its_address"))
+_OF_GPU: Final = update(gpus).where(gpus.c.host == bindparam("its_host"), gpus.c.address == bindparam("its_address"))
 _FOUND: Final = select(gpus.c.address, gpus.c.mig_found).where(
     gpus.c.host == bindparam("host"), gpus.c.mig_found.is_not(None)
 )
-_NOT_FOUND: Final = _ITS_OWN.where(gpus.c.mig_found.is_(None))
-_NOT_KNOWN: Final = _ITS_OWN.where(gpus.c.uuid.is_(None))
+_NOT_FOUND: Final = _OF_GPU.where(gpus.c.mig_found.is_(None))
+_NOT_KNOWN: Final = _OF_GPU.where(gpus.c.uuid.is_(None))
 _BY_GPU: Final = ((gpus, "address"), (gpu_cuts, "gpu"), (slot_claims, "gpu"))
 """Tables with a column that has a GPU's address; each refers to the one before it."""
 
@@ -51,9 +51,9 @@ class Cards:
         """GPU → the MIG mode that it had before we changed it, as far as that is known."""
         return {row.address: row.mig_found for row in self._db.execute(_FOUND, {"host": host})}
 
-    def learn_mig_modes(self, host: str, found: Mapping[str, bool]) -> None:
+    def learn_mig_modes(self, host: str, modes: Mapping[str, bool]) -> None:
         """The same, of those of which it is not known yet."""
-        rows = [{"its_host": host, "its_address": gpu, "mig_found": on} for gpu, on in found.items()]
+        rows = [{"its_host": host, "its_address": gpu, "mig_found": on} for gpu, on in modes.items()]
         if rows:
             self._db.execute(_NOT_FOUND, rows)
 
@@ -64,37 +64,37 @@ class Cards:
         if moved:
             self._move(host, moved)
         if cards:
-            self._db.execute(_ITS_OWN, [_row(host, card) for card in cards])
+            self._db.execute(_OF_GPU, [_row(host, card) for card in cards])
 
     def _move(self, host: str, moved: Mapping[str, str]) -> None:
         """Cards may have changed places, so all their rows are taken out first."""
-        kept = [self._taken_out(table, column, host, moved) for table, column in reversed(_BY_GPU)]
+        removed = [self._take_out(table, column, host, moved) for table, column in reversed(_BY_GPU)]
         new = list(moved.values())
         self._db.execute(delete(gpu_cuts).where(gpu_cuts.c.host == host, gpu_cuts.c.gpu.in_(new)))  # of a layout
         self._db.execute(delete(gpus).where(gpus.c.host == host, gpus.c.address.in_(new)))
-        for (table, column), rows in zip(_BY_GPU, reversed(kept), strict=True):
+        for (table, column), rows in zip(_BY_GPU, reversed(removed), strict=True):
             if rows:
                 self._db.execute(insert(table), [{**row, column: moved[row[column]]} for row in rows])
         self._move_devices(host, moved)
 
-    def _taken_out(self, table: Table, column: str, host: str, moved: Mapping[str, str]) -> list[dict[str, Any]]:
-        its_own = (table.c.host == host, table.c[column].in_(moved))
-        rows = [row._asdict() for row in self._db.execute(select(table).where(*its_own))]
-        self._db.execute(delete(table).where(*its_own))
+    def _take_out(self, table: Table, column: str, host: str, moved: Mapping[str, str]) -> list[dict[str, Any]]:
+        of_gpus = (table.c.host == host, table.c[column].in_(moved))
+        rows = [row._asdict() for row in self._db.execute(select(table).where(*of_gpus))]
+        self._db.execute(delete(table).where(*of_gpus))
         return rows
 
     def _move_devices(self, host: str, moved: Mapping[str, str]) -> None:
-        there = [vm_of(row) for row in self._db.execute(select(*VM_COLUMNS).where(vms.c.host == host))]
-        after = {vm.id: tuple(moved_device(one, moved) for one in vm.devices) for vm in there}
-        of_them = (function_claims.c.host == host, function_claims.c.vm.in_(after))
-        claims = [row._asdict() for row in self._db.execute(select(function_claims).where(*of_them))]
-        self._db.execute(delete(function_claims).where(*of_them))
+        host_vms = [vm_of(row) for row in self._db.execute(select(*VM_COLUMNS).where(vms.c.host == host))]
+        after = {vm.id: tuple(moved_device(device, moved) for device in vm.devices) for vm in host_vms}
+        of_vms = (function_claims.c.host == host, function_claims.c.vm.in_(after))
+        claims = [row._asdict() for row in self._db.execute(select(function_claims).where(*of_vms))]
+        self._db.execute(delete(function_claims).where(*of_vms))
         if claims:
-            rows = [{**one, "function": after[one["vm"]][one["device"]].function} for one in claims]
+            rows = [{**claim, "function": after[claim["vm"]][claim["device"]].function} for claim in claims]
             self._db.execute(insert(function_claims), rows)
-        for vm in there:
+        for vm in host_vms:
             if after[vm.id] != vm.devices:
-                devices = [asdict(one) for one in after[vm.id]]
+                devices = [asdict(device) for device in after[vm.id]]
                 self._db.execute(update(vms).where(vms.c.id == vm.id).values(devices=devices))
 
 

@@ -74,8 +74,8 @@ class Controllers:
 
     def doors(self) -> tuple[Door, ...]:
         """By name; also of those that do not run now."""
-        found = self._db.execute(select(controller_doors).order_by(controller_doors.c.name))
-        return tuple(Door(**row._asdict()) for row in found)
+        rows = self._db.execute(select(controller_doors).order_by(controller_doors.c.name))
+        return tuple(Door(**row._asdict()) for row in rows)
 
     def invite(self, invitation_id: str, digest: str, now: float, expires_at: float) -> None:
         """``digest``: SHA-256 of its secret. Those that are over by now are forgotten."""

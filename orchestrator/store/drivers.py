@@ -6,15 +6,18 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Final
 
+from pydantic import TypeAdapter
 from sqlalchemy import delete, insert, select, update
 
 from orchestrator.core.drivers.bundle import DriverBundle
 from orchestrator.core.drivers.lock import DriverLock
 from orchestrator.core.drivers.upgrade import DriverUpgrade, is_over
-from orchestrator.store.rows import driver_bundle_of, driver_lock_of, driver_upgrade_of
-from orchestrator.store.statements import Precompiled, Statements
-from orchestrator.store.tables import driver_bundles, driver_lock, driver_upgrades, looks
+from orchestrator.store.statements import AnyRow, Precompiled, Statements
+from orchestrator.store.tables import driver_bundles, driver_lock, driver_upgrades, observations
 
+_BUNDLE: Final = TypeAdapter(DriverBundle)
+_LOCK: Final = TypeAdapter(DriverLock)
+_UPGRADE: Final = TypeAdapter(DriverUpgrade)
 _ACTIVE: Final = Precompiled(select(driver_upgrades.c.id).where(driver_upgrades.c.active).limit(1))
 
 
@@ -29,12 +32,14 @@ class DriverBundles:
 
     def find(self, sha256: str) -> DriverBundle | None:
         row = self._db.execute(select(driver_bundles).where(driver_bundles.c.sha256 == sha256)).one_or_none()
-        return None if row is None else driver_bundle_of(row)
+        return None if row is None else _bundle(row)
 
     def list(self) -> tuple[DriverBundle, ...]:
         """By kind and version, the newest of one version first."""
-        found = map(driver_bundle_of, self._db.execute(select(driver_bundles)))
-        return tuple(sorted(found, key=lambda one: (one.content.kind, one.content.version, -one.created_at)))
+        bundles = map(_bundle, self._db.execute(select(driver_bundles)))
+        return tuple(
+            sorted(bundles, key=lambda bundle: (bundle.content.kind, bundle.content.version, -bundle.created_at))
+        )
 
     def remove(self, sha256: str) -> None:
         """Gone already is fine."""
@@ -50,11 +55,11 @@ class DriverLocks:
     def get(self) -> DriverLock | None:
         """None: nothing was ever locked."""
         document = self._db.execute(select(driver_lock.c.document)).scalar_one_or_none()
-        return None if document is None else driver_lock_of(document)
+        return None if document is None else _LOCK.validate_python(document)
 
     def put(self, lock: DriverLock) -> None:
         """In the place of the one that was there. All hosts are compared anew with what is wanted."""
-        self._db.execute(update(looks).values(judged=None))
+        self._db.execute(update(observations).values(judged=None))
         self._db.execute(delete(driver_lock))
         self._db.execute(insert(driver_lock).values(id=1, document=asdict(lock)))
 
@@ -76,11 +81,15 @@ class DriverUpgrades:
         """The one that began last."""
         newest = select(driver_upgrades.c.document).order_by(driver_upgrades.c.created_at.desc()).limit(1)
         document = self._db.execute(newest).scalar_one_or_none()
-        return None if document is None else driver_upgrade_of(document)
+        return None if document is None else _UPGRADE.validate_python(document)
 
     def is_active(self) -> bool:
         """Whether one is not over."""
         return self._db.execute(_ACTIVE).first() is not None
+
+
+def _bundle(row: AnyRow) -> DriverBundle:
+    return _BUNDLE.validate_python(row._asdict())
 
 
 def _values(upgrade: DriverUpgrade) -> dict[str, object]:

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, and_, delete, insert, select, update
+from sqlalchemy import ColumnElement, and_, delete, insert, select, update
 
 from orchestrator.core.diff.finding import Finding, Repair, StoredFinding
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.wire import action_from_dict, action_to_dict
-from orchestrator.store.statements import Statements
+from orchestrator.store.statements import AnyRow, Statements
 from orchestrator.store.tables import findings
 
 _OF_HOST = "host."
@@ -24,11 +24,11 @@ class Findings:
     def __init__(self, connection: Statements) -> None:
         self._db = connection
 
-    def record(self, host: str, found: Sequence[Finding], *, at: float, complete: bool) -> tuple[Finding, ...]:
-        """What was found at ``at``; returns those that are new."""
-        known = {one.finding.key: one for one in self.list(host=host, cleared=True)}
+    def record(self, host: str, noticed: Sequence[Finding], *, at: float, complete: bool) -> tuple[Finding, ...]:
+        """What was noticed at ``at``; returns those that are new."""
+        known = {stored.finding.key: stored for stored in self.list(host=host, cleared=True)}
         fresh = []
-        for finding in {one.key: one for one in found}.values():
+        for finding in {finding.key: finding for finding in noticed}.values():
             before = known.pop(finding.key, None)
             if before is None:
                 self._db.execute(insert(findings).values(**_values(finding), first_seen=at, last_seen=at))
@@ -59,7 +59,7 @@ class Findings:
             query = query.where(findings.c.code == code)
         if not cleared:
             query = query.where(findings.c.cleared_at.is_(None))
-        return tuple(_kept(row) for row in self._db.execute(query))
+        return tuple(_stored(row) for row in self._db.execute(query))
 
     def set_operation(self, finding: Finding, operation_id: str) -> None:
         """The operation that repairs it."""
@@ -82,7 +82,7 @@ def _values(finding: Finding) -> dict[str, Any]:
     return {**{name: getattr(finding, name) for name in names}, "repair": document}
 
 
-def _kept(row: Row[Any]) -> StoredFinding:
+def _stored(row: AnyRow) -> StoredFinding:
     repair, reason = _repair(row.repair), row.reason
     if row.repair and repair is None:
         reason = "another version of vgpuctl wrote down how to repair it: it is found again"

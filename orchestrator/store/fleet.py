@@ -18,12 +18,12 @@ from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.operation import UNFINISHED
 from orchestrator.core.vms.lease import ends_soon
-from orchestrator.store.hosts import PUT_DOCUMENT, ParsedSnapshots, look_values
-from orchestrator.store.records import FleetChanges, HostRecord, SeenAgain, Standing
+from orchestrator.store.hosts import PUT_DOCUMENT, ParsedSnapshots, observation_values
+from orchestrator.store.records import FleetChanges, HostRecord, LastObservation, UnchangedObservation
 from orchestrator.store.rows import VM_COLUMNS, host_of, host_values, vm_of
 from orchestrator.store.snapshots import facts_from_text, facts_text, snapshot_from_text
 from orchestrator.store.statements import AnyRow, InClause, Precompiled, Statements
-from orchestrator.store.tables import findings, gpus, hosts, looks, operations, snapshots, vms, volumes
+from orchestrator.store.tables import findings, gpus, hosts, observations, operations, snapshots, vms, volumes
 from orchestrator.store.usage import Usage
 from orchestrator.store.vms import Claims
 from orchestrator.store.volumes import OF_HOSTS
@@ -44,7 +44,9 @@ _HOSTS: Final = _of_hosts(select(hosts), hosts.c.name)
 _GPUS: Final = _of_hosts(
     select(gpus.c.host, gpus.c.address, gpus.c.mig_layout).order_by(gpus.c.host, gpus.c.address), gpus.c.host
 )
-_FACTS: Final = _of_hosts(select(looks.c.host, looks.c.facts, looks.c.disk_bytes), looks.c.host)
+_FACTS: Final = _of_hosts(
+    select(observations.c.host, observations.c.facts, observations.c.disk_bytes), observations.c.host
+)
 _VMS: Final = _of_hosts(select(*VM_COLUMNS).order_by(vms.c.host, vms.c.id), vms.c.host)
 _VOLUMES: Final = _of_hosts(OF_HOSTS, volumes.c.host)
 _DOCUMENT: Final = select(cast(snapshots.c.document, Text)).where(snapshots.c.host == bindparam("host"))
@@ -79,7 +81,7 @@ class Fleet:
             return
         documents, of_looks = list[dict[str, Any]](), list[dict[str, Any]]()
         for host, snapshot in seen:
-            text, observation = look_values(host.name, snapshot, turn)
+            text, observation = observation_values(host.name, snapshot, turn)
             documents.append({"host": host.name, "document": text})
             judged = observation["digest"] if _is_empty(snapshot) else None
             of_looks.append({**observation, "judged": judged, "facts": facts_text(facts_of(snapshot))})
@@ -93,14 +95,14 @@ class Fleet:
         if managed:
             self._db.execute(insert(gpus), managed)
         self._db.execute(PUT_DOCUMENT, documents)
-        self._db.execute(insert(looks), of_looks)
+        self._db.execute(insert(observations), of_looks)
         self._usage.begin_many([host.name for host, _ in seen])
 
     def _hosts(self, names: Sequence[str] | None) -> Iterator[HostRecord]:
         managed = _by_host((row.host, (row.address, row.mig_layout)) for row in self._rows(_GPUS, names))
         facts = {row.host: self._facts(row) for row in self._rows(_FACTS, names)}
         claims = _by_host((claim.host, claim) for claim in self._claims.of_hosts(names))
-        there = _by_host((vm.host, vm) for vm in map(vm_of, self._rows(_VMS, names)))
+        host_vms = _by_host((vm.host, vm) for vm in map(vm_of, self._rows(_VMS, names)))
         volume_bytes = {row.host: int(row.size_bytes) for row in self._rows(_VOLUMES, names)}
         for row in self._rows(_HOSTS, names):
             name = row.name
@@ -108,7 +110,7 @@ class Fleet:
                 host=host_of(row, tuple(managed.get(name, ()))),
                 facts=facts.get(name),
                 claims=tuple(claims.get(name, ())),
-                vms=tuple(there.get(name, ())),
+                vms=tuple(host_vms.get(name, ())),
                 volume_bytes=volume_bytes.get(name, 0),
             )
 
@@ -130,19 +132,21 @@ class Fleet:
 
 
 def _by_host(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
-    found: dict[str, list[T]] = {}
-    for host, one in pairs:
-        found.setdefault(host, []).append(one)
-    return found
+    grouped: dict[str, list[T]] = {}
+    for host, value in pairs:
+        grouped.setdefault(host, []).append(value)
+    return grouped
 
 
 _MAX_DOCUMENTS: Final = 100
 """In one statement: they are large."""
 _PAGE: Final = 500
 _ITS_OWN: Final = tuple(column for column in hosts.c if column is not hosts.c.last_seen_at)
-_STANDING: Final = Precompiled(
-    select(*_ITS_OWN, hosts.c.last_seen_at, looks.c.digest, looks.c.judged, looks.c.storage_free_bytes)
-    .join_from(hosts, looks, looks.c.host == hosts.c.name, isouter=True)
+_LAST: Final = Precompiled(
+    select(
+        *_ITS_OWN, hosts.c.last_seen_at, observations.c.digest, observations.c.judged, observations.c.storage_free_bytes
+    )
+    .join_from(hosts, observations, observations.c.host == hosts.c.name, isouter=True)
     .where(hosts.c.name > bindparam("after"))
     .order_by(hosts.c.name)
     .limit(_PAGE)
@@ -155,21 +159,23 @@ _AT_WORK: Final = select(operations.c.host).where(operations.c.state.in_([*UNFIN
 _WORKED: Final = select(operations.c.host).where(operations.c.ended_turn > bindparam("since")).distinct()
 _WORKED_SINCE_SEEN: Final = (
     select(operations.c.host)
-    .join(looks, looks.c.host == operations.c.host)
-    .where(operations.c.ended_turn > looks.c.turn)
+    .join(observations, observations.c.host == operations.c.host)
+    .where(operations.c.ended_turn > observations.c.turn)
     .distinct()
 )
 _FOUND: Final = select(findings.c.host).where(findings.c.cleared_at.is_(None)).distinct()
 _LEASES: Final = select(vms.c.host, vms.c.created_at, vms.c.lease_end).where(
     vms.c.lease_end.is_not(None), vms.c.deallocated.is_(None)
 )
-_OF: Final = looks.c.host == bindparam("of_host")
+_OF: Final = observations.c.host == bindparam("of_host")
 _SHOWS: Final = Precompiled(
-    select(looks.c.host).where(_OF, or_(looks.c.facts.is_(None), looks.c.facts.contains(bindparam("its_vm"))))
+    select(observations.c.host).where(
+        _OF, or_(observations.c.facts.is_(None), observations.c.facts.contains(bindparam("its_vm")))
+    )
 )
-_IS_JUDGED: Final = Precompiled(select(looks.c.host).where(_OF, looks.c.judged == looks.c.digest))
-_JUDGE: Final = Precompiled(update(looks).where(_OF).values(judged=looks.c.digest))
-_JUDGE_ANEW: Final = Precompiled(update(looks).where(_OF).values(judged=None))
+_IS_JUDGED: Final = Precompiled(select(observations.c.host).where(_OF, observations.c.judged == observations.c.digest))
+_JUDGE: Final = Precompiled(update(observations).where(_OF).values(judged=observations.c.digest))
+_JUDGE_ANEW: Final = Precompiled(update(observations).where(_OF).values(judged=None))
 _SEEN: Final = Precompiled(
     update(hosts)
     .where(hosts.c.name == bindparam("of_host"), hosts.c.state == "ready")
@@ -184,15 +190,15 @@ class Observations:
         self._db = connection
         self._parsed = parsed
 
-    def standing(self) -> Iterator[tuple[Standing, ...]]:
+    def last(self) -> Iterator[tuple[LastObservation, ...]]:
         """Of all hosts by name, a few hundred at a time."""
-        after, before, now = "", self._parsed.standing, dict[str, tuple[tuple[Any, ...], Host]]()
-        while rows := self._db.execute(_STANDING, {"after": after}).all():
+        after, before, now = "", self._parsed.host_rows, dict[str, tuple[tuple[Any, ...], Host]]()
+        while rows := self._db.execute(_LAST, {"after": after}).all():
             after = rows[-1].name
             whole = self._whole({row.name: row.digest for row in rows if row.digest and row.judged == row.digest})
             now |= {row.name: _as_before(row, before.get(row.name)) for row in rows}
-            yield tuple(_standing(row, now[row.name][1], row.digest if row.name in whole else None) for row in rows)
-        self._parsed.standing = now
+            yield tuple(_last(row, now[row.name][1], row.digest if row.name in whole else None) for row in rows)
+        self._parsed.host_rows = now
 
     def ready(self) -> tuple[Host, ...]:
         """Hosts that may be worked on, by name, without their managed GPUs."""
@@ -235,7 +241,7 @@ class Observations:
         """It is now, in this transaction."""
         self._db.execute(_JUDGE, {"of_host": host})
 
-    def seen_again(self, seen: Sequence[SeenAgain]) -> None:
+    def put_unchanged(self, seen: Sequence[UnchangedObservation]) -> None:
         """Only the host's own row: that of its look is large, and says nothing new."""
         if seen:
             self._db.execute(_SEEN, [{"of_host": one.host, "at": one.at} for one in seen])
@@ -249,8 +255,8 @@ def _as_before(row: AnyRow, before: tuple[tuple[Any, ...], Host] | None) -> tupl
     return own, replace(host_of(row, ()), last_seen_at=None)
 
 
-def _standing(row: AnyRow, host: Host, digest: str | None) -> Standing:
-    return Standing(
+def _last(row: AnyRow, host: Host, digest: str | None) -> LastObservation:
+    return LastObservation(
         host=host, last_seen_at=row.last_seen_at, digest=digest, storage_free_bytes=row.storage_free_bytes or 0
     )
 
@@ -263,10 +269,12 @@ def _is_empty(snapshot: HostSnapshot) -> bool:
         or snapshot.seeds
         or snapshot.problems
         or _fabric_speaks(snapshot.fabric)
-        or any(one.owner is not None for nic in snapshot.nics for one in nic.functions)
+        or any(function.owner is not None for nic in snapshot.nics for function in nic.functions)
         or any(gpu.instances or any(observed_on(gpu)) for gpu in snapshot.gpus)
     )
 
 
 def _fabric_speaks(fabric: FabricSnapshot | None) -> bool:
-    return fabric is not None and (fabric.problem is not None or any(one.active for one in fabric.partitions))
+    return fabric is not None and (
+        fabric.problem is not None or any(partition.active for partition in fabric.partitions)
+    )

@@ -7,11 +7,11 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from pydantic import TypeAdapter
-from sqlalchemy import Row, delete, insert, select
+from sqlalchemy import delete, insert, select
 
 from orchestrator.core.drivers.guest_facts import GuestFacts
 from orchestrator.core.guest.guest import GuestRecord, RoleResult
-from orchestrator.store.statements import Statements
+from orchestrator.store.statements import AnyRow, Statements
 from orchestrator.store.tables import guests, vms
 
 _RESULTS: Final = TypeAdapter(tuple[RoleResult, ...])
@@ -37,14 +37,14 @@ class GuestRecords:
 
     def put(self, record: GuestRecord) -> None:
         """In the place of the one that was there. The VM may have been deleted meanwhile."""
-        document = {"results": [asdict(one) for one in record.results], "facts": asdict(record.facts)}
+        document = {"results": [asdict(result) for result in record.results], "facts": asdict(record.facts)}
         self._db.execute(delete(guests).where(guests.c.vm == record.vm))
         if self._db.execute(select(vms.c.id).where(vms.c.id == record.vm)).one_or_none() is not None:
             values = {"vm": record.vm, "host_key": record.host_key, "document": document}
             self._db.execute(insert(guests).values(values))
 
 
-def _record(row: Row[Any]) -> GuestRecord:
+def _record(row: AnyRow) -> GuestRecord:
     document: dict[str, Any] = row.document
     return GuestRecord(
         vm=row.vm,

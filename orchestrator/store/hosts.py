@@ -23,7 +23,7 @@ from orchestrator.store.records import ClaimLost
 from orchestrator.store.rows import host_of, host_values, layout_values
 from orchestrator.store.snapshots import JsonText, facts_text, snapshot_from_text, snapshot_text
 from orchestrator.store.statements import Precompiled, Statements
-from orchestrator.store.tables import gpu_cuts, gpus, hosts, looks, slot_claims, snapshots
+from orchestrator.store.tables import gpu_cuts, gpus, hosts, observations, slot_claims, snapshots
 from orchestrator.store.usage import Usage
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class ParsedSnapshots:
         self._kept: dict[str, _Parsed] = {}
         self.whole: dict[str, str] = {}
         """Digest of each host's document that this process has found stored as it should be."""
-        self.standing: dict[str, tuple[tuple[Any, ...], Host]] = {}
+        self.host_rows: dict[str, tuple[tuple[Any, ...], Host]] = {}
         """What the rows of all hosts were when they were read the last time, and what was made of them."""
 
     def get(self, host: str, digest: str) -> HostSnapshot | None:
@@ -84,9 +84,9 @@ _PLACEMENT: Final = Precompiled(
     ).where(hosts.c.name == bindparam("host"))
 )
 _CLAIMED: Final = select(slot_claims.c.vm).where(slot_claims.c.host == bindparam("host")).limit(1)
-_LOOK: Final = Precompiled(select(looks).where(looks.c.host == bindparam("host")))
-_TURN: Final = Precompiled(select(looks.c.turn).where(looks.c.host == bindparam("host")))
-_SAME: Final = Precompiled(update(looks).where(looks.c.host == bindparam("its_host")))
+_OBSERVATION: Final = Precompiled(select(observations).where(observations.c.host == bindparam("host")))
+_TURN: Final = Precompiled(select(observations.c.turn).where(observations.c.host == bindparam("host")))
+_CHANGE_OBSERVATION: Final = Precompiled(update(observations).where(observations.c.host == bindparam("its_host")))
 _DOCUMENT: Final = Precompiled(select(cast(snapshots.c.document, Text)).where(snapshots.c.host == bindparam("host")))
 _HAS_DOCUMENT: Final = Precompiled(
     select(snapshots.c.host).where(
@@ -94,9 +94,9 @@ _HAS_DOCUMENT: Final = Precompiled(
     )
 )
 PUT_DOCUMENT: Final = insert(snapshots).values(document=bindparam("document", type_=JsonText()))
-_PUT_LOOK: Final = insert(looks)
-_NO_LOOK: Final = delete(looks).where(looks.c.host == bindparam("its_host"))
-_NO_SNAPSHOT: Final = delete(snapshots).where(snapshots.c.host == bindparam("its_host"))
+_PUT_OBSERVATION: Final = insert(observations)
+_NO_OBSERVATION: Final = delete(observations).where(observations.c.host == bindparam("its_host"))
+_DROP_SNAPSHOT: Final = delete(snapshots).where(snapshots.c.host == bindparam("its_host"))
 
 
 class Hosts:
@@ -110,7 +110,9 @@ class Hosts:
     def add(self, host: Host) -> None:
         """:raises Conflict: ``host.exists``, ``host.address_taken``"""
         values = host_values(host)
-        names = set(self._db.execute(_IN_THE_WAY, {one: values[one] for one in ("name", "address", "port")}).scalars())
+        names = set(
+            self._db.execute(_IN_THE_WAY, {name: values[name] for name in ("name", "address", "port")}).scalars()
+        )
         if host.name in names:
             raise Conflict(
                 "host.exists",
@@ -160,7 +162,7 @@ class Hosts:
         seen = (host.state, host.cordoned, *overcommit, host.allow_unconfined, values["labels"], values["rdma_nics"])
         if self._db.execute(_PLACEMENT, {"host": host.name}).one_or_none() != seen:
             self._usage.touch(host.name)
-            self._db.execute(_SAME, {"its_host": host.name, "judged": None})
+            self._db.execute(_CHANGE_OBSERVATION, {"its_host": host.name, "judged": None})
         del values["pinnable_cpus"]
         self._db.execute(_CHANGE, {"its_name": host.name, **values})
 
@@ -227,30 +229,30 @@ class Hosts:
         self._db.execute(delete(hosts).where(hosts.c.name == name))
 
     def put_snapshot(self, name: str, snapshot: HostSnapshot, turn: int) -> bool:
-        """``turn``: the newest when the look began. One that began earlier than the stored one is out of date: False,
+        """``turn``: the newest when the observation began. One that began earlier than the stored one is old: False,
         as is one of a host that is gone.
 
         One that found what the last one did writes a small row and tells placement nothing."""
-        stored = self._db.execute(_LOOK, {"host": name}).one_or_none()
+        stored = self._db.execute(_OBSERVATION, {"host": name}).one_or_none()
         if stored is not None and stored.turn > turn:
             return False
         if stored is None and self._db.execute(_PLACEMENT, {"host": name}).one_or_none() is None:
             return False
-        text, new = look_values(name, snapshot, turn)
+        text, new = observation_values(name, snapshot, turn)
         digest, disk = new["digest"], new["disk_bytes"]
         if stored is not None and abs(stored.disk_bytes - disk) < DISK_STEP:
             disk = stored.disk_bytes
-        look = {"turn": turn, "storage_free_bytes": new["storage_free_bytes"], "disk_bytes": disk}
+        observation = {"turn": turn, "storage_free_bytes": new["storage_free_bytes"], "disk_bytes": disk}
         if stored is not None and stored.digest == digest and self._is_stored(name, digest, text):
-            self._db.execute(_SAME, {"its_host": name, **look})
+            self._db.execute(_CHANGE_OBSERVATION, {"its_host": name, **observation})
             if disk != stored.disk_bytes:
                 self._usage.touch(name)
             return True
         facts = facts_text(facts_of(snapshot))
-        self._db.execute(_NO_LOOK, {"its_host": name})
-        self._db.execute(_NO_SNAPSHOT, {"its_host": name})
+        self._db.execute(_NO_OBSERVATION, {"its_host": name})
+        self._db.execute(_DROP_SNAPSHOT, {"its_host": name})
         self._db.execute(PUT_DOCUMENT, {"host": name, "document": text})
-        self._db.execute(_PUT_LOOK, {**new, "facts": facts, "disk_bytes": disk})
+        self._db.execute(_PUT_OBSERVATION, {**new, "facts": facts, "disk_bytes": disk})
         if stored is None or (stored.facts, stored.disk_bytes) != (facts, disk):
             self._usage.touch(name)
         return True
@@ -264,16 +266,18 @@ class Hosts:
         return True
 
     def snapshot(self, name: str) -> HostSnapshot | None:
-        look = self._db.execute(_LOOK, {"host": name}).one_or_none()
-        if look is None:
+        stored = self._db.execute(_OBSERVATION, {"host": name}).one_or_none()
+        if stored is None:
             return None
-        known = self._parsed.get(name, look.digest)
+        known = self._parsed.get(name, stored.digest)
         if known is None:
             known = self._read(name)
             if known is None:
                 return None
-            self._parsed.keep(name, look.digest, known)
-        return known if look.storage_free_bytes is None else replace(known, storage_free_bytes=look.storage_free_bytes)
+            self._parsed.keep(name, stored.digest, known)
+        return (
+            known if stored.storage_free_bytes is None else replace(known, storage_free_bytes=stored.storage_free_bytes)
+        )
 
     def snapshot_turn(self, name: str) -> int | None:
         """The newest turn when the observation that gave the snapshot began."""
@@ -292,7 +296,7 @@ class Hosts:
         return tuple(self._db.execute(_ITS_GPUS, {"host": name}).scalars())
 
 
-def look_values(name: str, snapshot: HostSnapshot, turn: int) -> tuple[str, dict[str, Any]]:
+def observation_values(name: str, snapshot: HostSnapshot, turn: int) -> tuple[str, dict[str, Any]]:
     """The document without what changes by itself, and a row of ``looks`` without the facts."""
     text = snapshot_text(replace(snapshot, storage_free_bytes=0))
     return text, {

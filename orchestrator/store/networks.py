@@ -10,8 +10,8 @@ from sqlalchemy import bindparam, delete, insert, select, update
 from orchestrator.core.errors import Conflict
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.vms.network import Network, unknown_network
-from orchestrator.store.rows import network_of, network_values
-from orchestrator.store.statements import Precompiled, Statements
+from orchestrator.store.rows import about_of, about_values
+from orchestrator.store.statements import AnyRow, Precompiled, Statements
 from orchestrator.store.tables import networks
 
 _NETWORK: Final = Precompiled(select(networks).where(networks.c.name == bindparam("its_name")))
@@ -28,31 +28,48 @@ class Networks:
         """:raises Conflict: ``network.exists``"""
         if self.find(network.name) is not None:
             raise Conflict("network.exists", f"there is already a network {network.name}", hint="choose another name")
-        self._db.execute(insert(networks).values(network_values(network)))
+        self._db.execute(insert(networks).values(_network_values(network)))
 
     def find(self, name: str) -> Network | None:
         row = self._db.execute(_NETWORK, {"its_name": name}).one_or_none()
-        return None if row is None else network_of(row)
+        return None if row is None else _network_of(row)
 
     def get(self, name: str) -> Network:
         """:raises NotFound: ``network.unknown``"""
-        found = self.find(name)
-        if found is None:
-            raise unknown_network(name, [one.short for one in self.list()])
-        return found
+        network = self.find(name)
+        if network is None:
+            raise unknown_network(name, [known.short for known in self.list()])
+        return network
 
     def list(self) -> tuple[Network, ...]:
-        return tuple(network_of(row) for row in self._db.execute(select(networks).order_by(networks.c.name)))
+        return tuple(_network_of(row) for row in self._db.execute(select(networks).order_by(networks.c.name)))
 
     def uplinks(self) -> dict[str, Uplink]:
         """Of those on bridges of hosts, by name."""
-        found = map(network_of, self._db.execute(_BRIDGED))
-        return {one.name: one.uplink for one in found if one.uplink is not None}
+        bridged = map(_network_of, self._db.execute(_BRIDGED))
+        return {network.name: network.uplink for network in bridged if network.uplink is not None}
 
     def update(self, network: Network) -> None:
         """By its name."""
-        self._db.execute(update(networks).where(networks.c.name == network.name).values(network_values(network)))
+        self._db.execute(update(networks).where(networks.c.name == network.name).values(_network_values(network)))
 
     def remove(self, name: str) -> None:
         """Gone already is fine."""
         self._db.execute(delete(networks).where(networks.c.name == name))
+
+
+def _network_of(row: AnyRow) -> Network:
+    about = about_of(row.about)
+    if row.uplink is None:
+        return Network(name=row.name, subnet=row.subnet, shared=row.shared, about=about)
+    uplink = Uplink(bridge=row.uplink["bridge"], vlan=row.uplink["vlan"])
+    servers = tuple(row.uplink["dhcp_servers"])
+    return Network(name=row.name, shared=row.shared, uplink=uplink, dhcp_servers=servers, about=about)
+
+
+def _network_values(network: Network) -> dict[str, object]:
+    """The row of :func:`_network_of`."""
+    bridge = network.uplink
+    uplink = bridge and {"bridge": bridge.bridge, "vlan": bridge.vlan, "dhcp_servers": network.dhcp_servers}
+    own = {"name": network.name, "subnet": network.subnet, "shared": network.shared, "uplink": uplink}
+    return {**own, "about": about_values(network.about)}

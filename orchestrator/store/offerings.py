@@ -6,13 +6,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Final
 
+from pydantic import TypeAdapter
 from sqlalchemy import delete, insert, select
 
 from orchestrator.core.offerings.offering import Offering
-from orchestrator.store.rows import offering_of
 from orchestrator.store.statements import Precompiled, Statements
 from orchestrator.store.tables import offerings
 
+_OFFERING: Final = TypeAdapter(Offering)
 _OFFERINGS: Final = Precompiled(select(offerings.c.document).order_by(offerings.c.name))
 
 
@@ -24,7 +25,7 @@ class Offerings:
 
     def list(self) -> tuple[Offering, ...]:
         """By name."""
-        return tuple(offering_of(document) for document in self._db.execute(_OFFERINGS).scalars())
+        return tuple(_OFFERING.validate_python(document) for document in self._db.execute(_OFFERINGS).scalars())
 
     def put(self, offering: Offering) -> None:
         """Replaces the one of that name."""

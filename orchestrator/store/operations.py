@@ -139,8 +139,10 @@ def _moved(steps_moved: int) -> Precompiled:
         given = ((places[at], bindparam(f"{name}_{at}", type_=column.type)) for at in numbers)
         return case(*given, else_=column)
 
-    its_own = steps.c.operation == bindparam("operation_id")
-    return Precompiled(update(steps).where(its_own, or_(*places)).values({name: values(name) for name in _CHANGING}))
+    of_operation = steps.c.operation == bindparam("operation_id")
+    return Precompiled(
+        update(steps).where(of_operation, or_(*places)).values({name: values(name) for name in _CHANGING})
+    )
 
 
 @lru_cache
@@ -148,7 +150,7 @@ def _added(steps_added: int) -> Precompiled:
     """One statement, as above."""
     names = [column.name for column in steps.c]
     return Precompiled(
-        insert(steps).values([{one: bindparam(f"{one}_{at}") for one in names} for at in range(steps_added)])
+        insert(steps).values([{name: bindparam(f"{name}_{at}") for name in names} for at in range(steps_added)])
     )
 
 
@@ -220,7 +222,7 @@ class Operations:
         if (
             job.operation.state != "running"
             or job.cancelled
-            or {one.state for one in job.operation.steps} != {"pending"}
+            or {step.state for step in job.operation.steps} != {"pending"}
         ):
             return job
         begun = replace(first, state="running", started_at=now)
@@ -302,7 +304,7 @@ class Operations:
         first: dict[str, Any] = {}
         for row in rows:
             first.setdefault(row.subject, row)
-        open_ones = self._unfinished({one for row in first.values() for one in row.waits_for or ()})
+        open_ones = self._unfinished({other for row in first.values() for other in row.waits_for or ()})
         same = ("subject", "host", "attempt", "kind", "tenant")
         return tuple(
             DueOperation(operation=row.id, **{name: getattr(row, name) for name in same})
@@ -313,10 +315,10 @@ class Operations:
     def missing(self, host: str) -> dict[str, HostWait]:
         """By id: the operations that have found the host out of reach and that no step of has ended since."""
         query = select(operations.c.id, operations.c.host, operations.c.host_wait, operations.c.host_wait_since)
-        found: Iterable[AnyRow] = self._db.execute(
+        rows: Iterable[AnyRow] = self._db.execute(
             query.where(operations.c.host == host, operations.c.host_wait.is_not(None))
         )
-        return {row.id: host_wait_of(row) for row in found}
+        return {row.id: host_wait_of(row) for row in rows}
 
     def end_wait(self, operation_id: str, state: WaitState) -> None:
         """It is due again, if it waits for its host."""
@@ -362,7 +364,7 @@ class Operations:
         old = (
             select(operations.c.id)
             .where(operations.c.state.in_(("done", "undone")), operations.c.finished_at < ended_before)
-            .where(*(~one for one in named), operations.c.ended_turn < _NEWEST_TURN.scalar_subquery())
+            .where(*(~name for name in named), operations.c.ended_turn < _NEWEST_TURN.scalar_subquery())
             .limit(most)
         )
         return self._db.execute(delete(operations).where(operations.c.id.in_(self._db.execute(old).scalars()))).rowcount

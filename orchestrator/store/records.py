@@ -70,7 +70,7 @@ class FleetChanges:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class LastObservation:
     """How a host was last seen."""
 
     host: Host
@@ -82,7 +82,7 @@ class Standing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeenAgain:
+class UnchangedObservation:
     """A look, begun ``at`` that moment, that found what is stored."""
 
     host: str

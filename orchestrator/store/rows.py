@@ -14,25 +14,17 @@ from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, Text, cast, or_
 
 from orchestrator.core.byte_cache import ByteCache
-from orchestrator.core.drivers.bundle import DriverBundle
-from orchestrator.core.drivers.lock import DriverLock
-from orchestrator.core.drivers.upgrade import DriverUpgrade
 from orchestrator.core.gpu.device import Device, InstancePlace
-from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.hosts.cpu_place import CpuPlace
 from orchestrator.core.hosts.cpus import cpus_text, parse_cpus
 from orchestrator.core.hosts.host import Cordon, Host
 from orchestrator.core.hosts.mig_layout import MigLayout
 from orchestrator.core.hosts.nic import NicPlace
 from orchestrator.core.labels import About
-from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.operation import FINISHED, UNFINISHED, Asked, HostWait, Operation, StepRecord
 from orchestrator.core.units import MIB
 from orchestrator.core.vms.claim import Claim, DeviceClaim
-from orchestrator.core.vms.image import Image
-from orchestrator.core.vms.network import Network
 from orchestrator.core.vms.vm import Vm, VmSpec
-from orchestrator.core.vms.volume import Volume
 from orchestrator.store.records import OperationFilter
 from orchestrator.store.statements import AnyRow
 from orchestrator.store.tables import hosts, operations, vms
@@ -64,7 +56,7 @@ def host_of(row: AnyRow, gpus: Sequence[tuple[str, Any]]) -> Host:
 
 
 def layout_values(layout: MigLayout) -> dict[str, Any]:
-    return {"on": layout.on, "instances": [[one.profile, one.start] for one in layout.instances]}
+    return {"on": layout.on, "instances": [[instance.profile, instance.start] for instance in layout.instances]}
 
 
 def layout_of(gpu: str, stored: dict[str, Any]) -> MigLayout:
@@ -128,9 +120,9 @@ _VM_BYTES: Final = 2048
 def vm_of(row: AnyRow) -> Vm:
     """``row``: of :data:`VM_COLUMNS`."""
     columns = tuple(row)
-    kept = _VMS.get(columns[0])
-    if kept is not None and kept[0] == columns:
-        return kept[1]
+    cached = _VMS.get(columns[0])
+    if cached is not None and cached[0] == columns:
+        return cached[1]
     vm = _vm_of(columns)
     _VMS.put(columns[0], (columns, vm), _VM_BYTES + 2 * sum(map(getsizeof, columns)))
     return vm
@@ -142,8 +134,10 @@ def forget_vm(vm_id: str) -> None:
 
 
 def _vm_of(columns: tuple[Any, ...]) -> Vm:
-    vm_id, spec, state, host, devices, addresses, operation, created_at, wanted, lease_end, deallocated, *kept = columns
-    cpus, firmware, nic = kept
+    vm_id, spec, state, host, devices, addresses, operation, created_at, wanted, lease_end, deallocated, *parts = (
+        columns
+    )
+    cpus, firmware, nic = parts
     return Vm(
         id=vm_id,
         spec=_spec_of(spec),
@@ -230,28 +224,6 @@ def step_of(row: AnyRow) -> StepRecord:
     )
 
 
-def image_of(row: AnyRow) -> Image:
-    return Image(**(row._asdict() | {"about": about_of(row.about)}))
-
-
-def image_values(image: Image) -> dict[str, object]:
-    """The row of :func:`image_of`."""
-    return {**asdict(image), "about": about_values(image.about)}
-
-
-def volume_of(row: AnyRow) -> Volume:
-    return Volume(**(row._asdict() | {"about": about_of(row.about)}))
-
-
-def network_of(row: AnyRow) -> Network:
-    about = about_of(row.about)
-    if row.uplink is None:
-        return Network(name=row.name, subnet=row.subnet, shared=row.shared, about=about)
-    uplink = Uplink(bridge=row.uplink["bridge"], vlan=row.uplink["vlan"])
-    servers = tuple(row.uplink["dhcp_servers"])
-    return Network(name=row.name, shared=row.shared, uplink=uplink, dhcp_servers=servers, about=about)
-
-
 def about_of(stored: Mapping[str, Any] | None) -> About:
     """None: nobody has said anything."""
     if stored is None:
@@ -264,54 +236,24 @@ def about_values(about: About) -> dict[str, object]:
     return {"description": about.description, "labels": dict(about.labels)}
 
 
-def network_values(network: Network) -> dict[str, object]:
-    """The row of :func:`network_of`."""
-    found = network.uplink
-    uplink = found and {"bridge": found.bridge, "vlan": found.vlan, "dhcp_servers": network.dhcp_servers}
-    told = {"name": network.name, "subnet": network.subnet, "shared": network.shared, "uplink": uplink}
-    return {**told, "about": about_values(network.about)}
-
-
-_LOCK: Final = TypeAdapter(DriverLock)
-_UPGRADE: Final = TypeAdapter(DriverUpgrade)
-_BUNDLE: Final = TypeAdapter(DriverBundle)
-_OFFERING: Final = TypeAdapter(Offering)
-
-
-def driver_bundle_of(row: AnyRow) -> DriverBundle:
-    return _BUNDLE.validate_python(row._asdict())
-
-
-def driver_lock_of(document: object) -> DriverLock:
-    return _LOCK.validate_python(document)
-
-
-def driver_upgrade_of(document: object) -> DriverUpgrade:
-    return _UPGRADE.validate_python(document)
-
-
-def offering_of(document: object) -> Offering:
-    return _OFFERING.validate_python(document)
-
-
 def claim_of(slots: Sequence[AnyRow]) -> Claim:
     """``slots``: of one VM, by device and slot; each row has all that is claimed beside it, too."""
-    one = slots[0]
+    first = slots[0]
     return Claim(
-        vm=one.vm,
-        host=one.host,
+        vm=first.vm,
+        host=first.host,
         devices=tuple(_device_claim(tuple(rows)) for _, rows in groupby(slots, key=attrgetter("device"))),
-        vcpus=one.vcpus,
-        memory_mib=one.memory_mib,
-        disk_bytes=one.disk_bytes,
-        cpus=parse_cpus(one.cpus or ""),
-        nic=one.nic,
+        vcpus=first.vcpus,
+        memory_mib=first.memory_mib,
+        disk_bytes=first.disk_bytes,
+        cpus=parse_cpus(first.cpus or ""),
+        nic=first.nic,
     )
 
 
 def _device_claim(slots: Sequence[AnyRow]) -> DeviceClaim:
-    one = slots[0]
-    return DeviceClaim(gpu=one.gpu, cut=one.cut, slots=tuple(row.slot for row in slots), function=one.function)
+    first = slots[0]
+    return DeviceClaim(gpu=first.gpu, cut=first.cut, slots=tuple(row.slot for row in slots), function=first.function)
 
 
 def operations_matching(only: OperationFilter) -> Iterator[ColumnElement[bool]]:

@@ -116,14 +116,14 @@ class Secrets:
 
         :raises Fatal: ``secret.unreadable``
         """
-        found = self._db.execute(select(secrets.c.id)).scalars()
+        ids = self.ids()
         try:
-            for one in found:
-                blob = self._db.execute(select(secrets.c.blob).where(secrets.c.id == one)).scalar_one()
-                self._put_again(one, blob)
+            for secret_id in ids:
+                blob = self._db.execute(select(secrets.c.blob).where(secrets.c.id == secret_id)).scalar_one()
+                self._put_again(secret_id, blob)
         except Unreadable as error:
             raise _unreadable() from error
-        return len(found)
+        return len(ids)
 
     def _put_again(self, secret_id: str, blob: bytes) -> None:
         again = self._box.closed_again(secret_id, blob)

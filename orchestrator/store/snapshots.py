@@ -31,8 +31,8 @@ def snapshot_text(snapshot: HostSnapshot) -> str:
 
 def snapshot_from_text(text: str) -> HostSnapshot:
     """The inverse; written by older versions it may lack what was not observed then."""
-    found: HostSnapshot = _read(text)
-    return found
+    snapshot: HostSnapshot = _read(text)
+    return snapshot
 
 
 class JsonText(UserDefinedType[str]):
@@ -69,20 +69,20 @@ def facts_text(facts: HostFacts) -> str:
 
 def facts_from_text(text: str, disk_bytes: int) -> HostFacts:
     """The inverse of :func:`facts_text`; the disk is kept beside it, as it changes more often."""
-    found: dict[str, Any] = from_json(text)
-    kinds = found["kinds"]
+    stored: dict[str, Any] = from_json(text)
+    kinds = stored["kinds"]
     return HostFacts(
-        vcpus=found["vcpus"],
-        memory_mib=found["memory_mib"],
+        vcpus=stored["vcpus"],
+        memory_mib=stored["memory_mib"],
         disk_bytes=disk_bytes,
-        gpus=tuple(_gpu(kinds[number], own) for number, own in found["gpus"]),
-        agent_too_old=found.get("agent_too_old", True),  # a server that did not ask had an older agent there
-        unconfined=found.get("unconfined", False),
-        bridges=tuple(Bridge(**{**one, "vlans": tuple(one["vlans"])}) for one in found.get("bridges", ())),
-        fabric=_FABRIC.validate_python(found.get("fabric")),
-        nodes=tuple(_kept(_NODES, text, _NODE.validate_json) for text in found.get("nodes", ())),
-        features=tuple(found.get("features", ())),
-        nics=tuple(_kept(_NICS, text, _NIC.validate_json) for text in found.get("nics", ())),
+        gpus=tuple(_gpu(kinds[number], own) for number, own in stored["gpus"]),
+        agent_too_old=stored.get("agent_too_old", True),  # a server that did not ask had an older agent there
+        unconfined=stored.get("unconfined", False),
+        bridges=tuple(Bridge(**{**bridge, "vlans": tuple(bridge["vlans"])}) for bridge in stored.get("bridges", ())),
+        fabric=_FABRIC.validate_python(stored.get("fabric")),
+        nodes=tuple(_cached(_NODES, text, _NODE.validate_json) for text in stored.get("nodes", ())),
+        features=tuple(stored.get("features", ())),
+        nics=tuple(_cached(_NICS, text, _NIC.validate_json) for text in stored.get("nics", ())),
     )
 
 
@@ -97,17 +97,17 @@ _GPUS: Final = ByteCache[GpuSnapshot](128 * MIB)
 """By the texts of kind and GPU. Enough for 8,000 GPUs with some vGPUs each."""
 
 
-def _kept(cache: ByteCache[V], text: str, read: Callable[[str], V]) -> V:
-    found = cache.get(text)
-    if found is None:
-        found = read(text)
-        cache.put(text, found, _PER_LETTER * len(text))
-    return found
+def _cached(cache: ByteCache[V], text: str, read: Callable[[str], V]) -> V:
+    value = cache.get(text)
+    if value is None:
+        value = read(text)
+        cache.put(text, value, _PER_LETTER * len(text))
+    return value
 
 
 def _gpu(kind: str, own: str) -> GpuSnapshot:
     """One object for equal GPUs, so that what is worked out for one of them is found again for the next."""
-    text, bare = _kept(_KINDS, kind, lambda text: (text, _bare(text)))
+    text, bare = _cached(_KINDS, kind, lambda text: (text, _bare(text)))
     gpu = _GPUS.get((text, own))
     if gpu is None:
         gpu = _made(bare, own)
@@ -119,8 +119,8 @@ def _made(bare: GpuSnapshot, own: str) -> GpuSnapshot:
     mine: dict[str, Any] = from_json(own)
     if not mine["parents"] and not mine.get("instances") and not mine.get("signals"):
         ports = tuple(mine.get("bridges", ()))  # a server that did not ask has written none
-        told = {"parents": (), "instances": (), "problems": tuple(mine["problems"]), "bridges": ports, "signals": ()}
-        return replace(bare, **{**mine, **told})
+        plain = {"parents": (), "instances": (), "problems": tuple(mine["problems"]), "bridges": ports, "signals": ()}
+        return replace(bare, **{**mine, **plain})
     read: GpuSnapshot = _GPU.validate_python({**asdict(bare), **mine})
     return replace(read, types=bare.types)
 

@@ -74,7 +74,7 @@ snapshots = Table(
 )  # fmt: skip
 """Large; written only when a look found something else than the one before."""
 
-looks = Table(
+observations = Table(
     "looks",
     metadata,
     Column("host", ForeignKey("hosts.name", ondelete="CASCADE"), primary_key=True),

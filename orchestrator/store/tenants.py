@@ -17,8 +17,8 @@ from orchestrator.core.vms.lease import TenantPolicy
 from orchestrator.store.rows import about_of, about_values
 from orchestrator.store.statements import AnyRow, Precompiled, Statements
 from orchestrator.store.tables import (
-    looks,
     members,
+    observations,
     policies,
     quotas,
     request_keys,
@@ -187,8 +187,8 @@ class Policies:
 
     def put(self, tenant: str, policy: TenantPolicy) -> None:
         """Replaces the one there was. Hosts that VMs of the tenant are on are compared anew with what is wanted."""
-        there = select(vms.c.host).where(vms.c.tenant == tenant)
-        self._db.execute(update(looks).where(looks.c.host.in_(there)).values(judged=None))
+        its_hosts = select(vms.c.host).where(vms.c.tenant == tenant)
+        self._db.execute(update(observations).where(observations.c.host.in_(its_hosts)).values(judged=None))
         self._db.execute(delete(policies).where(policies.c.tenant == tenant))
         self._db.execute(insert(policies).values(tenant=tenant, document=asdict(policy)))
 
@@ -204,10 +204,10 @@ class RequestKeys:
         row = self._db.execute(wanted).one_or_none()
         return None if row is None else StoredRequest(**row._asdict())
 
-    def put(self, kept: StoredRequest) -> None:
+    def put(self, request: StoredRequest) -> None:
         """Replaces the one there was."""
-        self.remove(kept.actor, kept.key)
-        self._db.execute(insert(request_keys).values(asdict(kept)))
+        self.remove(request.actor, request.key)
+        self._db.execute(insert(request_keys).values(asdict(request)))
 
     def remove(self, actor: str, key: str) -> None:
         self._db.execute(delete(request_keys).where(request_keys.c.actor == actor, request_keys.c.key == key))

@@ -33,7 +33,7 @@ from orchestrator.store.tables import (
 )
 from orchestrator.store.usage import TenantUsage, Usage
 
-_VALUES: Final = {one.key: bindparam(one.key, type_=one.type) for one in vms.c}
+_VALUES: Final = {column.key: bindparam(column.key, type_=column.type) for column in vms.c}
 _SAME_NAME: Final = select(vms.c.id).where(vms.c.tenant == _VALUES["tenant"], vms.c.name == _VALUES["name"])
 _ADD_UNLESS_THERE: Final = Precompiled(
     insert(vms).from_select(list(_VALUES), select(*_VALUES.values()).where(~_SAME_NAME.exists()))
@@ -130,7 +130,7 @@ class Vms:
         self._db.execute(_CHANGE, {"its_id": vm_id, "addresses": list(addresses)})
 
     def set_devices(self, vm_id: str, devices: Sequence[Device]) -> None:
-        self._db.execute(_CHANGE, {"its_id": vm_id, "devices": [asdict(one) for one in devices]})
+        self._db.execute(_CHANGE, {"its_id": vm_id, "devices": [asdict(device) for device in devices]})
 
     def set_spec(self, vm_id: str, spec: VmSpec) -> None:
         """Nothing but that, of one that keeps its name."""
@@ -143,7 +143,7 @@ class Vms:
             after = replace(before, devices=tuple(devices), deallocated=why)
             self._tenants.change(before.spec.tenant, amounts_of(before), amounts_of(after))
         gone = {"state": "stopped", "wanted": "stopped", "addresses": [], "deallocated": why}
-        self._db.execute(_CHANGE, {"its_id": vm_id, "devices": [asdict(one) for one in devices], **gone})
+        self._db.execute(_CHANGE, {"its_id": vm_id, "devices": [asdict(device) for device in devices], **gone})
 
     def rename(self, vm_id: str, name: str) -> None:
         """:raises Conflict: ``vm.exists``"""
@@ -226,7 +226,7 @@ _BEFORE: Final = Precompiled(
 """Put together once, as that takes longer than asking."""
 
 
-_PLACES: Final[Select[Any]] = (
+_CLAIMS: Final[Select[Any]] = (
     select(host_claims, *(slot_claims.c[name] for name in ("device", "gpu", "slot", "cut")), function_claims.c.function)
     .join_from(host_claims, slot_claims, slot_claims.c.vm == host_claims.c.vm)
     .outerjoin(
@@ -236,8 +236,8 @@ _PLACES: Final[Select[Any]] = (
     .order_by(host_claims.c.vm, slot_claims.c.device, slot_claims.c.slot)
 )
 """A row for each slot that is claimed."""
-_PLACES_ON: Final = InClause(lambda hosts: _PLACES.where(host_claims.c.host.in_(hosts)))
-_PLACE_OF_VM: Final = Precompiled(_PLACES.where(host_claims.c.vm == bindparam("its_vm")))
+_CLAIMS_ON: Final = InClause(lambda hosts: _CLAIMS.where(host_claims.c.host.in_(hosts)))
+_CLAIM_OF_VM: Final = Precompiled(_CLAIMS.where(host_claims.c.vm == bindparam("its_vm")))
 
 
 _SCHEDULED: Final = cast(vms.c.devices, Text).contains('"policy"')
@@ -267,7 +267,7 @@ class Claims:
 
         :raises ClaimLost: the transaction must be given up
         """
-        cuts = tuple({one.gpu: one.cut for one in claim.devices}.items())
+        cuts = tuple({device.gpu: device.cut for device in claim.devices}.items())
         uncut = self._taken(claim, capacity, cuts)
         try:
             self._db.execute(_TAKE_SHARE, _share_row(claim))
@@ -290,22 +290,22 @@ class Claims:
 
     def list(self) -> tuple[Claim, ...]:
         """Of all VMs that have a place, by VM."""
-        return self._claims(_PLACES, {})
+        return self._claims(_CLAIMS, {})
 
     def of_host(self, host: str) -> tuple[Claim, ...]:
         """Of VMs that have a place there."""
-        return self._claims(*_PLACES_ON((host,)))
+        return self._claims(*_CLAIMS_ON((host,)))
 
     def of_hosts(self, hosts: Collection[str] | None) -> tuple[Claim, ...]:
         """None: of all hosts."""
-        return self._claims(_PLACES, {}) if hosts is None else self._claims(*_PLACES_ON(hosts))
+        return self._claims(_CLAIMS, {}) if hosts is None else self._claims(*_CLAIMS_ON(hosts))
 
     def find(self, vm_id: str) -> Claim | None:
         """None: no such VM, or it has no place."""
-        return next(iter(self._claims(_PLACE_OF_VM, {"its_vm": vm_id})), None)
+        return next(iter(self._claims(_CLAIM_OF_VM, {"its_vm": vm_id})), None)
 
-    def _claims(self, places: Executable | Precompiled, of: Mapping[str, object]) -> tuple[Claim, ...]:
-        rows = self._db.execute(places, of).all()
+    def _claims(self, query: Executable | Precompiled, of: Mapping[str, object]) -> tuple[Claim, ...]:
+        rows = self._db.execute(query, of).all()
         return tuple(claim_of(tuple(slots)) for _, slots in groupby(rows, key=attrgetter("vm")))
 
     def free_place(self, vm_id: str) -> None:
@@ -319,8 +319,8 @@ class Claims:
     def move_function(self, vm_id: str, device: int, function: str | None) -> None:
         """:raises ClaimLost: another VM has it"""
         host = self._db.execute(select(host_claims.c.host).where(host_claims.c.vm == vm_id)).scalar_one()
-        its_own = (function_claims.c.vm == vm_id, function_claims.c.device == device)
-        self._db.execute(delete(function_claims).where(*its_own))
+        of_device = (function_claims.c.vm == vm_id, function_claims.c.device == device)
+        self._db.execute(delete(function_claims).where(*of_device))
         if function is None:
             return
         row = {"host": host, "function": function, "vm": vm_id, "device": device}
@@ -341,7 +341,7 @@ class Claims:
         if before.kept_disk:
             self._db.execute(delete(host_claims).where(host_claims.c.vm == claim.vm))
         uncut = [] if before.is_cut_so else [(gpu, cut)]
-        uncut += [one for one in others if not self._is_cut(claim.host, *one)]
+        uncut += [other for other in others if not self._is_cut(claim.host, *other)]
         return tuple(uncut)
 
     def _is_cut(self, host: str, gpu: str, cut: str) -> bool:
@@ -355,15 +355,15 @@ def _share_row(claim: Claim) -> dict[str, Any]:
 
 def _slot_rows(claim: Claim) -> list[dict[str, Any]]:
     return [
-        {"host": claim.host, "gpu": one.gpu, "slot": slot, "cut": one.cut, "vm": claim.vm, "device": number}
-        for number, one in enumerate(claim.devices)
-        for slot in one.slots
+        {"host": claim.host, "gpu": device.gpu, "slot": slot, "cut": device.cut, "vm": claim.vm, "device": number}
+        for number, device in enumerate(claim.devices)
+        for slot in device.slots
     ]
 
 
 def _function_rows(claim: Claim) -> list[dict[str, Any]]:
     return [
-        {"host": claim.host, "function": one.function, "vm": claim.vm, "device": number}
-        for number, one in enumerate(claim.devices)
-        if one.function is not None
+        {"host": claim.host, "function": device.function, "vm": claim.vm, "device": number}
+        for number, device in enumerate(claim.devices)
+        if device.function is not None
     ]

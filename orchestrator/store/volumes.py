@@ -16,8 +16,8 @@ from orchestrator.core.tenancy.quota import held_of
 from orchestrator.core.vms.claim import Claim, HostCapacity
 from orchestrator.core.vms.volume import Volume
 from orchestrator.store.records import ClaimLost
-from orchestrator.store.rows import about_values, volume_of
-from orchestrator.store.statements import Statements
+from orchestrator.store.rows import about_of, about_values
+from orchestrator.store.statements import AnyRow, Statements
 from orchestrator.store.tables import volumes
 from orchestrator.store.usage import TenantUsage, Usage
 
@@ -61,11 +61,11 @@ class Volumes:
 
     def find(self, tenant: str, name: str) -> Volume | None:
         row = self._db.execute(select(volumes).where(volumes.c.tenant == tenant, volumes.c.name == name)).one_or_none()
-        return None if row is None else volume_of(row)
+        return None if row is None else _volume_of(row)
 
     def find_id(self, volume_id: str) -> Volume | None:
         row = self._db.execute(select(volumes).where(_ID), {"its_id": volume_id}).one_or_none()
-        return None if row is None else volume_of(row)
+        return None if row is None else _volume_of(row)
 
     def list(self, *, tenant: str | None = None, host: str | None = None) -> tuple[Volume, ...]:
         """By tenant and name."""
@@ -74,18 +74,18 @@ class Volumes:
             query = query.where(volumes.c.tenant == tenant)
         if host is not None:
             query = query.where(volumes.c.host == host)
-        return tuple(volume_of(row) for row in self._db.execute(query))
+        return tuple(_volume_of(row) for row in self._db.execute(query))
 
     def attach(self, volume: Volume, vm: str, host: str, capacity: HostCapacity) -> None:
         """:raises ClaimLost: it is another VM's, on another host or gone, or the host has too little disk left"""
-        there = self.find_id(volume.id)
+        stored = self.find_id(volume.id)
         if not self._db.execute(_ATTACH, {"its_id": volume.id, "to_vm": vm, "on_host": host}).rowcount:
             raise ClaimLost(f"volume {volume.name} was changed meanwhile")
-        if there is not None and there.host is None:
+        if stored is not None and stored.host is None:
             self._take(volume, host, capacity)
 
     def made(self, volume_id: str) -> None:
-        """Its file is there."""
+        """Its file exists."""
         self._set(volume_id, state="ready")
 
     def detach(self, volume_id: str, vm: str) -> None:
@@ -94,13 +94,13 @@ class Volumes:
 
     def put_back(self, before: Iterable[Volume], vm: str) -> None:
         """As they were before the VM was to have them; those that are not the VM's any more stay as they are."""
-        for one in before:
-            there = self.find_id(one.id)
-            if there is None or there.vm != vm:
+        for volume in before:
+            stored = self.find_id(volume.id)
+            if stored is None or stored.vm != vm:
                 continue
-            self._set(one.id, host=one.host, vm=one.vm, state=one.state)
-            if there.host is not None and one.host is None:
-                self._usage.give(there.host, vcpus=0, memory_mib=0, disk_bytes=one.size_bytes)
+            self._set(volume.id, host=volume.host, vm=volume.vm, state=volume.state)
+            if stored.host is not None and volume.host is None:
+                self._usage.give(stored.host, vcpus=0, memory_mib=0, disk_bytes=volume.size_bytes)
 
     def deleting(self, volume_id: str, *, ready: bool = False) -> None:
         """It is being deleted, or with ``ready`` not any more."""
@@ -108,10 +108,10 @@ class Volumes:
 
     def lose(self, host: str) -> int:
         """How many they are."""
-        lost = [one for one in self.list(host=host) if one.state != "lost"]
-        for one in lost:
-            self._set(one.id, state="lost")
-            self._usage.give(host, vcpus=0, memory_mib=0, disk_bytes=one.size_bytes)
+        lost = [volume for volume in self.list(host=host) if volume.state != "lost"]
+        for volume in lost:
+            self._set(volume.id, state="lost")
+            self._usage.give(host, vcpus=0, memory_mib=0, disk_bytes=volume.size_bytes)
         return len(lost)
 
     def describe(self, volume_id: str, about: About) -> None:
@@ -120,13 +120,13 @@ class Volumes:
 
     def remove(self, volume_id: str) -> None:
         """Gone already is fine."""
-        there = self.find_id(volume_id)
-        if there is None:
+        volume = self.find_id(volume_id)
+        if volume is None:
             return
         self._db.execute(delete(volumes).where(_ID), {"its_id": volume_id})
-        self._tenants.change(there.tenant, held_of(there), {})
-        if there.host is not None and there.state != "lost":
-            self._usage.give(there.host, vcpus=0, memory_mib=0, disk_bytes=there.size_bytes)
+        self._tenants.change(volume.tenant, held_of(volume), {})
+        if volume.host is not None and volume.state != "lost":
+            self._usage.give(volume.host, vcpus=0, memory_mib=0, disk_bytes=volume.size_bytes)
 
     def _set(self, volume_id: str, **values: Any) -> None:
         before = self.find_id(volume_id)
@@ -148,3 +148,7 @@ def _exists(name: str) -> Conflict:
         f"there is already a volume {name} of another size or on another host",
         hint=f"'vgpuctl volume show {name}' shows it; choose another name",
     )
+
+
+def _volume_of(row: AnyRow) -> Volume:
+    return Volume(**(row._asdict() | {"about": about_of(row.about)}))

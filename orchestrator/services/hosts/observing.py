@@ -15,7 +15,7 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.host import HostLink
 from orchestrator.store.database import Store
-from orchestrator.store.records import SeenAgain, Standing
+from orchestrator.store.records import LastObservation, UnchangedObservation
 from orchestrator.store.transaction import Transaction
 
 _OBSERVED_STATES: frozenset[HostState] = frozenset({"ready", "unreachable"})
@@ -76,16 +76,16 @@ class HostObserver:
                 return any(changes_gpu(device) for device in vm.devices)
             return subject == host or tx.observations.shows(host, subject)
 
-    def look(self, standing: Standing, digest: str, turn: int) -> SeenAgain | Look:
+    def look(self, last: LastObservation, digest: str, turn: int) -> UnchangedObservation | Look:
         """Whether the host is as it stands. What it is otherwise, at that turn, is for :meth:`keep`; nothing is stored
         here."""
         began = self.clock.now()
         try:
-            answer = self.link.look(standing.host, digest)
+            answer = self.link.look(last.host, digest)
             if isinstance(answer, Unchanged):
-                if abs(answer.storage_free_bytes - standing.storage_free_bytes) < DISK_STEP:
-                    return SeenAgain(host=standing.host.name, at=began)
-                answer = self.link.observe(standing.host)
+                if abs(answer.storage_free_bytes - last.storage_free_bytes) < DISK_STEP:
+                    return UnchangedObservation(host=last.host.name, at=began)
+                answer = self.link.observe(last.host)
         except VgpuctlError as error:
             return Look(began=began, turn=turn, found=error)
         return Look(began=began, turn=turn, found=answer)

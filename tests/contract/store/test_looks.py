@@ -11,17 +11,17 @@ from sqlalchemy import select
 
 from orchestrator.core.hosts.host import Host
 from orchestrator.store.database import Store
-from orchestrator.store.records import SeenAgain, Standing
-from orchestrator.store.tables import looks
+from orchestrator.store.records import LastObservation, UnchangedObservation
+from orchestrator.store.tables import observations
 from tests.contract.store.test_store import host, operation
 from tests.fakes.fake_machine import FakeMachine, snapshot_of, t4
 
 SNAPSHOT = snapshot_of(FakeMachine(machine_id="m", gpus=[t4()]))
 
 
-def standing(store: Store) -> dict[str, Standing]:
+def standing(store: Store) -> dict[str, LastObservation]:
     with store.read() as tx:
-        return {one.host.name: one for page in tx.observations.standing() for one in page}
+        return {one.host.name: one for page in tx.observations.last() for one in page}
 
 
 def looked_at(store: Store, *names: str, turn: int = 0) -> None:
@@ -44,7 +44,7 @@ def test_every_host_stands_once_however_many_there_are(store: Store) -> None:
         for one in more:
             tx.hosts.add(one)
     with store.read() as tx:
-        pages = [[standing.host.name for standing in page] for page in tx.observations.standing()]
+        pages = [[standing.host.name for standing in page] for page in tx.observations.last()]
     assert len(pages) > 2
     assert sorted(name for page in pages for name in page) == sorted(["h1", *(one.name for one in more)])
 
@@ -53,7 +53,7 @@ def test_what_has_not_changed_of_hosts_is_made_once_by_each_process(store: Store
     looked_at(store, "h1")
     first = standing(store)["h1"]
     with store.begin() as tx:
-        tx.observations.seen_again([SeenAgain(host="h1", at=7.0)])
+        tx.observations.put_unchanged([UnchangedObservation(host="h1", at=7.0)])
     second = standing(store)["h1"]
     assert second.host is first.host
     assert (second.digest, second.last_seen_at) == (first.digest, 7.0)
@@ -88,9 +88,9 @@ def test_a_host_that_is_removed_stands_no_more_and_one_of_its_name_stands_as_it_
 def test_a_host_that_is_seen_again_as_it_was_leaves_the_large_row_of_its_look_alone(store: Store) -> None:
     looked_at(store, "h1")
     with store.begin() as tx:
-        before = tx.connection.execute(select(looks)).all()
-        tx.observations.seen_again([SeenAgain(host="h1", at=7.0)])
-        assert tx.connection.execute(select(looks)).all() == before
+        before = tx.connection.execute(select(observations)).all()
+        tx.observations.put_unchanged([UnchangedObservation(host="h1", at=7.0)])
+        assert tx.connection.execute(select(observations)).all() == before
         assert tx.hosts.get("h1").last_seen_at == 7.0
 
 

@@ -17,7 +17,7 @@ from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import HostSnapshot, Unchanged
 from orchestrator.reconcile import unchanged_hosts
 from orchestrator.reconcile.unchanged_hosts import WHOLE_EVERY, WRITTEN_AFTER_S
-from orchestrator.store.records import Standing
+from orchestrator.store.records import LastObservation
 from orchestrator.store.tables import snapshots
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts
@@ -213,7 +213,7 @@ def test_looks_that_take_long_are_spread_over_the_round(plane: ControlPlane) -> 
     with plane.store.read() as tx:
         known = tx.hosts.get(T4_HOST)
     hosts = [
-        Standing(host=replace(known, name=f"h{number:03}"), last_seen_at=None, digest=None, storage_free_bytes=0)
+        LastObservation(host=replace(known, name=f"h{number:03}"), last_seen_at=None, digest=None, storage_free_bytes=0)
         for number in range(110)
     ]
     calm = frozenset(one.host.name for one in hosts[:100])
