@@ -79,11 +79,8 @@ class VmService:
             except ClaimLost:
                 continue
             return started if started.existing else self._submitted(started)
-        raise NoCapacity(
-            "gpu.no_capacity",
-            "others were faster at every try",
-            hint="many VMs are being made at once; try again",
-        )
+        hint = "many VMs are being made at once; try again"
+        raise NoCapacity("gpu.no_capacity", "others were faster at every try", hint=hint)
 
     def _create(self, request: CreateVm) -> Started:
         """Planned in a read, while others write; claimed in a transaction that only writes."""
