@@ -121,8 +121,8 @@ async def _identified(connection: HTTPConnection, services: Services, threads: C
         if not given.lower().startswith(_SCHEME):
             raise Denied("token.refused", "only bearer tokens are taken", hint="Authorization: Bearer vgpuctl_...")
         text = given[len(_SCHEME) :].strip()
-        if (asked := access.awaited(text)) is not None:  # waits here and holds no thread
-            await asyncio.wait([asyncio.wrap_future(asked)], timeout=PROVIDER_S)
+        if (awaited := access.awaited(text)) is not None:  # waits here and holds no thread
+            await asyncio.wait([asyncio.wrap_future(awaited)], timeout=PROVIDER_S)
         return await to_thread.run_sync(access.of_token, text, limiter=threads)
     uid = uid_of(connection)
     if uid is None:

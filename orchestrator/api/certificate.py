@@ -60,8 +60,8 @@ class ServedCertificate:
             connection.context = self._context
 
     def _looked(self) -> Stamp:
-        found = [path.stat() for path in (self._tls.certificate, self._tls.key)]
-        return tuple((one.st_mtime_ns, one.st_size, one.st_ino) for one in found)
+        statuses = [path.stat() for path in (self._tls.certificate, self._tls.key)]
+        return tuple((status.st_mtime_ns, status.st_size, status.st_ino) for status in statuses)
 
     def _loaded(self) -> tuple[ssl.SSLContext, float]:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -160,10 +160,10 @@ class Listener(socket.socket):
 def _peer(taken: socket.socket, address: Any) -> Peer:
     if taken.family == socket.AF_UNIX:
         return f"uid:{peer_credentials(taken)[1]}"
-    found = ipaddress.ip_address(address[0].partition("%")[0])
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
-    return str(found.ipv4_mapped or ipaddress.IPv6Network((found, 64), strict=False))
+    peer = ipaddress.ip_address(address[0].partition("%")[0])
+    if isinstance(peer, ipaddress.IPv4Address):
+        return str(peer)
+    return str(peer.ipv4_mapped or ipaddress.IPv6Network((peer, 64), strict=False))
 
 
 def peer_credentials(connected: socket.socket | TransportSocket) -> tuple[int, int, int]:

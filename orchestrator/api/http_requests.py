@@ -88,8 +88,10 @@ async def only_known_parameters(connection: HTTPConnection) -> None:
 def _parameters_of(route: APIRoute | APIWebSocketRoute) -> list[str]:
     """Fields of a model that stands for several parameters say nothing of where they are: in the query."""
     fields = get_flat_params(route.dependant)
-    query = (one for one in fields if getattr(one.field_info, "in_", ParamTypes.query) is ParamTypes.query)
-    return sorted(one.alias for one in query)
+    query = (
+        parameter for parameter in fields if getattr(parameter.field_info, "in_", ParamTypes.query) is ParamTypes.query
+    )
+    return sorted(parameter.alias for parameter in query)
 
 
 async def no_repeated_names(request: Request) -> None:
@@ -102,10 +104,10 @@ async def no_repeated_names(request: Request) -> None:
     body = b"" if takes_file(request.scope) else await request.body()
     if body:
         try:
-            said = json.loads(body, object_pairs_hook=_object)
+            parsed = json.loads(body, object_pairs_hook=_object)
         except (ValueError, RecursionError):
             return  # no JSON: the route refuses it
-        check_text(said, "body")
+        check_text(parsed, "body")
 
 
 async def storable_target(connection: HTTPConnection) -> None:
@@ -120,9 +122,9 @@ async def storable_target(connection: HTTPConnection) -> None:
     check_text([part for pair in connection.query_params.multi_items() for part in pair], "query")
 
 
-def check_text(said: object, where: str) -> None:
+def check_text(value: object, where: str) -> None:
     """:raises InvalidInput: ``request.text_invalid``"""
-    text = unstorable(said)
+    text = unstorable(value)
     if text is not None:
         raise InvalidInput(
             "request.text_invalid",

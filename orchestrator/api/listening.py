@@ -68,10 +68,10 @@ def group_socket_of(directory: Path | None, group: str | None) -> GroupSocket | 
             directory.mkdir(mode=0o700)
             os.chown(directory, -1, gid)
             directory.chmod(0o710)
-        found = directory.stat()
+        status = directory.stat()
     except (OSError, ValueError) as error:
         raise _no_group_socket(f"{shown} cannot be used: {why_unreadable(error)}") from error
-    if found.st_uid != os.geteuid() or found.st_mode & 0o022 or found.st_mode & 0o170000 != 0o040000:
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022 or status.st_mode & 0o170000 != 0o040000:
         raise _no_group_socket(f"{shown} is no directory in which only the server's user may write")
     return GroupSocket(directory=directory, gid=gid)
 

@@ -86,18 +86,18 @@ class _Pool(Collector):
             family.add_metric([state], states[state])
         yield family
         gpus = (gpu for info in hosts if info.snapshot is not None for gpu in info.snapshot.gpus)
-        told = Counter(one.state for gpu in gpus for one in gpu.licences)
+        counts = Counter(item.state for gpu in gpus for item in gpu.licences)
         licences = GaugeMetricFamily(
             "vgpuctl_vgpu_licences", "vGPUs of running VMs by their guest's licence", labels=["state"]
         )
         for licence in get_args(LicenceState):
-            licences.add_metric([licence], told[licence])
+            licences.add_metric([licence], counts[licence])
         yield licences
 
     def _storage(self, seen: Iterable[HostSnapshot]) -> Iterator[GaugeMetricFamily]:
         """Of a volume whose file is not made yet nothing is used."""
-        free = sum(one.storage_free_bytes for one in seen)
-        total = sum(one.storage_total_bytes for one in seen)
+        free = sum(snapshot.storage_free_bytes for snapshot in seen)
+        total = sum(snapshot.storage_total_bytes for snapshot in seen)
         storage = GaugeMetricFamily(
             "vgpuctl_host_storage_bytes", "Of the hosts' file systems for VMs, when last seen", labels=["state"]
         )
@@ -105,15 +105,17 @@ class _Pool(Collector):
         storage.add_metric(["used"], total - free)
         yield storage
         volumes = self._services.volumes.all()
-        used = {file.name: file.size_bytes for one in seen for file in one.data}
+        used = {file.name: file.size_bytes for snapshot in seen for file in snapshot.data}
         yield GaugeMetricFamily("vgpuctl_volumes", "Data volumes", value=len(volumes))
         yield GaugeMetricFamily(
-            "vgpuctl_volume_size_bytes", "What data volumes can hold", value=sum(one.size_bytes for one in volumes)
+            "vgpuctl_volume_size_bytes",
+            "What data volumes can hold",
+            value=sum(snapshot.size_bytes for snapshot in volumes),
         )
         yield GaugeMetricFamily(
             "vgpuctl_volume_used_bytes",
             "What data volumes take of their hosts' file systems, when last seen",
-            value=sum(used.get(one.file, 0) for one in volumes),
+            value=sum(used.get(snapshot.file, 0) for snapshot in volumes),
         )
 
     def _gpus(self) -> Iterator[GaugeMetricFamily]:
@@ -143,9 +145,9 @@ class _Timers(Collector):
         timers, served = self._process.timers(), self._process.certificate
         ago = GaugeMetricFamily("vgpuctl_timer_good_ago_seconds", "Since its last good round", labels=["timer"])
         failed = CounterMetricFamily("vgpuctl_timer_failed", "Rounds that went wrong", labels=["timer"])
-        for one in timers:
-            ago.add_metric([one.name], one.good_ago_s)
-            failed.add_metric([one.name], one.failed)
+        for timer in timers:
+            ago.add_metric([timer.name], timer.good_ago_s)
+            failed.add_metric([timer.name], timer.failed)
         yield ago
         yield failed
         ends = GaugeMetricFamily("vgpuctl_certificate_end_timestamp_seconds", "When the served certificate ends")

@@ -113,8 +113,8 @@ class DescribedApi(FastAPI):
 
 def _add_schema(schemas: dict[str, Any], model: type[BaseModel]) -> None:
     """With those it is made of; by name, as the framework keeps them."""
-    found = model.model_json_schema(mode="serialization", ref_template=_SCHEMA)
-    schemas |= {**found.pop("$defs", {}), model.__name__: found}
+    schema = model.model_json_schema(mode="serialization", ref_template=_SCHEMA)
+    schemas |= {**schema.pop("$defs", {}), model.__name__: schema}
     ordered = dict(sorted(schemas.items()))
     schemas.clear()
     schemas.update(ordered)
@@ -123,9 +123,9 @@ def _add_schema(schemas: dict[str, Any], model: type[BaseModel]) -> None:
 def _with_short_names(document: dict[str, Any]) -> dict[str, Any]:
     """Schemas under their titles, of which "Answer" says nothing: classes have longer names here than clients want."""
     schemas = document["components"]["schemas"]
-    names = {key: one.get("title", key).removesuffix("Answer") for key, one in schemas.items()}
-    document["components"]["schemas"] = {names[key]: {**one, "title": names[key]} for key, one in schemas.items()}
-    text = _REFERENCE.sub(lambda found: f"#/components/schemas/{names[found[1]]}", json.dumps(document))
+    names = {key: schema.get("title", key).removesuffix("Answer") for key, schema in schemas.items()}
+    document["components"]["schemas"] = {names[key]: {**schema, "title": names[key]} for key, schema in schemas.items()}
+    text = _REFERENCE.sub(lambda match: f"#/components/schemas/{names[match[1]]}", json.dumps(document))
     renamed: dict[str, Any] = json.loads(text)
     return renamed
 

@@ -50,13 +50,13 @@ class _Server(uvicorn.Server):
         self.servers = [
             await loop.create_server(
                 protocol,
-                sock=one,
+                sock=listener,
                 ssl=config.ssl,
                 backlog=BACKLOG,
                 ssl_handshake_timeout=HANDSHAKE_S if config.ssl else None,
                 ssl_shutdown_timeout=HANDSHAKE_S if config.ssl else None,
             )
-            for one in sockets or []
+            for listener in sockets or []
         ]
         self.started = True
 
@@ -83,12 +83,12 @@ def only_one(state: Path, timeout_s: float) -> Iterator[None]:
 
 async def _end_when_done(servers: list[_Server], process: Process, services: Services, waiting: Waiting) -> None:
     """Ask the servers to exit when the process was told to stop, or has been idle for long enough."""
-    told, alive = False, Alive()
+    announced, alive = False, Alive()
     while not process.stopping:
         await asyncio.sleep(TICK_S)
-        if not told and all(server.started for server in servers):
+        if not announced and all(server.started for server in servers):
             tell_service_manager("READY=1")
-            told = True
+            announced = True
         alive.tell()
         limit = process.idle_seconds
         if limit is not None and process.activity.idle_seconds() >= limit:

@@ -56,9 +56,9 @@ async def look_up_key(request: Request, caller: CallerOf) -> None:
             "an idempotency key has no meaning here" if len(keys) == 1 else "there are two idempotency keys",
             hint="one key, with a POST that creates or begins something",
         )
-    said = (route.encode(), request.scope["path"].encode(), request.scope["query_string"], await request.body())
+    spoken = (route.encode(), request.scope["path"].encode(), request.scope["query_string"], await request.body())
     services: Services = request.app.state.services
-    kept = await to_thread.run_sync(services.tenancy.request_keys.begin, caller.actor, keys[0], *said)
+    kept = await to_thread.run_sync(services.tenancy.request_keys.begin, caller.actor, keys[0], *spoken)
     if kept.status is not None:
         raise AnsweredBefore(kept.status, kept.answer or "")
     request.scope["state"][_KEPT] = kept

@@ -42,11 +42,11 @@ class RouteTable:
 
     def find(self, method: str, path: str) -> KnownRoute | None:
         """None: the API does not have it."""
-        return next((one for one in self.routes if one.method == method and one.pattern.match(path)), None)
+        return next((route for route in self.routes if route.method == method and route.pattern.match(path)), None)
 
     def allowed(self, path: str) -> str | None:
         """``GET, HEAD``: the methods of the path; None: there is no such path."""
-        known = {one.method for one in self.routes if one.pattern.match(path)}
+        known = {route.method for route in self.routes if route.pattern.match(path)}
         if not known:
             return None
         methods = [method for method in METHODS if method in known]

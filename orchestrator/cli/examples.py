@@ -213,7 +213,7 @@ def page_of(words: str) -> str:
     """The page of the documentation that says more, as a path in the repository."""
     parts = words.split()
     named = (" ".join(parts[:length]) for length in range(len(parts), 0, -1))
-    return f"docs/{next((_PAGES[one] for one in named if one in _PAGES), 'README.md')}"
+    return f"docs/{next((_PAGES[word] for word in named if word in _PAGES), 'README.md')}"
 
 
 def examples_of(words: str) -> tuple[str, ...]:

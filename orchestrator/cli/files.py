@@ -97,8 +97,8 @@ def write_new(files: Mapping[Path, tuple[bytes, int]], *, what: str) -> None:
             with os.fdopen(descriptor, "wb") as stream:
                 stream.write(content)
     except (OSError, ValueError) as error:
-        for one in made:
-            one.unlink(missing_ok=True)
+        for path_made in made:
+            path_made.unlink(missing_ok=True)
         hint = "name another directory, or move what is there away"
         raise InvalidInput(
             f"{what}.unwritable", f"cannot make {_name(path)}: {why_unwritable(error)}", hint=hint

@@ -38,4 +38,4 @@ def nic_lines(host: Mapping[str, Any]) -> Iterator[str]:
         node = "" if nic["numa_node"] is None else f"node {nic['numa_node']}, "
         use = f"VMs have {nic['taken']}" if nic["given"] else "not given to VMs"
         yield f"{shown(nic['address'])}  {shown(nic['interface'])}, {node}{nic['functions']} functions, {use}"
-        yield from (f"{shown(nic['address'])}  {shown(one)}" for one in nic["held"] if nic["given"])
+        yield from (f"{shown(nic['address'])}  {shown(holder)}" for holder in nic["held"] if nic["given"])

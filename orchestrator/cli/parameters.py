@@ -129,7 +129,7 @@ OfModel = Annotated[str | None, typer.Option("--model", help="Only those whose m
 def check_model(wanted: str | None, models: Iterable[str]) -> None:
     """``models``: of all GPUs there are. :raises NotFound: ``gpu.model_unknown``: ``wanted`` is in the name of none"""
     known = sorted(set(models))
-    if wanted is None or not known or any(wanted.lower() in one.lower() for one in known):
+    if wanted is None or not known or any(wanted.lower() in model.lower() for model in known):
         return
     raise NotFound(
         "gpu.model_unknown", f"no GPU here is of model {ascii(wanted)[:60]}", hint=f"there are {', '.join(known)[:300]}"
@@ -207,12 +207,12 @@ def size_asked(vcpus: int | None, memory: str | None, disk: str | None) -> dict[
 
     :raises InvalidInput: ``memory.…``, ``disk.…``
     """
-    asked = {
+    sizes = {
         "vcpus": vcpus,
         "memory_mib": None if memory is None else memory_mib(memory),
         "disk_bytes": None if disk is None else disk_bytes(disk),
     }
-    return {name: value for name, value in asked.items() if value is not None}
+    return {name: value for name, value in sizes.items() if value is not None}
 
 
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")]

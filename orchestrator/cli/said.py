@@ -20,13 +20,13 @@ SAID: Final = (
 def said_by(description: str | None, label: Sequence[str] | None, unlabel: Sequence[str] | None) -> dict[str, object]:
     """The body that says it, empty where nothing was. :raises InvalidInput: ``label.…``"""
     labels = parse_changes(label or (), unlabel or ())
-    said: dict[str, object] = {} if description is None else {"description": description}
-    return said | ({"labels": labels} if labels else {})
+    changes: dict[str, object] = {} if description is None else {"description": description}
+    return changes | ({"labels": labels} if labels else {})
 
 
-def need_something(said: Mapping[str, object]) -> None:
+def need_something(changes: Mapping[str, object]) -> None:
     """:raises InvalidInput: ``cli.nothing_to_set``"""
-    if not said:
+    if not changes:
         hint = "give --description, --label or --unlabel"
         raise InvalidInput("cli.nothing_to_set", "nothing is to be set", hint=hint)
 
@@ -35,9 +35,9 @@ def something_said(
     description: str | None, label: Sequence[str] | None, unlabel: Sequence[str] | None
 ) -> dict[str, object]:
     """The same where there is nothing else to say. :raises InvalidInput: ``label.invalid``, ``cli.nothing_to_set``"""
-    said = said_by(description, label, unlabel)
-    need_something(said)
-    return said
+    changes = said_by(description, label, unlabel)
+    need_something(changes)
+    return changes
 
 
 def said_of(thing: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -179,7 +179,7 @@ def _remember(ctx: typer.Context, chosen: Format) -> Format:
 
 
 def _formats(incomplete: str) -> list[str]:
-    return [one for one in (*FORMATS, _JSONPATH) if one.startswith(incomplete)]
+    return [name for name in (*FORMATS, _JSONPATH) if name.startswith(incomplete)]
 
 
 Output = Annotated[

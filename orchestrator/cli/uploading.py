@@ -47,7 +47,7 @@ def sending(session: CliSession, path: Path, sha256: str | None) -> Iterator[Con
     with ExitStack() as stack:
         content = stack.enter_context(open_content(path, sha256=sha256))
         if content.size >= _SHOWN_FROM and _on_terminal(session):
-            content.told = stack.enter_context(_bar(content.size))
+            content.progress = stack.enter_context(_bar(content.size))
         yield content
 
 

@@ -114,13 +114,13 @@ class _ChangedLines:
 
     def draw(self, view: View) -> None:
         lines = [(" ".join(line.split()), line) for line in map(safe_line, view.lines())]
-        for said, line in lines:
-            if said not in self.known:
+        for key, line in lines:
+            if key not in self.known:
                 print(line)
         for name in self.names:
             if name not in view.names and name not in view.pushed_out:
                 print(f"gone: {printable(name)}")
-        self.known, self.names = frozenset(said for said, _ in lines), view.names
+        self.known, self.names = frozenset(key for key, _ in lines), view.names
         sys.stdout.flush()
 
 
@@ -131,10 +131,10 @@ class _Terminal:
     drawn: list[str] = field(default_factory=list)
 
     def draw(self, view: View) -> None:
-        room = max(2, shutil.get_terminal_size().lines - 2)
+        height = max(2, shutil.get_terminal_size().lines - 2)
         lines = list(map(safe_line, view.lines()))
-        if len(lines) > room:
-            lines = [*lines[: room - 1], f"… and {len(lines) - room + 1} more lines"]
+        if len(lines) > height:
+            lines = [*lines[: height - 1], f"… and {len(lines) - height + 1} more lines"]
         if not view.final:
             lines.append(colour(_FOOT, "dim"))
         if lines == self.drawn:

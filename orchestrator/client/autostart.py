@@ -55,7 +55,7 @@ def connect(state: Path, retries: int = 0) -> Connection:
 def holds_nothing(state: Path) -> bool:
     """Whether a server that is started there would be a new one. A file of settings is something."""
     try:
-        return not {one.name for one in state.iterdir()} - {START_LOCK_NAME, SERVE_LOCK_NAME, LOG_NAME}
+        return not {file.name for file in state.iterdir()} - {START_LOCK_NAME, SERVE_LOCK_NAME, LOG_NAME}
     except (FileNotFoundError, NotADirectoryError):
         return True
     except OSError:

@@ -67,13 +67,13 @@ class Client(SiteCalls):
         return vm
 
     def vm(self, name: str, tenant: str) -> models.Vm:
-        found: models.Vm = self._get(path_of("vms", name), tenant=tenant)
-        return found
+        answer: models.Vm = self._get(path_of("vms", name), tenant=tenant)
+        return answer
 
     def console_log(self, name: str, tenant: str, most: int | None = None) -> bytes:
         """The last of what its serial console wrote, at most so many bytes."""
-        found: models.ConsoleLog = self._get(path_of("vms", name, "console", "log"), tenant=tenant, most=most)
-        return b64decode(found["content_base64"])
+        answer: models.ConsoleLog = self._get(path_of("vms", name, "console", "log"), tenant=tenant, most=most)
+        return b64decode(answer["content_base64"])
 
     def delete_vm(self, name: str, tenant: str) -> models.Started:
         started: models.Started = self._delete(path_of("vms", name), tenant=tenant)
@@ -111,17 +111,17 @@ class Client(SiteCalls):
         return self._list(path_of("volumes"), tenant=tenant, selector=selector)
 
     def volume(self, name: str, tenant: str) -> models.DataVolume:
-        found: models.DataVolume = self._get(path_of("volumes", name), tenant=tenant)
-        return found
+        answer: models.DataVolume = self._get(path_of("volumes", name), tenant=tenant)
+        return answer
 
     def create_volume(self, wanted: Body) -> models.DataVolume:
         """Made on its host when it is first attached. The same request again shows it."""
         made: models.DataVolume = self._post(path_of("volumes"), wanted)
         return made
 
-    def describe_volume(self, name: str, said: Body, tenant: str) -> models.DataVolume:
+    def describe_volume(self, name: str, changes: Body, tenant: str) -> models.DataVolume:
         """Description and labels; those not named stay."""
-        volume: models.DataVolume = self.connection.call("PATCH", path_of("volumes", name), said, {"tenant": tenant})
+        volume: models.DataVolume = self.connection.call("PATCH", path_of("volumes", name), changes, {"tenant": tenant})
         return volume
 
     def delete_volume(self, name: str, tenant: str) -> models.Started:
@@ -143,16 +143,16 @@ class Client(SiteCalls):
         return self._list(path_of("tenants"), selector=selector)
 
     def tenant(self, name: str) -> models.Tenant:
-        found: models.Tenant = self._get(path_of("tenants", name))
-        return found
+        answer: models.Tenant = self._get(path_of("tenants", name))
+        return answer
 
     def create_tenant(self, name: str) -> models.Tenant:
         tenant: models.Tenant = self._post(path_of("tenants"), {"name": name})
         return tenant
 
-    def describe_tenant(self, name: str, said: Body) -> models.Tenant:
+    def describe_tenant(self, name: str, changes: Body) -> models.Tenant:
         """Description and labels; those not named stay."""
-        tenant: models.Tenant = self.connection.call("PATCH", path_of("tenants", name), said)
+        tenant: models.Tenant = self.connection.call("PATCH", path_of("tenants", name), changes)
         return tenant
 
     def delete_tenant(self, name: str) -> None:
@@ -170,25 +170,25 @@ class Client(SiteCalls):
 
     def quota(self, tenant: str) -> list[models.QuotaLine]:
         """``*``: the pool that all tenants share."""
-        found: list[models.QuotaLine] = self._get(path_of("tenants", tenant, "quota"))
-        return found
+        answer: list[models.QuotaLine] = self._get(path_of("tenants", tenant, "quota"))
+        return answer
 
     def change_quota(self, tenant: str, limits: Body, *, anyway: bool = False) -> list[models.QuotaLine]:
         """By resource; None takes a limit away. Framebuffer, memory and disk in MiB. ``anyway``: also of models that
         the site has no GPU of."""
         path = path_of("tenants", tenant, "quota")
         wanted = {"limits": limits, **({"anyway": True} if anyway else {})}
-        found: list[models.QuotaLine] = self.connection.call("PATCH", path, wanted)
-        return found
+        answer: list[models.QuotaLine] = self.connection.call("PATCH", path, wanted)
+        return answer
 
     def policy(self, tenant: str) -> models.Policy:
-        found: models.Policy = self._get(path_of("tenants", tenant, "policy"))
-        return found
+        answer: models.Policy = self._get(path_of("tenants", tenant, "policy"))
+        return answer
 
     def change_policy(self, tenant: str, values: Body) -> models.Policy:
         """Durations in seconds; what is not named stays."""
-        found: models.Policy = self.connection.call("PATCH", path_of("tenants", tenant, "policy"), values)
-        return found
+        answer: models.Policy = self.connection.call("PATCH", path_of("tenants", tenant, "policy"), values)
+        return answer
 
     def create_token(self, wanted: Body) -> models.NewToken:
         """``token``, which no other answer shows, and ``about``."""
@@ -214,9 +214,9 @@ class Client(SiteCalls):
 
     def export_audit(self, after: int) -> Iterator[models.ExportedAuditRecord]:
         """Every record after that sequence number, oldest first."""
-        while found := self._get(path_of("audit", "export"), after=after):
-            yield from found
-            after = found[-1]["sequence"]
+        while answer := self._get(path_of("audit", "export"), after=after):
+            yield from answer
+            after = answer[-1]["sequence"]
 
     def verify_audit(self, head: str | None) -> models.AuditVerdict:
         verdict: models.AuditVerdict = self._get(path_of("audit", "verify"), head=head)
@@ -235,34 +235,34 @@ class Client(SiteCalls):
         self, operation_id: str, *, wait_s: float | None = None, since: int | None = None
     ) -> models.Operation:
         """With ``wait_s``: answers when it differs from revision ``since``, is finished, or the time is over."""
-        found: models.Operation = self._get(path_of("operations", operation_id), wait=wait_s, since=since)
-        return found
+        answer: models.Operation = self._get(path_of("operations", operation_id), wait=wait_s, since=since)
+        return answer
 
     def retry_operation(self, operation_id: str) -> models.Operation:
-        found: models.Operation = self._post(path_of("operations", operation_id, "retry"))
-        return found
+        answer: models.Operation = self._post(path_of("operations", operation_id, "retry"))
+        return answer
 
     def abandon_operation(self, operation_id: str) -> models.Operation:
-        found: models.Operation = self._post(path_of("operations", operation_id, "abandon"))
-        return found
+        answer: models.Operation = self._post(path_of("operations", operation_id, "abandon"))
+        return answer
 
     def cancel_operation(self, operation_id: str) -> models.Operation:
-        found: models.Operation = self._post(path_of("operations", operation_id, "cancel"))
-        return found
+        answer: models.Operation = self._post(path_of("operations", operation_id, "cancel"))
+        return answer
 
     def capacity(self, question: Body) -> models.Capacity:
         """``rows``."""
-        found: models.Capacity = self._get(path_of("capacity"), **question)
-        return found
+        answer: models.Capacity = self._get(path_of("capacity"), **question)
+        return answer
 
     def status(self, tenant: str | None = None) -> models.Status:
         """The site counted; of one tenant what is its own."""
-        found: models.Status = self._get(path_of("status"), tenant=tenant)
-        return found
+        answer: models.Status = self._get(path_of("status"), tenant=tenant)
+        return answer
 
     def explain(self, question: Body) -> models.Explanation:
-        found: models.Explanation = self._get(path_of("explain"), **question)
-        return found
+        answer: models.Explanation = self._get(path_of("explain"), **question)
+        return answer
 
     def gpu_map(self, tenant: str | None = None) -> models.GpuMap:
         """``gpus``: all of them, read in pages."""

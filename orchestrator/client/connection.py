@@ -94,7 +94,7 @@ class Pages:
     query: Mapping[str, object]
     at_most: int | None = None
     member: str | None = None
-    found: list[Any] = field(default_factory=list)
+    members: list[Any] = field(default_factory=list)
     total: int | None = None
     """Of all pages together, as the server says it; None: it does not, or there is one page only."""
 
@@ -105,11 +105,11 @@ class Pages:
     def add(self, answer: HttpAnswer) -> Request | None:
         """What to ask next; None: that was all."""
         page = decoded(answer, self.first())
-        self.found += page if self.member is None else page[self.member]
+        self.members += page if self.member is None else page[self.member]
         if (total := answer.headers.get(_TOTAL, "")).isdecimal():
             self.total = int(total)
         following = _NEXT.fullmatch(answer.headers.get("link", ""))
-        if following is None or (self.at_most is not None and len(self.found) >= self.at_most):
+        if following is None or (self.at_most is not None and len(self.members) >= self.at_most):
             return None
         return Request("GET", following["target"], None, None, repeatable=True)
 
@@ -164,8 +164,8 @@ class Connection:
         following: Request | None = pages.first()
         while following is not None:
             following = pages.add(self._exchange(following))
-        self.total = pages.total if at_most is not None and len(pages.found) >= at_most else None
-        return pages.found[:at_most]
+        self.total = pages.total if at_most is not None and len(pages.members) >= at_most else None
+        return pages.members[:at_most]
 
     def digest_of(self, content: Content) -> str:
         """SHA-256 of a file. Raises as :meth:`Content.digest` does."""
@@ -208,16 +208,16 @@ def ahead_s(date: str, now: float) -> float:
     """How far ahead the server's clock is. The header has whole seconds and is a little old: so much is no difference.
 
     Read by hand, as the standard library reads it with its e-mail package, which takes long to load."""
-    found = _DATE.fullmatch(date)
-    if found is None:
+    matched = _DATE.fullmatch(date)
+    if matched is None:
         return 0.0
     try:
-        day, month, year, clock = found.groups()
+        day, month, year, clock = matched.groups()
         number = _MONTHS.index(month) // 3 + 1
-        told = datetime.fromisoformat(f"{year}-{number:02}-{day}T{clock}+00:00").timestamp()
+        server_time = datetime.fromisoformat(f"{year}-{number:02}-{day}T{clock}+00:00").timestamp()
     except ValueError:
         return 0.0
-    return told - now if abs(told - now) > _SAME_S else 0.0
+    return server_time - now if abs(server_time - now) > _SAME_S else 0.0
 
 
 def pause_s(turn: int) -> float:
@@ -282,9 +282,9 @@ def _with_good_ids(data: Any) -> Any:
 
     :raises Unknown: ``server.malformed``
     """
-    for one in data if isinstance(data, list) else (data,):
-        for member in _ID_MEMBERS if isinstance(one, dict) else ():
-            found = one.get(member)
-            if found is not None and not (isinstance(found, str) and _ID.fullmatch(found)):
-                raise _malformed(f"the server's answer has an id that is none: {ascii(found)[:80]}")
+    for entry in data if isinstance(data, list) else (data,):
+        for member in _ID_MEMBERS if isinstance(entry, dict) else ():
+            value = entry.get(member)
+            if value is not None and not (isinstance(value, str) and _ID.fullmatch(value)):
+                raise _malformed(f"the server's answer has an id that is none: {ascii(value)[:80]}")
     return data

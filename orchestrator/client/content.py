@@ -29,23 +29,23 @@ class Content:
     file: BinaryIO
     size: int
     expected: str | None
-    told: Progress
+    progress: Progress
 
     def digest(self) -> str:
         """Its SHA-256.
 
         :raises InvalidInput: ``file.digest_differs``, ``file.unreadable``, ``file.changed``
         """
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for part in self.parts("read"):
-            found.update(part)
-        if self.expected is not None and self.expected.lower() != found.hexdigest():
+            digest.update(part)
+        if self.expected is not None and self.expected.lower() != digest.hexdigest():
             raise InvalidInput(
                 "file.digest_differs",
                 "the file does not have the given SHA-256",
                 hint="it is damaged, or the digest belongs to another file",
             )
-        return found.hexdigest()
+        return digest.hexdigest()
 
     def parts(self, way: Literal["read", "sent"] = "sent") -> Iterator[bytes]:
         """All of it, from its beginning.
@@ -63,7 +63,7 @@ class Content:
                     )
                 yield part
                 done += len(part)
-                self.told(way, done)
+                self.progress(way, done)
         except OSError as error:
             raise _unreadable(error) from error
 
@@ -73,7 +73,7 @@ def _nobody(_way: str, _done: int) -> None:
 
 
 @contextmanager
-def open_content(path: Path | str, *, sha256: str | None = None, told: Progress = _nobody) -> Iterator[Content]:
+def open_content(path: Path | str, *, sha256: str | None = None, progress: Progress = _nobody) -> Iterator[Content]:
     """A regular file. ``sha256``: what it has to hash to.
 
     :raises InvalidInput: ``file.unreadable``, ``file.digest_invalid``
@@ -84,7 +84,7 @@ def open_content(path: Path | str, *, sha256: str | None = None, told: Progress 
     except (OSError, ValueError) as error:
         raise _unreadable(error) from error
     with file:
-        yield Content(file, os.fstat(file.fileno()).st_size, sha256, told)
+        yield Content(file, os.fstat(file.fileno()).st_size, sha256, progress)
 
 
 def _unreadable(error: OSError | ValueError) -> InvalidInput:

@@ -54,19 +54,19 @@ class Contexts:
 
     def get(self, name: str) -> ClientContext:
         """:raises NotFound: ``context.unknown``"""
-        found = self.contexts.get(name)
-        if found is None:
+        known = self.contexts.get(name)
+        if known is None:
             raise NotFound(
                 "context.unknown", f"there is no context {ascii(name)[:60]}", hint="'vgpuctl context list' shows them"
             )
-        return found
+        return known
 
     def added(self, context: ClientContext) -> Contexts:
         """:raises Conflict: ``context.exists``"""
-        changed, there = self.changed(context), self.contexts.get(context.name, context)
-        if there != context:
-            corrected = f"vgpuctl context set {context.name} {_options(there, context)}"
-            same = (there.url, there.state) == (context.url, context.state)
+        changed, existing = self.changed(context), self.contexts.get(context.name, context)
+        if existing != context:
+            corrected = f"vgpuctl context set {context.name} {_options(existing, context)}"
+            same = (existing.url, existing.state) == (context.url, context.state)
             what = "there already, with other settings" if same else "another server"
             raise Conflict("context.exists", f"{context.name} is {what}", hint=f"to correct it: {corrected}")
         return changed
@@ -116,7 +116,7 @@ def load(file: Path) -> Contexts:
     try:
         with file.open("rb") as stream:
             data = json.loads(stream.read(_MAX_BYTES))
-        members = {one.name for one in fields(ClientContext)} - {"name"}
+        members = {member.name for member in fields(ClientContext)} - {"name"}
         known = {name: ClientContext(name=name, **_strings(given, members)) for name, given in data["contexts"].items()}
         current = data["current"]
     except FileNotFoundError:

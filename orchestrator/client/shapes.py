@@ -52,7 +52,7 @@ def _misfit_of_list(value: object, item: Shape) -> str | None:
 
 def _misfit_of_object(value: object, shape: dict[str, Shape]) -> str | None:
     if "any" in shape:
-        reasons = [misfit(value, one) for one in shape["any"]]
+        reasons = [misfit(value, allowed) for allowed in shape["any"]]
         return None if None in reasons else reasons[0]
     if not isinstance(value, dict):
         return "no object"

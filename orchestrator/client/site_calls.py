@@ -54,13 +54,13 @@ class SiteCalls:
 
     def check_host(self, name: str) -> models.HostCheck:
         """``ready`` and ``requirements``."""
-        found: models.HostCheck = self._post(path_of("hosts", name, "check"))
-        return found
+        answer: models.HostCheck = self._post(path_of("hosts", name, "check"))
+        return answer
 
     def check_new_host(self, wanted: Body) -> models.HostCheck:
         """Of a host that is not added; the key is used for this and not kept."""
-        found: models.HostCheck = self._post(path_of("hosts", "check"), wanted)
-        return found
+        answer: models.HostCheck = self._post(path_of("hosts", "check"), wanted)
+        return answer
 
     def add_host(self, wanted: Body) -> models.Started:
         started: models.Started = self._post(path_of("hosts"), wanted)
@@ -72,8 +72,8 @@ class SiteCalls:
 
     def observe_findings(self, host: str | None) -> list[models.Finding]:
         """What differs, after observing the hosts."""
-        found: list[models.Finding] = self._ask(path_of("findings", "look"), {}, host=host)
-        return found
+        answer: list[models.Finding] = self._ask(path_of("findings", "look"), {}, host=host)
+        return answer
 
     def repair_findings(self, host: str | None, remove: str | None = None) -> models.Repairs:
         """Operations that were begun. ``remove``: only what removes all of the VM or volume with that id."""
@@ -85,8 +85,8 @@ class SiteCalls:
         return self._list(path_of("hosts"), selector=selector)
 
     def host(self, name: str) -> models.Host:
-        found: models.Host = self._get(path_of("hosts", name))
-        return found
+        answer: models.Host = self._get(path_of("hosts", name))
+        return answer
 
     def change_host(self, name: str, values: Body) -> models.Host:
         """``vcpu_overcommit``, ``memory_overcommit``, ``allow_unconfined``, ``labels`` by key (None takes one away)."""
@@ -120,8 +120,8 @@ class SiteCalls:
 
     def provisioned(self, name: str, tenant: str) -> models.Provisioning:
         """What was put into the guest."""
-        found: models.Provisioning = self._get(path_of("vms", name, "provision"), tenant=tenant)
-        return found
+        answer: models.Provisioning = self._get(path_of("vms", name, "provision"), tenant=tenant)
+        return answer
 
     def cordon(self, name: str, reason: str | None = None) -> models.Host:
         host: models.Host = self._post(path_of("hosts", name, "cordon"), {"reason": reason} if reason else None)
@@ -135,8 +135,8 @@ class SiteCalls:
         return self._list(path_of("gpus"))
 
     def gpu(self, host: str, address: str) -> models.Gpu:
-        found: models.Gpu = self._get(path_of("gpus", host, address))
-        return found
+        answer: models.Gpu = self._get(path_of("gpus", host, address))
+        return answer
 
     def profiles(
         self, *, kind: str | None = None, model: str | None = None, host: str | None = None, free: bool = False
@@ -146,8 +146,8 @@ class SiteCalls:
         return self._list(path_of("profiles"), kind=kind, model=model, host=host, free=wanted)
 
     def profile(self, name: str) -> models.Profile:
-        found: models.Profile = self._get(path_of("profiles", name))
-        return found
+        answer: models.Profile = self._get(path_of("profiles", name))
+        return answer
 
     def offerings(self) -> list[models.Offering]:
         """Those that the site added."""
@@ -180,8 +180,8 @@ class SiteCalls:
 
     def driver_lock(self) -> models.DriverLock:
         """``site`` and ``groups``."""
-        found: models.DriverLock = self._get(path_of("driver-lock"))
-        return found
+        answer: models.DriverLock = self._get(path_of("driver-lock"))
+        return answer
 
     def put_driver_lock(self, wanted: Body) -> models.DriverLock:
         lock: models.DriverLock = self.connection.call("PUT", path_of("driver-lock"), wanted)
@@ -194,10 +194,10 @@ class SiteCalls:
 
     def plan_mig_layout(self, host: str, entries: Sequence[Body]) -> list[models.LayoutPlan]:
         """For each GPU that the entries speak of."""
-        found: list[models.LayoutPlan] = self._ask(
+        answer: list[models.LayoutPlan] = self._ask(
             path_of("hosts", host, "mig-layout", "plan"), {"entries": list(entries)}
         )
-        return found
+        return answer
 
     def apply_mig_layout(self, host: str, entries: Sequence[Body]) -> models.Started:
         started: models.Started = self.connection.call(
@@ -211,8 +211,8 @@ class SiteCalls:
 
     def driver_check(self, host_driver: str | None) -> models.DriverCheck:
         """``rows``; with ``host_driver`` VMs are judged as if every host had that one."""
-        found: models.DriverCheck = self._get(path_of("driver-check"), host_driver=host_driver)
-        return found
+        answer: models.DriverCheck = self._get(path_of("driver-check"), host_driver=host_driver)
+        return answer
 
     def start_driver_upgrade(self, wanted: Body) -> models.DriverUpgrade:
         upgrade: models.DriverUpgrade = self._post(path_of("driver-upgrade"), wanted)
@@ -254,9 +254,9 @@ class SiteCalls:
         image: models.Image = self.connection.upload(_image_path(tenant, name, "content"), content, query)
         return image
 
-    def describe_image(self, name: str, said: Body, tenant: str | None = None) -> models.Image:
+    def describe_image(self, name: str, changes: Body, tenant: str | None = None) -> models.Image:
         """Description and labels, of the tenant's own; None: of the site's. Those not named stay."""
-        image: models.Image = self.connection.call("PATCH", _image_path(tenant, name), said)
+        image: models.Image = self.connection.call("PATCH", _image_path(tenant, name), changes)
         return image
 
     def remove_image(self, name: str, tenant: str | None = None) -> None:
@@ -268,22 +268,22 @@ class SiteCalls:
 
     def network(self, name: str, tenant: str | None = None) -> models.Network:
         """What the tenant calls so, of its own or shared; None: of the site."""
-        found: models.Network = self._get(_network_path(tenant, name))
-        return found
+        answer: models.Network = self._get(_network_path(tenant, name))
+        return answer
 
     def image(self, name: str, tenant: str | None = None) -> models.Image:
         """What the tenant calls so, its own or the site's; None: of the site."""
-        found: models.Image = self._get(_image_path(tenant, name))
-        return found
+        answer: models.Image = self._get(_image_path(tenant, name))
+        return answer
 
     def add_network(self, wanted: Body, tenant: str | None = None) -> models.Network:
         """Of the tenant alone; None: of the site, for every tenant."""
         network: models.Network = self._post(_network_path(tenant), wanted)
         return network
 
-    def describe_network(self, name: str, said: Body, tenant: str | None = None) -> models.Network:
+    def describe_network(self, name: str, changes: Body, tenant: str | None = None) -> models.Network:
         """Description and labels, of the tenant's own; None: of the site's. Those not named stay."""
-        network: models.Network = self.connection.call("PATCH", _network_path(tenant, name), said)
+        network: models.Network = self.connection.call("PATCH", _network_path(tenant, name), changes)
         return network
 
     def delete_network(self, name: str, tenant: str | None = None) -> None:

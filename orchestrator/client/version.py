@@ -62,16 +62,16 @@ def _hash(text: str) -> str | None:
 
 def _stamp(package: Path) -> str:
     """Eight hexadecimal digits that change with every change of a source file."""
-    said = "\n".join(sorted(_files(str(package))))
-    return f"{zlib.crc32(said.encode()):08x}"
+    listing = "\n".join(sorted(_files(str(package))))
+    return f"{zlib.crc32(listing.encode()):08x}"
 
 
 def _files(directory: str) -> Iterator[str]:
     with os.scandir(directory) as entries:
         for entry in entries:
             if entry.name.endswith(".py"):
-                found = entry.stat()
-                yield f"{entry.path} {found.st_size} {found.st_mtime_ns}"
+                status = entry.stat()
+                yield f"{entry.path} {status.st_size} {status.st_mtime_ns}"
             elif entry.name != "__pycache__" and entry.is_dir(follow_symlinks=False):
                 yield from _files(entry.path)
 

@@ -152,9 +152,9 @@ def build(
     reconcilers: list[Reconciler] = []
 
     def afterwards(host: str, subject: str) -> None:
-        for one in reconcilers:
+        for reconciler in reconcilers:
             if observer.is_untrue(host, subject):
-                one.observe_soon(host)  # not here: a host that does not answer would hold a worker
+                reconciler.observe_soon(host)  # not here: a host that does not answer would hold a worker
         go_on()
 
     engine = _engine(settings, store, runner, living, afterwards)

@@ -93,9 +93,9 @@ def _fetched(invited: Invitation) -> tuple[str, str]:
 
 
 def _answer(got: http.client.HTTPResponse) -> tuple[str, str]:
-    said = got.read(_MAX_ANSWER)
+    body = got.read(_MAX_ANSWER)
     try:
-        parsed = parse_json(said)
+        parsed = parse_json(body)
     except ValueError:
         parsed = None
     answer = parsed if isinstance(parsed, dict) else {}

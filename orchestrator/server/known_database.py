@@ -63,8 +63,8 @@ class KnownDatabase:
         if known is None:
             return False
         with self._store.read() as tx:
-            there = tx.audit.proofs([known.sequence])
-        return there.get(known.sequence) != known.proof
+            proofs = tx.audit.proofs([known.sequence])
+        return proofs.get(known.sequence) != known.proof
 
     def _count(self, newest: int) -> None:
         self._counted = self._store.count(self._known.read())
@@ -74,4 +74,4 @@ class KnownDatabase:
     def _newest(self) -> int:
         """Of the audit, which has a record of all that anybody has asked for."""
         with self._store.read() as tx:
-            return max((one.sequence for one in tx.audit.newest(limit=1)), default=0)
+            return max((record.sequence for record in tx.audit.newest(limit=1)), default=0)

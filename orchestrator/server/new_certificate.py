@@ -83,7 +83,7 @@ def new_certificate(
     )
     between = [] if authority is None or _signs_itself(authority.certificate) else [authority.certificate]
     return NewCertificate(
-        chain=b"".join(one.public_bytes(Encoding.PEM) for one in (built, *between)),
+        chain=b"".join(part.public_bytes(Encoding.PEM) for part in (built, *between)),
         key=key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
         ends_at=end,
         sha256=built.fingerprint(SHA256()).hex(":").upper(),
@@ -93,7 +93,7 @@ def new_certificate(
 def read_authority(certificate: Path, key: Path, now: datetime) -> Authority:
     """:raises InvalidInput: ``certificate.ca_unusable``"""
     try:
-        found = x509.load_pem_x509_certificate(_read(certificate))
+        authority = x509.load_pem_x509_certificate(_read(certificate))
         opened = load_pem_private_key(_read(key), None)
     except TypeError as error:  # of the library: it is encrypted
         raise _unusable(
@@ -103,13 +103,13 @@ def read_authority(certificate: Path, key: Path, now: datetime) -> Authority:
         raise _unusable("its files are not a certificate and a private key in PEM") from error
     if not isinstance(opened, AuthorityKey):
         raise _unusable("its key is neither RSA, ECDSA nor Ed25519")
-    if opened.public_key() != found.public_key():
+    if opened.public_key() != authority.public_key():
         raise _unusable("the key is not the one of its certificate")
-    if not _may_sign(found):
+    if not _may_sign(authority):
         raise _unusable("its certificate is not that of an authority (CA:TRUE)")
-    if found.not_valid_after_utc <= now:
+    if authority.not_valid_after_utc <= now:
         raise _unusable("its certificate is over")
-    return Authority(certificate=found, key=opened)
+    return Authority(certificate=authority, key=opened)
 
 
 def _general_name(name: str) -> x509.GeneralName:

@@ -125,8 +125,8 @@ def images_of(settings: Settings, store: Store, kind: type[FetchedImages] = Fetc
 
 
 def _scan(address: str, port: int) -> HostKey:
-    found = scan_host_key(address, port)
-    return HostKey(type=found.type, key=found.key, fingerprint=found.fingerprint)
+    scanned = scan_host_key(address, port)
+    return HostKey(type=scanned.type, key=scanned.key, fingerprint=scanned.fingerprint)
 
 
 def _playbooks() -> Path:

@@ -119,11 +119,11 @@ def _leave_if_lost(app: App) -> None:
 def _make(state: Path) -> None:
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = state.stat()
+        status = state.stat()
     except OSError as error:
         raise state_unusable(state, error) from error
-    if found.st_uid != os.geteuid() or found.st_mode & stat.S_IWOTH:
-        whose = "is another user's" if found.st_uid != os.geteuid() else "can be written by everybody"
+    if status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH:
+        whose = "is another user's" if status.st_uid != os.geteuid() else "can be written by everybody"
         raise Fatal(
             "server.state_unsafe",
             f"{ascii(str(state))[1:-1]} {whose}: what is in it could be exchanged",

@@ -68,14 +68,14 @@ def simulated_hosts(fleet: Path, settings: Settings) -> Iterator[Path]:
         [sys.executable, "-I", "-m", PROCESS, fleet, socket, settings.state / "machines"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
     ) as process:  # fmt: skip
-        said = b"" if process.stdout is None else process.stdout.readline()
-        if not said:
+        line = b"" if process.stdout is None else process.stdout.readline()
+        if not line:
             raise Fatal(
                 "fleet.ended",
                 "the process that simulates the hosts has ended",
                 hint="its last words are above this line",
             )
-        if error := json.loads(said):
+        if error := json.loads(line):
             raise error_from_dict(error)
         yield socket
 

@@ -198,7 +198,7 @@ def _hosts(group: HostGroup, number: int, catalogue: Catalogue) -> Iterator[Host
         GpuView(gpu_id=str(i), geometry=geometry, numa=i * 2 // group.gpus_per_host, module_id=i + 1)
         for i in range(group.gpus_per_host)
     )
-    partitions = tuple(one.module_ids for one in partitions_of(group, catalogue))
+    partitions = tuple(partition.module_ids for partition in partitions_of(group, catalogue))
     for name in host_names(group, number):
         yield HostView(
             host_id=name, name=name, free_vcpus=group.vcpus,

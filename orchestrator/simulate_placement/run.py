@@ -64,8 +64,8 @@ def run(fleet_path: Path, requests_path: Path, out_path: Path) -> Summary:
 
 def _with_reasons(draft: Path, stopped: dict[str, str]) -> Path:
     """A copy of ``draft`` in which the rows of VMs in ``stopped`` have a reason: known long after they were written."""
-    told = draft.with_suffix(".told")
-    with draft.open(encoding="utf-8") as before, told.open("w", encoding="utf-8") as after:
+    explained = draft.with_suffix(".told")
+    with draft.open(encoding="utf-8") as before, explained.open("w", encoding="utf-8") as after:
         for line in before:
             text = line.rstrip("\n")
             if text.startswith(_ROW):
@@ -74,7 +74,7 @@ def _with_reasons(draft: Path, stopped: dict[str, str]) -> Path:
                 if reason is not None and row["accepted"]:
                     text = json.dumps({**row, "reason": reason}) + ("," if text.endswith(",") else "")
             after.write(text + "\n")
-    return told
+    return explained
 
 
 _ROW = '{"id": '

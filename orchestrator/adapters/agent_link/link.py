@@ -112,16 +112,16 @@ class SshHostLink:
         return checked(snapshot_from_dict(self._observe(host, "observe", {})))
 
     def look(self, host: Host, known: str) -> HostSnapshot | Unchanged:
-        found = look_from_dict(self._observe(host, "observe", {"known": known}))
-        return checked_unchanged(found) if isinstance(found, Unchanged) else checked(found)
+        answer = look_from_dict(self._observe(host, "observe", {"known": known}))
+        return checked_unchanged(answer) if isinstance(answer, Unchanged) else checked(answer)
 
     def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
-        found = domain_from_dict(self._observe(host, "observe_domain", {"vm": vm}))
-        return None if found is None else checked_domain(found)
+        domain = domain_from_dict(self._observe(host, "observe_domain", {"vm": vm}))
+        return None if domain is None else checked_domain(domain)
 
     def things_of(self, host: Host, vm: str) -> tuple[str, ...]:
-        found = things_from_dict(self._observe(host, "observe", {"things_of": vm}), vm)
-        return tuple(one_line(thing) for thing in found)
+        things = things_from_dict(self._observe(host, "observe", {"things_of": vm}), vm)
+        return tuple(one_line(thing) for thing in things)
 
     def _observe(self, host: Host, method: str, params: Message) -> Any:
         """A cut connection is tried once more: observing twice does no harm."""
@@ -256,8 +256,8 @@ class SshHostLink:
 
 
 def _close(lines: list[HostLine | StreamLines]) -> None:
-    for one in lines:
-        one.close()
+    for line in lines:
+        line.close()
 
 
 def _key(host: Host) -> _Key:

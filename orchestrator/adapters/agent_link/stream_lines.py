@@ -49,8 +49,8 @@ class StreamLines:
             raise
 
     def close(self) -> None:
-        for one in self._lines:
-            one.close()
+        for line in self._lines:
+            line.close()
 
     def _take(self, host: Host, vm: str | None) -> int:
         with self._lock:

@@ -108,16 +108,18 @@ class _Facts(BaseModel):
 def guest_facts_of(report: RunReport) -> GuestFacts | None:
     """None: nobody asked, or the answer has not the shape that the role's has."""
     try:
-        found = _Facts.model_validate(report.returned.get("guest_facts"))
+        facts = _Facts.model_validate(report.returned.get("guest_facts"))
     except ValidationError:
         return None
-    return GuestFacts(**found.model_dump())
+    return GuestFacts(**facts.model_dump())
 
 
 def versions_of(report: RunReport) -> dict[str, str]:
     """What roles told of what they install, by name; an answer of another shape is left out."""
-    told = {name: report.returned.get(name) for name in VERSIONS}
-    return {name: version for name, version in told.items() if isinstance(version, str) and 0 < len(version) <= LONGEST}
+    returned = {name: report.returned.get(name) for name in VERSIONS}
+    return {
+        name: version for name, version in returned.items() if isinstance(version, str) and 0 < len(version) <= LONGEST
+    }
 
 
 def results_of(report: RunReport, *, at: float, operation: str) -> tuple[RoleResult, ...]:
@@ -170,8 +172,8 @@ def _of_failure(failure: Failure, name: str) -> VgpuctlError:
         error, hint = _SAID_BY_ROLE[coded["code"]]
         return error(coded["code"], f"{name}: {first_line(coded['text'])}", hint=hint, details=details)
     if coded and coded["code"] in SAID_BY_ROLE:  # of a role that hosts have too
-        told = f"{name}: {first_line(coded['text'])} ({coded['code']})"
-        return Fatal("guest.driver_failed", told, hint=SAID_BY_ROLE[coded["code"]][1], details=details)
+        message = f"{name}: {first_line(coded['text'])} ({coded['code']})"
+        return Fatal("guest.driver_failed", message, hint=SAID_BY_ROLE[coded["code"]][1], details=details)
     text = f"{failure.message}\n{failure.output}"
     for cause in _UNREACHABLE if failure.kind == "unreachable" else _FAILED:
         if cause.pattern.search(text):

@@ -95,10 +95,10 @@ def _ended(data: dict[str, object], *, failed: bool) -> dict[str, object]:
 
 def _failure(data: dict[str, object], kind: str) -> dict[str, str]:
     result = data.get("res")
-    said = result if isinstance(result, dict) else {}
-    wrote = [said[name] for name in ("module_stderr", "stderr", "module_stdout", "stdout") if said.get(name)]
+    values = result if isinstance(result, dict) else {}
+    wrote = [values[name] for name in ("module_stderr", "stderr", "module_stdout", "stdout") if values.get(name)]
     output = "\n".join(_cut(str(text), MAX_TEXT) for text in wrote)
-    message = _cut(str(said.get("msg") or "no message"), MAX_TEXT)
+    message = _cut(str(values.get("msg") or "no message"), MAX_TEXT)
     return {"kind": kind, "task": _title(data, "task"), "message": message, "output": output[-MAX_TEXT:]}
 
 

@@ -22,8 +22,8 @@ def end_all(home: Path, processes: Path = Path("/proc")) -> None:
     """Kill every process whose environment names ``home``: a run's scratch directory, which no other process has."""
     mark = b"HOME=" + os.fsencode(home)
     for _ in range(ROUNDS):
-        found = [processes / entry.name for entry in processes.iterdir() if entry.name.isdigit()]
-        if not sum(_end(process, mark) for process in found if int(process.name) != os.getpid()):
+        directories = [processes / entry.name for entry in processes.iterdir() if entry.name.isdigit()]
+        if not sum(_end(process, mark) for process in directories if int(process.name) != os.getpid()):
             return
         time.sleep(BETWEEN_ROUNDS_S)
 

@@ -170,8 +170,8 @@ def _of_failure(failure: Failure, host: str) -> VgpuctlError:
 
 
 def details_of(failure: Failure) -> str:
-    said = failure.message[-TAIL:], failure.output[-TAIL:]
-    return "\n".join(filter(None, (f"task: {failure.task}", *said)))
+    tails = failure.message[-TAIL:], failure.output[-TAIL:]
+    return "\n".join(filter(None, (f"task: {failure.task}", *tails)))
 
 
 def first_line(text: str) -> str:

@@ -91,15 +91,15 @@ def run_play(play: Play, progress: Callable[[str], None], leaving: Callable[[], 
 
     :raises Fatal: ``ansible.no_sandbox``
     """
-    told = Told(progress)
+    report = Told(progress)
     with _started(play) as process:
-        ended = _follow(process, told, play, leaving)
-    if play.confined and not told.begun and ended is None:
+        ended = _follow(process, report, play, leaving)
+    if play.confined and not report.begun and ended is None:
         raise Fatal(
             "ansible.no_sandbox", "bubblewrap cannot keep runs of Ansible apart on this machine", hint=HINT,
-            details="\n".join(told.output)[-2000:],
+            details="\n".join(report.output)[-2000:],
         )  # fmt: skip
-    return told.report(ended, process.returncode)
+    return report.report(ended, process.returncode)
 
 
 @contextmanager
@@ -139,7 +139,7 @@ def _give(process: subprocess.Popen[bytes], text: bytes) -> None:
         pass  # it has ended, and what it printed says why
 
 
-def _follow(process: subprocess.Popen[bytes], told: Told, play: Play, leaving: Callable[[], bool]) -> str | None:
+def _follow(process: subprocess.Popen[bytes], report: Told, play: Play, leaving: Callable[[], bool]) -> str | None:
     """Why it has to be ended; None: it has ended."""
     if process.stdout is None:
         return None
@@ -162,9 +162,9 @@ def _follow(process: subprocess.Popen[bytes], told: Told, play: Play, leaving: C
         if left < 0 or len(rest) > MAX_LINE_BYTES:
             return "too_much"
         for line in lines:
-            told.take(line)
+            report.take(line)
     if rest:
-        told.take(rest)
+        report.take(rest)
     try:
         process.wait(END_S)
     except subprocess.TimeoutExpired:

@@ -64,7 +64,7 @@ class _Readiness(_Answer):
 def facts_of(returned: object, host: str) -> HostReadinessFacts:
     """:raises Unknown: ``host.check_failed``"""
     try:
-        found = _Readiness.model_validate(returned)
+        readiness = _Readiness.model_validate(returned)
     except ValidationError as error:
         raise Unknown(
             "host.check_failed",
@@ -72,10 +72,10 @@ def facts_of(returned: object, host: str) -> HostReadinessFacts:
             details=str(error)[:2000],
             hint="nothing was changed; check it again, and look at ansible/NAME.log in the state directory",
         ) from error
-    values = found.model_dump(exclude={"python", "gpus"})
+    values = readiness.model_dump(exclude={"python", "gpus"})
     return HostReadinessFacts(
         **values,
-        python=found.python.version,
-        python_libvirt=found.python.libvirt,
-        gpus=tuple(HostGpuFact(**gpu.model_dump()) for gpu in found.gpus),
+        python=readiness.python.version,
+        python_libvirt=readiness.python.libvirt,
+        gpus=tuple(HostGpuFact(**gpu.model_dump()) for gpu in readiness.gpus),
     )

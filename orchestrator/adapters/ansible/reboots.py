@@ -11,14 +11,14 @@ from orchestrator.core.errors import Unknown
 MAX_WORDS: Final = 400
 
 
-def due_reboot_of(told: object, host: str) -> DueReboot | None:
+def due_reboot_of(returned: object, host: str) -> DueReboot | None:
     """``told``: what the module returned; None: the host does not reboot.
 
     :raises Unknown: ``host.provisioning_unknown``: it is something else
     """
-    if told is None:
+    if returned is None:
         return None
-    why, boot_id = (told.get("why"), told.get("boot_id")) if isinstance(told, dict) else (None, None)
+    why, boot_id = (returned.get("why"), returned.get("boot_id")) if isinstance(returned, dict) else (None, None)
     if not isinstance(why, str) or not isinstance(boot_id, str) or not boot_id:
         raise Unknown("host.provisioning_unknown", f"{host} said of its reboot what nobody knows")
     return DueReboot(why=" ".join(why.split())[:MAX_WORDS], boot_id=boot_id[:MAX_WORDS])

@@ -38,14 +38,14 @@ def identities_in(file: Path) -> list[Identity]:
     try:
         content = read_at_most(file, _MAX_IDENTITY_BYTES) or b""
         lines = [line.strip() for line in content.decode("ascii").splitlines()]
-        found = [Identity.from_str(line) for line in lines if line and not line.startswith("#")]
+        identities = [Identity.from_str(line) for line in lines if line and not line.startswith("#")]
     except OSError as error:
         raise _no_identity(f"{file} cannot be read: {why_unreadable(error)}") from error
     except (ValueError, pyrage.IdentityError) as error:
         raise _no_identity(f"{file} holds something else than secret keys of age") from error
-    if not found:
+    if not identities:
         raise _no_identity(f"{file} holds no secret key of age")
-    return found
+    return identities
 
 
 def _no_identity(why: str) -> InvalidInput:

@@ -25,9 +25,9 @@ class OwnFiles:
     def check(self) -> None:
         """:raises Conflict: ``serve.state_gone``"""
         for path, known in self._known.items():
-            found = _identity(path)
-            if found != known:
-                what = "is gone" if found is None else "was replaced"
+            identity = _identity(path)
+            if identity != known:
+                what = "is gone" if identity is None else "was replaced"
                 raise Conflict("serve.state_gone", f"{path} {what} while the server ran", hint=_HINT)
 
 
@@ -110,7 +110,7 @@ class AuditHead:
 
 def _identity(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

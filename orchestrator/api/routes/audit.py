@@ -53,13 +53,13 @@ def list_all(
     """List audit records. Who did or wanted what, newest first; refusals too."""
     after = paging.after(1)
     start = before if after is None else sequence_of(after[0])
-    found = services.tenancy.audit.list(limit=paging.limit + 1, before=start, **only)
+    records = services.tenancy.audit.list(limit=paging.limit + 1, before=start, **only)
     page = paging.page(
-        list(found),
-        lambda one: (str(one.sequence),),
+        list(records),
+        lambda record: (str(record.sequence),),
         lambda: services.tenancy.audit.how_many(before=before, **only),
     )
-    return [AuditAnswer.of(one, services.tenancy.audit.site) for one in page]
+    return [AuditAnswer.of(record, services.tenancy.audit.site) for record in page]
 
 
 @router.get("/export")
@@ -70,7 +70,7 @@ def export(
 ) -> list[ExportedRecord]:
     """Export the audit. Whole records, oldest first, with their seals and proofs."""
     audit = services.tenancy.audit
-    return [ExportedRecord.of(one, audit.site) for one in audit.after(after, limit=limit)]
+    return [ExportedRecord.of(record, audit.site) for record in audit.after(after, limit=limit)]
 
 
 @router.get("/verify")

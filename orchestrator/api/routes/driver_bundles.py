@@ -56,8 +56,10 @@ async def upload(
 @router.get("")
 def list_all(services: ServicesOf, paging: PagingOf) -> list[DriverBundleAnswer]:
     """List driver bundles by kind and version."""
-    found = paging.cut(services.driver_bundles.list(), lambda one: (one.content.kind, one.content.version, one.sha256))
-    return [DriverBundleAnswer.of(bundle) for bundle in found]
+    bundles = paging.cut(
+        services.driver_bundles.list(), lambda bundle_: (bundle_.content.kind, bundle_.content.version, bundle_.sha256)
+    )
+    return [DriverBundleAnswer.of(bundle) for bundle in bundles]
 
 
 @router.get("/{sha256}")

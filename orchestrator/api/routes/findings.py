@@ -29,14 +29,14 @@ def list_all(
     which: Which = "standing",
 ) -> list[FindingAnswer]:
     """List findings. What differs, as the last observation of each host showed it; ``all``: also what differed once."""
-    found = services.findings.list(host=host, cleared=which == "all")
-    return [FindingAnswer.of(one) for one in paging.cut(found, lambda one: one.finding.key)]
+    findings = services.findings.list(host=host, cleared=which == "all")
+    return [FindingAnswer.of(stored) for stored in paging.cut(findings, lambda stored: stored.finding.key)]
 
 
 @router.post("/look")
 def observe(services: ServicesOf, host: HostOf = None) -> list[FindingAnswer]:
     """Observe hosts for findings. Look at the hosts now; what is safe is repaired, the rest is told."""
-    return [FindingAnswer.of(one) for one in services.findings.observe(host)]
+    return [FindingAnswer.of(stored) for stored in services.findings.observe(host)]
 
 
 @router.post("/repair")

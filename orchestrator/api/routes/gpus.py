@@ -29,8 +29,8 @@ def list_all(
 ) -> list[GpuAnswer]:
     """List GPUs. Of all hosts, or of one, by host and address."""
     after = paging.after(2)
-    found = services.gpus.list(host, None if after is None else (after[0], after[1]), paging.limit + 1)
-    return [GpuAnswer.of(info) for info in paging.page(list(found), place_of)]
+    gpus = services.gpus.list(host, None if after is None else (after[0], after[1]), paging.limit + 1)
+    return [GpuAnswer.of(info) for info in paging.page(list(gpus), place_of)]
 
 
 @router.get("/{host}/{address}")

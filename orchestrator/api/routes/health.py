@@ -40,8 +40,8 @@ async def ready(services: ServicesOf, process: ProcessOf) -> PlainTextResponse:
     if process.stopping:
         return PlainTextResponse("stopping\n", status_code=503)
     timers = process.timers()
-    stalled = any(one.stalled for one in timers)
-    lines = ["stalled" if stalled else "ready", *(_line(one) for one in timers)]
+    stalled = any(timer.stalled for timer in timers)
+    lines = ["stalled" if stalled else "ready", *(_line(timer) for timer in timers)]
     return PlainTextResponse("".join(f"{line}\n" for line in lines), status_code=503 if stalled else 200)
 
 

@@ -36,8 +36,10 @@ def scan(body: ScanBody, services: ServicesOf) -> HostKeyAnswer:
 def check_new(body: CheckHostBody, services: ServicesOf) -> HostCheckAnswer:
     """Check a host before it is added. Says what it lacks; changes nothing and keeps nothing.
     Takes some seconds."""
-    found = services.host_checks.check_new(body.address, body.port, body.user, body.provisioning_key, body.fingerprint)
-    return HostCheckAnswer.of(found)
+    requirements = services.host_checks.check_new(
+        body.address, body.port, body.user, body.provisioning_key, body.fingerprint
+    )
+    return HostCheckAnswer.of(requirements)
 
 
 @router.post("/{name}/check")
@@ -55,8 +57,8 @@ def add(response: Response, body: AddHostBody, services: ServicesOf) -> StartedA
 @router.get("")
 def list_all(services: ServicesOf, paging: PagingOf, selector: SelectorOf) -> list[HostAnswer]:
     """List hosts by name."""
-    found = (info for info in services.hosts.list() if selects(selector, info.host.labels))
-    return [HostAnswer.of(info) for info in paging.cut(found, lambda info: (info.host.name,))]
+    selected = (info for info in services.hosts.list() if selects(selector, info.host.labels))
+    return [HostAnswer.of(info) for info in paging.cut(selected, lambda info: (info.host.name,))]
 
 
 @router.get("/{name}")

@@ -59,8 +59,8 @@ def list_all(
 ) -> list[ImageAnswer]:
     """List images. Those that the caller may make VMs of: the site's by name, then by tenant."""
     usable = services.images.list(caller.visible(tenant))
-    found = (image for image in usable if selects(selector, image.about.labels))
-    return [ImageAnswer.of(image) for image in paging.cut(found, lambda image: (image.tenant or "", image.short))]
+    selected = (image for image in usable if selects(selector, image.about.labels))
+    return [ImageAnswer.of(image) for image in paging.cut(selected, lambda image: (image.tenant or "", image.short))]
 
 
 @router.get("/{name}")

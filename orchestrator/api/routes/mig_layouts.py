@@ -21,7 +21,7 @@ OfGpu = Annotated[str | None, Query(max_length=40, description="PCI address; wit
 @router.post("/{name}/mig-layout/plan")
 def plan(name: NameInPath, body: MigLayoutBody, services: ServicesOf) -> list[LayoutPlanAnswer]:
     """Plan a host's MIG layout. What a configuration would do to each GPU; changes nothing."""
-    return [LayoutPlanAnswer.of(one) for one in services.mig_layouts.plan(name, body.to_core())]
+    return [LayoutPlanAnswer.of(change) for change in services.mig_layouts.plan(name, body.to_core())]
 
 
 @router.put("/{name}/mig-layout", status_code=202)

@@ -38,8 +38,11 @@ def list_all(
 ) -> list[NetworkAnswer]:
     """List networks. Those that the caller may put VMs on: the shared ones by name, then by tenant."""
     usable = services.networks.list(caller.visible(tenant))
-    found = (one for one in usable if selects(selector, one.about.labels))
-    return [NetworkAnswer.of(one) for one in paging.cut(found, lambda one: (one.tenant or "", one.short))]
+    selected = (network for network in usable if selects(selector, network.about.labels))
+    return [
+        NetworkAnswer.of(network)
+        for network in paging.cut(selected, lambda network: (network.tenant or "", network.short))
+    ]
 
 
 @router.get("/{name}")

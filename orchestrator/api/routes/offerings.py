@@ -25,8 +25,8 @@ def put(body: OfferingForm, services: ServicesOf) -> OfferingAnswer:
 def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf) -> list[OfferingAnswer]:
     """List offerings. Those of the site, by name; of those on hosts that are kept for a tenant only the caller's
     own."""
-    found = services.offerings.list(caller.visible(None))
-    return [OfferingAnswer.of(one) for one in paging.cut(found, lambda one: (one.name,))]
+    offerings = services.offerings.list(caller.visible(None))
+    return [OfferingAnswer.of(offering) for offering in paging.cut(offerings, lambda offering: (offering.name,))]
 
 
 @router.delete("/{name}", status_code=204)

@@ -63,10 +63,12 @@ def list_all(
     only["tenants"] = caller.visible(tenant)
     after = paging.after(1)
     before = None if after is None else after[0]
-    found = services.operations.list(limit=paging.limit + 1, before=before, **only)
-    page = paging.page(list(found), lambda one: (one.id,), lambda: services.operations.how_many(**only))
+    operations = services.operations.list(limit=paging.limit + 1, before=before, **only)
+    page = paging.page(
+        list(operations), lambda operation: (operation.id,), lambda: services.operations.how_many(**only)
+    )
     watching = watches_pool(caller)
-    return [OperationAnswer.of(one, watching=watching) for one in page]
+    return [OperationAnswer.of(operation, watching=watching) for operation in page]
 
 
 @router.get("/{operation_id}")
@@ -80,11 +82,11 @@ async def get(
 ) -> OperationAnswer:
     """Get an operation. One operation, as soon as it differs from revision ``since`` or is finished, at the latest
     after ``wait``."""
-    first, asked = just_read(request), Asked(request)
+    first, polled = just_read(request), Asked(request)
     watched = await waiting.until_changed(
         first, since=since, timeout_s=wait, request=request, tenant=_whose_wait(caller, first)
     )
-    if not await asked.again():
+    if not await polled.again():
         raise Denied(
             "token.refused", "you may no longer see this operation", hint="ask for a new token, or log in again"
         )
@@ -110,14 +112,14 @@ async def stream(
     first = just_read(request)
     tenant = _whose_wait(caller, first)
     waiting.check_room(tenant)
-    asked = Asked(request)
+    polled = Asked(request)
 
     async def poll(since: int) -> Watched | None:
         end = min(deadline, time.monotonic() + ALIVE_S)
         with waiting.watching(operation_id, tenant=tenant) as watcher:
             while not watcher.leaving and time.monotonic() < deadline:
                 watched = await watcher.until_changed(since, min(end - time.monotonic(), ASK_AGAIN_S))
-                if not await asked.again():
+                if not await polled.again():
                     return None
                 if watched.revision > since or watched.operation.state in FINISHED or time.monotonic() >= end:
                     return watched

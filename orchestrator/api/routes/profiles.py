@@ -44,8 +44,8 @@ def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf, only: Pro
         check_may_know_free(caller)
     if only.host is not None:
         services.hosts.get(only.host)
-    found = paging.cut(services.profiles.list(caller.visible(None), only), _place)
-    return [ProfileAnswer.of(info, watching=bool(caller.everywhere)) for info in found]
+    profiles = paging.cut(services.profiles.list(caller.visible(None), only), _place)
+    return [ProfileAnswer.of(info, watching=bool(caller.everywhere)) for info in profiles]
 
 
 def _place(info: ProfileInfo) -> tuple[str, str]:

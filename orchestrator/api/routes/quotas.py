@@ -19,10 +19,10 @@ Place = Annotated[str, Path(max_length=MAX_NAME, description="A tenant; * for th
 @router.get("")
 def get(tenant: Place, services: ServicesOf) -> list[HeldAnswer]:
     """Get a tenant's quota. Limits, and what is held under them."""
-    return [HeldAnswer.of(one) for one in services.tenancy.quotas.get(tenant)]
+    return [HeldAnswer.of(usage) for usage in services.tenancy.quotas.get(tenant)]
 
 
 @router.patch("")
 def change(tenant: Place, body: ChangeQuotaBody, services: ServicesOf) -> list[HeldAnswer]:
     """Change a tenant's quota. Set limits or take them away; those not named stay."""
-    return [HeldAnswer.of(one) for one in services.tenancy.quotas.change(tenant, body.limits, anyway=body.anyway)]
+    return [HeldAnswer.of(usage) for usage in services.tenancy.quotas.change(tenant, body.limits, anyway=body.anyway)]

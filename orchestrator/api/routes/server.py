@@ -30,17 +30,17 @@ def running_operations(services: Services, tenants: tuple[str, ...] | None = Non
 @router.get("")
 def get(services: ServicesOf, process: ProcessOf, caller: CallerOf) -> ServerAnswer:
     """Get the server. The process that answers. What is of its machine, operators alone are told."""
-    told = may_operate(caller)
-    served = process.certificate if told else None
+    operates = may_operate(caller)
+    served = process.certificate if operates else None
     return ServerAnswer(
         version=version.VERSION,
-        pid=os.getpid() if told else None,
-        started_at=moment(process.started_at) if told else None,
+        pid=os.getpid() if operates else None,
+        started_at=moment(process.started_at) if operates else None,
         running_operations=running_operations(services, caller.tenants),
-        stops_after_idle_seconds=process.idle_seconds if told else None,
+        stops_after_idle_seconds=process.idle_seconds if operates else None,
         certificate_ends_at=moment(served.ends_at) if served is not None else None,
         certificate_refused=served.refused if served is not None else None,
-        warnings=[f"{one.name}: {one.error}" for one in process.timers() if one.error] if told else [],
+        warnings=[f"{timer.name}: {timer.error}" for timer in process.timers() if timer.error] if operates else [],
     )
 
 

@@ -40,20 +40,20 @@ def get(services: ServicesOf, caller: CallerOf, tenant: TenantFilter = None) -> 
     rows = services.capacity.gpu_map() if tenants is None else services.capacity.own_gpu_map(tenants)
     return StatusAnswer(
         hosts=_hosts(info.host for info in services.hosts.list()) if watching else None,
-        gpus=tuple(ModelUseAnswer.of(one) for one in use_by_model(rows)),
+        gpus=tuple(ModelUseAnswer.of(item) for item in use_by_model(rows)),
         tenants=_tenants(services.vms.list(tenants), use_by_tenant(rows)),
         operations=OperationCountsAnswer(
             under_way=services.operations.how_many(states=UNFINISHED, tenants=tenants),
             stuck=services.operations.how_many(states=_STUCK, tenants=tenants),
         ),
-        findings=Counter(one.finding.severity for one in services.findings.list(host=None)) if watching else None,
+        findings=Counter(item.finding.severity for item in services.findings.list(host=None)) if watching else None,
         driver_upgrade=_upgrade(services) if watching else None,
     )
 
 
 def _hosts(hosts: Iterable[Host]) -> HostCountsAnswer:
-    found = list(hosts)
-    return HostCountsAnswer(states=Counter(one.state for one in found), cordoned=sum(one.cordoned for one in found))
+    rows = list(hosts)
+    return HostCountsAnswer(states=Counter(host.state for host in rows), cordoned=sum(host.cordoned for host in rows))
 
 
 def _tenants(vms: Iterable[Vm], uses: Mapping[str, TenantUse]) -> tuple[TenantCountsAnswer, ...]:
@@ -80,5 +80,5 @@ def _upgrade(services: Services) -> UpgradeCountsAnswer | None:
         return None
     if newest.state in OVER:
         return None
-    done = sum(one.phase == "done" for one in newest.hosts)
+    done = sum(host.phase == "done" for host in newest.hosts)
     return UpgradeCountsAnswer(version=newest.version, state=newest.state, done=done, hosts=len(newest.hosts))

@@ -33,8 +33,10 @@ def create(response: Response, body: CreateTenantBody, services: ServicesOf) -> 
 @router.get("")
 def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf, selector: SelectorOf) -> list[TenantAnswer]:
     """List tenants. The tenants that the caller may know of, by name."""
-    found = (one for one in services.tenancy.tenants.list(caller.tenants) if selects(selector, one.about.labels))
-    return [TenantAnswer.of(one) for one in paging.cut(found, lambda one: (one.name,))]
+    selected = (
+        tenant for tenant in services.tenancy.tenants.list(caller.tenants) if selects(selector, tenant.about.labels)
+    )
+    return [TenantAnswer.of(tenant) for tenant in paging.cut(selected, lambda tenant: (tenant.name,))]
 
 
 @router.get("/{tenant}")
@@ -58,8 +60,8 @@ def delete(tenant: TenantInPath, services: ServicesOf) -> None:
 @router.get("/{tenant}/members")
 def members(tenant: Place, services: ServicesOf, paging: PagingOf) -> list[MemberAnswer]:
     """List a tenant's members. Who has a role there, by subject."""
-    found = services.tenancy.tenants.members(tenant)
-    return [MemberAnswer.of(one) for one in paging.cut(found, lambda one: (one.subject,))]
+    memberships = services.tenancy.tenants.members(tenant)
+    return [MemberAnswer.of(member) for member in paging.cut(memberships, lambda member: (member.subject,))]
 
 
 @router.put("/{tenant}/members", status_code=204)

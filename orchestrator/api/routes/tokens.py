@@ -25,8 +25,10 @@ def create(body: CreateTokenBody, services: ServicesOf) -> NewTokenAnswer:
 @router.get("")
 def list_all(services: ServicesOf, paging: PagingOf, tenant: TenantOf = DEFAULT_TENANT) -> list[TokenAnswer]:
     """List tokens. The tenant's tokens by age, revoked ones too."""
-    found = services.tenancy.tokens.list(tenant)
-    return [TokenAnswer.of(one) for one in paging.cut(found, lambda one: (f"{one.created_at:020.6f}", one.id))]
+    tokens = services.tenancy.tokens.list(tenant)
+    return [
+        TokenAnswer.of(token) for token in paging.cut(tokens, lambda token: (f"{token.created_at:020.6f}", token.id))
+    ]
 
 
 @router.delete("/{token_id}", status_code=204)

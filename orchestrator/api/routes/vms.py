@@ -78,12 +78,12 @@ def list_all(
     """List VMs. By tenant and name."""
     watching = watches_pool(caller)
     check_may_name_place(caller, only.host)
-    found = [vm for vm in services.vms.list(caller.visible(tenant)) if only.picks(vm)]
-    if not found:
+    picked = [vm for vm in services.vms.list(caller.visible(tenant)) if only.picks(vm)]
+    if not picked:
         _check_named(only, services, caller)
     unseen, stops = services.vms.unseen(), services.driver_upgrades.planned_stops()
     faults = services.findings.gpu_faults()
-    page = paging.cut(found, lambda vm: (vm.spec.tenant, vm.spec.name))
+    page = paging.cut(picked, lambda vm: (vm.spec.tenant, vm.spec.name))
     return paging.answer(
         vm_json(vm, unseen.get(vm.host), stops.of(vm), faults.get(vm.id), watching=watching) for vm in page
     )

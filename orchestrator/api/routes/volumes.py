@@ -34,9 +34,9 @@ def list_all(
 ) -> list[VolumeAnswer]:
     """List volumes. Data volumes by tenant and name."""
     theirs = services.volumes.list(caller.visible(tenant))
-    found = (one for one in theirs if selects(selector, one.volume.about.labels))
-    cut = paging.cut(found, lambda one: (one.volume.tenant, one.volume.name))
-    return [VolumeAnswer.of(one, watching=watches_pool(caller)) for one in cut]
+    selected = (info for info in theirs if selects(selector, info.volume.about.labels))
+    cut = paging.cut(selected, lambda info: (info.volume.tenant, info.volume.name))
+    return [VolumeAnswer.of(info, watching=watches_pool(caller)) for info in cut]
 
 
 @router.get("/{name}")

@@ -60,9 +60,9 @@ class CopiedAnswer(AnswerBody):
     """Each field is called as that of the core model which it tells of."""
 
     @classmethod
-    def of(cls, told: object) -> Self:
+    def of(cls, source: object) -> Self:
         """:raises ValidationError: a field is missing there or is of another type"""
-        return cls.model_validate(told)
+        return cls.model_validate(source)
 
 
 def moment(seconds: float) -> datetime:
@@ -78,8 +78,8 @@ LabelsByKey = Annotated[dict[str, str], BeforeValidator(dict)]
 """Pairs in the core model."""
 
 
-def _moment_of_seconds(told: object) -> object:
-    return moment(told) if isinstance(told, (int, float)) else told
+def _moment_of_seconds(value: object) -> object:
+    return moment(value) if isinstance(value, (int, float)) else value
 
 
 Moment = Annotated[datetime, BeforeValidator(_moment_of_seconds)]

@@ -255,22 +255,22 @@ class ExplainAnswer(AnswerBody):
 
     @classmethod
     def of(cls, named: Named) -> ExplainAnswer:
-        found = named.explanation
+        explanation = named.explanation
         return cls.copied(
-            found,
-            asked=AskedAnswer.of(found.request),
+            explanation,
+            asked=AskedAnswer.of(explanation.request),
             restricted=False,
-            parts=tuple(PartAnswer.of(part) for part in found.placement.parts) if found.placement else (),
-            why=found.placement.why if found.placement else None,
-            remedies=tuple(RemedyAnswer.of(remedy, named.names) for remedy in found.remedies),
+            parts=tuple(PartAnswer.of(part) for part in explanation.placement.parts) if explanation.placement else (),
+            why=explanation.placement.why if explanation.placement else None,
+            remedies=tuple(RemedyAnswer.of(remedy, named.names) for remedy in explanation.remedies),
             preempts=named.preempts,
         )
 
     @classmethod
-    def of_tenant(cls, told: TenantExplanation) -> ExplainAnswer:
+    def of_tenant(cls, explanation: TenantExplanation) -> ExplainAnswer:
         return cls.copied(
-            told,
-            asked=AskedAnswer.of(told.request),
+            explanation,
+            asked=AskedAnswer.of(explanation.request),
             restricted=True,
             host=None,
             parts=(),

@@ -38,8 +38,10 @@ class DriverLockAnswer(AnswerBody):
         return cls(
             site=tuple(map(LockedAnswer.of, lock.site)),
             groups=tuple(
-                LockGroupAnswer(name=one.name, labels=one.selector, locked=tuple(map(LockedAnswer.of, one.locked)))
-                for one in lock.groups
+                LockGroupAnswer(
+                    name=group.name, labels=group.selector, locked=tuple(map(LockedAnswer.of, group.locked))
+                )
+                for group in lock.groups
             ),
         )
 

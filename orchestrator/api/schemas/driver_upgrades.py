@@ -116,6 +116,6 @@ class DriverUpgradeAnswer(AnswerBody, copies=DriverUpgrade):
             upgrade,
             window=None if window is None else str(window),
             opens_at=None if window is None else window.opens_at(now.at),
-            hosts=tuple(HostUpgradeAnswer.of(one, now) for one in upgrade.hosts),
+            hosts=tuple(HostUpgradeAnswer.of(host, now) for host in upgrade.hosts),
             waves=waves(upgrade),
         )

@@ -36,7 +36,9 @@ class FabricAnswer(AnswerBody):
         if fabric is None:
             return None
         partitions = tuple(
-            FabricPartitionAnswer(id=one.id, modules=one.modules, active=one.active, ours=one.owner is not None)
-            for one in fabric.partitions
+            FabricPartitionAnswer(
+                id=partition.id, modules=partition.modules, active=partition.active, ours=partition.owner is not None
+            )
+            for partition in fabric.partitions
         )
         return cls(version=fabric.version, problem=fabric.problem, partitions=partitions)

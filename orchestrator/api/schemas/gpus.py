@@ -53,7 +53,7 @@ class GpuInstanceAnswer(AnswerBody, copies=GpuInstance, without={"compute", "dev
 
     @classmethod
     def of(cls, gpu: GpuSnapshot, instance: GpuInstance, vms: Mapping[str, str]) -> GpuInstanceAnswer:
-        inside = (one.owner for one in observed_on(gpu) if one.device.gi_start == instance.start)
+        inside = (placed.owner for placed in observed_on(gpu) if placed.device.gi_start == instance.start)
         owners = {owner for owner in (instance.owner, *inside) if owner not in {None, KEEPER}}
         return cls.copied(
             instance,
@@ -132,7 +132,7 @@ class GpuAnswer(AnswerBody):
             pci_id=f"{gpu.pci_vendor}:{gpu.pci_device}",
             memory_mib=gpu.memory_mib or None,
             virtual_functions=gpu.sriov_enabled_vfs,
-            gpu_instances=tuple(GpuInstanceAnswer.of(gpu, one, info.vm_names) for one in gpu.instances),
+            gpu_instances=tuple(GpuInstanceAnswer.of(gpu, instance, info.vm_names) for instance in gpu.instances),
             scheduler=GpuSchedulerAnswer.of(info),
             mixed_sizes=gpu.heterogeneous,
             managed=info.managed,

@@ -32,6 +32,8 @@ class HostNicAnswer(AnswerBody):
             nic,
             given=nic.address in info.host.rdma_nics,
             functions=len(nic.functions),
-            taken=sum(one.address in info.nic_functions for one in nic.functions),
-            held=tuple(f"{one.address}: {one.held}" for one in nic.functions if one.held is not None),
+            taken=sum(function.address in info.nic_functions for function in nic.functions),
+            held=tuple(
+                f"{function.address}: {function.held}" for function in nic.functions if function.held is not None
+            ),
         )

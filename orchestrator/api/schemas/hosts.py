@@ -121,10 +121,10 @@ class HostCheckAnswer(AnswerBody):
     """What was looked at."""
 
     @classmethod
-    def of(cls, found: tuple[Requirement, ...]) -> HostCheckAnswer:
+    def of(cls, requirements: tuple[Requirement, ...]) -> HostCheckAnswer:
         return cls(
-            ready=all(one.state != "missing" for one in found),
-            requirements=tuple(map(RequirementAnswer.of, found)),
+            ready=all(requirement.state != "missing" for requirement in requirements),
+            requirements=tuple(map(RequirementAnswer.of, requirements)),
         )
 
 
@@ -322,7 +322,7 @@ class HostAnswer(AnswerBody):
             pinned_cpus=cpus_text(info.pinned_cpus),
             numa_nodes=tuple(map(NumaNodeAnswer.of, seen.nodes)) if seen else None,
             rdma_nics=",".join(host.rdma_nics),
-            nics=tuple(HostNicAnswer.of(one, info) for one in seen.nics) if seen else None,
+            nics=tuple(HostNicAnswer.of(nic, info) for nic in seen.nics) if seen else None,
             fabric=FabricAnswer.of(seen) if seen else None,
             gpus=tuple(
                 HostGpuAnswer(address=gpu.address, model=gpu.model, managed=gpu.address in host.managed_gpus)

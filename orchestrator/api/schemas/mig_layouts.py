@@ -66,16 +66,16 @@ class LayoutPlanAnswer(AnswerBody):
     @classmethod
     def of(cls, plan: LayoutPlan) -> LayoutPlanAnswer:
         before, wanted = plan.change.before, plan.change.wanted
-        there = {place.start for place in before.instances if place in wanted.instances}
-        made = (one.start for one in plan.actions if isinstance(one, CreateGpuInstance))
+        kept = {place.start for place in before.instances if place in wanted.instances}
+        made = (action.start for action in plan.actions if isinstance(action, CreateGpuInstance))
         return cls(
             number=plan.number,
             address=wanted.gpu,
             mig=before.on,
             wanted_mig=wanted.on,
             instances=tuple(map(PlaceAnswer.of, wanted.instances)),
-            removed=tuple(one.start for one in plan.actions if isinstance(one, DestroyGpuInstance)),
-            made=tuple(start for start in made if start not in there),
+            removed=tuple(action.start for action in plan.actions if isinstance(action, DestroyGpuInstance)),
+            made=tuple(start for start in made if start not in kept),
             changes=bool(plan.actions),
             in_the_way=plan.in_the_way,
         )

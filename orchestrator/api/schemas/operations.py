@@ -20,8 +20,8 @@ class StepAnswer(AnswerBody, copies=StepRecord):
     finished_at: Moment | None
 
     @classmethod
-    def of(cls, step: StepRecord, *, told: bool) -> StepAnswer:
-        return cls.copied(step, message=step.message if told else "")
+    def of(cls, step: StepRecord, *, messages: bool) -> StepAnswer:
+        return cls.copied(step, message=step.message if messages else "")
 
 
 class OperationAnswer(AnswerBody):
@@ -67,7 +67,9 @@ class OperationAnswer(AnswerBody):
         return cls.copied(
             operation,
             revision=revision,
-            steps=tuple(StepAnswer.of(step, told=watching or is_of_guest(operation, step)) for step in operation.steps),
+            steps=tuple(
+                StepAnswer.of(step, messages=watching or is_of_guest(operation, step)) for step in operation.steps
+            ),
             attempt=operation.tries,
             error=operation.error if watching else failure_for_tenant(operation.error),
             remainder=operation.remainder if watching else left,
@@ -80,9 +82,9 @@ class OperationAnswer(AnswerBody):
         )
 
 
-def _asked_by(asked: Asked | None, *, watching: bool) -> str | None:
-    if asked is None or watching or not asked.of_pool or asked.by == "server":
-        return None if asked is None else asked.by
+def _asked_by(requested: Asked | None, *, watching: bool) -> str | None:
+    if requested is None or watching or not requested.of_pool or requested.by == "server":
+        return None if requested is None else requested.by
     return "operator"
 
 

@@ -255,14 +255,14 @@ def vm_json(
 ) -> bytes:
     """A :class:`VmAnswer` as JSON, kept: of a long list hardly one VM has changed since it was told last.
     ``silent_since``: when its host was seen last, if that does not answer."""
-    asked = silent_since, stop, fault
+    circumstances = silent_since, stop, fault
     kept = _TOLD.get((vm.id, watching))
-    if kept is not None and kept[0] is vm and kept[1] == asked:  # VMs that differ in labels alone are equal
+    if kept is not None and kept[0] is vm and kept[1] == circumstances:  # VMs that differ in labels alone are equal
         return kept[2]
-    told = to_json(vm_members(vm, {vm.host: silent_since}, stop, fault, watching=watching))
-    size = 1024 + len(told) + getsizeof(vm.spec.user_data)
-    _TOLD.put((vm.id, watching), (vm, asked, told), size)
-    return told
+    text = to_json(vm_members(vm, {vm.host: silent_since}, stop, fault, watching=watching))
+    size = 1024 + len(text) + getsizeof(vm.spec.user_data)
+    _TOLD.put((vm.id, watching), (vm, circumstances, text), size)
+    return text
 
 
 _TOLD: Final = ByteCache[tuple[Vm, tuple[float | None, PlannedStop | None, str | None], bytes]](128 * MIB)

@@ -118,13 +118,13 @@ def _described(cell: Cell) -> str:
     return f"{label_of(cell)}  {profile}{slots_text(cell['start'], cell['size'])}"
 
 
-def _bar(row: Mapping[str, Any], keyed: Sequence[tuple[str, Cell]], room: int) -> str:
+def _bar(row: Mapping[str, Any], keyed: Sequence[tuple[str, Cell]], width: int) -> str:
     """The slots in ``room`` columns at most, all slots equally wide where they fit, else shrunk in proportion."""
     slots = row["slots"]
     if not slots:
-        return ("x" if row["unusable"] is not None else "~") * room
-    each = room // slots
-    inner = each * slots if each else room
+        return ("x" if row["unusable"] is not None else "~") * width
+    each = width // slots
+    inner = each * slots if each else width
     return "".join(_drawn(key, cell, slots, inner) for key, cell in keyed)
 
 

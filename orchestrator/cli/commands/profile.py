@@ -158,7 +158,7 @@ def add(
 
     client = session_of(ctx).client
     put = [client.put_offering(request_of(offering, look_up=look_up)) for offering, look_up in site_offerings(path)]
-    show(put, output, lambda: [f"{shown(one['name'])}: {_gives(one)}" for one in put])
+    show(put, output, lambda: [f"{shown(offering_row['name'])}: {_gives(offering_row)}" for offering_row in put])
 
 
 @app.command("remove")

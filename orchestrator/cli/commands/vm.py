@@ -121,7 +121,7 @@ def create(
     wanted: dict[str, object] = {
         "tenant": tenant,
         "profile": _some(profile, "--profile"),
-        "ssh_keys": [key for one in ssh_key or () for key in read_ssh_keys(one)],
+        "ssh_keys": [key for text in ssh_key or () for key in read_ssh_keys(text)],
         **_networks(network or ["default"]),
         "volumes": [check_name(volume_name, what="volume") for volume_name in volume or ()],
         "start": start,

@@ -173,7 +173,7 @@ def show_vm(
         waits = waits_for(session.client.operation(busy)) if busy and output is Format.TABLE else None
         guest = session.client.provisioned(name, tenant)
         several = session.client.networks(tenant) if vm["more_networks"] and output is Format.TABLE else []
-        subnets = {one["name"]: one["subnet"] for one in several if one["tenant"] in {None, tenant}}
+        subnets = {known["name"]: known["subnet"] for known in several if known["tenant"] in {None, tenant}}
         problems = _problems(session, vm) if output is Format.TABLE else []
         lines = details(vm, waits, subnets, problems, guest_details(guest))
         return View(data={**vm, "provisioned": guest}, lines=lambda: lines)

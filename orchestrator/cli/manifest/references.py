@@ -34,12 +34,12 @@ def check_references(client: Client, wanted: Manifest, existing: Existing) -> No
 
 def _limits(client: Client, wanted: Manifest, existing: Existing) -> Iterator[Reason]:
     """What a quota counts is a name as well; whether it is one, the types of the hosts say too."""
-    set_there = {(tenant, resource) for tenant, limits in existing.tenants.items() for resource in limits}
+    limited = {(tenant, resource) for tenant, limits in existing.tenants.items() for resource in limits}
     new = [
         (tenant.name, resource)
         for tenant in wanted.tenants
         for resource, amount in tenant.quota
-        if ":" in resource and amount is not None and (tenant.name, resource) not in set_there
+        if ":" in resource and amount is not None and (tenant.name, resource) not in limited
     ]
     if not new:
         return

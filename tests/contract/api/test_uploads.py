@@ -63,13 +63,13 @@ def _digest(path: Path) -> str:
 def test_a_program_sends_an_image_and_once_only(state: Path, disk: Path) -> None:
     told: list[tuple[str, int]] = []
     with open_client() as client:
-        with open_content(disk, told=lambda way, done: told.append((way, done))) as content:
+        with open_content(disk, progress=lambda way, done: told.append((way, done))) as content:
             image = client.upload_image("one", content, "raw")
         assert (image["sha256"], image["size_bytes"]) == (_digest(disk), disk.stat().st_size)
         assert (state / "images" / f"{image['sha256']}.raw").read_bytes() == disk.read_bytes()
         assert told[-1] == ("sent", disk.stat().st_size)
         told.clear()
-        with open_content(disk, told=lambda way, done: told.append((way, done))) as content:
+        with open_content(disk, progress=lambda way, done: told.append((way, done))) as content:
             assert client.upload_image("one", content, "raw") == image
         assert {way for way, _ in told} == {"read"}, "what is there was sent again"
         disk.write_bytes(DISK)
@@ -135,7 +135,7 @@ def test_with_asyncio_nothing_of_a_refused_file_is_sent(state: Path, tmp_path: P
 
     async def work() -> None:
         async with open_async_client() as client:
-            with open_content(path, told=lambda _, done: sent.append(done)) as content:
+            with open_content(path, progress=lambda _, done: sent.append(done)) as content:
                 await client.connection.upload("/v1/images/bad/content", content, {"format": "raw", "sha256": "x"})
 
     sent: list[int] = []
@@ -263,7 +263,7 @@ def test_with_asyncio_a_file_that_is_given_up_is_sent_no_further(state: Path, tm
 
     async def work() -> None:
         async with open_async_client() as client:
-            with open_content(path, told=lambda _, done: sent.append(done)) as content:
+            with open_content(path, progress=lambda _, done: sent.append(done)) as content:
                 target, said = "/v1/images/given-up/content", {"format": "raw", "sha256": "0" * 64}
                 sending = asyncio.create_task(client.connection.upload(target, content, said))
                 while not sent and not sending.done():

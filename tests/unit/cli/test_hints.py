@@ -21,7 +21,7 @@ BARE = re.compile(r"(?:^|(?<![`'#\w-]))vgpuctl ([a-z][a-z-]*(?: [^:;,)]*)?)")
 """A command that no quotes end: what follows it to the next stop has to be part of it."""
 VALUES = {
     "{words}": "--label key=value", "{way}": "retry", "{roles[0]}": "guest_driver", "{run}": "serve",
-    "{_options(there, context)}": "--tenant a",
+    "{_options(existing, context)}": "--tenant a",
 }  # fmt: skip
 """What stands for whole words of a command; any other value inside a text reads as the name ``x1``."""
 FILLED_IN_LATER = re.compile(r"\{\w*\}")
