@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Header
 from fastapi.responses import FileResponse
 
 from orchestrator.api.http_requests import no_repeated_names, storable_target
-from orchestrator.api.schemas.controllers import JoinAnswer, JoinBody
+from orchestrator.api.schemas.server import JoinAnswer, JoinBody
 from orchestrator.api.services import ServicesOf
 from orchestrator.core.actions.host_actions import ImageFormat
 from orchestrator.core.errors import Denied, NotFound

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Request
 
 from orchestrator.api.file_bodies import OCTETS, take_file, with_files
 from orchestrator.api.paging import PagingOf
-from orchestrator.api.schemas.driver_bundles import AddDriverBundleBody, DriverBundleAnswer
+from orchestrator.api.schemas.drivers import AddDriverBundleBody, DriverBundleAnswer
 from orchestrator.api.services import ProcessOf, ServicesOf
 from orchestrator.core.drivers.bundle import NewBundle
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from orchestrator.api.schemas.driver_lock import DriverCheckAnswer, DriverLockAnswer
+from orchestrator.api.schemas.drivers import DriverCheckAnswer, DriverLockAnswer
 from orchestrator.api.services import ServicesOf
 from orchestrator.catalogue.driver_lock_file import DriverLockForm
 

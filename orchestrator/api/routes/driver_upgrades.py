@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from orchestrator.api.schemas.driver_upgrades import DriverUpgradeAnswer, StartUpgradeBody
+from orchestrator.api.schemas.drivers import DriverUpgradeAnswer, StartUpgradeBody
 from orchestrator.api.services import ServicesOf
 from orchestrator.core.drivers.upgrade import DriverUpgrade
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 
 from orchestrator.api.http_answers import started
 from orchestrator.api.schemas.base import NameInPath
-from orchestrator.api.schemas.mig_layouts import LayoutPlanAnswer, MigLayoutBody
+from orchestrator.api.schemas.gpus import LayoutPlanAnswer, MigLayoutBody
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.services import ServicesOf
 

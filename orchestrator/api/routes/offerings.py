@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import NameInPath
-from orchestrator.api.schemas.offerings import OfferingAnswer
+from orchestrator.api.schemas.profiles import OfferingAnswer
 from orchestrator.api.services import ServicesOf
 from orchestrator.catalogue.offering_schema import OfferingForm
 

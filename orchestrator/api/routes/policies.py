@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.permissions import may_operate
 from orchestrator.api.schemas.base import TenantInPath
-from orchestrator.api.schemas.policies import ChangePolicyBody, PolicyAnswer
+from orchestrator.api.schemas.tenants import ChangePolicyBody, PolicyAnswer
 from orchestrator.api.services import ServicesOf
 
 router = APIRouter(prefix="/tenants/{tenant}/policy", tags=["tenants"])

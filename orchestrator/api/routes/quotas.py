@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from orchestrator.api.schemas.base import MAX_NAME
-from orchestrator.api.schemas.quotas import ChangeQuotaBody, HeldAnswer
+from orchestrator.api.schemas.tenants import ChangeQuotaBody, HeldAnswer
 from orchestrator.api.services import ServicesOf
 
 router = APIRouter(prefix="/tenants/{tenant}/quota", tags=["tenants"])

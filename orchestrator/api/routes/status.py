@@ -10,7 +10,7 @@ from typing import Final
 from fastapi import APIRouter
 
 from orchestrator.api.auth import CallerOf
-from orchestrator.api.schemas.status import (
+from orchestrator.api.schemas.server import (
     HostCountsAnswer,
     ModelUseAnswer,
     OperationCountsAnswer,

@@ -3,19 +3,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from anyio import to_thread
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Response
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.http_answers import started
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.routes.guest_streams import OPENING, stream_place
-from orchestrator.api.schemas.base import VmInPath
+from orchestrator.api.schemas.base import MAX_NAME, VmInPath
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.schemas.problems import ProblemAnswer
-from orchestrator.api.schemas.vm_query import VmFilter, VmFilterOf
 from orchestrator.api.schemas.vms import (
     AdoptVmBody,
     ChangeVmBody,
@@ -27,14 +27,15 @@ from orchestrator.api.schemas.vms import (
     VmAnswer,
     vm_json,
 )
-from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
+from orchestrator.api.services import SelectorOf, ServicesOf, TenantFilter, TenantOf
 from orchestrator.api.use_cases import Services
 from orchestrator.api.visibility import check_may_name_place, watches_pool
 from orchestrator.core.domain_xml.console import MAX_LOG_BYTES
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.labels import Selector, selects
 from orchestrator.core.tenancy.access import Caller
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
-from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.vm import Vm, VmState
 
 router = APIRouter(prefix="/vms", tags=["vms"])
 
@@ -48,6 +49,40 @@ STREAM: Final[dict[int | str, dict[str, Any]]] = {
     },
     426: {"model": ProblemAnswer, "description": "The request did not ask for a websocket"},
 }
+
+
+@dataclass(frozen=True)
+class VmFilter:
+    """All that is given must hold."""
+
+    state: VmState | None
+    host: str | None
+    profile: str | None
+    label: str | None
+    selector: Selector
+
+    def picks(self, vm: Vm) -> bool:
+        """Whether the VM is to be in the list."""
+        return (
+            (self.state is None or vm.state == self.state)
+            and (self.host is None or vm.host == self.host)
+            and (self.profile is None or vm.spec.profile == self.profile)
+            and (self.label is None or vm.spec.label == self.label)
+            and (not self.selector or selects(self.selector, vm.spec.labels))
+        )
+
+
+async def _filter(
+    selector: SelectorOf,
+    state: Annotated[VmState | None, Query(description="Only VMs in this state")] = None,
+    host: Annotated[str | None, Query(max_length=MAX_NAME, description="Only VMs there; for who runs the pool")] = None,
+    profile: Annotated[str | None, Query(max_length=MAX_NAME, description="Only VMs made with this profile")] = None,
+    label: Annotated[str | None, Query(max_length=MAX_NAME, description="Only those that such a file made")] = None,
+) -> VmFilter:
+    return VmFilter(state, host, profile, label, selector)
+
+
+VmFilterOf = Annotated[VmFilter, Depends(_filter)]
 
 
 @router.post("", status_code=202)

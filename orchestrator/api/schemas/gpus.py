@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies about GPUs."""
+"""Bodies about GPUs and their MIG layouts, which are asked for as an entry in mig-parted's files is written."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
 from orchestrator.catalogue.described import StrictForm
+from orchestrator.catalogue.mig_file import Entries
+from orchestrator.core.actions.host_actions import CreateGpuInstance, DestroyGpuInstance
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.gpu.scheduler import ObservedPolicy
+from orchestrator.core.hosts.mig_config import MigEntry
 from orchestrator.core.hosts.mig_layout import KEEPER
 from orchestrator.core.hosts.snapshot import Framework, GpuInstance, GpuSnapshot
+from orchestrator.services.hosts.mig_layouts import LayoutPlan
 from orchestrator.services.messages import GpuInfo, TypeUse
 
 _PCI_ADDRESS: Final = "^([0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[01][0-9a-fA-F][.][0-7]$"
@@ -139,4 +143,72 @@ class GpuAnswer(AnswerBody):
             cut=info.cut,
             types=info.types,
             vms=info.vms,
+        )
+
+
+class MigLayoutBody(StrictForm):
+    """One configuration."""
+
+    model_config = ConfigDict(
+        title="MigLayout",
+        json_schema_extra={
+            "examples": [
+                {"entries": [{"devices": [0], "mig-enabled": True, "mig-devices": {"1g.10gb": 2, "3g.40gb": 1}}]}
+            ]
+        },
+    )
+
+    entries: Entries
+    """As below mig-configs in the file; the last one that speaks of a GPU counts."""
+
+    def to_core(self) -> tuple[MigEntry, ...]:
+        return tuple(entry.to_core() for entry in self.entries)
+
+
+class PlaceAnswer(CopiedAnswer):
+    """A GPU instance."""
+
+    profile: str
+    """Offering, vGPU type, MIG profile or gpu:N."""
+    start: int
+    """First memory slot."""
+
+
+class LayoutPlanAnswer(AnswerBody):
+    """What a configuration means for one GPU."""
+
+    number: int
+    """In the order of PCI addresses, as in the file."""
+    address: str
+    """PCI address."""
+    mig: bool
+    """The mode that it is in."""
+    wanted_mig: bool
+    """The mode that the layout needs."""
+    instances: tuple[PlaceAnswer, ...]
+    """All that the layout has."""
+    removed: tuple[int, ...]
+    """First slots of GPU instances that go."""
+    made: tuple[int, ...]
+    """First slots of GPU instances that come."""
+    changes: bool
+    """Whether anything would be done."""
+    in_the_way: tuple[str, ...]
+    """What others have on the GPU; it is refused because of these."""
+
+    @classmethod
+    def of(cls, plan: LayoutPlan) -> LayoutPlanAnswer:
+        before, wanted = plan.change.before, plan.change.wanted
+        kept = {place.start for place in before.instances if place in wanted.instances}
+        made = (action.start for action in plan.actions if isinstance(action, CreateGpuInstance))
+        return cls(
+            number=plan.number,
+            address=wanted.gpu,
+            mig=before.on,
+            wanted_mig=wanted.on,
+            instances=tuple(map(PlaceAnswer.of, wanted.instances)),
+            removed=tuple(action.start for action in plan.actions if isinstance(action, DestroyGpuInstance)),
+            made=tuple(start for start in made if start not in kept),
+            changes=bool(plan.actions),
+            in_the_way=plan.in_the_way,
         )

@@ -15,9 +15,7 @@ from orchestrator.api.schemas.base import (
     Moment,
     Name,
 )
-from orchestrator.api.schemas.fabric import FabricAnswer
-from orchestrator.api.schemas.host_cpus import NumaNodeAnswer
-from orchestrator.api.schemas.host_nics import HostNicAnswer
+from orchestrator.api.schemas.host_parts import FabricAnswer, HostNicAnswer, NumaNodeAnswer
 from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.actions.after_boot import not_on_bus
 from orchestrator.core.hosts.bridges import Bridge

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies about profiles: what ``--profile`` takes."""
+"""Bodies about profiles, what ``--profile`` takes, and offerings."""
 
 from __future__ import annotations
 
-from orchestrator.api.schemas.base import AnswerBody, LabelsByKey
+from pydantic import ConfigDict
+
+from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, LabelsByKey
+from orchestrator.core.gpu.vgpu_parameters import Scheduler, VgpuParameters
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.offerings.support import unsupported
 from orchestrator.services.messages import ProfileInfo
@@ -54,3 +57,21 @@ class ProfileAnswer(
             available=bool(info.hosts) and not missing,
             unsupported=missing,
         )
+
+
+class SchedulerAnswer(CopiedAnswer, copies=Scheduler, defaults=True):
+    """How the GPU's time is divided. None leaves the driver's default."""
+
+
+class ParametersAnswer(CopiedAnswer, copies=VgpuParameters, defaults=True):
+    """Parameters of the vGPU plugin. None leaves the driver's default."""
+
+    model_config = ConfigDict(title="VgpuParameters")
+
+
+class OfferingAnswer(CopiedAnswer, copies=Offering, without={"origin"}):
+    """An offering of the site."""
+
+    hosts: LabelsByKey
+    scheduler: SchedulerAnswer | None
+    parameters: ParametersAnswer

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies about the server itself."""
+"""Bodies about the server itself, the site as a whole, and what controllers send each other."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from datetime import datetime
 
 from pydantic import ConfigDict, Field
 
-from orchestrator.api.schemas.base import AnswerBody
+from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
 from orchestrator.catalogue.described import StrictForm
+from orchestrator.core.advice.overview import ModelUse
+from orchestrator.core.diff.finding import Severity
+from orchestrator.core.drivers.upgrade import UpgradeState
+from orchestrator.core.hosts.host import HostState
 
 
 class ServerAnswer(AnswerBody):
@@ -39,3 +43,84 @@ class StopBody(StrictForm):
 
     only_idle: bool = False
     """Refuse while operations run."""
+
+
+class JoinBody(StrictForm):
+    """From the token."""
+
+    id: str = Field(max_length=12)
+    secret: str = Field(max_length=100)
+
+
+class JoinAnswer(AnswerBody):
+    """What the new controller needs."""
+
+    site: str
+    key: str
+
+
+class HostCountsAnswer(AnswerBody):
+    """Enrolled hosts."""
+
+    states: dict[HostState, int]
+    """How many are in each state; states of none are left out."""
+    cordoned: int
+    """How many take no new VM."""
+
+
+class ModelUseAnswer(CopiedAnswer, copies=ModelUse):
+    """GPUs of one model; to a tenant those that its VMs are on."""
+
+
+class TenantCountsAnswer(AnswerBody):
+    """What one tenant has."""
+
+    tenant: str
+    """Whose it is."""
+    vms: int
+    """How many it has, in any state."""
+    running: int
+    """How many of these run."""
+    gpus: int
+    """GPUs that some VM of it is on."""
+    used: float
+    """How many whole GPUs its parts of them add up to."""
+
+
+class OperationCountsAnswer(AnswerBody):
+    """Operations that have not ended."""
+
+    under_way: int
+    """Queued or running, also those that wait."""
+    stuck: int
+    """About which a person must decide."""
+
+
+class UpgradeCountsAnswer(AnswerBody):
+    """A driver upgrade that is not over."""
+
+    version: str
+    """Of the driver that is brought."""
+    state: UpgradeState
+    """Where it stands."""
+    done: int
+    """Hosts that have it."""
+    hosts: int
+    """Hosts that were asked for."""
+
+
+class StatusAnswer(AnswerBody):
+    """The whole site on one screen; for a tenant its part."""
+
+    hosts: HostCountsAnswer | None
+    """Null for a tenant."""
+    gpus: tuple[ModelUseAnswer, ...]
+    """By model."""
+    tenants: tuple[TenantCountsAnswer, ...]
+    """Those with VMs, by name."""
+    operations: OperationCountsAnswer
+    """Their ids."""
+    findings: dict[Severity, int] | None
+    """What differs from what is wanted, by how bad it is; none of it: left out. Null for a tenant."""
+    driver_upgrade: UpgradeCountsAnswer | None
+    """Null: none goes on, or for a tenant."""

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies about tenants, members and tokens."""
+"""Bodies about tenants, members, tokens, policies and quotas."""
 
 from __future__ import annotations
+
+from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AboutAnswer, AnswerBody, CopiedAnswer, Moment, Name
 from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.tenancy.access import Caller, Grant, Role
+from orchestrator.core.tenancy.quota import MAX_LIMIT, MAX_RESOURCE
 from orchestrator.core.tenancy.tenant import MAX_TOKEN_LIFETIME_S, ApiToken, Member, Tenant
+from orchestrator.core.vms.lease import MAX_GRACE_S, MAX_LEASE_S, MIN_LEASE_S, TenantPolicy
 
 MAX_SUBJECT = 200
 
@@ -108,3 +112,48 @@ class NewTokenAnswer(AnswerBody):
     """The token itself, which no other answer shows."""
     about: TokenAnswer
     """The token as lists show it."""
+
+
+class ChangePolicyBody(StrictForm, copies=TenantPolicy, defaults=True):
+    """New values; what is not named stays."""
+
+    model_config = ConfigDict(
+        title="ChangePolicy", json_schema_extra={"examples": [{"default_lease_s": 28800, "max_lease_s": 2592000}]}
+    )
+
+    default_lease_s: int | None = Field(default=None, ge=MIN_LEASE_S, le=MAX_LEASE_S)
+    max_lease_s: int | None = Field(default=None, ge=MIN_LEASE_S, le=MAX_LEASE_S)
+    disk_grace_s: int = Field(default=TenantPolicy.disk_grace_s, ge=0, le=MAX_GRACE_S)
+    driver_upgrade: str = Field(default=TenantPolicy.driver_upgrade, max_length=40)
+
+
+class PolicyAnswer(CopiedAnswer, copies=TenantPolicy):
+    """What holds for all VMs of a tenant."""
+
+
+_Resource = Annotated[str, Field(min_length=1, max_length=MAX_RESOURCE)]
+_Amount = Annotated[int, Field(ge=0, le=MAX_LIMIT)]
+
+
+class ChangeQuotaBody(StrictForm):
+    """New limits by resource; null takes a limit away. Framebuffer, memory and disk in MiB."""
+
+    model_config = ConfigDict(
+        title="ChangeQuota", json_schema_extra={"examples": [{"limits": {"devices": 2, "framebuffer": 40960}}]}
+    )
+
+    limits: dict[_Resource, _Amount | None] = Field(min_length=1, max_length=100)
+    """By resource; null takes a limit away. Framebuffer, memory and disk in MiB."""
+    anyway: bool = False
+    """Also limits of GPU models that the site has no GPU of."""
+
+
+class HeldAnswer(CopiedAnswer):
+    model_config = ConfigDict(title="QuotaLine")
+
+    resource: str
+    """What is limited, like vcpus or vgpus:GRID T4-2Q."""
+    limit: int | None
+    """null: no limit."""
+    used: int
+    """How much is taken."""

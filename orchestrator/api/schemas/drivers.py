@@ -1,17 +1,134 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies about rolling upgrades of drivers."""
+"""Bodies about driver bundles, locked drivers (in the form of the file) and upgrades."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment, Name
 from orchestrator.catalogue.described import StrictForm
+from orchestrator.core.drivers.bundle import BundleContent, BundleFormat, BundleKind, DriverBundle, NewBundle
+from orchestrator.core.drivers.check import ComparedDriver
 from orchestrator.core.drivers.daily_window import parse_window
 from orchestrator.core.drivers.leaving import AwaitedTenant
+from orchestrator.core.drivers.lock import DriverLock, Locked
 from orchestrator.core.drivers.upgrade import DriverUpgrade, HostPhase, HostUpgrade, Policy, Reboot, waves
 from orchestrator.services.drivers.upgrade_progress import UpgradeNow
 from orchestrator.services.drivers.upgrades import WantedUpgrade
+
+
+class LockedAnswer(CopiedAnswer, copies=Locked):
+    """One version."""
+
+
+class LockGroupAnswer(AnswerBody):
+    """Hosts that differ from the site."""
+
+    name: str
+    """What it is called."""
+    labels: str
+    """Selector of the hosts; the first group that picks a host counts."""
+    locked: tuple[LockedAnswer, ...]
+    """Versions that it has to have."""
+
+
+class DriverLockAnswer(AnswerBody):
+    """Versions for all hosts, and for groups of them."""
+
+    site: tuple[LockedAnswer, ...]
+    """For all hosts."""
+    groups: tuple[LockGroupAnswer, ...]
+    """Hosts that differ from the site; the first that picks a host counts."""
+
+    @classmethod
+    def of(cls, lock: DriverLock) -> DriverLockAnswer:
+        return cls(
+            site=tuple(map(LockedAnswer.of, lock.site)),
+            groups=tuple(
+                LockGroupAnswer(
+                    name=group.name, labels=group.selector, locked=tuple(map(LockedAnswer.of, group.locked))
+                )
+                for group in lock.groups
+            ),
+        )
+
+
+class DriverRowAnswer(CopiedAnswer, copies=ComparedDriver):
+    """One thing that was compared."""
+
+
+class DriverCheckAnswer(AnswerBody):
+    """All that was compared."""
+
+    rows: tuple[DriverRowAnswer, ...]
+    """One for each thing that was looked at."""
+
+    @classmethod
+    def of(cls, rows: Iterable[ComparedDriver]) -> DriverCheckAnswer:
+        return cls(rows=tuple(map(DriverRowAnswer.of, rows)))
+
+
+class AddDriverBundleBody(StrictForm):
+    """A signed driver of the operator's."""
+
+    copied_from = (NewBundle,)
+
+    model_config = ConfigDict(
+        title="AddDriverBundle",
+        json_schema_extra={
+            "examples": [
+                {
+                    "source": "/srv/NVIDIA-Linux-x86_64-580.65.05-vgpu-kvm.run",
+                    "signature": "(text of the .asc file)",
+                    "key": "(text of the signer's key, armored)",
+                }
+            ]
+        },
+    )
+
+    source: str = Field(max_length=4096)
+    """Absolute path on the server's machine: .run, .deb or .rpm."""
+    signature: str | None = Field(default=None, max_length=6144)
+    key: str = Field(max_length=6144)
+    sha256: str | None = Field(default=None, max_length=64)
+
+    def wanted(self) -> NewBundle:
+        """As the service takes it."""
+        return NewBundle(source=self.source, signature=self.signature, key=self.key, sha256=self.sha256)
+
+
+class DriverBundleAnswer(AnswerBody):
+    """A driver as its file describes itself, checked."""
+
+    copied_from = (
+        BundleContent,
+        DriverBundle,
+    )
+
+    sha256: str
+    kind: BundleKind
+    package: str
+    version: str
+    branch: str | None
+    """null: it is not of a driver branch."""
+    architecture: str
+    format: BundleFormat
+    size_bytes: int
+    key_id: str
+    comment: str
+    created_at: Moment
+
+    @classmethod
+    def of(cls, bundle: DriverBundle) -> DriverBundleAnswer:
+        return cls.copied(
+            bundle,
+            **{
+                name: getattr(bundle.content, name) for name in ("kind", "package", "version", "architecture", "format")
+            },
+        )
+
 
 _APART = "these windows have no minute in common"
 
