@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from orchestrator.api.errors import MEDIA_TYPE
 from orchestrator.api.request_keys import WITHOUT
-from orchestrator.api.schemas.problems import ProblemAnswer
+from orchestrator.api.schemas.base import ProblemAnswer
 from orchestrator.core.tenancy.request_key import KEY_PATTERN
 
 _MEANINGS: Final = {

@@ -24,9 +24,8 @@ from typing import BinaryIO, Final
 
 from orchestrator.adapters.state.age import decrypt, encrypt, identities_in, is_encrypted, recipients_of
 from orchestrator.adapters.state.clock import RandomIds
+from orchestrator.adapters.state.directory import AuditHead, ExecutorLock, KnownCount
 from orchestrator.adapters.state.keys import database_key
-from orchestrator.adapters.state.lock import ExecutorLock
-from orchestrator.adapters.state.own import AuditHead, KnownCount
 from orchestrator.client.location import state_directory
 from orchestrator.core.drivers.upgrade import after_restore
 from orchestrator.core.errors import Conflict, InvalidInput, Unknown, VgpuctlError, error_to_dict

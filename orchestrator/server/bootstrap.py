@@ -20,11 +20,9 @@ from orchestrator.adapters.engine.places import Bounds
 from orchestrator.adapters.engine.timer import Timer
 from orchestrator.adapters.seed.nocloud import NoCloudSeeds
 from orchestrator.adapters.state.clock import RandomIds, SystemClock
-from orchestrator.adapters.state.controller import controller_name
+from orchestrator.adapters.state.directory import AuditHead, ExecutorLock, OwnFiles, controller_name
 from orchestrator.adapters.state.guest_keys import GuestKeys
 from orchestrator.adapters.state.keys import database_key, settle_site_key
-from orchestrator.adapters.state.lock import ExecutorLock
-from orchestrator.adapters.state.own import AuditHead, OwnFiles
 from orchestrator.api.use_cases import Services, Site, keeper_of, services_of
 from orchestrator.core.errors import Conflict, InvalidInput, VgpuctlError
 from orchestrator.core.vms.lease import DAY_S

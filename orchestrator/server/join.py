@@ -15,11 +15,10 @@ from getpass import getpass
 from pathlib import Path
 from typing import Final
 
-from orchestrator.adapters.controllers.pinned import asked
+from orchestrator.adapters.controllers.peer_auth import asked
 from orchestrator.adapters.state.clock import RandomIds, SystemClock
-from orchestrator.adapters.state.controller import controller_name
+from orchestrator.adapters.state.directory import ExecutorLock, controller_name
 from orchestrator.adapters.state.keys import write_private
-from orchestrator.adapters.state.lock import ExecutorLock
 from orchestrator.client.location import state_directory
 from orchestrator.core.controller import MAX_INVITATION_S, Invitation, read_invitation
 from orchestrator.core.errors import Conflict, Denied, InvalidInput, Retryable, VgpuctlError

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from orchestrator.adapters.state.own import KnownCount, KnownRecord, NewestRecord
+from orchestrator.adapters.state.directory import KnownCount, KnownRecord, NewestRecord
 from orchestrator.core.errors import Conflict
 from orchestrator.store.database import Store
 

@@ -15,11 +15,10 @@ from orchestrator.adapters.ansible.guests import AnsibleGuests
 from orchestrator.adapters.controllers.images import FetchedImages
 from orchestrator.adapters.controllers.peer_auth import credential
 from orchestrator.adapters.files.opening import Readable
-from orchestrator.adapters.images.downloads import Downloads
 from orchestrator.adapters.images.library import ImageLibrary
-from orchestrator.adapters.images.sources import Sources
+from orchestrator.adapters.images.sources import Downloads, Sources
 from orchestrator.adapters.state.clock import SystemClock
-from orchestrator.adapters.state.controller import controller_name
+from orchestrator.adapters.state.directory import controller_name
 from orchestrator.adapters.state.guest_keys import GuestKeys
 from orchestrator.adapters.state.keys import HostKeyFiles, agent_key, database_key
 from orchestrator.agent.build_zipapp import build_agent, own_agent

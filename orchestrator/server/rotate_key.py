@@ -15,8 +15,8 @@ from pathlib import Path
 from cryptography.fernet import Fernet
 
 from orchestrator.adapters.state.clock import RandomIds
+from orchestrator.adapters.state.directory import ExecutorLock
 from orchestrator.adapters.state.keys import write_private
-from orchestrator.adapters.state.lock import ExecutorLock
 from orchestrator.client.location import state_directory
 from orchestrator.core.errors import Conflict, InvalidInput, VgpuctlError
 from orchestrator.core.tenancy.key_ring import with_new_key, without_old_keys

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Audit records and their seals. Records are only ever added."""
+"""Audit records, their seals, and the request that they are written in. Records are only ever added.
+
+From where a request came, and how many records it has written, is a variable of its context: no use case has either as
+an argument.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots as text and back: what the agent sent was checked when it came (core/wire.py)."""
+"""Snapshots and facts of hosts as text and back: what the agent sent was checked when it came (core/wire.py). What many
+GPUs have alike is one object in memory, however many hosts there are."""
 
 from __future__ import annotations
 

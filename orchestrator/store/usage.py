@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is claimed of each host together, and the stamp of its last change.
+"""What is claimed of each host together, the stamp of its last change, and what every tenant holds.
 
 The stamp is of the transaction that last changed anything there that placement sees, and is written with it. On SQLite
 writers come one after the other, and stamps are numbers that grow. On PostgreSQL a stamp is the transaction's id:
 transactions end in another order than they begin in, so a reader goes on from the oldest one that was still running
 when it read, and what it is told twice it knows by the stamp.
+
+Whoever stores, changes or drops a VM or a volume says by how much its tenant's use changes; the counters are raised
+together when the transaction ends, so their rows are locked for as short as can be. Where claims run side by side, the
+statement that raises them says what they have come to: of two who want the last piece the second waits for the first,
+finds the limit broken and rolls back.
 """
 
 from __future__ import annotations

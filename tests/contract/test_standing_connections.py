@@ -8,7 +8,7 @@ import socket
 from dataclasses import replace
 
 from orchestrator.adapters.agent_link.link import SshHostLink
-from orchestrator.adapters.agent_link.standing import StandingTransport
+from orchestrator.adapters.agent_link.ssh import StandingTransport
 from tests.contract.agent_over_ssh import SITE, Chain
 
 LIMIT_S = 60.0

@@ -13,7 +13,7 @@ import pytest
 from pysqlite3 import dbapi2 as sqlite
 from starlette.testclient import TestClient
 
-from orchestrator.adapters.state.own import AuditHead
+from orchestrator.adapters.state.directory import AuditHead
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.services.audit import AuditService
 from tests.contract.api.real_app import real_app

@@ -34,8 +34,8 @@ from websockets.http11 import Response
 from orchestrator.adapters.agent_link import ssh
 from orchestrator.adapters.agent_link.conversation import Conversation
 from orchestrator.adapters.bundles import content
-from orchestrator.adapters.controllers import pinned
-from orchestrator.adapters.images.downloads import Downloads
+from orchestrator.adapters.controllers import peer_auth
+from orchestrator.adapters.images.sources import Downloads
 from orchestrator.cli import guest_stream
 from orchestrator.cli.session import CliSession
 from orchestrator.core.errors import InvalidInput, VgpuctlError
@@ -279,7 +279,7 @@ def test_a_stream_of_a_guest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ki
 @pytest.mark.parametrize("kind", [*all_of(http.client.HTTPException), *SYSTEM])
 def test_another_controller(monkeypatch: pytest.MonkeyPatch, kind: type[Exception]) -> None:
     def ask() -> None:
-        with pinned.asked("127.0.0.1:1", "", "GET", "/", headers={}):
+        with peer_auth.asked("127.0.0.1:1", "", "GET", "/", headers={}):
             raise AssertionError
 
     monkeypatch.setattr(http.client.HTTPConnection, "request", _raise(raised(kind)))

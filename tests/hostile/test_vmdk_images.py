@@ -13,9 +13,8 @@ import pytest
 
 from orchestrator.adapters.files.opening import Readable
 from orchestrator.adapters.images.confined import INTO
-from orchestrator.adapters.images.downloads import Downloads
 from orchestrator.adapters.images.library import ImageLibrary
-from orchestrator.adapters.images.sources import Sources
+from orchestrator.adapters.images.sources import Downloads, Sources
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.vms.image import Image, NewImage
 

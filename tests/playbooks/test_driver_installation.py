@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.adapters.ansible.answers import due_reboot_of
 from orchestrator.adapters.ansible.connection import GROUP, environment
 from orchestrator.adapters.ansible.outcome import RunReport, error_of
 from orchestrator.adapters.ansible.play import Play, run_play
-from orchestrator.adapters.ansible.reboots import due_reboot_of
 from tests.playbooks.local_runs import ROOT
 
 _PROGRAMS = {

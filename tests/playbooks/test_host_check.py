@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from orchestrator.adapters.ansible.answers import facts_of
 from orchestrator.adapters.ansible.connection import GROUP, environment
 from orchestrator.adapters.ansible.outcome import error_of
 from orchestrator.adapters.ansible.play import Play, run_play
-from orchestrator.adapters.ansible.readiness import facts_of
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import machine
 from orchestrator.core.errors import Unknown

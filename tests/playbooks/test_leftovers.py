@@ -9,7 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from orchestrator.adapters.ansible.leftovers import end_all
+from orchestrator.adapters.ansible.play import end_all
 
 BECOMES_ANOTHER = "sh -c 'exec sleep 30' & exec sleep 30"
 ROUNDS = 100

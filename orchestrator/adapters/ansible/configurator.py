@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
+from orchestrator.adapters.ansible.answers import due_reboot_of, facts_of
 from orchestrator.adapters.ansible.connection import (
     bundle_variables,
     environment,
@@ -18,8 +19,6 @@ from orchestrator.adapters.ansible.connection import (
 )
 from orchestrator.adapters.ansible.outcome import RunReport, error_of
 from orchestrator.adapters.ansible.play import Play, PlaybookJob, run_play, scratch_space
-from orchestrator.adapters.ansible.readiness import facts_of
-from orchestrator.adapters.ansible.reboots import due_reboot_of
 from orchestrator.adapters.ansible.ssh_proxy import ssh_proxy_to, tcp_stream
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.errors import Retryable

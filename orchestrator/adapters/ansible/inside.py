@@ -45,7 +45,7 @@ MAX_OUTPUT: Final = 20_000
 
 
 class _Events:
-    """Prints of each event what :class:`orchestrator.adapters.ansible.told.Record` has."""
+    """Prints of each event what :class:`orchestrator.adapters.ansible.outcome.Record` has."""
 
     def __call__(self, event: dict[str, object]) -> bool:
         """Whether ansible-runner is to keep the event in a file."""

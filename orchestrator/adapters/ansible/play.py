@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run of ansible-playbook, in a process of its own that is told of and ended from here."""
+"""One run of ansible-playbook, in a process of its own that is told of and ended from here.
+
+A killed one leaves its workers behind, which have sessions of their own, and their ssh likewise: they are ended, too.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,19 @@ import json
 import os
 import re
 import select
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from orchestrator.adapters.ansible.leftovers import end_all
-from orchestrator.adapters.ansible.outcome import RunReport
+from orchestrator.adapters.ansible.outcome import MAX_BYTES, MAX_LINE_BYTES, RunReport, Told
 from orchestrator.adapters.ansible.sandbox import HINT, sandboxed
-from orchestrator.adapters.ansible.told import MAX_BYTES, MAX_LINE_BYTES, Told
 from orchestrator.core.errors import Fatal
 
 POLL_S: Final = 1
@@ -193,3 +195,47 @@ def unsafe_yaml(value: object) -> str:
 
 def _quoted(text: str) -> str:
     return '"' + re.sub(r"[^ !#-\[\]-~]", lambda letter: f"\\U{ord(letter[0]):08x}", text) + '"'
+
+
+ROUNDS: Final = 20
+"""A process may start another just before it is ended; a round that finds none is the last."""
+BETWEEN_ROUNDS_S: Final = 0.01
+DEATH_MS: Final = 1000
+"""How long an ended process is waited for: only one that hangs inside the kernel needs it."""
+
+
+def end_all(home: Path, processes: Path = Path("/proc")) -> None:
+    """Kill every process whose environment names ``home``: a run's scratch directory, which no other process has."""
+    mark = b"HOME=" + os.fsencode(home)
+    for _ in range(ROUNDS):
+        directories = [processes / entry.name for entry in processes.iterdir() if entry.name.isdigit()]
+        if not sum(_end(process, mark) for process in directories if int(process.name) != os.getpid()):
+            return
+        time.sleep(BETWEEN_ROUNDS_S)
+
+
+def _end(process: Path, mark: bytes) -> bool:
+    """Whether another round has to look again.
+
+    The descriptor is opened before the environment is read, so that a reused number is never hit. A process that is
+    just becoming another program shows no environment for a moment, though it has an executable (kernel threads and
+    dead processes have none).
+    """
+    with suppress(OSError):
+        descriptor = os.pidfd_open(int(process.name))
+        try:
+            environment = (process / "environ").read_bytes()
+            if mark in environment.split(b"\0"):
+                _kill(descriptor)
+                return True
+            return not environment and bool((process / "exe").readlink())
+        finally:
+            os.close(descriptor)
+    return False
+
+
+def _kill(descriptor: int) -> None:
+    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    death = select.poll()
+    death.register(descriptor, select.POLLIN)
+    death.poll(DEATH_MS)

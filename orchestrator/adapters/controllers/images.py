@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
-from orchestrator.adapters.controllers.pinned import asked, chunks
+from orchestrator.adapters.controllers.peer_auth import asked, chunks
 from orchestrator.adapters.images.library import ImageLibrary
 from orchestrator.core.actions.host_actions import ImageFormat
 from orchestrator.core.controller import Door

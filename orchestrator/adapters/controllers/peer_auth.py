@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How this controller is reached by the others, and the secret that it shows to them."""
+"""How controllers reach each other: where, with which secret, and by HTTPS for which the one certificate counts that is
+known of the other, not who has signed it."""
 
 from __future__ import annotations
 
+import hashlib
+import http.client
 import secrets
 import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from orchestrator.adapters.controllers.pinned import fingerprint
 from orchestrator.adapters.state.keys import write_private
 from orchestrator.core.controller import Door
+from orchestrator.core.errors import Fatal, Retryable
 from orchestrator.core.tenancy.tenant import digest_of
 from orchestrator.store.database import Store
 
@@ -45,3 +51,65 @@ def announce_address(
 def _reached(listen: str) -> str:
     host, _, port = listen.rpartition(":")
     return f"{socket.getfqdn() if host in _EVERYWHERE else host}:{port}"
+
+
+ANSWER_S: Final = 30.0
+_CHUNK: Final = 1024 * 1024
+
+
+def fingerprint(certificate: Path) -> str:
+    """SHA-256 of the first certificate of a PEM file, as DER, in hexadecimal."""
+    text = certificate.read_text(encoding="ascii", errors="replace")
+    first = text[text.index("-----BEGIN CERTIFICATE-----") :].partition("-----END CERTIFICATE-----")
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(first[0] + first[1])).hexdigest()
+
+
+class _Connection(http.client.HTTPSConnection):
+    def __init__(self, address: str, certificate: str) -> None:
+        host, _, port = address.rpartition(":")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # compared below, before anything is said
+        super().__init__(host.strip("[]"), int(port), timeout=ANSWER_S, context=context)
+        self._known = certificate
+
+    def connect(self) -> None:
+        super().connect()
+        shown = self.sock.getpeercert(binary_form=True) or b""
+        if hashlib.sha256(shown).hexdigest() != self._known:
+            self.close()
+            raise Fatal(
+                "controller.other_certificate",
+                f"{self.host} port {self.port} shows another certificate than the known one",
+                hint="somebody may stand between; after a change of its certificate make a new token",
+            )
+
+
+@contextmanager
+def asked(
+    address: str, certificate: str, method: str, path: str, *, headers: dict[str, str], body: bytes | None = None
+) -> Iterator[http.client.HTTPResponse]:
+    """The answer, whatever its status.
+
+    :raises Retryable: ``controller.unreachable``; :raises Fatal: ``controller.other_certificate``
+    """
+    connection = _Connection(address, certificate)
+    try:
+        connection.request(method, path, body, headers)
+        yield connection.getresponse()
+    except (OSError, http.client.HTTPException) as error:
+        raise Retryable(
+            "controller.unreachable",
+            f"the controller at {address} does not answer",
+            hint="does it run, and does it listen on the network?",
+            details=str(error),
+        ) from error
+    finally:
+        connection.close()
+
+
+def chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    """The body; a connection that ends too early raises IncompleteRead."""
+    while chunk := answer.read(_CHUNK):
+        yield chunk
+    if answer.length:
+        raise http.client.IncompleteRead(b"", answer.length)

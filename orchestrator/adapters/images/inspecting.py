@@ -12,7 +12,7 @@ from oslo_utils.imageutils import format_inspector
 
 from orchestrator.adapters.images import qcow2, qemu_check, raw_disk
 from orchestrator.adapters.images.architecture import other_architecture
-from orchestrator.adapters.images.qcow2_extent import needed_bytes
+from orchestrator.adapters.images.qcow2 import needed_bytes
 from orchestrator.adapters.images.refused import check_disk_size, unsafe
 from orchestrator.core.actions.host_actions import ImageFormat
 from orchestrator.core.vms.image import for_other_hosts

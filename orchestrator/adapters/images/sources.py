@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an image may come from: a file of this machine, an http(s) URL, or whoever asks. Nothing else is opened."""
+"""Where an image may come from: a file of this machine, an http(s) URL, or whoever asks. Nothing else is opened.
+
+Downloads come from addresses that are not the server's own: what a URL and each redirect names is resolved, judged, and
+connected to by that very address. No proxy is asked: it would resolve the name again.
+"""
 
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Final
 
-from orchestrator.adapters.files.opening import Readable
-from orchestrator.adapters.images.downloads import Downloads
-from orchestrator.core.errors import InvalidInput
+import httpx2
+
+from orchestrator.adapters.files.opening import CHUNK, Readable, Refuse
+from orchestrator.core.errors import InvalidInput, Retryable
 
 _WHO = re.compile("//[^/]*@")
 """User and password in a URL: said to nobody."""
@@ -50,4 +58,94 @@ def _refused(source: str, why: str) -> InvalidInput:
         "image.source_refused",
         f"image source {shown} is refused: {why}",
         hint="name a file that the server can read by its absolute path, or an http(s) URL of a public address",
+    )
+
+
+_TIMEOUT: Final = httpx2.Timeout(30.0)
+_MAX_REDIRECTS: Final = 10
+
+Network = IPv4Network | IPv6Network
+
+_LAST_32_BITS: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
+"""NAT64, and IPv4-compatible addresses: an IPv4 address is their end."""
+
+
+@dataclass(frozen=True)
+class Downloads:
+    """``allowed``: networks of addresses that are not public and may be asked all the same, as those of a mirror."""
+
+    allowed: tuple[Network, ...] = ()
+
+    @contextmanager
+    def open(self, source: str, refused: Refuse) -> Iterator[Iterator[bytes]]:
+        """The content in chunks.
+
+        :raises Retryable: ``image.download_failed``
+        """
+        try:
+            with ExitStack() as stack:
+                client = stack.enter_context(httpx2.Client(timeout=_TIMEOUT, trust_env=False))
+                yield self._answer(client, stack, source, refused).iter_bytes(CHUNK)
+        except httpx2.InvalidURL as error:
+            raise refused(source, "that is not a URL") from error
+        except (httpx2.HTTPError, httpx2.StreamError, httpx2.CookieConflict) as error:
+            raise _failed(str(error)) from error
+
+    def _answer(self, client: httpx2.Client, stack: ExitStack, source: str, refused: Refuse) -> httpx2.Response:
+        url = httpx2.URL(source)
+        for _ in range(_MAX_REDIRECTS):
+            if url.scheme not in {"http", "https"} or not url.host or url.userinfo:
+                raise refused(source, "a URL is http(s), has a host and holds no user or password")
+            address = self._address(url, source, refused)
+            request = client.build_request(
+                "GET",
+                url.copy_with(host=str(address)),
+                headers={"Host": url.netloc.decode("ascii")},
+                extensions={"sni_hostname": url.raw_host.decode("ascii")},
+            )
+            answer = client.send(request, stream=True)
+            stack.callback(answer.close)
+            if not answer.has_redirect_location:
+                return answer.raise_for_status()
+            url = url.join(answer.headers["location"])
+        raise _failed(f"more than {_MAX_REDIRECTS} redirects")
+
+    def _address(self, url: httpx2.URL, source: str, refused: Refuse) -> IPv4Address | IPv6Address:
+        """The first one of the name; all of them are judged."""
+        port = url.port or (443 if url.scheme == "https" else 80)
+        try:
+            resolved = socket.getaddrinfo(url.raw_host.decode("ascii").strip("[]"), port, type=socket.SOCK_STREAM)
+        except (OSError, ValueError, OverflowError) as error:
+            raise _failed(f"{url.host[:80]!a} is not known") from error
+        addresses = [ip_address(str(answer[4][0])) for answer in resolved]
+        if not all(self._may_ask(address) for address in addresses):
+            raise refused(source, "it leads to an address that is not public (setting image_networks allows networks)")
+        return addresses[0]
+
+    def _may_ask(self, address: IPv4Address | IPv6Address) -> bool:
+        return all(_is_public(way) or any(way in network for network in self.allowed) for way in _ways_to_read(address))
+
+
+def _is_public(address: IPv4Address | IPv6Address) -> bool:
+    site_local = isinstance(address, IPv6Address) and address.is_site_local
+    return address.is_global and not address.is_multicast and not site_local
+
+
+def _ways_to_read(address: IPv4Address | IPv6Address) -> tuple[IPv4Address | IPv6Address, ...]:
+    """Itself and the IPv4 addresses that a translator or a tunnel may make of it; mapped ones are nothing but these."""
+    if isinstance(address, IPv4Address):
+        return (address,)
+    if address.ipv4_mapped is not None:
+        return (address.ipv4_mapped,)
+    last = IPv4Address(int(address) & 0xFFFFFFFF)
+    translated = (last,) if any(address in network for network in _LAST_32_BITS) else ()
+    return (address, *translated, *filter(None, (address.sixtofour, *(address.teredo or ()))))
+
+
+def _failed(why: str) -> Retryable:
+    return Retryable(
+        "image.download_failed",
+        "the image could not be downloaded",
+        hint="the server's machine has to reach the URL directly; a file works too",
+        details=why,
     )

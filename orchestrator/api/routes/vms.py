@@ -13,9 +13,8 @@ from orchestrator.api.auth import CallerOf
 from orchestrator.api.http_answers import started
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.routes.guest_streams import OPENING, stream_place
-from orchestrator.api.schemas.base import MAX_NAME, VmInPath
+from orchestrator.api.schemas.base import MAX_NAME, ProblemAnswer, VmInPath
 from orchestrator.api.schemas.operations import StartedAnswer
-from orchestrator.api.schemas.problems import ProblemAnswer
 from orchestrator.api.schemas.vms import (
     AdoptVmBody,
     ChangeVmBody,

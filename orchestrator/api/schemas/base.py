@@ -10,6 +10,7 @@ from fastapi import Path
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from orchestrator.catalogue.described import Described, StrictForm
+from orchestrator.core.errors import Reason
 from orchestrator.core.labels import MAX_DESCRIPTION, MAX_LABELS, About
 from orchestrator.core.names import NAME_PATTERN
 from orchestrator.core.plain_words import LINE_PATTERN
@@ -98,3 +99,32 @@ class AboutAnswer(AnswerBody):
     def copied_about(cls, source: object, about: About, **others: object) -> Self:
         """As :meth:`copied`."""
         return cls.copied(source, description=about.description, labels=about.labels, **others)
+
+
+class ProblemReason(AnswerBody, copies=Reason):
+    """Why something was refused for one group of hosts, GPUs or fields."""
+
+
+class ProblemAnswer(AnswerBody):
+    """What went wrong. ``code`` is stable, ``detail`` is for people."""
+
+    model_config = ConfigDict(title="Problem")
+
+    type: str
+    """Kind of it."""
+    title: str
+    """For people."""
+    status: int
+    """The HTTP status."""
+    detail: str
+    """One sentence for people."""
+    family: str
+    """Kind of the error; fixes status and whether trying again helps."""
+    code: str
+    """Stable dotted code; docs/reference/errors.md lists them."""
+    hint: str | None
+    """What to do about it."""
+    operator_details: str | None
+    """What the host, libvirt or a driver said; only told to operators."""
+    reasons: tuple[ProblemReason, ...]
+    """Why not, each with the hosts, GPUs or fields it is about."""

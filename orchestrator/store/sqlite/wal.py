@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commits of one SQLite file are put on disk together: whoever has committed while a flush went on needs one more, all
-of them the same."""
+"""The write-ahead log of an SQLite file: commits are put on disk together, and moved into the file by a thread.
+
+Whoever has committed while a flush went on needs one more, all of them the same. SQLite leaves moving to the commit
+that makes the log long: whoever commits then waits for a thousand pages and two flushes, and so do all who write after
+it. Moved beside them, it stops nobody (sqlite.org/wal.html, "Checkpointing").
+"""
 
 from __future__ import annotations
 

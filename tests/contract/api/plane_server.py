@@ -14,9 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.adapters.files.opening import Readable
-from orchestrator.adapters.images.downloads import Downloads
 from orchestrator.adapters.images.library import ImageLibrary
-from orchestrator.adapters.images.sources import Sources
+from orchestrator.adapters.images.sources import Downloads, Sources
 from orchestrator.api.limits import Activity
 from orchestrator.api.listening import Tls
 from orchestrator.api.process import only_one, serve_until_done

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.state.lock import ExecutorLock
+from orchestrator.adapters.state.directory import ExecutorLock
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
 from orchestrator.core.tenancy.key_ring import origin_of, secret_keys
 from orchestrator.server.backup import DATABASE

@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from orchestrator.adapters.engine.live_controllers import LiveControllers
-from orchestrator.adapters.state.own import KnownCount, OwnFiles
+from orchestrator.adapters.state.directory import KnownCount, OwnFiles
 from orchestrator.core.errors import Conflict
 from orchestrator.server.backup import settle_restored
 from orchestrator.server.known_database import KnownDatabase

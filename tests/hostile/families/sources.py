@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.adapters.files.opening import Readable
-from orchestrator.adapters.images.downloads import Downloads
-from orchestrator.adapters.images.sources import Sources
+from orchestrator.adapters.images.sources import Downloads, Sources
 from orchestrator.core.errors import InvalidInput
 from tests.hostile.families.family import Attack, Family
 

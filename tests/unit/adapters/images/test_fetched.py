@@ -6,9 +6,8 @@ from pathlib import Path
 
 from orchestrator.adapters.controllers.images import FetchedImages
 from orchestrator.adapters.files.opening import Readable
-from orchestrator.adapters.images.downloads import Downloads
 from orchestrator.adapters.images.library import ImageLibrary
-from orchestrator.adapters.images.sources import Sources
+from orchestrator.adapters.images.sources import Downloads, Sources
 from orchestrator.core.vms.image import Image
 from orchestrator.store.database import Store
 from tests.fakes.control_plane import KEY

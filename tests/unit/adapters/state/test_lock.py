@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.state.lock import ExecutorLock
+from orchestrator.adapters.state.directory import ExecutorLock
 from orchestrator.core.errors import Conflict
 
 

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the files that a server began with are still what is found at their names, and which database it knows."""
+"""What a server keeps in its state directory: its lock, the identity of its files, which database it knows."""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
+import socket
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -114,3 +117,29 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+class ExecutorLock:
+    """Held until :meth:`release` or the end of the process."""
+
+    def __init__(self, path: Path) -> None:
+        """:raises Conflict: ``serve.already_running``"""
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._descriptor)
+            raise Conflict(
+                "serve.already_running",
+                "another server uses this state directory",
+                hint="stop it, or give this one a VGPUCTL_STATE of its own",
+            ) from error
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+
+def controller_name(state: Path) -> str:
+    """Host name, and which of its state directories."""
+    place = hashlib.sha256(str(state.resolve()).encode()).hexdigest()
+    return f"{socket.gethostname()[:63]}-{place[:8]}"

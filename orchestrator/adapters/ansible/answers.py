@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the module host_readiness returned, believed only as far as its shape goes."""
+"""What modules on hosts returned of readiness and reboots, believed only as far as its shape goes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from orchestrator.core.drivers.host_drivers import DueReboot
 from orchestrator.core.errors import Unknown
 from orchestrator.core.hosts.features import HostFeature
 from orchestrator.core.hosts.readiness import HostGpuFact, HostReadinessFacts
@@ -79,3 +80,19 @@ def facts_of(returned: object, host: str) -> HostReadinessFacts:
         python_libvirt=readiness.python.libvirt,
         gpus=tuple(HostGpuFact(**gpu.model_dump()) for gpu in readiness.gpus),
     )
+
+
+MAX_WORDS: Final = 400
+
+
+def due_reboot_of(returned: object, host: str) -> DueReboot | None:
+    """``told``: what the module returned; None: the host does not reboot.
+
+    :raises Unknown: ``host.provisioning_unknown``: it is something else
+    """
+    if returned is None:
+        return None
+    why, boot_id = (returned.get("why"), returned.get("boot_id")) if isinstance(returned, dict) else (None, None)
+    if not isinstance(why, str) or not isinstance(boot_id, str) or not boot_id:
+        raise Unknown("host.provisioning_unknown", f"{host} said of its reboot what nobody knows")
+    return DueReboot(why=" ".join(why.split())[:MAX_WORDS], boot_id=boot_id[:MAX_WORDS])
