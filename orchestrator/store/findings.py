@@ -16,6 +16,8 @@ from orchestrator.store.tables import findings
 
 _OF_HOST = "host."
 """Codes of findings that are about the host itself."""
+_FIELDS = ("host", "code", "subject", "vm", "severity", "whose", "wanted", "observed")
+"""Stored as they are."""
 
 
 class Findings:
@@ -78,33 +80,16 @@ def _values(finding: Finding) -> dict[str, Any]:
         "automatic": repair.automatic,
         "actions": [action_to_dict(action) for action in repair.actions],
     }
-    names = ("host", "code", "subject", "vm", "severity", "whose", "wanted", "observed", "reason")
-    return {**{name: getattr(finding, name) for name in names}, "repair": document}
+    return {**{name: getattr(finding, name) for name in _FIELDS}, "reason": finding.reason, "repair": document}
 
 
 def _stored(row: AnyRow) -> StoredFinding:
     repair, reason = _repair(row.repair), row.reason
     if row.repair and repair is None:
         reason = "another version of vgpuctl wrote down how to repair it: it is found again"
-    finding = Finding(
-        code=row.code,
-        severity=row.severity,
-        host=row.host,
-        subject=row.subject,
-        vm=row.vm,
-        whose=row.whose,
-        wanted=row.wanted,
-        observed=row.observed,
-        repair=repair,
-        reason=reason,
-    )
-    return StoredFinding(
-        finding=finding,
-        first_seen=row.first_seen,
-        last_seen=row.last_seen,
-        cleared_at=row.cleared_at,
-        operation=row.operation,
-    )
+    finding = Finding(**{name: getattr(row, name) for name in _FIELDS}, repair=repair, reason=reason)
+    history = {name: getattr(row, name) for name in ("first_seen", "last_seen", "cleared_at", "operation")}
+    return StoredFinding(finding=finding, **history)
 
 
 def _repair(document: Any) -> Repair | None:

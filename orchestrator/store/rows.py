@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from itertools import groupby
 from operator import attrgetter
 from sys import getsizeof
@@ -64,50 +64,36 @@ def layout_of(gpu: str, stored: dict[str, Any]) -> MigLayout:
     return MigLayout(gpu=gpu, on=stored["on"], instances=places)
 
 
+_VM_FIELDS: Final = tuple(field.name for field in fields(Vm))
+_VM_JSON: Final = {
+    name: TypeAdapter[Any](kind).validator.validate_json
+    for name, kind in {
+        "spec": VmSpec,
+        "devices": tuple[Device, ...],
+        "addresses": tuple[str, ...],
+        "cpus": CpuPlace,
+        "nic": NicPlace,
+    }.items()
+}
+VM_COLUMNS: Final = tuple(
+    cast(vms.c[name], Text).label(name) if name in _VM_JSON else vms.c[name] for name in _VM_FIELDS
+)
+"""What :func:`vm_of` reads. JSON stays text here: values are made from it at once, and only when they are new."""
+
+
 def vm_values(vm: Vm) -> dict[str, Any]:
+    plain = {name: getattr(vm, name) for name in _VM_FIELDS if name not in _VM_JSON}
+    own = {"tenant": vm.spec.tenant, "name": vm.spec.name, "image": vm.spec.image or None}
     return {
-        "id": vm.id,
-        "tenant": vm.spec.tenant,
-        "name": vm.spec.name,
-        "host": vm.host,
-        "image": vm.spec.image or None,
-        "state": vm.state,
+        **plain,
+        **own,
         "spec": asdict(vm.spec),
         "devices": [asdict(device) for device in vm.devices],
         "addresses": list(vm.addresses),
-        "operation": vm.operation,
-        "created_at": vm.created_at,
-        "wanted": vm.wanted,
-        "lease_end": vm.lease_end,
-        "deallocated": vm.deallocated,
         "cpus": None if vm.cpus is None else asdict(vm.cpus),
         "firmware": None if vm.firmware == "bios" else vm.firmware,
         "nic": None if vm.nic is None else asdict(vm.nic),
     }
-
-
-VM_COLUMNS: Final = (
-    vms.c.id,
-    cast(vms.c.spec, Text),
-    vms.c.state,
-    vms.c.host,
-    cast(vms.c.devices, Text),
-    cast(vms.c.addresses, Text),
-    vms.c.operation,
-    vms.c.created_at,
-    vms.c.wanted,
-    vms.c.lease_end,
-    vms.c.deallocated,
-    cast(vms.c.cpus, Text),
-    vms.c.firmware,
-    cast(vms.c.nic, Text),
-)
-"""What :func:`vm_of` reads. JSON stays text here: values are made from it at once, and only when they are new."""
-_spec_of: Final = TypeAdapter(VmSpec).validator.validate_json
-_devices_of: Final = TypeAdapter(tuple[Device, ...]).validator.validate_json
-_addresses_of: Final = TypeAdapter(tuple[str, ...]).validator.validate_json
-_cpus_of: Final = TypeAdapter(CpuPlace).validator.validate_json
-_nic_of: Final = TypeAdapter(NicPlace).validator.validate_json
 
 
 _VMS: Final = ByteCache[tuple[tuple[Any, ...], Vm]](192 * MIB)
@@ -134,40 +120,25 @@ def forget_vm(vm_id: str) -> None:
 
 
 def _vm_of(columns: tuple[Any, ...]) -> Vm:
-    vm_id, spec, state, host, devices, addresses, operation, created_at, wanted, lease_end, deallocated, *parts = (
-        columns
-    )
-    cpus, firmware, nic = parts
-    return Vm(
-        id=vm_id,
-        spec=_spec_of(spec),
-        state=state,
-        host=host,
-        devices=_devices_of(devices),
-        addresses=_addresses_of(addresses),
-        operation=operation,
-        created_at=created_at,
-        wanted=wanted,
-        lease_end=lease_end,
-        deallocated=deallocated,
-        cpus=None if cpus is None else _cpus_of(cpus),
-        firmware=firmware or "bios",
-        nic=None if nic is None else _nic_of(nic),
-    )
+    values = dict(zip(_VM_FIELDS, columns, strict=True))
+    for name, read in _VM_JSON.items():
+        if values[name] is not None:
+            values[name] = read(values[name])
+    return Vm(**{**values, "firmware": values["firmware"] or "bios"})
+
+
+_STARTED_WITH: Final = ("id", "kind", "subject", "subject_name", "tenant", "attempt", "went_on", "created_at")
+_OPERATION_FIELDS: Final = (*_STARTED_WITH, "state", "finished_at", "error", "ended_turn", "guest_wait")
+"""Stored as they are."""
+_STEP_FIELDS: Final = tuple(field.name for field in fields(StepRecord))
 
 
 def operation_values(operation: Operation) -> dict[str, Any]:
+    asked = None if operation.asked is None else asdict(operation.asked)
     return {
-        "id": operation.id,
-        "kind": operation.kind,
-        "subject": operation.subject,
-        "subject_name": operation.subject_name,
-        "tenant": operation.tenant,
-        "attempt": operation.attempt,
-        "went_on": operation.went_on,
-        "created_at": operation.created_at,
-        "asked": None if operation.asked is None else asdict(operation.asked),
+        **{name: getattr(operation, name) for name in _STARTED_WITH},
         **course_values(operation),
+        "asked": asked,
     }
 
 
@@ -188,23 +159,11 @@ def course_values(operation: Operation) -> dict[str, Any]:
 
 def operation_of(row: AnyRow, steps: tuple[StepRecord, ...]) -> Operation:
     return Operation(
-        id=row.id,
-        kind=row.kind,
-        subject=row.subject,
-        subject_name=row.subject_name,
-        tenant=row.tenant,
-        state=row.state,
+        **{name: getattr(row, name) for name in _OPERATION_FIELDS},
         steps=steps,
-        attempt=row.attempt,
-        created_at=row.created_at,
-        finished_at=row.finished_at,
-        error=row.error,
         remainder=tuple(row.remainder),
         warnings=tuple(row.warnings),
-        ended_turn=row.ended_turn,
         host_wait=None if row.host_wait is None else host_wait_of(row),
-        guest_wait=row.guest_wait,
-        went_on=row.went_on,
         asked=None if row.asked is None else Asked(**row.asked),
     )
 
@@ -214,14 +173,7 @@ def host_wait_of(row: AnyRow) -> HostWait:
 
 
 def step_of(row: AnyRow) -> StepRecord:
-    return StepRecord(
-        name=row.name,
-        title=row.title,
-        state=row.state,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-        message=row.message,
-    )
+    return StepRecord(**{name: getattr(row, name) for name in _STEP_FIELDS})
 
 
 def about_of(stored: Mapping[str, Any] | None) -> About:
