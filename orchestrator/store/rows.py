@@ -134,11 +134,10 @@ _STEP_FIELDS: Final = tuple(field.name for field in fields(StepRecord))
 
 
 def operation_values(operation: Operation) -> dict[str, Any]:
-    asked = None if operation.asked is None else asdict(operation.asked)
     return {
         **{name: getattr(operation, name) for name in _STARTED_WITH},
         **course_values(operation),
-        "asked": asked,
+        "asked": None if operation.asked is None else asdict(operation.asked),
     }
 
 
