@@ -86,8 +86,8 @@ class Belongings:
                 raise _foreign(device, owner)
 
     def _owner(self, device: str) -> str | None:
-        found = (kind.owner_of(device) for kind in self.kinds.values())
-        return next((owner for owner in found if owner is not None), None) or self.nics.owner_of(device)
+        owners = (kind.owner_of(device) for kind in self.kinds.values())
+        return next((owner for owner in owners if owner is not None), None) or self.nics.owner_of(device)
 
 
 def _foreign(device: str, owner: str | None) -> Conflict:

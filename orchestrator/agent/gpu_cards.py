@@ -117,8 +117,8 @@ class GpuCards:
 
 
 def _cards(rows: Iterable[Row]) -> dict[str, GpuCard]:
-    found = (
+    cards = (
         GpuCard(address=str(address), uuid=str(uuid), serial=None if serial is None else str(serial))
         for address, uuid, serial in rows
     )
-    return {card.address: card for card in found}
+    return {card.address: card for card in cards}

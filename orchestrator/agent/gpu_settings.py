@@ -332,11 +332,11 @@ class VgpuParameterFiles:
         return next((kind.parameters_file(name) for kind in self.kinds.values() if kind.owner_of(name) == vm), None)
 
     def _write(self, file: Path, text: str, shown: str) -> bool:
-        there = _pairs(file)
-        if there == _split(text):
+        current = _pairs(file)
+        if current == _split(text):
             return False
         self.files.check_unused(file.parents[1], shown)
-        if there:
+        if current:
             self.files.write_file(file, " ")
         if text:
             self.files.write_file(file, text)

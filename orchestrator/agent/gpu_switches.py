@@ -190,9 +190,9 @@ class GpuSwitches:
 
     def _check_no_foreign_instances(self, gpu: str) -> None:
         modes = self._mig.modes(gpu)
-        there = self._mig.instances(gpu) if modes is not None and modes[0] else ()
+        instances = self._mig.instances(gpu) if modes is not None and modes[0] else ()
         holders = InstanceHolders(self._ledger)
-        foreign = [instance for instance in there if not holders.of(gpu, instance.start)]
+        foreign = [instance for instance in instances if not holders.of(gpu, instance.start)]
         if foreign:
             raise Conflict(
                 "gpu.in_use",

@@ -191,8 +191,8 @@ class Ledger:
         """All objects of ours whose keys begin so; their keys without it."""
         with self.file.read():
             rows = self.file.all("SELECT object FROM owners WHERE substr(object, 1, ?) = ?", len(prefix), prefix)
-        found = {str(row[0]): self.owner(str(row[0])) for row in rows}
-        return {key.removeprefix(prefix): owner for key, owner in found.items() if owner is not None}
+        owners = {str(row[0]): self.owner(str(row[0])) for row in rows}
+        return {key.removeprefix(prefix): owner for key, owner in owners.items() if owner is not None}
 
     def claim(self, key: str, vm: str, *, detail: str = "", until_reboot: bool = False) -> None:
         """Record the owner before the object is made.

@@ -166,10 +166,10 @@ class NicFunctions:
 
     def _place(self, card: str, function: str) -> tuple[str, int] | None:
         """The card's interface and the function's number there."""
-        interface, there = nics.interface_of(self.files.paths, card), pci.virtual_functions(self.files.paths, card)
-        if interface is None or function not in there or not nics.has_mac(self.files.paths, card):
+        interface, functions = nics.interface_of(self.files.paths, card), pci.virtual_functions(self.files.paths, card)
+        if interface is None or function not in functions or not nics.has_mac(self.files.paths, card):
             return None
-        return interface, there.index(function)
+        return interface, functions.index(function)
 
 
 def _key(function: str) -> str:

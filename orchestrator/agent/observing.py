@@ -50,9 +50,9 @@ class Dcgm:
             about = self._program.stat()
             key = (about.st_mtime_ns, about.st_ino)
             if self._known is None or self._known[0] != key:
-                said = run([str(self._program), "--version"], limit_s=_LIMIT_S, most_bytes=_MAX_OUTPUT)
-                found = _VERSION.search(said.output)
-                self._known = (key, None if found is None else found[1])
+                finished = run([str(self._program), "--version"], limit_s=_LIMIT_S, most_bytes=_MAX_OUTPUT)
+                match = _VERSION.search(finished.output)
+                self._known = (key, None if match is None else match[1])
         except (OSError, ChildHangs, ChildTalksTooMuch):
             return None
         return self._known[1]

@@ -31,31 +31,35 @@ def observe_gpus(paths: Paths, ledger: Ledger, kinds: Kinds, reading: NvmlReadin
     shared = Observation(paths, type_names(reading))
     observed = {name: kind.observe(shared) for name, kind in kinds.items()}
     unseen = replace(_UNSEEN, problems=(*_UNSEEN.problems, *reading.unplaced))
-    found = [(gpu, _remembered(observed, gpu) or reading.gpus.get(gpu.address, unseen)) for gpu in pci.gpus(paths)]
+    readings = [(gpu, _remembered(observed, gpu) or reading.gpus.get(gpu.address, unseen)) for gpu in pci.gpus(paths)]
     with suppress(Fatal):  # a disk that cannot be written to costs no observation
-        ledger.cards.saw(_cards(found))
+        ledger.cards.saw(_cards(readings))
     strangers = ledger.cards.strangers()
-    return tuple(_gpu(observed, gpu, ledger, said, strangers.get(gpu.address)) for gpu, said in found)
+    return tuple(_gpu(observed, gpu, ledger, observation, strangers.get(gpu.address)) for gpu, observation in readings)
 
 
-def _cards(found: Iterable[tuple[pci.PciGpu, NvmlGpu]]) -> Iterator[GpuCard]:
-    for gpu, said in found:
-        if said.uuid:
-            yield GpuCard(address=gpu.address, uuid=said.uuid, serial=said.serial)
+def _cards(readings: Iterable[tuple[pci.PciGpu, NvmlGpu]]) -> Iterator[GpuCard]:
+    for gpu, observation in readings:
+        if observation.uuid:
+            yield GpuCard(address=gpu.address, uuid=observation.uuid, serial=observation.serial)
 
 
 def _remembered(kinds: Mapping[DeviceKind, ObservedKind], gpu: pci.PciGpu) -> NvmlGpu | None:
-    return next((said for kind in kinds.values() if (said := kind.remembered(gpu)) is not None), None)
+    return next((observation for kind in kinds.values() if (observation := kind.remembered(gpu)) is not None), None)
 
 
 def _gpu(
-    kinds: Mapping[DeviceKind, ObservedKind], gpu: pci.PciGpu, ledger: Ledger, said: NvmlGpu, stranger: str | None
+    kinds: Mapping[DeviceKind, ObservedKind],
+    gpu: pci.PciGpu,
+    ledger: Ledger,
+    observation: NvmlGpu,
+    stranger: str | None,
 ) -> GpuSnapshot:
-    problems = [*filter(None, [stranger]), *said.problems]
+    problems = [*filter(None, [stranger]), *observation.problems]
     framework: Framework = "none"
-    found = ledger.mig_mode_before(gpu.address)
+    mig_before = ledger.mig_mode_before(gpu.address)
     parents: tuple[VgpuParent, ...] = ()
-    types = said.types
+    types = observation.types
     try:
         offered = next((kind for kind in kinds if kinds[kind].offered_on(gpu)), None)
         if offered is not None:
@@ -66,47 +70,47 @@ def _gpu(
         problems.append(f"its functions cannot be read: {error}")
     return GpuSnapshot(
         address=gpu.address,
-        uuid=said.uuid or "",
-        serial=said.serial,
-        model=said.name or f"NVIDIA {gpu.vendor}:{gpu.device}",
+        uuid=observation.uuid or "",
+        serial=observation.serial,
+        model=observation.name or f"NVIDIA {gpu.vendor}:{gpu.device}",
         pci_vendor=gpu.vendor,
         pci_device=gpu.device,
         pci_subsystem_vendor=gpu.subsystem_vendor,
         pci_subsystem_device=gpu.subsystem_device,
         numa_node=gpu.numa_node,
-        memory_mib=said.memory_mib,
+        memory_mib=observation.memory_mib,
         driver=gpu.driver,
         framework=framework,
         sriov_total_vfs=gpu.total_vfs,
         sriov_enabled_vfs=gpu.enabled_vfs,
-        mig_enabled=said.mig_enabled,
-        heterogeneous=said.heterogeneous,
-        module_id=said.module_id,
+        mig_enabled=observation.mig_enabled,
+        heterogeneous=observation.heterogeneous,
+        module_id=observation.module_id,
         types=types,
         parents=parents,
         problems=tuple(problems),
-        mig_pending=said.mig_pending,
-        instances=tuple(_instance(instance, gpu.address, ledger) for instance in said.instances),
+        mig_pending=observation.mig_pending,
+        instances=tuple(_instance(instance, gpu.address, ledger) for instance in observation.instances),
         iommu_shared_with=gpu.iommu_shared_with,
-        scheduler=said.scheduler,
-        signals=said.signals,
-        licences=said.licences,
+        scheduler=observation.scheduler,
+        signals=observation.signals,
+        licences=observation.licences,
         bridges=gpu.bridges,
-        mig_profiles=said.mig_profiles,
-        mig_found=None if ledger.is_lost() else said.mig_enabled if found is None else found,
+        mig_profiles=observation.mig_profiles,
+        mig_found=None if ledger.is_lost() else observation.mig_enabled if mig_before is None else mig_before,
     )
 
 
-def _instance(found: FoundInstance, gpu: str, ledger: Ledger) -> GpuInstance:
-    holders = InstanceHolders(ledger).of(gpu, found.start)
+def _instance(instance: FoundInstance, gpu: str, ledger: Ledger) -> GpuInstance:
+    holders = InstanceHolders(ledger).of(gpu, instance.start)
     return GpuInstance(
-        id=found.id, profile=found.profile, start=found.start, size=found.size, compute=found.compute,
-        owner=next((vm for vm, made_as in holders.items() if made_as == found.profile), None),
-        devices=found.devices, capabilities=found.capabilities,
+        id=instance.id, profile=instance.profile, start=instance.start, size=instance.size, compute=instance.compute,
+        owner=next((vm for vm, made_as in holders.items() if made_as == instance.profile), None),
+        devices=instance.devices, capabilities=instance.capabilities,
     )  # fmt: skip
 
 
 def _described_types(kinds: Iterable[ObservedKind], gpu: pci.PciGpu) -> tuple[HostVgpuType, ...]:
     """Without NVML: what sysfs says."""
-    found = {vgpu_type.type_id: vgpu_type for kind in kinds for vgpu_type in kind.types(gpu)}
-    return tuple(found[type_id] for type_id in sorted(found))
+    types = {vgpu_type.type_id: vgpu_type for kind in kinds for vgpu_type in kind.types(gpu)}
+    return tuple(types[type_id] for type_id in sorted(types))

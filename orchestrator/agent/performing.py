@@ -152,7 +152,7 @@ class Parts:
     def handlers(self) -> Handlers:
         """Of every action there is."""
         storage, switches, domains, networks = self.storage, self.switches, self.domains, self.networks
-        found: dict[type[HostAction], Callable[[Any], ActionResult]] = {
+        handlers: dict[type[HostAction], Callable[[Any], ActionResult]] = {
             CreateVolume: storage.create_volume,
             DeleteVolume: lambda a: storage.delete_volume(a.vm, a.volume),
             CreateDataVolume: storage.data.create,
@@ -178,11 +178,11 @@ class Parts:
             SettleLedger: self.settler.settle,
             AcceptGpus: switches.accept,
         }
-        found |= {**switches.settings.handlers, **self.parameters.handlers}
-        found |= self.nics.handlers
+        handlers |= {**switches.settings.handlers, **self.parameters.handlers}
+        handlers |= self.nics.handlers
         for kind in self.kinds.values():
-            found |= kind.handlers
-        return found
+            handlers |= kind.handlers
+        return handlers
 
 
 class Performer:

@@ -23,9 +23,9 @@ class PinnedCpus:
     def take(self, vm: str, affinity: Iterable[str]) -> None:
         """Before it starts. :raises Conflict: ``vm.cpu_foreign``: another that runs has one of them"""
         cpus = own_cpus(affinity)
-        there = self.ledger.owned(_PREFIX)
+        owners = self.ledger.owned(_PREFIX)
         for cpu in sorted(cpus):
-            owner = there.get(str(cpu))
+            owner = owners.get(str(cpu))
             if owner is not None and owner.vm != vm:
                 raise Conflict(
                     "vm.cpu_foreign",

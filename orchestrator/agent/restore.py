@@ -153,5 +153,5 @@ def _may_pass(error: VgpuctlError) -> bool:
 
 def _why(error: VgpuctlError) -> str:
     """In one line: which function, or what QEMU said, stands in the details."""
-    said = " ".join((error.details or "").split())[:_MAX_DETAILS]
-    return f"{error.message} ({said})" if said else error.message
+    details = " ".join((error.details or "").split())[:_MAX_DETAILS]
+    return f"{error.message} ({details})" if details else error.message

@@ -35,8 +35,8 @@ class Settler:
         if not self.ledger.is_lost():
             return self._take_up(action)
         self.ledger.manage_gpus(action.gpus)
-        for found in action.mig_modes:
-            self.switches.modes.settle(found.gpu, before=found.on)
+        for mode in action.mig_modes:
+            self.switches.modes.settle(mode.gpu, before=mode.on)
         for vm in action.vms:
             self._settle(vm)
         self.storage.data.settle(action.data)

@@ -167,8 +167,8 @@ class RestoreList:
             rows = self._file.all(
                 "SELECT vm, problem FROM wanted WHERE problem != '' AND (running OR vm = ?) ORDER BY rowid", KEEPER
             )
-        said = [(str(vm), str(problem)) for vm, problem in rows]
-        return tuple(layout_not_back(why) if vm == KEEPER else vm_not_back(vm, why) for vm, why in said)
+        reasons = [(str(vm), str(problem)) for vm, problem in rows]
+        return tuple(layout_not_back(why) if vm == KEEPER else vm_not_back(vm, why) for vm, why in reasons)
 
     def _want_all(self, action: SettleLedger) -> None:
         for gpu in action.functions:
@@ -181,7 +181,7 @@ class RestoreList:
                 self.after(vm.nic)
 
     def _want_device(self, action: MakesDevice) -> None:
-        self._set_devices(action.vm, lambda there: there if action in there else _in_order((*there, action)))
+        self._set_devices(action.vm, lambda actions: actions if action in actions else _in_order((*actions, action)))
         gpu = pci.physical_gpu(self._paths, action.function)
         if gpu != action.function and not isinstance(action, GiveNicFunction):  # that one sees to them itself
             self._want_functions(gpu)

@@ -133,7 +133,7 @@ class Context:
         value = self.inputs.get("devices")
         if not isinstance(value, list):
             raise Bug("operation.inputs", f"operation {self.operation_id} lacks its input devices")
-        return tuple(Device.from_fields(one) for one in value)
+        return tuple(Device.from_fields(fields) for fields in value)
 
     @contextmanager
     def begin(self) -> Iterator[Transaction]:
@@ -264,8 +264,8 @@ class Context:
             tx.operations.put_inputs(self.operation_id, self.inputs)
 
     def _found(self) -> list[str]:
-        found = self.inputs.get(_FOUND)
-        return [str(one) for one in found] if isinstance(found, list) else []
+        names = self.inputs.get(_FOUND)
+        return [str(name) for name in names] if isinstance(names, list) else []
 
     def begins(self, *, again: bool) -> None:
         """The next step. ``again``: an earlier attempt had begun it."""

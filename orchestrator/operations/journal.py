@@ -78,9 +78,9 @@ class Journal:
 
     def note(self, operation: Operation, position: int, message: str) -> None:
         """Progress inside a step."""
-        said = {position: replace(operation.steps[position], message=message)}
+        noted = {position: replace(operation.steps[position], message=message)}
         with self._store.claim() as tx:
-            if tx.operations.advance(operation, said, whole=False) is None:
+            if tx.operations.advance(operation, noted, whole=False) is None:
                 raise Suspended
 
     def undoing(self, operation: Operation, moves: Sequence[Move], position: int, error: VgpuctlError) -> Written:

@@ -132,8 +132,8 @@ class Progress:
     def _wait(self, context: Context, why: str) -> None:
         """:raises Suspended: the next attempt goes on here; :raises Conflict: it was cancelled meanwhile"""
         state = self.step.state
-        said = f"waits for host {context.host_name}: {why}"
-        moves = [Move(self.position, state, said)] if state in {"running", "undoing"} else []
+        message = f"waits for host {context.host_name}: {why}"
+        moves = [Move(self.position, state, message)] if state in {"running", "undoing"} else []
         self.is_now(self.journal.waits(self._operation, moves, context.host_name))
         if self._operation.state == "running":
             self.leave_if_cancelled()

@@ -42,12 +42,12 @@ def record_outcome(tx: Transaction, job: Job, snapshot: HostSnapshot, now: float
     _check_whole(snapshot)
     operation, vm = job.operation, tx.vms.find_id(job.operation.subject)
     if vm is not None and vm.operation == operation.id:
-        state, told = _of_vm(tx, job, vm, snapshot)
+        state, reason = _of_vm(tx, job, vm, snapshot)
     elif tx.volumes.find_id(operation.subject) is not None:
-        state, told = _of_volume(tx, operation.subject, snapshot)
+        state, reason = _of_volume(tx, operation.subject, snapshot)
     else:
-        state, told = "undone", "a later operation has its VM, or it is gone"
-    note = f"recorded as its host shows it after the restore: {told}"
+        state, reason = "undone", "a later operation has its VM, or it is gone"
+    note = f"recorded as its host shows it after the restore: {reason}"
     at, warnings = tx.time.no_earlier(now), (*operation.warnings, note)
     ended = replace(operation, state=state, finished_at=at, remainder=(), warnings=warnings)
     tx.operations.update(ended)
@@ -72,11 +72,13 @@ def _check_whole(snapshot: HostSnapshot) -> None:
 
 def _of_vm(tx: Transaction, job: Job, vm: Vm, snapshot: HostSnapshot) -> tuple[OperationState, str]:
     _record_volumes(tx, job, vm, snapshot)
-    domain = next((one for one in snapshot.domains if one.uuid == vm.id and one.owner == vm.id), None)
+    domain = next(
+        (candidate for candidate in snapshot.domains if candidate.uuid == vm.id and candidate.owner == vm.id), None
+    )
     if domain is not None:
         record_domain(tx, vm, domain)
-        asked: OperationState = "undone" if job.operation.kind == "delete_vm" else "done"
-        return asked, f"its VM is {'running' if domain.active else 'stopped'}"
+        wanted: OperationState = "undone" if job.operation.kind == "delete_vm" else "done"
+        return wanted, f"its VM is {'running' if domain.active else 'stopped'}"
     left = things_of(snapshot, vm.id)
     if not left and job.operation.kind in {*_MAKES_VM, "delete_vm"}:
         drop_vm(tx, vm)
@@ -95,22 +97,22 @@ def record_domain(tx: Transaction, vm: Vm, domain: DomainSnapshot) -> None:
 def _record_volumes(tx: Transaction, job: Job, vm: Vm, snapshot: HostSnapshot) -> None:
     """Those that the operation gives to its VM: made where their file is, otherwise as they were before."""
     stored = job.inputs.get("volumes")
-    given = tuple(Volume.from_fields(one) for one in stored) if isinstance(stored, list) else ()
-    files = {one.name for one in snapshot.data}
-    absent = tuple(one for one in given if one.file not in files)
-    for one in given:
-        if one.file in files:
-            tx.volumes.made(one.id)
+    given = tuple(Volume.from_fields(item) for item in stored) if isinstance(stored, list) else ()
+    files = {item.name for item in snapshot.data}
+    absent = tuple(item for item in given if item.file not in files)
+    for item in given:
+        if item.file in files:
+            tx.volumes.made(item.id)
     if absent:
         tx.volumes.put_back(absent, vm.id)
-        kept = tuple(one for one in vm.spec.volumes if file_of(one) not in {gone.file for gone in absent})
+        kept = tuple(item for item in vm.spec.volumes if file_of(item) not in {gone.file for gone in absent})
         tx.vms.set_spec(vm.id, with_volumes(vm, kept).spec)
 
 
 def _of_volume(tx: Transaction, volume_id: str, snapshot: HostSnapshot) -> tuple[OperationState, str]:
     """One that was being deleted."""
     volume = tx.volumes.find_id(volume_id)
-    if volume is not None and any(one.name == volume.file for one in snapshot.data):
+    if volume is not None and any(file.name == volume.file for file in snapshot.data):
         tx.volumes.deleting(volume_id, ready=True)
         return "undone", "its file is there: delete it again"
     tx.volumes.remove(volume_id)

@@ -76,30 +76,30 @@ class _Work:
 
     def advance(self) -> DriverUpgrade:
         """The upgrade as it then is."""
-        now, there = self._clock.now(), {host.name: host for host in self._tx.hosts.list()}
-        upgrade = settled(self._all_on(self._without_gone(there, now)), now)
+        now, hosts = self._clock.now(), {host.name: host for host in self._tx.hosts.list()}
+        upgrade = settled(self._all_on(self._without_gone(hosts, now)), now)
         if upgrade.state == "running" and upgrade.is_open(now):
-            at_rest = {one.host for one in upgrade.hosts if one.phase not in UNDER_WAY}
-            away = {name for name, host in there.items() if _is_away(host)} & at_rest
+            at_rest = {turn.host for turn in upgrade.hosts if turn.phase not in UNDER_WAY}
+            away = {name for name, host in hosts.items() if _is_away(host)} & at_rest
             # Whose turn it is depends on the tenants only while there is one who may begin.
             occupied = waits_of(self._tx, upgrade, now) if begin_next(upgrade, away) else ()
             for name in begin_next(upgrade, away, occupied):
                 upgrade = upgrade.put(self._on(self._begin(upgrade.host(name))))
         return settled(upgrade, now)
 
-    def _without_gone(self, there: Mapping[str, Host], now: float) -> DriverUpgrade:
+    def _without_gone(self, hosts: Mapping[str, Host], now: float) -> DriverUpgrade:
         """Nobody waits for the turn of a host that is not there any more."""
         gone = {
-            one.host for one in self._upgrade.hosts if one.phase == "waiting" and not _is_there(there.get(one.host))
+            turn.host for turn in self._upgrade.hosts if turn.phase == "waiting" and not _is_there(hosts.get(turn.host))
         }
         ended = (
-            replace(one, phase="kept", seen=True, why=_NEVER_BEGAN, ended_at=now) if one.host in gone else one
-            for one in self._upgrade.hosts
+            replace(turn, phase="kept", seen=True, why=_NEVER_BEGAN, ended_at=now) if turn.host in gone else turn
+            for turn in self._upgrade.hosts
         )  # fmt: skip
         return replace(self._upgrade, hosts=tuple(ended))
 
     def _all_on(self, upgrade: DriverUpgrade) -> DriverUpgrade:
-        return replace(upgrade, hosts=tuple(self._on(one) for one in upgrade.hosts))
+        return replace(upgrade, hosts=tuple(self._on(turn) for turn in upgrade.hosts))
 
     def _on(self, one: HostUpgrade) -> HostUpgrade:
         """Phase after phase, until something has to be waited for."""
@@ -117,8 +117,8 @@ class _Work:
             return self._ended(replace(one, phase="kept", why=kept))
         if not host.cordoned or host.cordoned_for is not None:  # what a person said stays
             self._tx.hosts.update(replace(host, cordoned=True, cordoned_for=self._why))
-        there = () if self._upgrade.policy == "wait" else self._tx.vms.list(host=one.host)
-        ran = tuple(vm.id for vm in there if vm.state == "running" and vm.wanted == "running")
+        vms = () if self._upgrade.policy == "wait" else self._tx.vms.list(host=one.host)
+        ran = tuple(vm.id for vm in vms if vm.state == "running" and vm.wanted == "running")
         return replace(one, phase="emptying", vms=ran, began_at=self._clock.now())
 
     def _emptied(self, one: HostUpgrade) -> HostUpgrade:

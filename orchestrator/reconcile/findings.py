@@ -47,11 +47,11 @@ class FindingService:
         server has not compared lately are looked at first.
 
         :raises NotFound: ``host.unknown``"""
-        found = self.list(host=host)
+        standing = self.list(host=host)
         with self.store.begin() as tx:
             at, subject = self.repairer.clock.now(), f"host {host}" if host else "all hosts"
             tx.audit.append(at=at, actor=actor(), action="repair", subject=subject, outcome="accepted")
-        for name in {one.finding.host for one in found}:
+        for name in {stored.finding.host for stored in standing}:
             if not self.repairer.pacing.is_fresh(name):
                 self.reconciler.observe(name)
         return self.repairer.repair(host=host, asked=True)
@@ -62,11 +62,11 @@ class FindingService:
 
         :raises NotFound: ``host.unknown``, ``finding.unknown``"""
         self.reconciler.observe(host)
-        unknown = [one.finding for one in self.list(host=host) if one.finding.whose == "unknown"]
+        unknown = [stored.finding for stored in self.list(host=host) if stored.finding.whose == "unknown"]
         with self.store.read() as tx:
             snapshot = tx.hosts.snapshot(host)
         actions = () if snapshot is None else removal_of(snapshot, owner)
-        if not actions or not any(owner in {one.vm, *one.subject.split(".")} for one in unknown):
+        if not actions or not any(owner in {stored.vm, *stored.subject.split(".")} for stored in unknown):
             raise NotFound(
                 "finding.unknown",
                 f"host {host} has nothing of {owner[:63]!a} that the database does not know",
@@ -77,9 +77,9 @@ class FindingService:
     def gpu_faults(self) -> dict[str, str]:
         """VM's id → what is wrong with its GPU and what that means, in words that name no host."""
         with self.store.read() as tx:
-            found = [one.finding for one in tx.findings.list(code=GPU_FAULT)]
-        return {one.vm: f"{one.observed}; {one.reason}" for one in found if one.vm is not None}
+            faults = [fault.finding for fault in tx.findings.list(code=GPU_FAULT)]
+        return {fault.vm: f"{fault.observed}; {fault.reason}" for fault in faults if fault.vm is not None}
 
     def counts(self) -> dict[str, int]:
         """LastObservation findings by code."""
-        return dict(Counter(one.finding.code for one in self.list(host=None)))
+        return dict(Counter(stored.finding.code for stored in self.list(host=None)))

@@ -70,10 +70,10 @@ class BootingGuests:
         with self._lock:
             self._asked = {host: self._asked.get(host, 0) for host in guests}
             self._rests = {host: until for host, until in self._rests.items() if until > now}
-            room = MOST
+            free = MOST
             for host in sorted(guests.keys() - self._under_way - self._rests.keys(), key=self._asked.__getitem__):
-                if room > 0:
-                    room -= len(guests[host])
+                if free > 0:
+                    free -= len(guests[host])
                     self._asked[host] = self._rounds
                     self._under_way.add(host)
                     self._pool.submit(self._ask_there, host, guests[host])
@@ -82,35 +82,37 @@ class BootingGuests:
         """By host, those that wait."""
         with self._store.read() as tx:
             booting = tx.operations.booting()
-        now, found = self._clock.monotonic(), dict[str, list[BootingGuest]]()
+        now, by_host = self._clock.monotonic(), dict[str, list[BootingGuest]]()
         with self._lock:
-            self._since = {one.operation: self._since.get(one.operation, now) for one in booting}
-            attempts = ((one.operation, one.attempt) for one in booting)
-            self._began = {one: self._began.get(one, now) for one in attempts}
-        for one in booting:
-            if one.waits:
-                found.setdefault(one.host, []).append(one)
-        return found
+            self._since = {guest.operation: self._since.get(guest.operation, now) for guest in booting}
+            attempts = ((guest.operation, guest.attempt) for guest in booting)
+            self._began = {guest: self._began.get(guest, now) for guest in attempts}
+        for guest in booting:
+            if guest.waits:
+                by_host.setdefault(guest.host, []).append(guest)
+        return by_host
 
     def ask(self, name: str, guests: Iterable[BootingGuest]) -> None:
         """Of one host: wake what can go on, and what has waited long enough."""
         guests, now = tuple(guests), self._clock.monotonic()
         with self._lock:
-            long = {one.operation for one in guests if now - self._since.get(one.operation, now) >= self._limit(one)}
-            tried = {
-                one.operation
-                for one in guests
-                if _logs_in(one) and now - self._began.get((one.operation, one.attempt), now) < AGAIN_AFTER_S
+            long = {
+                guest.operation for guest in guests if now - self._since.get(guest.operation, now) >= self._limit(guest)
             }
-        boot = self._boot(name, [one for one in guests if not _logs_in(one)])
+            tried = {
+                guest.operation
+                for guest in guests
+                if _logs_in(guest) and now - self._began.get((guest.operation, guest.attempt), now) < AGAIN_AFTER_S
+            }
+        boot = self._boot(name, [guest for guest in guests if not _logs_in(guest)])
         self._let_rest(name, self._clock.monotonic() - now)
-        ready = {one.operation for one in guests} - boot - tried - long
+        ready = {guest.operation for guest in guests} - boot - tried - long
         if ready or long:
             with self._store.begin() as tx:
                 tx.operations.end_guest_waits(ready, "tried")
                 tx.operations.end_guest_waits(long, "over")
-        for one in (*ready, *long):
-            self._engine.submit(one)
+        for guest in (*ready, *long):
+            self._engine.submit(guest)
 
     def close(self) -> None:
         """Questions that are under way end by their own time limits."""
@@ -121,16 +123,16 @@ class BootingGuests:
 
     def _boot(self, name: str, guests: Sequence[BootingGuest]) -> set[str]:
         """Operations whose guests run and have no address yet, as far as the host tells."""
-        found = set[str]()
+        booted = set[str]()
         try:
             with self._store.read() as tx:
                 host = tx.hosts.get(name)
             if host.state == "unreachable":
                 return set()  # they wait for their host instead, without trying
-            found.update(one.operation for one in guests if self._boots(host, one.vm))
+            booted.update(guest.operation for guest in guests if self._boots(host, guest.vm))
         except VgpuctlError as error:
             log.debug("host %s does not tell of its guests: %s", name, error.message)
-        return found
+        return booted
 
     def _let_rest(self, name: str, took: float) -> None:
         with self._lock:

@@ -28,24 +28,29 @@ def fact_findings(host: Host, snapshot: HostSnapshot) -> Iterator[Finding]:
     for gpu in snapshot.gpus:
         if gpu.address not in host.managed_gpus or gpu.driver != "nvidia":
             continue
-        found = _differences(replace(gpu, address="", uuid="", serial=None, numa_node=None, parents=(), problems=(),
+        differing = _differences(replace(gpu, address="", uuid="", serial=None, numa_node=None, parents=(), problems=(),
                                      instances=()))  # fmt: skip
-        if found:
-            yield _gpu_finding(host, gpu, found)
+        if differing:
+            yield _gpu_finding(host, gpu, differing)
 
 
 @lru_cache(maxsize=32)
 def _differences(like: GpuSnapshot) -> tuple[Disagreement, ...]:
     """Of all GPUs that are alike."""
-    return tuple(one for one in reconcile_types(shipped(), like).disagreements if one.kind in _TOLD)
+    return tuple(
+        disagreement for disagreement in reconcile_types(shipped(), like).disagreements if disagreement.kind in _TOLD
+    )
 
 
-def _gpu_finding(host: Host, gpu: GpuSnapshot, found: tuple[Disagreement, ...]) -> Finding:
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    shown = found[:_SHOWN]
+def _gpu_finding(host: Host, gpu: GpuSnapshot, disagreements: tuple[Disagreement, ...]) -> Finding:
+    more = f" and {len(disagreements) - _SHOWN} more" if len(disagreements) > _SHOWN else ""
+    shown = disagreements[:_SHOWN]
 
     def told(side: str) -> str:
-        return "; ".join(f"{one.subject or 'the GPU'}: {getattr(one, side)}" for one in shown) + more
+        return (
+            "; ".join(f"{disagreement.subject or 'the GPU'}: {getattr(disagreement, side)}" for disagreement in shown)
+            + more
+        )
 
     why = "the host's driver is believed; is vgpuctl older than the driver? then an upgrade may know it"
     differ = (told("catalogue"), told("host"))
@@ -57,7 +62,11 @@ def cordon_findings(tx: Transaction, host: Host) -> Iterator[Finding]:
     if not host.cordoned or host.state == "forgotten":
         return
     upgrade = tx.driver_upgrades.newest()
-    turn = None if upgrade is None else next((one for one in upgrade.hosts if one.host == host.name), None)
+    turn = (
+        None
+        if upgrade is None
+        else next((host_turn for host_turn in upgrade.hosts if host_turn.host == host.name), None)
+    )
     if upgrade is None or turn is None or turn.phase not in {*UNDER_WAY, "failed", "rolled_back"}:
         mend = f"'vgpuctl host uncordon {host.name}' when it shall get new VMs again"
         yield host_finding(host, "host.cordoned", "info", (_SERVES, _cordoned(host)), mend)

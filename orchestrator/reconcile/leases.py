@@ -34,11 +34,11 @@ class LeaseKeeper:
         """What is to be said of the leases on the host."""
         vms = [vm for vm in tx.vms.list(host=host) if vm.lease_end is not None]
         policies = {tenant: tx.policies.get(tenant) for tenant in {vm.spec.tenant for vm in vms}}
-        found = [one for vm in vms for one in lease_finding(vm, policies[vm.spec.tenant], now)]
+        findings = [finding for vm in vms for finding in lease_finding(vm, policies[vm.spec.tenant], now)]
         if tx.hosts.get(host).restored is not None:  # a clock that is believed later is believed here already
             over = tx.vms.lease_over(host, max(now, self.time.now()))
-            found += [lease_in_doubt(vm, now) for vm in over if vm.state == "running"]
-        return found
+            findings += [lease_in_doubt(vm, now) for vm in over if vm.state == "running"]
+        return findings
 
     def end_leases(self, host: str) -> tuple[str, ...]:
         """Ids of the operations that were begun. On a host that does not answer nothing is: its VMs are left alone."""

@@ -93,12 +93,12 @@ class Reconciler:
         :raises WorldError: the database was away for one of them"""
         hosts, unchanged = self._unchanged.read(self.clock.now())
         with self._lock:
-            for name in self._began.keys() - {one.host.name for one in hosts}:
+            for name in self._began.keys() - {observed.host.name for observed in hosts}:
                 del self._began[name]
         by_state = {"unreachable": list[LastObservation](), "other": list[LastObservation]()}
-        for one in hosts:
-            by_state["unreachable" if one.host.state == "unreachable" else "other"].append(one)
-        silent = [self._silent_pool.submit(self._one, one.host.name) for one in by_state["unreachable"]]
+        for observed in hosts:
+            by_state["unreachable" if observed.host.state == "unreachable" else "other"].append(observed)
+        silent = [self._silent_pool.submit(self._one, observed.host.name) for observed in by_state["unreachable"]]
         pool = BoundedPool(pool=self._pool, at_once=self.at_once, do=partial(self._look, unchanged, asked))
         over_s = min(over_s, self.timeout_s / 2)
         per_s = max(len(by_state["other"]) / over_s, _ANYWAY_PER_S) if over_s else None
@@ -106,17 +106,17 @@ class Reconciler:
         self._unchanged.keep()
         for error in pool.errors:
             raise error
-        for look in wait(silent, timeout=self.silent_timeout_s).done:
-            if not look.cancelled():
-                look.result()
+        for future in wait(silent, timeout=self.silent_timeout_s).done:
+            if not future.cancelled():
+                future.result()
 
     def observe_soon(self, name: str) -> None:
         """Something happened there: it is looked at on a thread of the rounds, and once more after a look that is under
         way. Whoever tells waits for nothing."""
         with self._lock:
-            told_already = name in self._happened
+            known_already = name in self._happened
             self._happened.add(name)
-            if not (told_already or name in self._under_way):
+            if not (known_already or name in self._under_way):
                 self._look_soon(name)
 
     def _look_soon(self, name: str) -> None:
@@ -202,9 +202,9 @@ class Reconciler:
         with self.store.begin() as tx:
             host = _find(tx, name)
             if host is not None:
-                found = [*host_findings(host), host_broke(host, [type(error).__name__ for error in ours])]
+                findings = [*host_findings(host), host_broke(host, [type(error).__name__ for error in ours])]
                 now = tx.time.no_earlier(self.clock.now())
-                _audit(tx, tx.findings.record(name, found, at=now, complete=False), now)
+                _audit(tx, tx.findings.record(name, findings, at=now, complete=False), now)
 
     def close(self) -> None:
         """Looks that have begun go on until their own time limits; nobody waits for them."""
@@ -217,23 +217,23 @@ class Reconciler:
         """Written only when there is something to say, or was."""
         now = self.clock.now()
         with self.store.read() as tx:
-            found = self._found(tx, name, now)
-            if found is None or (
+            findings = self._found(tx, name, now)
+            if findings is None or (
                 tx.hosts.get(name).restored is None
-                and not found[0]
+                and not findings[0]
                 and tx.observations.is_judged(name)
                 and not tx.findings.list(host=name, cleared=True)
             ):
                 return
         self.repairer.pacing.compared(name)
         with self.store.begin() as tx:
-            found = self._found(tx, name, now)
-            if found is not None:
+            findings = self._found(tx, name, now)
+            if findings is not None:
                 at = tx.time.no_earlier(now)
-                _audit(tx, tx.findings.record(name, found[0], at=at, complete=found[1]), now)
+                _audit(tx, tx.findings.record(name, findings[0], at=at, complete=findings[1]), now)
                 tx.observations.judge(name)
                 _learn_cards(tx, name)
-                _settle_restored(tx, name, *found)
+                _settle_restored(tx, name, *findings)
 
     def _found(self, tx: Transaction, name: str, now: float) -> tuple[list[Finding], bool] | None:
         """And whether the look was complete. None: there is no such host."""
@@ -241,12 +241,12 @@ class Reconciler:
         if host is None:
             return None
         snapshot, turn = tx.hosts.snapshot(name), tx.hosts.snapshot_turn(name)
-        found = [*host_findings(host), *unreached_findings(host, tx.controllers.missing(name))]
-        found += [*cordon_findings(tx, host), *self.leases.findings(tx, name, now)]
+        findings = [*host_findings(host), *unreached_findings(host, tx.controllers.missing(name))]
+        findings += [*cordon_findings(tx, host), *self.leases.findings(tx, name, now)]
         complete = host.state == "ready" and snapshot is not None
         if snapshot is not None and turn is not None and complete:
             wanted = wanted_of(tx, host, snapshot, turn, now)
-            found += [
+            findings += [
                 *compare(wanted, snapshot),
                 *_sharing(tx, wanted, snapshot),
                 *fact_findings(host, snapshot),
@@ -254,8 +254,8 @@ class Reconciler:
                 *card_findings(host, tx.cards.of_host(name), snapshot),
                 *driver_findings(tx.driver_locks.get(), host, snapshot),
             ]
-            complete = not any(one.code == "host.half_seen" for one in found)
-        return found, complete or host.state == "forgotten"
+            complete = not any(finding.code == "host.half_seen" for finding in findings)
+        return findings, complete or host.state == "forgotten"
 
 
 def _sharing(tx: Transaction, wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[Finding]:
@@ -282,13 +282,20 @@ def _find(tx: Transaction, name: str) -> Host | None:
 
 
 def _audit(tx: Transaction, fresh: Iterable[Finding], now: float) -> None:
-    for one in fresh:
-        tx.audit.append(at=now, actor=ACTOR, action=one.code, subject=one.subject, outcome=f"found: {one.observed}")
+    for finding in fresh:
+        tx.audit.append(
+            at=now, actor=ACTOR, action=finding.code, subject=finding.subject, outcome=f"found: {finding.observed}"
+        )
 
 
-def _settle_restored(tx: Transaction, name: str, found: Sequence[Finding], complete: bool) -> None:
+def _settle_restored(tx: Transaction, name: str, findings: Sequence[Finding], complete: bool) -> None:
     """After a restore a host is as any other from the first look on that finds nothing newer than the database."""
     host = tx.hosts.get(name)
-    open_operations = any(is_restored(one) for one in tx.operations.stuck_on(name))
-    if host.restored == "seen" and complete and not open_operations and not any(map(tells_of_something_newer, found)):
+    open_operations = any(is_restored(operation) for operation in tx.operations.stuck_on(name))
+    if (
+        host.restored == "seen"
+        and complete
+        and not open_operations
+        and not any(map(tells_of_something_newer, findings))
+    ):
         tx.hosts.update(replace(host, restored=None))

@@ -55,7 +55,7 @@ class Repairer:
             return ()
         automatic_only = not asked and self.policy == "safe"
         with self.store.read() as tx:
-            standing = [one.finding for one in tx.findings.list(host=host) if self._due(tx, one, asked)]
+            standing = [stored.finding for stored in tx.findings.list(host=host) if self._due(tx, stored, asked)]
         groups: dict[tuple[str, str], list[Finding]] = {}
         for finding in changes(standing, automatic_only=automatic_only):
             groups.setdefault((finding.host, finding.mended), []).append(finding)
@@ -70,10 +70,10 @@ class Repairer:
         return tuple(begun)
 
     def _begin_due(self, group: Sequence[Finding], asked: bool) -> str | None:
-        keys = {one.key for one in group}
+        keys = {finding.key for finding in group}
         with self.store.begin() as tx:
-            kept = [one for one in tx.findings.list(host=group[0].host) if one.finding.key in keys]
-            due = [one.finding for one in kept if self._due(tx, one, asked)]
+            kept = [finding for finding in tx.findings.list(host=group[0].host) if finding.finding.key in keys]
+            due = [finding.finding for finding in kept if self._due(tx, finding, asked)]
             operation = self._begin(tx, due, asked) if due else None
         if operation is not None:
             self.engine.submit(operation)
@@ -97,13 +97,13 @@ class Repairer:
                 return ()
         with self.store.begin() as tx:
             waiting = _waiting(tx, name)
-            for one in waiting:
-                take_up(tx, one)
+            for operation in waiting:
+                take_up(tx, operation)
                 outcome = "its host is back"
-                tx.audit.append(at=self.clock.now(), actor=ACTOR, action="retry", subject=one.id, outcome=outcome)
-        for one in waiting:
-            self.engine.submit(one.id)
-        return tuple(one.id for one in waiting)
+                tx.audit.append(at=self.clock.now(), actor=ACTOR, action="retry", subject=operation.id, outcome=outcome)
+        for operation in waiting:
+            self.engine.submit(operation.id)
+        return tuple(operation.id for operation in waiting)
 
     def wake(self, name: str) -> tuple[str, ...]:
         """Operations that wait for the host go on once it has been seen whole, and fail when it was long away."""
@@ -111,13 +111,15 @@ class Repairer:
             missing = tx.operations.missing(name)
             seen = bool(missing) and _seen_at(tx, name) is not None
         long = self.pacing.waited_long(name, missing)
-        woken = tuple(one for one, wait in missing.items() if wait.state == "waiting" and (seen or one in long))
+        woken = tuple(
+            operation for operation, wait in missing.items() if wait.state == "waiting" and (seen or operation in long)
+        )
         if woken:
             with self.store.begin() as tx:
-                for one in woken:
-                    tx.operations.end_wait(one, "tried" if seen and one not in long else "over")
-        for one in woken:
-            self.engine.submit(one)
+                for operation in woken:
+                    tx.operations.end_wait(operation, "tried" if seen and operation not in long else "over")
+        for operation in woken:
+            self.engine.submit(operation)
         return woken
 
     def _due(self, tx: Transaction, kept: StoredFinding, asked: bool) -> bool:
@@ -154,14 +156,16 @@ class Repairer:
         operation = new_operation(kind, subject_of, clock=self.clock, ids=self.ids, why=f"repair of {first.code}")
         if vm is not None:
             tx.vms.update(replace(held_by(operation, vm), state=_TO[kind]))
-        actions = [action_to_dict(action) for one in group if one.repair for action in one.repair.actions]
+        actions = [action_to_dict(action) for finding in group if finding.repair for action in finding.repair.actions]
         about = {"vm": vm.spec.name, **undo_inputs(vm)} if vm else {"vm": subject, "previous_state": "stopped"}
         inputs: dict[str, object] = {**about, "actions": actions}
         record(tx, operation, host=first.host, inputs=inputs)
-        for one in group:
-            tx.findings.set_operation(one, operation.id)
+        for finding in group:
+            tx.findings.set_operation(finding, operation.id)
             outcome = f"{operation.kind} {operation.id}"
-            tx.audit.append(at=self.clock.now(), actor=ACTOR, action=one.code, subject=one.subject, outcome=outcome)
+            tx.audit.append(
+                at=self.clock.now(), actor=ACTOR, action=finding.code, subject=finding.subject, outcome=outcome
+            )
         return operation.id
 
 
@@ -176,17 +180,17 @@ def _leaves_what_is_newer(host: Host, kept: StoredFinding, asked: bool) -> bool:
 
 def _may(tx: Transaction, kind: str, subject: str, vm: Vm | None) -> bool:
     """No operation works on it, and it is still in the state that the repair is for."""
-    if any(one.state not in {"done", "undone"} for one in tx.operations.of_subject(subject)):
+    if any(operation.state not in {"done", "undone"} for operation in tx.operations.of_subject(subject)):
         return False
     return kind in _ABOUT_NO_VM if vm is None else vm.state == _FROM[kind]
 
 
 def _waiting(tx: Transaction, name: str) -> tuple[Operation, ...]:
-    stuck = tuple(one for one in tx.operations.stuck_on(name) if waits_for_its_host(one))
+    stuck = tuple(operation for operation in tx.operations.stuck_on(name) if waits_for_its_host(operation))
     if not stuck:
         return ()
     turn = _seen_at(tx, name)
-    return () if turn is None else tuple(one for one in stuck if one.over_by(turn))
+    return () if turn is None else tuple(operation for operation in stuck if operation.over_by(turn))
 
 
 def _seen_at(tx: Transaction, name: str) -> int | None:
@@ -204,7 +208,10 @@ def upgrade_in_turn(tx: Transaction, host: str) -> bool:
     """No operation works on the host or on a VM there, and only a few are being upgraded. What is stuck waits for a
     person, and does not keep an agent from being replaced."""
     due = tx.operations.due()
-    return not any(one.host == host for one in due) and sum(one.subject == one.host for one in due) < MAX_AT_A_TIME
+    return (
+        not any(due_operation.host == host for due_operation in due)
+        and sum(due_operation.subject == due_operation.host for due_operation in due) < MAX_AT_A_TIME
+    )
 
 
 _HOUR_S = 3600.0
@@ -261,10 +268,12 @@ class Pacing:
         """Of the operations that miss the host now, by id: those that this server has known to for long enough."""
         with self._lock:
             now, known = self._clock.monotonic(), self._host_waits.pop(host, {})
-            since = {(one, wait.since): known.get((one, wait.since), now) for one, wait in missing.items()}
+            since = {
+                (operation, wait.since): known.get((operation, wait.since), now) for operation, wait in missing.items()
+            }
             if since:
                 self._host_waits[host] = since
-            return tuple(one for (one, _), first in since.items() if now - first >= self._host_wait_s)
+            return tuple(operation for (operation, _), first in since.items() if now - first >= self._host_wait_s)
 
     def may_begin(self) -> bool:
         """One more that nobody asked for; it counts when it may."""

@@ -36,10 +36,10 @@ def interleave(hosts: Sequence[LastObservation], unchanged: Container[str]) -> t
     """The changed ones evenly among the unchanged, each kind in its order. They were seen last in the round
     before, so all would come at the end, and a hundred such looks in a row keep the interpreter busy for seconds."""
     groups: tuple[list[LastObservation], list[LastObservation]] = ([], [])
-    for one in hosts:
-        groups[one.host.name in unchanged].append(one)
-    places = [((at + 0.5) / len(kind), one) for kind in groups for at, one in enumerate(kind)]
-    return tuple(one for _, one in sorted(places, key=itemgetter(0)))
+    for observed in hosts:
+        groups[observed.host.name in unchanged].append(observed)
+    places = [((at + 0.5) / len(kind), observed) for kind in groups for at, observed in enumerate(kind)]
+    return tuple(observed for _, observed in sorted(places, key=itemgetter(0)))
 
 
 def _nothing_new(_host: str) -> None:
@@ -72,8 +72,14 @@ class UnchangedHosts:
         self._turn = turn
         if self._rounds == 1 and len(hosts) >= _MANY:
             keep_all_objects()
-        hosts.sort(key=lambda one: one.last_seen_at or 0.0)  # those of the same moment stay in the order of names
-        unchanged = (one.host.name for one in hosts if _rests(one.host) and not self._is_due_whole(one.host.name))
+        hosts.sort(
+            key=lambda observed: observed.last_seen_at or 0.0
+        )  # those of the same moment stay in the order of names
+        unchanged = (
+            observed.host.name
+            for observed in hosts
+            if _rests(observed.host) and not self._is_due_whole(observed.host.name)
+        )
         names = frozenset(unchanged) - changed - self._observer.missed()
         return interleave(hosts, names), names
 
@@ -87,13 +93,13 @@ class UnchangedHosts:
     ) -> None:
         """``otherwise`` is given the host's name and what stores what it shows, when that has this digest no more, or
         somebody wants to know (``asked``): what is wanted is compared anew then."""
-        found = self._observer.look(last, digest, self._turn or 0)
-        if not isinstance(found, UnchangedObservation):
-            otherwise(last.host.name, lambda name: self._observer.keep(name, found))
-        elif abs(found.at - (last.last_seen_at or 0.0)) >= WRITTEN_AFTER_S:
+        observation = self._observer.look(last, digest, self._turn or 0)
+        if not isinstance(observation, UnchangedObservation):
+            otherwise(last.host.name, lambda name: self._observer.keep(name, observation))
+        elif abs(observation.at - (last.last_seen_at or 0.0)) >= WRITTEN_AFTER_S:
             with self._lock:
-                self._seen.append(found)
-        if asked and isinstance(found, UnchangedObservation):
+                self._seen.append(observation)
+        if asked and isinstance(observation, UnchangedObservation):
             otherwise(last.host.name, _nothing_new)
 
     def keep(self) -> None:

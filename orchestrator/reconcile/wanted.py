@@ -24,7 +24,7 @@ LICENCE_WITHIN_S: Final = 600.0
 
 def wanted_of(tx: Transaction, host: Host, snapshot: HostSnapshot, turn: int, now: float) -> ExpectedHost:
     """``turn``: the newest when the observation of the host began; ``now``: seconds since the epoch."""
-    without = {one.vm for gpu in snapshot.gpus for one in gpu.licences if one.state == "unlicensed"}
+    without = {item.vm for gpu in snapshot.gpus for item in gpu.licences if item.state == "unlicensed"}
     vms, busy, gone = [], set[str](), set[str]()
     there, held = tx.vms.list(host=host.name), held_vms(under_way(tx), host.name)
     for vm in there:
@@ -36,37 +36,39 @@ def wanted_of(tx: Transaction, host: Host, snapshot: HostSnapshot, turn: int, no
         claimed = vm.deallocated is not None or tx.claims.find(vm.id) is not None
         unlicensed = _how_bad(tx, vm.id, now) if vm.id in without else None
         vms.append(ExpectedVm(vm=vm, claimed=claimed, unlicensed=unlicensed))
-    if not all(_over(one, turn) for one in tx.operations.of_subject(host.name)):
+    if not all(_over(item, turn) for item in tx.operations.of_subject(host.name)):
         busy.add(KEEPER)  # a layout may be on its way
-    for owner in set(_owners(snapshot)) - busy - {one.vm.id for one in vms}:
+    for owner in set(_owners(snapshot)) - busy - {item.vm.id for item in vms}:
         operations = tx.operations.of_subject(owner)
-        if not all(_over(one, turn) for one in operations) or tx.vms.find_id(owner) is not None:
+        if not all(_over(item, turn) for item in operations) or tx.vms.find_id(owner) is not None:
             busy.add(owner)
-        elif any(_removed(one) for one in operations):
+        elif any(_removed(item) for item in operations):
             gone.add(owner)
     volumes = tx.volumes.list(host=host.name)
     at_rest = tuple(
-        one for one in volumes if one.state == "ready" and one.vm not in busy and _is_settled(tx, one.id, turn)
+        item for item in volumes if item.state == "ready" and item.vm not in busy and _is_settled(tx, item.id, turn)
     )
-    busy |= {one.id for one in volumes} - {one.id for one in at_rest}
-    busy |= {one.owner for one in snapshot.data if one.owner is not None and not _is_settled(tx, one.owner, turn)}
+    busy |= {item.id for item in volumes} - {item.id for item in at_rest}
+    busy |= {item.owner for item in snapshot.data if item.owner is not None and not _is_settled(tx, item.owner, turn)}
     return ExpectedHost(
         host=host, vms=tuple(vms), busy=frozenset(busy), gone=frozenset(gone), placed=there, volumes=at_rest,
-        networks=tuple(one for one in tx.networks.list() if any(one.name in vm.spec.networks for vm in there)),
+        networks=tuple(item for item in tx.networks.list() if any(item.name in vm.spec.networks for vm in there)),
         images=frozenset(image.file for image in tx.images.list()),
     )  # fmt: skip
 
 
 def _how_bad(tx: Transaction, vm: str, now: float) -> Severity | None:
     """That it has no licence. A host that something is said of is compared at each look, so that time is noticed."""
-    given = [one for one in tx.guests.get(vm).results if one.role == "guest_licence" and one.state != "failed"]
+    given = [
+        result for result in tx.guests.get(vm).results if result.role == "guest_licence" and result.state != "failed"
+    ]
     if not given:
         return None
-    return "warning" if any(one.at + LICENCE_WITHIN_S < now for one in given) else "info"
+    return "warning" if any(result.at + LICENCE_WITHIN_S < now for result in given) else "info"
 
 
 def _is_settled(tx: Transaction, subject: str, turn: int) -> bool:
-    return all(_over(one, turn) for one in tx.operations.of_subject(subject))
+    return all(_over(operation, turn) for operation in tx.operations.of_subject(subject))
 
 
 def _over(operation: Operation, turn: int) -> bool:
@@ -82,9 +84,9 @@ def _removed(operation: Operation) -> bool:
 
 
 def _owners(snapshot: HostSnapshot) -> Iterator[str]:
-    owners = [one.owner for one in snapshot.domains]
-    owners += [one.owner for one in (*snapshot.volumes, *snapshot.seeds)]
-    owners += [one.owner for nic in snapshot.nics for one in nic.functions]
-    owners += [one.owner for gpu in snapshot.gpus for one in observed_on(gpu)]
-    owners += [one.owner for one in (snapshot.fabric.partitions if snapshot.fabric is not None else ())]
+    owners = [item.owner for item in snapshot.domains]
+    owners += [item.owner for item in (*snapshot.volumes, *snapshot.seeds)]
+    owners += [item.owner for nic in snapshot.nics for item in nic.functions]
+    owners += [item.owner for gpu in snapshot.gpus for item in observed_on(gpu)]
+    owners += [item.owner for item in (snapshot.fabric.partitions if snapshot.fabric is not None else ())]
     return (owner for owner in owners if owner is not None)

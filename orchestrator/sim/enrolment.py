@@ -20,7 +20,7 @@ def record_enrolled(store: Store, seen: Iterable[tuple[str, str, HostSnapshot]],
     left = iter(seen)
     with store.begin() as tx:
         while some := list(islice(left, _AT_ONCE)):
-            tx.fleet.add_enrolled([(_host_seen(*one, now), one[2]) for one in some], tx.operations.turn())
+            tx.fleet.add_enrolled([(_host_seen(*row, now), row[2]) for row in some], tx.operations.turn())
 
 
 def _host_seen(name: str, address: str, snapshot: HostSnapshot, now: float) -> Host:

@@ -57,8 +57,8 @@ def new_machine(
     gpus = [SimulatedGpu(address=f"0000:{0x41 + 2 * number:02x}:00.0", kind=kind) for number, kind in enumerate(kinds)]
     for gpu, module in zip(gpus, _MODULES if partitions else (), strict=False):
         gpu.module_id = module
-    there = {gpu.module_id for gpu in gpus}
-    joined = {number: modules for number, modules in (partitions or {}).items() if there.issuperset(modules)}
+    module_ids = {gpu.module_id for gpu in gpus}
+    joined = {number: modules for number, modules in (partitions or {}).items() if module_ids.issuperset(modules)}
     fabric = Fabric(joined) if partitions else None
     return SimulatedMachine(
         index=index, kernel=Kernel(gpus, fabric=fabric), vcpus=vcpus, memory_mib=memory_mib,
@@ -128,7 +128,7 @@ def fleet_of(fleet_file: Path, catalogue: Catalogue) -> SimulatedFleet:
     fleet = SimulatedFleet()
     for number, group in enumerate(read_groups(fleet_file, catalogue)):
         kinds = [_kind(group, catalogue)] * group.gpus_per_host
-        partitions = {one.partition_id: one.module_ids for one in partitions_of(group, catalogue)}
+        partitions = {partition.partition_id: partition.module_ids for partition in partitions_of(group, catalogue)}
         for name in host_names(group, number):
             machine = new_machine(
                 _index(name), kinds, vcpus=group.vcpus, memory_mib=int(group.memory_gib * 1024), partitions=partitions
@@ -151,7 +151,7 @@ def _kind(group: HostGroup, catalogue: Catalogue) -> GpuKind:
     if "mig" in allowed:
         return kind
     backed = {name for name, *_ in kind.backed}
-    types = tuple(one for one in kind.types if one.name not in backed and "time_sliced" in allowed)
+    types = tuple(vgpu_type for vgpu_type in kind.types if vgpu_type.name not in backed and "time_sliced" in allowed)
     return replace(kind, types=types, profiles=(), backed=())
 
 

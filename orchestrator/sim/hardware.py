@@ -61,10 +61,10 @@ class GpuKind:
                 yield from (range(start, start + size) for start in starts)
 
     def type_named(self, name: str) -> HostVgpuType | None:
-        return next((one for one in self.types if one.name == name), None)
+        return next((vgpu_type for vgpu_type in self.types if vgpu_type.name == name), None)
 
     def type_of_id(self, type_id: int) -> HostVgpuType | None:
-        return next((one for one in self.types if one.type_id == type_id), None)
+        return next((vgpu_type for vgpu_type in self.types if vgpu_type.type_id == type_id), None)
 
 
 @lru_cache(maxsize=64)

@@ -72,7 +72,7 @@ class Fabric:
 
     def activate(self, partition: int) -> bool:
         """False: one that overlaps it is active (FM_ST_IN_USE)."""
-        taken = {module for one in self.active for module in self.partitions[one]}
+        taken = {module for active in self.active for module in self.partitions[active]}
         if not taken.isdisjoint(self.partitions[partition]):
             return False
         self.active.add(partition)
@@ -140,13 +140,19 @@ class Kernel:
     def creatable(self, gpu: SimulatedGpu) -> tuple[HostVgpuType, ...]:
         """What the driver would take on this card now."""
         if gpu.mig:
-            return tuple(one for one in gpu.kind.types if self.chosen_instance(gpu, one.name) is not None)
+            return tuple(
+                vgpu_type for vgpu_type in gpu.kind.types if self.chosen_instance(gpu, vgpu_type.name) is not None
+            )
         if gpu.mixes:
-            return tuple(one for one in gpu.kind.types if self._free_place(gpu, one.name) is not None)
-        there = list(self.types_on(gpu))
-        sliced = [one for one in gpu.kind.types if gpu.kind.profile_of(one.name) is None]
-        sizes = {one.framebuffer_mib for one in sliced if one.name in there}
-        return tuple(one for one in sliced if sizes <= {one.framebuffer_mib} and len(there) < one.max_instances)
+            return tuple(vgpu_type for vgpu_type in gpu.kind.types if self._free_place(gpu, vgpu_type.name) is not None)
+        existing = list(self.types_on(gpu))
+        sliced = [vgpu_type for vgpu_type in gpu.kind.types if gpu.kind.profile_of(vgpu_type.name) is None]
+        sizes = {vgpu_type.framebuffer_mib for vgpu_type in sliced if vgpu_type.name in existing}
+        return tuple(
+            vgpu_type
+            for vgpu_type in sliced
+            if sizes <= {vgpu_type.framebuffer_mib} and len(existing) < vgpu_type.max_instances
+        )
 
     def _free_place(self, gpu: SimulatedGpu, type_name: str) -> range | None:
         """The first one, which the driver would choose."""
@@ -190,7 +196,9 @@ class Kernel:
             raise OSError(errno.EOPNOTSUPP, "no place to choose")
         if device in self.opened:
             raise OSError(errno.EBUSY, "open")
-        place = next((one for one in gpu.kind.places_of(self._type_of(device)) if one.start == start), None)
+        place = next(
+            (candidate for candidate in gpu.kind.places_of(self._type_of(device)) if candidate.start == start), None
+        )
         if place is None or not self._is_free(gpu, place, but=device):
             raise OSError(errno.EINVAL, "not there")
         self.places[device] = place
@@ -200,14 +208,14 @@ class Kernel:
         profile, wanted = gpu.kind.profile_of(type_name), gpu.kind.type_named(type_name)
         if profile is None or wanted is None:
             return None
-        sizes: dict[int, list[int]] = {one: [] for one, (name, _) in gpu.instances.items() if name == profile}
+        sizes: dict[int, list[int]] = {instance: [] for instance, (name, _) in gpu.instances.items() if name == profile}
         for device, number in self.inside.items():
-            there = gpu.kind.type_named(self._type_of(device)) if gpu.has(self.function_of(device)) else None
-            if there is not None and number in sizes:
-                sizes[number].append(there.framebuffer_mib)
-        alike = (one for one, found in sizes.items() if set(found) <= {wanted.framebuffer_mib})
+            neighbour = gpu.kind.type_named(self._type_of(device)) if gpu.has(self.function_of(device)) else None
+            if neighbour is not None and number in sizes:
+                sizes[number].append(neighbour.framebuffer_mib)
+        alike = (instance for instance, sizes_inside in sizes.items() if set(sizes_inside) <= {wanted.framebuffer_mib})
         most = gpu.kind.per_instance(type_name)
-        return min((one for one in alike if len(sizes[one]) < most), default=None)
+        return min((instance for instance in alike if len(sizes[instance]) < most), default=None)
 
     def set_mig(self, gpu: SimulatedGpu, *, on: bool) -> None:
         """``nvidia-smi -mig``.
@@ -227,12 +235,12 @@ class Kernel:
         :raises OSError: EOPNOTSUPP out of MIG mode, EINVAL, ENOSPC where others lie, or the errno that was planted
         """
         self._planted()
-        row = next((one for one in gpu.kind.profiles if one.name == profile and start in one.starts), None)
+        row = next((known for known in gpu.kind.profiles if known.name == profile and start in known.starts), None)
         if not gpu.mig:
             raise OSError(errno.EOPNOTSUPP, "MIG is off")
         if row is None:
             raise OSError(errno.EINVAL, "no such profile or place")
-        sizes = {one.name: one.size for one in gpu.kind.profiles}
+        sizes = {known.name: known.size for known in gpu.kind.profiles}
         for name, other in gpu.instances.values():
             if start < other + sizes[name] and other < start + row.size:
                 raise OSError(errno.ENOSPC, "insufficient resources")
@@ -281,7 +289,7 @@ class Kernel:
         if gpu.kind.type_named(type_name) is None:
             raise OSError(errno.ENOENT, "no such type")
         used = parent != gpu.address and self.vgpu_on(parent) is not None
-        if used or all(one.name != type_name for one in self.creatable(gpu)):
+        if used or all(vgpu_type.name != type_name for vgpu_type in self.creatable(gpu)):
             raise OSError(errno.ENOSPC, "full, or another size")
         self._lay(gpu, uuid, type_name)
         self.mdevs[uuid] = (parent, type_name)
@@ -311,13 +319,13 @@ class Kernel:
             del self.typed[function]
             self._forget(function)
             return
-        found = gpu.kind.type_of_id(type_id)
-        if found is None:
+        vgpu_type = gpu.kind.type_of_id(type_id)
+        if vgpu_type is None:
             raise OSError(errno.EINVAL, "no such type")
-        if found not in self.creatable(gpu):
+        if vgpu_type not in self.creatable(gpu):
             raise OSError(errno.EIO, "full, or another size")
-        self._lay(gpu, function, found.name)
-        self.typed[function] = found.name
+        self._lay(gpu, function, vgpu_type.name)
+        self.typed[function] = vgpu_type.name
 
     def _lay(self, gpu: SimulatedGpu, device: str, type_name: str) -> None:
         """Where the driver puts a new vGPU."""
@@ -338,7 +346,7 @@ class Kernel:
         gpu.instances.clear()
         gpu.scheduler, gpu.mixes = BEST_EFFORT, False
         if not on:
-            for device in [one for one in (*self.typed, *self.mdevs) if gpu.has(self.function_of(one))]:
+            for device in [name for name in (*self.typed, *self.mdevs) if gpu.has(self.function_of(name))]:
                 self._not_open(device)
                 self._forget(device)
                 self.typed.pop(device, None)

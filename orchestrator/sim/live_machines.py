@@ -73,9 +73,13 @@ class LiveMachines:
             if kept is not None and kept.digest == known:
                 return kept.frame
             snapshot = snapshot_of(machine)
-            look = unless_known(snapshot, known)
-            frame = encode_frame({"result": look_to_dict(look)})
-            if known and look is not snapshot and all(one.addresses for one in snapshot.domains if _runs(one)):
+            answer = unless_known(snapshot, known)
+            frame = encode_frame({"result": look_to_dict(answer)})
+            if (
+                known
+                and answer is not snapshot
+                and all(domain.addresses for domain in snapshot.domains if _runs(domain))
+            ):
                 self._looks[address] = _Unchanged(known, frame)
             return frame
 

@@ -182,13 +182,13 @@ class SimulatedMachine:
 
     def node_of(self, gpu: str) -> int:
         """NUMA node of a GPU: the first ones are near the first node."""
-        at = [one.address for one in self.kernel.gpus].index(gpu)
+        at = [card.address for card in self.kernel.gpus].index(gpu)
         return at * max(1, len(self.nodes)) // len(self.kernel.gpus)
 
     def owner(self, key: str) -> str | None:
         """Whose the object is; what lives in kernel memory is nobody's after a reboot."""
-        found = self.ledger.owners.get(key)
-        return None if found is None or found[1] not in {None, self.boot} else found[0]
+        owned = self.ledger.owners.get(key)
+        return None if owned is None or owned[1] not in {None, self.boot} else owned[0]
 
     def power_off(self, vm: str) -> None:
         """The domain stops and QEMU lets go of its devices."""

@@ -107,9 +107,9 @@ def _onto(machine: SimulatedMachine, kept: dict[str, Any]) -> None:
         table: {gpu: (boot, text) for gpu, (boot, text) in before.items()}
         for table, before in ledger.get("settings", {}).items()
     }
-    told = {"owners": owners, "managed": frozenset(ledger["managed"]), "passed": passed, "settings": settings}
+    renewed = {"owners": owners, "managed": frozenset(ledger["managed"]), "passed": passed, "settings": settings}
     known = {field.name for field in dataclasses.fields(SimulatedLedger)}  # a file of before has others
-    machine.ledger = SimulatedLedger(**{**{name: ledger[name] for name in known & ledger.keys()}, **told})
+    machine.ledger = SimulatedLedger(**{**{name: ledger[name] for name in known & ledger.keys()}, **renewed})
     machine.boot = kept["boot"]
     machine.driver_version = kept.get("driver_version", machine.driver_version)  # a file of before has none
     machine.up_at = kept.get("up_at", 0.0)

@@ -61,12 +61,12 @@ def create(machine: SimulatedMachine, action: CreateGpuInstance) -> ActionResult
     gpu, held = _gpu(machine, action.gpu), holders(machine, action.gpu, action.start)
     if not gpu.mig:
         raise Fatal("gpu.mig_off", f"GPU {action.gpu} is not in MIG mode")
-    there = _at(gpu, action.start)
-    if there is not None:
-        shared = held and KEEPER not in held and gpu.kind.shares(gpu.instances[there][0])
+    existing = _at(gpu, action.start)
+    if existing is not None:
+        shared = held and KEEPER not in held and gpu.kind.shares(gpu.instances[existing][0])
         if action.vm not in held and not shared:
             raise Conflict("gpu.instance_foreign", "the GPU instance there is not this VM's")
-        if gpu.instances[there][0] != action.profile:
+        if gpu.instances[existing][0] != action.profile:
             raise Conflict("gpu.instance_differs", "the GPU instance there has another profile")
         hold(machine, action.gpu, action.start, action.vm)
         return SO_ALREADY
@@ -82,19 +82,19 @@ def create(machine: SimulatedMachine, action: CreateGpuInstance) -> ActionResult
 
 def destroy(machine: SimulatedMachine, action: DestroyGpuInstance) -> ActionResult:
     gpu, held = _gpu(machine, action.gpu), holders(machine, action.gpu, action.start)
-    there = _at(gpu, action.start)
-    if there is None:
+    existing = _at(gpu, action.start)
+    if existing is None:
         drop(machine, action.gpu, action.start, action.vm)
-    if there is None or action.vm not in held:
+    if existing is None or action.vm not in held:
         return SO_ALREADY
-    users = _users(machine, gpu, there)
-    if (users or len(held) > 1) and gpu.kind.shares(gpu.instances[there][0]):
-        if action.vm not in {owner_of(machine, one) for one in users}:
+    users = _users(machine, gpu, existing)
+    if (users or len(held) > 1) and gpu.kind.shares(gpu.instances[existing][0]):
+        if action.vm not in {owner_of(machine, user) for user in users}:
             drop(machine, action.gpu, action.start, action.vm)
         return SO_ALREADY
     if users:
         raise Conflict("gpu.instance_in_use", "a vGPU still lies in the GPU instance")
-    _ask(lambda: machine.kernel.destroy_instance(gpu, there))
+    _ask(lambda: machine.kernel.destroy_instance(gpu, existing))
     drop(machine, action.gpu, action.start, action.vm)
     return DONE
 
@@ -115,11 +115,11 @@ def _make_inside(machine: SimulatedMachine, action: MakeVgpu, start: int) -> Act
     if _lies_right(machine, gpu, action.parent, start):
         return result
     made = machine.kernel.vgpu_on(action.parent) or ""
-    spare = [one for one in _spare(machine, gpu, start) if not _users(machine, gpu, one, but=made)]
-    taken = [gpu.instances[one] for one in spare]
+    spare = [number for number in _spare(machine, gpu, start) if not _users(machine, gpu, number, but=made)]
+    taken = [gpu.instances[number] for number in spare]
     take_back(machine, action)
-    for one in spare:
-        _ask(partial(machine.kernel.destroy_instance, gpu, one))
+    for number in spare:
+        _ask(partial(machine.kernel.destroy_instance, gpu, number))
     fillers: list[MakeVgpu] = []
     try:
         _fill(machine, action, start, fillers)
@@ -163,8 +163,8 @@ def _spare(machine: SimulatedMachine, gpu: SimulatedGpu, start: int) -> list[int
 
 def _users(machine: SimulatedMachine, gpu: SimulatedGpu, number: int, but: str = "") -> list[str]:
     kernel = machine.kernel
-    there = (name for name, inside in kernel.inside.items() if inside == number and name != but)
-    return [name for name in there if gpu.has(kernel.function_of(name))]
+    names = (name for name, inside in kernel.inside.items() if inside == number and name != but)
+    return [name for name in names if gpu.has(kernel.function_of(name))]
 
 
 def _at(gpu: SimulatedGpu, start: int) -> int | None:

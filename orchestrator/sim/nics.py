@@ -18,7 +18,7 @@ def observe(machine: SimulatedMachine) -> tuple[HostNic, ...]:
     return tuple(
         HostNic(
             address=card.address, vendor="15b3", device="101d", numa_node=card.numa_node, bridges=card.bridges,
-            interface=f"rdma{number}", functions=tuple(_function(machine, one) for one in card.addresses),
+            interface=f"rdma{number}", functions=tuple(_function(machine, address) for address in card.addresses),
         )
         for number, card in enumerate(machine.kernel.nics)
     )  # fmt: skip
@@ -33,7 +33,7 @@ def _function(machine: SimulatedMachine, address: str) -> NicFunction:
 
 def give(machine: SimulatedMachine, action: GiveNicFunction) -> ActionResult:
     key, kernel = f"nic:{action.vf}", machine.kernel
-    card = next((one for one in kernel.nics if one.address == action.card), None)
+    card = next((nic for nic in kernel.nics if nic.address == action.card), None)
     if card is not None and not card.functions:
         card.functions = action.functions
     if card is None or action.vf not in card.addresses:

@@ -68,9 +68,9 @@ def _node(machine: SimulatedMachine, node: NumaNode) -> NumaNode:
         return node
     running = [domain for domain in machine.domains.values() if domain.running]
     pages = []
-    for one in node.hugepages:
-        taken = sum(domain.pages.get(f"{one.size_kib}:{node.id}", 0) for domain in running)
-        pages.append(replace(one, free=one.total - taken * 1024 // one.size_kib))
+    for page_size in node.hugepages:
+        taken = sum(domain.pages.get(f"{page_size.size_kib}:{node.id}", 0) for domain in running)
+        pages.append(replace(page_size, free=page_size.total - taken * 1024 // page_size.size_kib))
     return replace(node, hugepages=tuple(pages))
 
 
@@ -166,7 +166,7 @@ def _licences(machine: SimulatedMachine, gpu: SimulatedGpu) -> tuple[VgpuLicence
 
 def _instance(machine: SimulatedMachine, gpu: SimulatedGpu, number: int) -> GpuInstance:
     profile, start = gpu.instances[number]
-    size = next(one.size for one in gpu.kind.profiles if one.name == profile)
+    size = next(row.size for row in gpu.kind.profiles if row.name == profile)
     owner = next(iter(holders(machine, gpu.address, start)), None)
     return GpuInstance(id=number, profile=profile, start=start, size=size, compute=(0,), owner=owner)
 
@@ -181,7 +181,7 @@ def _passed(machine: SimulatedMachine, gpu: SimulatedGpu) -> VgpuParent:
 
 @lru_cache(maxsize=1024)
 def _names(types: tuple[HostVgpuType, ...]) -> tuple[str, ...]:
-    return tuple(one.name for one in types)
+    return tuple(vgpu_type.name for vgpu_type in types)
 
 
 @lru_cache(maxsize=4096)
@@ -193,8 +193,8 @@ def _idle_function(address: str, creatable: tuple[str, ...]) -> VgpuParent:
 
 def _parent(machine: SimulatedMachine, gpu: SimulatedGpu, address: str, creatable: tuple[str, ...]) -> VgpuParent:
     kernel = machine.kernel
-    typed, there = kernel.typed.get(address), kernel.vgpu_on(address)
-    if gpu.kind.total_vfs and there is None:
+    typed, vgpu = kernel.typed.get(address), kernel.vgpu_on(address)
+    if gpu.kind.total_vfs and vgpu is None:
         return _idle_function(address, creatable)
     mdevs = tuple(
         Mdev(uuid=uuid, type_name=name, owner=machine.owner(f"mdev:{uuid}"), placement_id=_place(kernel, uuid))
@@ -208,8 +208,8 @@ def _parent(machine: SimulatedMachine, gpu: SimulatedGpu, address: str, creatabl
         creatable=creatable,
         mdevs=mdevs,
         owner=machine.owner(f"vf:{address}") if typed is not None else None,
-        in_use=address in kernel.opened or any(one.uuid in kernel.opened for one in mdevs),
-        gpu_instance=kernel.inside.get(there or ""),
+        in_use=address in kernel.opened or any(mdev.uuid in kernel.opened for mdev in mdevs),
+        gpu_instance=kernel.inside.get(vgpu or ""),
         placement_id=_place(kernel, address),
     )
 

@@ -26,30 +26,30 @@ def settle(machine: SimulatedMachine, action: SettleLedger) -> ActionResult:
     """Where it was not lost: devices of domains of ours that nobody owns."""
     if not machine.ledger.lost:
         ours = [vm for vm in action.vms if machine.owner(f"domain:{vm.vm}") is not None]
-        return ActionResult(changed=sum(_claim_device(machine, vm.vm, one) for vm in ours for one in vm.devices) > 0)
+        return ActionResult(changed=sum(_claim_device(machine, vm.vm, item) for vm in ours for item in vm.devices) > 0)
     machine.ledger.managed = frozenset(action.gpus)
     for gpu in machine.kernel.gpus:
-        found = {one.gpu: one.on for one in action.mig_modes}.get(gpu.address, gpu.mig)
-        if found != gpu.mig:
-            machine.ledger.mig_before[gpu.address] = found
+        mig_before = {item.gpu: item.on for item in action.mig_modes}.get(gpu.address, gpu.mig)
+        if mig_before != gpu.mig:
+            machine.ledger.mig_before[gpu.address] = mig_before
     for vm in action.vms:
         _claim_all(machine, vm)
-    for one in action.data:
-        if one.volume in machine.data:
-            claim(machine, f"data:{one.volume}", id_of(one.volume.removesuffix(".raw")))
-            if one.vm is not None:
-                claim(machine, f"attached:{one.volume}", one.vm)
+    for item in action.data:
+        if item.volume in machine.data:
+            claim(machine, f"data:{item.volume}", id_of(item.volume.removesuffix(".raw")))
+            if item.vm is not None:
+                claim(machine, f"attached:{item.volume}", item.vm)
     machine.ledger.lost = False
     return ActionResult(changed=True)
 
 
 def _claim_all(machine: SimulatedMachine, vm: KnownVm) -> None:
-    for kind, name, there in (
+    for kind, name, exists in (
         ("volume", vm.volume, vm.volume in machine.volumes and not vm.adopted),
         ("seed", vm.seed, vm.seed in machine.seeds and not vm.adopted),
         ("domain", vm.vm, vm.vm in machine.domains),
     ):
-        if there:
+        if exists:
             claim(machine, f"{kind}:{name}", vm.vm)
     for device in vm.devices:
         _claim_device(machine, vm.vm, device)
@@ -112,8 +112,8 @@ def release_domain(machine: SimulatedMachine, action: ReleaseDomain) -> ActionRe
         release(machine, key_of(device), action.vm)
         if device.gi_start is not None:
             drop(machine, device.gpu, device.gi_start, action.vm)
-    there = {*machine.domains, *machine.kernel.devices()}
-    machine.foreign |= there & {action.vm, *(device.name for device in action.devices)}
+    existing = {*machine.domains, *machine.kernel.devices()}
+    machine.foreign |= existing & {action.vm, *(device.name for device in action.devices)}
     return ActionResult(changed=changed)
 
 

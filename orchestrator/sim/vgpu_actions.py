@@ -96,17 +96,17 @@ def make_at(machine: SimulatedMachine, action: MakeVgpu, placement_id: int) -> A
 def _create_mdev(machine: SimulatedMachine, action: MakeVgpu, uuid: str) -> ActionResult:
     check_managed(machine, action.parent)
     key, kernel = f"mdev:{uuid}", machine.kernel
-    there = kernel.mdevs.get(uuid)
-    if there is not None:
+    existing = kernel.mdevs.get(uuid)
+    if existing is not None:
         check_owner(machine, key, action.vm)
-        if there != (action.parent, action.type_name):
+        if existing != (action.parent, action.type_name):
             raise Conflict("vgpu.differs", "the vGPU exists with another type or parent")
         return SO_ALREADY
     gpu = kernel.gpu_of(action.parent)
     if gpu is None or action.parent not in gpu.parents() or gpu.kind.type_named(action.type_name) is None:
         raise Fatal("vgpu.type_unknown", f"{action.parent} does not offer {action.type_name}")
     used = action.parent != gpu.address and kernel.vgpu_on(action.parent) is not None
-    if used or all(one.name != action.type_name for one in kernel.creatable(gpu)):
+    if used or all(vgpu_type.name != action.type_name for vgpu_type in kernel.creatable(gpu)):
         raise Fatal("vgpu.no_room", f"{action.parent} takes no {action.type_name} now")
     claim(machine, key, action.vm, until_reboot=True)
     try:
@@ -137,18 +137,18 @@ def _set_type(machine: SimulatedMachine, action: MakeVgpu) -> ActionResult:
     gpu = kernel.gpu_of(action.parent)
     if gpu is None or action.parent not in gpu.parents() or gpu.kind.mediated:
         raise Fatal("vgpu.function_gone", "the virtual function cannot be read")
-    there = kernel.typed.get(action.parent)
-    if there is not None:
+    existing = kernel.typed.get(action.parent)
+    if existing is not None:
         check_owner(machine, key, action.vm)
-        if there != action.type_name:
+        if existing != action.type_name:
             raise Conflict("vgpu.differs", "the virtual function has another vGPU type")
         return SO_ALREADY
-    found = next((one for one in kernel.creatable(gpu) if one.name == action.type_name), None)
-    if found is None:
+    chosen = next((vgpu_type for vgpu_type in kernel.creatable(gpu) if vgpu_type.name == action.type_name), None)
+    if chosen is None:
         raise Fatal("vgpu.no_room", f"{action.parent} takes no {action.type_name} now")
     claim(machine, key, action.vm, until_reboot=True)
     try:
-        write("current_vgpu_type", lambda: kernel.write_type(action.parent, found.type_id))
+        write("current_vgpu_type", lambda: kernel.write_type(action.parent, chosen.type_id))
     except WorldError:
         if action.parent not in kernel.typed:
             release(machine, key, action.vm)
@@ -270,11 +270,11 @@ def clear_parameters(machine: SimulatedMachine, action: ClearVgpuParameters) -> 
 
 
 def _write_parameters(machine: SimulatedMachine, name: str, text: str) -> ActionResult:
-    there = machine.kernel.parameters.get(name, "")
-    if there == text:
+    current = machine.kernel.parameters.get(name, "")
+    if current == text:
         return SO_ALREADY
     check_unused(machine, name)
-    for value in (" ", text) if there and text else (text or " ",):
+    for value in (" ", text) if current and text else (text or " ",):
         write("vgpu_params", partial(machine.kernel.write_parameters, name, value))
     may_die(machine)
     return DONE

@@ -176,13 +176,13 @@ def delete_image(machine: SimulatedMachine, action: DeleteImage) -> ActionResult
 
 def define(machine: SimulatedMachine, action: DefineDomain) -> ActionResult:
     key = f"domain:{action.vm}"
-    there = machine.domains.get(action.vm)
-    if there is not None and machine.owner(key) is None:
+    existing = machine.domains.get(action.vm)
+    if existing is not None and machine.owner(key) is None:
         raise Conflict("vm.foreign_domain", "the host has a domain with this id that is not ours")
-    if there is not None and there.adopted:
+    if existing is not None and existing.adopted:
         raise Conflict("vm.adopted", "an adopted VM keeps the definition it came with")
     wanted = _described(action.domain)
-    if there is not None and replace(wanted, **{name: getattr(there, name) for name in _OF_THE_HOST}) == there:
+    if existing is not None and replace(wanted, **{name: getattr(existing, name) for name in _OF_THE_HOST}) == existing:
         return SO_ALREADY
     check_data(machine, action.vm, action.domain.data)
     if wanted.uefi and "uefi" not in machine.features:
@@ -198,13 +198,13 @@ def define(machine: SimulatedMachine, action: DefineDomain) -> ActionResult:
     try:
         check_disk(machine)
     except Fatal:
-        if there is None:
+        if existing is None:
             release(machine, key, action.vm)
         raise
-    if there is None:
+    if existing is None:
         machine.domains[action.vm] = wanted
-    elif not there.running:
-        machine.domains[action.vm] = replace(wanted, **{name: getattr(there, name) for name in _OF_THE_HOST})
+    elif not existing.running:
+        machine.domains[action.vm] = replace(wanted, **{name: getattr(existing, name) for name in _OF_THE_HOST})
     may_die(machine)
     return DONE
 
@@ -217,7 +217,7 @@ def _described(domain: DomainDescription) -> Domain:
     place = domain.cpus or CpuPlace(shared=())
     return Domain(
         name=domain.name,
-        devices=(*(one.name for one in domain.devices), *filter(None, (domain.nic,))),
+        devices=(*(device.name for device in domain.devices), *filter(None, (domain.nic,))),
         data=domain.data,
         affinity=() if domain.cpus is None else place.affinity,
         memory_words=place.memory_words,
@@ -271,7 +271,7 @@ def start(machine: SimulatedMachine, action: StartDomain) -> ActionResult:
 def _check_cpus(machine: SimulatedMachine, domain: Domain) -> None:
     """No CPU is two running VMs' own, and each is there."""
     mine = own_cpus(domain.affinity)
-    others = (own_cpus(one.affinity) for one in machine.domains.values() if one.running)
+    others = (own_cpus(other.affinity) for other in machine.domains.values() if other.running)
     if any(mine & theirs for theirs in others):
         raise Conflict("vm.cpu_foreign", "the VM's definition pins a CPU that another VM has alone")
     if not mine.issubset(cpu for node in machine.nodes for cpu in node.cpus):
@@ -280,10 +280,10 @@ def _check_cpus(machine: SimulatedMachine, domain: Domain) -> None:
 
 def _check_pages(machine: SimulatedMachine, domain: Domain) -> None:
     """As QEMU takes all of its huge pages when it starts."""
-    running = [one for one in machine.domains.values() if one.running]
-    there = {f"{pages.size_kib}:{node.id}": pages.mib for node in machine.nodes for pages in node.hugepages}
+    running = [running_domain for running_domain in machine.domains.values() if running_domain.running]
+    total = {f"{pages.size_kib}:{node.id}": pages.mib for node in machine.nodes for pages in node.hugepages}
     for key, mib in domain.pages.items():
-        if sum(one.pages.get(key, 0) for one in running) + mib > there.get(key, 0):
+        if sum(running_domain.pages.get(key, 0) for running_domain in running) + mib > total.get(key, 0):
             raise Fatal("vm.start_failed", "the VM did not start", details="no huge pages are left for its memory")
 
 
@@ -324,9 +324,9 @@ def ensure_network(machine: SimulatedMachine, action: EnsureNetwork) -> ActionRe
 
 def ensure_bridged(machine: SimulatedMachine, action: EnsureBridgedNetwork) -> ActionResult:
     uplink = Uplink(bridge=action.bridge, vlan=action.vlan)
-    found = bridge_of(machine.bridges, uplink)
-    if isinstance(found, str):
-        raise Conflict(found, why_not(found, uplink))
+    bridge = bridge_of(machine.bridges, uplink)
+    if isinstance(bridge, str):
+        raise Conflict(bridge, why_not(bridge, uplink))
     changed = action.name not in machine.networks
     machine.networks[action.name] = None
     return ActionResult(changed=changed)

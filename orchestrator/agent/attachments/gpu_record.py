@@ -45,9 +45,9 @@ class GpuRecord:
     @classmethod
     def from_text(cls, text: str) -> GpuRecord:
         read: dict[str, Any] = json.loads(text)
-        said = read.pop("said")
+        stored = read.pop("said")
         functions = tuple(FunctionBefore(**function) for function in read.pop("functions"))
-        return cls(**read, functions=functions, said=None if said is None else _said(said))
+        return cls(**read, functions=functions, said=None if stored is None else _said(stored))
 
 
 def _said(read: dict[str, Any]) -> NvmlGpu:

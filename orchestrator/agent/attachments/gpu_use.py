@@ -118,8 +118,8 @@ def _users_of(paths: Paths, functions: tuple[str, ...]) -> tuple[str, ...] | Non
 
 def _nodes(paths: Paths, address: str) -> Iterator[str]:
     """Device files of the function: NVIDIA's, of the display, of the sound card on its audio function."""
-    said = reading.text(paths.proc / "driver/nvidia/gpus" / address / "information")
-    match = None if said is None else _MINOR.search(said)
+    information = reading.text(paths.proc / "driver/nvidia/gpus" / address / "information")
+    match = None if information is None else _MINOR.search(information)
     if match is not None:
         yield f"/dev/nvidia{match['minor']}"
     directory = paths.pci(address)

@@ -73,18 +73,18 @@ def offers_types(paths: Paths, address: str) -> bool:
 def types(paths: Paths, address: str, names: Mapping[int, str]) -> tuple[MdevType, ...]:
     """Types of one PCI function. ``names``: type id to name, as far as the driver library knows them."""
     parent = paths.pci(address) / "mdev_supported_types"
-    found = []
+    offered = []
     for entry in reading.names(parent):
         type_id = type_id_of(entry)
         if type_id is not None:
-            found.append(
+            offered.append(
                 MdevType(
                     directory=parent / entry,
                     type_id=type_id,
                     name=_type_name(parent / entry, type_id, names),
                 )
             )
-    return tuple(found)
+    return tuple(offered)
 
 
 def find(paths: Paths, uuid: str, names: Mapping[int, str]) -> MdevDevice | None:
@@ -105,8 +105,8 @@ def find(paths: Paths, uuid: str, names: Mapping[int, str]) -> MdevDevice | None
 
 def existing(paths: Paths, names: Mapping[int, str]) -> tuple[MdevDevice, ...]:
     """All mediated devices of the host."""
-    found = [find(paths, uuid, names) for uuid in reading.names(paths.mdev_devices)]
-    return tuple(device for device in found if device is not None)
+    devices = [find(paths, uuid, names) for uuid in reading.names(paths.mdev_devices)]
+    return tuple(device for device in devices if device is not None)
 
 
 _DESCRIPTION = re.compile(r"framebuffer=(?P<framebuffer>[0-9]+)M\b.*\bmax_instances?=(?P<most>[0-9]+)", re.ASCII)
@@ -145,13 +145,13 @@ class MdevDevices:
     def _make(self, action: MakeVgpu, uuid: str) -> ActionResult:
         self._files.check_managed(action.parent)
         key, wanted = mdev_key(uuid), _made_as(action.parent, action.type_name)
-        there = self._find(uuid)
-        if there is not None:
-            self._files.check_owner(key, action.vm, there.directory.name)
-            _check_made(there)
-            if (there.parent, there.type_name) != (action.parent, action.type_name):
+        existing = self._find(uuid)
+        if existing is not None:
+            self._files.check_owner(key, action.vm, existing.directory.name)
+            _check_made(existing)
+            if (existing.parent, existing.type_name) != (action.parent, action.type_name):
                 raise Conflict(
-                    "vgpu.differs", "the vGPU exists with another type or parent", details=str(there.directory)
+                    "vgpu.differs", "the vGPU exists with another type or parent", details=str(existing.directory)
                 )
             return ActionResult(changed=False)
         offered = self._type(action.parent, action.type_name)
@@ -165,22 +165,22 @@ class MdevDevices:
         """:raises Conflict: ``vgpu.foreign``, ``vgpu.in_use``"""
         _check_uuid(action.uuid)
         key = mdev_key(action.uuid)
-        there = self._find(action.uuid)
-        if there is None:
+        existing = self._find(action.uuid)
+        if existing is None:
             self._files.release(key, action.vm)
             return ActionResult(changed=False)
         self._files.check_owner(key, action.vm, action.uuid)
-        _check_made(there)
-        self._files.check_unused(there.directory, action.uuid)
-        self._files.write_gone(there.directory / "remove", "1", gone=lambda: self._find(action.uuid) is None)
+        _check_made(existing)
+        self._files.check_unused(existing.directory, action.uuid)
+        self._files.write_gone(existing.directory / "remove", "1", gone=lambda: self._find(action.uuid) is None)
         self._ledger.release(key)
         return ActionResult(changed=True)
 
     def adopt(self, vm: str, device: Device) -> None:
         self._files.check_managed(device.parent)
         _check_uuid(device.name)
-        there = self._find(device.name)
-        if there is None or (there.parent, there.type_name) != (device.parent, device.type_name):
+        existing = self._find(device.name)
+        if existing is None or (existing.parent, existing.type_name) != (device.parent, device.type_name):
             raise not_as_seen(device.name)
         made_as = _made_as(device.parent, device.type_name)
         self._ledger.claim(mdev_key(device.name), vm, detail=made_as, until_reboot=True)
@@ -202,11 +202,11 @@ class MdevDevices:
         return (vgpu.name for vgpu in self.vgpus_on(functions))
 
     def vgpus_on(self, functions: Iterable[str]) -> Iterator[FoundVgpu]:
-        there = frozenset(functions)
+        wanted = frozenset(functions)
         return (
             FoundVgpu(name=device.uuid, function=device.parent, gpu_instance=gpu_instance(device.directory))
             for device in existing(self._paths, {})
-            if device.parent in there
+            if device.parent in wanted
         )
 
     def observe(self, shared: Observation) -> _ObservedMdevs:
@@ -264,7 +264,7 @@ class _ObservedMdevs:
             address=address,
             is_vf=is_vf,
             current_type=None,
-            creatable=tuple(found.name for found in offered if found.available()),
+            creatable=tuple(type_.name for type_ in offered if type_.available()),
             mdevs=tuple(self._mdev(device) for device in devices),
             owner=None,
             in_use=self._any_in_use(devices),

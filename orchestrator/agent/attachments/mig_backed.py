@@ -103,13 +103,13 @@ class MigBackedVgpus:
         check_ours(self._ledger, action.gpu)
         with self._alone(action.gpu):
             self._check_mode(action.gpu)
-            there = self._at(action.gpu, action.start)
-            if there is not None:
-                self._check_ours(there, action)
+            existing = self._at(action.gpu, action.start)
+            if existing is not None:
+                self._check_ours(existing, action)
                 self._holders.hold(action.gpu, action.start, action.vm, action.profile)
-                if not there.compute:
-                    self._mig.fill(action.gpu, there.id)
-                return ActionResult(changed=not there.compute)
+                if not existing.compute:
+                    self._mig.fill(action.gpu, existing.id)
+                return ActionResult(changed=not existing.compute)
             self._holders.hold(action.gpu, action.start, action.vm, action.profile)
             try:
                 self._mig.create(action.gpu, action.profile, action.start)
@@ -126,13 +126,13 @@ class MigBackedVgpus:
 
         :raises Conflict: ``gpu.instance_in_use``"""
         with self._alone(action.gpu):
-            there, holders = self._at(action.gpu, action.start), self._holders.of(action.gpu, action.start)
-            if there is None:
+            existing, holders = self._at(action.gpu, action.start), self._holders.of(action.gpu, action.start)
+            if existing is None:
                 self._holders.drop(action.gpu, action.start, action.vm)
-            if there is None or action.vm not in holders:
+            if existing is None or action.vm not in holders:
                 return ActionResult(changed=False)
-            users = self._users(action.gpu, there)
-            if (users or len(holders) > 1) and self._mig.shares(action.gpu, there.profile):
+            users = self._users(action.gpu, existing)
+            if (users or len(holders) > 1) and self._mig.shares(action.gpu, existing.profile):
                 if action.vm not in map(self.owner_of, users):
                     self._holders.drop(action.gpu, action.start, action.vm)
                 return ActionResult(changed=False)
@@ -143,7 +143,7 @@ class MigBackedVgpus:
                     hint="stop the VM first",
                     details=", ".join(users),
                 )
-            self._mig.destroy(action.gpu, there.id)
+            self._mig.destroy(action.gpu, existing.id)
             if self._at(action.gpu, action.start) is not None:
                 raise Unknown("gpu.instance_not_gone", "the driver took the request and still shows the GPU instance")
             self._holders.drop(action.gpu, action.start, action.vm)
@@ -184,15 +184,15 @@ class MigBackedVgpus:
         place = device.instance
         if place is None:
             raise not_as_seen(device.name)
-        there = self._at(device.gpu, place.start)
-        if there is None or there.profile != place.profile:
+        existing = self._at(device.gpu, place.start)
+        if existing is None or existing.profile != place.profile:
             raise not_as_seen(device.name)
         with self._alone(device.gpu):
             if self._holders.of(device.gpu, place.start):
                 wanted = CreateGpuInstance(vm=vm, gpu=device.gpu, profile=place.profile, start=place.start)
-                self._check_ours(there, wanted)
+                self._check_ours(existing, wanted)
             if device.function is not None:
-                if device.name not in self._users(device.gpu, there):
+                if device.name not in self._users(device.gpu, existing):
                     raise not_as_seen(device.name)
                 self._carrier(device.name).adopt(vm, device)
             self._holders.hold(device.gpu, place.start, vm, place.profile)
@@ -238,11 +238,11 @@ class MigBackedVgpus:
                 "gpu.mig_off", f"GPU {gpu} is not in MIG mode", hint=f"'vgpuctl gpu show HOST {gpu}' tells its mode"
             )
 
-    def _check_ours(self, there: FoundInstance, action: CreateGpuInstance) -> None:
+    def _check_ours(self, existing: FoundInstance, action: CreateGpuInstance) -> None:
         """The VM's own, or one of other VMs that it may share."""
         holders = self._holders.of(action.gpu, action.start)
-        shown = f"{there.profile} at slot {there.start} of {action.gpu}"
-        shared = bool(holders) and KEEPER not in holders and self._mig.shares(action.gpu, there.profile)
+        shown = f"{existing.profile} at slot {existing.start} of {action.gpu}"
+        shared = bool(holders) and KEEPER not in holders and self._mig.shares(action.gpu, existing.profile)
         if action.vm not in holders and not shared:
             raise Conflict(
                 "gpu.instance_foreign",
@@ -250,7 +250,7 @@ class MigBackedVgpus:
                 hint="look at the host",
                 details=shown,
             )
-        if there.profile != action.profile:
+        if existing.profile != action.profile:
             raise Conflict("gpu.instance_differs", "the GPU instance there has another profile", details=shown)
 
     def _carrier(self, name: str) -> TypedFunctions | MdevDevices:
@@ -269,7 +269,7 @@ class MigBackedVgpus:
         """``function``: another one than the VM's.
 
         :raises Fatal: ``gpu.instance_untold``; the VM's is taken back"""
-        there = self._at(wanted.gpu, wanted.start)
+        existing = self._at(wanted.gpu, wanted.start)
         at = function or wanted.vgpu.parent
         lies = next((vgpu.gpu_instance for vgpu in self._vgpus(wanted.gpu) if vgpu.function == at), None)
         if lies is None:
@@ -280,7 +280,7 @@ class MigBackedVgpus:
                 hint="drivers from 570 on are known to tell; time-sliced vGPUs need none to",
                 details=at,
             )
-        return there is not None and lies == there.id
+        return existing is not None and lies == existing.id
 
     def _make_bare(self, action: MakeVgpu) -> ActionResult:
         return self._functions.make(action) if action.uuid is None else self._mdevs.make(action)
@@ -339,8 +339,8 @@ class MigBackedVgpus:
                 return
 
     def _profile_at(self, gpu: str, start: int) -> str | None:
-        there = self._at(gpu, start)
-        return None if there is None else there.profile
+        existing = self._at(gpu, start)
+        return None if existing is None else existing.profile
 
 
 class _NoFramework:

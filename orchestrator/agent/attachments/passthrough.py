@@ -55,8 +55,8 @@ class WholeGpus:
             record = self._written_down(action)
         else:
             self._files.check_owner(gpu_key(action.gpu), action.vm, action.gpu)
-        there = [binding.is_passed_through(self._paths, function.address) for function in record.functions]
-        if all(there):
+        passed = [binding.is_passed_through(self._paths, function.address) for function in record.functions]
+        if all(passed):
             return ActionResult(changed=False)
         binding.load_vfio(self._paths)
         self._check_no_parts(action.gpu, record.said)
@@ -231,13 +231,13 @@ class WholeGpus:
                 hint="what one VM leaves on it would be the next one's to read",
             )
 
-    def _check_no_parts(self, gpu: str, said: NvmlGpu | None) -> None:
+    def _check_no_parts(self, gpu: str, observed: NvmlGpu | None) -> None:
         functions = (gpu, *pci.virtual_functions(self._paths, gpu))
-        there = sorted({name for kind in self._parts for name in kind.names_on(functions)})
-        if said is not None and said.mig_enabled:
-            there.append("MIG mode")
-        if there:
-            raise in_use(gpu, there)
+        parts = sorted({name for kind in self._parts for name in kind.names_on(functions)})
+        if observed is not None and observed.mig_enabled:
+            parts.append("MIG mode")
+        if parts:
+            raise in_use(gpu, parts)
 
     def _can_switch(self, function: FunctionBefore) -> bool:
         """Of a GPU whose driver the kernel was to find, only where it found NVIDIA's."""

@@ -33,8 +33,8 @@ class FoundVgpu:
 
 def gpu_instance(device: Path) -> int | None:
     """Its id; None: there is no vGPU, it is time-sliced, or the driver does not tell."""
-    found = reading.number(device / "nvidia" / "gpu_instance_id")
-    return None if found is None or found == _NO_INSTANCE else found
+    number = reading.number(device / "nvidia" / "gpu_instance_id")
+    return None if number is None or number == _NO_INSTANCE else number
 
 
 _NO_PLACE = 0xFFFF
@@ -43,8 +43,8 @@ _NO_PLACE = 0xFFFF
 
 def placement_id(device: Path) -> int | None:
     """Of the vGPU whose directory in sysfs this is; None: the driver does not say."""
-    found = reading.number(device / "nvidia" / "placement_id")
-    return None if found is None or found >= _NO_PLACE else found
+    number = reading.number(device / "nvidia" / "placement_id")
+    return None if number is None or number >= _NO_PLACE else number
 
 
 class VgpuPlaces:

@@ -52,12 +52,12 @@ def is_vendor_vfio(paths: Paths, address: str) -> bool:
 
 def parse_creatable(text: str) -> tuple[tuple[int, str], ...]:
     """Ids and names in the driver's order; header and lines of another form are left out."""
-    found = []
+    rows = []
     for line in text.splitlines():
         number, colon, name = line.partition(":")
         if colon and number.strip().isdecimal() and name.strip():
-            found.append((int(number), name.strip()))
-    return tuple(found)
+            rows.append((int(number), name.strip()))
+    return tuple(rows)
 
 
 def read(paths: Paths, address: str) -> VirtualFunction:

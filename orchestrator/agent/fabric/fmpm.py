@@ -50,18 +50,18 @@ def read_fabric_config(paths: Paths) -> FabricConfig:
     :raises InvalidInput: ``fabric.config_invalid``
     """
     file, programs = paths.etc / FILE, paths.root / "usr/bin"
-    found = {"fmpm": str(programs / "fmpm"), "fabric_manager": str(programs / "nv-fabricmanager")}
+    programs_by_name = {"fmpm": str(programs / "fmpm"), "fabric_manager": str(programs / "nv-fabricmanager")}
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         data = {}
     except (OSError, ValueError) as error:
         raise _invalid(file, str(error)) from error
-    if not isinstance(data, dict) or not set(data) <= {*found, "socket"}:
-        raise _invalid(file, f"it may hold {', '.join(found)} and socket")
+    if not isinstance(data, dict) or not set(data) <= {*programs_by_name, "socket"}:
+        raise _invalid(file, f"it may hold {', '.join(programs_by_name)} and socket")
     if not all(isinstance(value, str) and Path(value).is_absolute() for value in data.values()):
         raise _invalid(file, "each must be an absolute path")
-    return FabricConfig(**{name: Path(path) for name, path in {**found, **data}.items()})
+    return FabricConfig(**{name: Path(path) for name, path in {**programs_by_name, **data}.items()})
 
 
 def _invalid(file: Path, why: str) -> InvalidInput:
@@ -117,9 +117,9 @@ class Fmpm:
             about = program.stat()
             key = (str(program), about.st_mtime_ns, about.st_ino)
             if self._known is None or self._known[0] != key:
-                said = run([str(program), "-v"], limit_s=_READ_SECONDS, most_bytes=_MAX_OUTPUT)
-                found = _VERSION.search(said.output)
-                self._known = (key, None if found is None else found[1])
+                finished = run([str(program), "-v"], limit_s=_READ_SECONDS, most_bytes=_MAX_OUTPUT)
+                match = _VERSION.search(finished.output)
+                self._known = (key, None if match is None else match[1])
         except (OSError, ChildHangs, ChildTalksTooMuch):
             return None
         return self._known[1]
@@ -173,8 +173,8 @@ class Fmpm:
 
 
 def _error_for(finished: Finished, arguments: Sequence[str]) -> VgpuctlError | Waits:
-    said = _CODE.search(finished.output)
-    code = int(said[1]) if said is not None else finished.code - 256 if finished.code > 0 else 0
+    match = _CODE.search(finished.output)
+    code = int(match[1]) if match is not None else finished.code - 256 if finished.code > 0 else 0
     details = f"fmpm {' '.join(arguments)}: exit code {finished.code}: {finished.output[:300].strip()}"
     match code:  # NOT_SUPPORTED -3, UNINITIALIZED -4, TIMEOUT -5, IN_USE -7, NOT_CONFIGURED -8, no connection -9
         case -8:
@@ -218,13 +218,13 @@ def partitions_from(text: str) -> tuple[ListedPartition, ...]:
     rows = json.loads(text)["partitionInfo"]
     if not isinstance(rows, list) or len(rows) > _MAX_PARTITIONS:
         raise ValueError("no list of partitions")
-    found = tuple(_partition(row) for row in rows)
-    if len({partition.id for partition in found}) != len(found):
+    partitions = tuple(_partition(row) for row in rows)
+    if len({partition.id for partition in partitions}) != len(partitions):
         raise ValueError("a partition stands there twice")
-    busy = [member.physical for partition in found if partition.active for member in partition.members]
+    busy = [member.physical for partition in partitions if partition.active for member in partition.members]
     if len(set(busy)) != len(busy):
         raise ValueError("partitions that overlap are active")
-    return found
+    return partitions
 
 
 def _partition(row: dict[str, Any]) -> ListedPartition:

@@ -30,10 +30,10 @@ def wrong_version(paths: Paths, own: str | None) -> str | None:
 
     ``own``: the fabric manager's version; None: it cannot be told.
     """
-    found = _DRIVER.search(reading.text(paths.proc / "driver/nvidia/version") or "")
-    if found is None or own is None or own == found[1]:
+    match = _DRIVER.search(reading.text(paths.proc / "driver/nvidia/version") or "")
+    if match is None or own is None or own == match[1]:
         return None
-    return f"the host's fabric manager is {own} and its driver {found[1]}"
+    return f"the host's fabric manager is {own} and its driver {match[1]}"
 
 
 class FabricPartitions:
@@ -104,8 +104,8 @@ class FabricPartitions:
             owner = self._ledger.owner(gpu_key(gpu))
             record = None if owner is None or owner.vm != vm else GpuRecord.from_text(owner.detail)
             if record is not None and record.said is not None and record.said.module_id is None:
-                told = replace(record, said=replace(record.said, module_id=module))
-                self._ledger.claim(gpu_key(gpu), vm, detail=told.to_text(), until_reboot=True)
+                renewed = replace(record, said=replace(record.said, module_id=module))
+                self._ledger.claim(gpu_key(gpu), vm, detail=renewed.to_text(), until_reboot=True)
         if self._is_active(place.partition):
             detail = json.dumps({"gpus": place.gpus, "active": True})
             self._ledger.claim(f"{PREFIX}{place.partition}", vm, detail=detail, until_reboot=True)
@@ -208,9 +208,11 @@ class FabricPartitions:
             owner = self._ledger.owner(gpu_key(gpu))
             if owner is None or owner.vm != action.vm or not binding.is_passed_through(self._paths, gpu):
                 raise _differ(f"GPU {gpu} is not the VM's")
-            said = GpuRecord.from_text(owner.detail).said
-            if said is None or said.module_id != module:
-                raise _differ(f"GPU {gpu} is module {'unknown' if said is None else said.module_id}, not {module}")
+            remembered = GpuRecord.from_text(owner.detail).said
+            if remembered is None or remembered.module_id != module:
+                raise _differ(
+                    f"GPU {gpu} is module {'unknown' if remembered is None else remembered.module_id}, not {module}"
+                )
 
     def _in_use(self, gpus: Iterable[str]) -> bool:
         """Cannot tell counts as in use."""

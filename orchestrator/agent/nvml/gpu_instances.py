@@ -51,12 +51,14 @@ def set_mig_mode(device: Any, *, on: bool) -> int:
 
 def instances(device: Any) -> tuple[FoundInstance, ...]:
     """All, by where they begin."""
-    found = [_found(handle, _name(profile)) for profile in _profiles(device) for handle in _handles_of(device, profile)]
-    told = _mig_devices(device) if found else {}
-    minor = _minor(device) if found else None
+    existing = [
+        _found(handle, _name(profile)) for profile in _profiles(device) for handle in _handles_of(device, profile)
+    ]
+    devices = _mig_devices(device) if existing else {}
+    minor = _minor(device) if existing else None
     return tuple(
-        replace(instance, devices=tuple(told.get(instance.id, ())), capabilities=_capabilities(minor, instance))
-        for instance in sorted(found, key=lambda instance: (instance.start, instance.id))
+        replace(instance, devices=tuple(devices.get(instance.id, ())), capabilities=_capabilities(minor, instance))
+        for instance in sorted(existing, key=lambda instance: (instance.start, instance.id))
     )
 
 
@@ -129,7 +131,7 @@ def _handles_of(device: Any, profile: Any) -> list[Any]:
     return _listed(
         pynvml.c_nvmlGpuInstance_t,
         profile.instanceCount,
-        lambda found, count: pynvml.nvmlDeviceGetGpuInstances(device, profile.id, found, count),
+        lambda array, count: pynvml.nvmlDeviceGetGpuInstances(device, profile.id, array, count),
     )
 
 
@@ -137,7 +139,7 @@ def _places(device: Any, profile: Any) -> list[Any]:
     return _listed(
         pynvml.c_nvmlGpuInstancePlacement_t,
         _MAX_PROFILES,
-        lambda found, count: pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(device, profile.id, found, count),
+        lambda array, count: pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(device, profile.id, array, count),
     )
 
 
@@ -154,14 +156,14 @@ def _found(handle: Any, profile: str) -> FoundInstance:
 
 def _mig_devices(device: Any) -> dict[int, list[str]]:
     """GPU instance → UUIDs of the MIG devices in it. A driver that tells none has none."""
-    found: dict[int, list[str]] = {}
+    devices: dict[int, list[str]] = {}
     with suppress(pynvml.NVMLError):
         for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(device)):
             with suppress(pynvml.NVMLError):  # a place without a device
                 one = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(device, index)
                 uuid = str(pynvml.nvmlDeviceGetUUID(one))
-                found.setdefault(int(pynvml.nvmlDeviceGetGpuInstanceId(one)), []).append(uuid)
-    return found
+                devices.setdefault(int(pynvml.nvmlDeviceGetGpuInstanceId(one)), []).append(uuid)
+    return devices
 
 
 def _minor(device: Any) -> int | None:
@@ -187,14 +189,14 @@ def _compute_profiles(handle: Any) -> Iterator[Any]:
 
 
 def _compute_instances(handle: Any) -> list[Any]:
-    found = []
+    instances = []
     for profile in _compute_profiles(handle):
-        found += _listed(
+        instances += _listed(
             pynvml.c_nvmlComputeInstance_t,
             profile.instanceCount,
-            lambda there, count, its=profile: pynvml.nvmlGpuInstanceGetComputeInstances(handle, its.id, there, count),
+            lambda array, count, its=profile: pynvml.nvmlGpuInstanceGetComputeInstances(handle, its.id, array, count),
         )
-    return found
+    return instances
 
 
 def _fill(handle: Any) -> None:
@@ -207,6 +209,6 @@ def _fill(handle: Any) -> None:
 
 def _listed(kind: Any, most: int, fill_in: Any) -> list[Any]:
     """What an NVML function writes into an array and a count."""
-    found, count = (kind * most)(), c_uint(most)
-    fill_in(found, byref(count))
-    return [found[number] for number in range(min(most, count.value))]
+    array, count = (kind * most)(), c_uint(most)
+    fill_in(array, byref(count))
+    return [array[number] for number in range(min(most, count.value))]

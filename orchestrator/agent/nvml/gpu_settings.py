@@ -78,12 +78,12 @@ def schedulers(nvml: Nvml) -> NvmlSetting[SchedulerState]:
 def _set_scheduler(device: Any, state: SchedulerState) -> None:
     """A slice of 0 is the driver's own; adaptive round robin, which has none, is off where one was asked for."""
     time_slice_ns = (state.time_slice_us or 0) * 1000
-    asked = pynvml.c_nvmlVgpuSchedulerSetState_t()
-    asked.schedulerPolicy = _NUMBERS[state.policy]
+    request = pynvml.c_nvmlVgpuSchedulerSetState_t()
+    request.schedulerPolicy = _NUMBERS[state.policy]
     off = pynvml.NVML_VGPU_SCHEDULER_ARR_DISABLE
-    asked.enableARRMode = off if time_slice_ns else pynvml.NVML_VGPU_SCHEDULER_ARR_DEFAULT
-    asked.schedulerParams.vgpuSchedData.timeslice = time_slice_ns
-    pynvml.nvmlDeviceSetVgpuSchedulerState(device, asked)
+    request.enableARRMode = off if time_slice_ns else pynvml.NVML_VGPU_SCHEDULER_ARR_DEFAULT
+    request.schedulerParams.vgpuSchedData.timeslice = time_slice_ns
+    pynvml.nvmlDeviceSetVgpuSchedulerState(device, request)
 
 
 def mixed_sizes(nvml: Nvml) -> NvmlSetting[bool]:

@@ -54,8 +54,8 @@ def _rows(device: Any) -> tuple[GpuSignal, ...]:
 def _errors(device: Any) -> tuple[GpuSignal, ...]:
     """Since the driver was loaded."""
     kinds = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
-    there = pynvml.nvmlDeviceGetTotalEccErrors(device, *kinds)
-    return (GpuSignal(name="memory-uncorrectable_errors"),) if there else ()
+    count = pynvml.nvmlDeviceGetTotalEccErrors(device, *kinds)
+    return (GpuSignal(name="memory-uncorrectable_errors"),) if count else ()
 
 
 health: Final[Mapping[str, Callable[[Any], tuple[GpuSignal, ...]]]] = {
@@ -73,24 +73,24 @@ _UNSURE = (pynvml.NVML_GRID_LICENSE_STATE_UNKNOWN, pynvml.NVML_GRID_LICENSE_STAT
 
 def licences(device: Any) -> tuple[VgpuLicence, ...]:
     """:raises pynvml.NVMLError: NOT_SUPPORTED where the GPU has no vGPUs, FUNCTION_NOT_FOUND of an older driver"""
-    found = (_licence(vgpu) for vgpu in pynvml.nvmlDeviceGetActiveVgpus(device))
-    return tuple(licence for licence in found if licence is not None)
+    licences = (_licence(vgpu) for vgpu in pynvml.nvmlDeviceGetActiveVgpus(device))
+    return tuple(licence for licence in licences if licence is not None)
 
 
 def _licence(vgpu: int) -> VgpuLicence | None:
     """None: its VM has just ended."""
     try:
         vm = pynvml.nvmlVgpuInstanceGetVmID(vgpu)[0]
-        told = pynvml.nvmlVgpuInstanceGetLicenseInfo_v2(vgpu)
+        info = pynvml.nvmlVgpuInstanceGetLicenseInfo_v2(vgpu)
     except pynvml.NVMLError as error:
         if error.value == pynvml.NVML_ERROR_NOT_FOUND:
             return None
         raise
     uuid = vm.decode(errors="replace") if isinstance(vm, bytes) else str(vm)
-    state: LicenceState = "unknown" if told.currentState in _UNSURE else "unlicensed"
-    if not told.isLicensed:
+    state: LicenceState = "unknown" if info.currentState in _UNSURE else "unlicensed"
+    if not info.isLicensed:
         return VgpuLicence(vm=uuid, state=state)
-    return VgpuLicence(vm=uuid, state="licensed", until=_moment(told.licenseExpiry))
+    return VgpuLicence(vm=uuid, state="licensed", until=_moment(info.licenseExpiry))
 
 
 def _moment(expiry: Any) -> int | None:

@@ -129,12 +129,12 @@ class _VgpuTypes:
 
     def of(self, asker: _Asker, device: Any, alike: Hashable) -> tuple[HostVgpuType, ...]:
         """All that the GPU offers. ``alike``: what GPUs that can hold equally many have in common."""
-        told = asker.ask("supported vGPUs", lambda: pynvml.nvmlDeviceGetSupportedVgpus(device)) or ()
-        ids = tuple(int(type_id) for type_id in told)
+        supported = asker.ask("supported vGPUs", lambda: pynvml.nvmlDeviceGetSupportedVgpus(device)) or ()
+        ids = tuple(int(type_id) for type_id in supported)
         if (alike, ids) in self._offered:
             return self._offered[alike, ids]
-        asked = [asker.ask(f"vGPU type {type_id}", partial(self._type, device, type_id)) for type_id in ids]
-        types = tuple(found for found in asked if found is not None)
+        answers = [asker.ask(f"vGPU type {type_id}", partial(self._type, device, type_id)) for type_id in ids]
+        types = tuple(vgpu_type for vgpu_type in answers if vgpu_type is not None)
         if len(types) == len(ids):  # what could not be told of one GPU is asked of the next one
             self._offered[alike, ids] = types
         return types
@@ -239,7 +239,7 @@ def _place(asker: _Asker, index: int, device: Any) -> tuple[str, tuple[int, int]
 
 
 def type_names(reading: NvmlReading) -> dict[int, str]:
-    return {found.type_id: found.name for gpu in reading.gpus.values() for found in gpu.types}
+    return {vgpu_type.type_id: vgpu_type.name for gpu in reading.gpus.values() for vgpu_type in gpu.types}
 
 
 @contextmanager
@@ -325,11 +325,11 @@ class Nvml:
 
     def processes(self, gpu: str) -> tuple[int, ...]:
         def running() -> tuple[int, ...]:
-            device, found = device_at(gpu), list[int]()
+            device, pids = device_at(gpu), list[int]()
             for ask in (pynvml.nvmlDeviceGetComputeRunningProcesses, pynvml.nvmlDeviceGetGraphicsRunningProcesses):
                 with suppress(pynvml.NVMLError):  # a board that draws nothing still says what computes there
-                    found += (process.pid for process in ask(device))
-            return tuple(found)
+                    pids += (process.pid for process in ask(device))
+            return tuple(pids)
 
         try:
             return self.change(running)
@@ -345,10 +345,10 @@ class Nvml:
 
 def scheduler_state(device: Any) -> SchedulerState:
     """:raises pynvml.NVMLError: it has none"""
-    found = pynvml.nvmlDeviceGetVgpuSchedulerState(device)
-    policy = POLICIES.get(int(found.schedulerPolicy), "unknown")
-    adaptive = found.arrMode == pynvml.NVML_VGPU_SCHEDULER_ARR_ENABLE
-    parts = found.schedulerParams
+    state = pynvml.nvmlDeviceGetVgpuSchedulerState(device)
+    policy = POLICIES.get(int(state.schedulerPolicy), "unknown")
+    adaptive = state.arrMode == pynvml.NVML_VGPU_SCHEDULER_ARR_ENABLE
+    parts = state.schedulerParams
     slice_ns = int(parts.vgpuSchedDataWithARR.timeslice if adaptive else parts.vgpuSchedData.timeslice)
     timed = policy in {"equal_share", "fixed_share"} and slice_ns > 0
     return SchedulerState(policy=policy, time_slice_us=slice_ns // 1000 if timed else None)

@@ -25,10 +25,10 @@ _OPENVSWITCH = "openvswitch"
 def driver_of(interface: str) -> str:
     """What ethtool calls the driver; empty: it does not say. Of a bridge of Open vSwitch nothing else tells."""
     info = array.array("B", struct.pack("I", _DRIVER_INFO) + bytes(192))
-    asked = struct.pack("16sP", interface.encode(), info.buffer_info()[0])
+    request = struct.pack("16sP", interface.encode(), info.buffer_info()[0])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         try:
-            fcntl.ioctl(any_socket, _ASK_ETHTOOL, asked)
+            fcntl.ioctl(any_socket, _ASK_ETHTOOL, request)
         except OSError:
             return ""
     return info.tobytes()[4:36].split(b"\0")[0].decode(errors="replace")
@@ -52,8 +52,8 @@ class HostBridges:
 
     def is_plugged(self, interface: str) -> bool:
         """Whether it is a port of a bridge. One that is not there is not judged."""
-        there = self.paths.root / "sys/class/net" / interface
-        return (there / "master").is_symlink() or not there.exists()
+        directory = self.paths.root / "sys/class/net" / interface
+        return (directory / "master").is_symlink() or not directory.exists()
 
     def _of_open_vswitch(self, net: Path, others: list[str]) -> list[Bridge]:
         if not (net / "ovs-system").exists():  # without its kernel module nobody needs to be asked
@@ -68,10 +68,10 @@ class HostBridges:
 
 
 def _carried(ports: tuple[str, ...], tags: dict[str, tuple[str, str]], masters: dict[str, str]) -> tuple[str, ...]:
-    found = set()
+    vlans = set()
     for tag, below in (tags[port] for port in ports if port in tags):
-        found |= {f"{parent}.{tag}" for parent in (below, masters.get(below)) if parent is not None}
-    return tuple(sorted(found))
+        vlans |= {f"{parent}.{tag}" for parent in (below, masters.get(below)) if parent is not None}
+    return tuple(sorted(vlans))
 
 
 _LEAF = re.compile(r"\|-- (?P<address>[0-9.]+)", re.ASCII)

@@ -84,7 +84,7 @@ _NOT_OURS: Final = frozenset({"secure-boot", "requires-smm"})
 
 def read_features(paths: Paths) -> tuple[HostFeature, ...]:
     """Those that it has."""
-    return tuple(feature for feature, is_there in _FINDERS.items() if is_there(paths))
+    return tuple(feature for feature, has_feature in _FINDERS.items() if has_feature(paths))
 
 
 def _has_uefi(paths: Paths) -> bool:
@@ -99,12 +99,12 @@ def _has_uefi(paths: Paths) -> bool:
 
 def _fits(paths: Paths, file: Path) -> bool:
     try:
-        told = json.loads(reading.text(file) or "null")
-        if "uefi" not in told["interface-types"] or _NOT_OURS.intersection(told.get("features", ())):
+        description = json.loads(reading.text(file) or "null")
+        if "uefi" not in description["interface-types"] or _NOT_OURS.intersection(description.get("features", ())):
             return False
-        if not any(_is_target(target) for target in told["targets"]):
+        if not any(_is_target(target) for target in description["targets"]):
             return False
-        files = tuple(_files(told["mapping"]))
+        files = tuple(_files(description["mapping"]))
     except (ValueError, KeyError, TypeError, AttributeError):
         return False
     return all((paths.root / name.removeprefix("/")).is_file() for name in files)
@@ -142,8 +142,8 @@ _TOTAL: Final = re.compile(r"MemTotal:\s+(\d+) kB", re.ASCII)
 def read_numa_nodes(paths: Paths) -> tuple[NumaNode, ...]:
     """By number; none where the kernel knows no nodes."""
     system = paths.root / "sys/devices/system"
-    found = (_NODE.fullmatch(name) for name in reading.names(system / "node"))
-    numbers = sorted(int(match[1]) for match in found if match is not None)
+    matches = (_NODE.fullmatch(name) for name in reading.names(system / "node"))
+    numbers = sorted(int(match[1]) for match in matches if match is not None)
     mounted = frozenset(_mounted(paths.root))
     return tuple(_node(system, number, mounted) for number in numbers)
 

@@ -15,7 +15,7 @@ def open_below(paths: Paths, *prefixes: str) -> frozenset[str] | None:
 
     Plain strings: a host has thousands of descriptors, and this is done at every observation and before every removal.
     """
-    found: set[str] = set()
+    targets: set[str] = set()
     proc = str(paths.proc)
     try:
         processes = [name for name in os.listdir(proc) if name.isdecimal()]  # noqa: PTH208
@@ -23,29 +23,29 @@ def open_below(paths: Paths, *prefixes: str) -> frozenset[str] | None:
         return None
     for process in processes:
         try:
-            found.update(_links(f"{proc}/{process}/fd", prefixes))
+            targets.update(_links(f"{proc}/{process}/fd", prefixes))
         except (FileNotFoundError, ProcessLookupError):
             continue  # the process ended meanwhile
         except OSError:
             return None
-    return frozenset(found)
+    return frozenset(targets)
 
 
 def _links(directory: str, prefixes: tuple[str, ...]) -> list[str]:
-    found = []
+    targets = []
     for descriptor in os.listdir(directory):  # noqa: PTH208
         try:
             target = os.readlink(f"{directory}/{descriptor}")  # noqa: PTH115
         except (FileNotFoundError, ProcessLookupError):
             continue
         if target.startswith(prefixes):
-            found.append(target)
-    return found
+            targets.append(target)
+    return targets
 
 
 def holders(paths: Paths, nodes: frozenset[str]) -> tuple[str, ...] | None:
     """``name (pid)`` of every process that has one of these files open; None: could not tell."""
-    found = []
+    processes = []
     for process in reading.names(paths.proc):
         if process.isdecimal():
             try:
@@ -55,8 +55,8 @@ def holders(paths: Paths, nodes: frozenset[str]) -> tuple[str, ...] | None:
             except OSError:
                 return None
             if nodes.intersection(held):
-                found.append(f"{reading.text(paths.proc / process / 'comm') or 'a process'} ({process})")
-    return tuple(found)
+                processes.append(f"{reading.text(paths.proc / process / 'comm') or 'a process'} ({process})")
+    return tuple(processes)
 
 
 def open_vfio_devices(paths: Paths) -> frozenset[str] | None:

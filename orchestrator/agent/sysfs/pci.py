@@ -59,10 +59,10 @@ class PciGpu:
 
 def identity(directory: str) -> PciIdentity | None:
     """Of the function that the directory is of; None: it is gone."""
-    told = _IDENTITY.fullmatch((reading.text(f"{directory}/modalias") or "").lower())
-    if told is None:
+    match = _IDENTITY.fullmatch((reading.text(f"{directory}/modalias") or "").lower())
+    if match is None:
         return None
-    vendor, device, subsystem_vendor, subsystem_device, base, sub = told.groups()
+    vendor, device, subsystem_vendor, subsystem_device, base, sub = match.groups()
     return PciIdentity(vendor, device, subsystem_vendor, subsystem_device, base + sub)
 
 
@@ -80,15 +80,15 @@ def virtual_functions(paths: Paths, address: str) -> tuple[str, ...]:
     directory = _directory(paths, address)
     links = [name for name in reading.names(directory) if name.startswith("virtfn")]
     links.sort(key=lambda name: int(name[6:]) if name[6:].isdecimal() else -1)
-    found = [reading.link_name(f"{directory}/{name}") for name in links]
-    return tuple(vf for vf in found if vf is not None)
+    functions = [reading.link_name(f"{directory}/{name}") for name in links]
+    return tuple(vf for vf in functions if vf is not None)
 
 
 def bridges_above(paths: Paths, address: str) -> tuple[str, ...]:
     """The ports between the root complex and it, from the root port on: the directories that its own lies in, which the
     bus's link to it names (Documentation/filesystems/sysfs.rst)."""
-    found = tuple(part for part in reading.link(_directory(paths, address)).split("/") if is_pci_address(part))
-    return found[:-1]
+    addresses = tuple(part for part in reading.link(_directory(paths, address)).split("/") if is_pci_address(part))
+    return addresses[:-1]
 
 
 def physical_gpu(paths: Paths, address: str) -> str:
@@ -158,8 +158,8 @@ def _gpu(paths: Paths, address: str) -> PciGpu | None:
 
 def gpus(paths: Paths) -> tuple[PciGpu, ...]:
     """All physical NVIDIA GPUs in PCI order."""
-    found = (_gpu(paths, address) for address in reading.names(paths.pci_devices))
-    return tuple(gpu for gpu in found if gpu is not None)
+    gpus_or_none = (_gpu(paths, address) for address in reading.names(paths.pci_devices))
+    return tuple(gpu for gpu in gpus_or_none if gpu is not None)
 
 
 _BARS: Final = 6

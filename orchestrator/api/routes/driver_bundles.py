@@ -57,7 +57,7 @@ async def upload(
 def list_all(services: ServicesOf, paging: PagingOf) -> list[DriverBundleAnswer]:
     """List driver bundles by kind and version."""
     bundles = paging.cut(
-        services.driver_bundles.list(), lambda bundle_: (bundle_.content.kind, bundle_.content.version, bundle_.sha256)
+        services.driver_bundles.list(), lambda stored: (stored.content.kind, stored.content.version, stored.sha256)
     )
     return [DriverBundleAnswer.of(bundle) for bundle in bundles]
 

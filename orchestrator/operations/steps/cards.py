@@ -53,8 +53,8 @@ def _change(context: Context, tx: Transaction, snapshot: HostSnapshot) -> _Chang
 
 def _check_offers(tx: Transaction, host: str, snapshot: HostSnapshot, card: GpuCard) -> None:
     """VMs keep their place on the GPU, so the new card must be able to carry them."""
-    gpu = next(one for one in snapshot.gpus if one.address == card.address)
-    offered = {one.name for one in gpu.types}
+    gpu = next(item for item in snapshot.gpus if item.address == card.address)
+    offered = {item.name for item in gpu.types}
     for vm in _on(tx, host, {card.address}):
         for device in vm.devices:
             if device.gpu == card.address and not device.is_whole_gpu and device.type_name not in offered:
@@ -67,7 +67,7 @@ def _check_offers(tx: Transaction, host: str, snapshot: HostSnapshot, card: GpuC
 
 def _on(tx: Transaction, host: str, gpus: set[str]) -> tuple[Vm, ...]:
     """VMs with a place on one of them."""
-    claiming = {claim.vm for claim in tx.claims.of_host(host) if any(one.gpu in gpus for one in claim.devices)}
+    claiming = {claim.vm for claim in tx.claims.of_host(host) if any(device.gpu in gpus for device in claim.devices)}
     return tuple(vm for vm in tx.vms.list(host=host) if vm.id in claiming)
 
 
@@ -75,7 +75,10 @@ def _check_at_rest(tx: Transaction, snapshot: HostSnapshot, vms: tuple[Vm, ...])
     """:raises Conflict: ``vm.busy``, ``vm.running``"""
     active = {domain.uuid for domain in snapshot.domains if domain.active}
     for vm in vms:
-        busy = next((one for one in tx.operations.of_subject(vm.id) if one.state not in {"done", "undone"}), None)
+        busy = next(
+            (operation for operation in tx.operations.of_subject(vm.id) if operation.state not in {"done", "undone"}),
+            None,
+        )
         if busy is not None:
             raise Conflict(
                 "vm.busy",

@@ -150,10 +150,10 @@ def _remove_made(context: Context) -> None:
             context.perform(given.inverse())
     for device in reversed(vm.devices):
         made = make(vm.id, device)
-        there = not all(context.made(_named(device, action)) for action in made)
+        shared_left = not all(context.made(_named(device, action)) for action in made)
         for action in reversed(made):
             inverse = action.inverse()
-            kept = there if isinstance(action, _SHARED) else not context.made(_named(device, action))
+            kept = shared_left if isinstance(action, _SHARED) else not context.made(_named(device, action))
             if inverse is not None and not kept:
                 context.perform(inverse)
 

@@ -32,29 +32,29 @@ from orchestrator.operations.steps.host import back_to_ready
 def try_vgpu(context: Context) -> str:
     """What was tried, and on which GPUs nothing could be."""
     remove_probe(context)  # of an attempt before
-    told, kinds = list[str](), set[tuple[str, bool]]()
+    results, kinds = list[str](), set[tuple[str, bool]]()
     name = str(uuid.uuid5(uuid.NAMESPACE_OID, f"probe {context.operation_id}"))  # the same in every attempt
     for gpu in managed_gpus(context.host(), context.observe()):
         kind = (gpu.model, gpu.mig_enabled is True)
         if kind in kinds:
             continue
-        found = _in_mig_mode(gpu, name) if gpu.mig_enabled else _in_time_slices(gpu, name)
-        if isinstance(found, Device):
+        result = _in_mig_mode(gpu, name) if gpu.mig_enabled else _in_time_slices(gpu, name)
+        if isinstance(result, Device):
             kinds.add(kind)
-            for action in _probe_actions(context.operation_id, found):
+            for action in _probe_actions(context.operation_id, result):
                 context.perform(action)
-            _remove_vgpu(context, found)
-            found = f"{_shown(found)} on GPU {gpu.address}"
-        told.append(found)
-    return "; ".join(filter(None, told)) or "no GPU offers a vGPU to try"
+            _remove_vgpu(context, result)
+            result = f"{_shown(result)} on GPU {gpu.address}"
+        results.append(result)
+    return "; ".join(filter(None, results)) or "no GPU offers a vGPU to try"
 
 
 def remove_probe(context: Context) -> None:
     """Whatever of it is left on the host."""
     for gpu in context.observe().gpus:
-        for one in observed_on(gpu):
-            if one.owner == context.operation_id:
-                _remove_vgpu(context, one.device)
+        for placed in observed_on(gpu):
+            if placed.owner == context.operation_id:
+                _remove_vgpu(context, placed.device)
 
 
 def _probe_text(context: Context) -> tuple[str, ...]:
@@ -65,7 +65,10 @@ def _probe_text(context: Context) -> tuple[str, ...]:
 def _in_time_slices(gpu: GpuSnapshot, name: str) -> Device | str:
     """The smallest that the driver offers."""
     offered = {kind for parent in gpu.parents for kind in parent.creatable}
-    types = sorted((one for one in gpu.types if one.name in offered), key=lambda one: one.framebuffer_mib)
+    types = sorted(
+        (vgpu_type for vgpu_type in gpu.types if vgpu_type.name in offered),
+        key=lambda vgpu_type: vgpu_type.framebuffer_mib,
+    )
     if not types or gpu.framework in {"none", "passthrough"}:
         return ""
     return draw(gpu, types[0].name, taken=frozenset(), new_uuid=name) or f"GPU {gpu.address}: no function is free"
@@ -79,10 +82,10 @@ def _in_mig_mode(gpu: GpuSnapshot, name: str) -> Device | str:
     if cut is None:
         return f"GPU {gpu.address} is in MIG mode and its profiles are not known: not tried"
     try:
-        state = cut.classify(Taken(one.profile, one.start, one.size) for one in gpu.instances)
+        state = cut.classify(Taken(item.profile, item.start, item.size) for item in gpu.instances)
     except IllegalLayout as error:
         return f"GPU {gpu.address} is in MIG mode: {error}: not tried"
-    listed = {one.name for one in gpu.types}
+    listed = {item.name for item in gpu.types}
     for profile in sorted(cut.shapes, key=cut.size):
         backed = geometry.vgpu_type_of(profile) if gpu.backs_vgpus_with_mig and geometry.supports(profile) else profile
         free = cut.choices(state, profile)
@@ -102,7 +105,7 @@ def _probe_actions(operation: str, device: Device) -> tuple[HostAction, ...]:
     """Of an instance that holds no vGPU the instance alone: its driver may have no virtual functions to switch on."""
     actions = make(operation, device)
     if device.instance is not None and device.function is None:
-        return tuple(one for one in actions if isinstance(one, CreateGpuInstance))
+        return tuple(action for action in actions if isinstance(action, CreateGpuInstance))
     return actions
 
 
@@ -153,38 +156,38 @@ def _wrong_with(context: Context, snapshot: HostSnapshot) -> str | None:
     fabric = snapshot.fabric
     if fabric is not None and (fabric.problem or fabric.version not in {None, snapshot.driver_version}):
         return fabric.problem or f"its fabric manager is {fabric.version}"
-    there = {gpu.address: gpu for gpu in snapshot.gpus}
+    gpus = {gpu.address: gpu for gpu in snapshot.gpus}
     for address in context.host().managed_gpus:
-        gpu = there.get(address)
+        gpu = gpus.get(address)
         if gpu is None or gpu.driver != "nvidia":
             return f"GPU {address} is not with the driver"
         if gpu.problems:
             return f"GPU {address}: {', '.join(gpu.problems)}"
-    return _not_back(context, there) or _not_settable(context, there)
+    return _not_back(context, gpus) or _not_settable(context, gpus)
 
 
-def _not_back(context: Context, there: dict[str, GpuSnapshot]) -> str | None:
+def _not_back(context: Context, gpus: dict[str, GpuSnapshot]) -> str | None:
     """What the agent puts back after a swap, as after a boot, and has not."""
     with context.world.store.read() as tx:
         enabled = tx.hosts.enabled_by_us(context.host_name)
     for address in context.host().managed_gpus:
-        gpu = there[address]
+        gpu = gpus[address]
         if address in enabled and gpu.sriov_total_vfs and not gpu.sriov_enabled_vfs:
             return f"the virtual functions of GPU {address} are not back"
     for layout in context.host().mig_layouts:
-        differs = difference(layout, there[layout.gpu]) if layout.gpu in there else "the GPU is gone"
+        differs = difference(layout, gpus[layout.gpu]) if layout.gpu in gpus else "the GPU is gone"
         if differs is not None:
             return f"the MIG layout of GPU {layout.gpu} is not back: {differs}"
     return None
 
 
-def _not_settable(context: Context, there: dict[str, GpuSnapshot]) -> str | None:
+def _not_settable(context: Context, gpus: dict[str, GpuSnapshot]) -> str | None:
     """A VM sets its GPU when it starts, which takes a driver that lets it."""
     with context.world.store.read() as tx:
         vms = tx.vms.list(host=context.host_name)
     for vm in vms:
         for device in vm.devices:
-            gpu = there.get(device.gpu)
+            gpu = gpus.get(device.gpu)
             lacking = gpu.lacks(device) if gpu is not None else None
             if lacking is not None:
                 return f"GPU {device.gpu} has {lacking[0]} to set, and VM {vm.full_name} wants {lacking[1]}"
@@ -218,13 +221,13 @@ def users_of(snapshot: HostSnapshot, leaving: Collection[str] | None = None) -> 
     functions = {gpu.address for gpu in snapshot.gpus}
     functions |= {parent.address for gpu in snapshot.gpus for parent in gpu.parents}
     # GPU instances of a layout go with the driver, and its agent cuts them again.
-    devices = [one for gpu in snapshot.gpus for one in observed_on(gpu) if one.owner != KEEPER]
-    made = {one.device.name for one in devices}
-    domains = [one for one in snapshot.domains if one.active and (functions | made) & set(one.devices)]
+    devices = [placed for gpu in snapshot.gpus for placed in observed_on(gpu) if placed.owner != KEEPER]
+    made = {placed.device.name for placed in devices}
+    domains = [placed for placed in snapshot.domains if placed.active and (functions | made) & set(placed.devices)]
     if leaving is not None:
-        made = {one.device.name for one in devices if one.owner is None}.difference(leaving)
-        domains = [one for one in domains if one.owner is None and one.uuid not in leaving]
-    return (*(f"domain {one.name}" for one in domains), *(f"vGPU {name}" for name in sorted(made)))
+        made = {placed.device.name for placed in devices if placed.owner is None}.difference(leaving)
+        domains = [placed for placed in domains if placed.owner is None and placed.uuid not in leaving]
+    return (*(f"domain {placed.name}" for placed in domains), *(f"vGPU {name}" for name in sorted(made)))
 
 
 def _functions(context: Context) -> str:

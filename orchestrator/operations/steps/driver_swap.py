@@ -26,8 +26,8 @@ NOT_BACK: Final = "host.not_back"
 def driver_file(context: Context, sha256: str) -> DriverFile:
     """:raises NotFound: ``bundle.unknown``; :raises Fatal: ``bundle.damaged``"""
     with context.world.store.read() as tx:
-        found: DriverBundle | None = tx.driver_bundles.find(sha256)
-    if found is None:
+        bundle: DriverBundle | None = tx.driver_bundles.find(sha256)
+    if bundle is None:
         raise NotFound(
             "bundle.unknown",
             f"driver bundle {sha256[:12]} was removed meanwhile",
@@ -35,11 +35,11 @@ def driver_file(context: Context, sha256: str) -> DriverFile:
         )
     return DriverFile(
         sha256=sha256,
-        kind=found.content.kind,
-        version=found.content.version,
-        format=found.content.format,
+        kind=bundle.content.kind,
+        version=bundle.content.version,
+        format=bundle.content.format,
         path=str(context.world.bundles.checked(sha256)),
-        package=found.content.package,
+        package=bundle.content.package,
     )
 
 
@@ -86,15 +86,15 @@ def _bring(context: Context, wanted: HostDrivers, *, patient: bool = True) -> Du
     reboots = 0
     while True:
         try:
-            asked = context.world.configurator.provision(context.host(), wanted, context.report)
+            reboot = context.world.configurator.provision(context.host(), wanted, context.report)
         except Retryable as error:
             if error.code != "host.unreachable":
                 raise
         else:
-            if asked is None:
+            if reboot is None:
                 return due
-            if due is None or asked.boot_id != due.boot_id:
-                due, end, reboots = asked, clock.monotonic() + BACK_WITHIN_S, reboots + 1
+            if due is None or reboot.boot_id != due.boot_id:
+                due, end, reboots = reboot, clock.monotonic() + BACK_WITHIN_S, reboots + 1
             if reboots > MAX_REBOOTS:
                 raise Fatal(
                     "driver.module_busy",

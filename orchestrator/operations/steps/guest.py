@@ -115,7 +115,9 @@ def _wanted(context: Context) -> WantedRoles:
         driver=driver_file(context, driver) if isinstance(driver, str) else None,
         cuda=cuda if isinstance(cuda, str) else None,
         cudnn=cudnn if isinstance(cudnn, str) else None,
-        cudnn_packages=tuple(driver_file(context, one) for one in packages) if isinstance(packages, list) else (),
+        cudnn_packages=tuple(driver_file(context, package) for package in packages)
+        if isinstance(packages, list)
+        else (),
         settings=_settings(context),
         secrets=_secrets(context),
         labels=_labels(context) if "guest_k8s_node" in _roles(context) else {},

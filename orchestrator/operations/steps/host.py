@@ -132,19 +132,19 @@ def choose_gpus(policy: str, snapshot: HostSnapshot) -> tuple[str, ...]:
 
     :raises InvalidInput: ``host.no_such_gpu``, ``pci.address_invalid``
     """
-    there = {gpu.address: gpu for gpu in snapshot.gpus}
+    gpus_by_address = {gpu.address: gpu for gpu in snapshot.gpus}
     if policy == "all":
-        return tuple(there)
+        return tuple(gpus_by_address)
     if policy == "unused":
         used = {device for domain in snapshot.domains for device in domain.devices}
-        return tuple(address for address, gpu in there.items() if not _is_used(gpu, used))
+        return tuple(address for address, gpu in gpus_by_address.items() if not _is_used(gpu, used))
     chosen = tuple(parse_pci_address(text) for text in policy.split(","))
     for address in chosen:
-        if address not in there:
+        if address not in gpus_by_address:
             raise InvalidInput(
                 "host.no_such_gpu",
                 f"the host has no NVIDIA GPU at {address}",
-                hint=f"it has {', '.join(there) or 'none'}",
+                hint=f"it has {', '.join(gpus_by_address) or 'none'}",
             )
     return tuple(dict.fromkeys(chosen))
 
@@ -276,7 +276,7 @@ def _check_empty(context: Context) -> None:
 def _check_nothing_younger(context: Context) -> None:
     """Of a host whose database was restored: VMs that were made since are there, and not in the database."""
     snapshot = context.observe()
-    owners = [*(one.owner for one in snapshot.domains), *(one.owner for one in (*snapshot.volumes, *snapshot.data))]
+    owners = [*(item.owner for item in snapshot.domains), *(item.owner for item in (*snapshot.volumes, *snapshot.data))]
     owned = [owner for owner in owners if owner is not None]
     if owned:
         raise Conflict(

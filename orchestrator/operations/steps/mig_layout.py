@@ -29,12 +29,12 @@ def _changes(context: Context) -> Iterator[_Change]:
     stored = context.inputs.get("gpus")
     if not isinstance(stored, list):
         raise Bug("operation.inputs", f"operation {context.operation_id} lacks its input gpus")
-    for one in stored:
-        yield _Change(_layout(one["before"]), one["kept"], _layout(one["wanted"]))
+    for change in stored:
+        yield _Change(_layout(change["before"]), change["kept"], _layout(change["wanted"]))
 
 
 def _layout(stored: dict[str, Any]) -> MigLayout:
-    return MigLayout(**{**stored, "instances": tuple(InstancePlace(**one) for one in stored["instances"])})
+    return MigLayout(**{**stored, "instances": tuple(InstancePlace(**instance) for instance in stored["instances"])})
 
 
 def _kept(context: Context) -> str:

@@ -35,7 +35,7 @@ def _mend(context: Context) -> str:
 def _do(context: Context) -> int:
     """How many of the repair's actions changed something."""
     documents = context.inputs.get("actions")
-    actions = [action_from_dict(dict(one)) for one in documents] if isinstance(documents, list) else []
+    actions = [action_from_dict(dict(document)) for document in documents] if isinstance(documents, list) else []
     return sum(context.perform(action).changed for action in actions if not _is_wanted(context, action))
 
 
@@ -44,7 +44,7 @@ def _is_wanted(context: Context, action: HostAction) -> bool:
     if not isinstance(action, DeleteImage):
         return False
     with context.world.store.read() as tx:
-        return any((one.sha256, one.format) == (action.sha256, action.image_format) for one in tx.images.list())
+        return any((image.sha256, image.format) == (action.sha256, action.image_format) for image in tx.images.list())
 
 
 CLEAN = Step(
@@ -85,15 +85,15 @@ def _settle(context: Context) -> str:
         vms, functions = tx.vms.list(host=host.name), tx.hosts.enabled_by_us(host.name)
         cards = tx.cards.of_host(host.name)
         held = held_vms(tx.driver_upgrades.newest(), host.name)
-        data = tuple(KnownVolume(volume=one.file, vm=one.vm) for one in tx.volumes.list(host=host.name))
-        found = tx.cards.mig_found(host.name)
+        data = tuple(KnownVolume(volume=volume.file, vm=volume.vm) for volume in tx.volumes.list(host=host.name))
+        modes_before = tx.cards.mig_found(host.name)
     known, snapshot = (*(_known(vm, held) for vm in vms), *_keeper(host)), context.observe()
     now = {gpu.address: gpu.mig_enabled for gpu in snapshot.gpus if gpu.address in host.managed_gpus}
-    modes = tuple(FoundMigMode(gpu=gpu, on=on) for gpu, on in found.items() if now.get(gpu, on) is (not on))
+    modes = tuple(FoundMigMode(gpu=gpu, on=on) for gpu, on in modes_before.items() if now.get(gpu, on) is (not on))
     context.perform(SettleLedger(gpus=host.managed_gpus, functions=functions, vms=known, data=data, mig_modes=modes))
     if cards:
         context.perform(AcceptGpus(cards=cards))
-    context.warnings.extend(f"GPU {gpu} {_STAYS}" for gpu, on in now.items() if on and gpu not in found)
+    context.warnings.extend(f"GPU {gpu} {_STAYS}" for gpu, on in now.items() if on and gpu not in modes_before)
     _settle_networks(context, snapshot)
     return f"{len(vms)} VMs, {len(host.managed_gpus)} GPUs"
 

@@ -28,8 +28,8 @@ def claim_text(context: Context) -> tuple[str, ...]:
     if claim is None:
         return ()
     return tuple(
-        f"claim on GPU {one.gpu} of host {claim.host}, slots {', '.join(str(slot) for slot in one.slots)}"
-        for one in claim.devices
+        f"claim on GPU {device.gpu} of host {claim.host}, slots {', '.join(str(slot) for slot in device.slots)}"
+        for device in claim.devices
     )
 
 
@@ -45,8 +45,8 @@ def volumes_before(context: Context) -> tuple[Volume, ...]:
     """Those that the operation gives to its VM, as they were; none of an operation of an older version. One whose file
     was there already is none that it makes, whatever the database said."""
     stored = context.inputs.get("volumes")
-    volumes = tuple(Volume.from_fields(one) for one in stored) if isinstance(stored, list) else ()
-    return tuple(one if context.made(one.file) else _made_before(one, context.host_name) for one in volumes)
+    volumes = tuple(Volume.from_fields(volume) for volume in stored) if isinstance(stored, list) else ()
+    return tuple(volume if context.made(volume.file) else _made_before(volume, context.host_name) for volume in volumes)
 
 
 def _made_before(volume: Volume, host: str) -> Volume:
@@ -221,7 +221,9 @@ def _claim_deallocated(context: Context) -> str:
         with context.begin() as tx:
             vm = tx.vms.find_id(context.subject)
             if vm is not None and tx.claims.find(context.subject) is None:
-                if context.operation_id not in {one.operation for one in tx.operations.due([context.operation_id])}:
+                if context.operation_id not in {
+                    operation.operation for operation in tx.operations.due([context.operation_id])
+                }:
                     raise Suspended  # too early: who has to go has not gone
                 check_not_kept(tx.hosts.get(vm.host), vm.spec.tenant)
                 tx.claims.take(*_planned(context))
@@ -246,7 +248,7 @@ def _planned(context: Context) -> tuple[Claim, HostCapacity]:
     claim, capacity = context.inputs.get("claim"), context.inputs.get("capacity")
     if not isinstance(claim, dict) or not isinstance(capacity, dict):
         raise Bug("operation.inputs", f"operation {context.operation_id} lacks its planned claim")
-    devices = tuple(DeviceClaim(**{**one, "slots": tuple(one["slots"])}) for one in claim["devices"])
+    devices = tuple(DeviceClaim(**{**fields, "slots": tuple(fields["slots"])}) for fields in claim["devices"])
     cpus = tuple(claim.get("cpus", ()))
     return Claim(**{**claim, "devices": devices, "cpus": cpus}), HostCapacity(**capacity)
 

@@ -30,19 +30,19 @@ from orchestrator.store.transaction import Transaction
 
 def _find_files(context: Context) -> None:
     """Before any is made: what is on a tenant's volume is not this operation's to remove."""
-    new = [one.file for one in volumes_before(context) if one.state == "new" and context.is_first(one.file)]
+    new = [item.file for item in volumes_before(context) if item.state == "new" and context.is_first(item.file)]
     if new:
-        files = {one.name for one in context.world.link.observe(context.host()).data}
+        files = {item.name for item in context.world.link.observe(context.host()).data}
         for file in files.intersection(new):
             context.note_found(file)
 
 
 def giving(vm: Vm, volumes: Iterable[Volume]) -> Iterator[HostAction]:
     """Make those that are new, and write on the host that the VM has all of them."""
-    for one in volumes:
-        if one.state == "new":
-            yield CreateDataVolume(volume=one.file, size_bytes=one.size_bytes)
-        yield AttachVolume(vm=vm.id, volume=one.file)
+    for volume in volumes:
+        if volume.state == "new":
+            yield CreateDataVolume(volume=volume.file, size_bytes=volume.size_bytes)
+        yield AttachVolume(vm=vm.id, volume=volume.file)
 
 
 def give_volumes(context: Context, vm: Vm) -> None:
@@ -56,8 +56,8 @@ def give_volumes(context: Context, vm: Vm) -> None:
             context.perform(action)
 
     def write(tx: Transaction) -> None:
-        for one in given:
-            tx.volumes.made(one.id)
+        for volume in given:
+            tx.volumes.made(volume.id)
 
     if given:
         context.write_at_end(write)
@@ -69,34 +69,34 @@ def _attached(file: str) -> str:
 
 def take_volumes_back(context: Context, vm: Vm) -> None:
     """The inverse of :func:`give_volumes`."""
-    for one in reversed(volumes_before(context)):
-        if context.made(_attached(one.file)):
-            context.perform(DetachVolume(vm=vm.id, volume=one.file))
-        if one.state == "new":
-            context.perform(DeleteDataVolume(volume=one.file))
+    for volume in reversed(volumes_before(context)):
+        if context.made(_attached(volume.file)):
+            context.perform(DetachVolume(vm=vm.id, volume=volume.file))
+        if volume.state == "new":
+            context.perform(DeleteDataVolume(volume=volume.file))
 
 
 def detach_all(context: Context, vm: Vm) -> None:
     """Of a VM that is being deleted; the volumes stay."""
-    for one in vm.spec.volumes:
-        context.perform(DetachVolume(vm=vm.id, volume=file_of(one)))
+    for name in vm.spec.volumes:
+        context.perform(DetachVolume(vm=vm.id, volume=file_of(name)))
 
 
 def volume_text(context: Context) -> tuple[str, ...]:
     """What remains of those that the operation gives to its VM."""
-    return tuple(f"data volume {one.file} on host {context.host_name}" for one in volumes_before(context))
+    return tuple(f"data volume {volume.file} on host {context.host_name}" for volume in volumes_before(context))
 
 
 def check_no_volumes(tx: Transaction, host: str) -> None:
     """Of a host that is to be given back: what is on it would be lost.
 
     :raises Conflict: ``host.has_volumes``"""
-    there = [one.full_name for one in tx.volumes.list(host=host) if one.state != "lost"]
-    if there:
-        more = f" and {len(there) - 5} more" if len(there) > 5 else ""
+    names = [volume.full_name for volume in tx.volumes.list(host=host) if volume.state != "lost"]
+    if names:
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
         raise Conflict(
             "host.has_volumes",
-            f"host {host} has volumes: {', '.join(there[:5])}{more}",
+            f"host {host} has volumes: {', '.join(names[:5])}{more}",
             hint="delete them first; a volume never moves",
         )
 
@@ -152,7 +152,7 @@ FORGET = Step(
 def _names(context: Context, key: str) -> tuple[str, ...]:
     """What the VM's volumes are called in its specification, before (``had``) or after (``has``) the operation."""
     stored = context.inputs.get(key)
-    return tuple(str(one) for one in stored) if isinstance(stored, list) else ()
+    return tuple(str(name) for name in stored) if isinstance(stored, list) else ()
 
 
 def with_volumes(vm: Vm, volumes: tuple[str, ...]) -> Vm:
@@ -161,7 +161,7 @@ def with_volumes(vm: Vm, volumes: tuple[str, ...]) -> Vm:
 
 
 def _told(context: Context) -> str:
-    return ", ".join(short_of(one) for one in _names(context, "has")) or "none"
+    return ", ".join(short_of(name) for name in _names(context, "has")) or "none"
 
 
 def not_attached(context: Context) -> None:
@@ -176,7 +176,7 @@ def not_attached(context: Context) -> None:
 
 def _give(context: Context) -> str:
     give_volumes(context, context.known_vm())
-    return ", ".join(one.name for one in volumes_before(context))
+    return ", ".join(volume.name for volume in volumes_before(context))
 
 
 def _give_back(context: Context) -> None:
@@ -192,18 +192,18 @@ def _define(context: Context, key: str) -> None:
 
 def _gone(context: Context) -> tuple[str, ...]:
     """Those that the VM had and shall not have any more."""
-    return tuple(one for one in _names(context, "had") if one not in _names(context, "has"))
+    return tuple(name for name in _names(context, "had") if name not in _names(context, "has"))
 
 
 def _take(context: Context) -> str:
-    for one in _gone(context):
-        context.perform(DetachVolume(vm=context.subject, volume=file_of(one)))
-    return ", ".join(short_of(one) for one in _gone(context))
+    for name in _gone(context):
+        context.perform(DetachVolume(vm=context.subject, volume=file_of(name)))
+    return ", ".join(short_of(name) for name in _gone(context))
 
 
 def _return(context: Context) -> None:
-    for one in _gone(context):
-        context.perform(AttachVolume(vm=context.subject, volume=file_of(one)))
+    for name in _gone(context):
+        context.perform(AttachVolume(vm=context.subject, volume=file_of(name)))
 
 
 def _definition_text(context: Context) -> tuple[str, ...]:
@@ -211,7 +211,7 @@ def _definition_text(context: Context) -> tuple[str, ...]:
 
 
 def _gone_text(context: Context) -> tuple[str, ...]:
-    return tuple(f"data volume {file_of(one)} on host {context.host_name}" for one in _gone(context))
+    return tuple(f"data volume {file_of(name)} on host {context.host_name}" for name in _gone(context))
 
 
 def _record_taken(context: Context) -> None:
@@ -219,8 +219,8 @@ def _record_taken(context: Context) -> None:
         vm = tx.vms.find_id(context.subject)
         if vm is not None:
             tx.vms.set_spec(vm.id, with_volumes(vm, _names(context, "has")).spec)
-        for one in _gone(context):
-            tx.volumes.detach(id_of(one), context.subject)
+        for name in _gone(context):
+            tx.volumes.detach(id_of(name), context.subject)
 
     context.write_at_end(write)
 
