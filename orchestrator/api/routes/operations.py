@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from fastapi.responses import StreamingResponse
 
-from orchestrator.api import events
 from orchestrator.api.auth import ASK_AGAIN_S, Asked, CallerOf, just_read
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.operations import OperationAnswer
@@ -28,8 +28,13 @@ MAX_STREAM_S: Final = 3600.0
 ALIVE_S: Final = 15.0
 """How often a stream of events says that it is still there."""
 MAX_REVISION: Final = 2**62
+_EVENTS_TYPE: Final = "text/event-stream"
+_ALIVE: Final = ": alive\n\n"
+"""A comment: proxies drop connections on which nothing is said."""
 _TEXT: Final = {"schema": {"type": "string"}}
 
+_Poll = Callable[[int], Awaitable[Watched | None]]
+"""The operation when it is beyond this revision; as it is after a while; None when the reader is to go."""
 IdInPath = Annotated[str, Path(description="Id of the operation")]
 Subject = Annotated[
     str | None, Query(max_length=127, description="Only about this: an id, a host, tenant/name of a VM, gone ones too")
@@ -96,7 +101,7 @@ async def get(
 @router.get(
     "/{operation_id}/events",
     response_class=StreamingResponse,
-    responses={200: {"description": "Events until it is finished", "content": {events.MEDIA_TYPE: _TEXT}}},
+    responses={200: {"description": "Events until it is finished", "content": {_EVENTS_TYPE: _TEXT}}},
 )
 async def stream(
     operation_id: IdInPath,
@@ -125,8 +130,8 @@ async def stream(
                     return watched
         return None
 
-    stream = events.events(first, last_event_id, poll, watching=watches_pool(caller))
-    return StreamingResponse(stream, media_type=events.MEDIA_TYPE, headers={"cache-control": "no-store"})
+    stream = _events(first, last_event_id, poll, watching=watches_pool(caller))
+    return StreamingResponse(stream, media_type=_EVENTS_TYPE, headers={"cache-control": "no-store"})
 
 
 def _whose_wait(caller: Caller, watched: Watched) -> str | None:
@@ -149,3 +154,25 @@ def abandon(operation_id: IdInPath, services: ServicesOf) -> OperationAnswer:
 def cancel(operation_id: IdInPath, services: ServicesOf, caller: CallerOf) -> OperationAnswer:
     """Cancel an operation. Stop after the current step and take everything back."""
     return OperationAnswer.of(services.operations.cancel(operation_id), watching=watches_pool(caller))
+
+
+def _event(watched: Watched, *, watching: bool) -> str:
+    """One event: its id is the revision, so that a browser that comes back says where it was."""
+    data = OperationAnswer.of(watched.operation, watched.revision, watching=watching).model_dump_json()
+    return f"id: {watched.revision}\nevent: operation\ndata: {data}\n\n"
+
+
+async def _events(first: Watched, since: int, poll: _Poll, *, watching: bool) -> AsyncIterator[str]:
+    """Every change after revision ``since``, until the operation is finished or ``poll`` ends it.
+    ``watching``: the reader may know what happened on which host."""
+    watched: Watched | None = first
+    while watched is not None:
+        finished = watched.operation.state in FINISHED
+        if watched.revision > since or finished:
+            since = watched.revision
+            yield _event(watched, watching=watching)
+        else:
+            yield _ALIVE
+        if finished:
+            return
+        watched = await poll(since)
