@@ -212,7 +212,7 @@ def _sqlite(url: str) -> Engine:
         connection.isolation_level = None  # the driver must not begin transactions of its own
         for pragma in (
             "journal_mode=WAL",
-            "synchronous=NORMAL",  # a commit is on disk once it was flushed (store.sqlite.wal.py)
+            "synchronous=NORMAL",  # a commit is on disk once it was flushed (store/sqlite/wal.py)
             f"wal_autocheckpoint={MAX_PAGES}",
             f"busy_timeout={BUSY_TIMEOUT_MS}",
             "foreign_keys=ON",
