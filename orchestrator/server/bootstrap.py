@@ -239,10 +239,9 @@ def _engine(
     server = settings.database_server
     queue = settings.state / "queue.sqlite"
     bounds = Bounds(workers=settings.workers, per_host=settings.operations_per_host)
-    if server is not None:
-        import_later("orchestrator.adapters.engine.work_queue")
+    import_later("orchestrator.adapters.engine.work_queue")
 
-    def open_queue(run: Callable[[str, str], None]) -> WorkQueue:
+    def open_queue(run: Callable[[str], None]) -> WorkQueue:
         from orchestrator.adapters.engine.work_queue import WorkQueue  # slow to import: not before it serves
 
         queue.touch(mode=0o600)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from pysqlite3 import dbapi2 as sqlite
@@ -28,6 +29,8 @@ _OPENING: Final = 0x76677171
 _AGAIN_S: Final = 0.1
 _NOT_WHOLE: Final = frozenset({"42P01", "42703", "3F000", "42P06", "42P07", "42701", "42710"})
 """PostgreSQL, appendix A: a table, a column, a schema is undefined; or defined already, when the rest is made."""
+_NOT_A_QUEUE: Final = frozenset({sqlite.SQLITE_ERROR, sqlite.SQLITE_CORRUPT, sqlite.SQLITE_NOTADB})
+"""SQLite: a statement does not suit the tables, or the file is damaged."""
 
 
 class QueueDatabase:
@@ -46,8 +49,8 @@ class QueueDatabase:
         """
         try:
             yield
-        except SQLAlchemyError as error:
-            if getattr(getattr(error, "orig", None), "sqlstate", None) in _NOT_WHOLE:  # no waiting brings it back
+        except (SQLAlchemyError, sqlite.Error) as error:  # the driver's own: of a file that is none of SQLite's
+            if _is_not_whole(getattr(error, "orig", error)):  # no waiting brings it back
                 raise Retryable(
                     "store.queue_lost", "the queue of operations has lost its tables", details=str(error)
                 ) from error
@@ -69,15 +72,26 @@ class QueueDatabase:
                 connection.execute(text(f"SELECT pg_advisory_unlock({_OPENING})"))
 
     def drop(self) -> None:
-        """Take away what is left of it on PostgreSQL; a file has one controller, which needs no queue.
+        """Take away what is left of it, while nobody is connected.
 
         :raises Retryable: ``store.queue``
         """
+        if self.engine.dialect.name == "sqlite":
+            for end in ("-wal", "-shm"):
+                Path(f"{self.engine.url.database}{end}").unlink(missing_ok=True)
+            Path(f"{self.engine.url.database}").write_bytes(b"")  # a file that is made anew has another mode
+            return
         with self.errors(), self.engine.begin() as connection:
             connection.execute(text(f"DROP SCHEMA IF EXISTS {_SCHEMA} CASCADE"))
 
     def close(self) -> None:
         self.engine.dispose()
+
+
+def _is_not_whole(error: object) -> bool:
+    """``error``: of the driver."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return getattr(error, "sqlstate", None) in _NOT_WHOLE or code in _NOT_A_QUEUE
 
 
 def _sqlite(url: str) -> Engine:
@@ -96,4 +110,4 @@ def _sqlite(url: str) -> Engine:
 def _postgresql(url: str) -> Engine:
     # A controller that is stopped inside a transaction must not stop the others.
     options = f"-c idle_in_transaction_session_timeout={_PAUSED_MS}"
-    return create_engine(url, pool_pre_ping=True, connect_args={"options": options})
+    return create_engine(url, connect_args={"options": options})

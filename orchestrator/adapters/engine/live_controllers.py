@@ -15,8 +15,6 @@ from orchestrator.store.database import Store
 
 _MISSED = 3
 """A controller that was seen unchanged as many times in a row has gone."""
-_KNOWN_AFTER = 3
-"""Beats after which all others know that this one lives, or have gone."""
 _PROCESS: Final = "~"
 log = logging.getLogger(__name__)
 
@@ -36,25 +34,12 @@ class LiveControllers:
         self._alone = alone
         self._seen: dict[str, tuple[int, int]] = {}
         self._beaten = 0
-        self._since_joined = 0
-        self.elders: frozenset[str] = frozenset()
-        """Controllers that live, and did so before this one began."""
         self.rolled_back = False
         """The database has forgotten what this controller wrote: it was restored."""
         self.leads = True
         """Of those that live it is the one that takes over what others have left."""
         self.double: str | None = None
         """What is to be said of another process that lives and has the name of this controller."""
-
-    @property
-    def alone(self) -> bool:
-        """No other controller has been seen at the last beat, dead ones included that are not given up yet."""
-        return self._alone or self._seen.keys() == {self.name}
-
-    @property
-    def known(self) -> bool:
-        """Whether all others that live know that this one does."""
-        return self._alone or self.alone or self._since_joined >= _KNOWN_AFTER
 
     def beat(self) -> frozenset[str]:
         """Say that this one lives; who does. What was not committed has not been: the next beat says it again.
@@ -71,21 +56,11 @@ class LiveControllers:
         # One that others took for dead begins at 1 again; any other step back is the database's own.
         self.rolled_back = self.rolled_back or 1 < beats[self.name] <= self._beaten
         self._beaten = beats[self.name]
-        self._grow_older(beats)
         self._notice_double(beats)
         self._seen = seen
-        self.elders -= gone
         living = frozenset(seen.keys() - gone)
         self.leads = min(living) == self.name
         return living
-
-    def _grow_older(self, beats: Mapping[str, int]) -> None:
-        """One that has just begun, or that others took for dead, is younger than they are."""
-        if not self._seen or beats[self.name] == 1:
-            self._since_joined, self.elders = 0, frozenset(beats.keys() - {self.name})
-            return
-        self._since_joined += 1
-        self.elders &= {name for name, count in beats.items() if count >= self._seen.get(name, (count, 0))[0]}
 
     def _notice_double(self, beats: Mapping[str, int]) -> None:
         """A row that grows is no remainder of the process that was here before."""

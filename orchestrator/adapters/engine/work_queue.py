@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The durable queue of several controllers: one run of an operation is one workflow of DBOS, queued in the partition of
-its host.
+"""The durable queue: one run of an operation is one workflow of DBOS, queued in the partition of its host.
+
+All controllers take runs off one queue; each has another for hosts that it reaches and others do not.
 
 The journal remembers the steps, so a workflow has none of its own: run again after a crash it goes on from there.
 """
@@ -31,8 +32,6 @@ _BATCH: Final = 1000
 """So many are deleted at once."""
 _NEVER_BEGAN: Final = 5
 """A run that this process has taken and that was seen not to run as many times in a row was lost on its way."""
-
-
 log = logging.getLogger(__name__)
 
 
@@ -52,32 +51,34 @@ class Database(Protocol):
 class WorkQueue:
     """The library has one instance per process, and so has this."""
 
-    def __init__(self, database: Database, name: str, bounds: Bounds, run: Callable[[str, str], None]) -> None:
-        """Begin to take runs off the queue, first those that this controller had begun before it ended.
-
-        ``name`` of this controller: the same after a restart, another one for each. ``run`` is given an operation and
-        its host.
+    def __init__(self, database: Database, name: str, bounds: Bounds, run: Callable[[str], None]) -> None:
+        """Begin to take runs off the queue. ``name``: of this process, which no other one has. ``run`` is given an
+        operation.
 
         :raises Retryable: ``store.queue``
         """
         logging.getLogger("dbos").addHandler(logging.NullHandler())  # else it writes to the console by itself
         self._database = database
         self._name = name
+        self._own = f"{_QUEUE}@{name}"
+        self._has_own = False
+        """Whether this process has made its own queue, which may be deleted by who takes it for dead."""
+        self._bounds = bounds
         self._not_running: dict[str, int] = {}
         self._offered: set[str] = set()
         """Runs of operations that were due at the last thorough look or have become so since."""
         with self._errors(), database.alone():  # of those who find it lost at the same time, one makes it anew
             try:
                 with self._errors():
-                    self._launch(bounds, run)
+                    self._launch(run)
             except Retryable as error:
                 if error.code != QUEUE_LOST:
                     raise
                 log.warning("the queue of operations is not whole (%s); it is made anew", error.details)
                 database.drop()
-                self._launch(bounds, run)
+                self._launch(run)
 
-    def _launch(self, bounds: Bounds, run: Callable[[str, str], None]) -> None:
+    def _launch(self, run: Callable[[str], None]) -> None:
         DBOS(
             config=DBOSConfig(
                 name="vgpuctl",
@@ -93,79 +94,93 @@ class WorkQueue:
         )
 
         @DBOS.workflow(name=_WORKFLOW)
-        def run_operation(operation_id: str, line: str = "") -> None:  # without a line: queued by an older version
-            run(operation_id, line)
+        def run_operation(operation_id: str) -> None:
+            run(operation_id)
 
         self._workflow = run_operation
         try:
+            DBOS.listen_queues([_QUEUE, self._own])
             DBOS.launch()
-            DBOS.register_queue(
-                _QUEUE,
-                worker_concurrency=bounds.most,
-                partition_concurrency=min(bounds.per_host, bounds.workers),
-                polling_interval_sec=_POLL_S,
-                on_conflict="always_update",
-            )
+            self._register(_QUEUE)
             _runs(status=_LIVE, limit=1)  # what it is made of is there
         except BaseException:
             self.close()
             raise
 
-    def offer(self, due: Iterable[DueOperation], *, thorough: bool, busy: Collection[str]) -> None:
-        """Have every one run that is neither queued nor ``busy``. Unless ``thorough``, only those of whom this is the
-        first run and that this process has not been offered yet, and what the queue's database says is not asked.
+    def _register(self, queue: str) -> None:
+        DBOS.register_queue(
+            queue,
+            worker_concurrency=self._bounds.most,
+            partition_concurrency=min(self._bounds.per_host, self._bounds.workers),
+            polling_interval_sec=_POLL_S,
+            on_conflict="always_update",
+        )
+
+    def offer(
+        self,
+        due: Iterable[DueOperation],
+        *,
+        news: Collection[str] | None,
+        apart: Collection[str],
+        busy: Collection[str],
+    ) -> None:
+        """Have every one run that is neither queued nor ``busy``. ``news``: operations; of others that are due nothing
+        is asked of the queue's database, and only those are queued that never ran and that this process has not been
+        offered yet. None: all are. ``apart``: hosts that no other controller is to work on.
 
         :raises Retryable: ``store.queue``
         """
         with self._errors():
-            due = tuple(one for one in due if one.operation not in busy)
-            new = self._not_queued(due) if thorough else {_run_of(one): one for one in due if not one.attempt}
-            for run, one in new.items():
-                if thorough or run not in self._offered:
-                    self._enqueue(run, one)
-            self._offered = {_run_of(one) for one in due} | (set() if thorough else self._offered)
+            due = tuple(run for run in due if run.operation not in busy)
+            offered = set[str]() if news is None else self._offered
+            first = {_first_run(run): run for run in due if news is not None and not run.attempt}
+            new = {name: run for name, run in first.items() if name not in offered}
+            new |= self._not_queued([run for run in due if news is None or (run.attempt and run.operation in news)])
+            if not self._has_own and any(run.host in apart for run in new.values()):
+                self._register(self._own)
+                self._has_own = True
+            for name, run in new.items():
+                self._enqueue(self._own if run.host in apart else _QUEUE, name, run)
+            self._offered = offered | {_first_run(run) for run in due}
 
-    def live(self) -> frozenset[str]:
-        """Operations that are queued, or run off the queue.
-
-        :raises Retryable: ``store.queue``
-        """
-        with self._errors():
-            return frozenset(_operation_of(run.workflow_id) for run in _runs(status=_LIVE))
-
-    def _not_queued(self, due: Iterable[DueOperation]) -> dict[str, DueOperation]:
+    def _not_queued(self, due: Collection[DueOperation]) -> dict[str, DueOperation]:
         """By the ids of their next runs."""
-        live = self.live()
-        new = {f"{one.operation}.": one for one in due if one.operation not in live}
+        if not due:
+            return {}
+        live = {_operation_of(run.workflow_id) for run in _runs(status=_LIVE)}
+        new = {f"{run.operation}.": run for run in due if run.operation not in live}
         ended = [run.workflow_id for run in _runs(workflow_id_prefix=list(new))] if new else []
-        return {f"{prefix}{_next_number(prefix, ended)}": one for prefix, one in new.items()}
+        return {f"{prefix}{_next_number(prefix, ended)}": run for prefix, run in new.items()}
 
-    def _enqueue(self, run: str, one: DueOperation) -> None:
+    def _enqueue(self, queue: str, name: str, run: DueOperation) -> None:
         """A run of that id that there is already is left as it is."""
-        with SetWorkflowID(run), SetEnqueueOptions(queue_partition_key=one.line):
-            DBOS.enqueue_workflow(_QUEUE, self._workflow, one.operation, one.line)
+        with SetWorkflowID(name), SetEnqueueOptions(queue_partition_key=run.line):
+            DBOS.enqueue_workflow(queue, self._workflow, run.operation)
 
     def take_over(self, living: Collection[str] | None, running: Collection[str]) -> int:
-        """Let be queued again what a controller that is not among the ``living`` had begun (None: another one sees to
-        that), and what this one took and is not ``running``; how many that were.
+        """Let be queued again what a controller that is not among the ``living`` had begun or was to begin (None:
+        another one sees to that), and what this one took and is not ``running``; how many that were.
 
         :raises Retryable: ``store.queue``, ``store.queue_lost``
         """
         with self._errors():
-            if DBOS.retrieve_queue(_QUEUE) is None:  # nothing would be taken off it any more
+            queues = {queue.name for queue in DBOS.list_queues()}
+            if _QUEUE not in queues:  # nothing would be taken off it any more
                 raise Retryable(QUEUE_LOST, "the queue of operations has lost its entry")
+            if self._has_own and self._own not in queues:
+                self._register(self._own)
             begun = _runs(status=["PENDING"])
-            orphans = []
+            own = [run for run in begun if run.executor_id == self._name]
+            orphans = self._never_began([run for run in own if _operation_of(run.workflow_id) not in running])
             if living is not None:
                 orphans += [run for run in begun if run.executor_id not in {self._name, *living}]
-            own = [run for run in begun if run.executor_id == self._name]
-            orphans += self._never_began([run for run in own if _operation_of(run.workflow_id) not in running])
-            queued = [run.workflow_id for run in orphans if run.queue_partition_key is not None]
-            if queued:
-                DBOS.resume_workflows(queued, queue_name=_QUEUE)
-            others = [run.workflow_id for run in orphans if run.queue_partition_key is None]
-            if others:  # begun by an older version without the queue, which would have no place for them
-                DBOS.cancel_workflows(others)
+                left = queues - {_QUEUE, *(f"{_QUEUE}@{name}" for name in living)}
+                orphans += _runs(status=["ENQUEUED"], queue_name=list(left)) if left else []
+            if orphans:  # whoever cannot reach the host leaves it to those who can
+                DBOS.resume_workflows([run.workflow_id for run in orphans], queue_name=_QUEUE)
+            if living is not None:
+                for queue in left:
+                    DBOS.delete_queue(queue)
             return len(orphans)
 
     def forget_ended(self) -> None:
@@ -202,10 +217,8 @@ def _runs(**which: Any) -> list[Any]:
     return list(DBOS.list_workflows(name=_WORKFLOW, load_input=False, load_output=False, **which))
 
 
-def _run_of(one: DueOperation) -> str:
-    """Its next one, when each run so far was an attempt. If not, it is there already and does nothing, and the next
-    thorough look finds another number."""
-    return f"{one.operation}.{one.attempt}"
+def _first_run(run: DueOperation) -> str:
+    return f"{run.operation}.0"
 
 
 def _operation_of(workflow_id: str) -> str:

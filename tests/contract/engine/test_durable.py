@@ -178,7 +178,6 @@ def test_however_much_was_run_the_rows_of_the_queue_do_not_grow(
         left.put(len(DBOS.list_workflows()))
         close(self)
 
-    monkeypatch.setattr(LiveControllers, "alone", False)
     monkeypatch.setattr(WorkQueue, "close", counted)
     monkeypatch.setattr(work_queue, "_KEPT", 2)
     monkeypatch.setattr(work_queue, "_BATCH", 3)
@@ -205,10 +204,6 @@ def once(error: Exception, then: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def refuses(*_: object) -> None:
-    raise AssertionError("nobody shares the operations")
-
-
 def one_operation_is_run(store: Store, engine_of: Open) -> None:
     runs = Recording(store)
     runs.gate.set()
@@ -222,7 +217,6 @@ def one_operation_is_run(store: Store, engine_of: Open) -> None:
 def test_a_run_that_was_taken_off_the_queue_and_never_began_is_queued_again(
     store: Store, engine_of: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LiveControllers, "alone", False)
     monkeypatch.setattr("dbos._queue.execute_dequeued_workflow", once(OSError("no thread"), execute_dequeued_workflow))
     one_operation_is_run(store, engine_of)
 
@@ -234,42 +228,10 @@ def test_a_run_that_could_not_be_begun_is_begun_again(
     one_operation_is_run(store, engine_of)
 
 
-def test_alone_a_run_begins_when_its_host_has_a_place_and_nothing_of_it_is_queued(
-    store: Store, engine_of: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(WorkQueue, "__init__", refuses)
-    runs = Recording(store)
-    engine, ended = engine_of(runs, per_host=2)
-    for number in range(6):
-        engine.submit(add(store, f"op{number}", subject=f"vm{number}"))
-    runs.gate.set()
-    wait_for(ended, 6)
-    engine.stop()
-    assert sorted(runs.order) == [f"op{number}" for number in range(6)]
-    assert runs.most <= 2
-
-
-def test_what_waits_for_a_place_is_queued_once_another_controller_lives(
-    store: Store, engine_of: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runs = Recording(store)
-    engine, ended = engine_of(runs, per_host=1)
-    for name in ("first", "second"):
-        engine.submit(add(store, name, subject=name))
-    begun = threading.Event()
-    monkeypatch.setattr(LiveControllers, "alone", property(lambda _: begun.set()))
-    assert begun.wait(LIMIT_S)
-    runs.gate.set()
-    wait_for(ended, 2)
-    engine.stop()
-    assert sorted(runs.order) == ["first", "second"]
-
-
 @pytest.mark.parametrize("error", [DBOSQueryTimeoutError(30.0), ZeroDivisionError()], ids=["timeout", "mistake"])
 def test_the_engine_goes_on_when_one_look_at_the_queue_went_wrong(
     store: Store, engine_of: Open, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr(LiveControllers, "alone", False)
     monkeypatch.setattr(DBOS, "list_workflows", once(error, DBOS.list_workflows))
     one_operation_is_run(store, engine_of)
 

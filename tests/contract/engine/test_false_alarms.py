@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from sqlalchemy import Engine, create_engine, text
 
@@ -59,7 +61,6 @@ def test_a_queue_that_does_not_answer_once_is_no_restored_database(
             raise Retryable("store.queue", "the queue of operations cannot be used")
         return take_over(self, *asked)
 
-    monkeypatch.setattr(LiveControllers, "alone", False)
     monkeypatch.setattr(WorkQueue, "take_over", fails_once)
     runs = Recording(store)
     runs.gate.set()
@@ -73,37 +74,46 @@ def test_a_queue_that_does_not_answer_once_is_no_restored_database(
     engine.stop()
 
 
-@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 @pytest.mark.parametrize(
-    "harm",
+    ("url", "harm"),
     [
-        "DROP SCHEMA dbos CASCADE",
-        "DROP TABLE dbos.workflow_status CASCADE",
-        "DROP TABLE dbos.dbos_migrations",
-        "DROP TABLE dbos.queues",
-        "DELETE FROM dbos.queues",
+        ("postgresql", "DROP SCHEMA dbos CASCADE"),
+        ("postgresql", "DROP TABLE dbos.workflow_status CASCADE"),
+        ("postgresql", "DROP TABLE dbos.dbos_migrations"),
+        ("postgresql", "DROP TABLE dbos.queues"),
+        ("postgresql", "DELETE FROM dbos.queues"),
+        ("sqlite", "DROP TABLE workflow_status"),
+        ("sqlite", "DROP TABLE dbos_migrations"),
+        ("sqlite", "DELETE FROM queues"),
     ],
+    indirect=["url"],
 )
 def test_a_queue_that_was_damaged_is_made_anew_and_what_was_in_it_is_run(
-    store: Store,
-    engine_of: Open,
-    url: str,
-    harm: str,
-    monkeypatch: pytest.MonkeyPatch,
+    store: Store, engine_of: Open, url: str, harm: str
 ) -> None:
-    monkeypatch.setattr(LiveControllers, "alone", False)
     runs = Recording(store)
     runs.gate.set()
     engine, ended = engine_of(runs)
     engine.submit(add(store, "before", subject="a"))
     wait_for(ended, 1)
-    asked = create_engine(url)
+    asked = create_engine(url.replace("e.sqlite", "queue.sqlite"))
     told(asked, harm)
     asked.dispose()
     engine.submit(add(store, "after", subject="b"))
     wait_for(ended, 1)
     engine.stop()
     assert runs.order == ["before", "after"]
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_a_queue_whose_file_is_none_of_a_database_is_made_anew(tmp_path: Path, engine_of: Open, store: Store) -> None:
+    (tmp_path / "queue.sqlite").write_bytes(b"x" * 8192)
+    runs = Recording(store)
+    runs.gate.set()
+    engine, ended = engine_of(runs)
+    engine.submit(add(store, "op", subject="a"))
+    wait_for(ended, 1)
+    engine.stop()
 
 
 def test_a_step_that_does_not_end_keeps_no_server_from_ending(store: Store, engine_of: Open) -> None:
@@ -125,7 +135,7 @@ def test_processes_with_the_name_of_one_controller_are_told_apart_and_it_is_said
     for _ in range(3):
         for one in (first, second, other):
             one.beat()
-    assert not first.alone
+    assert first.beat() == {first.name, second.name, other.name}
     assert first.double is not None
     assert second.double is not None
     assert "localhost-1" in first.double
@@ -143,5 +153,5 @@ def test_the_remainder_of_a_killed_process_is_no_double(postgres: Cluster) -> No
     for _ in range(5):
         again.beat()
         assert again.double is None
-    assert again.alone
+    assert again.beat() == {again.name}
     store.close()

@@ -10,8 +10,6 @@ import pytest
 
 from orchestrator.adapters.engine import durable as engine_module
 from orchestrator.adapters.engine.durable import DurableEngine
-from orchestrator.adapters.engine.live_controllers import LiveControllers
-from orchestrator.adapters.engine.own_runs import OwnRuns
 from orchestrator.adapters.engine.work_queue import WorkQueue
 from orchestrator.store.database import Store
 from orchestrator.store.records import DueOperation
@@ -28,7 +26,6 @@ def test_a_queue_that_nobody_needs_is_closed_and_opened_again_for_the_next_opera
         close(self)
         closed.put(None)
 
-    monkeypatch.setattr(LiveControllers, "alone", False)
     monkeypatch.setattr(WorkQueue, "close", told)
     monkeypatch.setattr(engine_module, "RESTED_AFTER", 1)
     runs = Recording(store)
@@ -46,7 +43,7 @@ def test_a_queue_that_was_opened_again_stays_open_until_what_it_was_opened_for_h
     store: Store, engine_of: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed: queue.SimpleQueue[str] = queue.SimpleQueue()
-    polled, close, poll, run = threading.Event(), WorkQueue.close, DurableEngine._poll, OwnRuns.run_once
+    polled, close, poll, run = threading.Event(), WorkQueue.close, DurableEngine._poll, DurableEngine._run
     runs = Recording(store)
     runs.gate.set()
 
@@ -58,15 +55,14 @@ def test_a_queue_that_was_opened_again_stays_open_until_what_it_was_opened_for_h
         poll(self, **which)
         polled.set()
 
-    def late(self: OwnRuns, one: DueOperation) -> None:
+    def late(self: DurableEngine, one: DueOperation) -> None:
         if one.operation == "op1":
             polled.clear()  # the poll that offers it may have ended already, the next one has not
             assert polled.wait(LIMIT_S)
         run(self, one)
 
-    monkeypatch.setattr(LiveControllers, "alone", False)
     monkeypatch.setattr(WorkQueue, "close", told)
-    monkeypatch.setattr(OwnRuns, "run_once", late)
+    monkeypatch.setattr(DurableEngine, "_run", late)
     monkeypatch.setattr(DurableEngine, "_poll", polls)
     monkeypatch.setattr(engine_module, "RESTED_AFTER", 1)
     engine, ended = engine_of(runs)
