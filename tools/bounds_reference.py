@@ -27,7 +27,7 @@ _HEAD: Final = """<!-- SPDX-License-Identifier: Apache-2.0 -->
 # What has an end
 
 Written by `make docs` from `tools/bounds_reference.py`. What requests leave behind is bounded for each
-tenant or caller, and what hosts tell for each host (`orchestrator/core/hosts/snapshot_bounds.py`), so that none of them
+tenant or caller, and what hosts tell for each host (`orchestrator/core/hosts/snapshot_rules.py`), so that none of them
 fills what is everybody's.
 
 | what | of whom | at most | unit | refused with |

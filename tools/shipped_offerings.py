@@ -10,8 +10,7 @@ from typing import Final
 from lab.scenario import Host, model_names, read_scenarios
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.profiles import shipped_profiles
-from orchestrator.core.offerings.offering import Offering
-from orchestrator.core.offerings.support import unsupported
+from orchestrator.core.offerings.offering import Offering, unsupported
 from tools.tree import ROOT
 
 PAGE: Final = ROOT / "docs/reference/shipped-offerings.md"

@@ -35,7 +35,7 @@ from orchestrator.core.actions.vgpu_settings import (
     SetVgpuScheduler,
 )
 from orchestrator.core.errors import Conflict, Fatal, VgpuctlError
-from orchestrator.core.gpu.scheduler import SchedulerState, is_so
+from orchestrator.core.gpu.vgpu_parameters import SchedulerState, is_so
 
 S = TypeVar("S")
 

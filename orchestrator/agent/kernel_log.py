@@ -20,8 +20,7 @@ from typing import Any, Final
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs.machine import boot_id, driver_epoch
-from orchestrator.core.agent_error import one_line
-from orchestrator.core.errors import Fatal, InvalidInput
+from orchestrator.core.errors import Fatal, InvalidInput, one_line
 from orchestrator.core.gpu.health import MAX_SIGNALS, MAX_TEXT, RECOVERY, WAS_RESET, GpuSignal, is_well_again
 from orchestrator.core.gpu.pci import parse_pci_address
 

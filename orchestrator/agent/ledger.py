@@ -13,10 +13,10 @@ from pathlib import Path
 
 from orchestrator.agent.gpu_cards import Ask, GpuCards, nobody
 from orchestrator.agent.ledger_file import LedgerFile
-from orchestrator.core.actions.epoch import highest_epoch
 from orchestrator.core.actions.host_actions import FencingToken, HostAction
 from orchestrator.core.actions.settle_ledger import SettleLedger
 from orchestrator.core.errors import Conflict, Denied
+from orchestrator.core.protocol import highest_epoch
 
 _FIRST = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);

@@ -9,7 +9,7 @@ from typing import Final
 
 from orchestrator.agent.ledger import Ledger
 from orchestrator.core.errors import Conflict
-from orchestrator.core.hosts.cpu_place import own_cpus
+from orchestrator.core.hosts.cpus import own_cpus
 
 _PREFIX: Final = "cpu:"
 

@@ -18,7 +18,7 @@ from orchestrator.agent.libvirt.connection import subscribed
 from orchestrator.agent.libvirt.domains import domain_key
 from orchestrator.agent.sessions import CHANNEL_SILENT_S, KEEPALIVE_S, KEEPALIVES_MISSED, HeardReader, Place
 from orchestrator.agent.version import agent_version
-from orchestrator.core.attachments.vm_resources import things_of
+from orchestrator.core.attachments.host_facts import things_of
 from orchestrator.core.contained import Contained
 from orchestrator.core.domain_xml.console import MAX_LOG_BYTES
 from orchestrator.core.errors import Fatal, InvalidInput, Unknown, VgpuctlError, error_to_dict

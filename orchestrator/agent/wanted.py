@@ -11,7 +11,6 @@ from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.ledger_file import Row
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import pci
-from orchestrator.core.actions.after_boot import layout_not_back, vm_not_back
 from orchestrator.core.actions.host_actions import (
     AdoptDomain,
     DefineDomain,
@@ -32,6 +31,7 @@ from orchestrator.core.actions.vgpu_settings import SetGpuSetting
 from orchestrator.core.attachments import make
 from orchestrator.core.hosts.domain import BootPolicy, DomainDescription
 from orchestrator.core.hosts.mig_layout import KEEPER
+from orchestrator.core.protocol import layout_not_back, vm_not_back
 from orchestrator.core.wire import action_from_dict, action_to_dict
 
 _BOOT = "restored_boot"

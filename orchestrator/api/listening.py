@@ -17,8 +17,7 @@ from typing import Final
 
 from orchestrator.api.connection_limits import KEPT_BACK, ConnectionLimit, Listener, group_limit, network_limit
 from orchestrator.client.location import SOCKET_NAME, bind_for_owner
-from orchestrator.core.errors import Fatal, InvalidInput
-from orchestrator.core.file_errors import why_unreadable
+from orchestrator.core.errors import Fatal, InvalidInput, why_unreadable
 from orchestrator.regular_file import open_regular
 
 BACKLOG: Final = 256

@@ -37,11 +37,10 @@ from orchestrator.core.plain_words import LINE_PATTERN
 from orchestrator.core.tenancy.quota import check_resource, parse_amount
 from orchestrator.core.units import parse_duration
 from orchestrator.core.vms.lease import MAX_LEASE_S, WantedEnd, parse_moment
-from orchestrator.core.vms.network import MAX_CARDS, parse_subnet
+from orchestrator.core.vms.network import MAX_CARDS, WantedNetwork, parse_subnet
 from orchestrator.core.vms.user_data import check_ssh_key, plain_user_data
 from orchestrator.core.vms.vm import MAX_VCPUS, VmShape, disk_bytes, memory_mib
 from orchestrator.core.vms.volume import MAX_ATTACHED
-from orchestrator.core.vms.wanted_network import WantedNetwork
 
 MAX_OBJECTS: Final = 10_000
 

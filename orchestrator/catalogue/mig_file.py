@@ -14,7 +14,7 @@ from orchestrator.catalogue.tables import describe
 from orchestrator.catalogue.yaml_lines import LinedYaml
 from orchestrator.core.errors import InvalidInput, Reason
 from orchestrator.core.gpu.mig_profile import is_mig_profile_name, parse_mig_profile_name
-from orchestrator.core.hosts.mig_config import MigEntry
+from orchestrator.core.hosts.mig_layout import MigEntry
 
 MAX_MIG_FILE_BYTES: Final = 1 << 20
 _MOST: Final = 1000

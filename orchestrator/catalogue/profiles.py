@@ -13,9 +13,8 @@ from orchestrator.catalogue.offering_files import load_offerings
 from orchestrator.core.errors import NotFound
 from orchestrator.core.gpu.mig_profile import is_mig_profile_name
 from orchestrator.core.gpu.vgpu_type import is_vgpu_type_name, parse_vgpu_type_name
-from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.offerings.offering import Offering, VmSize, vm_size
 from orchestrator.core.offerings.rules import MAX_GPUS
-from orchestrator.core.offerings.vm_size import VmSize, vm_size
 
 _WHOLE_GPUS = re.compile(r"gpu:(?P<count>[1-9][0-9]?)", re.ASCII)
 

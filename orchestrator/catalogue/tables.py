@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from orchestrator.catalogue.form_fields import nearest_field
 from orchestrator.catalogue.problems import Problem, invalid
-from orchestrator.core.file_errors import why_unreadable
+from orchestrator.core.errors import why_unreadable
 from orchestrator.core.plain_words import in_plain_words
 
 _BLANK = frozenset({"", "unknown"})

@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from orchestrator.catalogue.problems import Problem, invalid
-from orchestrator.core.file_errors import why_unreadable
+from orchestrator.core.errors import why_unreadable
 from orchestrator.regular_file import read_at_most
 
 MAX_BYTES = 1024 * 1024

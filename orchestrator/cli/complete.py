@@ -17,7 +17,7 @@ from orchestrator.client.contexts import load, path
 from orchestrator.client.location import state_directory
 from orchestrator.client.token import token_headers
 from orchestrator.core.errors import VgpuctlError
-from orchestrator.core.guest.roles import ROLES
+from orchestrator.core.guest.settings import ROLES
 from orchestrator.core.tenancy.quota import RESOURCES
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 

@@ -11,8 +11,7 @@ from errno import EBADF
 from pathlib import Path
 from typing import Final
 
-from orchestrator.core.errors import InvalidInput
-from orchestrator.core.file_errors import why_unreadable, why_unwritable
+from orchestrator.core.errors import InvalidInput, why_unreadable, why_unwritable
 from orchestrator.core.vms.user_data import unpacked_user_data
 from orchestrator.core.vms.vm import MAX_USER_DATA_BYTES
 from orchestrator.regular_file import read_at_most

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
-from orchestrator.core.digest import check_sha256
-from orchestrator.core.errors import InvalidInput
-from orchestrator.core.file_errors import why_unreadable
+from orchestrator.core.errors import InvalidInput, why_unreadable
+from orchestrator.core.names import check_sha256
 from orchestrator.regular_file import open_regular
 
 PART_BYTES: Final = 256 * 1024

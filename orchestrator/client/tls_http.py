@@ -12,8 +12,7 @@ from orchestrator.client.connection import CALL_TIMEOUT_S, Connection
 from orchestrator.client.contexts import ClientContext
 from orchestrator.client.http import Http
 from orchestrator.client.token import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, token_headers
-from orchestrator.core.errors import Denied, InvalidInput
-from orchestrator.core.file_errors import why_unreadable
+from orchestrator.core.errors import Denied, InvalidInput, why_unreadable
 from orchestrator.regular_file import read_certificates
 
 CONNECT_LIMIT_S = 10.0

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from orchestrator.core.errors import InvalidInput
-from orchestrator.core.file_errors import why_unreadable
+from orchestrator.core.errors import InvalidInput, why_unreadable
 
 TOKEN_VARIABLE: Final = "VGPUCTL_TOKEN"  # noqa: S105 (a name)
 TOKEN_FILE_VARIABLE: Final = "VGPUCTL_TOKEN_FILE"  # noqa: S105 (a name)

@@ -7,8 +7,10 @@ what to do about it (``hint``), what an operator needs (``details``), and reason
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,3 +187,66 @@ def error_from_dict(data: dict[str, object]) -> VgpuctlError:
     )
     error.of_host = data.get("of_host") is True
     return error
+
+
+_WORDS: Mapping[type[Exception], str] = {
+    FileNotFoundError: "there is no such file",
+    NotADirectoryError: "a part of its path is no directory",
+    IsADirectoryError: "it is a directory",
+    PermissionError: "its permissions do not allow it",
+    UnicodeDecodeError: "it is not UTF-8 text",
+}
+
+
+def why_unwritable(error: OSError | ValueError) -> str:
+    """What making a file was answered with."""
+    if isinstance(error, FileNotFoundError):
+        return "there is no such directory"
+    return "it exists already" if isinstance(error, FileExistsError) else why_unreadable(error)
+
+
+def why_unreadable(error: OSError | ValueError) -> str:
+    """What opening or decoding a file was answered with. A ``ValueError`` is what the path itself is refused with."""
+    known = next((words for kind, words in _WORDS.items() if isinstance(error, kind)), None)
+    if known is not None:
+        return known
+    if isinstance(error, OSError):
+        return (error.strerror or "it cannot be opened").lower()
+    return "its name is none that a file can have"
+
+
+_CODE: Final = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*", re.ASCII)
+_CODE_CHARACTERS: Final = 60
+_LINE: Final = 300
+_DETAILS: Final = 4000
+_REASONS: Final = 20
+_HOST: Final = "HOST"
+"""An agent does not know what its host is called: commands in its hints have this instead."""
+
+
+def one_line(text: str, most: int = _LINE) -> str:
+    """Printable, in one line, at most so many characters."""
+    cut = text[: most + 1]
+    shown = "".join(character if character.isprintable() else " " for character in cut)
+    return shown if len(cut) <= most else f"{shown[: most - 1]}…"
+
+
+def agent_error(data: dict[str, object], host: str = _HOST) -> VgpuctlError:
+    """What an agent answered instead of a result. ``host``: the name that takes the place of HOST in its hint."""
+    told = error_from_dict(data)
+    if len(told.code) > _CODE_CHARACTERS or _CODE.fullmatch(told.code) is None:
+        return Unknown("agent.protocol", "the agent sent an error without a code", details=one_line(told.code))
+    error = type(told)(
+        told.code,
+        one_line(told.message),
+        hint=None if told.hint is None else one_line(re.sub(rf"\b{_HOST}\b", host, told.hint)),
+        details=None if told.details is None else one_line(told.details, _DETAILS),
+        reasons=tuple(_reason(one) for one in told.reasons[:_REASONS]),
+    )
+    error.of_host = True
+    return error
+
+
+def _reason(told: Reason) -> Reason:
+    subjects = tuple(one_line(one) for one in told.subjects[:_REASONS])
+    return replace(told, code=one_line(told.code, _CODE_CHARACTERS), message=one_line(told.message), subjects=subjects)

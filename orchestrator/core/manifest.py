@@ -10,8 +10,8 @@ from typing import Final, Literal
 from orchestrator.core.labels import About, Labels, WantedAbout
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.vms.lease import WantedEnd
+from orchestrator.core.vms.network import WantedNetwork
 from orchestrator.core.vms.vm import VmShape
-from orchestrator.core.vms.wanted_network import WantedNetwork
 
 Kind = Literal["tenant", "offering", "network", "image", "volume", "vm"]
 Action = Literal["add", "set", "extend", "start", "stop", "delete", "refuse"]

@@ -31,7 +31,7 @@ from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.tenancy.quota import show_amount
 from orchestrator.core.units import MIB, show_size
 from orchestrator.core.vms.lease import show_moment, show_span
-from orchestrator.core.vms.wanted_network import WantedNetwork, place_of
+from orchestrator.core.vms.network import WantedNetwork, place_of
 
 _WITHIN_S: Final = 1.0
 """Moments are written to the second."""

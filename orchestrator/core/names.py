@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that people give to VMs, hosts, tenants, images and networks.
+"""Names that people give to VMs, hosts, tenants, images and networks, and digests as they give them.
 
 A name becomes a libvirt domain name, a file name, a host name and a column in a table,
 so it is what RFC 1123 allows as a label: nothing in it can ever be syntax.
@@ -67,3 +67,16 @@ def _shown(text: str) -> str:
     """Quoted, escaped and short, so that a hostile name cannot draw on the terminal."""
     escaped = ascii(text)
     return escaped if len(escaped) <= 70 else escaped[:66] + "...'"
+
+
+_SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII | re.IGNORECASE)
+
+
+def check_sha256(text: str | None, code: str) -> str | None:
+    """In lower case; None: none was given. ``code``: of the refusal.
+
+    :raises InvalidInput: ``code``
+    """
+    if text is not None and _SHA256.fullmatch(text) is None:
+        raise InvalidInput(code, "a SHA-256 has 64 hexadecimal digits", hint="write the output of sha256sum")
+    return None if text is None else text.lower()

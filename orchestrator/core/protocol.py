@@ -10,6 +10,9 @@ Then, on a ``channel`` stream: ``{"id": n, "method": "observe"|"perform"|…, "p
 ``{"id": n, "result": …}`` or ``{"id": n, "error": error_to_dict(…)}``; the agent may send
 ``{"event": {…}}`` at any time.
 A ``console``, ``tcp`` or ``image`` stream carries raw bytes after the two hellos.
+
+Also the words for what did not come back after a boot, which both sides have to know, and fencing epochs: counted up,
+and moved to the seconds since 2020 by a restore.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import json
 import math
 import re
 import struct
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 from orchestrator.core.errors import Unknown
@@ -151,3 +155,46 @@ def _check(message: dict[str, object]) -> None:
 
 def _malformed(message: str, details: str | None = None) -> Unknown:
     return Unknown("agent.protocol", message, details=details)
+
+
+_AGAIN = " again after the reboot: "
+
+
+def layout_not_back(why: str) -> str:
+    """A line about the GPU instances that stand without VMs."""
+    return f"a MIG layout is not there{_AGAIN}{why}"
+
+
+def vm_not_back(vm: str, why: str) -> str:
+    """A line about a VM, by its id."""
+    return f"VM {vm} is not running{_AGAIN}{why}"
+
+
+def why_not_back(vm: str, problems: Iterable[str]) -> str | None:
+    """What the agent said of this VM; None: nothing. ``problems``: of the host's observation."""
+    begin = vm_not_back(vm, "")
+    return next((line.removeprefix(begin) for line in problems if line.startswith(begin)), None)
+
+
+def not_on_bus(gpus: Sequence[str]) -> str:
+    """GPUs that are gone. ``gpus``: PCI addresses, at least one."""
+    return f"GPU {', '.join(gpus)} is not on the host's bus"
+
+
+_BEGIN_S: Final = 1_577_836_800.0
+"""2020-01-01: seconds since then are higher than any epoch that was counted, and fit the column until 2088."""
+_AHEAD_S: Final = 24 * 3600
+"""How much a server's clock may be ahead of a host's."""
+_COUNTED: Final = 64
+"""How many times a server may have raised it while a host heard nothing."""
+
+
+def restored_epoch(epoch: int, now: float) -> int:
+    """Of a host after a restore; ``epoch``: what the backup has."""
+    return max(epoch + 1, int(now - _BEGIN_S))
+
+
+def highest_epoch(seen: int, now: float) -> int:
+    """That a server can have reached when a host has ``seen`` that one: more is a lie, which would lock everybody else
+    out for ever."""
+    return max(seen + _COUNTED, int(now - _BEGIN_S) + _AHEAD_S)

@@ -17,19 +17,43 @@ import types
 import typing
 from collections.abc import Callable
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+from orchestrator.core.actions import (
+    fabric,
+    gpu_cards,
+    host_actions,
+    nics,
+    settle_ledger,
+    vgpu_settings,
+    volumes,
+)
 from orchestrator.core.actions.host_actions import (
     ActionResult,
     DefineDomain,
     EnsureNetwork,
     FencingToken,
     HostAction,
+    MakesDevice,
+    RemovesDevice,
 )
-from orchestrator.core.actions.names import ACTIONS
-from orchestrator.core.attachments.vm_resources import things_of
+from orchestrator.core.actions.vgpu_settings import RestoreGpuSetting, SetGpuSetting
+from orchestrator.core.attachments.host_facts import things_of
 from orchestrator.core.errors import InvalidInput, Unknown
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
+
+_HOMES: Final = (
+    host_actions, fabric, gpu_cards, nics, settle_ledger, vgpu_settings, volumes,
+)  # fmt: skip
+_KINDS: Final = (HostAction, MakesDevice, RemovesDevice, SetGpuSetting, RestoreGpuSetting)
+
+ACTIONS: Final[dict[str, type[HostAction]]] = {
+    name: found
+    for home in _HOMES
+    for name, found in vars(home).items()
+    if isinstance(found, type) and issubclass(found, HostAction) and found not in _KINDS
+}
+
 
 T = TypeVar("T")
 Reader = Callable[[object], Any]

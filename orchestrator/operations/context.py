@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction
-from orchestrator.core.attachments.vm_resources import things_of
+from orchestrator.core.attachments.host_facts import things_of
 from orchestrator.core.errors import Bug, Unknown
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.host import Host, check_is_the_machine, seen_after_restore

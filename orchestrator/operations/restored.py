@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, Literal
 
-from orchestrator.core.attachments.vm_resources import things_of
+from orchestrator.core.attachments.host_facts import things_of
 from orchestrator.core.errors import Conflict, Retryable
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.core.operation import Operation, OperationState

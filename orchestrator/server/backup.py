@@ -28,8 +28,15 @@ from orchestrator.adapters.state.directory import AuditHead, ExecutorLock, Known
 from orchestrator.adapters.state.keys import database_key
 from orchestrator.client.location import state_directory
 from orchestrator.core.drivers.upgrade import after_restore
-from orchestrator.core.errors import Conflict, InvalidInput, Unknown, VgpuctlError, error_to_dict
-from orchestrator.core.file_errors import why_unreadable, why_unwritable
+from orchestrator.core.errors import (
+    Conflict,
+    InvalidInput,
+    Unknown,
+    VgpuctlError,
+    error_to_dict,
+    why_unreadable,
+    why_unwritable,
+)
 from orchestrator.core.operation import Operation
 from orchestrator.regular_file import open_regular
 from orchestrator.server.error_line import print_error

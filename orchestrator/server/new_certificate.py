@@ -24,8 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from orchestrator.core.errors import InvalidInput
-from orchestrator.core.file_errors import why_unreadable
+from orchestrator.core.errors import InvalidInput, why_unreadable
 from orchestrator.regular_file import MAX_CERTIFICATES_BYTES, read_at_most
 
 MAX_NAMES: Final = 50

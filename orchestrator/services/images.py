@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from orchestrator.core.digest import check_sha256
 from orchestrator.core.drivers.matrix import version_key
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.labels import show_changes
-from orchestrator.core.names import near
+from orchestrator.core.names import check_sha256, near
 from orchestrator.core.units import MIB
 from orchestrator.core.vms.image import MAX_OF_TENANT, Image, NewImage, check_file_name, stored_name
 from orchestrator.ports.clock import Clock

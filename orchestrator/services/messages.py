@@ -12,8 +12,7 @@ from orchestrator.core.guest.settings import SettingValue
 from orchestrator.core.hosts.domain import BootPolicy
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
-from orchestrator.core.offerings.offering import Offering, OfferingKind
-from orchestrator.core.offerings.vm_size import VmSize
+from orchestrator.core.offerings.offering import Offering, OfferingKind, VmSize
 from orchestrator.core.vms.claim import HostCapacity
 from orchestrator.core.vms.lease import WantedEnd
 from orchestrator.core.vms.vm import VmShape

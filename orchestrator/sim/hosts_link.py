@@ -12,9 +12,8 @@ from typing import Any, Final
 
 from orchestrator.client.location import SocketAddress
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
-from orchestrator.core.agent_error import agent_error
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
-from orchestrator.core.errors import Retryable, Unknown, VgpuctlError
+from orchestrator.core.errors import Retryable, Unknown, VgpuctlError, agent_error
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.protocol import encode_frame, read_frame

@@ -12,7 +12,7 @@ import errno
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from orchestrator.core.gpu.scheduler import SchedulerState
+from orchestrator.core.gpu.vgpu_parameters import SchedulerState
 from orchestrator.core.hosts.snapshot import HostVgpuType
 from orchestrator.sim.hardware import GpuKind
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.core.errors import Fatal
-from orchestrator.core.gpu.scheduler import SchedulerState
+from orchestrator.core.gpu.vgpu_parameters import SchedulerState
 from orchestrator.sim.machine import Domain, SimulatedLedger, SimulatedMachine
 
 

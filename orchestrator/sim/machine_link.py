@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
-from orchestrator.core.attachments.vm_resources import things_of
+from orchestrator.core.attachments.host_facts import things_of
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.errors import Conflict, Fatal, Retryable
 from orchestrator.core.hosts.host import Host

@@ -27,7 +27,7 @@ from orchestrator.core.actions.host_actions import (
 from orchestrator.core.actions.volumes import AttachVolume, CreateDataVolume, DeleteDataVolume, DetachVolume
 from orchestrator.core.errors import Conflict, Fatal, NotFound
 from orchestrator.core.hosts.bridges import Uplink, bridge_of, why_not
-from orchestrator.core.hosts.cpu_place import CpuPlace, own_cpus
+from orchestrator.core.hosts.cpus import CpuPlace, own_cpus
 from orchestrator.core.hosts.domain import DomainDescription, MadeAs
 from orchestrator.core.vms.volume import id_of
 from orchestrator.sim.machine import Domain, SimulatedMachine

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.catalogue.problems import Problem
-from orchestrator.core.errors import InvalidInput
-from orchestrator.core.file_errors import why_unreadable
+from orchestrator.core.errors import InvalidInput, why_unreadable
 from orchestrator.regular_file import open_regular
 from orchestrator.simulate_placement.fleet_file import problems_error
 

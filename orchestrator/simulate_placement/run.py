@@ -11,8 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.catalogue.profiles import Profiles, shipped_profiles
-from orchestrator.core.errors import InvalidInput, NotFound
-from orchestrator.core.file_errors import why_unwritable
+from orchestrator.core.errors import InvalidInput, NotFound, why_unwritable
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.from_offering import AskedVm, request_for

@@ -13,9 +13,9 @@ from typing import Final
 
 from sqlalchemy import Connection, make_url
 
-from orchestrator.core.actions.epoch import restored_epoch
 from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.operation import Watched
+from orchestrator.core.protocol import restored_epoch
 from orchestrator.core.tenancy.audit import audit_key
 from orchestrator.store.audit import note_recorded
 from orchestrator.store.connections import Connections, Mode

@@ -15,8 +15,7 @@ from sqlalchemy import ColumnElement, Text, cast, or_
 
 from orchestrator.core.byte_cache import ByteCache
 from orchestrator.core.gpu.device import Device, InstancePlace
-from orchestrator.core.hosts.cpu_place import CpuPlace
-from orchestrator.core.hosts.cpus import cpus_text, parse_cpus
+from orchestrator.core.hosts.cpus import CpuPlace, cpus_text, parse_cpus
 from orchestrator.core.hosts.host import Cordon, Host
 from orchestrator.core.hosts.mig_layout import MigLayout
 from orchestrator.core.hosts.nic import NicPlace

@@ -27,7 +27,7 @@ KEPT = {
     "orchestrator/catalogue/quota_names.py": "256 short names",
     "orchestrator/client/shapes.py": "one",
     "orchestrator/core/geometry/cut.py": "4,096 sets of a GPU's slots",
-    "orchestrator/core/hosts/snapshot_bounds.py": "classes",
+    "orchestrator/core/hosts/snapshot_rules.py": "classes",
     "orchestrator/core/wire.py": "classes",
     "orchestrator/reconcile/host_findings.py": "32 GPUs of at most 512 types",
     "orchestrator/services/hosts/gpus.py": "1,024 states of a cut",

@@ -13,7 +13,7 @@ from orchestrator.cli.advice.capacity import capacity_columns
 from orchestrator.cli.advice.explain import render_explanation
 from orchestrator.cli.advice.gpu_map import render_gpu_map
 from orchestrator.cli.table import render_table
-from orchestrator.core.advice.capacity import CapacityRow
+from orchestrator.core.advice.alike import CapacityRow
 from orchestrator.core.advice.explain import Explanation, TenantExplanation
 from orchestrator.core.advice.gpu_map import GpuRow
 from orchestrator.services.vms.capacity import Named

@@ -41,7 +41,7 @@ from orchestrator.core.actions.vgpu_settings import (
 )
 from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.errors import Conflict, Fatal
-from orchestrator.core.gpu.scheduler import SchedulerState, is_so
+from orchestrator.core.gpu.vgpu_parameters import SchedulerState, is_so
 from orchestrator.core.hosts.bridges import Uplink, bridge_of, why_not
 from orchestrator.core.hosts.domain import MadeAs
 from tests.fakes import fake_data_volumes

@@ -12,8 +12,7 @@ from orchestrator.core.drivers.guest_facts import GuestFacts
 from orchestrator.core.errors import NotFound, VgpuctlError
 from orchestrator.core.gpu.licence import GuestLicence
 from orchestrator.core.guest.guest import Guest, GuestRecord, GuestRun, WantedRoles
-from orchestrator.core.guest.roles import check_roles
-from orchestrator.core.guest.settings import SettingValue, check_secrets, check_settings
+from orchestrator.core.guest.settings import SettingValue, check_roles, check_secrets, check_settings
 from orchestrator.core.vms.vm import Vm
 from orchestrator.services.guests.guests import NONE
 from orchestrator.services.messages import Started

@@ -13,7 +13,7 @@ from orchestrator.core.errors import Conflict, Denied, Fatal
 from orchestrator.core.gpu.fabric import FabricSnapshot, ObservedPartition
 from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.gpu.licence import VgpuLicence
-from orchestrator.core.gpu.scheduler import SchedulerState
+from orchestrator.core.gpu.vgpu_parameters import SchedulerState
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.domain import MadeAs
 from orchestrator.core.hosts.nic import HostNic, NicFunction

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 
 from orchestrator.catalogue.gpu_tables import tables_of
-from orchestrator.core.advice.capacity import CapacityRow, capacity
+from orchestrator.core.advice.alike import CapacityRow, capacity
 from orchestrator.core.advice.explain import TenantExplanation, explain, for_tenant
 from orchestrator.core.advice.gpu_map import GpuRow, gpu_map, own_gpus
 from orchestrator.core.diff import Finding, Repair, StoredFinding
@@ -18,8 +18,7 @@ from orchestrator.core.hosts.bridges import Uplink, check_uplink
 from orchestrator.core.hosts.readiness import Requirement, requirements
 from orchestrator.core.labels import changed_labels
 from orchestrator.core.names import check_name
-from orchestrator.core.offerings.offering import Offering
-from orchestrator.core.offerings.vm_size import vm_size
+from orchestrator.core.offerings.offering import Offering, vm_size
 from orchestrator.core.placement.views import GpuView, HostView, Request
 from orchestrator.core.vms.image import Image, NewImage, stored_name
 from orchestrator.core.vms.network import Network, own_name

@@ -12,7 +12,7 @@ import libvirt
 import pytest
 
 from orchestrator.core.domain_xml import domain_xml
-from orchestrator.core.domain_xml.guard import GUARD
+from orchestrator.core.domain_xml.interface import GUARD
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.vms.network import own_name
 from orchestrator.core.vms.vm import VmSpec

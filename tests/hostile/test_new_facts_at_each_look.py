@@ -15,8 +15,7 @@ from pathlib import Path
 from orchestrator.api.schemas.vms import vm_json
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import HostSnapshot, HostVgpuType
-from orchestrator.core.hosts.snapshot_bounds import BOUNDS
-from orchestrator.core.hosts.snapshot_rules import checked
+from orchestrator.core.hosts.snapshot_rules import BOUNDS, checked
 from orchestrator.core.units import MIB
 from orchestrator.services.messages import VmChange
 from tests.fakes.control_plane import T4_HOST, create_vm

@@ -11,8 +11,7 @@ from typing import Any
 
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot, HostVgpuType
-from orchestrator.core.hosts.snapshot_bounds import BOUNDS
-from orchestrator.core.hosts.snapshot_rules import checked
+from orchestrator.core.hosts.snapshot_rules import BOUNDS, checked
 from orchestrator.services.vms.capacity import Question
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm
 from tests.hostile.test_bad_host import HostsWithABadOne, fleet

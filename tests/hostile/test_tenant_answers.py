@@ -15,7 +15,6 @@ import pytest
 from starlette.testclient import TestClient
 
 from orchestrator.api.visibility import failure_for_tenant, refusal_for_tenant
-from orchestrator.core.agent_error import agent_error
 from orchestrator.core.errors import (
     FAMILIES,
     Conflict,
@@ -28,6 +27,7 @@ from orchestrator.core.errors import (
     Retryable,
     Unknown,
     VgpuctlError,
+    agent_error,
     error_to_dict,
 )
 from orchestrator.core.tenancy.access import EVERYWHERE, Role

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from orchestrator.core.hosts.mig_config import MigEntry
+from orchestrator.core.hosts.mig_layout import MigEntry
 from tests.fakes.control_plane import A100_HOST, ControlPlane
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.api.schemas.vms import vm_members
 from orchestrator.core.actions.host_actions import EnsureNetwork
-from orchestrator.core.domain_xml.guard import GUARD
+from orchestrator.core.domain_xml.interface import GUARD
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.services.messages import CreateVm
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with

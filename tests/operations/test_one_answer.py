@@ -14,8 +14,7 @@ from orchestrator.core.advice.explain import NO_PLACE
 from orchestrator.core.errors import InvalidInput, NoCapacity, NotFound
 from orchestrator.core.gpu.vgpu_parameters import Scheduler
 from orchestrator.core.hosts.cpus import NumaNode
-from orchestrator.core.offerings.offering import Offering
-from orchestrator.core.offerings.support import unsupported
+from orchestrator.core.offerings.offering import Offering, unsupported
 from orchestrator.core.vms.lease import WantedEnd
 from orchestrator.services.messages import HostChange
 from orchestrator.services.vms.capacity import Question

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.drivers.daily_window import parse_window
+from orchestrator.core.drivers.leaving import parse_window
 from orchestrator.core.errors import Conflict
 from orchestrator.services.drivers.upgrade_waits import PlannedStop
 from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with

@@ -12,7 +12,7 @@ from orchestrator.adapters.ansible.connection import GUEST
 from orchestrator.adapters.ansible.guest_outcome import guest_error_of, results_of, versions_of
 from orchestrator.adapters.ansible.outcome import RunReport
 from orchestrator.catalogue.catalogue import shipped
-from orchestrator.core.drivers.cuda_releases import cuda_releases
+from orchestrator.core.drivers.matrix import cuda_releases
 from orchestrator.core.errors import VgpuctlError
 from tests.playbooks.guest_with_packages import PackagedGuest
 

@@ -11,8 +11,7 @@ from typing import Final
 import paramiko
 
 from orchestrator.adapters.agent_link.ssh import LOST, unreachable
-from orchestrator.core.agent_error import agent_error
-from orchestrator.core.errors import Fatal, Retryable, Unknown, VgpuctlError
+from orchestrator.core.errors import Fatal, Retryable, Unknown, VgpuctlError, agent_error
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.protocol import (
     ANSWER_BYTES,

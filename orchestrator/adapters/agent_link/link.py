@@ -25,8 +25,7 @@ from orchestrator.core.actions.host_actions import (
     StartDomain,
     StopDomain,
 )
-from orchestrator.core.agent_error import one_line
-from orchestrator.core.errors import NotFound, Retryable, Unknown
+from orchestrator.core.errors import NotFound, Retryable, Unknown, one_line
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.hosts.snapshot_rules import checked, checked_domain, checked_unchanged

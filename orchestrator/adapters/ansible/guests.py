@@ -27,7 +27,7 @@ from orchestrator.adapters.ansible.guest_outcome import (
 from orchestrator.adapters.ansible.play import Play, PlaybookJob, run_play, scratch_space
 from orchestrator.adapters.ansible.ssh_proxy import ssh_proxy_to
 from orchestrator.catalogue.profiles import shipped_profiles
-from orchestrator.core.drivers.cuda_releases import cuda_releases
+from orchestrator.core.drivers.matrix import cuda_releases
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.guest.guest import GUEST_USER, Guest, GuestRun, WantedRoles
 from orchestrator.core.hosts.host import Host

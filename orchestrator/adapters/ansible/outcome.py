@@ -14,8 +14,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from orchestrator.core.agent_error import one_line
-from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError
+from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError, one_line
 
 TAIL = 2000
 """How much of a long output an operator gets, in characters, from its end."""

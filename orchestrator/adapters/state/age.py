@@ -10,8 +10,7 @@ from typing import BinaryIO, Final
 import pyrage
 from pyrage.x25519 import Identity, Recipient
 
-from orchestrator.core.errors import InvalidInput
-from orchestrator.core.file_errors import why_unreadable
+from orchestrator.core.errors import InvalidInput, why_unreadable
 from orchestrator.regular_file import read_at_most
 
 _BEGINS: Final = b"age-encryption.org/"

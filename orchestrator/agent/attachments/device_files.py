@@ -15,9 +15,9 @@ from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import open_files, pci
 from orchestrator.agent.sysfs.write import write
 from orchestrator.agent.timing import Timing
-from orchestrator.core.actions.after_boot import not_on_bus
 from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable, Unknown
 from orchestrator.core.gpu.pci import parse_pci_address
+from orchestrator.core.protocol import not_on_bus
 
 _BUSY_TRIES = 4
 _BUSY_SECONDS = 0.5

@@ -13,8 +13,7 @@ from orchestrator.core.domain_xml.console import console_log
 from orchestrator.core.domain_xml.firmware import QEMU_NAMESPACE, is_large_bars
 from orchestrator.core.domain_xml.foreign import is_unconfined, managed_by, unsafe_parts
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.hosts.cpu_place import floating, memory_words
-from orchestrator.core.hosts.cpus import parse_cpus
+from orchestrator.core.hosts.cpus import floating, memory_words, parse_cpus
 
 OTHER_BUSES = ("usb", "scsi", "scsi_host")
 """Their addresses have numbers too, and none of them is of a PCI function."""

@@ -11,7 +11,7 @@ from typing import Any
 import libvirt
 
 from orchestrator.agent.libvirt.connection import is_absent
-from orchestrator.core.domain_xml.guard import GUARD, guard_xml
+from orchestrator.core.domain_xml.interface import GUARD, guard_xml
 
 
 def ensure(connection: Any) -> None:

@@ -14,7 +14,7 @@ import pynvml
 from orchestrator.agent.nvml.gpu_instances import device_at
 from orchestrator.agent.nvml.reading import CANNOT, POLICIES, Nvml, scheduler_state
 from orchestrator.core.errors import Conflict, Fatal, Retryable, VgpuctlError
-from orchestrator.core.gpu.scheduler import SchedulerState
+from orchestrator.core.gpu.vgpu_parameters import SchedulerState
 
 S = TypeVar("S")
 

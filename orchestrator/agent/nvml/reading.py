@@ -24,9 +24,9 @@ from orchestrator.core.errors import Fatal, InvalidInput, Unknown
 from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.gpu.licence import VgpuLicence
 from orchestrator.core.gpu.pci import parse_pci_address
-from orchestrator.core.gpu.scheduler import ObservedPolicy, SchedulerState
+from orchestrator.core.gpu.vgpu_parameters import ObservedPolicy, SchedulerState
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostVgpuType
-from orchestrator.core.hosts.snapshot_bounds import BOUNDS
+from orchestrator.core.hosts.snapshot_rules import BOUNDS
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Name
-from orchestrator.core.advice.capacity import CapacityRow
+from orchestrator.core.advice.alike import CapacityRow
 from orchestrator.core.advice.explain import TenantExplanation
 from orchestrator.core.advice.gpu_map import Cell, GpuRow
 from orchestrator.core.advice.remedies import Action, Remedy, RemedyKind

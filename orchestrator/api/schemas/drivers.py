@@ -11,8 +11,7 @@ from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment, Name
 from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.drivers.bundle import BundleContent, BundleFormat, BundleKind, DriverBundle, NewBundle
 from orchestrator.core.drivers.check import ComparedDriver
-from orchestrator.core.drivers.daily_window import parse_window
-from orchestrator.core.drivers.leaving import AwaitedTenant
+from orchestrator.core.drivers.leaving import AwaitedTenant, parse_window
 from orchestrator.core.drivers.lock import DriverLock, Locked
 from orchestrator.core.drivers.upgrade import DriverUpgrade, HostPhase, HostUpgrade, Policy, Reboot, waves
 from orchestrator.services.drivers.upgrade_progress import UpgradeNow

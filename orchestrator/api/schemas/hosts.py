@@ -17,7 +17,6 @@ from orchestrator.api.schemas.base import (
 )
 from orchestrator.api.schemas.host_parts import FabricAnswer, HostNicAnswer, NumaNodeAnswer
 from orchestrator.catalogue.described import StrictForm
-from orchestrator.core.actions.after_boot import not_on_bus
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.cpus import cpus_text, parse_cpus
 from orchestrator.core.hosts.features import FEATURES
@@ -26,6 +25,7 @@ from orchestrator.core.hosts.nic import parse_nics
 from orchestrator.core.hosts.readiness import Requirement
 from orchestrator.core.hosts.snapshot import Confinement, HostSnapshot
 from orchestrator.core.plain_words import LINE_PATTERN
+from orchestrator.core.protocol import not_on_bus
 from orchestrator.services.messages import AddHost, HostChange, HostInfo, HostKey
 
 Port = Annotated[int, Field(ge=1, le=65535)]

@@ -7,8 +7,7 @@ from pydantic import ConfigDict
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, LabelsByKey
 from orchestrator.core.gpu.vgpu_parameters import Scheduler, VgpuParameters
-from orchestrator.core.offerings.offering import Offering
-from orchestrator.core.offerings.support import unsupported
+from orchestrator.core.offerings.offering import Offering, unsupported
 from orchestrator.services.messages import ProfileInfo
 
 

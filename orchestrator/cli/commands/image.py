@@ -30,8 +30,8 @@ from orchestrator.cli.table import Column, Fit, age, field, show_list, size
 from orchestrator.cli.uploading import image_key, sending, take_image
 from orchestrator.client.connection import Json
 from orchestrator.core.actions.host_actions import ImageFormat
-from orchestrator.core.digest import check_sha256
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.names import check_sha256
 from orchestrator.core.units import GIB, MIB
 from orchestrator.core.vms.image import check_file_name
 

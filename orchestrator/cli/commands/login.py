@@ -16,8 +16,7 @@ from orchestrator.cli.output import printable, show
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.client.contexts import path
 from orchestrator.client.program import need_extra
-from orchestrator.core.errors import InvalidInput
-from orchestrator.core.file_errors import why_unwritable
+from orchestrator.core.errors import InvalidInput, why_unwritable
 from orchestrator.regular_file import MAX_CERTIFICATES_BYTES
 
 

@@ -20,8 +20,7 @@ from orchestrator.cli.parameters import Sort, own_tenant_or_everywhere, tenant_i
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list, time
 from orchestrator.client.connection import Json
-from orchestrator.core.errors import Denied, InvalidInput, NotFound
-from orchestrator.core.file_errors import why_unwritable
+from orchestrator.core.errors import Denied, InvalidInput, NotFound, why_unwritable
 from orchestrator.core.tenancy.access import EVERYWHERE, Role
 from orchestrator.core.tenancy.tenant import MAX_TOKEN_LIFETIME_S
 from orchestrator.core.units import parse_duration

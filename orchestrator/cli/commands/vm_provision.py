@@ -19,12 +19,13 @@ from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.vm_outcome import started_lines
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.guest.roles import ROLES, check_roles
 from orchestrator.core.guest.settings import (
     MAX_SECRET_BYTES,
+    ROLES,
     SECRETS,
     SETTINGS,
     SettingValue,
+    check_roles,
     check_secrets,
     check_settings,
 )

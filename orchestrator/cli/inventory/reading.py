@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.cli.inventory.reaching import SshReach, ask_ansible
-from orchestrator.core.errors import Fatal, InvalidInput
-from orchestrator.core.file_errors import why_unreadable
+from orchestrator.core.errors import Fatal, InvalidInput, why_unreadable
 
 OUR_GROUP: Final = "vgpuctl_hosts"
 """An inventory that has this group means its hosts, whatever else stands in it."""

@@ -20,7 +20,7 @@ from orchestrator.core.errors import Conflict, VgpuctlError
 from orchestrator.core.manifest import PROTECTED, Action, Change, Manifest, ManifestVm
 from orchestrator.core.manifest_changes import is_protected
 from orchestrator.core.vms.lease import show_moment
-from orchestrator.core.vms.wanted_network import WantedNetwork
+from orchestrator.core.vms.network import WantedNetwork
 
 DONE: Mapping[Action, str] = {
     "add": "added",

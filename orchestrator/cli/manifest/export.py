@@ -20,7 +20,7 @@ from orchestrator.core.tenancy.quota import show_amount
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 from orchestrator.core.units import MIB, show_size
 from orchestrator.core.vms.lease import show_moment
-from orchestrator.core.vms.wanted_network import WantedNetwork
+from orchestrator.core.vms.network import WantedNetwork
 
 
 def exported(client: Client, tenant: str | None) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.labels import About
 from orchestrator.core.manifest import Existing, ExistingVm, Manifest, ManifestVm
 from orchestrator.core.vms.lease import parse_moment
+from orchestrator.core.vms.network import WantedNetwork
 from orchestrator.core.vms.vm import VmShape
-from orchestrator.core.vms.wanted_network import WantedNetwork
 
 
 def observe(client: Client, wanted: Manifest) -> Existing:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything we ever change on a host, as values. The agent performs them; tests and --dry-run print them. Beside
 this file: volumes.py (data volumes), vgpu_settings.py (how GPUs and vGPUs behave), settle_ledger.py (a lost ledger),
-gpu_cards.py (which cards are ours); names.py has all by name.
+gpu_cards.py (which cards are ours); core/wire.py has all by name.
 
 Each is idempotent: "already there and ours" and "already gone" are success, "there and not ours" is an error. Each has
 an inverse, the action that takes it back, or says why it needs none.

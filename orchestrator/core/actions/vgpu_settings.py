@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from orchestrator.core.actions.host_actions import HostAction, MakesDevice, RemovesDevice
 from orchestrator.core.gpu.device import Device
-from orchestrator.core.gpu.scheduler import words
-from orchestrator.core.gpu.vgpu_parameters import Scheduler, SchedulerPolicy, VgpuParameters
+from orchestrator.core.gpu.vgpu_parameters import Scheduler, SchedulerPolicy, VgpuParameters, words
 
 
 @dataclass(frozen=True, kw_only=True)

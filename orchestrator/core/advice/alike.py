@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts between which a request cannot tell: what is found for one of them holds for all."""
+"""How many more of a profile fit: found by placing them one after another, never by counting free functions, and on one
+of the hosts between which a request cannot tell: what is found for it holds for all."""
 
 from __future__ import annotations
 
@@ -159,3 +160,24 @@ def _held_on(gpu: GpuView) -> Hashable:
     )
     whole, joins = gpu.reason_not_whole is None, gpu.reason_alone is None
     return gpu.cut, gpu.numa, gpu.module_id, gpu.usable, whole, joins, gpu.facts, gpu.near_nics, held
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityRow:
+    """How many more VMs of one profile fit, or could be created by a tenant, now."""
+
+    profile: str
+    """Offering, vGPU type, MIG profile or gpu:N."""
+    fits_now: int
+    reason: Reason | None = None
+    """Why none fits now, where that was asked for."""
+
+
+def capacity(requests: Iterable[Request], hosts: Sequence[HostView]) -> tuple[CapacityRow, ...]:
+    """A row per request, each on the fleet as it is, the others not placed.
+
+    ``requests`` are examples: one VM of each kind, with the vCPUs, memory and tenant it would have. Of hosts that are
+    alike one is filled, and the number multiplied.
+    """
+    each = OneOfEach.among(hosts)
+    return tuple(CapacityRow(request.profile, each.room(request)) for request in requests)

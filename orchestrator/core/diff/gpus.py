@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from orchestrator.core.actions.after_boot import not_on_bus
 from orchestrator.core.actions.gpu_cards import GpuCard, cards_of, moves, strangers
 from orchestrator.core.actions.host_actions import EnableVirtualFunctions
 from orchestrator.core.diff.finding import ExpectedHost, Finding, Repair, host_finding
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.mig_layout import MigLayout, difference, shown
 from orchestrator.core.hosts.snapshot import HostSnapshot
+from orchestrator.core.protocol import not_on_bus
 from orchestrator.core.vms.isolation import DEFAULT_ISOLATION, Isolation, may_share_gpu
 from orchestrator.core.vms.vm import Vm
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestrator.core.actions.after_boot import not_on_bus, why_not_back
 from orchestrator.core.actions.nics import giving_nic
 from orchestrator.core.attachments import observed_on, remove
 from orchestrator.core.diff.finding import ExpectedVm, Finding, Repair, Severity, vm_finding
 from orchestrator.core.gpu.device import Device, ObservedDevice
-from orchestrator.core.gpu.scheduler import is_so, words
+from orchestrator.core.gpu.vgpu_parameters import is_so, words
 from orchestrator.core.hosts.nic import NicFunction
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot
+from orchestrator.core.protocol import not_on_bus, why_not_back
 from orchestrator.core.vms.lease import TenantPolicy, ends_soon, show_moment
 from orchestrator.core.vms.vm import Vm
 

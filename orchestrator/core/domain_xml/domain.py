@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``<domain>``: identity, size, machine, confinement."""
+"""``<domain>``: identity, size, machine, confinement, CPUs and memory, disks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from string import ascii_lowercase
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.attachments import hostdev
 from orchestrator.core.domain_xml.console import serial_console
-from orchestrator.core.domain_xml.cpus import cpu, cpu_tuning, memory_backing, vcpu
-from orchestrator.core.domain_xml.disk import STORAGE, data_disks, seed_disk, volume_disk
 from orchestrator.core.domain_xml.firmware import large_bars, system
 from orchestrator.core.domain_xml.interface import interface, nic_hostdev
 from orchestrator.core.domain_xml.rules import check_domain, check_image
+from orchestrator.core.hosts.cpus import cpus_text
 from orchestrator.core.hosts.domain import DomainDescription
 
+STORAGE = "/var/lib/vgpuctl-agent"
+"""Where the agent keeps volumes and seeds, unless its configuration says otherwise."""
 METADATA_NAMESPACE = "urn:vgpuctl:vm:1"
 """In which a domain says whose it is."""
 
@@ -108,3 +110,91 @@ def _machine(root: ET.Element, domain: DomainDescription) -> None:
     ET.SubElement(root, "on_poweroff").text = "destroy"
     ET.SubElement(root, "on_reboot").text = "restart"
     ET.SubElement(root, "on_crash").text = "destroy"
+
+
+def volume_disk(domain: DomainDescription, storage: str, image: str | None) -> ET.Element:
+    """The overlay on the base image. ``image``: as :func:`domain_xml` takes it."""
+    disk = ET.Element("disk", type="file", device="disk")
+    ET.SubElement(disk, "driver", name="qemu", type="qcow2", discard="unmap")
+    ET.SubElement(disk, "source", file=f"{storage}/volumes/{domain.volume}")
+    if image is not None:
+        disk.append(_image_beneath(storage, image))
+    ET.SubElement(disk, "target", dev="vda", bus="virtio")
+    ET.SubElement(disk, "boot", order="1")
+    return disk
+
+
+def data_disks(domain: DomainDescription, storage: str) -> Iterator[ET.Element]:
+    """Data volumes, from ``vdb`` on. Raw: no guest can write a header that would be taken for one."""
+    for letter, name in zip(ascii_lowercase[1:], domain.data, strict=False):
+        disk = ET.Element("disk", type="file", device="disk")
+        ET.SubElement(disk, "driver", name="qemu", type="raw", discard="unmap")
+        ET.SubElement(disk, "source", file=f"{storage}/data/{name}")
+        ET.SubElement(disk, "backingStore")
+        ET.SubElement(disk, "target", dev=f"vd{letter}", bus="virtio")
+        ET.SubElement(disk, "serial").text = name.partition(".")[0][:20]
+        yield disk
+
+
+def seed_disk(domain: DomainDescription, storage: str) -> ET.Element:
+    """The NoCloud seed as a CD-ROM."""
+    disk = ET.Element("disk", type="file", device="cdrom")
+    ET.SubElement(disk, "driver", name="qemu", type="raw")
+    ET.SubElement(disk, "source", file=f"{storage}/seeds/{domain.seed}")
+    ET.SubElement(disk, "backingStore")
+    ET.SubElement(disk, "target", dev="sda", bus="sata")
+    ET.SubElement(disk, "readonly")
+    return disk
+
+
+def _image_beneath(storage: str, image: str) -> ET.Element:
+    """libvirt and QEMU read no header where the chain is written down with its end, which is an empty element."""
+    beneath = ET.Element("backingStore", type="file")
+    ET.SubElement(beneath, "format", type=image.rpartition(".")[2])
+    ET.SubElement(beneath, "source", file=f"{storage}/images/{image}")
+    ET.SubElement(beneath, "backingStore")
+    return beneath
+
+
+def vcpu(domain: DomainDescription) -> ET.Element:
+    """vCPUs that float have a set of CPUs that leaves those out that other VMs have alone."""
+    element = ET.Element("vcpu", placement="static")
+    if domain.cpus is not None and not domain.cpus.pinned:
+        element.set("cpuset", cpus_text(domain.cpus.shared))
+    element.text = str(domain.vcpus)
+    return element
+
+
+def memory_backing(domain: DomainDescription) -> Iterator[ET.Element]:
+    """Huge pages of one size, which QEMU takes all of before the guest begins."""
+    if domain.cpus is not None and domain.cpus.page_kib:
+        backing = ET.Element("memoryBacking")
+        ET.SubElement(ET.SubElement(backing, "hugepages"), "page", size=str(domain.cpus.page_kib), unit="KiB")
+        yield backing
+
+
+def cpu_tuning(domain: DomainDescription) -> Iterator[ET.Element]:
+    """A CPU for each vCPU; QEMU's own threads, which would take time from these, run among those that share."""
+    place = domain.cpus
+    if place is None:
+        return
+    if place.pinned:
+        tune = ET.Element("cputune")
+        for number, cpu_of_host in enumerate(place.pinned):
+            ET.SubElement(tune, "vcpupin", vcpu=str(number), cpuset=str(cpu_of_host))
+        ET.SubElement(tune, "emulatorpin", cpuset=cpus_text(place.shared))
+        yield tune
+    if place.memory != "any":
+        numa = ET.Element("numatune")
+        ET.SubElement(numa, "memory", mode=place.memory, nodeset=cpus_text(place.nodes))
+        yield numa
+
+
+def cpu(domain: DomainDescription) -> ET.Element:
+    """The host's own model. A guest whose vCPUs are pinned is told which of them are threads of one core."""
+    element = ET.Element("cpu", mode="host-passthrough")
+    if domain.cpus is not None and domain.cpus.pinned:
+        threads = domain.cpus.threads
+        cores = str(domain.vcpus // threads)
+        ET.SubElement(element, "topology", sockets="1", dies="1", cores=cores, threads=str(threads))
+    return element

@@ -8,8 +8,7 @@ import re
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.gpu.pci import is_pci_address
-from orchestrator.core.hosts.cpu_place import CpuPlace
-from orchestrator.core.hosts.cpus import MAX_CPU
+from orchestrator.core.hosts.cpus import MAX_CPU, CpuPlace
 from orchestrator.core.hosts.domain import DomainDescription
 from orchestrator.core.names import is_name, is_uuid
 from orchestrator.core.offerings.offering import PAGE_KIB

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator.core.drivers.cuda_releases import cuda_releases, is_too_old
 from orchestrator.core.drivers.guest_facts import GuestFacts
 from orchestrator.core.drivers.lock import Component, HostLock
-from orchestrator.core.drivers.matrix import DriverMatrix, toolkit_release, version_key
+from orchestrator.core.drivers.matrix import DriverMatrix, cuda_releases, is_too_old, toolkit_release, version_key
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.hosts.snapshot import HostSnapshot
 

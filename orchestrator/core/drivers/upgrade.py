@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from orchestrator.core.drivers.daily_window import DailyWindow
+from orchestrator.core.drivers.leaving import DailyWindow
 
 UpgradeState = Literal["running", "paused", "halted", "aborted", "done"]
 """``halted``: more hosts have failed than were allowed. ``aborted``: nothing more begins; what had begun has ended or

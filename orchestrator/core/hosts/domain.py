@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from orchestrator.core.gpu.device import Device
-from orchestrator.core.hosts.cpu_place import CpuPlace
+from orchestrator.core.hosts.cpus import CpuPlace
 
 BootPolicy = Literal["local", "ask-controller"]
 """After a reboot of its host a running VM is started again by the agent alone, or only when a controller says so."""

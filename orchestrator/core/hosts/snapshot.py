@@ -15,7 +15,7 @@ from orchestrator.core.gpu.device import Device
 from orchestrator.core.gpu.fabric import FabricSnapshot
 from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.gpu.licence import VgpuLicence
-from orchestrator.core.gpu.scheduler import SchedulerState, words
+from orchestrator.core.gpu.vgpu_parameters import SchedulerState, words
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.cpus import NumaNode
 from orchestrator.core.hosts.domain import MadeAs

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.vgpu_parameters import Scheduler, VgpuParameters
 from orchestrator.core.hosts.domain import Firmware
 from orchestrator.core.hosts.nic import NicKind
 from orchestrator.core.labels import KEPT_FOR, Labels
+from orchestrator.core.units import GIB, MIB, show_size
+from orchestrator.core.vms.vm import DEFAULT_DISK_BYTES, DEFAULT_MEMORY_MIB, DEFAULT_VCPUS, disk_bytes, memory_mib
 
 OfferingKind = Literal["time_sliced", "mig_backed", "mig", "passthrough"]
 """``mig``: a GPU-instance profile by its own name; a VM gets the MIG-backed type that takes all of such an instance.
@@ -118,3 +121,71 @@ class Violation:
     field: str
     """Path of the field to change, e.g. ``parameters.uvm``."""
     message: str
+
+
+MAX_COUNTED_MIB: Final = 48 * 1024
+"""Of one device: hosts with bigger GPUs do not have memory and CPUs in proportion."""
+ANY_GPU_MIB: Final = 32 * 1024
+"""What a whole GPU of an unknown model counts as."""
+_MIB_FOR_A_VCPU: Final = 8 * 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VmSize:
+    vcpus: int
+    memory_mib: int
+    disk_bytes: int
+
+
+def vm_size(offering: Offering, framebuffer_mib: int | None) -> VmSize:
+    """What a VM of the offering has that asks for nothing.
+
+    For each 8 GiB of framebuffer a vCPU, for each GiB half a GiB of memory and a GiB of disk, at least the smallest
+    VM's. ``framebuffer_mib``: of one of its devices; None: unknown.
+    """
+    unknown = ANY_GPU_MIB if offering.gpu_count else 0
+    each = min(unknown if framebuffer_mib is None else framebuffer_mib, MAX_COUNTED_MIB)
+    counted = offering.devices * each
+    gib = counted // 1024
+    return VmSize(
+        vcpus=offering.vcpus or max(DEFAULT_VCPUS, counted // _MIB_FOR_A_VCPU),
+        memory_mib=max(DEFAULT_MEMORY_MIB, gib // 2 * 1024) if offering.memory is None else memory_mib(offering.memory),
+        disk_bytes=max(DEFAULT_DISK_BYTES, gib * GIB) if offering.disk is None else disk_bytes(offering.disk),
+    )
+
+
+def unsupported(offering: Offering) -> tuple[str, ...]:
+    """In words, one for each property; empty: all that the offering promises is done."""
+    asked = {
+        "a scheduler": offering.scheduler is not None and offering.kind != "time_sliced",
+        "mixed sizes": offering.mixed_sizes and offering.kind != "time_sliced",
+        "a GPU for each VM": offering.anti_affinity == "gpu" and offering.kind != "passthrough",
+    }
+    return tuple(name for name, wanted in asked.items() if wanted)
+
+
+def has_whole_pages(offering: Offering, memory_mib: int) -> bool:
+    """Whether so much memory is whole huge pages, where the offering asks for those."""
+    return offering.page_kib == 0 or memory_mib * 1024 % offering.page_kib == 0
+
+
+def check_whole_pages(offering: Offering, memory_mib: int) -> None:
+    """:raises InvalidInput: ``memory.not_whole_pages``"""
+    if not has_whole_pages(offering, memory_mib):
+        raise InvalidInput(
+            "memory.not_whole_pages",
+            f"{show_size(memory_mib * MIB)} of memory are not whole huge pages of {offering.hugepages}",
+            hint=f"profile {offering.name} has memory in huge pages: ask for a multiple of {offering.hugepages}iB",
+        )
+
+
+def check_supported(offering: Offering) -> Offering:
+    """The offering itself. :raises InvalidInput: ``profile.unsupported``"""
+    missing = unsupported(offering)
+    if missing:
+        raise InvalidInput(
+            "profile.unsupported",
+            f"profile {offering.name} asks for what is not set on hosts so far: {', '.join(missing)}",
+            hint="'vgpuctl profile list' shows what this site can give",
+        )
+    return offering

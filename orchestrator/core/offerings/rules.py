@@ -16,10 +16,8 @@ from orchestrator.core.gpu.mig_profile import MigProfile
 from orchestrator.core.gpu.model import GpuModel
 from orchestrator.core.gpu.vgpu_parameters import VgpuParameters
 from orchestrator.core.gpu.vgpu_type import VgpuType
-from orchestrator.core.guest.roles import check_roles
-from orchestrator.core.guest.settings import check_settings
-from orchestrator.core.offerings.offering import Offering, Violation
-from orchestrator.core.offerings.support import has_whole_pages
+from orchestrator.core.guest.settings import check_roles, check_settings
+from orchestrator.core.offerings.offering import Offering, Violation, has_whole_pages
 from orchestrator.core.vms.vm import memory_mib
 
 TIME_SLICE_MS = range(1, 31)

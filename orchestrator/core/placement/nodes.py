@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.core.hosts.cpu_place import rounded, shares
+from orchestrator.core.hosts.cpus import rounded, shares
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.views import HostView, Request
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.core.geometry.equal_size import EqualSizeCut
+from orchestrator.core.geometry.build import EqualSizeCut
 from orchestrator.core.placement.constraints import closed_to, host_obstacles, in_the_way, is_other_gpu
 from orchestrator.core.placement.engine import PlacementEngine, demand_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu

@@ -16,8 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from orchestrator.core.agent_error import one_line
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import InvalidInput, one_line
 from orchestrator.core.tenancy.key_ring import origin_of
 
 _NONCE = 32

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from orchestrator.core.errors import InvalidInput, QuotaExceeded, Reason
@@ -20,6 +20,7 @@ from orchestrator.core.gpu.vgpu_type import parse_vgpu_type_name
 from orchestrator.core.tenancy.access import EVERYWHERE
 from orchestrator.core.units import MIB, parse_size, show_size
 from orchestrator.core.vms.image import Image
+from orchestrator.core.vms.priority import Priority, rank
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import Volume
 
@@ -249,3 +250,42 @@ def _reason(resource: str, limit: int, used: int, more: int, tail: str, *, poole
         message=f"the quota of {resource} is {shown[0]}, {shown[1]} in use, {shown[2]} asked for{pool}{tail}",
         subjects=(resource,),
     )
+
+
+def preemptible(vms: Collection[Vm], limits: Iterable[Limit], *, tenant: str, priority: Priority) -> frozenset[str]:
+    """Ids of the VMs that may be stopped, even all of them together, for a VM of ``tenant`` with ``priority``.
+
+    All are of lower priority. Of another tenant's there are only as many as leave it everything up to its own quota;
+    what a tenant has without a quota, or from the shared pool, nobody has promised it. An adopted VM is none: its
+    definition is not ours, so it could not be placed again.
+
+    :param vms: all VMs of the pool
+    """
+    totals, promised = totals_of(vms), _promised(limits)
+    vm_ids = set()
+    for vm in sorted(vms, key=lambda vm: (rank(vm.spec.priority), -vm.created_at, vm.id)):
+        if rank(vm.spec.priority) >= rank(priority) or not _has_a_place_to_give(vm):
+            continue
+        given = amounts_of(vm) - amounts_of(replace(vm, deallocated="preempted"))
+        owner = vm.spec.tenant
+        if owner == tenant or _keeps(promised.get(owner, {}), totals[owner], given):
+            totals[owner] -= given
+            vm_ids.add(vm.id)
+    return frozenset(vm_ids)
+
+
+def _has_a_place_to_give(vm: Vm) -> bool:
+    return vm.state in {"running", "stopped"} and vm.deallocated is None and vm.spec.adopted is None
+
+
+def _keeps(promised: Amounts, held: Counter[str], given: Counter[str]) -> bool:
+    """Whether, without ``given``, it still holds all that it was promised of what it gives."""
+    return all(held[name] - amount >= promised.get(name, 0) for name, amount in given.items())
+
+
+def _promised(limits: Iterable[Limit]) -> Mapping[str, Amounts]:
+    """By tenant and resource."""
+    promised: dict[str, dict[str, int]] = {}
+    for limit in limits:
+        promised.setdefault(limit.tenant, {})[limit.resource] = limit.amount
+    return promised

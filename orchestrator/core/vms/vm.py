@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from orchestrator.core.gpu.device import Device
-from orchestrator.core.hosts.cpu_place import CpuPlace
+from orchestrator.core.hosts.cpus import CpuPlace
 from orchestrator.core.hosts.domain import BootPolicy, DomainDescription, Firmware
 from orchestrator.core.hosts.nic import NicKind, NicPlace
 from orchestrator.core.labels import Labels
@@ -58,7 +58,7 @@ class VmShape:
     image: str
     """Name of a registered base image; empty for an adopted VM."""
     vcpus: int
-    """This and the next two are 0 where a request or a file leaves them to the profile (core/offerings/vm_size.py)."""
+    """This and the next two are 0 where a request or a file leaves them to the profile (core/offerings/offering.py)."""
     memory_mib: int
     """Memory, in MiB."""
     disk_bytes: int

@@ -8,8 +8,7 @@ from typing import Final
 
 from orchestrator.core.errors import Bug, Conflict, VgpuctlError
 from orchestrator.core.guest.guest import Guest, GuestRecord, GuestRun, WantedRoles, secret_of, with_run
-from orchestrator.core.guest.roles import check_roles
-from orchestrator.core.guest.settings import SettingValue, check_settings
+from orchestrator.core.guest.settings import SettingValue, check_roles, check_settings
 from orchestrator.core.tenancy.node_labels import node_labels
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.context import Context

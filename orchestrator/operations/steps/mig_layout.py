@@ -8,13 +8,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.core.actions.host_actions import CreateGpuInstance, DestroyGpuInstance, HostAction, SetMigMode
-from orchestrator.core.actions.mig_layout import actions
 from orchestrator.core.errors import Bug, Unknown
 from orchestrator.core.gpu.device import InstancePlace
-from orchestrator.core.hosts.mig_layout import MigLayout, difference
+from orchestrator.core.hosts.mig_layout import KEEPER, MigLayout, difference
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.store.transaction import Transaction
+
+
+def actions(before: MigLayout, after: MigLayout) -> Iterator[HostAction]:
+    """From one layout of a GPU to another: what stays in its place is not touched."""
+    for place in before.instances:
+        if place not in after.instances:
+            yield DestroyGpuInstance(vm=KEEPER, gpu=after.gpu, start=place.start)
+    yield SetMigMode(gpu=after.gpu, on=after.on)
+    for place in after.instances:
+        yield CreateGpuInstance(vm=KEEPER, gpu=after.gpu, profile=place.profile, start=place.start)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.catalogue.profiles import shipped_profiles
-from orchestrator.core.digest import check_sha256
 from orchestrator.core.drivers.bundle import DriverBundle, NewBundle
 from orchestrator.core.drivers.lock import digests_of
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
+from orchestrator.core.names import check_sha256
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.files import BundleFiles
 from orchestrator.services.acting import actor

@@ -8,8 +8,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from orchestrator.core.drivers.daily_window import DailyWindow, open_together_at
-from orchestrator.core.drivers.leaving import STOP, WAIT, AwaitedTenants, parse_leave, wait_of
+from orchestrator.core.drivers.leaving import (
+    STOP,
+    WAIT,
+    AwaitedTenants,
+    DailyWindow,
+    open_together_at,
+    parse_leave,
+    wait_of,
+)
 from orchestrator.core.drivers.upgrade import OVER, DriverUpgrade, HostPhase, Policy, held_vms
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.vms.vm import Vm

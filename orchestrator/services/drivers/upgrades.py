@@ -9,8 +9,7 @@ from typing import Final
 
 from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.drivers.check import forbidden_pair
-from orchestrator.core.drivers.daily_window import DailyWindow
-from orchestrator.core.drivers.leaving import WAIT, AwaitedTenants, show_tenants
+from orchestrator.core.drivers.leaving import WAIT, AwaitedTenants, DailyWindow, show_tenants
 from orchestrator.core.drivers.lock import Locked
 from orchestrator.core.drivers.matrix import version_key
 from orchestrator.core.drivers.upgrade import (

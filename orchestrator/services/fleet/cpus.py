@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from orchestrator.core.hosts.cpu_place import CpuPlace, choose, shares
-from orchestrator.core.hosts.cpus import only_node
+from orchestrator.core.hosts.cpus import CpuPlace, choose, only_node, shares
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.placement.views import Placement
 from orchestrator.core.vms.claim import HostCapacity

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.core.attachments.host_facts import HostFacts
-from orchestrator.core.hosts.cpu_place import free_cores, threads_of, whole_cores
-from orchestrator.core.hosts.cpus import Cores, NumaNode
+from orchestrator.core.hosts.cpus import Cores, NumaNode, free_cores, threads_of, whole_cores
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.placement.nodes import ByNode
 from orchestrator.core.placement.views import Occupied

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.drivers.bundle import TAKEN, BundleKind, DriverBundle
 from orchestrator.core.drivers.check import forbidden_pair
-from orchestrator.core.drivers.cuda_releases import check_cuda
 from orchestrator.core.drivers.lock import KINDS, Locked, lock_of
-from orchestrator.core.drivers.matrix import version_key
+from orchestrator.core.drivers.matrix import check_cuda, version_key
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.vms.vm import Vm
 from orchestrator.services.drivers.locks import NOTHING

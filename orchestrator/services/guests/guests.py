@@ -11,8 +11,7 @@ from typing import Any, Final
 from orchestrator.core.errors import Conflict
 from orchestrator.core.gpu.licence import GuestLicence, licence_of
 from orchestrator.core.guest.guest import GuestRecord
-from orchestrator.core.guest.roles import check_roles
-from orchestrator.core.guest.settings import SettingValue, check_secrets, check_settings, check_token_given
+from orchestrator.core.guest.settings import SettingValue, check_roles, check_secrets, check_settings, check_token_given
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine

@@ -9,8 +9,14 @@ from dataclasses import dataclass, field
 
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.guest.guest import secret_of
-from orchestrator.core.guest.roles import check_roles
-from orchestrator.core.guest.settings import SETTINGS, SettingValue, check_secrets, check_settings, check_token_given
+from orchestrator.core.guest.settings import (
+    SETTINGS,
+    SettingValue,
+    check_roles,
+    check_secrets,
+    check_settings,
+    check_token_given,
+)
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.operation import Operation
 from orchestrator.core.vms.vm import Vm

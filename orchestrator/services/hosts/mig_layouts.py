@@ -8,18 +8,26 @@ from dataclasses import asdict, dataclass
 
 from orchestrator.catalogue.gpu_tables import tables_of
 from orchestrator.core.actions.host_actions import HostAction
-from orchestrator.core.actions.mig_layout import actions
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.errors import Conflict, InvalidInput, Reason, Retryable
 from orchestrator.core.geometry.build import MIG
+from orchestrator.core.geometry.cut import pack
 from orchestrator.core.geometry.nested import instances_of
-from orchestrator.core.geometry.packing import pack
 from orchestrator.core.gpu.device import InstancePlace
 from orchestrator.core.hosts.host import Host
-from orchestrator.core.hosts.mig_config import MigEntry, WantedMig, wanted_of
-from orchestrator.core.hosts.mig_layout import KEEPER, MigLayout, difference, empty, shown
+from orchestrator.core.hosts.mig_layout import (
+    KEEPER,
+    MigEntry,
+    MigLayout,
+    WantedMig,
+    difference,
+    empty,
+    shown,
+    wanted_of,
+)
 from orchestrator.core.hosts.snapshot import GpuSnapshot
 from orchestrator.core.operation import FINISHED
+from orchestrator.operations.steps.mig_layout import actions
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import new_operation, record

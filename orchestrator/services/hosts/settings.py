@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.hosts.cpu_place import check_pinnable
+from orchestrator.core.hosts.cpus import check_pinnable
 from orchestrator.core.hosts.host import MAX_OVERCOMMIT, Host
 from orchestrator.core.hosts.nic import check_given
 from orchestrator.core.labels import changed_labels

@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 
-from orchestrator.core.advice.alike import OneOfEach
-from orchestrator.core.advice.capacity import CapacityRow
+from orchestrator.core.advice.alike import CapacityRow, OneOfEach
 from orchestrator.core.advice.explain import (
     NO_PLACE,
     Explanation,
@@ -23,7 +22,7 @@ from orchestrator.core.errors import Conflict, NotFound, Reason
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.hosts.nic import NicKind
 from orchestrator.core.names import check_name
-from orchestrator.core.offerings.support import check_supported, has_whole_pages, unsupported
+from orchestrator.core.offerings.offering import check_supported, has_whole_pages, unsupported
 from orchestrator.core.placement.from_offering import profile_of
 from orchestrator.core.placement.preemption import place_preempting
 from orchestrator.core.placement.views import Request

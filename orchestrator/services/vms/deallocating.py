@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from orchestrator.core.operation import FINISHED, Operation
-from orchestrator.core.tenancy.preemptible import preemptible
+from orchestrator.core.tenancy.quota import preemptible
 from orchestrator.core.vms.priority import Priority
 from orchestrator.core.vms.vm import DeallocationReason, Vm
 from orchestrator.ports.clock import Clock, Ids

@@ -11,8 +11,7 @@ from orchestrator.core.advice.outlook import own_reason
 from orchestrator.core.errors import Reason
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.hosts.nic import NicKind
-from orchestrator.core.offerings.offering import Offering
-from orchestrator.core.offerings.support import check_whole_pages
+from orchestrator.core.offerings.offering import Offering, check_whole_pages
 from orchestrator.core.placement.from_offering import AskedVm, request_for
 from orchestrator.core.placement.views import Request
 from orchestrator.services.fleet.index import FleetIndex

@@ -15,8 +15,7 @@ from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.gpu.device import Device, InstancePlace
 from orchestrator.core.gpu.vgpu_parameters import VgpuParameters
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
-from orchestrator.core.offerings.offering import Offering
-from orchestrator.core.offerings.support import check_supported
+from orchestrator.core.offerings.offering import Offering, check_supported
 from orchestrator.core.placement.place import place_in
 from orchestrator.core.placement.preemption import place_preempting
 from orchestrator.core.placement.views import Part, Placement, Refusal, Request

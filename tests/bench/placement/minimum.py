@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from orchestrator.core.geometry.board import AnySetBoard
+from orchestrator.core.geometry.build import EqualSizeCut
 from orchestrator.core.geometry.cut import Cut
-from orchestrator.core.geometry.equal_size import EqualSizeCut
 from orchestrator.core.geometry.mask_cut import MaskCut, intervals
 
 _SEVEN = {

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast
 
-from orchestrator.core.geometry.equal_size import EqualSizeCut
+from orchestrator.core.geometry.build import EqualSizeCut
 from orchestrator.core.geometry.mask_cut import MaskCut
 from orchestrator.core.placement.engine import PlacementPlan
 from orchestrator.core.placement.fleet import FleetHost, Gpu

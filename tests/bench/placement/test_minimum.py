@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.core.geometry.board import AnySetBoard, fabric_board
+from orchestrator.core.geometry.build import EqualSizeCut
 from orchestrator.core.geometry.cut import Cut
-from orchestrator.core.geometry.equal_size import EqualSizeCut
 from tests.bench.placement.minimum import fits_seven_slice, minimum_bins
 from tests.unit.geometry.test_cuts import HGX, cut_of
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.core.errors import Conflict
-from orchestrator.core.hosts.cpu_place import CpuPlace
+from orchestrator.core.hosts.cpus import CpuPlace
 from orchestrator.core.vms.claim import Claim
 from orchestrator.core.vms.vm import Vm
 from orchestrator.store.database import Store

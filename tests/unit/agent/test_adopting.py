@@ -15,10 +15,10 @@ from orchestrator.core.actions.host_actions import (
     ReleaseDomain,
     UndefineDomain,
 )
-from orchestrator.core.actions.names import ACTIONS
 from orchestrator.core.errors import Conflict, Denied, InvalidInput, NotFound
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.snapshot import DomainSnapshot
+from orchestrator.core.wire import ACTIONS
 from tests.unit.agent.bench import L40S, L40S_2Q, MDEV, MDEV_SOURCE, T4, VF1, VF_SOURCE, Bench, domain_of, mdev
 
 

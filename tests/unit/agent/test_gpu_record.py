@@ -10,7 +10,7 @@ from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.agent.nvml.reading import NvmlGpu
 from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.gpu.licence import VgpuLicence
-from orchestrator.core.gpu.scheduler import SchedulerState
+from orchestrator.core.gpu.vgpu_parameters import SchedulerState
 from orchestrator.core.hosts.snapshot import HostVgpuType
 
 SAID = NvmlGpu(

@@ -15,9 +15,9 @@ from hypothesis.strategies import DataObject
 from orchestrator.agent.ledger import Ledger, Ownership
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.wanted import RestoreList
-from orchestrator.core.actions.epoch import restored_epoch
 from orchestrator.core.actions.host_actions import FencingToken, MakeVgpu, VgpuPosition
 from orchestrator.core.errors import Conflict, Denied, Fatal
+from orchestrator.core.protocol import restored_epoch
 from orchestrator.sim.machine import SimulatedLedger
 
 

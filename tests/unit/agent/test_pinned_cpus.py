@@ -13,7 +13,7 @@ from orchestrator.agent.libvirt.domain_devices import read_domain_xml
 from orchestrator.agent.pinned_cpus import PinnedCpus
 from orchestrator.core.actions.host_actions import DefineDomain, StartDomain, StopDomain
 from orchestrator.core.errors import Conflict, InvalidInput
-from orchestrator.core.hosts.cpu_place import CpuPlace
+from orchestrator.core.hosts.cpus import CpuPlace
 from orchestrator.core.hosts.domain import DomainDescription
 from tests.unit.agent.bench import Bench, domain_of
 

@@ -10,11 +10,11 @@ import pytest
 from orchestrator.agent.attachments.mig_backed import InstanceHolders, instance_key
 from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.core.actions.host_actions import StartDomain, StopDomain
-from orchestrator.core.actions.mig_layout import actions
 from orchestrator.core.attachments import make, remove
 from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.gpu.device import Device, InstancePlace
 from orchestrator.core.hosts.mig_layout import KEEPER, MigLayout, empty
+from orchestrator.operations.steps.mig_layout import actions
 from tests.unit.agent.fake_a100 import A100, VFS, A100Host
 from tests.unit.agent.test_restore import Machine
 

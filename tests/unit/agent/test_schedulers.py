@@ -6,8 +6,7 @@ import pytest
 from orchestrator.core.actions.host_actions import MakeVgpu, ManageGpus, RemoveMdev
 from orchestrator.core.actions.vgpu_settings import RestoreVgpuScheduler, SetVgpuScheduler
 from orchestrator.core.errors import Conflict, Denied, Fatal
-from orchestrator.core.gpu.scheduler import SchedulerState
-from orchestrator.core.gpu.vgpu_parameters import SchedulerPolicy
+from orchestrator.core.gpu.vgpu_parameters import SchedulerPolicy, SchedulerState
 from tests.fakes.fake_gpu_settings import BEST_EFFORT
 from tests.unit.agent.bench import L40S, MDEV, T4, Bench
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 
 from orchestrator.api.schemas.capacity import AskedAnswer
 from orchestrator.api.schemas.profiles import ProfileAnswer
-from orchestrator.core.offerings.offering import Offering
-from orchestrator.core.offerings.vm_size import vm_size
+from orchestrator.core.offerings.offering import Offering, vm_size
 from orchestrator.core.placement.views import Request
 from orchestrator.services.messages import ProfileInfo
 

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.api.schemas.vms import VmAnswer, vm_json
 from orchestrator.core.gpu.device import Device
-from orchestrator.core.hosts.cpu_place import CpuPlace
+from orchestrator.core.hosts.cpus import CpuPlace
 from orchestrator.core.vms.vm import Vm, VmSpec
 from orchestrator.services.drivers.upgrade_waits import PlannedStop
 from tests.contract.store.test_store import vm

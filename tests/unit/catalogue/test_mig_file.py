@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.catalogue.mig_file import read_mig_config
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.hosts.mig_config import MigEntry
+from orchestrator.core.hosts.mig_layout import MigEntry
 
 FILE = Path("config.yaml")
 HEAD = "version: v1\nmig-configs:\n  one:\n"

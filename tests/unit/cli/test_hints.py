@@ -85,7 +85,7 @@ def test_a_command_that_a_text_tells_people_to_run_can_be_pasted(path: str, word
 
 PLACEHOLDER = re.compile(r"\b(HOST|TENANT|PROFILE|SUBJECT|VM|ADDRESS|ID)\b")
 HOST_IS_PUT_IN = ("orchestrator/agent/", "orchestrator/core/wire.py")
-"""By core/agent_error.py, for who reads it at a controller."""
+"""By core/errors.py, for who reads it at a controller."""
 NOT_KNOWN_THERE = {
     ("orchestrator/services/tenancy/access.py", "tenant add-member TENANT x1"),
     ("orchestrator/services/networks.py", "host show HOST"),

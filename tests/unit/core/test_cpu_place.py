@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 from orchestrator.core.diff.finding import ExpectedVm
 from orchestrator.core.diff.vms import vm_findings
 from orchestrator.core.errors import Conflict, InvalidInput
-from orchestrator.core.hosts.cpu_place import CpuPlace, check_pinnable, choose, free_cores, shares, whole_cores
-from orchestrator.core.hosts.cpus import NumaNode, parse_cpus
+from orchestrator.core.hosts.cpus import (
+    CpuPlace,
+    NumaNode,
+    check_pinnable,
+    choose,
+    free_cores,
+    parse_cpus,
+    shares,
+    whole_cores,
+)
 from orchestrator.core.hosts.snapshot import DomainSnapshot, DomainState
 from orchestrator.sim.fleet import nodes_of
 from tests.fakes.fake_machine import FakeMachine, snapshot_of, t4

@@ -4,7 +4,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.catalogue.catalogue import shipped
-from orchestrator.core.drivers.cuda_releases import check_cuda, cuda_releases, is_too_old
+from orchestrator.core.drivers.matrix import check_cuda, cuda_releases, is_too_old
 from orchestrator.core.errors import Conflict
 
 MATRIX = shipped().driver_matrix

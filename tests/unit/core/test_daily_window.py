@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.core.drivers.daily_window import DailyWindow, parse_window
+from orchestrator.core.drivers.leaving import DailyWindow, parse_window
 from orchestrator.core.errors import InvalidInput
 
 DAY = 86400.0

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.core.actions.after_boot import vm_not_back
 from orchestrator.core.diff import ExpectedHost, ExpectedVm, Finding, changes, compare, host_findings
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import DomainSnapshot, DomainState, FileSnapshot, HostSnapshot
+from orchestrator.core.protocol import vm_not_back
 from orchestrator.core.vms.vm import Vm, VmSpec, WantedState
 from tests.fakes.fake_machine import FakeMachine, l40s, snapshot_of, t4
 

@@ -16,11 +16,10 @@ from orchestrator.agent.libvirt.domain_devices import read_domain_xml
 from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.domain_xml.domain import METADATA_NAMESPACE
 from orchestrator.core.domain_xml.firmware import DEFAULT_WINDOW_MIB, MAX_WINDOW_MIB, window_for
-from orchestrator.core.domain_xml.guard import GUARD
-from orchestrator.core.domain_xml.interface import mac_address
+from orchestrator.core.domain_xml.interface import GUARD, mac_address
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.device import Device
-from orchestrator.core.hosts.cpu_place import CpuPlace
+from orchestrator.core.hosts.cpus import CpuPlace
 from orchestrator.core.hosts.nic import NicPlace
 from orchestrator.core.vms.network import bridged_xml, network_xml
 from orchestrator.core.vms.vm import Vm, VmSpec

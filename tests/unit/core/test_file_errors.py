@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.file_errors import why_unreadable, why_unwritable
+from orchestrator.core.errors import why_unreadable, why_unwritable
 
 
 def _file(directory: Path) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
-from orchestrator.core.domain_xml.guard import GUARD, guard_xml
+from orchestrator.core.domain_xml.interface import GUARD, guard_xml
 from tests.unit.core.relaxng import is_valid
 
 

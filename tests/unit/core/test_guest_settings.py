@@ -4,9 +4,9 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.guest.roles import ROLES
 from orchestrator.core.guest.settings import (
     MAX_SECRET_BYTES,
+    ROLES,
     SECRETS,
     SETTINGS,
     SettingValue,

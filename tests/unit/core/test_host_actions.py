@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from orchestrator.core.actions.host_actions import HostAction, MakesDevice, RemovesDevice
-from orchestrator.core.actions.names import ACTIONS
 from orchestrator.core.actions.settle_ledger import KnownVm, KnownVolume
 from orchestrator.core.actions.vgpu_settings import RestoreGpuSetting, SetGpuSetting
 from orchestrator.core.gpu.device import Device
+from orchestrator.core.wire import ACTIONS
 from orchestrator.sim.agent import HANDLERS
 from tests.fakes.fake_actions import HANDLERS as FAKE_HANDLERS
 

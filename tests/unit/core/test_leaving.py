@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.core.drivers.daily_window import DailyWindow, open_together_at, parse_window
-from orchestrator.core.drivers.leaving import parse_leave, show_tenants, wait_of
+from orchestrator.core.drivers.leaving import (
+    DailyWindow,
+    open_together_at,
+    parse_leave,
+    parse_window,
+    show_tenants,
+    wait_of,
+)
 from orchestrator.core.errors import InvalidInput
 
 DAY_S, HOUR_S = 86400.0, 3600.0

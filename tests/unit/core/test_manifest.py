@@ -24,7 +24,7 @@ from orchestrator.core.manifest_changes import changes
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.units import GIB
 from orchestrator.core.vms.lease import WantedEnd
-from orchestrator.core.vms.wanted_network import WantedNetwork
+from orchestrator.core.vms.network import WantedNetwork
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 BRIDGED = st.builds(

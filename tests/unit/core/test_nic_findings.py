@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.core.actions.nics import TakeNicFunction
-from orchestrator.core.attachments.host_facts import facts_of
-from orchestrator.core.attachments.vm_resources import things_of
+from orchestrator.core.attachments.host_facts import facts_of, things_of
 from orchestrator.core.diff.finding import ExpectedVm, Finding
 from orchestrator.core.diff.vms import vm_findings
 from orchestrator.core.errors import Unknown

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.gpu.fabric import FabricPlace
-from orchestrator.core.hosts.cpu_place import CpuPlace
-from orchestrator.core.hosts.cpus import NumaNode
+from orchestrator.core.hosts.cpus import CpuPlace, NumaNode
 from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.tenancy.node_labels import label_value, node_labels
 from orchestrator.core.tenancy.quota import Limit

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.gpu.device import Device
-from orchestrator.core.tenancy.preemptible import preemptible
-from orchestrator.core.tenancy.quota import Limit, totals_of
+from orchestrator.core.tenancy.quota import Limit, preemptible, totals_of
 from orchestrator.core.vms.priority import PRIORITIES, Priority, rank
 from orchestrator.core.vms.vm import Vm, VmSpec
 

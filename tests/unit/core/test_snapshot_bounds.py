@@ -13,8 +13,7 @@ import pytest
 
 from orchestrator.core.errors import Unknown
 from orchestrator.core.hosts.snapshot import HostSnapshot, Unchanged
-from orchestrator.core.hosts.snapshot_bounds import BOUNDS, check_bounds
-from orchestrator.core.hosts.snapshot_rules import checked, checked_domain, checked_unchanged
+from orchestrator.core.hosts.snapshot_rules import BOUNDS, check_bounds, checked, checked_domain, checked_unchanged
 from orchestrator.core.wire import snapshot_from_dict, snapshot_to_dict
 
 Path = tuple[str | int, ...]

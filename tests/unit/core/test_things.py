@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.core.attachments.vm_resources import things_of
+from orchestrator.core.attachments.host_facts import things_of
 from orchestrator.core.hosts.snapshot import NOT_TOLD
 from tests.fakes.world import host_info
 

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction
-from orchestrator.core.actions.names import ACTIONS
 from orchestrator.core.errors import InvalidInput, Unknown
 from orchestrator.core.hosts.snapshot import HostSnapshot, Unchanged
 from orchestrator.core.wire import (
+    ACTIONS,
     action_from_dict,
     action_to_dict,
     look_from_dict,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.geometries import ALL_KINDS, catalogue_geometry
 from orchestrator.core.geometry.board import AnySetBoard, fabric_board
+from orchestrator.core.geometry.build import EqualSizeCut
 from orchestrator.core.geometry.cut import Cut, IllegalLayout, Taken
-from orchestrator.core.geometry.equal_size import EqualSizeCut
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.geometry.mask_cut import MaskCut
 from orchestrator.core.geometry.nested import NestedCut, instances_of

@@ -6,8 +6,7 @@ import pytest
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.geometries import catalogue_geometry
 from orchestrator.core.geometry.build import MIG
-from orchestrator.core.geometry.cut import Cut
-from orchestrator.core.geometry.packing import pack
+from orchestrator.core.geometry.cut import Cut, pack
 
 
 @pytest.fixture

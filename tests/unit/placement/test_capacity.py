@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.core.advice.alike import KnownRooms, OneOfEach, kinds_of
-from orchestrator.core.advice.capacity import CapacityRow, capacity
+from orchestrator.core.advice.alike import CapacityRow, KnownRooms, OneOfEach, capacity, kinds_of
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.views import HostView, Placement, Refusal, Request

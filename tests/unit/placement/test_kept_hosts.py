@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.core.advice.capacity import capacity
+from orchestrator.core.advice.alike import capacity
 from orchestrator.core.advice.explain import explain
 from orchestrator.core.labels import KEPT_FOR
 from orchestrator.core.placement.engine import PlacementEngine

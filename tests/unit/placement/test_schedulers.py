@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.core.advice.alike import OneOfEach
-from orchestrator.core.advice.capacity import capacity
+from orchestrator.core.advice.alike import OneOfEach, capacity
 from orchestrator.core.advice.explain import explain
 from orchestrator.core.gpu.vgpu_parameters import Scheduler
 from orchestrator.core.placement.place import place

@@ -9,8 +9,7 @@ from itertools import combinations, product
 
 import pytest
 
-from orchestrator.core.advice.alike import OneOfEach
-from orchestrator.core.advice.capacity import capacity
+from orchestrator.core.advice.alike import OneOfEach, capacity
 from orchestrator.core.advice.explain import explain
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.place import place

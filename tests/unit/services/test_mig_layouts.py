@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
-from orchestrator.core.hosts.mig_config import MigEntry
-from orchestrator.core.hosts.mig_layout import KEEPER
+from orchestrator.core.hosts.mig_layout import KEEPER, MigEntry
 from orchestrator.store.records import ClaimLost
 from tests.fakes.control_plane import A100_HOST, L40S_HOST, ControlPlane, control_plane, create_vm
 from tests.operations.layouts import wanted

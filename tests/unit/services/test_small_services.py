@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core.digest import check_sha256
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound, VgpuctlError
+from orchestrator.core.names import check_sha256
 from orchestrator.core.operation import KINDS
 from orchestrator.core.vms.image import NewImage
 from orchestrator.operations.definitions import DEFINITIONS

@@ -11,8 +11,7 @@ import pytest
 
 from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.errors import Conflict
-from orchestrator.core.offerings.offering import Offering
-from orchestrator.core.offerings.vm_size import VmSize, vm_size
+from orchestrator.core.offerings.offering import Offering, VmSize, vm_size
 from orchestrator.services.messages import CreateVm
 from orchestrator.services.vms.capacity import Question
 from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with

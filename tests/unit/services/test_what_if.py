@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.core.advice.gpu_map import GpuRow
 from orchestrator.core.errors import NotFound
-from orchestrator.core.gpu.scheduler import SchedulerState
+from orchestrator.core.gpu.vgpu_parameters import SchedulerState
 from orchestrator.core.hosts.snapshot import GpuSnapshot
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.vms.lease import WantedEnd

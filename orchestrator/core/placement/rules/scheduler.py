@@ -8,8 +8,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from orchestrator.core.geometry.geometry import Geometry
-from orchestrator.core.gpu.scheduler import words
-from orchestrator.core.gpu.vgpu_parameters import Scheduler
+from orchestrator.core.gpu.vgpu_parameters import Scheduler, words
 from orchestrator.core.placement.rules.rule import Fact, GpuInUse, HeldPart, Need, need_of
 
 

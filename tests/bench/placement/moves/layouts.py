@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from orchestrator.core.geometry.equal_size import EqualSizeCut
+from orchestrator.core.geometry.build import EqualSizeCut
 from orchestrator.core.placement.fleet import Fleet, FleetHost, Gpu
 from orchestrator.core.placement.index_set import IndexSet
 from orchestrator.core.placement.state_table import Demand

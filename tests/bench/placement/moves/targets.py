@@ -7,8 +7,8 @@ from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from orchestrator.core.geometry.build import EqualSizeCut
 from orchestrator.core.geometry.cut import Taken
-from orchestrator.core.geometry.equal_size import EqualSizeCut
 from orchestrator.core.placement.constraints import closed_to, is_other_gpu, lacks_what_it_needs
 from orchestrator.core.placement.engine import demand_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
