@@ -19,8 +19,7 @@ from orchestrator.services.drivers.provisioning import ProvisioningService
 from orchestrator.services.drivers.upgrades import DriverUpgradeService
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.fleet.view import Overcommit
-from orchestrator.services.guests.access import GuestAccessService
-from orchestrator.services.guests.guests import GuestService
+from orchestrator.services.guests.guests import GuestAccessService, GuestService
 from orchestrator.services.hosts.checks import HostCheckService, HostInspection
 from orchestrator.services.hosts.gpu_cards import CardService
 from orchestrator.services.hosts.gpus import GpuService

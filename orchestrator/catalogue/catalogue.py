@@ -11,16 +11,16 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TypeVar
 
-from orchestrator.catalogue.driver_rows import DriverRow, to_matrix
-from orchestrator.catalogue.location import profiles_directory
 from orchestrator.catalogue.nvidia_rows import (
+    DriverRow,
     FabricPartitionRow,
     GpuModelRow,
     MigProfileRow,
     VgpuTypeRow,
     XidActionRow,
+    to_matrix,
 )
-from orchestrator.catalogue.tables import read_table
+from orchestrator.catalogue.tables import profiles_directory, read_table
 from orchestrator.core.drivers.matrix import DriverMatrix
 from orchestrator.core.gpu.health import Meaning
 from orchestrator.core.gpu.mig_profile import MigProfile, parse_mig_profile_name

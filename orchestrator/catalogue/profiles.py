@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 
 from orchestrator.catalogue.catalogue import Catalogue, near_names, shipped
-from orchestrator.catalogue.location import profiles_directory
 from orchestrator.catalogue.offering_files import load_offerings
+from orchestrator.catalogue.tables import profiles_directory
 from orchestrator.core.errors import NotFound
 from orchestrator.core.gpu.mig_profile import is_mig_profile_name
 from orchestrator.core.gpu.vgpu_type import is_vgpu_type_name, parse_vgpu_type_name

@@ -5,16 +5,73 @@ from __future__ import annotations
 
 import csv
 import io
+import types
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from orchestrator.catalogue.form_fields import nearest_field
 from orchestrator.catalogue.problems import Problem, invalid
-from orchestrator.core.errors import why_unreadable
+from orchestrator.core.errors import Bug, why_unreadable
+from orchestrator.core.names import closest
 from orchestrator.core.plain_words import in_plain_words
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def profiles_directory() -> Path:
+    """The ``vgpu_profiles`` directory.
+
+    :raises Bug: ``catalogue.missing`` when the installation lacks it.
+    """
+    candidates = (_PACKAGE / "_data" / "vgpu_profiles", _PACKAGE.parent / "vgpu_profiles")
+    for candidate in candidates:
+        if (candidate / "nvidia").is_dir():
+            return candidate
+    raise Bug(
+        "catalogue.missing",
+        "this installation has no vgpu_profiles directory",
+        details="looked in " + ", ".join(str(c) for c in candidates),
+        hint="install vgpuctl again",
+    )
+
+
+def nearest_field(form: type[BaseModel], place: Sequence[str | int]) -> str | None:
+    """``place``: of a mistake, as pydantic tells it. None: no field there is spelt alike."""
+    kinds: list[object] = [form]
+    for part in place[:-1]:
+        # a name that is no field is that of one form of several, which pydantic puts between
+        kinds = [inner for kind in kinds for inner in _inside(kind, part)] or kinds
+    known = [name for kind in kinds if _is_form(kind) for name in _fields(kind)]
+    return next(iter(closest(str(place[-1]), known)), None)
+
+
+def _inside(kind: Any, part: str | int) -> Iterator[object]:
+    if _is_form(kind):
+        if part in (fields := _fields(kind)):
+            yield from _alternatives(fields[str(part)])
+    elif get_args(kind) and (isinstance(part, int) or get_origin(kind) is dict):
+        yield from _alternatives(next(argument for argument in reversed(get_args(kind)) if argument is not Ellipsis))
+
+
+def _alternatives(kind: Any) -> Iterator[object]:
+    if get_origin(kind) is Annotated:
+        yield from _alternatives(get_args(kind)[0])
+    elif get_origin(kind) in {Union, types.UnionType}:
+        yield from (inner for argument in get_args(kind) for inner in _alternatives(argument))
+    else:
+        yield kind
+
+
+def _is_form(kind: Any) -> bool:
+    return isinstance(kind, type) and get_origin(kind) is None and issubclass(kind, BaseModel)
+
+
+def _fields(form: Any) -> dict[str, object]:
+    return {field.alias or name: field.annotation for name, field in form.model_fields.items()}
+
 
 _BLANK = frozenset({"", "unknown"})
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli.output import printable
-from orchestrator.cli.step_times import now, seconds_of
+from orchestrator.cli.waiting import now, seconds_of
 from orchestrator.client.connection import Json
 
 _STYLES: Final = {

@@ -10,12 +10,11 @@ from itertools import pairwise
 import typer
 from typer.completion import get_completion_inspect_parameters
 
-from orchestrator.cli.failure import print_error, report_bug
+from orchestrator.cli.failure import print_error, report_bug, usage_error
 from orchestrator.cli.output import PIPE_EXIT
 from orchestrator.cli.scope import with_owners
 from orchestrator.cli.session import CliSession, Format
 from orchestrator.cli.tree import COMPLETE_VARIABLE, build, with_tenant
-from orchestrator.cli.usage import usage_error
 from orchestrator.core import interpreter
 from orchestrator.core.errors import Fatal, InvalidInput, VgpuctlError
 

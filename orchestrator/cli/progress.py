@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from orchestrator.cli.output import printable
 from orchestrator.cli.session import CliSession
-from orchestrator.cli.step_times import seconds_of
+from orchestrator.cli.waiting import seconds_of
 from orchestrator.client.connection import Json
 from orchestrator.client.failures import failure_of
 from orchestrator.core.errors import Retryable, Unknown

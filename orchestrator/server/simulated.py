@@ -24,11 +24,10 @@ from orchestrator.server.bootstrap import IN_MEMORY_SITE, App, build
 from orchestrator.server.reach import Reach, images_of
 from orchestrator.server.settings import Settings
 from orchestrator.services.messages import HostKey
-from orchestrator.sim.enrolment import new_host, record_enrolled
 from orchestrator.sim.fleet import DOMAIN
 from orchestrator.sim.guests import SimulatedGuests
 from orchestrator.sim.hosts_link import HostsLink
-from orchestrator.sim.in_memory import InMemoryImages, scan
+from orchestrator.sim.in_memory import InMemoryImages, new_host, record_enrolled, scan
 from orchestrator.store.database import Store
 
 IMAGE: Final = "demo"

@@ -15,7 +15,7 @@ from orchestrator.core.vms.image import MAX_OF_TENANT, Image, NewImage, check_fi
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.files import ImageFiles
 from orchestrator.services.acting import actor
-from orchestrator.services.tenancy.quota_room import QuotaRoom
+from orchestrator.services.tenancy.quotas import QuotaRoom
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction

@@ -18,8 +18,7 @@ from orchestrator.core.actions.vgpu_settings import (
 )
 from orchestrator.core.errors import Conflict
 from orchestrator.sim.kernel import SimulatedGpu
-from orchestrator.sim.machine import SimulatedMachine
-from orchestrator.sim.upkeep import gpu_there, may_die
+from orchestrator.sim.machine import SimulatedMachine, gpu_there, may_die
 from orchestrator.sim.vgpu_actions import check_managed, check_no_vgpus
 
 S = TypeVar("S")

@@ -21,8 +21,7 @@ from orchestrator.core.errors import Conflict, Fatal, Retryable, VgpuctlError
 from orchestrator.core.hosts.mig_layout import KEEPER
 from orchestrator.sim import vgpu_actions
 from orchestrator.sim.kernel import SimulatedGpu
-from orchestrator.sim.machine import SimulatedMachine
-from orchestrator.sim.upkeep import DONE, SO_ALREADY, may_die
+from orchestrator.sim.machine import DONE, SO_ALREADY, SimulatedMachine, may_die
 from orchestrator.sim.vgpu_actions import check_managed, check_no_vgpus, drop, hold, holders, owner_of, take_back
 
 _MEANINGS: dict[int, tuple[type[VgpuctlError], str]] = {

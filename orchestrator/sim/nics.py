@@ -10,8 +10,7 @@ from orchestrator.core.actions.host_actions import ActionResult, HostAction
 from orchestrator.core.actions.nics import GiveNicFunction, TakeNicFunction
 from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.hosts.nic import HostNic, NicFunction
-from orchestrator.sim.machine import SimulatedMachine
-from orchestrator.sim.upkeep import DONE, SO_ALREADY, claim, may_die, release
+from orchestrator.sim.machine import DONE, SO_ALREADY, SimulatedMachine, claim, may_die, release
 
 
 def observe(machine: SimulatedMachine) -> tuple[HostNic, ...]:

@@ -16,8 +16,7 @@ from orchestrator.core.errors import Conflict, Denied, NotFound
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.vms.volume import id_of
 from orchestrator.sim.gpu_settings import settings_of
-from orchestrator.sim.machine import SimulatedMachine
-from orchestrator.sim.upkeep import claim, gpu_there, release
+from orchestrator.sim.machine import SimulatedMachine, claim, gpu_there, release
 from orchestrator.sim.vgpu_actions import drop, hold, is_as_made, key_of
 from orchestrator.sim.whole_gpus import partition_key
 

@@ -25,8 +25,7 @@ from orchestrator.core.errors import Conflict, Denied, Fatal, WorldError
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.names import is_uuid
 from orchestrator.sim.kernel import VFIO, Kernel
-from orchestrator.sim.machine import SimulatedMachine
-from orchestrator.sim.upkeep import DONE, SO_ALREADY, claim, may_die, release
+from orchestrator.sim.machine import DONE, SO_ALREADY, SimulatedMachine, claim, may_die, release
 
 
 def key_of(device: Device) -> str:

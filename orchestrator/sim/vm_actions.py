@@ -30,8 +30,7 @@ from orchestrator.core.hosts.bridges import Uplink, bridge_of, why_not
 from orchestrator.core.hosts.cpus import CpuPlace, own_cpus
 from orchestrator.core.hosts.domain import DomainDescription, MadeAs
 from orchestrator.core.vms.volume import id_of
-from orchestrator.sim.machine import Domain, SimulatedMachine
-from orchestrator.sim.upkeep import DONE, SO_ALREADY, check_disk, claim, may_die, release
+from orchestrator.sim.machine import DONE, SO_ALREADY, Domain, SimulatedMachine, check_disk, claim, may_die, release
 
 _ON_BRIDGES = IPv4Network("10.128.0.0/9")
 _BLOCK = 256
@@ -43,21 +42,11 @@ _MAX_PRINTED = 64 * 1024
 
 
 def create_data(machine: SimulatedMachine, action: CreateDataVolume) -> ActionResult:
-    """:raises Fatal: ``host.disk_full``"""
-    key, volume = f"data:{action.volume}", _volume_of(action.volume)
-    if action.volume in machine.data:
-        if machine.data[action.volume] != action.size_bytes:
-            raise Conflict("volume.differs", "the data volume exists with another size")
-        return SO_ALREADY
-    claim(machine, key, volume)
-    try:
-        check_disk(machine)
-    except Fatal:
-        release(machine, key, volume)
-        raise
-    machine.data[action.volume] = action.size_bytes
-    may_die(machine)
-    return DONE
+    """:raises Conflict: ``volume.differs``; and those of a file"""
+    made = _write_file(machine, machine.data, f"data:{action.volume}", _volume_of(action.volume), action.size_bytes)
+    if machine.data[action.volume] != action.size_bytes:
+        raise Conflict("volume.differs", "the data volume exists with another size")
+    return made
 
 
 def delete_data(machine: SimulatedMachine, action: DeleteDataVolume) -> ActionResult:
@@ -126,17 +115,18 @@ def write_seed(machine: SimulatedMachine, action: WriteSeed) -> ActionResult:
     return _write_file(machine, machine.seeds, f"seed:{action.seed}", action.vm, len(action.iso_base64))
 
 
-def _write_file(machine: SimulatedMachine, files: dict[str, int], key: str, vm: str, size: int) -> ActionResult:
+def _write_file(machine: SimulatedMachine, files: dict[str, int], key: str, owner: str, size: int) -> ActionResult:
+    """``owner``: id of the VM or volume. :raises Conflict: ``host.foreign_file``; :raises Fatal: ``host.disk_full``"""
     name = key.partition(":")[2]
     if name in files:
-        if machine.owner(key) != vm:
+        if machine.owner(key) != owner:
             raise Conflict("host.foreign_file", f"{name} exists and is not this VM's")
         return SO_ALREADY
-    claim(machine, key, vm)
+    claim(machine, key, owner)
     try:
         check_disk(machine)
     except Fatal:
-        release(machine, key, vm)
+        release(machine, key, owner)
         raise
     files[name] = size
     may_die(machine)

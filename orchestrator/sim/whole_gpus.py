@@ -12,8 +12,7 @@ from orchestrator.core.actions.host_actions import ActionResult, BindVfio, HostA
 from orchestrator.core.errors import Conflict, Fatal, Retryable
 from orchestrator.core.gpu.fabric import FabricSnapshot, ObservedPartition
 from orchestrator.sim.kernel import VFIO, Fabric, SimulatedGpu
-from orchestrator.sim.machine import SimulatedMachine
-from orchestrator.sim.upkeep import DONE, SO_ALREADY, claim, gpu_there, may_die, release
+from orchestrator.sim.machine import DONE, SO_ALREADY, SimulatedMachine, claim, gpu_there, may_die, release
 from orchestrator.sim.vgpu_actions import check_managed, check_unused, write
 
 

@@ -9,8 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from orchestrator.api.schemas.capacity import CapacityAnswer, ExplainAnswer, GpuMapAnswer
-from orchestrator.cli.advice.capacity import capacity_columns
-from orchestrator.cli.advice.explain import render_explanation
+from orchestrator.cli.advice.explain import capacity_columns, render_explanation
 from orchestrator.cli.advice.gpu_map import render_gpu_map
 from orchestrator.cli.table import render_table
 from orchestrator.core.advice.alike import CapacityRow

@@ -19,7 +19,7 @@ from orchestrator.core.tenancy.access import EVERYWHERE
 from orchestrator.core.tenancy.tenant import Member, login_names
 from orchestrator.ports.identity import Login
 from orchestrator.services.acting import act_for
-from orchestrator.services.tenancy.access import AccessService
+from orchestrator.services.tenancy.tenancy import AccessService
 from tests.contract.api.real_app import real_app
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 

@@ -12,9 +12,8 @@ from typing import TypeVar, cast
 
 from orchestrator.core.errors import Retryable, Unknown, VgpuctlError
 from orchestrator.core.hosts.host import Host
-from orchestrator.sim.machine import SimulatedMachine
+from orchestrator.sim.machine import AgentDied, SimulatedMachine
 from orchestrator.sim.machine_link import OBSERVE, MachineLink
-from orchestrator.sim.upkeep import AgentDied
 from tests.simulated.network import FaultyFleet, NetworkFaults
 from tests.simulated.schedule import Fiber, Schedule
 

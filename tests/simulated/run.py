@@ -14,9 +14,9 @@ from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.operation import Operation
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.step import Definition
-from orchestrator.sim.enrolment import record_enrolled
 from orchestrator.sim.fleet import enrolled, new_machine
 from orchestrator.sim.hardware import gpu_kind
+from orchestrator.sim.in_memory import record_enrolled
 from orchestrator.sim.observing import snapshot_of
 from orchestrator.store.database import Store
 from tests.fakes.recount import miscounted

@@ -14,8 +14,7 @@ from orchestrator.core.drivers.check import ComparedDriver
 from orchestrator.core.drivers.leaving import AwaitedTenant, parse_window
 from orchestrator.core.drivers.lock import DriverLock, Locked
 from orchestrator.core.drivers.upgrade import DriverUpgrade, HostPhase, HostUpgrade, Policy, Reboot, waves
-from orchestrator.services.drivers.upgrade_progress import UpgradeNow
-from orchestrator.services.drivers.upgrades import WantedUpgrade
+from orchestrator.services.drivers.upgrades import UpgradeNow, WantedUpgrade
 
 
 class LockedAnswer(CopiedAnswer, copies=Locked):

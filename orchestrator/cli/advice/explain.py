@@ -9,6 +9,8 @@ from textwrap import wrap
 from typing import Any, Final
 
 from orchestrator.cli.advice.gpu_map import label_of, slots_text
+from orchestrator.cli.output import shown
+from orchestrator.cli.table import Column, Fit, field
 from orchestrator.core.advice.gpu_map import short_gpu_id
 from orchestrator.core.geometry.cut import cut_words
 
@@ -134,3 +136,12 @@ def wrapped(text: str, first: str, width: int) -> list[str]:
     """Lines of at most ``width``, the first with ``first`` before it, the others two columns further in."""
     rest = " " * (len(first) + 2)
     return wrap(text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+
+
+_COLUMNS: Final = (field("PROFILE", "profile", Fit.WHOLE), field("FITS NOW", "fits_now"))
+_WHY_NONE: Final = Column("WHY NONE", lambda row: shown((row.get("reason") or {}).get("message")), Fit.WRAP)
+
+
+def capacity_columns(rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
+    """Why none fits, where that is so of any."""
+    return (*_COLUMNS, _WHY_NONE) if any(row.get("reason") for row in rows) else _COLUMNS

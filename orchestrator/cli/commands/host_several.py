@@ -11,8 +11,7 @@ import typer
 from orchestrator.cli import enrolment
 from orchestrator.cli.commands.host_views import Names, details, ended, picked_hosts
 from orchestrator.cli.confirm import Yes
-from orchestrator.cli.host_cpus import PinnableCpus, checked_cpus
-from orchestrator.cli.host_nics import RdmaNics, checked_nics
+from orchestrator.cli.host_options import PinnableCpus, RdmaNics, checked_cpus, checked_nics
 from orchestrator.cli.output import shown
 from orchestrator.cli.parameters import Label, Selector, Unlabel, Wait
 from orchestrator.cli.session import CliSession, Format, Output, session_of

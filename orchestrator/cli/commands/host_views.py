@@ -11,9 +11,7 @@ import typer
 
 from orchestrator.cli.ages import show_time
 from orchestrator.cli.complete import hosts
-from orchestrator.cli.host_cpus import claimed_line, numa_lines, pinned_line
-from orchestrator.cli.host_labels import label_lines
-from orchestrator.cli.host_nics import nic_lines
+from orchestrator.cli.host_options import claimed_line, label_lines, nic_lines, numa_lines, pinned_line
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import OfModel, Selector, Sort, check_model
 from orchestrator.cli.picking import names_or_patterns, picked

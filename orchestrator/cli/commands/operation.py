@@ -19,9 +19,8 @@ from orchestrator.cli.output import render_details, show, shown, width
 from orchestrator.cli.parameters import ListTenant, Sort
 from orchestrator.cli.progress import POLL_S, follow
 from orchestrator.cli.session import CliSession, Format, Output, session_of
-from orchestrator.cli.step_times import seconds_of
 from orchestrator.cli.table import Column, Fit, Listing, age, field, render_table, show_newest
-from orchestrator.cli.waiting import waits_for
+from orchestrator.cli.waiting import seconds_of, waits_for
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.operation import FINISHED, OperationState, check_kind, unknown_operation

@@ -17,9 +17,8 @@ from orchestrator.cli.output import render_details, shown
 from orchestrator.cli.parameters import AllTenants, ListTenant, Name, Selector, Sort, Tenant, listed_tenant
 from orchestrator.cli.picking import matching
 from orchestrator.cli.session import CliSession, Format, Output, session_of
-from orchestrator.cli.step_times import seconds_of
 from orchestrator.cli.table import Column, Fit, Listing, age, field, show_newest, size, time
-from orchestrator.cli.waiting import waits_for
+from orchestrator.cli.waiting import seconds_of, waits_for
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.drivers.leaving import STOP, WAIT
 from orchestrator.core.errors import InvalidInput, NotFound

@@ -65,7 +65,7 @@ def capacity(
             **_tied_to(network, volume, nic, tpm),
         }
     )
-    from orchestrator.cli.advice.capacity import capacity_columns
+    from orchestrator.cli.advice.explain import capacity_columns
 
     rows = answer["rows"]
     show_list(rows, capacity_columns(rows), output, "no GPUs that VMs could be given", sort)

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts: enrolling, looking, giving back."""
+"""Hosts: enrolling, looking, giving back; what an operator sets for one; and giving up one that will never come back:
+what was on it is lost, what it held is free again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from typing import Literal
 
 from orchestrator.core.attachments.host_facts import facts_of
 from orchestrator.core.drivers.upgrade import UNDER_WAY
-from orchestrator.core.errors import Conflict, Fatal
+from orchestrator.core.errors import Conflict, Fatal, InvalidInput
+from orchestrator.core.hosts.cpus import check_pinnable
 from orchestrator.core.hosts.host import (
+    LOST,
+    MAX_OVERCOMMIT,
     Cordon,
     Host,
     HostState,
@@ -19,7 +24,8 @@ from orchestrator.core.hosts.host import (
     check_user,
     new_host,
 )
-from orchestrator.core.labels import KEPT_FOR
+from orchestrator.core.hosts.nic import check_given
+from orchestrator.core.labels import KEPT_FOR, changed_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.operation import FINISHED
 from orchestrator.operations.steps.volumes import check_no_volumes
@@ -29,12 +35,106 @@ from orchestrator.ports.files import HostKeys
 from orchestrator.services.acting import actor
 from orchestrator.services.begin import new_operation, record
 from orchestrator.services.fleet.view import Overcommit, capacity_of
-from orchestrator.services.hosts.forgetting import forget
-from orchestrator.services.hosts.settings import changed, check_nics, keep_cpus
 from orchestrator.services.messages import AddHost, HostChange, HostInfo, HostKey, Started
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
+
+
+def changed(host: Host, change: HostChange) -> Host:
+    """:raises InvalidInput: ``label.…``, ``host.overcommit_invalid``"""
+    return replace(
+        host,
+        vcpu_overcommit=_overcommit(host.vcpu_overcommit, change.vcpu_overcommit),
+        memory_overcommit=_overcommit(host.memory_overcommit, change.memory_overcommit),
+        allow_unconfined=host.allow_unconfined if change.allow_unconfined is None else change.allow_unconfined,
+        labels=changed_labels(host.labels, change.labels),
+        rdma_nics=host.rdma_nics if change.rdma_nics is None else change.rdma_nics,
+    )
+
+
+def check_nics(tx: Transaction, host: Host, nics: tuple[str, ...]) -> None:
+    """Whether VMs may be given functions of these cards. VMs that have some keep them, whatever is said later.
+
+    :raises InvalidInput: ``nic.unknown``; :raises Conflict: ``nic.none_told``"""
+    snapshot = tx.hosts.snapshot(host.name)
+    check_given(() if snapshot is None else snapshot.nics, nics, host.name)
+
+
+def keep_cpus(tx: Transaction, host: Host, cpus: tuple[int, ...]) -> None:
+    """For VMs that have theirs alone.
+
+    :raises InvalidInput: ``host.cpus_invalid``; :raises Conflict: ``host.cpus_unknown``, ``host.has_vms``"""
+    snapshot = tx.hosts.snapshot(host.name)
+    check_pinnable(() if snapshot is None else snapshot.nodes, cpus, host.name)
+    tx.hosts.keep_cpus(host.name, cpus)
+
+
+def _overcommit(current: float | None, wanted: float | Literal["site"] | None) -> float | None:
+    if wanted is None:
+        return current
+    if wanted == "site":
+        return None
+    if not 1.0 <= wanted <= MAX_OVERCOMMIT:
+        raise InvalidInput(
+            "host.overcommit_invalid", f"an overcommit of {wanted:g} is none", hint=f"1 to {MAX_OVERCOMMIT:g}"
+        )
+    return wanted
+
+
+_GIVEN_UP = "given up: whatever is there is no longer ours to touch"
+
+
+def forget(tx: Transaction, name: str, confirm: str, now: float) -> Host:
+    """The host as it is from now on. Forgotten already is fine.
+
+    :raises NotFound: ``host.unknown``; :raises InvalidInput: ``host.not_confirmed``
+    :raises Conflict: ``host.answers``: it can be emptied and removed in good order
+    """
+    host = tx.hosts.get(name)
+    if confirm != name:
+        raise InvalidInput(
+            "host.not_confirmed",
+            "giving up a host has to be confirmed with its name",
+            hint=f"'vgpuctl host forget {name} --confirm {name}' does it",
+        )
+    if host.state == "forgotten":
+        return host
+    if host.state not in LOST:
+        raise Conflict(
+            "host.answers",
+            f"host {name} is {host.state}, not lost",
+            hint=f"delete its VMs, then 'vgpuctl host remove {name}' gives it back as it was",
+        )
+    ended = _end_operations(tx, name, now)
+    lost = tx.vms.list(host=name)
+    for vm in lost:
+        tx.claims.free_place(vm.id)
+        tx.vms.update(replace(vm, state="lost", addresses=()))
+    volumes = tx.volumes.lose(name)
+    forgotten = replace(host, state="forgotten", state_reason=_GIVEN_UP, cordoned=True)
+    tx.hosts.update(forgotten)
+    volumes_too = f" and {volumes} volumes" if volumes else ""
+    outcome = f"{len(lost)} VMs{volumes_too} are lost, {ended} operations were ended"
+    tx.audit.append(at=now, actor=actor(), action="forget_host", subject=name, outcome=outcome)
+    return forgotten
+
+
+def _end_operations(tx: Transaction, host: str, now: float) -> int:
+    """Those that have not ended, and those that wait for a person: nobody can finish them any more."""
+    note = "its host was given up: nobody knows what of it remains there"
+    left = [
+        operation
+        for operation in tx.operations.list(unfinished=True, limit=1_000_000)
+        if tx.operations.get(operation.id).host == host
+    ]
+    left += tx.operations.stuck_on(host)
+    at = tx.time.no_earlier(now)
+    for operation in left:
+        # A run that is under way is overtaken: it can write nothing any more.
+        ended = replace(operation, state="undone", attempt=operation.attempt + 1, finished_at=at, remainder=())
+        tx.operations.update(replace(ended, warnings=(*operation.warnings, note)))
+    return len(left)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +221,7 @@ class HostService:
         return self._submitted(started)
 
     def forget(self, name: str, *, confirm: str) -> HostInfo:
-        """Give up a host that will never come back (services/hosts/forgetting.py).
+        """Give up a host that will never come back (:func:`forget`).
 
         :raises InvalidInput: ``host.not_confirmed``; :raises Conflict: ``host.answers``"""
         with self.store.begin() as tx:

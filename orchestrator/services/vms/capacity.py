@@ -35,7 +35,7 @@ from orchestrator.services.fleet.known_profiles import KnownProfiles
 from orchestrator.services.fleet.named import check_named
 from orchestrator.services.fleet.view import Viewed
 from orchestrator.services.networks import network_for
-from orchestrator.services.tenancy.quota_room import QuotaRoom, amounts_asked
+from orchestrator.services.tenancy.quotas import QuotaRoom, amounts_asked
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vms.deallocating import preemptible_now
 from orchestrator.services.vms.fit_query import FitQuery, check_roles, check_roles_where_placed

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from orchestrator.core.placement.views import Request
 from orchestrator.core.tenancy.quota import Limit
-from orchestrator.simulate_placement.score import Latencies
+from orchestrator.simulate_placement.simulation import Latencies
 from tests.bench.placement.fleets import eight_gpu_hosts, geometry
 from tests.bench.placement.held import Held
 from tests.bench.placement.moves.repack import make_room

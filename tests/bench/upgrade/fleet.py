@@ -21,11 +21,10 @@ from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
 from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
 from orchestrator.services.drivers.upgrades import DriverUpgradeService
-from orchestrator.sim.enrolment import record_enrolled
 from orchestrator.sim.fleet import SimulatedFleet, enrolled, new_machine
 from orchestrator.sim.guests import SimulatedGuests
 from orchestrator.sim.hardware import gpu_kind
-from orchestrator.sim.in_memory import InMemoryImages
+from orchestrator.sim.in_memory import InMemoryImages, record_enrolled
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.machine_link import MachineLink
 from orchestrator.sim.observing import snapshot_of

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from orchestrator.adapters.state.keys import HostKeyFiles, agent_key, settle_site_key, write_private
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
-from orchestrator.sim.enrolment import new_host
+from orchestrator.sim.in_memory import new_host
 from orchestrator.store.database import Store
 from tests.fakes.control_plane import KEY
 

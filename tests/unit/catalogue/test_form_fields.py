@@ -10,12 +10,12 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.catalogue.driver_lock_file import DriverLockForm, read_lock
-from orchestrator.catalogue.form_fields import nearest_field
 from orchestrator.catalogue.manifest_file import ManifestForm, read_manifest
 from orchestrator.catalogue.mig_file import MigFileForm, read_mig_config
 from orchestrator.catalogue.offering_files import load_offerings
 from orchestrator.catalogue.offering_schema import OfferingFileForm
 from orchestrator.catalogue.profiles import shipped_profiles
+from orchestrator.catalogue.tables import nearest_field
 from orchestrator.core.errors import InvalidInput
 from orchestrator.server.settings import load_settings
 from orchestrator.simulate_placement.fleet_file import HostGroup, read_groups

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.catalogue.catalogue import shipped
-from orchestrator.catalogue.location import profiles_directory
 from orchestrator.catalogue.offering_files import load_offerings, validate_offering_file
 from orchestrator.catalogue.offering_schema import OfferingForm, json_schema
+from orchestrator.catalogue.tables import profiles_directory
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.vgpu_parameters import Scheduler
 

@@ -87,7 +87,7 @@ PLACEHOLDER = re.compile(r"\b(HOST|TENANT|PROFILE|SUBJECT|VM|ADDRESS|ID)\b")
 HOST_IS_PUT_IN = ("orchestrator/agent/", "orchestrator/core/wire.py")
 """By core/errors.py, for who reads it at a controller."""
 NOT_KNOWN_THERE = {
-    ("orchestrator/services/tenancy/access.py", "tenant add-member TENANT x1"),
+    ("orchestrator/services/tenancy/tenancy.py", "tenant add-member TENANT x1"),
     ("orchestrator/services/networks.py", "host show HOST"),
     ("orchestrator/cli/words.py", "host cordon HOST"),
     ("orchestrator/cli/words.py", "explain -p PROFILE"),

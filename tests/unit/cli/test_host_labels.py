@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from orchestrator.cli.host_labels import label_lines
+from orchestrator.cli.host_options import label_lines
 
 
 def test_a_kept_host_names_the_vms_of_others_that_are_still_there() -> None:

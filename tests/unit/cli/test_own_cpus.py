@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.cli.host_cpus import checked_cpus, shared_cpus
+from orchestrator.cli.host_options import checked_cpus, shared_cpus
 from orchestrator.core.errors import InvalidInput
 
 

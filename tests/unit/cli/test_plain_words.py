@@ -12,8 +12,8 @@ import pytest
 import typer
 
 from orchestrator.catalogue.manifest_file import ManifestForm, read_manifest
+from orchestrator.cli.failure import usage_error
 from orchestrator.cli.tree import ENTRIES, load, unknown_command
-from orchestrator.cli.usage import usage_error
 from orchestrator.cli.words import COMMANDS, NOT_BUILT, NOUNS, OPTIONS, instead_of
 from orchestrator.core.errors import InvalidInput, VgpuctlError
 from orchestrator.core.names import closest, near

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cli.advice.capacity import capacity_columns
+from orchestrator.cli.advice.explain import capacity_columns
 from orchestrator.cli.commands.gpu import COLUMNS as GPU_COLUMNS
 from orchestrator.cli.commands.vm_views import COLUMNS as VM_COLUMNS
 from orchestrator.cli.output import GAP
