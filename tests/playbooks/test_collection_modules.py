@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules of the collection in the real Ansible, before a real server with hosts in memory."""
+"""Modules of the collection before a real server with hosts in memory: each in the real Ansible, and what they do
+beside by themselves."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def test_a_vm_is_made_once_stopped_started_and_deleted(node: ControlNode) -> Non
 
 def test_a_vm_is_sized_as_people_type_it_and_stays_as_it_is(node: ControlNode) -> None:
     typed = {"name": "sized", "profile": "GRID T4-4Q", "image": "demo", "memory": "2gb", "disk": "10 GiB"}
-    ran = node.run(
+    ran = node.call(
         ("vm", {**typed, "lease": "1day"}), ("vm", typed), ("vm", {**typed, "memory": "2"}),
         ("vm", {**typed, "lease": "1month"}), ("vm", {"name": "sized", "state": "absent"}),
     )  # fmt: skip
@@ -67,7 +68,7 @@ def test_a_vm_has_the_data_volumes_that_a_task_names(node: ControlNode, monkeypa
     monkeypatch.setenv("VGPUCTL_STATE", node.environment["VGPUCTL_STATE"])
     assert run(["volume", "create", "data", "--size", "1GiB"]) == 0
     wanted = {"name": "reader", "profile": "GRID T4-4Q", "image": "demo", "volumes": ["data"]}
-    ran = node.run(
+    ran = node.call(
         ("vm", wanted), ("vm", wanted), ("vm", {**wanted, "volumes": []}), ("vm", {**wanted, "state": "absent"})
     )
     assert ran.results[0]["vm"]["volumes"] == ["data"]
@@ -89,7 +90,7 @@ def test_check_mode_shows_what_would_be_and_changes_nothing(node: ControlNode) -
     assert ran.changed == [True] * 6
     assert '+    "profile": "GRID T4-4Q"' in ran.printed
     assert '+    "cordoned": true' in ran.printed
-    again = node.run(*tasks, flags=("--check",))
+    again = node.call(*tasks, check=True)
     assert [one["diff"]["before"] for one in again.results] == [one["diff"]["before"] for one in ran.results]
     assert again.results[0]["diff"]["before"] == again.results[1]["diff"]["before"] == {}
 
@@ -109,7 +110,7 @@ def test_check_mode_trusts_earlier_tasks_to_make_what_is_missing(tmp_path: Path)
     ]  # fmt: skip
     with running_server(tmp_path / "state", module="orchestrator.server.serve"):
         empty = ControlNode(tmp_path, {"VGPUCTL_STATE": str(tmp_path / "state")})
-        ran = empty.run(*play, flags=("--check", "--diff"))
+        ran = empty.call(*play, check=True)
         assert ran.refusals == [], ran.printed
         assert ran.changed == [True] * 9 + [False] * 3 + [True]
         assert ran.results[2]["limits"] == {"vms": 1}
@@ -118,13 +119,13 @@ def test_check_mode_trusts_earlier_tasks_to_make_what_is_missing(tmp_path: Path)
         warned = "no tenant is called 'lab'; with --check an earlier task is trusted to make it"
         assert warned in ran.results[5]["warnings"]
         assert not any(one.get("warnings") for one in ran.results[3:5])
-        made = empty.run(*play[2:3], ("vm", vm), ("vm", {"name": "train", "state": "stopped"}))
+        made = empty.call(*play[2:3], ("vm", vm), ("vm", {"name": "train", "state": "stopped"}))
         assert [one["code"] for one in made.results] == ["tenant.unknown", "tenant.unknown", "vm.unknown"], made.printed
 
 
 def test_check_mode_refuses_what_the_server_would_refuse(node: ControlNode) -> None:
     large = {"name": "large", "profile": "GRID T4-4Q", "image": "demo", "memory_mib": 16_000_000}
-    ran = node.run(("vm", large), ("vm_info", {"name": "large"}), flags=("--check",))
+    ran = node.call(("vm", large), ("vm_info", {"name": "large"}), check=True)
     assert [line.split(":")[0] for line in ran.refusals] == ["vm.never_fits"]
     assert ran.results[1]["vms"] == []
 
@@ -136,14 +137,14 @@ def test_tenants_networks_quotas_and_offerings_are_there_once_and_go(node: Contr
     offering: Task = ("offering", {"name": "half", "kind": "time_sliced", "vgpu_type": "GRID T4-8Q", "numa": "strict"})
     offering[1].update(vcpus=6, memory="12 GB", disk="40G", hosts={"rack": 3})
     wanted = [tenant, network, quota, offering]
-    made = node.run(*wanted, *wanted)
+    made = node.call(*wanted, *wanted)
     assert made.refusals == [], made.printed
     assert made.changed == [True] * 4 + [False] * 4
     assert made.results[0]["tenant"]["members"] == {"uid:1000": "tenant-admin", "uid:1001": "tenant-user"}
     assert made.results[2]["limits"] == {"devices": 2, "vms": 5}
     assert made.results[3]["offering"]["hosts"] == {"rack": "3"}
-    assert node.run(offering, flags=("--check",)).changed == [False]
-    less = node.run(
+    assert node.call(offering, check=True).changed == [False]
+    less = node.call(
         ("tenant", {"name": "lab", "members": {"uid:1001": None}}),
         ("quota", {"tenant": "lab", "limits": {"vms": None}}),
         ("offering", {"name": "half", "kind": "time_sliced", "vgpu_type": "GRID T4-8Q"}),
@@ -155,14 +156,14 @@ def test_tenants_networks_quotas_and_offerings_are_there_once_and_go(node: Contr
         ("network", {"name": "blue", "tenant": "lab", "state": "absent"}),
         ("offering", {"name": "half", "state": "absent"}), ("tenant", {"name": "lab", "state": "absent"}),
     ]  # fmt: skip
-    gone = node.run(*away, *away[1:])
+    gone = node.call(*away, *away[1:])
     assert gone.refusals == [], gone.printed
     assert gone.changed == [True, True, True, False, False]
 
 
 def test_a_network_of_the_site_is_shared_or_not(node: ControlNode) -> None:
     kept: Task = ("network", {"name": "old", "shared": False})
-    ran = node.run(("network", {"name": "old"}), kept, kept, ("network", {"name": "old", "state": "absent"}))
+    ran = node.call(("network", {"name": "old"}), kept, kept, ("network", {"name": "old", "state": "absent"}))
     assert ran.refusals == [], ran.printed
     assert ran.changed == [True, True, False, True]
     assert [one["network"].get("shared") for one in ran.results[:3]] == [True, False, False]
@@ -175,7 +176,7 @@ def test_a_bridge_of_hosts_is_a_network_once(node: ControlNode) -> None:
     planned = node.run(tenant, office, flags=("--check", "--diff"))
     assert planned.refusals == [], planned.printed
     assert (planned.changed, '+    "bridge": "br0"' in planned.printed) == ([True, True], True)
-    made = node.run(
+    made = node.call(
         tenant, office, lab, office, lab, ("network", {"name": "office"}),
         ("network", {"name": "office", "bridge": "br0", "vlan": 7}), ("network", {"name": "office", "vlan": 7}),
         ("network", {"name": "nat", "bridge": "br0", "subnet": "10.88.3.0/24"}),
@@ -193,7 +194,7 @@ def test_a_bridge_of_hosts_is_a_network_once(node: ControlNode) -> None:
         ("network", {"name": "vlan", "tenant": "bridged", "state": "absent"}),
         ("network", {"name": "office", "state": "absent"}), ("tenant", {"name": "bridged", "state": "absent"}),
     ]  # fmt: skip
-    assert node.run(*away, *away[:2]).changed == [True, True, True, False, False]
+    assert node.call(*away, *away[:2]).changed == [True, True, True, False, False]
 
 
 def test_what_is_said_of_tenants_networks_and_images_is_kept(node: ControlNode) -> None:
@@ -204,20 +205,20 @@ def test_what_is_said_of_tenants_networks_and_images_is_kept(node: ControlNode) 
         ("tenant", {"name": "said", **said}), ("network", {"name": "said", "tenant": "said", **said}),
         ("image", {**image, **said}),
     ]  # fmt: skip
-    assert node.run(*tasks, flags=("--check",)).results[0]["tenant"]["labels"] == {"team": "a", "rank": "1"}
-    ran = node.run(*tasks, *tasks)
+    assert node.call(*tasks, check=True).results[0]["tenant"]["labels"] == {"team": "a", "rank": "1"}
+    ran = node.call(*tasks, *tasks)
     assert ran.refusals == [], ran.printed
     assert ran.changed == [True] * 3 + [False] * 3
     for one, noun in zip(ran.results[:3], ("tenant", "network", "image"), strict=True):
         assert (one[noun]["description"], one[noun]["labels"]) == ("of team A", {"team": "a", "rank": "1"})
     less: list[Task] = [(module, {**given, "labels": {"rank": None}}) for module, given in tasks]
     less = [(module, {key: one for key, one in given.items() if key != "description"}) for module, given in less]
-    changed = node.run(*less, *less)
+    changed = node.call(*less, *less)
     assert changed.changed == [True] * 3 + [False] * 3, changed.printed
     assert changed.results[1]["network"]["labels"] == changed.results[2]["image"]["labels"] == {"team": "a"}
     assert changed.results[0]["tenant"]["description"] == "of team A"
     gone: list[Task] = [(module, {**given, "state": "absent"}) for module, given in reversed(tasks)]
-    assert node.run(*gone).changed == [True] * 3
+    assert node.call(*gone).changed == [True] * 3
 
 
 def test_an_image_is_sent_once_and_never_changes_under_its_name(node: ControlNode) -> None:
@@ -239,13 +240,13 @@ def test_an_image_is_sent_once_and_never_changes_under_its_name(node: ControlNod
 def test_an_image_of_what_is_no_file_is_refused_at_once(node: ControlNode) -> None:
     pipe = node.scratch / "pipe"
     os.mkfifo(pipe)
-    ran = node.run(*(("image", {"name": "own", "src": src}) for src in (str(pipe), "/dev/zero", str(node.scratch))))
+    ran = node.call(*(("image", {"name": "own", "src": src}) for src in (str(pipe), "/dev/zero", str(node.scratch))))
     assert [line.split(":")[0] for line in ran.refusals] == ["file.unreadable"] * 3
 
 
 def test_what_is_no_name_is_refused_before_the_server_is_asked(node: ControlNode) -> None:
     wanted = {"profile": "GRID T4-4Q", "image": "demo"}
-    ran = node.run(
+    ran = node.call(
         ("vm", {**wanted, "name": ""}), ("vm", {"name": "", "state": "absent"}), ("vm", {**wanted, "name": "a/b"}),
         ("tenant", {"name": "."}), ("quota", {"tenant": "", "limits": {"devices": 1}}), ("host", {"name": ".."}),
     )  # fmt: skip
@@ -256,7 +257,7 @@ def test_what_is_no_name_is_refused_before_the_server_is_asked(node: ControlNode
 def test_a_host_is_cordoned_and_labelled(node: ControlNode) -> None:
     wanted: Task = ("host", {"name": "t4-1", "cordoned": True, "labels": {"rack": 3}, "vcpu_overcommit": "2.0"})
     free: Task = ("host", {"name": "t4-1", "cordoned": False, "labels": {"rack": None}, "vcpu_overcommit": "site"})
-    ran = node.run(wanted, wanted, free, free)
+    ran = node.call(wanted, wanted, free, free)
     assert ran.refusals == [], ran.printed
     assert ran.changed == [True, False, True, False]
     assert ran.results[1]["host"]["labels"] == {"rack": "3"}
@@ -266,7 +267,7 @@ def test_a_host_is_cordoned_and_labelled(node: ControlNode) -> None:
 
 def test_a_host_keeps_cpus_for_vms_that_have_theirs_alone(node: ControlNode) -> None:
     name = {"name": "t4-1"}
-    ran = node.run(
+    ran = node.call(
         ("host", {**name, "pinnable_cpus": "4-7,12-15,6"}), ("host", {**name, "pinnable_cpus": "12-15,4-7"}),
         ("host", {**name, "cordoned": False}), ("host", {**name, "pinnable_cpus": "none"}),
         ("host", {**name, "pinnable_cpus": "none"}), ("host", {**name, "pinnable_cpus": ""}),
@@ -279,7 +280,7 @@ def test_a_host_keeps_cpus_for_vms_that_have_theirs_alone(node: ControlNode) -> 
 
 def test_a_refusal_is_one_line_with_its_code_and_changes_nothing(node: ControlNode) -> None:
     vm = {"profile": "GRID T4-4Q", "image": "demo"}
-    ran = node.run(
+    ran = node.call(
         ("vm", {"name": "new"}), ("vm", {**vm, "name": "new", "profile": "GRID T4-5Q"}),
         ("vm", {**vm, "name": "new", "image": "none"}), ("vm", {**vm, "name": "new", "tenant": "nobody"}),
         ("vm", {**vm, "name": "-"}), ("quota", {"tenant": "nobody", "limits": {"devices": 1}}),
@@ -301,7 +302,7 @@ def test_a_refusal_is_one_line_with_its_code_and_changes_nothing(node: ControlNo
 
 def test_a_vm_is_not_changed_under_its_name(node: ControlNode) -> None:
     vm = {"name": "kept", "profile": "GRID T4-4Q", "image": "demo"}
-    ran = node.run(
+    ran = node.call(
         ("vm", vm), ("vm", {**vm, "memory_mib": 8192}), ("vm", {**vm, "user_data": "#cloud-config\n"}),
         ("vm", {"name": "kept", "state": "absent", "wait": False}), ("vm", {"name": "kept", "state": "absent"}),
     )  # fmt: skip
@@ -334,7 +335,7 @@ def test_a_server_elsewhere_is_reached_with_a_token_that_is_never_printed(node: 
 def test_a_server_that_is_not_there_is_said_in_one_line(node: ControlNode) -> None:
     (node.scratch / "token").write_text("vgpu_nothing\n")
     (node.scratch / "token").chmod(0o644)
-    ran = node.run(
+    ran = node.call(
         ("vm_info", {"state_dir": str(node.scratch / "none")}), ("vm_info", {"api_url": "https://127.0.0.1:1"}),
         ("vm_info", {"api_url": "http://127.0.0.1"}), ("vm_info", {"api_token_file": str(node.scratch / "token")}),
     )  # fmt: skip
