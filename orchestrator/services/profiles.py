@@ -10,7 +10,7 @@ from typing import Final
 from orchestrator.core.errors import NotFound
 from orchestrator.core.names import near
 from orchestrator.core.offerings.offering import Offering
-from orchestrator.core.placement.rules import labels
+from orchestrator.core.placement.rules import labels, nodes
 from orchestrator.core.placement.views import HostView
 from orchestrator.services.fleet.index import Fleet, FleetIndex
 from orchestrator.services.hosts.gpus import whole_gpus
@@ -112,9 +112,9 @@ def _with_models(
 
 def _offers(host: HostView, offering: Offering) -> bool:
     """Whether a VM of the offering could ever be there."""
-    if any(code for need in labels.needs_of(offering.hosts) for code in need.missing(host.facts)):
+    if any(labels.NeedsLabels(offering.hosts).missing(host)):
         return False
-    if offering.cpu == "pinned" and not host.pinnable:
+    if offering.cpu == "pinned" and not nodes.keeps_cpus(host.facts):
         return False
     if offering.gpu_count:
         return len(whole_gpus(host, offering.gpu_models)) >= offering.gpu_count

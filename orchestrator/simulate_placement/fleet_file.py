@@ -25,7 +25,6 @@ from orchestrator.core.placement.views import GpuView, HostView
 MAX_GPUS = 2_000_000
 _GPUS_OF_A_BASEBOARD = 8
 """A host with so many GPUs of a model that sits on NVSwitch baseboards has one of those."""
-_UNLIMITED_DISK_GIB = 1 << 40
 
 
 class HostGroup(BaseModel):
@@ -202,6 +201,6 @@ def _hosts(group: HostGroup, number: int, catalogue: Catalogue) -> Iterator[Host
     for name in host_names(group, number):
         yield HostView(
             host_id=name, name=name, free_vcpus=group.vcpus,
-            free_memory_mib=int(group.memory_gib * 1024), free_disk_gib=_UNLIMITED_DISK_GIB,
+            free_memory_mib=int(group.memory_gib * 1024),
             gpus=gpus, fabric_partitions=partitions, whole_gpus=whole,
         )  # fmt: skip

@@ -14,8 +14,10 @@ from orchestrator.catalogue.profiles import Profiles, shipped_profiles
 from orchestrator.core.errors import InvalidInput, NotFound, why_unwritable
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.placement.engine import PlacementEngine
-from orchestrator.core.placement.from_offering import AskedVm, request_for
+from orchestrator.core.placement.from_offering import request_for
+from orchestrator.core.placement.rules.wanted import Wanted
 from orchestrator.core.placement.views import Placement, Request
+from orchestrator.core.vms.vm import VmShape
 from orchestrator.simulate_placement.fleet_file import read_fleet
 from orchestrator.simulate_placement.requests_file import RequestRow, read_requests, row_error
 from orchestrator.simulate_placement.simulation import Simulation
@@ -109,11 +111,12 @@ def _results(simulation: Simulation, path: Path, profiles: Profiles, stopped: di
 
 def request_of(row: RequestRow, offering: Offering) -> Request:
     """The request that a row stands for. Rows with equal ids never live at the same time."""
-    vm = AskedVm(
-        vm_id=row.id, tenant=row.tenant, vcpus=row.vcpus, memory_mib=row.memory_mib, count=row.count,
-        priority=row.priority, migratable=offering.migratable, now_s=row.arrive_s,
+    vm = VmShape(
+        name=row.id, tenant=row.tenant, profile=row.profile, image="", vcpus=row.vcpus, memory_mib=row.memory_mib,
+        disk_bytes=0, network="",
     )  # fmt: skip
-    return request_for(vm, offering)
+    wanted = Wanted(vm_id=row.id, vm=vm, offering=offering, count=row.count)
+    return request_for(wanted, priority=row.priority, now_s=row.arrive_s)
 
 
 def _gpu(placement: Placement | None) -> int | list[int] | None:

@@ -15,7 +15,6 @@ from orchestrator.store.statements import AnyRow, Precompiled, Statements
 from orchestrator.store.tables import networks
 
 _NETWORK: Final = Precompiled(select(networks).where(networks.c.name == bindparam("its_name")))
-_BRIDGED: Final = Precompiled(select(networks).where(networks.c.subnet.is_(None)))
 
 
 class Networks:
@@ -43,11 +42,6 @@ class Networks:
 
     def list(self) -> tuple[Network, ...]:
         return tuple(_network_of(row) for row in self._db.execute(select(networks).order_by(networks.c.name)))
-
-    def uplinks(self) -> dict[str, Uplink]:
-        """Of those on bridges of hosts, by name."""
-        bridged = map(_network_of, self._db.execute(_BRIDGED))
-        return {network.name: network.uplink for network in bridged if network.uplink is not None}
 
     def update(self, network: Network) -> None:
         """By its name."""

@@ -46,14 +46,13 @@ def test_the_product_cannot_tell_a_real_host_from_another() -> None:
 
 
 SAME_NAME = {
-    "Asked": "of a database; what would fit",
+    "Asked": "whether a client still may; who began an operation",
     "Connection": "of a client; of a client as the server counts it",
     "Content": "of a file that is sent; of a disk that is judged",
     "Fleet": "its rows; what services know of it; what placement plans on",
     "Found": "in an image; of a statement",
     "Group": "of commands; of VMs of one size on a GPU",
     "Kind": "of an attachment; of GPUs that are alike",
-    "Question": "to a database; what would fit",
     "Request": "for a VM; over HTTP",
     "Room": "for requests that wait; for VMs",
 }

@@ -67,7 +67,7 @@ def test_whatever_takes_a_profile_takes_an_offering_of_the_site(plane: ControlPl
     assert PLAIN.name in {info.offering.name for info in plane.services.profiles.list()}
     capacity = plane.services.capacity
     assert [row.fits_now for row in capacity.capacity(Question(profile=PLAIN.name))] == [15]
-    assert PLAIN.name in {row.profile for row in capacity.capacity(None)}
+    assert PLAIN.name in {row.profile for row in capacity.capacity(Question(each=True))}
     assert capacity.explain(Question(profile=PLAIN.name)).explanation.fits
     plane.services.tenancy.quotas.change("default", {f"vgpus:{PLAIN.name}": 1})
     with pytest.raises(VgpuctlError) as caught:

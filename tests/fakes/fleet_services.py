@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 
 from orchestrator.catalogue.gpu_tables import tables_of
-from orchestrator.core.advice.alike import CapacityRow, capacity
+from orchestrator.core.advice.alike import CapacityRow, OneOfEach
 from orchestrator.core.advice.explain import TenantExplanation, explain, for_tenant
 from orchestrator.core.advice.gpu_map import GpuRow, gpu_map, own_gpus
 from orchestrator.core.diff import Finding, Repair, StoredFinding
@@ -19,6 +19,8 @@ from orchestrator.core.hosts.readiness import Requirement, requirements
 from orchestrator.core.labels import changed_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.offerings.offering import Offering, vm_size
+from orchestrator.core.placement.rules import named
+from orchestrator.core.placement.rules.wanted import Wanted
 from orchestrator.core.placement.views import GpuView, HostView, Request
 from orchestrator.core.vms.image import Image, NewImage, stored_name
 from orchestrator.core.vms.network import Network, own_name
@@ -34,7 +36,7 @@ from orchestrator.services.messages import (
     Started,
     TypeUse,
 )
-from orchestrator.services.vms.capacity import Asked, Named, Question
+from orchestrator.services.vms.capacity import Named, Question
 from tests.fakes.readiness import READY
 from tests.fakes.world import EPOCH, FINGERPRINT, GPU, PROFILE, World, gpu_snapshot, host_info
 
@@ -271,22 +273,21 @@ class Capacity:
 
     def _fleet(self) -> tuple[HostView, ...]:
         gpu = GpuView(gpu_id=GPU, geometry=tables_of(gpu_snapshot()).now, numa=0)
-        return (
-            HostView(
-                host_id="gpu1", name="gpu1", free_vcpus=64, free_memory_mib=65536, free_disk_gib=1000, gpus=(gpu,)
-            ),
-        )
+        return (HostView(host_id="gpu1", name="gpu1", free_vcpus=64, free_memory_mib=65536, gpus=(gpu,)),)
 
     def _request(self, question: Question) -> Request:
         if question.profile not in {"t4-small", PROFILE}:
             raise NotFound("profile.unknown", f"no profile is called {question.profile[:80]!a}")
+        offering = Offering(name="asked", kind="time_sliced", vgpu_type=PROFILE)
+        needs = tuple(named.needs_of(Wanted(vm_id="what-if", vm=question, offering=offering)))
         return Request(
             vm_id="what-if", profile=PROFILE, vcpus=question.vcpus or 2, memory_mib=question.memory_mib or 4096,
-            tenant=question.tenant, count=question.count, host=question.host, gpu=question.gpu,
+            tenant=question.tenant, count=question.count, needs=needs,
         )  # fmt: skip
 
-    def capacity(self, question: Question | None, each: Asked | None = None) -> tuple[CapacityRow, ...]:
-        return capacity([self._request(question or Question(profile=PROFILE, **vars(each or Asked())))], self._fleet())
+    def capacity(self, question: Question) -> tuple[CapacityRow, ...]:
+        request = self._request(replace(question, profile=PROFILE) if question.each else question)
+        return (CapacityRow(request.profile, OneOfEach.among(self._fleet()).room(request)),)
 
     def explain(self, question: Question) -> Named:
         return Named(explanation=explain(self._request(question), self._fleet()), names={})
@@ -295,8 +296,8 @@ class Capacity:
         rows = [row for row in gpu_map(self._fleet()) if after is None or (row.host or "", row.gpu) > after]
         return tuple(rows[:most])
 
-    def room(self, question: Question | None, tenant: str, each: Asked | None = None) -> tuple[CapacityRow, ...]:
-        return self.capacity(question, each)
+    def room(self, question: Question, tenant: str) -> tuple[CapacityRow, ...]:
+        return self.capacity(question)
 
     def explain_for_tenant(self, question: Question) -> TenantExplanation:
         return for_tenant(self.explain(question).explanation)

@@ -46,10 +46,10 @@ def answers(plane: ControlPlane) -> dict[str, Callable[[], Any]]:
     question = Question(profile="GRID T4-2Q")
     return {
         "gpus": lambda: services.gpus.list(None),
-        "capacity": lambda: services.capacity.capacity(None),
+        "capacity": lambda: services.capacity.capacity(Question(each=True)),
         "capacity of one": lambda: services.capacity.capacity(question),
         "explain": lambda: services.capacity.explain(question),
-        "room": lambda: services.capacity.room(None, "default"),
+        "room": lambda: services.capacity.room(Question(each=True), "default"),
         "map": services.capacity.gpu_map,
         "hosts": services.hosts.list,
     }

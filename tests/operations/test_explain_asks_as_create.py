@@ -16,13 +16,11 @@ from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.gpu.vgpu_parameters import Scheduler
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.placement.rules.wanted import Wanted
 from orchestrator.core.placement.views import Request
 from orchestrator.core.vms.network import Network
-from orchestrator.core.vms.vm import Vm, VmSpec
-from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.vms.capacity import CapacityService, Question
 from orchestrator.services.vms.planning import Planner
-from orchestrator.store.transaction import Transaction
 from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 
 MIB_PER_GIB = 1024
@@ -34,10 +32,8 @@ class RecordingPlanner(Planner):
 
     asked: list[Request] = field(default_factory=list)
 
-    def request(
-        self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, vm_id: str, offering: Offering, stored: Vm | None
-    ) -> Request:
-        self.asked.append(super().request(tx, fleet, spec, vm_id, offering, stored))
+    def request(self, wanted: Wanted) -> Request:
+        self.asked.append(super().request(wanted))
         return self.asked[-1]
 
 
@@ -67,7 +63,7 @@ ASKED = st.fixed_dictionaries(
         "vcpus": st.integers(1, 64),
         "memory_mib": st.integers(1, 64).map(MIB_PER_GIB.__mul__),
         "disk_bytes": st.integers(1 * GIB, 64 * GIB),
-        "networks": st.sampled_from([("default",), ("default", "office")]),
+        "more_networks": st.sampled_from([(), ("office",)]),
     },
     optional={
         "host": st.sampled_from([None, T4_HOST, L40S_HOST]),
@@ -100,9 +96,7 @@ def test_explain_asks_placement_what_create_asks(
     planner = RecordingPlanner(index=vms.planner.index, clock=vms.planner.clock, ids=vms.planner.ids)
     capacity = CapacityService(store=plane.store, index=planner.index, clock=planner.clock)
     with suppress(VgpuctlError):
-        first, *more = asked["networks"]
-        same = {name: value for name, value in asked.items() if name != "networks"}
-        wanted = replace(create_vm("new", profile="asked"), network=first, more_networks=tuple(more), **same)
+        wanted = replace(create_vm("new", profile="asked"), **asked)
         replace(vms, planner=planner).plan(wanted)
     try:
         explained = [capacity.explain(Question(profile="asked", **asked)).explanation.request]

@@ -75,10 +75,10 @@ def test_only_hosts_with_all_the_labels_give_it_whoever_asks(plane: ControlPlane
 
 
 def test_what_capacity_lists_is_what_the_labels_allow(plane: ControlPlane) -> None:
-    rows = {row.profile: row.fits_now for row in capacity_of(plane).capacity(None)}
+    rows = {row.profile: row.fits_now for row in capacity_of(plane).capacity(Question(each=True))}
     assert rows["golden"] == 0
     label(plane, tier="gold", rack="3")
-    rows = {row.profile: row.fits_now for row in capacity_of(plane).capacity(None)}
+    rows = {row.profile: row.fits_now for row in capacity_of(plane).capacity(Question(each=True))}
     assert rows["golden"] == rows["t4-2q"] > 0
 
 

@@ -178,7 +178,9 @@ def test_an_offering_on_kept_hosts_is_its_tenants_and_for_others_not_there(plane
                 way()
             assert (refused.value.code, refused.value.message) == ("profile.unknown", f"no profile is called '{name}'")
             assert "vision-big" not in str(refused.value.hint)
-    rows = {tenant: {row.profile for row in capacity.room(None, tenant)} for tenant in ("default", "vision")}
+    rows = {
+        tenant: {row.profile for row in capacity.room(Question(each=True), tenant)} for tenant in ("default", "vision")
+    }
     assert ["vision-big" in rows[tenant] for tenant in ("default", "vision")] == [False, True]
     for tenants, is_told in ((("default",), False), (("default", "vision"), True), (None, True)):
         told = {info.offering.name: info for info in services.profiles.list(tenants)}

@@ -58,7 +58,7 @@ def test_what_is_not_done_is_refused_with_one_code_whoever_asks(plane: ControlPl
             ask()
         refused.append((caught.value.code, caught.value.message))
     assert refused == [("profile.unsupported", refused[0][1])] * len(asked)
-    assert "asked" not in {row.profile for row in capacity.capacity(None)}
+    assert "asked" not in {row.profile for row in capacity.capacity(Question(each=True))}
 
 
 def test_a_gpu_whose_driver_mixes_no_sizes_is_refused_by_name(plane: ControlPlane) -> None:
@@ -92,7 +92,10 @@ def test_capacity_says_why_none_fits_as_explain_and_create_say_it(plane: Control
             break
         plane.engine.drain()
     capacity = plane.services.capacity
-    (alone,), rows = capacity.capacity(Question(profile=T4)), {one.profile: one for one in capacity.capacity(None)}
+    (alone,), rows = (
+        capacity.capacity(Question(profile=T4)),
+        {one.profile: one for one in capacity.capacity(Question(each=True))},
+    )
     assert alone.reason is not None
     assert alone.reason.message in refused
     explained = capacity.explain(Question(profile=T4)).explanation
@@ -119,7 +122,7 @@ def test_what_lists_call_free_is_what_capacity_counts(plane: ControlPlane) -> No
     plane.services.vms.create(create_vm("a", profile="apart"))
     plane.engine.drain()
     listed = {info.offering.name: info for info in plane.services.profiles.list()}
-    counted = {row.profile: row.fits_now for row in plane.services.capacity.capacity(None)}
+    counted = {row.profile: row.fits_now for row in plane.services.capacity.capacity(Question(each=True))}
     assert len(counted) > 10
     assert {name: listed[name].free for name in counted} == counted
     assert (listed["apart"].free, listed["alone"].free) == (0, 0)
@@ -153,9 +156,9 @@ def test_roles_that_cannot_be_run_are_told_by_whoever_is_asked(plane: ControlPla
         with pytest.raises(NotFound) as caught:
             ask()
         assert caught.value.code == "bundle.missing"
-    (row,) = (row for row in capacity.capacity(None) if row.profile == "asked")
+    (row,) = (row for row in capacity.capacity(Question(each=True)) if row.profile == "asked")
     assert (row.fits_now, row.reason and row.reason.code) == (0, "bundle.missing")
-    assert {room.profile: room.fits_now for room in capacity.room(None, "default")}["asked"] == 0
+    assert {room.profile: room.fits_now for room in capacity.room(Question(each=True), "default")}["asked"] == 0
     assert plane.services.profiles.get("asked").free == 0
 
 

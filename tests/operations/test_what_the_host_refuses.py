@@ -13,6 +13,7 @@ from orchestrator.core.errors import Fatal, NoCapacity, NotFound, Retryable
 from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.operation import Operation
 from orchestrator.core.vms.claim import Claim
+from orchestrator.services.vms.capacity import Question
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.fake_host import no_fault
 
@@ -207,7 +208,7 @@ def _claims(plane: ControlPlane) -> tuple[Claim, ...]:
 
 def _how_many(plane: ControlPlane) -> int:
     """VMs that still fit."""
-    return sum(one.fits_now for one in plane.services.capacity.capacity(None))
+    return sum(one.fits_now for one in plane.services.capacity.capacity(Question(each=True)))
 
 
 @pytest.mark.fault("F16")

@@ -37,10 +37,9 @@ def get(
     if tenants is not None and len(tenants) > 1:
         raise InvalidInput("tenant.choose", "you belong to several tenants", hint=f"one of {', '.join(tenants)}")
     whose = DEFAULT_TENANT if tenants is None else tenants[0]
-    question, each = query.to_question(whose), query.to_asked(whose)
-    if tenants is None:
-        return CapacityAnswer.of(services.capacity.capacity(question, each))
-    return CapacityAnswer.of(services.capacity.room(question, whose, each))
+    question = query.to_question(whose)
+    rows = services.capacity.capacity(question) if tenants is None else services.capacity.room(question, whose)
+    return CapacityAnswer.of(rows)
 
 
 @router.get("/explain")

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -16,6 +16,7 @@ from orchestrator.core.advice.remedies import Action, Remedy, RemedyKind
 from orchestrator.core.errors import Reason
 from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.hosts.nic import NicKind
+from orchestrator.core.placement.rules.nodes import own_of
 from orchestrator.core.placement.views import Part, Request
 from orchestrator.core.vms.network import DEFAULT_NAME
 from orchestrator.core.vms.priority import Priority
@@ -24,7 +25,7 @@ from orchestrator.core.vms.vm import (
     MAX_MEMORY_MIB,
     MAX_VCPUS,
 )
-from orchestrator.services.vms.capacity import Asked, Named, Question
+from orchestrator.services.vms.capacity import Named, Question
 
 Vcpus = Annotated[int, Field(ge=1, le=MAX_VCPUS)]
 MemoryMib = Annotated[int, Field(ge=1, le=MAX_MEMORY_MIB)]
@@ -48,18 +49,12 @@ class _Query(BaseModel):
     nic: NicKind | None = Field(default=None, description="A function of a network card near its GPU")
     tpm: bool | None = Field(default=None, description="A TPM 2.0 of its own; left out: as the profile says")
 
-    def to_asked(self, tenant: str) -> Asked:
-        """What the service takes, of whatever profile."""
-        return Asked(
-            tenant=tenant,
-            vcpus=self.vcpus or 0,
-            memory_mib=self.memory_mib or 0,
-            disk_bytes=self.disk_bytes or 0,
-            networks=(self.network, *_names(self.more_networks)),
-            volumes=_names(self.volumes),
-            nic=self.nic,
-            tpm=self.tpm,
-        )
+    def to_shape(self, tenant: str) -> dict[str, Any]:
+        """What of it every question has."""
+        asked = self.model_dump(include=set(_Query.model_fields), exclude_none=True)
+        return asked | {
+            "tenant": tenant, "more_networks": _names(self.more_networks), "volumes": _names(self.volumes)
+        }  # fmt: skip
 
 
 def _names(text: str | None) -> tuple[str, ...]:
@@ -72,9 +67,9 @@ class CapacityQuery(_Query):
     profile: str | None = Field(default=None, max_length=255, description=PROFILE)
     tenant: str | None = Field(default=None, exclude=True)
 
-    def to_question(self, tenant: str) -> Question | None:
-        """None: everything that hosts offer."""
-        return None if self.profile is None else Question(profile=self.profile, **vars(self.to_asked(tenant)))
+    def to_question(self, tenant: str) -> Question:
+        """What the service takes."""
+        return Question(profile=self.profile or "", each=self.profile is None, **self.to_shape(tenant))
 
 
 class ExplainQuery(_Query):
@@ -94,8 +89,9 @@ class ExplainQuery(_Query):
             count=self.count,
             host=self.host,
             gpu=None if self.gpu is None else parse_pci_address(self.gpu),
-            priority=self.priority,
-            **vars(self.to_asked(tenant)),
+            priority=self.priority or "normal",
+            preempt=self.priority is not None,
+            **self.to_shape(tenant),
         )
 
 
@@ -220,9 +216,8 @@ class AskedAnswer(AnswerBody):
 
     @classmethod
     def of(cls, request: Request) -> AskedAnswer:
-        return cls.copied(
-            request, vcpus=request.vcpus + request.pinned, memory_mib=request.memory_mib + request.huge_mib
-        )
+        own_vcpus, huge_mib = own_of(request.needs)
+        return cls.copied(request, vcpus=request.vcpus + own_vcpus, memory_mib=request.memory_mib + huge_mib)
 
 
 class ExplainAnswer(AnswerBody):

@@ -13,11 +13,23 @@ from orchestrator.core.placement.constraints import lacks_what_it_needs
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.fleet import FleetHost
 from orchestrator.core.placement.reasons import leading_reason
+from orchestrator.core.placement.rules.named import on_host
 from orchestrator.core.placement.views import GpuView, HostView, Request
 from orchestrator.core.units import MIB
 
 _ANSWER_BYTES = 256
 """One request is asked of all kinds."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityRow:
+    """How many more VMs of one profile fit, or could be created by a tenant, now."""
+
+    profile: str
+    """Offering, vGPU type, MIG profile or gpu:N."""
+    fits_now: int
+    reason: Reason | None = None
+    """Why none fits now, where that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +132,7 @@ class OneOfEach:
     def _fill(self, kind: Kind, request: Request) -> int:
         engine, placed, host_id = self._engine, 0, self._host(kind).view.host_id
         while True:
-            one = replace(request, vm_id=f"room {placed}", host=host_id)
+            one = replace(request, vm_id=f"room {placed}", needs=on_host(request.needs, host_id))
             plan = engine.plan(one)
             if plan is None:
                 break
@@ -138,9 +150,8 @@ def _offers(host: HostView, request: Request) -> bool:
 def _room_of(host: HostView) -> Hashable:
     """Everything of a host but names, ids, reasons and what its GPUs can be cut into."""
     return (
-        host.vcpus, host.free_vcpus, host.free_memory_mib, host.free_disk_gib, host.cordoned, host.free_nics,
-        host.numa_free_vcpus, host.numa_free_memory, host.numa_shared, host.core_threads, host.pinnable,
-        host.free_pages, host.fabric_partitions, host.whole_gpus, host.facts,
+        host.vcpus, host.free_vcpus, host.free_memory_mib, host.free, host.cordoned, host.fabric_partitions,
+        host.whole_gpus, host.facts,
         tuple(_held_on(gpu) for gpu in host.gpus),
     )  # fmt: skip
 
@@ -153,31 +164,9 @@ def _held_on(gpu: GpuView) -> Hashable:
             one.size,
             one.tenant,
             one.priority,
-            one.migratable,
             one.needs,
         )
         for one in gpu.occupied
     )
     whole, joins = gpu.reason_not_whole is None, gpu.reason_alone is None
-    return gpu.cut, gpu.numa, gpu.module_id, gpu.usable, whole, joins, gpu.facts, gpu.near_nics, held
-
-
-@dataclass(frozen=True, slots=True)
-class CapacityRow:
-    """How many more VMs of one profile fit, or could be created by a tenant, now."""
-
-    profile: str
-    """Offering, vGPU type, MIG profile or gpu:N."""
-    fits_now: int
-    reason: Reason | None = None
-    """Why none fits now, where that was asked for."""
-
-
-def capacity(requests: Iterable[Request], hosts: Sequence[HostView]) -> tuple[CapacityRow, ...]:
-    """A row per request, each on the fleet as it is, the others not placed.
-
-    ``requests`` are examples: one VM of each kind, with the vCPUs, memory and tenant it would have. Of hosts that are
-    alike one is filled, and the number multiplied.
-    """
-    each = OneOfEach.among(hosts)
-    return tuple(CapacityRow(request.profile, each.room(request)) for request in requests)
+    return gpu.cut, gpu.numa, gpu.module_id, gpu.usable, whole, joins, gpu.facts, held

@@ -10,6 +10,8 @@ from orchestrator.core.errors import Reason
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.preemption import place_preempting
 from orchestrator.core.placement.reasons import NOT_MEANT, refusal
+from orchestrator.core.placement.rules.disk import DiskRoom
+from orchestrator.core.placement.rules.rule import need_of
 from orchestrator.core.placement.views import HostView, Request
 from orchestrator.core.units import MIB, show_size
 from orchestrator.core.vms.vm import Vm
@@ -63,11 +65,12 @@ def _fewer_gpus(engine: PlacementEngine, request: Request) -> Reason | None:
 
 def _lacking(code: str, request: Request, asked: str) -> str:
     if code in {"host.too_small", "host.vcpus"}:
-        return f"{request.vcpus + request.pinned} vCPUs"
+        return f"{request.vcpus} vCPUs"
     if code == "host.memory":
         return f"{show_size(request.memory_mib * MIB)} of memory"
-    if code == "host.disk":
-        return f"{request.disk_gib}GiB of disk"
+    room = need_of(request.needs, DiskRoom)
+    if code == "host.disk" and room is not None:
+        return f"{room.gib}GiB of disk"
     return asked if request.count == 1 else f"{request.count} devices of {asked}"
 
 

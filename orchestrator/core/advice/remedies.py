@@ -10,6 +10,7 @@ from orchestrator.core.placement.constraints import host_obstacles
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.fleet import FleetHost
 from orchestrator.core.placement.preemption import place_preempting
+from orchestrator.core.placement.rules import CURABLE
 from orchestrator.core.placement.victims import VictimSearch, VmOnHost, vms_on, without
 from orchestrator.core.placement.views import HostView, Placement, Request
 
@@ -17,10 +18,6 @@ RemedyKind = Literal["deletions"]
 
 _MAX_TRIED = 64
 """Sets of VMs tried, cheapest first."""
-_CURABLE = frozenset({
-    "host.vcpus", "host.memory", "host.disk", "host.cpus", "host.hugepages", "host.nics_taken", "host.anti_affinity",
-})  # fmt: skip
-"""What the going of a VM may cure; a host with another obstacle is not looked at."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +69,7 @@ def _candidates(engine: PlacementEngine, request: Request) -> list[_Candidate]:
     return [
         (host, vms)
         for host in engine.fleet.hosts
-        if _CURABLE.issuperset(host_obstacles(request, host))
+        if CURABLE.issuperset(host_obstacles(request, host))
         for vms in search.sets(host)
     ]
 
@@ -90,7 +87,7 @@ def _deletions(request: Request, sets: list[_Candidate]) -> Remedy | None:
 
 def _deletions_together(engine: PlacementEngine, request: Request) -> Remedy | None:
     """For several devices, whose room is on several GPUs: found as preempting finds it, on hosts with fewest VMs."""
-    able = [host for host in engine.fleet.hosts if host.vms and _CURABLE.issuperset(host_obstacles(request, host))]
+    able = [host for host in engine.fleet.hosts if host.vms and CURABLE.issuperset(host_obstacles(request, host))]
     able.sort(key=lambda host: (len(host.vms), host.number))
     views = {host.view.host_id: host for host in able[:_MAX_TRIED]}
     found = place_preempting(

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.placement.fleet import FleetHost, Gpu
-from orchestrator.core.placement.nodes import kept_off_near_nics, kept_off_nics, kept_off_nodes, numa_fits
 from orchestrator.core.placement.rules.labels import kept_for_another
+from orchestrator.core.placement.rules.rule import Amounts, Resource, with_more
 from orchestrator.core.placement.views import HostView, Occupied, Request
 
 
@@ -19,16 +19,6 @@ def allows(request: Request, host: FleetHost, gpu: Gpu | None) -> bool:
     return next(host_obstacles(request, host), None) is None
 
 
-_HostRule = Callable[[Request, FleetHost], bool]
-
-_HOST_RULES: tuple[tuple[str, _HostRule], ...] = (
-    ("host.too_small", lambda r, h: h.view.vcpus is not None and h.view.vcpus < r.vcpus),
-    ("host.vcpus", lambda r, h: h.vcpus < r.vcpus),
-    ("host.memory", lambda r, h: h.memory_mib < r.memory_mib),
-    ("host.disk", lambda r, h: h.disk_gib < r.disk_gib),
-)  # fmt: skip
-
-
 def lacks_what_it_needs(request: Request, host: HostView) -> bool:
     """Whether the host can never take it, whatever room it has: it is kept for another tenant, or lacks a need."""
     return kept_for_another(host.facts, request.tenant) is not None or any(_missing(request, host))
@@ -36,55 +26,67 @@ def lacks_what_it_needs(request: Request, host: HostView) -> bool:
 
 def _missing(request: Request, host: HostView) -> Iterator[str]:
     for need in request.needs:
-        yield from need.missing(host.facts)
-
-
-def _off_host(request: Request, host: FleetHost, *, after_shortage: bool) -> Iterator[str]:
-    for need in request.needs:
-        if need.after_shortage == after_shortage:
-            yield from need.off_host(host)
+        yield from need.missing(host)
 
 
 def host_obstacles(request: Request, host: FleetHost) -> Iterator[str]:
     """Codes of the rules that keep the request off the host, most telling first."""
     if host.view.cordoned:
         yield "host.cordoned"
-    if request.host is not None and request.host not in {host.view.host_id, host.view.name}:
-        yield "host.other"
     yield from _missing(request, host.view)
     if kept_for_another(host.view.facts, request.tenant) is not None:
         yield "host.kept"
-    yield from _off_host(request, host, after_shortage=False)
-    for code, breaks in _HOST_RULES:
-        if breaks(request, host):
-            yield code
-    yield from _off_host(request, host, after_shortage=True)
-    yield from filter(None, (kept_off_nodes(request, host), kept_off_nics(request, host)))
+    early, late = request.off_host
+    for check in early:
+        yield from check(host)
+    if host.view.vcpus is not None and host.view.vcpus < request.vcpus:
+        yield "host.too_small"
+    if host.vcpus < request.vcpus:
+        yield "host.vcpus"
+    if host.memory_mib < request.memory_mib:
+        yield "host.memory"
+    for check in late:
+        yield from check(host)
 
 
 def gpu_obstacles(request: Request, gpu: Gpu) -> Iterator[str]:
     """Codes of the rules that keep the request off the GPU, room aside."""
-    if is_other_gpu(request, gpu):
-        yield "gpu.other"
+    early, late = request.off_gpu
+    for check in early:
+        yield from check(gpu)
     if not gpu.usable:
         yield "gpu.unusable"
-    for need in request.needs:
-        yield from need.off_gpu(gpu)
-    if request.numa_strict and not numa_fits(request, gpu):
-        yield "host.numa"
-    nics = kept_off_near_nics(request, gpu)
-    if nics is not None:
-        yield nics
+    for check in late:
+        yield from check(gpu)
 
 
 def is_other_gpu(request: Request, gpu: Gpu) -> bool:
-    """Whether another GPU was asked for."""
-    return request.gpu is not None and gpu.view.gpu_id != request.gpu
+    """Whether the GPU is not meant, whatever is on it."""
+    return any(True for check in request.off_gpu[0] for _ in check(gpu))
 
 
 def closed_to(request: Request, host: FleetHost) -> int:
     """The host's GPUs that are closed, to everybody or as another was asked for, a bit for each position."""
     return host.closed | sum(1 << gpu.position for gpu in host.gpus if is_other_gpu(request, gpu))
+
+
+def shortage(
+    request: Request, host: FleetHost, gpus: Sequence[Gpu] | None, leaving: Iterable[tuple[int, int, Amounts]]
+) -> tuple[int, ...] | None:
+    """How much is too little for it on these GPUs of the host, or wherever on it, once VMs have left that have these
+    vCPUs, MiB and else. None: it may not be there."""
+    gone = tuple(leaving)
+    free: Mapping[Resource, int] = with_more(host.free, (spent for _, _, spent in gone)) if gone else host.free
+    lacks = [
+        max(0, request.vcpus - host.vcpus - sum(vcpus for vcpus, _, _ in gone)),
+        max(0, request.memory_mib - host.memory_mib - sum(mib for _, mib, _ in gone)),
+    ]
+    for need in request.needs:
+        more = need.short(host, gpus, free)
+        if more is None:
+            return None
+        lacks += more
+    return tuple(lacks)
 
 
 def in_the_way(request: Request, held: Sequence[Occupied], geometry: Geometry, cut: str | None) -> Iterator[str]:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from orchestrator.core.geometry.cut import Choice, Taken, cut_words
 from orchestrator.core.placement.constraints import allows
 from orchestrator.core.placement.fleet import Fleet, FleetHost, Gpu
-from orchestrator.core.placement.nodes import NOTHING, OfNodes, spend, taken_by
 from orchestrator.core.placement.on_host import PlansOfHosts
 from orchestrator.core.placement.rankings import RankedPlace, Rankings
 from orchestrator.core.placement.rules.labels import is_kept
+from orchestrator.core.placement.rules.rule import Amounts
 from orchestrator.core.placement.scores import Scores
 from orchestrator.core.placement.state_table import EMPTY, Demand, StateStep
 from orchestrator.core.placement.views import HostView, Occupied, Part, Placement, Request
@@ -36,7 +36,8 @@ class HeldClaim:
     request: Request
     host: FleetHost
     gpus: tuple[Gpu, ...]
-    nodes: OfNodes = NOTHING
+    spent: Amounts = ()
+    """Beside vCPUs and memory."""
     gib: float | None = None
     """GPU memory of its places; worked out when first asked for, as only preemption does."""
 
@@ -101,9 +102,7 @@ class PlacementEngine:
             before = self.vms.get(vm_id)
             if before is not None:  # it has moved here, and the host that it was on is not seen anew yet
                 self.count(before.request, -1)
-            self.vms[vm_id] = HeldClaim(
-                request, host, tuple(gpus[vm_id]), OfNodes(item.cpus, item.node_memory, item.nic)
-            )
+            self.vms[vm_id] = HeldClaim(request, host, tuple(gpus[vm_id]), item.spent)
             self.count(request, 1)
 
     def count(self, request: Request, sign: int) -> None:
@@ -121,14 +120,13 @@ class PlacementEngine:
         """The best place for a request, None when nothing fits. Changes nothing. Quotas are asked separately."""
         fleet = self.fleet
         fleet.learn_amounts(request.vcpus, request.memory_mib)
-        several = request.count > 1 or ((request.numa_strict or request.nic) and request.whole_gpus > 0)
-        if several or request.host is not None or request.gpu is not None:
+        if request.count > 1 or request.is_named or (request.whole_gpus > 0 and request.seeks_gpus):
             return self._plan_host_by_host(request)
         if not fleet.classes.any_host(request.vcpus, request.memory_mib):
             return None
         found = self._walk(request, _filter(self, request))
-        if found is None and (request.numa_strict or request.nic):
-            # of a host's empty GPUs the walk offers one, on whichever node it is
+        if found is None and request.seeks_gpus:
+            # of a host's empty GPUs the walk offers one, whichever will do
             return self._plan_host_by_host(request)
         return found
 
@@ -208,24 +206,21 @@ class PlacementEngine:
     def take(self, request: Request, plan: PlacementPlan) -> Placement:
         """Claim what was planned. The plan must come from the present state."""
         host = self.fleet.hosts[plan.host]
-        nodes = taken_by(request, host, [self.fleet.gpus[number] for number, _ in plan.gpus])
-        self._spend(request, host, 1)
-        spend(request, host, nodes, 1)
-        gpus, parts = [], []
-        for number, step in plan.gpus:
-            gpu = self.fleet.gpus[number]
+        gpus = [self.fleet.gpus[number] for number, _ in plan.gpus]
+        spent = tuple(amount for need in request.needs for amount in need.takes(gpus))
+        _spend(request, host, spent, 1)
+        parts = []
+        for gpu, (_, step) in zip(gpus, plan.gpus, strict=True):
             old = gpu.state
             taken, slots = self._occupy(gpu, step)
-            gpu.held.append((taken, _occupied_of(request, taken, nodes)))
+            gpu.held.append((taken, _occupied_of(request, taken, spent)))
             self.fleet.touch(host, gpu, old)
-            gpus.append(gpu)
             parts.append(Part(gpu.view.gpu_id, gpu.cut_name or "", slots, taken.start, taken.size))
         host.vms.add(request.vm_id)
-        self.vms[request.vm_id] = HeldClaim(request, host, tuple(gpus), nodes)
+        self.vms[request.vm_id] = HeldClaim(request, host, tuple(gpus), spent)
         self.count(request, 1)
-        return Placement(
-            host.view.host_id, tuple(parts), _why(request, host, tuple(dict.fromkeys(gpus)), nodes.nic), nodes.nic
-        )
+        why = _why(request, host, tuple(dict.fromkeys(gpus)), spent)
+        return Placement(host.view.host_id, tuple(parts), why, spent)
 
     def _occupy(self, gpu: Gpu, step: StateStep | None) -> tuple[Taken, tuple[int, ...]]:
         if step is None:
@@ -238,18 +233,12 @@ class PlacementEngine:
         gpu.cut, gpu.state = step.cut, number
         return Taken(step.shape, start, step.choice.size), cut.slots_of(start, step.choice)
 
-    def _spend(self, request: Request, host: FleetHost, sign: int) -> None:
-        host.vcpus -= sign * request.vcpus
-        host.memory_mib -= sign * request.memory_mib
-        host.disk_gib -= sign * request.disk_gib
-
     def release(self, vm_id: str) -> None:
         """Give back what a VM has."""
         held = self.vms.pop(vm_id)
         host, request = held.host, held.request
-        self._spend(request, host, -1)
+        _spend(request, host, held.spent, -1)
         host.vms.discard(vm_id)
-        spend(request, host, held.nodes, -1)
         for gpu in dict.fromkeys(held.gpus):
             old, cut = gpu.state, gpu.cut
             gpu.held = [item for item in gpu.held if item[1].vm_id != vm_id]
@@ -259,6 +248,12 @@ class PlacementEngine:
                 self.fleet.set_state(gpu, cut)
             self.fleet.touch(host, gpu, old)
         self.count(request, -1)
+
+
+def _spend(request: Request, host: FleetHost, spent: Amounts, sign: int) -> None:
+    host.vcpus -= sign * request.vcpus
+    host.memory_mib -= sign * request.memory_mib
+    host.spend(spent, sign)
 
 
 def whole_parts(host: FleetHost, choice: Choice) -> tuple[tuple[int, StateStep | None], ...]:
@@ -288,12 +283,9 @@ def _with_room(
     )
 
 
-def _why(request: Request, host: FleetHost, gpus: Sequence[Gpu], nic: str) -> str:
-    if not nic:
-        return _why_there(request, host, gpus)
-    under = any(gpu.view.nics_under_switch and nic in gpu.view.near_nics for gpu in gpus)
-    where = "under the GPU's own PCIe switch" if under else "on the GPU's NUMA node, as none is under its PCIe switch"
-    return f"{_why_there(request, host, gpus)}; its network card is {where}"
+def _why(request: Request, host: FleetHost, gpus: Sequence[Gpu], spent: Amounts) -> str:
+    more = (need.words_of_place(gpus, spent) for need in request.needs)
+    return "; ".join([_why_there(request, host, gpus), *filter(None, more)])
 
 
 def _why_there(request: Request, host: FleetHost, gpus: Sequence[Gpu]) -> str:
@@ -307,26 +299,22 @@ def _why_there(request: Request, host: FleetHost, gpus: Sequence[Gpu]) -> str:
     return f"fills up {names} of {host.view.name} ({cuts}), which wastes least"
 
 
-def _occupied_of(request: Request, taken: Taken, nodes: OfNodes) -> Occupied:
+def _occupied_of(request: Request, taken: Taken, spent: Amounts) -> Occupied:
     return Occupied(
         vm_id=request.vm_id, profile=request.profile, start=taken.start, size=taken.size, tenant=request.tenant,
-        priority=request.priority, migratable=request.migratable, since_s=request.now_s,
-        vcpus=request.vcpus, memory_mib=request.memory_mib, disk_gib=request.disk_gib, needs=request.needs,
-        pinned=request.pinned, numa_strict=request.numa_strict, cpus=nodes.cpus,
-        huge_mib=request.huge_mib, page_kib=request.page_kib, node_memory=nodes.memory,
-        nic=nodes.nic,
+        priority=request.priority, since_s=request.now_s,
+        vcpus=request.vcpus, memory_mib=request.memory_mib, spent=spent,
+        needs=tuple(need for need in request.needs if need.keeps_off),
     )  # fmt: skip
 
 
 def _request_of(item: Occupied, places: int) -> Request:
-    """What the VM asked for once; ``places`` are the parts of GPUs that it has, or its whole GPUs."""
+    """What the VM asked for once, so far as it matters to others; ``places`` are the parts of GPUs that it has, or its
+    whole GPUs."""
     return Request(
         vm_id=item.vm_id, profile=item.profile, count=1 if item.profile.startswith("gpu:") else places,
-        vcpus=item.vcpus, memory_mib=item.memory_mib, tenant=item.tenant, disk_gib=item.disk_gib,
-        priority=item.priority, migratable=item.migratable, now_s=item.since_s,
-        needs=item.needs,
-        pinned=item.pinned, numa_strict=item.numa_strict, huge_mib=item.huge_mib, page_kib=item.page_kib,
-        nic=bool(item.nic),
+        vcpus=item.vcpus, memory_mib=item.memory_mib, tenant=item.tenant, needs=item.needs,
+        priority=item.priority, now_s=item.since_s,
     )  # fmt: skip
 
 

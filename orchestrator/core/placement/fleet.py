@@ -12,7 +12,7 @@ from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.geometry.mask_cut import MaskCut
 from orchestrator.core.placement.host_classes import HostClasses
 from orchestrator.core.placement.index_set import IndexSet
-from orchestrator.core.placement.rules.rule import Fact
+from orchestrator.core.placement.rules.rule import Amounts, Fact, Resource
 from orchestrator.core.placement.state_table import EMPTY, StateTable
 from orchestrator.core.placement.views import GpuView, HostView, Occupied
 
@@ -39,6 +39,14 @@ class Gpu:
     """Class under which it is indexed; None: not indexed."""
 
     @property
+    def gpu_id(self) -> str:
+        return self.view.gpu_id
+
+    @property
+    def numa(self) -> int | None:
+        return self.view.numa
+
+    @property
     def geometry(self) -> Geometry:
         return self.table.geometry
 
@@ -63,13 +71,8 @@ class FleetHost:
     board: int
     vcpus: int
     memory_mib: int
-    disk_gib: int
-    numa_vcpus: dict[int, int]
-    numa_memory: dict[int, int]
-    pages: dict[int, dict[int, int]]
-    """KiB of a huge page → NUMA node → MiB of them that are free."""
-    nics: dict[str, int] = field(default_factory=dict)
-    """Network card → functions of it that are free."""
+    free: dict[Resource, int]
+    """What else VMs spend."""
     gpus: list[Gpu] = field(default_factory=list)
     busy: int = 0
     blocked: int = 0
@@ -84,6 +87,12 @@ class FleetHost:
     def most_vcpus(self) -> int:
         """How many one more VM may have: what is free, and never more than the host has."""
         return self.vcpus if self.view.vcpus is None else min(self.vcpus, self.view.vcpus)
+
+    def spend(self, amounts: Amounts, sign: int) -> None:
+        """Take so much (1), or give it back (-1). What is not counted here is left out."""
+        for resource, amount in amounts:
+            if resource in self.free:
+                self.free[resource] -= sign * amount
 
     @property
     def used(self) -> bool:
@@ -192,10 +201,8 @@ class Fleet:
         tables = tuple(self._table(gpu) for gpu in view.gpus)
         board = self._board(view, tables)
         host = FleetHost(
-            number, view, board.number, view.free_vcpus, view.free_memory_mib, view.free_disk_gib,
-            dict(view.numa_free_vcpus), dict(view.numa_free_memory), _pages(view), dict(view.free_nics),
-            vms=set(view.vms),
-        )  # fmt: skip
+            number, view, board.number, view.free_vcpus, view.free_memory_mib, dict(view.free), vms=set(view.vms)
+        )
         self._by_name[view.host_id] = host
         self._by_name.setdefault(view.name, host)
         for position, (gpu_view, table) in enumerate(zip(view.gpus, tables, strict=True)):
@@ -368,13 +375,6 @@ class Fleet:
             for host in self.hosts:
                 host.levels = None
                 self.reindex(host)
-
-
-def _pages(view: HostView) -> dict[int, dict[int, int]]:
-    found: dict[int, dict[int, int]] = {}
-    for size, node, mib in view.free_pages:
-        found.setdefault(size, {})[node] = mib
-    return found
 
 
 def _drop(members: Members, bucket: int, item: int) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Hashable, Sequence
 from orchestrator.core.geometry.board import other_models
 from orchestrator.core.placement.constraints import gpu_obstacles
 from orchestrator.core.placement.fleet import FleetHost, Gpu
-from orchestrator.core.placement.nodes import nic_for
 from orchestrator.core.placement.rankings import Rankings
 from orchestrator.core.placement.state_table import Demand, StateStep
 from orchestrator.core.placement.views import Request
@@ -22,10 +21,10 @@ def plan_on_host(rankings: Rankings, request: Request, host: FleetHost) -> Found
     demand = Demand(request.profile, request.cut_kinds, request.gpu_models)
     if demand.whole_gpus:
         return _whole(rankings, request, host, demand)
-    if not request.numa_strict:
-        return _parts(rankings, request, host.gpus, demand)
-    nodes = dict.fromkeys(gpu.view.numa for gpu in host.gpus)
-    found = [_parts(rankings, request, [g for g in host.gpus if g.view.numa == node], demand) for node in nodes]
+    sides: dict[Hashable, list[Gpu]] = {}
+    for gpu in host.gpus:
+        sides.setdefault(tuple(need.side(gpu) for need in request.needs), []).append(gpu)
+    found = [_parts(rankings, request, gpus, demand) for gpus in sides.values()]
     return min((one for one in found if one is not None), key=lambda one: one[0], default=None)
 
 
@@ -39,8 +38,7 @@ class PlansOfHosts:
         self._rankings = rankings
         self._request = request
         self._beside = beside
-        tells_apart = request.gpu is not None or any(need.judges_empty_gpus for need in request.needs)
-        self._each = tells_apart or request.numa_strict or request.whole_gpus > 0
+        self._each = request.judges_empty_gpus or request.whole_gpus > 0
         self._known: dict[Hashable, Found | None] = {}
         """GPUs by their positions."""
 
@@ -82,11 +80,6 @@ def _parts(rankings: Rankings, request: Request, gpus: Sequence[Gpu], demand: De
         total += score
         parts.append((number, step))
     return total, tuple(parts)
-
-
-def _other_node(request: Request, gpu: Gpu, first: Gpu) -> bool:
-    """Whether a VM that insists on one NUMA node would have devices on two."""
-    return request.numa_strict and gpu.view.numa != first.view.numa
 
 
 def _on_gpu(
@@ -132,7 +125,7 @@ def _one_set(
         for choice in board.cut.choices(busy | closed | others, shape)
     ):
         gpus = [gpu for gpu in host.gpus if choice.mask >> gpu.position & 1]
-        if any(_other_node(request, gpu, gpus[0]) for gpu in gpus) or (request.nic and not nic_for(host, gpus)):
+        if any(True for need in request.needs for _ in need.off_set(gpus)):
             continue
         after = busy | choice.mask
         score = rankings.scores.of_board(board.cut, board.number, busy, after, opens=False)

@@ -7,13 +7,15 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.core.geometry.build import EqualSizeCut
-from orchestrator.core.placement.constraints import closed_to, host_obstacles, in_the_way, is_other_gpu
-from orchestrator.core.placement.engine import PlacementEngine, demand_of
+from orchestrator.core.geometry.cut import Taken
+from orchestrator.core.placement.constraints import closed_to, host_obstacles, in_the_way, is_other_gpu, shortage
+from orchestrator.core.placement.engine import HeldClaim, PlacementEngine, demand_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
-from orchestrator.core.placement.nodes import missing
+from orchestrator.core.placement.rules import YIELDED
+from orchestrator.core.placement.rules.named import on_host
+from orchestrator.core.placement.rules.rule import Resource
 from orchestrator.core.placement.state_table import EMPTY, StateStep
-from orchestrator.core.placement.trial import Trial
-from orchestrator.core.placement.views import HostView, Placement, Request
+from orchestrator.core.placement.views import HostView, Occupied, Placement, Request
 
 _SECONDS = 3600.0
 _MAY_GO, _STAYS = 0, 1
@@ -82,7 +84,7 @@ def _most_on(request: Request, host: FleetHost) -> int:
 
 def _together(engine: PlacementEngine, request: Request, host: FleetHost) -> tuple[str, ...]:
     """Who has to go from the host for all devices: place after place the cheapest set, and of those who is needed."""
-    asked, trial, going = replace(request, host=host.view.host_id), Trial(engine), list[str]()
+    asked, trial, going = _there(request, host.view.host_id), Trial(engine), list[str]()
     while engine.plan(asked) is None:
         more = _one_more(engine, asked, host)
         if not more:
@@ -99,11 +101,15 @@ def _together(engine: PlacementEngine, request: Request, host: FleetHost) -> tup
     return tuple(going)
 
 
+def _there(request: Request, host_id: str) -> Request:
+    """The same on that host and no other."""
+    return replace(request, needs=on_host(request.needs, host_id))
+
+
 def _one_more(engine: PlacementEngine, request: Request, host: FleetHost) -> tuple[str, ...]:
     """Who makes room for one device more; where nobody does, the cheapest VM, for what else the host lacks."""
-    one = replace(
-        request, count=1, vcpus=0, memory_mib=0, pinned=0, numa_strict=False, huge_mib=0, page_kib=0, nic=False
-    )
+    needs = tuple(need for need in request.needs if not need.near_gpus)
+    one = replace(request, count=1, vcpus=0, memory_mib=0, needs=needs)
     sets = _Sets(engine, one)
     found = min(filter(None, (sets.cheapest(gpu) for gpu in host.gpus)), default=None)
     if found is not None:
@@ -128,26 +134,25 @@ def place_preempting(
 
     Whoever has to go keeps its disk, so a host must have the disk's room already.
     """
-    able = (host for host in hosts if host.free_disk_gib >= request.disk_gib and not host.vms.isdisjoint(preemptible))
+    able = (host for host in hosts if not host.vms.isdisjoint(preemptible))
     engine = PlacementEngine(_divided(host, preemptible) for host in able)
     found = plan_preemption(engine, replace(request, priority=_STAYS))
     if found is None:
         return None
     for vm_id in found.victims:
         engine.release(vm_id)
-    asked = replace(request, host=found.host_id)
+    asked = _there(request, found.host_id)
     plan = engine.plan(asked)
     return None if plan is None else (engine.take(asked, plan), found)
 
 
 def _divided(host: HostView, preemptible: Collection[str]) -> HostView:
-    """With two priorities only, and without the disks that stay."""
+    """With two priorities only."""
     gpus = tuple(
         replace(
             gpu,
             occupied=tuple(
-                replace(item, priority=_MAY_GO if item.vm_id in preemptible else _STAYS, disk_gib=0)
-                for item in gpu.occupied
+                replace(item, priority=_MAY_GO if item.vm_id in preemptible else _STAYS) for item in gpu.occupied
             ),
         )
         for gpu in host.gpus
@@ -163,7 +168,6 @@ def slot_hours(engine: PlacementEngine, vm_id: str, now_s: float) -> float:
     return held.gib * max(0.0, now_s - held.request.now_s) / _SECONDS
 
 
-_NOTHING = (0, 0, 0, 0, 0)
 _Room = tuple[Sequence[Gpu], Sequence[str]]
 """GPUs, and who has to leave them."""
 _Found = tuple[float, int, int, int, tuple[str, ...]]
@@ -182,7 +186,7 @@ class _Sets:
         held = self.engine.vms[vm_id]
         if self.request.whole_gpus:
             return (held.host,)
-        return tuple(held.host.gpus) if self.request.of_nodes else held.gpus
+        return tuple(held.host.gpus) if self.request.near_gpus else held.gpus
 
     def cheapest(self, where: FleetHost | Gpu) -> _Found | None:
         """The cheapest set on that GPU or host."""
@@ -196,7 +200,7 @@ class _Sets:
             if not self.are_lower(victims):
                 continue
             victims = self._with_helpers(host, gpus, victims)
-            if victims and self._short(host, gpus, victims) == _NOTHING:
+            if victims and self._suffices(host, gpus, victims):
                 hours = sum(slot_hours(self.engine, vm_id, self.request.now_s) for vm_id in victims)
                 found.append((hours, len(victims), host.number, number, victims))
         return min(found, default=None)
@@ -215,22 +219,20 @@ class _Sets:
         return all(vm_id in vms and vms[vm_id].request.priority < most for vm_id in victims)
 
     def _short(self, host: FleetHost, gpus: Sequence[Gpu], leaving: Iterable[str]) -> tuple[int, ...] | None:
-        """vCPUs, MiB, what is counted near GPUs: what is short when these have left; None: it may not be there."""
-        given = [self.engine.vms[vm_id] for vm_id in leaving]
-        of_nodes: tuple[int, int, int] | None = (0, 0, 0)
-        if self.request.of_nodes:
-            of_nodes = missing(self.request, host, gpus, [(one.request, one.nodes) for one in given])
-        if of_nodes is None:
-            return None
-        vcpus = self.request.vcpus - host.vcpus - sum(one.request.vcpus for one in given)
-        memory = self.request.memory_mib - host.memory_mib - sum(one.request.memory_mib for one in given)
-        return (max(0, vcpus), max(0, memory), *of_nodes)
+        """What is short when these have left; None: it may not be there."""
+        held = (self.engine.vms[vm_id] for vm_id in leaving)
+        given = ((one.request.vcpus, one.request.memory_mib, one.spent) for one in held)
+        return shortage(self.request, host, gpus, given)
+
+    def _suffices(self, host: FleetHost, gpus: Sequence[Gpu], leaving: Iterable[str]) -> bool:
+        short = self._short(host, gpus, leaving)
+        return short is not None and not any(short)
 
     def _with_helpers(self, host: FleetHost, gpus: Sequence[Gpu], victims: tuple[str, ...]) -> tuple[str, ...]:
         """And the cheapest others of the host that give what it is short of, where that is counted by node. Who turns
         out to be needless for it stays."""
-        short = self._short(host, gpus, victims) if self.request.of_nodes else _NOTHING
-        if short is None or short == _NOTHING:
+        short = self._short(host, gpus, victims) if self.request.near_gpus else None
+        if short is None or not any(short):
             return victims
         there = {item.vm_id for gpu in host.gpus for _, item in gpu.held} - set(victims)
         cost = {vm_id: (slot_hours(self.engine, vm_id, self.request.now_s), vm_id) for vm_id in self._lower(there)}
@@ -260,7 +262,7 @@ class _Sets:
         if not gpu.usable or is_other_gpu(self.request, gpu):
             return
         everyone = [item.vm_id for _, item in gpu.held]
-        if self.request.of_nodes and not gpu.whole and gpu.table.steps(gpu.state, demand_of(self.request)):
+        if self.request.near_gpus and not gpu.whole and gpu.table.steps(gpu.state, demand_of(self.request)):
             yield [gpu], []  # it has room: what is short is something else
         for step in self._steps_of(gpu):
             if gpu.whole or step.cut != gpu.cut:
@@ -287,7 +289,71 @@ def _gib(gpu: Gpu, vm_id: str) -> float:
 
 def _closed(request: Request, host: FleetHost) -> bool:
     """Whether a rule keeps the request off the host that no victim could lift."""
-    return any(
-        code not in {"host.vcpus", "host.memory", "host.disk", "host.cpus", "host.hugepages", "host.nics_taken"}
-        for code in host_obstacles(request, host)
-    )
+    return not YIELDED.issuperset(host_obstacles(request, host))
+
+
+@dataclass(frozen=True, slots=True)
+class _GpuBefore:
+    gpu: Gpu
+    cut: int
+    state: int
+    whole: bool
+    held: tuple[tuple[Taken, Occupied], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _HostBefore:
+    host: FleetHost
+    vcpus: int
+    memory_mib: int
+    free: dict[Resource, int]
+    vms: frozenset[str]
+
+
+class Trial:
+    """Applies releases to the engine and remembers how to undo them."""
+
+    def __init__(self, engine: PlacementEngine) -> None:
+        self.engine = engine
+        self._log: list[tuple[str, HeldClaim | None, tuple[_GpuBefore, ...], tuple[_HostBefore, ...]]] = []
+
+    @property
+    def mark(self) -> int:
+        """A point that ``undo`` can go back to."""
+        return len(self._log)
+
+    def release(self, vm_id: str) -> None:
+        """Give back what a VM has."""
+        held = self.engine.vms[vm_id]
+        self._note(vm_id, held, list(held.gpus))
+        self.engine.release(vm_id)
+
+    def _note(self, vm_id: str, held: HeldClaim, gpus: list[Gpu]) -> None:
+        seen = dict.fromkeys(gpus)
+        before = tuple(_GpuBefore(g, g.cut, g.state, g.whole, tuple(g.held)) for g in seen)
+        hosts = tuple(
+            _HostBefore(host, host.vcpus, host.memory_mib, dict(host.free), frozenset(host.vms))
+            for host in dict.fromkeys(gpu.host for gpu in seen)
+        )
+        self._log.append((vm_id, held, before, hosts))
+
+    def undo(self, mark: int = 0) -> None:
+        """Go back to ``mark``."""
+        while len(self._log) > mark:
+            vm_id, held, gpus, hosts = self._log.pop()
+            if held is not None:
+                self._put_back(vm_id, held)
+            for gpu in gpus:
+                self.engine.fleet.unindex_gpu(gpu.gpu, gpu.gpu.state)
+                gpu.gpu.cut, gpu.gpu.state, gpu.gpu.whole = gpu.cut, gpu.state, gpu.whole
+                gpu.gpu.held = list(gpu.held)
+            for host in hosts:
+                now = host.host
+                now.vcpus, now.memory_mib = host.vcpus, host.memory_mib
+                now.free, now.vms = dict(host.free), set(host.vms)
+                self.engine.fleet.reindex(now)
+
+    def _put_back(self, vm_id: str, held: HeldClaim) -> None:
+        if vm_id not in self.engine.vms:
+            self.engine.count(held.request, 1)
+        self.engine.vms[vm_id] = held

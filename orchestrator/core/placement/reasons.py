@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from orchestrator.core.errors import Reason
 from orchestrator.core.geometry.board import other_models
-from orchestrator.core.geometry.cut import MIXES
+from orchestrator.core.geometry.cut import MIXES, Cut
 from orchestrator.core.placement.constraints import closed_to, gpu_obstacles, host_obstacles
 from orchestrator.core.placement.engine import PlacementEngine, demand_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
@@ -16,14 +16,13 @@ from orchestrator.core.placement.rules import CODES, LASTING
 from orchestrator.core.placement.rules.labels import kept_for_another
 from orchestrator.core.placement.state_table import StateTable
 from orchestrator.core.placement.views import Refusal, Request
-from orchestrator.core.units import show_size
 
 _MAX_SUBJECTS = 20
 _NO_HOSTS = Reason(code="host.none", message="there are no hosts with GPUs")
 NOT_MEANT = frozenset({"profile.unsupported", "host.other", "gpu.other"})
 """Of hosts and GPUs that could never have it."""
 
-_NEVER = LASTING | {"host.other", "host.too_small"}
+_NEVER = LASTING | {"host.too_small"}
 """Of a host, whatever goes from it."""
 _BEFORE_ITS_GPUS = _NEVER - {"host.too_small"}
 """Who asks for GPUs that a host has not, need not hear how many vCPUs it has."""
@@ -42,23 +41,10 @@ _MESSAGES = {
     "gpu.no_mixed_sizes": "the GPU's driver mixes no sizes on it",
     "host.no_gpus": "the host has no GPUs",
     "host.cordoned": "the host is cordoned",
-    "gpu.other": "another GPU was asked for",
-    "host.other": "another host was asked for",
     "host.kept": "the host is kept for another tenant",
     "host.too_small": "the host itself has fewer than {vcpus} vCPUs",
     "host.vcpus": "too few free vCPUs for {vcpus}",
     "host.memory": "too little free memory for {memory_mib} MiB",
-    "host.disk": "too little free disk for {disk_gib} GiB",
-    "host.cpus": "too few free CPUs that a VM may have alone for {own_vcpus}",
-    "host.none_pinnable": "the host keeps no CPUs for VMs that have theirs alone",
-    "host.cpus_unknown": "the host's agent does not tell its CPUs",
-    "host.no_hugepages": "the host has no huge pages of {page}",
-    "host.hugepages": "too few free huge pages of {page} for {huge_mib} MiB",
-    "host.numa": "the GPU's NUMA node has too few free CPUs for {own_vcpus} vCPUs, or too little memory",
-    "host.no_nic": "no network card that may be given to VMs is near a GPU of the host",
-    "host.nics_taken": "every function of the network cards near the host's GPUs is taken",
-    "gpu.no_nic": "no network card that may be given to VMs is near the GPU",
-    "gpu.nics_taken": "every function of the network cards near the GPU is taken",
     "host.devices": "the host has room for fewer than {devices} devices of {profile}",
 }
 
@@ -158,8 +144,9 @@ def _of_board(engine: PlacementEngine, request: Request, host: FleetHost) -> Ite
     elif free < request.whole_gpus:
         code = "gpu.too_few"
     elif any(board.choices(mask, request.profile) for mask in masks):
-        code = "host.numa" if request.numa_strict else "gpu.nics_taken" if request.nic else "profile.unsupported"
-        code = "host.devices" if request.count > 1 and not request.numa_strict else code
+        code = _off_sets(request, host, masks, board) or (
+            "host.devices" if request.count > 1 else "profile.unsupported"
+        )
     else:
         code = "gpu.no_partition"
     yield code, _message(code, request, free=free), host.view.name
@@ -173,6 +160,18 @@ def _of_board(engine: PlacementEngine, request: Request, host: FleetHost) -> Ite
             yield "gpu.not_whole", _message("gpu.not_whole", request, gpu.view.reason_not_whole), subject
         elif gpu.view.reason_alone is not None and request.whole_gpus > 1:
             yield "gpu.alone", _message("gpu.alone", request, gpu.view.reason_alone), subject
+
+
+def _off_sets(request: Request, host: FleetHost, masks: Iterable[int], board: Cut) -> str | None:
+    """Code of why none of the host's sets of GPUs that are free may be given out; None: one may."""
+    found = None
+    for choice in (choice for mask in masks for choice in board.choices(mask, request.profile)):
+        gpus = [gpu for gpu in host.gpus if choice.mask >> gpu.position & 1]
+        codes = [code for need in request.needs for code in need.off_set(gpus)]
+        if not codes:
+            return None
+        found = found or codes[0]
+    return found
 
 
 def gpu_reason(request: Request, gpu: Gpu) -> str | None:
@@ -205,9 +204,6 @@ def _message(code: str, request: Request, detail: str | None = None, *, free: in
     if code in CODES:
         return " or ".join(need.message(code) for need in request.needs if code in need.codes)
     text = _MESSAGES[code].format(
-        profile=request.profile, vcpus=request.vcpus, own_vcpus=request.pinned or request.vcpus,
-        page=show_size(request.page_kib * 1024), huge_mib=request.huge_mib,
-        memory_mib=request.memory_mib, disk_gib=request.disk_gib,
-        count=free, devices=request.count,
-    )  # fmt: skip
+        profile=request.profile, vcpus=request.vcpus, memory_mib=request.memory_mib, count=free, devices=request.count
+    )
     return f"{text}: {detail}" if detail else text

@@ -6,17 +6,18 @@ What belongs to no tenant was not made here and is never proposed.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 
 from orchestrator.core.geometry.board import AnySetBoard
 from orchestrator.core.geometry.cut import Cut, IllegalLayout, Taken
-from orchestrator.core.placement.constraints import closed_to, in_the_way, is_other_gpu
+from orchestrator.core.placement.constraints import closed_to, in_the_way, is_other_gpu, shortage
 from orchestrator.core.placement.engine import demand_of
 from orchestrator.core.placement.fleet import FleetHost
-from orchestrator.core.placement.nodes import needed, with_more
+from orchestrator.core.placement.rules.rule import Amounts, with_more
 from orchestrator.core.placement.state_table import EMPTY, Demand, StateTable
 from orchestrator.core.placement.views import GpuView, HostView, Occupied, Request
 
@@ -37,19 +38,11 @@ class VmOnHost:
     tenant: str
     profile: str
     gpu_ids: tuple[str, ...]
-    migratable: bool
     gpu_mib: int
     vcpus: int
     memory_mib: int
-    disk_gib: int
-    cpus: tuple[tuple[int, int], ...] = ()
-    """By NUMA node, those that it has alone."""
-    huge_mib: int = 0
-    page_kib: int = 0
-    node_memory: tuple[tuple[int, int], ...] = ()
-    """By NUMA node, what must come from there: huge pages, or of who insists on the node."""
-    nic: str = ""
-    """The network card that it has a function of."""
+    spent: Amounts
+    """What else it has of its host."""
 
 
 def vms_on(host: HostView) -> dict[str, VmOnHost]:
@@ -64,14 +57,12 @@ def vms_on(host: HostView) -> dict[str, VmOnHost]:
                     known,
                     gpu_ids=tuple(dict.fromkeys((*known.gpu_ids, gpu.gpu_id))),
                     gpu_mib=known.gpu_mib + size,
-                    migratable=known.migratable and item.migratable,
                 )
                 continue
             found[item.vm_id] = VmOnHost(
                 vm_id=item.vm_id, tenant=item.tenant, profile=item.profile, gpu_ids=(gpu.gpu_id,),
-                migratable=item.migratable, gpu_mib=size, vcpus=item.vcpus, memory_mib=item.memory_mib,
-                disk_gib=item.disk_gib, cpus=item.cpus, huge_mib=item.huge_mib, page_kib=item.page_kib,
-                node_memory=item.node_memory, nic=item.nic,
+                gpu_mib=size, vcpus=item.vcpus, memory_mib=item.memory_mib,
+                spent=item.spent,
             )  # fmt: skip
     return found
 
@@ -89,22 +80,8 @@ def without(host: HostView, vms: Iterable[VmOnHost]) -> HostView:
         host, gpus=gpus, vms=host.vms - gone.keys(),
         free_vcpus=host.free_vcpus + sum(vm.vcpus for vm in gone.values()),
         free_memory_mib=host.free_memory_mib + sum(vm.memory_mib for vm in gone.values()),
-        free_disk_gib=host.free_disk_gib + sum(vm.disk_gib for vm in gone.values()),
-        numa_free_vcpus=with_more(host.numa_free_vcpus, (one for vm in gone.values() for one in vm.cpus)),
-        numa_free_memory=with_more(
-            host.numa_free_memory, (one for vm in gone.values() if not vm.page_kib for one in vm.node_memory)
-        ),
-        free_pages=_pages_with(host, gone.values()),
-        free_nics=tuple((nic, free + sum(vm.nic == nic for vm in gone.values())) for nic, free in host.free_nics),
+        free=tuple(with_more(dict(host.free), (vm.spent for vm in gone.values())).items()),
     )  # fmt: skip
-
-
-def _pages_with(host: HostView, gone: Iterable[VmOnHost]) -> tuple[tuple[int, int, int], ...]:
-    more = Counter[tuple[int, int]]()
-    for vm in gone:
-        if vm.page_kib:
-            more.update({(vm.page_kib, node): mib for node, mib in vm.node_memory})
-    return tuple((size, node, mib + more[size, node]) for size, node, mib in host.free_pages)
 
 
 def _emptied(gpu: GpuView, gone: Iterable[str]) -> GpuView:
@@ -132,7 +109,7 @@ class VictimSearch:
         if not candidates:
             return
         vms = vms_on(host.view)
-        filled = {self._for_resources(host.view, vms, names) for names in sorted(candidates, key=sorted)}
+        filled = {self._for_resources(host, vms, names) for names in sorted(candidates, key=sorted)}
         for full in sorted((f for f in filled if f), key=sorted):
             if all(vms[name].tenant for name in full):
                 yield tuple(vms[name] for name in sorted(full))
@@ -141,7 +118,7 @@ class VictimSearch:
         if self.request.whole_gpus:
             yield from self._for_whole(host)
             return
-        short = any(_shortage(self.request, host.view, ()))
+        short = any(self._shortage(host, ()) or ())
         if self.request.count > 1:
             yield from self._for_several(host, short=short)
             return
@@ -198,19 +175,31 @@ class VictimSearch:
         if not found:
             yield tuple(range(count))
 
-    def _for_resources(self, host: HostView, vms: dict[str, VmOnHost], names: frozenset[str]) -> frozenset[str] | None:
-        """``names`` and as many more as the host needs to have enough vCPUs, memory and disk; None: never enough."""
-        going = set(names)
+    def _for_resources(self, host: FleetHost, vms: dict[str, VmOnHost], names: frozenset[str]) -> frozenset[str] | None:
+        """``names`` and as many more as it takes until nothing is short on the host; None: never enough."""
+        going = [vms[name] for name in sorted(names)]
         for _ in range(_MAX_FOR_RESOURCES):
-            short = _shortage(self.request, host, [vms[name] for name in going])
-            if not any(short):
-                return frozenset(going)
-            left = [vm for vm in vms.values() if vm.vm_id not in going and vm.tenant]
-            helpful = [vm for vm in left if _helps(vm, short)]
-            if not helpful:
+            short = self._shortage(host, going)
+            if short is None:
                 return None
-            going.add(min(helpful, key=lambda vm: (_missing(vm, short), vm.gpu_mib, vm.vm_id)).vm_id)
+            if not any(short):
+                return frozenset(vm.vm_id for vm in going)
+            left = [vm for vm in vms.values() if vm not in going and vm.tenant]
+            shares = [(self._share_left(short, host, [*going, vm]), vm.gpu_mib, vm.vm_id) for vm in left]
+            share, _, vm_id = min(shares, default=(math.inf, 0, ""))
+            if share >= sum(1 for lack in short if lack):
+                return None
+            going.append(vms[vm_id])
         return None
+
+    def _shortage(self, host: FleetHost, gone: Iterable[VmOnHost]) -> tuple[int, ...] | None:
+        """What the host lacks once these have left, wherever on it; None: it lacks what nobody has."""
+        return shortage(self.request, host, None, [(vm.vcpus, vm.memory_mib, vm.spent) for vm in gone])
+
+    def _share_left(self, short: tuple[int, ...], host: FleetHost, gone: Iterable[VmOnHost]) -> float:
+        """What is still short then, as a share of what is ``short`` now, over all of them."""
+        then = self._shortage(host, gone) or ()
+        return sum(after / before for before, after in zip(short, then, strict=True) if before)
 
 
 def _has_room(table: StateTable, gpu: GpuView, gone: Positions, demand: Demand) -> bool:
@@ -240,7 +229,6 @@ def _alike(request: Request, gpu: GpuView, short: bool) -> Hashable:
         (
             item.profile,
             item.start,
-            item.migratable,
             bool(item.tenant),
             item.tenant == request.tenant,
             tuple(need.as_neighbour(request.needs) for need in item.needs),
@@ -248,35 +236,6 @@ def _alike(request: Request, gpu: GpuView, short: bool) -> Hashable:
         for item in gpu.occupied
     )
     return (gpu.geometry.key, gpu.cut, held, short)
-
-
-_Short = tuple[int, int, int, int, int, int]
-"""vCPUs, MiB of memory, GiB of disk, CPUs of their own, MiB of huge pages, functions of network cards."""
-
-
-def _shortage(request: Request, host: HostView, gone: Sequence[VmOnHost]) -> _Short:
-    """What the host lacks once the VMs in ``gone`` have left."""
-    own = sum(count for _, count in (*host.numa_free_vcpus, *(one for vm in gone for one in vm.cpus)))
-    pages = sum(mib for size, _, mib in host.free_pages if size == request.page_kib)
-    pages += sum(vm.huge_mib for vm in gone if vm.page_kib == request.page_kib)
-    return (
-        max(0, request.vcpus - host.free_vcpus - sum(vm.vcpus for vm in gone)),
-        max(0, request.memory_mib - host.free_memory_mib - sum(vm.memory_mib for vm in gone)),
-        max(0, request.disk_gib - host.free_disk_gib - sum(vm.disk_gib for vm in gone)),
-        max(0, needed(request, host) - own),
-        max(0, request.huge_mib - pages),
-        max(0, int(request.nic) - sum(free for _, free in host.free_nics) - sum(bool(vm.nic) for vm in gone)),
-    )
-
-
-def _missing(vm: VmOnHost, short: _Short) -> float:
-    """What is still short after the VM is gone, as a share of what is short now, over all of them."""
-    gives = (vm.vcpus, vm.memory_mib, vm.disk_gib, sum(count for _, count in vm.cpus), vm.huge_mib, int(bool(vm.nic)))
-    return sum(max(0, lack - give) / lack for lack, give in zip(short, gives, strict=True) if lack)
-
-
-def _helps(vm: VmOnHost, short: _Short) -> bool:
-    return _missing(vm, short) < sum(1 for lack in short if lack)
 
 
 __all__ = ["VictimSearch", "VmOnHost", "vms_on", "without"]

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, Literal, TypeVar
 
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.cpus import CpuPlace
@@ -43,6 +43,13 @@ def memory_mib(text: str) -> int:
     """``4GiB`` in MiB, within what a VM may have."""
     size = parse_size(text, field="memory", at_least=MIN_MEMORY_MIB * MIB, at_most=MAX_MEMORY_MIB * MIB)
     return size // MIB
+
+
+_LEFT_OPEN: Final = {"vcpus": 0, "memory_mib": 0, "disk_bytes": 0, "tpm": None}
+"""What a request or a file may leave to the profile, and what it is then."""
+
+
+_ShapeT = TypeVar("_ShapeT", bound="VmShape")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +97,12 @@ class VmShape:
     def networks(self) -> tuple[str, ...]:
         """One for each network card."""
         return (self.network, *self.more_networks)
+
+    def filled(self: _ShapeT, *sources: object) -> _ShapeT:
+        """What it leaves open is as the first of ``sources`` says that has such a field."""
+        left = [name for name, is_open in _LEFT_OPEN.items() if getattr(self, name) == is_open]
+        told = {name: next(getattr(source, name) for source in sources if hasattr(source, name)) for name in left}
+        return replace(self, **told)
 
     def shape(self) -> dict[str, Any]:
         """The members of the shape alone, for another thing of the same shape."""

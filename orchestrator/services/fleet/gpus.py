@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -11,19 +11,19 @@ from orchestrator.catalogue.gpu_tables import GpuTables, Tables, tables_of
 from orchestrator.core.advice.alike import KnownRooms
 from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.byte_cache import ByteCache
-from orchestrator.core.hosts.bridges import Uplink
+from orchestrator.core.hosts.cpus import NumaNode
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import GpuSnapshot
-from orchestrator.core.offerings.offering import Offering
-from orchestrator.core.placement.rules import Wants, facts_of, needs_of
-from orchestrator.core.placement.rules.scheduler import scheduler_of
+from orchestrator.core.placement.rules import facts_of, nics
+from orchestrator.core.placement.rules.rule import Fact
+from orchestrator.core.placement.rules.tenants import Isolated
 from orchestrator.core.placement.views import GpuView, HostView, Occupied
 from orchestrator.core.units import MIB
 from orchestrator.core.vms.isolation import Isolation
 from orchestrator.core.vms.vm import Vm
 from orchestrator.services.fleet.fabric import reason_not_joined
-from orchestrator.services.fleet.nics import with_nics
-from orchestrator.services.fleet.numa import vms_coming, with_nodes
+from orchestrator.services.fleet.nics import free_of_nics, near_nics
+from orchestrator.services.fleet.numa import spent_of_nodes, vms_coming
 from orchestrator.services.fleet.view import Overcommit, Viewed, free_on_host, gpu_view
 from orchestrator.store.records import HostRecord
 
@@ -38,14 +38,10 @@ _VIEW_BYTES: Final = 2048
 class SiteRules:
     """What holds for the VMs of a site, wherever they are."""
 
-    offering: Callable[[str], Offering | None]
-    """Of a VM's profile; None: nobody knows it any more, so its VMs stay where they are."""
     apart: Callable[[str], Isolation]
     """Tenant → how far it is kept apart from others."""
     label_keys: frozenset[str] = frozenset()
     """Keys of the hosts' labels that say something about placement."""
-    uplinks: Mapping[str, Uplink] = field(default_factory=dict)
-    """Bridges of hosts that networks leave by, by the names of the networks on hosts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +57,14 @@ class Viewer:
     def view(self, seen: HostRecord, facts: HostFacts, rules: SiteRules) -> Viewed:
         narrow = free_on_host(seen, facts, self.overcommit)
         tables = [self._tables_of(gpu) for gpu in facts.gpus]
-        gpus = self._gpus(seen, facts, tables, rules)
+        near = near_nics(seen.host, facts)
+        gpus = tuple(_with_facts(gpu, near[gpu.gpu_id]) for gpu in self._gpus(seen, facts, tables, rules))
         labels = tuple(one for one in seen.host.labels if one[0] in rules.label_keys)
         joinable = _partitions(facts, gpus, tables)
-        view = replace(narrow, gpus=gpus, fabric_partitions=joinable, facts=facts_of(facts, labels))
-        return Viewed(seen=seen, facts=facts, view=with_nics(view, seen, facts), rooms=self.rooms)
+        has = (*narrow.facts, *facts_of(facts, labels))
+        free = (*narrow.free, *free_of_nics(seen, facts))
+        view = replace(narrow, gpus=gpus, fabric_partitions=joinable, facts=has, free=free)
+        return Viewed(seen=seen, facts=facts, view=view, rooms=self.rooms)
 
     def empty(self, viewed: Viewed) -> HostView:
         """As if it were ready, nothing were on it and its GPUs were in whatever mode is asked for; GPUs that are not
@@ -73,11 +72,11 @@ class Viewer:
         host = replace(viewed.seen.host, cordoned=False, state="ready")
         seen = replace(viewed.seen, host=host, claims=(), vms=(), volume_bytes=0)
         gpus = tuple(self._emptied(*pair, host) for pair in zip(viewed.view.gpus, viewed.facts.gpus, strict=True))
-        view = replace(
-            free_on_host(seen, viewed.facts, self.overcommit), gpus=gpus, cordoned=False, facts=viewed.view.facts,
-            fabric_partitions=viewed.view.fabric_partitions,
+        narrow = free_on_host(seen, viewed.facts, self.overcommit)
+        return replace(
+            narrow, gpus=gpus, cordoned=False, facts=viewed.view.facts,
+            free=(*narrow.free, *free_of_nics(seen, viewed.facts)), fabric_partitions=viewed.view.fabric_partitions,
         )  # fmt: skip
-        return with_nics(view, seen, viewed.facts)
 
     def _emptied(self, view: GpuView, gpu: GpuSnapshot, host: Host) -> GpuView:
         in_mode_only = gpu.mig_enabled and gpu.iommu_shared_with == ()
@@ -93,15 +92,13 @@ class Viewer:
         managed = frozenset(seen.host.managed_gpus)
         cleared = frozenset(device.gpu for vm in vms_coming(seen) for device in vm.devices)
         claimed = {one.gpu for claim in seen.claims for one in claim.devices} | cleared
-        offerings = {vm.id: rules.offering(vm.spec.profile) for vm in seen.vms}
 
         def made(gpu: GpuSnapshot, found: GpuTables) -> GpuView:
             view = gpu_view(seen.host, gpu, found, seen.claims, vms, cleared)
             if view.reason_not_whole is None:
                 view = replace(view, reason_not_whole=reason_not_joined(gpu, found, facts.fabric))
-            held = [(one, vms.get(one.vm_id), offerings.get(one.vm_id)) for one in view.occupied]
-            ruled = [(_ruled(*one, rules), *one[1:]) for one in held]
-            return replace(view, occupied=tuple(with_nodes(*one, facts.nodes) for one in ruled))
+            held = (_held(item, vms.get(item.vm_id), rules, facts.nodes) for item in view.occupied)
+            return replace(view, occupied=tuple(held))
 
         views = []
         for gpu, found in zip(facts.gpus, tables, strict=True):
@@ -128,27 +125,19 @@ class Viewer:
         return tables
 
 
-def _ruled(item: Occupied, vm: Vm | None, offering: Offering | None, rules: SiteRules) -> Occupied:
-    """``vm``: whose it is; None: somebody else made it. One with data volumes stays where those are, as
-    does one with a function of a network card."""
-    bound, networks = (True, ()) if vm is None else (bool(vm.spec.volumes or vm.nic), vm.spec.networks)
-    return replace(
-        item,
-        migratable=offering is not None and offering.migratable and not bound,
-        needs=needs_of(
-            Wants(
-                profile=item.profile,
-                tenant=item.tenant,
-                isolation=rules.apart(item.tenant) if item.tenant else None,
-                uplinks=tuple(rules.uplinks[name] for name in networks if name in rules.uplinks),
-                host_labels=() if offering is None else offering.hosts,
-                boots_by="bios" if vm is None else vm.firmware,
-                tpm=vm is not None and bool(vm.spec.tpm),
-                scheduler=scheduler_of(item.needs),
-            )
-        ),
-        nic=vm.nic.card if vm is not None and vm.nic is not None else "",
-    )
+def _with_facts(gpu: GpuView, more: tuple[Fact, ...]) -> GpuView:
+    return replace(gpu, facts=(*gpu.facts, *more)) if more else gpu
+
+
+def _held(item: Occupied, vm: Vm | None, rules: SiteRules, nodes: Sequence[NumaNode]) -> Occupied:
+    """With whom it keeps off, and with what its VM has that is counted near GPUs. ``vm``: whose it is; None: somebody
+    else made it."""
+    if item.tenant:
+        item = replace(item, needs=(*item.needs, Isolated(item.tenant, rules.apart(item.tenant), item.profile)))
+    if vm is None:
+        return item
+    functions = () if vm.nic is None else nics.functions_of({vm.nic.card: 1})
+    return replace(item, spent=(*item.spent, *spent_of_nodes(vm, nodes), *functions))
 
 
 def _partitions(facts: HostFacts, gpus: tuple[GpuView, ...], tables: list[GpuTables]) -> tuple[tuple[int, ...], ...]:

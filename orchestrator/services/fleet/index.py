@@ -13,7 +13,7 @@ from orchestrator.catalogue.gpu_tables import Tables, tables_of
 from orchestrator.catalogue.profiles import Profiles, shipped_profiles
 from orchestrator.core.advice.alike import KnownRooms, OneOfEach, kinds_of
 from orchestrator.core.advice.outlook import lasting_reason
-from orchestrator.core.errors import NotFound, Reason
+from orchestrator.core.errors import Reason
 from orchestrator.core.interpreter import loading
 from orchestrator.core.labels import KEPT_FOR
 from orchestrator.core.offerings.offering import Offering
@@ -101,8 +101,7 @@ class FleetIndex:
         self._viewed: dict[str, Viewed] = {}
         self._stale: set[str] = set()
         self._types = OfferedTypes()
-        self._resolved: dict[str, Offering] = {}
-        self._rules = SiteRules(offering=self._offering, apart=self.isolation_of)
+        self._rules = SiteRules(apart=self.isolation_of)
         self._offerings: tuple[Offering, ...] | None = None
         self._isolations: dict[str, Isolation] = {}
         self._known = KnownProfiles(profiles=shipped_profiles(), types=frozenset())
@@ -182,8 +181,6 @@ class FleetIndex:
                 found = {one.host.name: one for one in tx.fleet.hosts(names if len(names) < _MANY else None)}
             offerings = tx.offerings.list()
             isolations = tx.policies.isolations()
-            if names:  # no VM is on a network before its host has changed
-                self._rules = replace(self._rules, uplinks=tx.networks.uplinks())
         self._learn(offerings, isolations)
         with loading() if first else nullcontext():
             for name in sorted(names):
@@ -200,17 +197,17 @@ class FleetIndex:
         self._least = self._engine.fleet.size
 
     def _learn(self, offerings: tuple[Offering, ...], isolations: dict[str, Isolation]) -> None:
-        """They say which VMs may be moved, and with whom they may be."""
-        if offerings == self._offerings and isolations == self._isolations:
+        """They say which labels of hosts count, and with whom VMs may be."""
+        apart = isolations != self._isolations
+        if offerings == self._offerings and not apart:
             return
         self._offerings, self._isolations = offerings, isolations
-        self._resolved.clear()
         self._know(shipped_profiles().with_site(offerings))
         before = self._rules
         keys = frozenset(key for offering in self._known.offerings for key, _ in offering.hosts) | {KEPT_FOR}
         self._rules = replace(before, label_keys=keys)
         for name, seen in self._seen.items():
-            if seen.vms or (seen.host.labels and before.label_keys != keys):
+            if (seen.vms and apart) or (seen.host.labels and before.label_keys != keys):
                 self._view(name)
 
     def _know(self, profiles: Profiles) -> None:
@@ -250,12 +247,3 @@ class FleetIndex:
         others = tuple(vm for vm in seen.vms if vm.id not in coming)
         claims = tuple(one.claim for one in here if one.claim is not None)
         return replace(seen, claims=(*seen.claims, *claims), vms=(*others, *(one.vm for one in here)))
-
-    def _offering(self, profile: str) -> Offering | None:
-        """None: a release that no longer ships it says nothing of it."""
-        if profile not in self._resolved:
-            try:
-                self._resolved[profile] = self._known.resolve(profile)
-            except NotFound:
-                return None
-        return self._resolved[profile]

@@ -5,31 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import TypeVar
 
 from orchestrator.catalogue.profiles import Profiles, shipped_profiles
 from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.hosts.snapshot import HostVgpuType
 from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.vms.vm import VmShape
 from orchestrator.store.transaction import Transaction
 
-
-class _AsksForSize(Protocol):
-    """A dataclass that says how big a VM is; 0: as its profile says."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def vcpus(self) -> int: ...
-    @property
-    def memory_mib(self) -> int: ...
-    @property
-    def disk_bytes(self) -> int: ...
-    @property
-    def tpm(self) -> bool | None: ...
-
-
-_AskedT = TypeVar("_AskedT", bound=_AsksForSize)
+_VmT = TypeVar("_VmT", bound=VmShape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,16 +48,9 @@ class KnownProfiles:
         """:raises NotFound: ``profile.unknown`` with near names"""
         return self.profiles.resolve(name, host_types=self.types)
 
-    def sized(self, asked: _AskedT, offering: Offering) -> _AskedT:
-        """With the size and the TPM that the offering gives where it asks for none."""
-        size = self.profiles.size(offering)
-        return replace(
-            asked,
-            tpm=offering.tpm if asked.tpm is None else asked.tpm,
-            vcpus=asked.vcpus or size.vcpus,
-            memory_mib=asked.memory_mib or size.memory_mib,
-            disk_bytes=asked.disk_bytes or size.disk_bytes,
-        )
+    def sized(self, asked: _VmT, offering: Offering) -> _VmT:
+        """With what it leaves open as the offering says it."""
+        return asked.filled(self.profiles.size(offering), offering)
 
 
 class OfferedTypes:

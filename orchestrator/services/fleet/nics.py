@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.nic import HostNic, NicPlace, near, nic_mac
-from orchestrator.core.placement.views import GpuView, HostView, Placement
+from orchestrator.core.placement.rules.nics import NearNics, card_of, functions_of, is_under_switch
+from orchestrator.core.placement.rules.rule import Amounts, Fact
+from orchestrator.core.placement.views import Placement
 from orchestrator.services.fleet.numa import vms_coming
 from orchestrator.services.fleet.view import Viewed
 from orchestrator.store.records import ClaimLost, HostRecord
@@ -26,33 +26,27 @@ def free_functions(seen: HostRecord, nic: HostNic, leaving: frozenset[str] = fro
     return tuple(one.address for one in nic.functions if one.held is None and one.address not in taken)
 
 
-def with_nics(view: HostView, seen: HostRecord, facts: HostFacts) -> HostView:
-    """With what may be given there."""
-    nics = given(seen.host, facts)
-    if not nics:
-        return view
-    told = {gpu.address: (gpu.bridges, gpu.numa_node) for gpu in facts.gpus}
+def free_of_nics(seen: HostRecord, facts: HostFacts) -> Amounts:
+    """Functions that VMs may have, by card."""
+    return functions_of({nic.address: len(free_functions(seen, nic)) for nic in given(seen.host, facts)})
 
-    def beside(gpu: GpuView) -> GpuView:
-        cards, under = near(*told[gpu.gpu_id], nics)
-        return replace(gpu, near_nics=cards, nics_under_switch=under)
 
-    free = tuple((nic.address, len(free_functions(seen, nic))) for nic in nics)
-    return replace(view, free_nics=free, gpus=tuple(beside(gpu) for gpu in view.gpus))
+def near_nics(host: Host, facts: HostFacts) -> dict[str, tuple[Fact, ...]]:
+    """GPU → which cards are near it, of those that may be given."""
+    nics = given(host, facts)
+    return {gpu.address: (NearNics(*near(gpu.bridges, gpu.numa_node, nics)),) if nics else () for gpu in facts.gpus}
 
 
 def place_nic(viewed: Viewed, placement: Placement, vm_id: str, leaving: frozenset[str]) -> NicPlace | None:
     """The function that a planned VM gets; None of a VM that asks for none.
 
     :raises ClaimLost: what was free is not any more"""
-    if not placement.nic:
+    card = card_of(placement.spent)
+    if not card:
         return None
-    nic = next((one for one in given(viewed.seen.host, viewed.facts) if one.address == placement.nic), None)
+    nic = next((one for one in given(viewed.seen.host, viewed.facts) if one.address == card), None)
     free = () if nic is None else free_functions(viewed.seen, nic, leaving)
     if nic is None or not free:
         raise ClaimLost(f"network cards of {placement.host_id} are another's now")
-    gpus = (gpu for gpu in viewed.view.gpus if gpu.gpu_id in placement.gpu_ids)
-    under = any(gpu.nics_under_switch and nic.address in gpu.near_nics for gpu in gpus)
-    return NicPlace(
-        card=nic.address, function=free[0], functions=len(nic.functions), mac=nic_mac(vm_id), under_switch=under
-    )  # fmt: skip
+    under = any(is_under_switch(gpu.facts, card) for gpu in viewed.view.gpus if gpu.gpu_id in placement.gpu_ids)
+    return NicPlace(card=card, function=free[0], functions=len(nic.functions), mac=nic_mac(vm_id), under_switch=under)

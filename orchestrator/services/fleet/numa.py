@@ -5,45 +5,35 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
 from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.hosts.cpus import Cores, NumaNode, free_cores, threads_of, whole_cores
-from orchestrator.core.offerings.offering import Offering
-from orchestrator.core.placement.nodes import ByNode
-from orchestrator.core.placement.views import Occupied
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.placement.rules.nodes import HasCpus, cpu_amounts, memory_amounts
+from orchestrator.core.placement.rules.rule import Amounts, Fact
 from orchestrator.core.vms.vm import Vm
 from orchestrator.store.records import HostRecord
 
 
-@dataclass(frozen=True, kw_only=True)
-class FreeByNode:
-    """As the fields of a HostView are."""
-
-    cpus: ByNode = ()
-    memory: ByNode = ()
-    shared: ByNode = ()
-    pages: tuple[tuple[int, int, int], ...] = ()
-    threads: int = 1
-    pinnable: int | None
-
-
-def free_by_node(seen: HostRecord, facts: HostFacts, memory_reserve_mib: int) -> FreeByNode:
-    """Hosts that keep no CPUs for VMs that have theirs alone have none of those, taken or free."""
+def cpu_facts(host: Host, facts: HostFacts) -> tuple[Fact, ...]:
+    """Nothing of a host whose agent does not tell its CPUs."""
     if not facts.nodes:
-        return FreeByNode(pinnable=None)
-    pinnable = set(seen.host.pinnable_cpus)
-    free = cores_left(seen, facts, frozenset()) if pinnable else {}
+        return ()
+    pinnable = set(host.pinnable_cpus)
+    shared = tuple((node.id, len(set(node.cpus) - pinnable)) for node in facts.nodes if node.cpus)
+    return (HasCpus(shared, len(pinnable), threads_of(facts.nodes) if pinnable else 1),)
+
+
+def free_by_node(seen: HostRecord, facts: HostFacts, memory_reserve_mib: int) -> Amounts:
+    """Hosts that keep no CPUs for VMs that have theirs alone have none of those, taken or free."""
+    cores = cores_left(seen, facts, frozenset()) if seen.host.pinnable_cpus else {}
     with_cpus = {node.id for node in facts.nodes if node.cpus}
-    left = memory_left(seen, facts, memory_reserve_mib)
-    return FreeByNode(
-        cpus=tuple((node, sum(map(len, cores))) for node, cores in free.items() if node in with_cpus),
-        memory=tuple((node, max(0, mib)) for (size, node), mib in left.items() if not size),
-        shared=tuple((node.id, len(set(node.cpus) - pinnable)) for node in facts.nodes if node.cpus),
-        pages=tuple((size, node, max(0, mib)) for (size, node), mib in left.items() if size),
-        threads=threads_of(facts.nodes) if pinnable else 1,
-        pinnable=len(pinnable),
-    )
+    free: dict[int, dict[int, int]] = {}
+    for (page_kib, node), mib in memory_left(seen, facts, memory_reserve_mib).items():
+        free.setdefault(page_kib, {})[node] = max(0, mib)
+    memory = (amount for page_kib, by_node in free.items() for amount in memory_amounts(by_node, page_kib))
+    cpus = {node: sum(map(len, there)) for node, there in cores.items() if node in with_cpus}
+    return (*cpu_amounts(cpus), *memory)
 
 
 def memory_of(facts: HostFacts, memory_reserve_mib: int) -> dict[tuple[int, int], int]:
@@ -82,22 +72,13 @@ def vms_coming(seen: HostRecord) -> tuple[Vm, ...]:
     return tuple(vm for vm in seen.vms if vm.state == "creating" and vm.id not in placed)
 
 
-def with_nodes(item: Occupied, vm: Vm | None, offering: Offering | None, nodes: Sequence[NumaNode]) -> Occupied:
-    """With what its VM has that is counted by NUMA node. Its ``offering`` says whether it insists on one."""
-    if vm is None or vm.cpus is None:
-        return item
-    place = vm.cpus
-    own = set(whole_cores(nodes, place.pinned))
-    counts = ((node.id, len(own.intersection(node.cpus))) for node in nodes)
-    return replace(
-        item,
-        pinned=len(place.pinned),
-        numa_strict=place.memory == "strict" if offering is None else offering.numa == "strict",
-        cpus=tuple(one for one in counts if one[1]),
-        huge_mib=sum(place.page_mib),
-        page_kib=place.page_kib,
-        node_memory=vm.node_memory,
-    )
+def spent_of_nodes(vm: Vm, nodes: Sequence[NumaNode]) -> Amounts:
+    """What the VM has that is counted by NUMA node."""
+    if vm.cpus is None:
+        return ()
+    own = set(whole_cores(nodes, vm.cpus.pinned))
+    cpus = {node.id: count for node in nodes if (count := len(own.intersection(node.cpus)))}
+    return (*cpu_amounts(cpus), *memory_amounts(dict(vm.node_memory), vm.cpus.page_kib))
 
 
 def _with_place(seen: HostRecord) -> Iterator[Vm]:

@@ -21,12 +21,13 @@ from orchestrator.core.gpu.health import CLOSING_WORDS, GpuFault, closing_fault,
 from orchestrator.core.hosts.cpus import cpus_text
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import GpuSnapshot
-from orchestrator.core.placement.rules import scheduler
+from orchestrator.core.placement import rules
+from orchestrator.core.placement.rules import disk
 from orchestrator.core.placement.views import GpuView, HostView, Occupied
 from orchestrator.core.units import GIB
 from orchestrator.core.vms.claim import Claim, HostCapacity
 from orchestrator.core.vms.vm import Vm
-from orchestrator.services.fleet.numa import free_by_node, vms_coming
+from orchestrator.services.fleet.numa import cpu_facts, free_by_node, vms_coming
 from orchestrator.store.records import HostRecord
 
 FOREIGN = "foreign"
@@ -92,25 +93,19 @@ def free_on_host(seen: HostRecord, facts: HostFacts, overcommit: Overcommit) -> 
     closed = _closed(host, facts)
     free_vcpus = capacity.vcpus - sum(claim.vcpus for claim in claims) - sum(vm.floating_vcpus for vm in coming)
     free_memory = capacity.memory_mib - sum(claim.memory_mib for claim in claims)
-    nodes = free_by_node(seen, facts, of_host.memory_reserve_mib)
     return HostView(
         host_id=host.name,
         name=host.name,
         vcpus=facts.vcpus - len(host.pinnable_cpus),
         free_vcpus=max(0, free_vcpus),
         free_memory_mib=max(0, free_memory - sum(vm.ordinary_mib for vm in coming)),
-        free_disk_gib=max(0, free_disk) // GIB,
+        free=(*disk.amounts_of(max(0, free_disk) // GIB), *free_by_node(seen, facts, of_host.memory_reserve_mib)),
         gpus=(),
         cordoned=host.cordoned or closed is not None,
         reason=closed[1] if closed else None,
         reason_code=closed[0] if closed else "host.not_ready",
         vms=frozenset(vm.id for vm in seen.vms),
-        numa_free_vcpus=nodes.cpus,
-        numa_free_memory=nodes.memory,
-        numa_shared=nodes.shared,
-        free_pages=nodes.pages,
-        core_threads=nodes.threads,
-        pinnable=nodes.pinnable,
+        facts=cpu_facts(host, facts),
     )
 
 
@@ -165,7 +160,7 @@ def gpu_view(
         reason_unusable=reason,
         reason_not_whole=_not_whole(gpu),
         reason_alone=kept_alone(gpu),
-        facts=scheduler.facts_of(takes_schedulers=gpu.scheduler is not None),
+        facts=rules.facts_of_gpu(gpu),
     )
 
 
@@ -190,8 +185,8 @@ def _occupied(claim: Claim, vm: Vm, gpu: str) -> Iterator[Occupied]:
                 since_s=vm.created_at,
                 vcpus=claim.vcpus,
                 memory_mib=claim.memory_mib,
-                disk_gib=-(-claim.disk_bytes // GIB),
-                needs=scheduler.needs_of(device.scheduler),
+                spent=disk.amounts_of(disk.gib_of(claim.disk_bytes)),
+                needs=rules.needs_of_device(device),
             )
 
 

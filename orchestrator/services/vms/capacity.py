@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from orchestrator.core.advice.alike import CapacityRow, OneOfEach
@@ -20,31 +20,31 @@ from orchestrator.core.advice.explain import (
 from orchestrator.core.advice.gpu_map import GpuRow, gpu_map, own_gpus
 from orchestrator.core.errors import Conflict, NotFound, Reason
 from orchestrator.core.hosts.bridges import Uplink
-from orchestrator.core.hosts.nic import NicKind
 from orchestrator.core.names import check_name
-from orchestrator.core.offerings.offering import check_supported, has_whole_pages, unsupported
-from orchestrator.core.placement.from_offering import profile_of
+from orchestrator.core.offerings.offering import Offering, check_supported, has_whole_pages, unsupported
+from orchestrator.core.placement.engine import PlacementEngine
+from orchestrator.core.placement.from_offering import request_for
+from orchestrator.core.placement.place import place_in
 from orchestrator.core.placement.preemption import place_preempting
-from orchestrator.core.placement.views import Request
+from orchestrator.core.placement.reasons import leading_reason
+from orchestrator.core.placement.rules import affinity
+from orchestrator.core.placement.rules.wanted import Wanted, profile_of
+from orchestrator.core.placement.views import Placement, Request
 from orchestrator.core.tenancy.quota import Amounts
 from orchestrator.core.vms.network import DEFAULT_NAME
-from orchestrator.core.vms.priority import Priority
+from orchestrator.core.vms.vm import VmShape
 from orchestrator.ports.clock import Clock
 from orchestrator.services.fleet.index import Fleet, FleetIndex
 from orchestrator.services.fleet.known_profiles import KnownProfiles
 from orchestrator.services.fleet.named import check_named
 from orchestrator.services.fleet.view import Viewed
+from orchestrator.services.guests.drivers import GuestHost
+from orchestrator.services.guests.runs import offered_roles
 from orchestrator.services.networks import network_for
 from orchestrator.services.tenancy.quotas import QuotaRoom, amounts_asked
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vms.deallocating import preemptible_now
-from orchestrator.services.vms.fit_query import FitQuery, check_roles, check_roles_where_placed
-from orchestrator.services.vms.placement_request import (
-    asked_vm,
-    first_reason,
-    in_coarse_steps,
-    placement_request,
-)
+from orchestrator.services.vms.placement_request import first_reason, in_coarse_steps, with_site_rules
 from orchestrator.services.vms.requirements import check_networks
 from orchestrator.services.vms.vm_volumes import check_names, place_with, volumes_for
 from orchestrator.store.database import Store
@@ -55,35 +55,24 @@ _WHAT_IF = "what-if"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What a VM that somebody thinks of would be, of whatever profile; left out: as create takes it.
-    0: as its profile says."""
+class Question(VmShape):
+    """A VM that somebody thinks of: without a name, and its image does not matter. What is left out is as create takes
+    it."""
 
+    name: str = ""
     tenant: str = "default"
+    profile: str = ""
+    image: str = ""
     vcpus: int = 0
     memory_mib: int = 0
     disk_bytes: int = 0
-    networks: tuple[str, ...] = (DEFAULT_NAME,)
-    """What its tenant calls them, a network card each."""
-    volumes: tuple[str, ...] = ()
-    """Names of data volumes that it would be given."""
-    nic: NicKind | None = None
-    """A function of a network card near its GPU; None: what its profile says."""
-    tpm: bool | None = None
-    """A TPM of its own; None: what its profile says."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Question(Asked):
-    """A VM that somebody thinks of."""
-
-    profile: str
+    network: str = DEFAULT_NAME
+    each: bool = False
+    """The same is asked of every profile that hosts offer, one by one."""
     count: int = 1
     """Devices of that profile in the VM."""
-    host: str | None = None
-    gpu: str | None = None
-    priority: Priority | None = None
-    """Whom it would preempt with that one; None: nobody asks."""
+    preempt: bool = False
+    """Whether it is asked too who would be stopped for it."""
 
 
 @dataclass(frozen=True)
@@ -113,81 +102,65 @@ class CapacityService:
     index: FleetIndex
     clock: Clock
 
-    def room(self, question: Question | None, tenant: str, each: Asked | None = None) -> tuple[CapacityRow, ...]:
+    def room(self, question: Question, tenant: str) -> tuple[CapacityRow, ...]:
         """How many more VMs the tenant could create now: what its quota covers and there are places for.
 
         Where nothing is promised to it, it is told whether one fits and not how many: that would count others' VMs.
         Raises what :meth:`capacity` raises.
         """
         with self.index.current(), self.store.read() as tx:
-            now, asked = self._fleet().of_tenant(tenant), replace(question or each or Asked(), tenant=tenant)
+            now, asked = self._fleet().of_tenant(tenant), replace(question, tenant=tenant)
             quota, ties = QuotaRoom.of(tx, tenant), _ties(tx, asked)
-            names = _possible(now.each, now.known, asked) if question is None else ()
-            questions = _questions(question, asked, names, now.known)
-            alone = question is not None
-            wanted = [(one, self._counted(tx, one, now.known, ties, alone=alone, coarse=True)) for one in questions]
+            wanted = [
+                (_amounts(vm, offering), self._counted(tx, vm, offering, ties, coarse=True), vm.profile)
+                for vm, offering in _questions(now, asked)
+            ]
             there = _tied(now, ties)
-            places = {one: one.count(there) for one in dict.fromkeys(one for _, one in wanted)}
+            places = {query: query.count(there) for query in dict.fromkeys(query for _, query, _ in wanted)}
         rows = []
-        for one, counted in wanted:
-            amounts = self._amounts(one, now.known)
-            at_most = _most(min(places[counted], max(1, quota.promised(amounts))), asked)
+        for amounts, query, profile in wanted:
+            at_most = _most(min(places[query], max(1, quota.promised(amounts))), asked)
             most, over = quota.most(amounts, at_most), quota.refuses(amounts)
-            none = None if most else next(iter(over), counted.refused or NO_PLACE)
-            rows.append(CapacityRow(one.profile, most, none))
+            none = None if most else next(iter(over), query.refused or NO_PLACE)
+            rows.append(CapacityRow(profile, most, none))
         return tuple(rows)
 
-    def _amounts(self, question: Question, known: KnownProfiles) -> Amounts:
-        return amounts_asked(
-            known.resolve(question.profile),
-            count=question.count,
-            vcpus=question.vcpus,
-            memory_mib=question.memory_mib,
-            disk_bytes=question.disk_bytes,
-            nic=question.nic,
-        )
-
-    def capacity(self, question: Question | None, each: Asked | None = None) -> tuple[CapacityRow, ...]:
+    def capacity(self, asked: Question) -> tuple[CapacityRow, ...]:
         """How many more VMs fit: of one profile, or of everything that some host's GPUs can be cut into.
 
         That is every offering, and every vGPU type that no offering gives. Modes are not switched. Of VMs with data
         volumes one fits at most, as a volume is one VM's.
-
-        ``each``: what VMs of everything would be.
 
         :raises NotFound: ``profile.unknown``, ``network.unknown``, ``volume.unknown``
         :raises InvalidInput: ``network.repeated``, ``volume.repeated`` …; :raises Conflict: ``volume.…``
         :raises Conflict, NotFound: of one profile, as :meth:`explain`; of everything it counts for none
         """
         with self.index.current() as index, self.store.read() as tx:
-            asked = question or each or Asked()
             now = index.fleet().of_tenant(asked.tenant)
             ties = _ties(tx, asked)
-            names = _possible(now.each, now.known, asked) if question is None else ()
-            questions = _questions(question, asked, names, now.known)
-            wanted = [
-                (one.profile, self._counted(tx, one, now.known, ties, alone=question is not None)) for one in questions
-            ]
+            questions = _questions(now, asked)
+            wanted = [(vm.profile, self._counted(tx, vm, offering, ties)) for vm, offering in questions]
             there = _tied(now, ties)
             found = {
-                one: (_most(one.count(there), asked), one.why_none(there, index))
-                for one in dict.fromkeys(one for _, one in wanted)
+                query: (_most(query.count(there), asked), query.why_none(there, index))
+                for query in dict.fromkeys(query for _, query in wanted)
             }
-        if question is not None:
-            return tuple(CapacityRow(one.request.profile, *row) for one, row in found.items())
-        return tuple(CapacityRow(name, *found[one]) for name, one in wanted)
+        if not asked.each:
+            return tuple(CapacityRow(query.request.profile, *row) for query, row in found.items())
+        return tuple(CapacityRow(name, *found[query]) for name, query in wanted)
 
     def free(self, names: Iterable[str]) -> dict[str, int]:
         """How many VMs of their usual size fit now of each of these profiles; 0 of what is refused. Of what one
         tenant alone has, that tenant's."""
         with self.index.current(), self.store.read() as tx:
-            now, asked = self._fleet(), Asked()
+            now, asked = self._fleet(), Question(each=True)
             ties = _ties(tx, asked)
-            given = [one for one in map(now.known.resolve, names) if not unsupported(one)]
-            of_tenants = ((one.name, replace(asked, tenant=one.kept_for or asked.tenant)) for one in given)
-            asked_of = {name: _questions(None, by_tenant, [name], now.known)[0] for name, by_tenant in of_tenants}
-            wanted = {name: self._counted(tx, one, now.known, ties, alone=False) for name, one in asked_of.items()}
-            places = {one: one.count(now) for one in dict.fromkeys(wanted.values())}
+            wanted = {}
+            for offering in map(now.known.resolve, names):
+                if not unsupported(offering):
+                    vm = replace(asked, profile=offering.name, tenant=offering.kept_for or asked.tenant)
+                    wanted[vm.profile] = self._counted(tx, now.known.sized(vm, offering), offering, ties)
+            places = {query: query.count(now) for query in dict.fromkeys(wanted.values())}
         return {name: places[wanted[name]] if name in wanted else 0 for name in names}
 
     def explain(self, question: Question, *, coarse: bool = False) -> Named:
@@ -207,9 +180,10 @@ class CapacityService:
             known = fleet.known
             offering = known.resolve(question.profile)
             question = known.sized(question, offering)
-            request = self._request(tx, question, known, _ties(tx, question, question.host))
-            exact, request = request, in_coarse_steps(request) if coarse else request
-            amounts = self._amounts(question, known)
+            wanted = self._wanted(tx, question, offering, _ties(tx, question, question.host))
+            exact = request_for(wanted)
+            request = request_for(in_coarse_steps(wanted)) if coarse else exact
+            amounts = _amounts(question, offering)
             over = QuotaRoom.told(tx, question.tenant, amounts).refuses(amounts)
             if over:
                 return Named(explanation=Explanation(request=request, reasons=over, code="quota.exceeded"), names={})
@@ -223,7 +197,7 @@ class CapacityService:
 
     def _preempts(self, tx: Transaction, question: Question, request: Request, fleet: Fleet) -> tuple[str, ...]:
         """Chosen as create does: by how long they have run."""
-        if question.priority is None:
+        if not question.preempt:
             return ()
         preemptible = preemptible_now(tx, tenant=question.tenant, priority=question.priority)
         asked = replace(request, now_s=self.clock.now())
@@ -255,38 +229,45 @@ class CapacityService:
             return now.fleet()
 
     def _counted(
-        self, tx: Transaction, question: Question, known: KnownProfiles, ties: _Ties, *, alone: bool,
-        coarse: bool = False,
-    ) -> FitQuery:  # fmt: skip
-        """``alone``: nothing else is asked, so that a refusal of its roles is raised."""
-        request, offering = self._request(tx, question, known, ties), known.resolve(question.profile)
-        request = in_coarse_steps(request) if coarse else request
+        self, tx: Transaction, question: Question, offering: Offering, ties: _Ties, *, coarse: bool = False
+    ) -> FitQuery:
+        """Where it is the only question, a refusal of its roles is raised."""
+        wanted = self._wanted(tx, question, offering, ties)
+        request = request_for(in_coarse_steps(wanted) if coarse else wanted)
         refused = None
         try:
             check_roles_where_placed(tx, self.index.engine, request, offering)
         except (Conflict, NotFound) as error:
-            if alone:
+            if not question.each:
                 raise
             refused = Reason(code=error.code, message=error.message)
         return FitQuery(request=request, one_per_host=offering.anti_affinity == "host", refused=refused)
 
-    def _request(self, tx: Transaction, question: Question, known: KnownProfiles, ties: _Ties) -> Request:
-        offering = check_supported(known.resolve(question.profile))
+    def _wanted(self, tx: Transaction, question: Question, offering: Offering, ties: _Ties) -> Wanted:
+        check_supported(offering)
         check_name(question.tenant, what="tenant")
         tied = replace(question, host=ties.host, disk_bytes=question.disk_bytes + ties.disk_bytes)
-        asked = replace(asked_vm(tied, _WHAT_IF, ties.uplinks), count=question.count)
-        return placement_request(tx, self.index, asked, offering)
+        bare = Wanted(vm_id=_WHAT_IF, vm=tied, offering=offering, count=question.count, uplinks=ties.uplinks)
+        return with_site_rules(tx, self.index, bare)
 
 
-def _questions(question: Question | None, asked: Asked, names: Iterable[str], known: KnownProfiles) -> list[Question]:
-    """The one that was put, in the tenant it is asked for, or one for each of these profiles; with sizes."""
-    if question is not None:
-        return [known.sized(replace(question, tenant=asked.tenant), known.resolve(question.profile))]
-    same = {one.name: getattr(asked, one.name) for one in fields(Asked)}
-    return [known.sized(Question(profile=name, **same), known.resolve(name)) for name in names]
+def _amounts(vm: Question, offering: Offering) -> Amounts:
+    return amounts_asked(
+        offering, count=vm.count, vcpus=vm.vcpus, memory_mib=vm.memory_mib, disk_bytes=vm.disk_bytes, nic=vm.nic
+    )
 
 
-def _ties(tx: Transaction, asked: Asked, host: str | None = None) -> _Ties:
+def _questions(now: Fleet, asked: Question) -> list[tuple[Question, Offering]]:
+    """The one that was put, or the same for everything that may be had; with sizes."""
+    names = _possible(now.each, now.known, asked) if asked.each else [asked.profile]
+    offerings = [now.known.resolve(name) for name in names]
+    return [
+        (now.known.sized(replace(asked, profile=name), offering), offering)
+        for name, offering in zip(names, offerings, strict=True)
+    ]
+
+
+def _ties(tx: Transaction, asked: Question, host: str | None = None) -> _Ties:
     """``host``: what the question names."""
     check_networks(asked.networks)
     check_names(asked.volumes)
@@ -296,7 +277,7 @@ def _ties(tx: Transaction, asked: Asked, host: str | None = None) -> _Ties:
     return _Ties(where, disk_bytes, tuple(one for one in uplinks if one is not None))
 
 
-def _most(number: int, asked: Asked) -> int:
+def _most(number: int, asked: Question) -> int:
     return min(number, 1) if asked.volumes else number
 
 
@@ -313,7 +294,7 @@ def _rows(host: Viewed) -> Iterable[GpuRow]:
     return sorted(rows, key=lambda row: row.gpu)
 
 
-def _possible(each: OneOfEach, known: KnownProfiles, asked: Asked) -> list[str]:
+def _possible(each: OneOfEach, known: KnownProfiles, asked: Question) -> list[str]:
     """Offerings that some GPU can give to such VMs, and vGPU types that no offering gives."""
     gpus = [gpu for kind in each.kinds for gpu in kind.first.gpus]
     profiles = {name for gpu in gpus for name in gpu.geometry.options}
@@ -325,3 +306,48 @@ def _possible(each: OneOfEach, known: KnownProfiles, asked: Asked) -> list[str]:
     ]  # fmt: skip
     covered = {one.vgpu_type for one in offered}
     return [*sorted(one.name for one in offered), *sorted(known.types - covered)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitQuery:
+    """A request whose answer is a number: how many such VMs fit."""
+
+    request: Request
+    one_per_host: bool
+    """No two VMs of its offering and tenant are on one host."""
+    refused: Reason | None
+    """Why the roles that its offering asks for cannot be run in its guest; None: they can."""
+
+    def count(self, fleet: Fleet) -> int:
+        """VMs that fit without moving any."""
+        if self.refused is not None:
+            return 0
+        if not self.one_per_host:
+            return fleet.each.room(self.request)
+        taking = fleet.each.taking(replace(self.request, needs=affinity.without(self.request.needs)))
+        apart = affinity.apart_from(self.request.needs)
+        return sum(one.kind in taking and one.view.vms.isdisjoint(apart) for one in fleet.hosts)
+
+    def why_none(self, fleet: Fleet, index: FleetIndex) -> Reason | None:
+        """None where some fit."""
+        if self.count(fleet):
+            return None
+        if self.refused is not None:
+            return self.refused
+        if affinity.apart_from(self.request.needs):  # hosts of one kind may have such a VM or not
+            everywhere = ((host, 1) for host in index.engine.fleet.hosts)
+            return leading_reason(index.engine, self.request, everywhere)
+        return fleet.each.why_none(self.request)
+
+
+def check_roles(tx: Transaction, offering: Offering, tenant: str, host: str) -> None:
+    """:raises Conflict, NotFound: roles that the offering asks for cannot be run there, as create says it"""
+    on = GuestHost(host=host, whole=offering.kind == "passthrough", about=f"such a VM of {tenant}")
+    offered_roles(offering).check_possible(tx, on)
+
+
+def check_roles_where_placed(tx: Transaction, engine: PlacementEngine, request: Request, offering: Offering) -> None:
+    """On the host that a create would choose now; nothing where it would find none. Raises what that does."""
+    placement = place_in(engine, request) if offering.provision else None
+    if isinstance(placement, Placement):
+        check_roles(tx, offering, request.tenant, placement.host_id)

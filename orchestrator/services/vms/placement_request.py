@@ -5,68 +5,28 @@ that fits nowhere."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol
 
 from orchestrator.core.advice.outlook import own_reason
 from orchestrator.core.errors import Reason
 from orchestrator.core.hosts.bridges import Uplink
-from orchestrator.core.hosts.nic import NicKind
 from orchestrator.core.offerings.offering import Offering, check_whole_pages
-from orchestrator.core.placement.from_offering import AskedVm, request_for
+from orchestrator.core.placement.rules.disk import gib_of
+from orchestrator.core.placement.rules.wanted import Wanted
 from orchestrator.core.placement.views import Request
+from orchestrator.core.units import GIB
+from orchestrator.core.vms.vm import VmShape
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.store.transaction import Transaction
 
 
-class SizedVm(Protocol):
-    """The specification of a VM, or a question about one."""
+def with_site_rules(tx: Transaction, fleet: FleetIndex, wanted: Wanted) -> Wanted:
+    """And what the site says of its tenant and offering.
 
-    @property
-    def profile(self) -> str: ...
-    @property
-    def tenant(self) -> str: ...
-    @property
-    def vcpus(self) -> int: ...
-    @property
-    def memory_mib(self) -> int: ...
-    @property
-    def disk_bytes(self) -> int: ...
-    @property
-    def nic(self) -> NicKind | None: ...
-    @property
-    def tpm(self) -> bool | None: ...
-    @property
-    def host(self) -> str | None: ...
-    @property
-    def gpu(self) -> str | None: ...
-    @property
-    def volumes(self) -> tuple[object, ...]: ...
-
-
-def asked_vm(asked: SizedVm, vm_id: str, uplinks: tuple[Uplink, ...]) -> AskedVm:
-    """``asked``: with the host that its volumes tie it to, and with their disk where they lie nowhere yet."""
-    return AskedVm(
-        vm_id=vm_id,
-        tenant=asked.tenant,
-        vcpus=asked.vcpus,
-        memory_mib=asked.memory_mib,
-        disk_bytes=asked.disk_bytes,
-        host=asked.host,
-        gpu=asked.gpu,
-        nic=asked.nic is not None,
-        tpm=asked.tpm,
-        uplinks=uplinks,
-    )
-
-
-def placement_request(tx: Transaction, fleet: FleetIndex, asked: AskedVm, offering: Offering) -> Request:
-    """With what the site says of its tenant.
-
-    :raises InvalidInput: ``profile.unsupported``, ``memory.not_whole_pages``"""
-    check_whole_pages(offering, asked.memory_mib)
-    apart = _kept_apart(tx, offering, asked.tenant, asked.vm_id)
-    isolation = fleet.isolation_of(asked.tenant)
-    return request_for(replace(asked, isolation=isolation, apart_from_vms=apart), offering)
+    :raises InvalidInput: ``memory.not_whole_pages``"""
+    check_whole_pages(wanted.offering, wanted.vm.memory_mib)
+    tenant = wanted.vm.tenant
+    apart = _kept_apart(tx, wanted.offering, tenant, wanted.vm_id)
+    return replace(wanted, isolation=fleet.isolation_of(tenant), apart_from_vms=apart)
 
 
 def _kept_apart(tx: Transaction, offering: Offering, tenant: str, vm_id: str) -> tuple[str, ...]:
@@ -83,17 +43,13 @@ def uplinks_of(tx: Transaction, networks: tuple[str, ...]) -> tuple[Uplink, ...]
     return tuple(one.uplink for one in found if one is not None and one.uplink is not None)
 
 
-def in_coarse_steps(request: Request) -> Request:
+def in_coarse_steps(wanted: Wanted) -> Wanted:
     """The same for who does not watch the pool: sizes rounded up to powers of two. Whether a VM fits would else tell,
     by halves, how much others have on the host of one's volume; what fits so fits as it is."""
-    return replace(
-        request,
-        vcpus=_power_of_two(request.vcpus),
-        pinned=_power_of_two(request.pinned),
-        memory_mib=_power_of_two(request.memory_mib),
-        huge_mib=_power_of_two(request.huge_mib),
-        disk_gib=_power_of_two(request.disk_gib),
-    )
+    vm = wanted.vm
+    disk_bytes = _power_of_two(gib_of(vm.disk_bytes)) * GIB
+    rounded = replace(vm, vcpus=_power_of_two(vm.vcpus), memory_mib=_power_of_two(vm.memory_mib), disk_bytes=disk_bytes)
+    return replace(wanted, vm=rounded)
 
 
 def _power_of_two(number: int) -> int:
@@ -102,7 +58,7 @@ def _power_of_two(number: int) -> int:
 
 
 def first_reason(
-    tx: Transaction, fleet: FleetIndex, request: Request, asked: SizedVm, *, is_new: bool = True
+    tx: Transaction, fleet: FleetIndex, request: Request, asked: VmShape, *, is_new: bool = True
 ) -> Reason | None:
     """What is to be told first of a request that fits nowhere: never before not now, own VMs before others'.
 

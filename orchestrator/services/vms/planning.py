@@ -16,8 +16,10 @@ from orchestrator.core.gpu.device import Device, InstancePlace
 from orchestrator.core.gpu.vgpu_parameters import VgpuParameters
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.core.offerings.offering import Offering, check_supported
+from orchestrator.core.placement.from_offering import request_for
 from orchestrator.core.placement.place import place_in
 from orchestrator.core.placement.preemption import place_preempting
+from orchestrator.core.placement.rules.wanted import Wanted
 from orchestrator.core.placement.views import Part, Placement, Refusal, Request
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.claim import Claim, DeviceClaim, HostCapacity
@@ -37,11 +39,10 @@ from orchestrator.services.guests.runs import PlannedRun
 from orchestrator.services.images import known_image
 from orchestrator.services.vms.deallocating import preemptible_now
 from orchestrator.services.vms.placement_request import (
-    asked_vm,
     first_reason,
     in_coarse_steps,
-    placement_request,
     uplinks_of,
+    with_site_rules,
 )
 from orchestrator.services.vms.vm_volumes import place_with
 from orchestrator.store.records import ClaimLost
@@ -141,8 +142,9 @@ class Planner:
         offering = fleet.known.of_tenants({spec.tenant}).resolve(spec.profile)
         if stored is None:  # one that is there already is started again as it was made
             check_supported(offering)
-        request = self.request(tx, fleet, spec, vm_id, offering, stored)
-        asked = in_coarse_steps(request) if self.coarse else request
+        wanted = self.wanted(tx, fleet, spec, vm_id, offering, stored)
+        request = self.request(wanted)
+        asked = self.request(in_coarse_steps(wanted)) if self.coarse else request
         found = self._place(tx, fleet, spec, asked, preempt=preempt)
         if isinstance(found, Refusal):
             raise _no_room(found, spec, first_reason(tx, fleet, request, spec, is_new=stored is None))
@@ -187,14 +189,16 @@ class Planner:
         capacity = replace(capacity_of(viewed.facts, overcommit), node_memory=node_memory(vm, viewed, overcommit))
         return VmPlan(vm=vm, claim=claim, capacity=capacity, why=placement.why, victims=victims)
 
-    def request(
+    def wanted(
         self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, vm_id: str, offering: Offering, stored: Vm | None
-    ) -> Request:
-        """What placement is asked for it. ``stored``: the VM is there already, and so is its disk."""
-        firmware, disk_bytes = (None, spec.disk_bytes) if stored is None else (stored.firmware, 0)
-        asked = asked_vm(spec, vm_id, uplinks_of(tx, spec.networks))
-        asked = replace(asked, firmware=firmware, disk_bytes=disk_bytes, now_s=self.clock.now())
-        return placement_request(tx, fleet, asked, offering)
+    ) -> Wanted:
+        """What placement has to find. ``stored``: the VM is there already, and so is its disk."""
+        uplinks = uplinks_of(tx, spec.networks)
+        return with_site_rules(tx, fleet, Wanted(vm_id=vm_id, vm=spec, offering=offering, made=stored, uplinks=uplinks))
+
+    def request(self, wanted: Wanted) -> Request:
+        """What placement is asked."""
+        return request_for(wanted, now_s=self.clock.now())
 
     def _place(
         self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, request: Request, *, preempt: bool

@@ -80,13 +80,7 @@ def _in_range(field: str, value: int, at_least: int, at_most: int, show: object)
 
 def sized_as(spec: VmSpec, request: CreateVm) -> CreateVm:
     """What a repeated request leaves out is as it was then, whatever the profile says today."""
-    return replace(
-        request,
-        vcpus=request.vcpus or spec.vcpus,
-        memory_mib=request.memory_mib or spec.memory_mib,
-        disk_bytes=request.disk_bytes or spec.disk_bytes,
-        tpm=spec.tpm if request.tpm is None else request.tpm,
-    )
+    return request.filled(spec)
 
 
 def spec_of(request: CreateVm, user_data: str | None, networks: tuple[str, ...], volumes: tuple[str, ...]) -> VmSpec:

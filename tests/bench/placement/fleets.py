@@ -32,5 +32,5 @@ def host(number: int, cuts: Geometry, *, gpus: int, vcpus: int, memory_mib: int,
     views = tuple(GpuView(gpu_id=str(i), geometry=cuts, numa=i * 2 // gpus, module_id=i + 1) for i in range(gpus))
     return HostView(
         host_id=f"h{number}", name=f"h{number}", free_vcpus=vcpus, free_memory_mib=memory_mib,
-        free_disk_gib=ENDLESS, gpus=views, fabric_partitions=partitions,
+        gpus=views, fabric_partitions=partitions,
     )  # fmt: skip

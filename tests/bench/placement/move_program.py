@@ -14,6 +14,7 @@ from orchestrator.core.placement.engine import PlacementPlan
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.state_table import Demand, StateStep
 from tests.bench.placement.moves.engine import MovingEngine
+from tests.bench.placement.moves.stays import may_move
 from tests.bench.placement.moves.trial import Moved, MovingTrial
 from tests.bench.placement.whole_program import Answer, WholeProgram
 
@@ -115,7 +116,7 @@ def is_movable(engine: MovingEngine, vm_id: str) -> bool:
     if held is None:
         return False
     request = held.request
-    return request.migratable and request.count == 1 and not request.is_filtered and not request.whole_gpus
+    return may_move(request) and request.count == 1 and not request.is_filtered and not request.whole_gpus
 
 
 def _alike(engine: MovingEngine, vm_id: str) -> Alike:

@@ -48,7 +48,7 @@ def _requests(seed: int) -> Iterator[Request]:
         kind = rng.randrange(len(MIG_PROFILES))
         yield Request(
             vm_id=f"s{seed}v{number}", profile=MIG_PROFILES[kind], vcpus=2 * MIG_SLICES[kind],
-            memory_mib=8192 * MIG_SLICES[kind], tenant=f"t{number % 50}", migratable=True,
+            memory_mib=8192 * MIG_SLICES[kind], tenant=f"t{number % 50}",
         )  # fmt: skip
 
 
@@ -119,7 +119,7 @@ def _percentiles(times: Latencies, name: str) -> dict[str, float | int | None]:
 def _repacks(engine: PolicyEngine, case: str) -> list[Row]:
     """Searches for moves with every hole for the biggest profiles taken first."""
     number = 0
-    filler = Request(vm_id="", profile=MIG_PROFILES[3], vcpus=0, memory_mib=0, tenant="t0", migratable=True)
+    filler = Request(vm_id="", profile=MIG_PROFILES[3], vcpus=0, memory_mib=0, tenant="t0")
     while True:
         number += 1
         request = replace(filler, vm_id=f"filler{number}")

@@ -11,6 +11,7 @@ from orchestrator.core.placement.views import HostView
 from tests.bench.placement.highs import maximise
 from tests.bench.placement.moves.compaction import compact
 from tests.bench.placement.moves.engine import MovingEngine
+from tests.bench.placement.moves.stays import may_move
 from tests.bench.placement.optimum import best_compaction
 from tests.bench.placement.whole_program import WholeProgram
 from tests.unit.placement.fleets import ask, broken_rules, gpus, host
@@ -43,7 +44,7 @@ def most_freed(engine: MovingEngine) -> int:
     for size in range(len(used) - 1, 0, -1):
         for gone in combinations(used, size):
             vms = [item.vm_id for number in gone for _, item in engine.fleet.gpus[number].held]
-            if all(engine.vms[vm].request.migratable for vm in vms) and _fit(engine, vms, set(used) - set(gone)):
+            if all(may_move(engine.vms[vm].request) for vm in vms) and _fit(engine, vms, set(used) - set(gone)):
                 return size
     return 0
 
@@ -96,7 +97,7 @@ def test_an_optimizer_is_never_worse_than_greedy_and_loses_no_vm(seed: int) -> N
 def test_equal_sizes_are_compacted_too() -> None:
     engine = MovingEngine([_sliced(f"h{i}") for i in range(3)])
     for number in range(12):
-        request = ask(f"v{number}", "NVIDIA L40S-12Q", migratable=True)
+        request = ask(f"v{number}", "NVIDIA L40S-12Q")
         plan = engine.plan(request)
         assert plan is not None
         engine.take(request, plan)

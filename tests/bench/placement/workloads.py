@@ -67,6 +67,6 @@ def arrivals(
         life = rng.lognormvariate(-2.0, 2.0) if heavy else rng.expovariate(1.0)
         request = Request(
             vm_id=f"vm{number}", profile=kind.profile, vcpus=max(1, math.ceil(kind.slots)), memory_mib=1024,
-            tenant=rng.choices(names, weights)[0], priority=kind.priority, migratable=True, now_s=now,
+            tenant=rng.choices(names, weights)[0], priority=kind.priority, now_s=now,
         )  # fmt: skip
         yield Arrival(request, now + life * 3600, kind)

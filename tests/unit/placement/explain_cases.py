@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.geometry.build import MigRow, TypeRow, build_geometry
 from orchestrator.core.geometry.geometry import Geometry
+from orchestrator.core.placement.rules.disk import DiskRoom, amounts_of
+from orchestrator.core.placement.rules.nodes import HasCpus, OfNodes
 from orchestrator.core.placement.views import GpuView, HostView, Occupied, Request
 
 A100_MIG = (
@@ -31,12 +33,10 @@ HGX = (
 )  # fmt: skip
 
 
-def vm(
-    name: str, profile: str, start: int, size: int = 1, *, tenant: str = "acme", migratable: bool = False
-) -> Occupied:
+def vm(name: str, profile: str, start: int, size: int = 1, *, tenant: str = "acme") -> Occupied:
     return Occupied(
-        vm_id=name, profile=profile, start=start, size=size, tenant=tenant, migratable=migratable,
-        vcpus=4, memory_mib=8192, disk_gib=20,
+        vm_id=name, profile=profile, start=start, size=size, tenant=tenant,
+        vcpus=4, memory_mib=8192, spent=amounts_of(20),
     )  # fmt: skip
 
 
@@ -47,14 +47,14 @@ def gpu(slot: str, geometry: Geometry, cut: str | None = None, *held: Occupied) 
 def host(name: str, *gpus: GpuView, free_vcpus: int = 64, free_memory_mib: int = 262144) -> HostView:
     vms = frozenset(item.vm_id for one in gpus for item in one.occupied)
     return HostView(
-        host_id=name, name=name, free_vcpus=free_vcpus, free_memory_mib=free_memory_mib, free_disk_gib=1000,
+        host_id=name, name=name, free_vcpus=free_vcpus, free_memory_mib=free_memory_mib, free=amounts_of(1000),
         gpus=gpus, vms=vms,
     )  # fmt: skip
 
 
 def asks(profile: str, *, memory_mib: int = 16384, count: int = 1) -> Request:
     return Request(
-        vm_id="new", profile=profile, vcpus=8, memory_mib=memory_mib, tenant="acme", disk_gib=50, count=count
+        vm_id="new", profile=profile, vcpus=8, memory_mib=memory_mib, tenant="acme", needs=(DiskRoom(50),), count=count
     )
 
 
@@ -75,8 +75,8 @@ def _hgx(*busy: int) -> HostView:
     return replace(host("hgx1", *gpus), fabric_partitions=HGX)
 
 
-def _two_3g(*, migratable: bool) -> GpuView:
-    held = (vm("left", "3g.20gb", 0, 4, migratable=migratable), vm("right", "3g.20gb", 4, 4, tenant="birch"))
+def _two_3g() -> GpuView:
+    held = (vm("left", "3g.20gb", 0, 4), vm("right", "3g.20gb", 4, 4, tenant="birch"))
     return gpu("41", A100, "mig", *held)
 
 
@@ -86,22 +86,22 @@ CASES = {
         hosts=(host("kvm1", gpu("41", A100, "mig", vm("a", "3g.20gb", 0, 4)), gpu("42", A100)),),
     ),
     "mig_fragmentation": Case(
-        request=asks("1g.5gb"), hosts=(host("kvm1", _two_3g(migratable=False)), host("kvm2", _two_3g(migratable=False)))
+        request=asks("1g.5gb"), hosts=(host("kvm1", _two_3g()), host("kvm2", _two_3g()))
     ),
     "mig_fragmentation_with_moves": Case(
         request=asks("3g.20gb"),
         hosts=(
-            host("kvm1", gpu("41", A100, "mig", vm("small", "1g.5gb", 2, migratable=True),
+            host("kvm1", gpu("41", A100, "mig", vm("small", "1g.5gb", 2),
                              vm("tiny", "1g.5gb", 5))),
-            host("kvm2", gpu("41", A100, "mig", vm("mid", "2g.10gb", 0, 2, tenant="birch", migratable=True),
-                             vm("late", "2g.10gb", 4, 2, tenant="birch", migratable=True))),
-            host("kvm3", gpu("41", A100, "mig", vm("wide", "3g.20gb", 0, 4), vm("thin", "1g.5gb", 4, migratable=True))),
+            host("kvm2", gpu("41", A100, "mig", vm("mid", "2g.10gb", 0, 2, tenant="birch"),
+                             vm("late", "2g.10gb", 4, 2, tenant="birch"))),
+            host("kvm3", gpu("41", A100, "mig", vm("wide", "3g.20gb", 0, 4), vm("thin", "1g.5gb", 4))),
         ),
     ),
     "one_size_per_gpu": Case(
         request=asks("NVIDIA L4-8Q"),
         hosts=(
-            host("kvm1", gpu("41", L4, "time_sliced:4096", vm("a", "NVIDIA L4-4Q", 0, migratable=True))),
+            host("kvm1", gpu("41", L4, "time_sliced:4096", vm("a", "NVIDIA L4-4Q", 0))),
             host("kvm2", gpu("41", L4, "time_sliced:4096", vm("b", "NVIDIA L4-4Q", 0), vm("c", "NVIDIA L4-4Q", 1))),
         ),
     ),
@@ -113,19 +113,19 @@ CASES = {
     ),
     "six_free_no_partition_of_four": Case(request=asks("gpu:4"), hosts=(_hgx(1, 5),)),
     "numa_split": Case(
-        request=replace(asks("NVIDIA L4-24Q"), numa_strict=True),
+        request=replace(asks("NVIDIA L4-24Q"), needs=(DiskRoom(50), OfNodes(8, 16384, strict=True))),
         hosts=(
             replace(
                 host("kvm1", replace(gpu("41", L4, "time_sliced:24576", vm("a", "NVIDIA L4-24Q", 0)), numa=0),
                      replace(gpu("c1", L4), numa=1)),
-                numa_shared=((0, 32), (1, 4)),
+                facts=(HasCpus(((0, 32), (1, 4))),),
             ),
         ),
     ),
     "memory": Case(
         request=asks("NVIDIA L4-4Q"),
         hosts=(
-            host("kvm1", gpu("41", L4, "time_sliced:4096", vm("a", "NVIDIA L4-4Q", 0, migratable=True)),
+            host("kvm1", gpu("41", L4, "time_sliced:4096", vm("a", "NVIDIA L4-4Q", 0)),
                  free_memory_mib=10240),
             host("kvm2", gpu("41", L4, "time_sliced:4096", vm("b", "NVIDIA L4-4Q", 0)), free_memory_mib=12288),
         ),

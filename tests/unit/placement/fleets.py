@@ -1,20 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.geometries import catalogue_geometry
+from orchestrator.core.advice.alike import CapacityRow, OneOfEach
 from orchestrator.core.geometry.cut import IllegalLayout
 from orchestrator.core.gpu.vgpu_parameters import Scheduler
+from orchestrator.core.offerings.offering import PAGE_KIB, HugePageSize, Offering
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.fleet import FleetHost, Gpu
-from orchestrator.core.placement.rules import Wants, needs_of
-from orchestrator.core.placement.rules.rule import Need
+from orchestrator.core.placement.rules import needs_of
+from orchestrator.core.placement.rules.disk import amounts_of
+from orchestrator.core.placement.rules.nics import functions_of
+from orchestrator.core.placement.rules.nodes import ByNode, HasCpus, cpu_amounts, memory_amounts
+from orchestrator.core.placement.rules.rule import Amounts, Fact, Need, Resource, find
+from orchestrator.core.placement.rules.wanted import Wanted
 from orchestrator.core.placement.views import GpuView, HostView, Request
+from orchestrator.core.units import GIB
 from orchestrator.core.vms.isolation import Isolation
+from orchestrator.core.vms.vm import VmShape
+from tests.bench.placement.moves.stays import STAYS
 
 HGX = tuple(p.module_ids for p in shipped().partitions_of("HGX H100"))
 
@@ -34,22 +43,74 @@ def host(
     fabric: bool = False,
     cordoned: bool = False,
 ) -> HostView:
-    return HostView(
-        host_id=name, name=name, free_vcpus=vcpus, free_memory_mib=memory_mib, free_disk_gib=disk_gib, gpus=views,
+    half = ((0, vcpus // 2), (1, vcpus // 2))
+    view = HostView(
+        host_id=name, name=name, free_vcpus=vcpus, free_memory_mib=memory_mib, gpus=views,
         fabric_partitions=HGX if fabric else (), cordoned=cordoned,
-        numa_free_vcpus=((0, vcpus // 2), (1, vcpus // 2)), numa_shared=((0, vcpus // 2), (1, vcpus // 2)),
     )  # fmt: skip
+    return having(view, free_disk_gib=disk_gib, numa_free_vcpus=half, numa_shared=half)
 
 
-OWN = {"isolation", "scheduler", "apart_from_vms"}
+def having(
+    view: HostView,
+    *,
+    free_disk_gib: int | None = None,
+    numa_free_vcpus: ByNode | None = None,
+    numa_free_memory: ByNode | None = None,
+    free_pages: tuple[tuple[int, int, int], ...] | None = None,
+    free_nics: tuple[tuple[str, int], ...] | None = None,
+    **cpus: Any,
+) -> HostView:
+    """With other things that VMs spend; what is not named stays. ``free_pages``: (KiB of a page, NUMA node, MiB).
+    ``cpus``: ``numa_shared``, ``core_threads`` and ``pinnable``, None: the host's agent does not tell its CPUs."""
+    by_size: dict[int, dict[int, int]] = {}
+    for size, node, mib in free_pages or ():
+        by_size.setdefault(size, {})[node] = mib
+    memory = dict(numa_free_memory or ())
+    told: dict[str, tuple[object, Amounts]] = {
+        "disk": (free_disk_gib, amounts_of(free_disk_gib or 0)),
+        "cpus": (numa_free_vcpus, cpu_amounts(dict(numa_free_vcpus or ()))),
+        "memory": (numa_free_memory, memory_amounts(memory, 0)),
+        "pages": (free_pages, tuple(one for kib, mib in by_size.items() for one in memory_amounts(mib, kib))),
+        "nic": (free_nics, functions_of(dict(free_nics or ()))),
+    }
+    changed = {kind: amounts for kind, (given, amounts) in told.items() if given is not None}
+    kept = tuple(pair for pair in view.free if _kind(pair[0]) not in changed)
+    return replace(
+        view, free=(*kept, *(pair for amounts in changed.values() for pair in amounts)), facts=_facts(view, **cpus)
+    )
+
+
+def _kind(resource: Resource) -> str:
+    return "pages" if resource.kind == "memory" and resource.of else resource.kind
+
+
+def _facts(view: HostView, **cpus: Any) -> tuple[Fact, ...]:
+    names = {"numa_shared": "shared", "core_threads": "threads", "pinnable": "pinnable"}
+    others = tuple(fact for fact in view.facts if not isinstance(fact, HasCpus))
+    if "pinnable" in cpus and cpus["pinnable"] is None:
+        return others
+    before = find(view.facts, HasCpus)
+    if before is None and not cpus:
+        return others
+    return (*others, replace(before or HasCpus(()), **{names[name]: value for name, value in cpus.items()}))
+
+
+OFFERED = {"isolation", "scheduler", "apart_from_vms", "host", "gpu", "disk_gib", "nic", "pinned", "huge_mib",
+           "page_kib", "numa_strict"}  # fmt: skip
 
 
 def ask(vm_id: str, profile: str, **more: Any) -> Request:
-    """``isolation``, ``scheduler`` and ``apart_from_vms`` become needs."""
-    tenant = more.pop("tenant", "t")
-    own = {name: more.pop(name) for name in OWN & more.keys()}
-    needs = (*more.pop("needs", ()), *own_needs(profile, tenant, **own))
-    bare = Request(vm_id=vm_id, profile=profile, vcpus=1, memory_mib=1024, tenant=tenant, migratable=True, needs=needs)
+    """Names in ``OFFERED`` become needs; of ``pinned`` vCPUs and huge pages ``vcpus``, ``memory_mib`` count none."""
+    tenant, vcpus, memory_mib = more.pop("tenant", "t"), more.pop("vcpus", 1), more.pop("memory_mib", 1024)
+    stays = () if more.pop("migratable", True) else (STAYS,)
+    own = {name: more.pop(name) for name in OFFERED & more.keys()}
+    vcpus, memory_mib = 0 if own.get("pinned") else vcpus, 0 if own.get("huge_mib") else memory_mib
+    needs = own_needs(profile, tenant, vcpus=vcpus, memory_mib=memory_mib, **own)
+    bare = Request(
+        vm_id=vm_id, profile=profile, vcpus=vcpus, memory_mib=memory_mib, tenant=tenant,
+        needs=(*more.pop("needs", ()), *needs, *stays),
+    )  # fmt: skip
     return replace(bare, **more)
 
 
@@ -57,14 +118,39 @@ def own_needs(
     profile: str,
     tenant: str,
     *,
+    vcpus: int = 1,
+    memory_mib: int = 1024,
     isolation: Isolation | None = None,
     scheduler: Scheduler | None = None,
     apart_from_vms: tuple[str, ...] = (),
+    host: str | None = None,
+    gpu: str | None = None,
+    disk_gib: int = 0,
+    nic: bool = False,
+    pinned: int = 0,
+    huge_mib: int = 0,
+    page_kib: int = 0,
+    numa_strict: bool = False,
 ) -> tuple[Need, ...]:
-    """Of a VM, beside what it needs of its host."""
-    return needs_of(
-        Wants(profile=profile, tenant=tenant, isolation=isolation, scheduler=scheduler, apart_from=apart_from_vms)
-    )
+    """Of a VM, beside what it needs of features, bridges and labels."""
+    vm = VmShape(
+        name="vm", tenant=tenant, profile=profile, image="", vcpus=vcpus + pinned, memory_mib=memory_mib + huge_mib,
+        disk_bytes=disk_gib * GIB, network="", host=host, gpu=gpu, nic="rdma" if nic else None,
+    )  # fmt: skip
+    pages: dict[int, HugePageSize] = {kib: name for name, kib in PAGE_KIB.items()}
+    whole = profile.startswith("gpu:")
+    offering = Offering(
+        name="asked", kind="passthrough" if whole else "time_sliced", vgpu_type=None if whole else profile,
+        gpu_count=int(profile.removeprefix("gpu:")) if whole else 0, scheduler=scheduler,
+        cpu="pinned" if pinned else "shared", numa="strict" if numa_strict else "any", hugepages=pages.get(page_kib),
+    )  # fmt: skip
+    return needs_of(Wanted(vm_id="vm", vm=vm, offering=offering, isolation=isolation, apart_from_vms=apart_from_vms))
+
+
+def capacity(requests: Iterable[Request], hosts: Sequence[HostView]) -> tuple[CapacityRow, ...]:
+    """A row per request, each on the fleet as it is, the others not placed."""
+    each = OneOfEach.among(hosts)
+    return tuple(CapacityRow(request.profile, each.room(request)) for request in requests)
 
 
 def settle(engine: PlacementEngine, request: Request) -> bool:
@@ -111,5 +197,5 @@ def _on_gpu(engine: PlacementEngine, gpu: Gpu) -> Iterator[str]:
 def _on_host(one: FleetHost) -> Iterator[str]:
     if one.busy != sum(1 << gpu.position for gpu in one.gpus if gpu.held or not gpu.usable):
         yield f"{one.view.name}: busy mask"
-    if min(one.vcpus, one.memory_mib, one.disk_gib, *one.numa_vcpus.values()) < 0:
+    if min(one.vcpus, one.memory_mib, *one.free.values()) < 0:
         yield f"{one.view.name}: over-committed"

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from orchestrator.core.geometry.nested import NestedCut
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.views import HostView, Placement, Request
+from tests.bench.placement.moves.stays import may_move
 from tests.bench.placement.moves.trial import Moved
 
 Slot = tuple[str, str, int]
@@ -61,7 +62,7 @@ class Ledger:
         """Moves are made one after the other, so each must be legal by itself."""
         for moved in moves:
             request, placement = self.live[moved.vm_id]
-            assert request.migratable
+            assert may_move(request)
             assert placement.host_id == moved.from_host
             self.give_back(moved.vm_id)
             self.claim(request, moved.to)

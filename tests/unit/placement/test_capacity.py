@@ -7,18 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.core.advice.alike import CapacityRow, KnownRooms, OneOfEach, capacity, kinds_of
+from orchestrator.core.advice.alike import CapacityRow, KnownRooms, OneOfEach, kinds_of
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.place import place
+from orchestrator.core.placement.rules.named import on_host
 from orchestrator.core.placement.views import HostView, Placement, Refusal, Request
 from tests.fakes.drawn import drawn_capacity
 from tests.unit.placement.explain_cases import A100, L4, asks, gpu, host, vm
+from tests.unit.placement.fleets import capacity
 from tests.unit.placement.golden_text import assert_golden
 
 EMPTY_A100 = (host("kvm1", gpu("41", A100)),)
 TWO_HALF_FULL = (
-    host("kvm1", gpu("41", L4, "time_sliced:4096", vm("a", "NVIDIA L4-4Q", 0, migratable=True))),
-    host("kvm2", gpu("41", L4, "time_sliced:4096", vm("b", "NVIDIA L4-4Q", 0, migratable=True))),
+    host("kvm1", gpu("41", L4, "time_sliced:4096", vm("a", "NVIDIA L4-4Q", 0))),
+    host("kvm2", gpu("41", L4, "time_sliced:4096", vm("b", "NVIDIA L4-4Q", 0))),
 )
 TABLE: tuple[tuple[str, tuple[HostView, ...], int], ...] = (
     ("1g.5gb", EMPTY_A100, 7),
@@ -75,7 +77,11 @@ def test_hosts_that_are_alike_hold_as_much_as_each_of_them_filled_by_itself(
         for number, (kind, amount) in enumerate(kinds)
     ]
     (found,) = capacity([asks(profile)], hosts)
-    assert found.fits_now == sum(_filled(replace(asks(profile), host=one.host_id), hosts) for one in hosts)
+    assert found.fits_now == sum(_filled(_on(asks(profile), one.host_id), hosts) for one in hosts)
+
+
+def _on(request: Request, host: str) -> Request:
+    return replace(request, needs=on_host(request.needs, host))
 
 
 def _filled(request: Request, hosts: list[HostView]) -> int:

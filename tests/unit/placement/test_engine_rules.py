@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from orchestrator.core.placement.engine import PlacementEngine
 from tests.bench.placement.moves.compaction import compact, drain
 from tests.bench.placement.policies import POLICIES, PolicyName
-from tests.unit.placement.fleets import ask, broken_rules, gpus, host, settle
+from tests.unit.placement.fleets import ask, broken_rules, gpus, having, host, settle
 from tests.unit.placement.random_operations import Exercise
 
 _PER_RUN = 10_000
@@ -80,7 +79,7 @@ def test_more_different_amounts_than_hosts_are_told_apart_by_over_commit_no_host
 
 
 def test_a_whole_gpu_that_needs_its_numa_node_gets_no_gpu_whose_node_has_no_vcpus_left() -> None:
-    engine = PlacementEngine([replace(host("h", gpus("L4", 4, "mixed"), vcpus=24), pinnable=24)])
+    engine = PlacementEngine([having(host("h", gpus("L4", 4, "mixed"), vcpus=24), pinnable=24)])
     placed = [settle(engine, ask(f"v{number}", "gpu:1", vcpus=0, pinned=8, numa_strict=True)) for number in range(4)]
     assert placed == [True, True, False, False]
     assert broken_rules(engine) == []

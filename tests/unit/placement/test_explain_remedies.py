@@ -28,7 +28,7 @@ def _mig_host(name: str, profiles: Sequence[str]) -> HostView:
         request = replace(asks(profile, memory_mib=1024), vm_id=f"{name}-{number}", vcpus=1)
         plan = engine.plan(request)
         if plan is not None:
-            start = engine.take(request, plan).start
+            start = engine.take(request, plan).parts[0].start
             held.append(vm(request.vm_id, profile, start, SIZES[profile]))
     return host(name, gpu("41", A100, "mig" if held else None, *held))
 

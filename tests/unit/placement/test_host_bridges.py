@@ -8,7 +8,7 @@ from dataclasses import replace
 from orchestrator.core.advice.alike import OneOfEach
 from orchestrator.core.hosts.bridges import Bridge, Uplink
 from orchestrator.core.placement.preemption import place_preempting
-from orchestrator.core.placement.rules.bridges import HasBridges, needs_of
+from orchestrator.core.placement.rules.bridges import HasBridges, NeedsBridges
 from orchestrator.core.placement.views import HostView, Occupied
 from tests.unit.placement.fleets import ask, gpus, host
 
@@ -27,14 +27,14 @@ def bridged(name: str, *bridges: Bridge) -> HostView:
 def holding(view: HostView, vm_id: str, uplinks: tuple[Uplink, ...] = (), profile: str = Q16) -> HostView:
     cut = "time_sliced:16384" if profile == Q16 else "time_sliced:8192"
     item = Occupied(
-        vm_id=vm_id, profile=profile, start=0, size=1, tenant="t", migratable=True, vcpus=1, memory_mib=1024,
-        needs=needs_of(uplinks),
+        vm_id=vm_id, profile=profile, start=0, size=1, tenant="t", vcpus=1, memory_mib=1024,
+        needs=(NeedsBridges(uplinks),),
     )  # fmt: skip
     return replace(view, gpus=(replace(view.gpus[0], cut=cut, occupied=(item,)),), vms=frozenset({vm_id}))
 
 
 def test_nobody_is_stopped_on_a_host_without_the_bridge() -> None:
-    request = ask("vm", Q16, needs=needs_of(OFFICE), priority=5)
+    request = ask("vm", Q16, needs=(NeedsBridges(OFFICE),), priority=5)
     assert place_preempting(request, [holding(bridged("a"), "low")], {"low"}) is None
     found = place_preempting(
         request, [holding(bridged("a"), "low"), holding(bridged("b", BR0), "there")], {"low", "there"}
@@ -45,4 +45,4 @@ def test_nobody_is_stopped_on_a_host_without_the_bridge() -> None:
 
 def test_room_is_counted_where_the_bridges_are() -> None:
     each = OneOfEach.among([bridged("a"), bridged("b", SWITCH), bridged("c", BR0)])
-    assert each.room(ask("vm", Q16, needs=needs_of(OFFICE))) == 1
+    assert each.room(ask("vm", Q16, needs=(NeedsBridges(OFFICE),))) == 1

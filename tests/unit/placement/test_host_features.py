@@ -23,7 +23,7 @@ def empty(name: str, *, uefi: bool) -> HostView:
 def holding(view: HostView, vm_id: str, profile: str = Q16, *, by_uefi: bool = True) -> HostView:
     cut = "time_sliced:16384" if profile == Q16 else "time_sliced:8192"
     item = Occupied(
-        vm_id=vm_id, profile=profile, start=0, size=1, tenant="t", migratable=True, vcpus=1, memory_mib=1024,
+        vm_id=vm_id, profile=profile, start=0, size=1, tenant="t", vcpus=1, memory_mib=1024,
         needs=BY_UEFI if by_uefi else (),
     )  # fmt: skip
     return replace(view, gpus=(replace(view.gpus[0], cut=cut, occupied=(item,)),), vms=frozenset({vm_id}))

@@ -7,14 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.core.advice.alike import capacity
 from orchestrator.core.advice.explain import explain
 from orchestrator.core.labels import Labels
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.preemption import place_preempting
-from orchestrator.core.placement.rules.labels import facts_of, needs_of
+from orchestrator.core.placement.rules.labels import NeedsLabels, facts_of
 from orchestrator.core.placement.views import HostView, Occupied, Placement, Refusal
-from tests.unit.placement.fleets import ask, gpus, host
+from tests.unit.placement.fleets import ask, capacity, gpus, host
 
 T4, Q8, Q16 = "Tesla T4", "GRID T4-8Q", "GRID T4-16Q"
 GOLD: Labels = (("tier", "gold"),)
@@ -37,8 +36,8 @@ def holding(view: HostView, *vm_ids: str, host_labels: Labels = (), size: str = 
 
 def held(vm_id: str, host_labels: Labels, profile: str) -> Occupied:
     return Occupied(
-        vm_id=vm_id, profile=profile, start=0, size=1, tenant="t", migratable=True, vcpus=1, memory_mib=1024,
-        needs=needs_of(host_labels),
+        vm_id=vm_id, profile=profile, start=0, size=1, tenant="t", vcpus=1, memory_mib=1024,
+        needs=(NeedsLabels(host_labels),),
     )  # fmt: skip
 
 
@@ -51,12 +50,12 @@ def host_of(answer: Placement | Refusal) -> str:
 @pytest.mark.parametrize("wanted, expected", [((), "a"), (GOLD, "b"), (BOTH, "c")])
 def test_a_host_has_every_label_that_is_asked_for(profile: str, wanted: Labels, expected: str) -> None:
     fleet = [labelled("a"), labelled("b", GOLD), labelled("c", BOTH)]
-    assert host_of(place(ask("vm", profile, needs=needs_of(wanted)), fleet)) == expected
-    assert host_of(place(ask("vm", profile, needs=needs_of(wanted), count=1, host="c"), fleet)) == "c"
+    assert host_of(place(ask("vm", profile, needs=(NeedsLabels(wanted),)), fleet)) == expected
+    assert host_of(place(ask("vm", profile, needs=(NeedsLabels(wanted),), count=1, host="c"), fleet)) == "c"
 
 
 def test_a_refusal_names_the_hosts_without_the_labels() -> None:
-    answer = place(ask("vm", Q8, needs=needs_of(BOTH)), [labelled("a"), labelled("b", GOLD)])
+    answer = place(ask("vm", Q8, needs=(NeedsLabels(BOTH),)), [labelled("a"), labelled("b", GOLD)])
     assert isinstance(answer, Refusal)
     ((code, message, subjects),) = [(one.code, one.message, one.subjects) for one in answer.reasons]
     assert (code, subjects) == ("host.labels", ("a", "b"))
@@ -66,7 +65,7 @@ def test_a_refusal_names_the_hosts_without_the_labels() -> None:
 def test_nobody_is_stopped_on_a_host_without_the_labels() -> None:
     full = holding(labelled("a"), "low")
     other = holding(labelled("b", GOLD), "low too")
-    request = ask("vm", Q16, needs=needs_of(GOLD), priority=5)
+    request = ask("vm", Q16, needs=(NeedsLabels(GOLD),), priority=5)
     assert place_preempting(request, [full], {"low"}) is None
     found = place_preempting(request, [full, other], {"low", "low too"})
     assert found is not None
@@ -74,7 +73,7 @@ def test_nobody_is_stopped_on_a_host_without_the_labels() -> None:
 
 
 def test_a_remedy_makes_room_on_hosts_with_the_labels_only() -> None:
-    request = ask("vm", Q16, needs=needs_of(GOLD))
+    request = ask("vm", Q16, needs=(NeedsLabels(GOLD),))
     fleet = [holding(labelled("a"), "x"), holding(labelled("g", GOLD), "y"), labelled("free")]
     found = explain(request, fleet)
     assert not found.fits
@@ -83,5 +82,7 @@ def test_a_remedy_makes_room_on_hosts_with_the_labels_only() -> None:
 
 def test_capacity_counts_hosts_with_the_labels() -> None:
     fleet = [labelled("a", count=4), labelled("b", GOLD, count=2), labelled("c", GOLD, count=2)]
-    rows = capacity([ask("vm", Q16), ask("vm", Q16, needs=needs_of(GOLD)), ask("vm", Q16, needs=needs_of(BOTH))], fleet)
+    rows = capacity(
+        [ask("vm", Q16), ask("vm", Q16, needs=(NeedsLabels(GOLD),)), ask("vm", Q16, needs=(NeedsLabels(BOTH),))], fleet
+    )
     assert [row.fits_now for row in rows] == [8, 4, 0]

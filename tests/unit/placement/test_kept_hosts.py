@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.core.advice.alike import capacity
 from orchestrator.core.advice.explain import explain
 from orchestrator.core.labels import KEPT_FOR
 from orchestrator.core.placement.engine import PlacementEngine
@@ -15,7 +14,7 @@ from orchestrator.core.placement.place import place
 from orchestrator.core.placement.preemption import place_preempting
 from orchestrator.core.placement.rules.labels import facts_of
 from orchestrator.core.placement.views import HostView, Occupied, Placement, Refusal
-from tests.unit.placement.fleets import ask, gpus, host
+from tests.unit.placement.fleets import ask, capacity, gpus, host
 
 T4, Q8, Q16 = "Tesla T4", "GRID T4-8Q", "GRID T4-16Q"
 
@@ -27,9 +26,7 @@ def kept(name: str, tenant: str | None = "vision", *, count: int = 1) -> HostVie
 
 def holding(view: HostView, vm_id: str, tenant: str, size: str = Q16) -> HostView:
     """With a VM on its first GPU."""
-    held = Occupied(
-        vm_id=vm_id, profile=size, start=0, size=1, tenant=tenant, migratable=True, vcpus=1, memory_mib=1024
-    )
+    held = Occupied(vm_id=vm_id, profile=size, start=0, size=1, tenant=tenant, vcpus=1, memory_mib=1024)
     cut = "time_sliced:16384" if size == Q16 else "time_sliced:8192"
     first = replace(view.gpus[0], cut=cut, occupied=(held,))
     return replace(view, gpus=(first, *view.gpus[1:]), vms=frozenset({vm_id}))

@@ -27,7 +27,7 @@ def full(name: str, *kept: int) -> HostView:
 
 
 def held(vm_id: str) -> Occupied:
-    return Occupied(vm_id=vm_id, profile=Q16, start=0, size=1, tenant="t", migratable=True, vcpus=1, memory_mib=1024)
+    return Occupied(vm_id=vm_id, profile=Q16, start=0, size=1, tenant="t", vcpus=1, memory_mib=1024)
 
 
 def where(answer: Placement | Refusal) -> tuple[str, tuple[str, ...]]:

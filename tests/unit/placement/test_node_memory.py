@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -12,11 +13,11 @@ import pytest
 from orchestrator.core.advice.alike import OneOfEach
 from orchestrator.core.advice.remedies import remedies
 from orchestrator.core.placement.engine import PlacementEngine
-from orchestrator.core.placement.nodes import node_of
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.preemption import place_preempting, plan_preemption
+from orchestrator.core.placement.rules.nodes import cpus_of, memory_of, node_of
 from orchestrator.core.placement.views import HostView, Placement, Refusal, Request
-from tests.unit.placement.fleets import ask, gpus, host
+from tests.unit.placement.fleets import ask, gpus, having, host
 
 PROFILE = "NVIDIA L40S-12Q"
 SMALL, LARGE = 2048, 1024 * 1024
@@ -24,7 +25,7 @@ SMALL, LARGE = 2048, 1024 * 1024
 
 def two_nodes(name: str = "h", *, pages: tuple[int, int] = (8192, 4096), cpus: tuple[int, int] = (8, 8)) -> HostView:
     """Two GPUs, one near each node; huge pages of 2 MiB."""
-    return replace(
+    return having(
         host(name, gpus("L40S", 2, "time_sliced"), vcpus=64), numa_free_memory=((0, 8192), (1, 8192)),
         numa_free_vcpus=((0, cpus[0]), (1, cpus[1])), numa_shared=((0, 16), (1, 8)), core_threads=2, pinnable=16,
         free_pages=((SMALL, 0, pages[0]), (SMALL, 1, pages[1])),
@@ -51,10 +52,7 @@ def settled(engine: PlacementEngine, *requests: Request) -> list[int | None]:
 
 
 def rooms(engine: PlacementEngine) -> list[tuple[dict[int, int], dict[int, dict[int, int]], int]]:
-    return [
-        (dict(one.numa_memory), {k: dict(v) for k, v in one.pages.items()}, one.memory_mib)
-        for one in engine.fleet.hosts
-    ]
+    return [(memory_of(one.free, 0), {SMALL: memory_of(one.free, SMALL)}, one.memory_mib) for one in engine.fleet.hosts]
 
 
 def test_who_insists_on_a_node_without_cpus_alone_has_its_memory_there_and_no_more_than_it_has() -> None:
@@ -62,8 +60,8 @@ def test_who_insists_on_a_node_without_cpus_alone_has_its_memory_there_and_no_mo
     found = settled(engine, *(near(f"v{number}", 4096) for number in range(5)))
     assert sorted(one for one in found if one is not None) == [0, 0, 1, 1]
     assert found[4] is None
-    assert [one.numa_memory for one in engine.fleet.hosts] == [{0: 0, 1: 0}]
-    assert [one.numa_vcpus for one in engine.fleet.hosts] == [{0: 8, 1: 8}]
+    assert [memory_of(one.free, 0) for one in engine.fleet.hosts] == [{0: 0, 1: 0}]
+    assert [cpus_of(one.free) for one in engine.fleet.hosts] == [{0: 8, 1: 8}]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +77,7 @@ def test_who_insists_on_a_node_without_cpus_alone_has_its_memory_there_and_no_mo
     ],
 )
 def test_why_a_host_has_no_memory_for_a_vm_is_told(changed: dict[str, Any], request_: Request, code: str) -> None:
-    answer = place(request_, [replace(two_nodes(), **changed)])
+    answer = place(request_, [having(two_nodes(), **changed)])
     assert isinstance(answer, Refusal)
     assert {reason.code for reason in answer.reasons} == {code}
 
@@ -87,12 +85,12 @@ def test_why_a_host_has_no_memory_for_a_vm_is_told(changed: dict[str, Any], requ
 def test_huge_pages_are_of_the_gpus_node_where_that_has_them_and_of_several_only_where_none_has() -> None:
     engine = PlacementEngine([two_nodes(pages=(4096, 4096))])
     settled(engine, huge("wide", 6144))
-    assert sorted(mib for _, mib in engine.vms["wide"].nodes.memory) == [2048, 4096]
+    assert sorted(memory_of(dict(engine.vms["wide"].spent), SMALL).values()) == [2048, 4096]
     engine.release("wide")
     settled(engine, huge("one", 4096), huge("other", 4096))
-    nodes = {name: held.nodes.memory for name, held in engine.vms.items()}
+    nodes = {name: tuple(memory_of(dict(held.spent), SMALL).items()) for name, held in engine.vms.items()}
     assert sorted(nodes.values()) == [((0, 4096),), ((1, 4096),)]
-    assert engine.vms["one"].nodes.memory[0][0] == engine.vms["one"].gpus[0].view.numa
+    assert nodes["one"][0][0] == engine.vms["one"].gpus[0].view.numa
     assert [one.memory_mib for one in engine.fleet.hosts] == [1 << 20]
 
 
@@ -127,7 +125,7 @@ def test_a_vm_whose_going_frees_pages_is_a_remedy() -> None:
     settled(engine, huge("first", 4096))
     seen = engine.fleet.hosts[0]
     now = replace(
-        seen.view, free_pages=((SMALL, 0, 0), (SMALL, 1, 0)), vms=frozenset({"first"}),
+        having(seen.view, free_pages=((SMALL, 0, 0), (SMALL, 1, 0))), vms=frozenset({"first"}),
         gpus=tuple(
             replace(gpu.view, occupied=tuple(item for _, item in gpu.held), cut=gpu.cut_name) for gpu in seen.gpus
         ),
@@ -145,30 +143,29 @@ def _full(*, strict: bool = True) -> HostView:
     seen = engine.fleet.hosts[0]
     occupied = {gpu.view.gpu_id: tuple(item for _, item in gpu.held) for gpu in seen.gpus}
     return replace(
-        seen.view, numa_free_vcpus=tuple(seen.numa_vcpus.items()), numa_free_memory=tuple(seen.numa_memory.items()),
-        vms=frozenset({"a", "b", "c"}),
+        seen.view, free=tuple(seen.free.items()), vms=frozenset({"a", "b", "c"}),
         gpus=tuple(replace(gpu, occupied=occupied[gpu.gpu_id], cut="time_sliced:12288") for gpu in seen.view.gpus),
     )  # fmt: skip
 
 
 def test_as_many_give_their_place_as_the_cpus_need_and_on_the_node_that_counts() -> None:
     """One slot's VM gives two CPUs; those of another node are of no use to who insists on the first."""
-    wanted = ask("v", PROFILE, vcpus=0, pinned=4, numa_strict=True, now_s=1000.0, gpu="g0")
-    found = place_preempting(wanted, [_full()], {"a", "b", "c"})
+    wanted, first = partial(ask, "v", PROFILE, pinned=4, numa_strict=True, now_s=1000.0), "g0"
+    found = place_preempting(wanted(gpu=first), [_full()], {"a", "b", "c"})
     assert found is not None
-    assert (set(found[1].victims), found[0].gpu_id) == ({"a", "b"}, "g0")
-    assert place_preempting(wanted, [_full()], {"b", "c"}) is None
-    anywhere = place_preempting(replace(wanted, gpu=None), [_full()], {"b", "c"})
+    assert (set(found[1].victims), found[0].gpu_ids[0]) == ({"a", "b"}, "g0")
+    assert place_preempting(wanted(gpu=first), [_full()], {"b", "c"}) is None
+    anywhere = place_preempting(wanted(), [_full()], {"b", "c"})
     assert anywhere is not None
-    assert (anywhere[1].victims, anywhere[0].gpu_id) == (("c",), "g1")
+    assert (anywhere[1].victims, anywhere[0].gpu_ids[0]) == (("c",), "g1")
 
 
 def test_a_vm_on_another_gpu_gives_cpus_to_one_that_insists_on_no_node() -> None:
-    wanted = ask("v", PROFILE, vcpus=0, pinned=6, now_s=1000.0, gpu="g0")
-    found = place_preempting(wanted, [_full()], {"c"})
+    wanted = partial(ask, "v", PROFILE, now_s=1000.0, gpu="g0")
+    found = place_preempting(wanted(pinned=6), [_full()], {"c"})
     assert found is not None
-    assert (found[1].victims, found[0].gpu_id) == (("c",), "g0")
-    cheaper = place_preempting(replace(wanted, pinned=2), [_full()], {"a", "b", "c"})
+    assert (found[1].victims, found[0].gpu_ids[0]) == (("c",), "g0")
+    cheaper = place_preempting(wanted(pinned=2), [_full()], {"a", "b", "c"})
     assert cheaper is not None
     assert cheaper[1].victims == ("a",)
 
@@ -201,6 +198,6 @@ def test_a_place_near_one_node_is_on_it() -> None:
 def test_a_gpu_that_tells_no_node_is_near_the_only_one_with_cpus(
     shared: tuple[tuple[int, int], ...], free: tuple[tuple[int, int], ...], node: int | None
 ) -> None:
-    seen = replace(two_nodes(), numa_shared=shared, numa_free_vcpus=free)
+    seen = having(two_nodes(), numa_shared=shared, numa_free_vcpus=free)
     seen = replace(seen, gpus=tuple(replace(gpu, numa=None) for gpu in seen.gpus))
     assert {node_of(gpu) for gpu in PlacementEngine([seen]).fleet.gpus} == {node}

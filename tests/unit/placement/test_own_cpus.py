@@ -14,17 +14,18 @@ from orchestrator.core.advice.remedies import remedies
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.preemption import plan_preemption
+from orchestrator.core.placement.rules.nodes import cpus_of, memory_of, own_of
 from orchestrator.core.placement.views import HostView, Placement, Refusal, Request
 from tests.bench.placement.moves.engine import MovingEngine
 from tests.bench.placement.moves.trial import MovingTrial
-from tests.unit.placement.fleets import ask, gpus, host
+from tests.unit.placement.fleets import ask, gpus, having, host
 
 PROFILE = "NVIDIA L40S-12Q"
 
 
 def two_nodes(name: str = "h", first: int = 8, second: int = 8, *, vcpus: int = 64) -> HostView:
     """Two GPUs, one near each node, cores of two threads."""
-    return replace(
+    return having(
         host(name, gpus("L40S", 2, "time_sliced"), vcpus=vcpus), numa_free_vcpus=((0, first), (1, second)),
         numa_free_memory=((0, 8192), (1, 8192)), core_threads=2, pinnable=16,
     )  # fmt: skip
@@ -35,7 +36,7 @@ def own(vm_id: str, vcpus: int, **more: object) -> Request:
 
 
 def rooms(engine: PlacementEngine) -> list[tuple[dict[int, int], dict[int, int], int]]:
-    return [(dict(one.numa_vcpus), dict(one.numa_memory), one.vcpus) for one in engine.fleet.hosts]
+    return [(cpus_of(one.free), memory_of(one.free, 0), one.vcpus) for one in engine.fleet.hosts]
 
 
 @pytest.mark.parametrize("rooms_of", [(0, 8), (8, 0)])
@@ -62,8 +63,8 @@ def test_what_a_vm_has_alone_is_taken_and_given_back_exactly() -> None:
         for cpus, memory, vcpus in rooms(engine):
             assert min(*cpus.values(), *memory.values()) >= 0
             assert vcpus == 64
-        held = sum(count for one in engine.vms.values() for _, count in one.nodes.cpus)
-        assert held == sum(-(-one.request.pinned // 2) * 2 for one in engine.vms.values())
+        held = sum(sum(cpus_of(dict(one.spent)).values()) for one in engine.vms.values())
+        assert held == sum(-(-own_of(one.request.needs)[0] // 2) * 2 for one in engine.vms.values())
     for name in placed:
         engine.release(name)
     assert rooms(engine) == before
@@ -77,7 +78,7 @@ def test_a_move_that_is_taken_back_leaves_every_node_as_it_was() -> None:
     engine.take(request, plan)
     before = rooms(engine)
     trial = MovingTrial(engine)
-    elsewhere = engine.plan(replace(request, host="b"))
+    elsewhere = engine.plan(own("v", 4, numa_strict=True, host="b"))
     assert elsewhere is not None
     trial.move("v", elsewhere)
     assert rooms(engine) != before
@@ -96,21 +97,21 @@ def test_a_move_that_is_taken_back_leaves_every_node_as_it_was() -> None:
     ],
 )
 def test_why_a_host_has_no_cpus_for_a_vm_is_told(changed: dict[str, Any], request_: Request, code: str) -> None:
-    answer = place(request_, [replace(two_nodes(), **changed)])
+    answer = place(request_, [having(two_nodes(), **changed)])
     assert isinstance(answer, Refusal)
     assert {reason.code for reason in answer.reasons} == {code}
 
 
 def test_a_gpu_that_says_no_node_is_near_the_only_one() -> None:
-    alone = replace(two_nodes(), numa_free_vcpus=((0, 4),), numa_free_memory=((0, 8192),))
+    alone = having(two_nodes(), numa_free_vcpus=((0, 4),), numa_free_memory=((0, 8192),))
     alone = replace(alone, gpus=tuple(replace(gpu, numa=None) for gpu in alone.gpus))
     assert isinstance(place(own("v", 4, numa_strict=True), [alone]), Placement)
-    both = replace(alone, numa_free_vcpus=((0, 4), (1, 4)))
+    both = having(alone, numa_free_vcpus=((0, 4), (1, 4)))
     assert isinstance(place(own("v", 4, numa_strict=True), [both]), Refusal)
 
 
 def test_whole_gpus_of_who_insists_on_a_node_are_all_of_it() -> None:
-    wide = replace(
+    wide = having(
         host("h", gpus("L40S", 4)), numa_free_vcpus=((0, 2), (1, 8)), core_threads=2, pinnable=16,
     )  # fmt: skip
     found = place(ask("v", "gpu:2", vcpus=0, pinned=4, numa_strict=True), [wide])
@@ -128,7 +129,7 @@ def test_as_many_fit_as_there_are_cpus_for_on_hosts_that_are_alike() -> None:
 
 
 def test_a_vm_whose_going_frees_cpus_is_a_remedy_and_a_victim() -> None:
-    held = replace(two_nodes("a", 4, 0), pinnable=4)
+    held = having(two_nodes("a", 4, 0), pinnable=4)
     engine = PlacementEngine([held])
     first = own("first", 4)
     plan = engine.plan(first)
@@ -142,7 +143,7 @@ def test_a_vm_whose_going_frees_cpus_is_a_remedy_and_a_victim() -> None:
     seen = engine.fleet.hosts[0]
     items = tuple(tuple(item for _, item in gpu.held) for gpu in seen.gpus)
     now = replace(
-        held, numa_free_vcpus=tuple(seen.numa_vcpus.items()), vms=frozenset({"first"}),
+        held, free=tuple(seen.free.items()), vms=frozenset({"first"}),
         gpus=tuple(
             replace(view, occupied=there, cut="time_sliced:12288" if there else None)
             for view, there in zip(held.gpus, items, strict=True)

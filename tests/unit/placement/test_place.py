@@ -9,7 +9,7 @@ import pytest
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.views import GpuView, HostView, Occupied, Placement, Refusal, Request
-from tests.unit.placement.fleets import ask, gpus, host, settle
+from tests.unit.placement.fleets import ask, gpus, having, host, settle
 
 T4 = "Tesla T4"
 Q4, Q8 = "GRID T4-4Q", "GRID T4-8Q"
@@ -17,7 +17,9 @@ Q4, Q8 = "GRID T4-4Q", "GRID T4-8Q"
 
 def t4(name: str, cut: str | None = None, *occupied: Occupied, **more: Any) -> HostView:
     (view,) = gpus(T4, 1, "time_sliced")
-    return replace(host(name, (replace(view, cut=cut, occupied=occupied),)), **more)
+    made = host(name, (replace(view, cut=cut, occupied=occupied),))
+    spent = {name: more.pop(name) for name in {"free_disk_gib", "free_nics", "numa_shared"} & more.keys()}
+    return replace(having(made, **spent), **more)
 
 
 def held(vm_id: str, profile: str, start: int, size: int = 1, tenant: str = "t") -> Occupied:
@@ -36,13 +38,14 @@ def codes(answer: Placement | Refusal) -> list[str]:
 
 def test_an_empty_gpu_takes_the_cut_that_the_profile_needs() -> None:
     answer = placed(place(ask("a", Q4), [t4("h1")]))
-    assert (answer.host_id, answer.gpu_id, answer.cut, answer.slots) == ("h1", "g0", "time_sliced:4096", (0,))
+    assert (answer.host_id, answer.gpu_ids) == ("h1", ("g0",))
+    assert [(part.cut, part.slots) for part in answer.parts] == [("time_sliced:4096", (0,))]
 
 
 def test_a_gpu_in_use_is_filled_before_another_is_opened() -> None:
     hosts = [t4("h1"), t4("h2", "time_sliced:4096", held("x", Q4, 0))]
     answer = placed(place(ask("a", Q4), hosts))
-    assert (answer.host_id, answer.slots) == ("h2", (1,))
+    assert (answer.host_id, answer.parts[0].slots) == ("h2", (1,))
 
 
 @pytest.mark.parametrize("count", [2, 3, 7])
@@ -55,19 +58,19 @@ def test_parts_fill_a_gpu_before_another_of_a_host_that_gives_whole_gpus_is_open
 
 def test_a_gap_between_equal_slots_is_used_first() -> None:
     hosts = [t4("h", "time_sliced:4096", held("x", Q4, 0), held("y", Q4, 2))]
-    assert placed(place(ask("a", Q4), hosts)).slots == (1,)
+    assert placed(place(ask("a", Q4), hosts)).parts[0].slots == (1,)
 
 
 def test_mig_instances_claim_their_memory_slots() -> None:
     (view,) = gpus("A100 PCIe 40GB", 1, "mig")
     occupied = (held("x", "1g.5gb", 0),)
     answer = placed(place(ask("a", "3g.20gb"), [host("h", (replace(view, cut="mig", occupied=occupied),))]))
-    assert (answer.cut, answer.start, answer.slots) == ("mig", 4, (4, 5, 6, 7))
+    assert (answer.parts[0].cut, answer.parts[0].start, answer.parts[0].slots) == ("mig", 4, (4, 5, 6, 7))
 
 
 def test_a_type_backed_by_mig_lies_where_its_instance_lies() -> None:
     answer = placed(place(ask("a", "GRID A100-2-10C"), [host("h", gpus("A100 PCIe 40GB", 1, "mig"))]))
-    assert (answer.cut, answer.size) == ("mig", 2)
+    assert (answer.parts[0].cut, answer.parts[0].size) == ("mig", 2)
 
 
 def test_whole_gpus_claim_one_slot_of_each_gpu_of_a_partition() -> None:

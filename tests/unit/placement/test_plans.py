@@ -13,6 +13,7 @@ from tests.bench.placement.ceiling import Ceiling
 from tests.bench.placement.moves.compaction import compact, drain
 from tests.bench.placement.moves.engine import MovingEngine
 from tests.bench.placement.moves.repack import make_room
+from tests.bench.placement.moves.stays import STAYS
 from tests.unit.placement.fleets import ask, broken_rules, gpus, host, settle
 
 
@@ -20,7 +21,7 @@ def mig_host(name: str, *occupied: tuple[str, int, int], **more: bool) -> HostVi
     (view,) = gpus("H100 SXM5 80GB", 1, "mig")
     held = tuple(
         Occupied(vm_id=f"{name}.{profile}@{start}", profile=profile, start=start, size=size, tenant="t",
-                 migratable=more.get("migratable", True), vcpus=1, memory_mib=1)
+                 needs=() if more.get("migratable", True) else (STAYS,), vcpus=1, memory_mib=1)
         for profile, start, size in occupied
     )  # fmt: skip
     return host(name, (replace(view, cut="mig" if held else None, occupied=held),))
@@ -65,7 +66,7 @@ def test_vms_that_could_only_swap_places_are_not_moved() -> None:
 
 def test_a_gpu_is_emptied_to_be_cut_anew() -> None:
     views = gpus("L40S", 1, "time_sliced")
-    one = Occupied(vm_id="x", profile="NVIDIA L40S-8Q", start=0, size=1, migratable=True)
+    one = Occupied(vm_id="x", profile="NVIDIA L40S-8Q", start=0, size=1)
     hosts = [host(n, (replace(views[0], cut="time_sliced:8192", occupied=(replace(one, vm_id=n),)),)) for n in "ab"]
     engine = MovingEngine(hosts)
     request = ask("new", "NVIDIA L40S-48Q")
@@ -82,7 +83,7 @@ def test_whole_gpus_are_moved_with_the_vm_switched_off() -> None:
 
 
 def given_out(view: GpuView, vm_id: str) -> GpuView:
-    held = Occupied(vm_id=vm_id, profile="gpu:1", start=0, size=1, migratable=True)
+    held = Occupied(vm_id=vm_id, profile="gpu:1", start=0, size=1)
     return replace(view, cut="whole", occupied=(held,))
 
 

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.core.placement.engine import PlacementEngine
-from orchestrator.core.placement.preemption import plan_preemption, slot_hours
-from orchestrator.core.placement.trial import Trial
+from orchestrator.core.placement.preemption import Trial, plan_preemption, slot_hours
 from orchestrator.core.placement.views import Request
 from tests.unit.placement.fleets import ask, gpus, host, settle
 

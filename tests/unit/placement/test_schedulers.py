@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.core.advice.alike import OneOfEach, capacity
+from orchestrator.core.advice.alike import OneOfEach
 from orchestrator.core.advice.explain import explain
 from orchestrator.core.gpu.vgpu_parameters import Scheduler
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.preemption import place_preempting
-from orchestrator.core.placement.rules.scheduler import facts_of
+from orchestrator.core.placement.rules.scheduler import FixedScheduler
 from orchestrator.core.placement.views import HostView, Occupied, Placement, Refusal, Request
-from tests.unit.placement.fleets import ask, gpus, host, own_needs
+from tests.unit.placement.fleets import ask, capacity, gpus, host, own_needs
 
 Q4 = "GRID T4-4Q"
 FIXED, EQUAL = Scheduler(policy="fixed_share"), Scheduler(policy="equal_share")
@@ -29,7 +29,7 @@ def wish(scheduler: Scheduler | None, vm_id: str = "vm") -> Request:
 def one_gpu(scheduler: Scheduler | None, *, count: int = 1, takes: bool = True) -> HostView:
     """GPUs, on the first of which there is a VM."""
     views = tuple(
-        replace(gpu, facts=facts_of(takes_schedulers=takes)) for gpu in gpus("Tesla T4", count, "time_sliced")
+        replace(gpu, facts=() if takes else (FixedScheduler(),)) for gpu in gpus("Tesla T4", count, "time_sliced")
     )
     needs = own_needs(Q4, "other", scheduler=scheduler)
     there = Occupied(vm_id="there", profile=Q4, start=0, size=1, tenant="other", needs=needs, vcpus=1)
@@ -60,7 +60,7 @@ def test_an_empty_gpu_takes_any_and_then_only_that_one(mine: Scheduler) -> None:
     hosts = (one_gpu(None, count=2),)
     placed = place(wish(mine), hosts)
     assert isinstance(placed, Placement)
-    assert placed.gpu_id == hosts[0].gpus[1].gpu_id
+    assert placed.gpu_ids[0] == hosts[0].gpus[1].gpu_id
     assert capacity([wish(mine)], hosts)[0].fits_now == 4
 
 

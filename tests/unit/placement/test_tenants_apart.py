@@ -9,7 +9,7 @@ from itertools import combinations, product
 
 import pytest
 
-from orchestrator.core.advice.alike import OneOfEach, capacity
+from orchestrator.core.advice.alike import OneOfEach
 from orchestrator.core.advice.explain import explain
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.place import place
@@ -18,7 +18,7 @@ from orchestrator.core.placement.rules.rule import need_of
 from orchestrator.core.placement.rules.tenants import Isolated
 from orchestrator.core.placement.views import HostView, Occupied, Placement, Refusal, Request
 from orchestrator.core.vms.isolation import ISOLATIONS, Isolation, may_share_gpu, may_share_host
-from tests.unit.placement.fleets import ask, broken_rules, gpus, host, own_needs, settle
+from tests.unit.placement.fleets import ask, broken_rules, capacity, gpus, host, own_needs, settle
 
 Q4 = "GRID T4-4Q"
 A100 = "A100 PCIe 40GB"
@@ -68,7 +68,7 @@ def test_an_empty_gpu_of_the_host_is_taken_unless_the_host_is_to_be_its_own(mine
     placed = place(wanted, (one_gpu(theirs, spare=True),))
     assert isinstance(placed, Placement) is may_share_host(mine, theirs)
     if isinstance(placed, Placement):
-        assert (placed.gpu_id == "g0") is may_share_gpu(mine, theirs, divided=False)
+        assert (placed.gpu_ids[0] == "g0") is may_share_gpu(mine, theirs, divided=False)
 
 
 def test_a_request_that_says_nothing_goes_anywhere() -> None:

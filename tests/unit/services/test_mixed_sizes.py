@@ -14,13 +14,15 @@ from orchestrator.core.diff.vms import vm_findings
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.snapshot import DomainSnapshot, GpuSnapshot
 from orchestrator.core.offerings.offering import Offering
-from orchestrator.core.placement.from_offering import AskedVm, request_for
+from orchestrator.core.placement.from_offering import request_for
 from orchestrator.core.placement.place import place
+from orchestrator.core.placement.rules.wanted import Wanted
 from orchestrator.core.placement.views import GpuView, Placement, Request
 from orchestrator.core.vms.adoption import place_of
 from orchestrator.core.vms.claim import Claim, DeviceClaim
 from orchestrator.core.vms.vm import Vm, VmSpec
 from orchestrator.services.fleet.view import FOREIGN, gpu_view
+from orchestrator.services.vms.capacity import Question
 from tests.fakes.fake_machine import FakeMachine, l40s, snapshot_of
 from tests.unit.placement.fleets import host
 from tests.unit.services.test_live_geometry import HOST
@@ -76,7 +78,7 @@ def asked(profile: str, *, mixed: bool = True) -> Request:
 
 def start_on(view_of_gpu: GpuView, request: Request) -> int | None:
     found = place(request, (host("gpu1", (view_of_gpu,)),))
-    return found.start if isinstance(found, Placement) else None
+    return found.parts[0].start if isinstance(found, Placement) else None
 
 
 def test_what_others_made_takes_the_slots_that_the_driver_names() -> None:
@@ -108,10 +110,11 @@ def test_an_empty_gpu_is_switched_for_who_asks_for_that_alone() -> None:
     cuts = {}
     for mixes in (True, False):
         for one in (offering, replace(offering, mixed_sizes=False), bare):
-            request = request_for(AskedVm(vm_id="new", tenant="t", vcpus=1, memory_mib=1024), one)
+            asked = Question(profile=one.name, tenant="t", vcpus=1, memory_mib=1024)
+            request = request_for(Wanted(vm_id="new", vm=asked, offering=one))
             found = place(request, (host("gpu1", (view(seen(machine(mixes=mixes))),)),))
             assert isinstance(found, Placement)
-            cuts[mixes, one.name, one.mixed_sizes] = found.cut
+            cuts[mixes, one.name, one.mixed_sizes] = found.parts[0].cut
     assert cuts[False, "x", True] == "mixed"
     assert cuts[False, "x", False] == cuts[False, Q12, False] == "time_sliced:12288"
     assert (cuts[True, "x", True], cuts[True, "x", False]) == ("mixed", "time_sliced:12288")

@@ -14,7 +14,7 @@ import pytest
 from orchestrator.core.errors import Conflict, Denied, InvalidInput, NoCapacity, NotFound
 from orchestrator.core.hosts.bridges import Bridge, Uplink
 from orchestrator.services.networks import NetworkService
-from orchestrator.services.vms.capacity import Asked, Question
+from orchestrator.services.vms.capacity import Question
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.world import host_info
 
@@ -184,15 +184,15 @@ def test_a_host_that_lost_its_bridge_gives_one_answer_to_all_who_ask(
     plane.add_host(T4_HOST)
     networks.add_bridged("office", BR0)
     capacity = plane.services.capacity
-    question, wanted = Question(profile="GRID T4-2Q", networks=("office",)), replace(create_vm(), network="office")
+    question, wanted = Question(profile="GRID T4-2Q", network="office"), replace(create_vm(), network="office")
     assert capacity.explain(question).explanation.fits
     assert capacity.capacity(question)[0].fits_now > 0
     plane.machine(T4_HOST).bridges = bridges
     plane.look(T4_HOST)
     assert [(one.code, one.message) for one in capacity.explain(question).explanation.reasons] == [(code, message)]
     assert capacity.capacity(question)[0].fits_now == 0
-    assert {row.fits_now for row in capacity.capacity(None, Asked(networks=("office",)))} == {0}
-    assert capacity.explain(replace(question, networks=("default",))).explanation.fits
+    assert {row.fits_now for row in capacity.capacity(Question(each=True, network="office"))} == {0}
+    assert capacity.explain(replace(question, network="default")).explanation.fits
     for ask in (plane.services.vms.plan, plane.services.vms.create):
         with pytest.raises(NoCapacity) as caught:
             ask(wanted)

@@ -13,7 +13,7 @@ from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.hosts.bridges import Bridge, Uplink
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.services.messages import CreateVm
-from orchestrator.services.vms.capacity import Asked, Question
+from orchestrator.services.vms.capacity import Question
 from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.fake_machine import FakeMachine, t4
 
@@ -29,17 +29,17 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
 
 def refused(plane: ControlPlane, vm: CreateVm) -> list[tuple[str, str]]:
     """The code and words of each who is asked for that VM."""
-    asked = Asked(networks=vm.networks, volumes=vm.volumes)
-    question, capacity = Question(profile=vm.profile, **vars(asked)), plane.services.capacity
+    question = Question(profile=vm.profile, network=vm.network, more_networks=vm.more_networks, volumes=vm.volumes)
+    capacity, each = plane.services.capacity, replace(question, profile="", each=True)
     ways: tuple[Callable[[], object], ...] = (
         lambda: plane.services.vms.create(vm),
         lambda: plane.services.vms.plan(vm),
         lambda: capacity.explain(question),
         lambda: capacity.explain_for_tenant(question),
         lambda: capacity.capacity(question),
-        lambda: capacity.capacity(None, asked),
+        lambda: capacity.capacity(each),
         lambda: capacity.room(question, "default"),
-        lambda: capacity.room(None, "default", asked),
+        lambda: capacity.room(each, "default"),
     )
     said = []
     for ask in ways:
@@ -82,11 +82,11 @@ def test_where_its_second_network_is_not_no_vm_fits_whoever_is_asked(plane: Cont
     plane.machine(T4_HOST).bridges = ()
     plane.look(T4_HOST)
     capacity = plane.services.capacity
-    question = Question(profile=T4, networks=("default", "office"))
+    question = Question(profile=T4, more_networks=("office",))
     assert {one.code for one in capacity.explain(question).explanation.reasons} == {"host.no_bridge"}
     assert capacity.capacity(question)[0].fits_now == 0
-    assert {row.fits_now for row in capacity.capacity(None, Asked(networks=("default", "office")))} == {0}
-    assert capacity.capacity(replace(question, networks=("default",)))[0].fits_now > 1
+    assert {row.fits_now for row in capacity.capacity(Question(each=True, more_networks=("office",)))} == {0}
+    assert capacity.capacity(replace(question, more_networks=()))[0].fits_now > 1
     with pytest.raises(VgpuctlError) as caught:
         plane.services.vms.plan(replace(create_vm("a"), more_networks=("office",)))
     assert {one.code for one in caught.value.reasons} == {"host.no_bridge"}
@@ -95,18 +95,18 @@ def test_where_its_second_network_is_not_no_vm_fits_whoever_is_asked(plane: Cont
 def test_of_vms_with_a_volume_one_fits_and_only_where_the_volume_is(plane: ControlPlane) -> None:
     plane.add_host(L40S_HOST)
     plane.services.volumes.create("default", "data", GIB, T4_HOST)
-    capacity, asked = plane.services.capacity, Asked(volumes=("data",))
-    (row,) = capacity.capacity(Question(profile=T4, **vars(asked)))
+    capacity, asked = plane.services.capacity, Question(profile=T4, volumes=("data",))
+    (row,) = capacity.capacity(asked)
     assert row.fits_now == 1
-    assert capacity.room(Question(profile=T4, **vars(asked)), "default")[0].fits_now == 1
-    assert capacity.capacity(Question(profile="NVIDIA L40S-12Q", **vars(asked)))[0].fits_now == 0
-    every = {row.profile: row.fits_now for row in capacity.capacity(None, asked)}
+    assert capacity.room(asked, "default")[0].fits_now == 1
+    assert capacity.capacity(replace(asked, profile="NVIDIA L40S-12Q"))[0].fits_now == 0
+    every = {row.profile: row.fits_now for row in capacity.capacity(replace(asked, profile="", each=True))}
     assert max(every.values()) == 1
     assert {name for name, fits in every.items() if fits and "l40s" in name} == set()
 
 
 def test_how_big_vms_would_be_counts_also_when_no_profile_is_named(plane: ControlPlane) -> None:
-    every = {row.fits_now for row in plane.services.capacity.capacity(None, Asked(memory_mib=8 * 1024**2))}
+    every = {row.fits_now for row in plane.services.capacity.capacity(Question(each=True, memory_mib=8 * 1024**2))}
     assert every == {0}
 
 

@@ -12,6 +12,8 @@ import pytest
 from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.errors import Conflict
 from orchestrator.core.offerings.offering import Offering, VmSize, vm_size
+from orchestrator.core.placement.rules.disk import DiskRoom
+from orchestrator.core.placement.rules.rule import need_of
 from orchestrator.services.messages import CreateVm
 from orchestrator.services.vms.capacity import Question
 from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
@@ -100,7 +102,11 @@ def test_create_plan_explain_capacity_and_the_profile_mean_the_same_size(plane: 
     told = services.profiles.get("gpu:1").size
     assert f">{told.vcpus}</vcpu>" in services.vms.plan(wish("gpu:1")).domain_xml
     asked = services.capacity.explain(Question(profile="gpu:1")).explanation.request
-    assert (asked.vcpus, asked.memory_mib, asked.disk_gib) == (told.vcpus, told.memory_mib, told.disk_bytes // GIB)
+    assert (asked.vcpus, asked.memory_mib, need_of(asked.needs, DiskRoom)) == (
+        told.vcpus,
+        told.memory_mib,
+        DiskRoom(told.disk_bytes // GIB),
+    )
     assert made(plane, wish("gpu:1")) == told
 
 
@@ -109,7 +115,7 @@ def test_what_fits_is_counted_with_the_size_of_each_profile(plane: ControlPlane)
     services = plane.services
     big = Offering(name="big", kind="time_sliced", vgpu_type="GRID T4-4Q", memory="3TiB")
     services.offerings.put(replace(big, origin="site"), look_up=True)
-    rows = {row.profile: row.fits_now for row in services.capacity.capacity(None)}
+    rows = {row.profile: row.fits_now for row in services.capacity.capacity(Question(each=True))}
     assert rows["big"] == 0 == services.profiles.get("big").free
     assert rows["t4-4q"] == services.profiles.get("t4-4q").free > 0
     assert services.capacity.capacity(Question(profile="big", memory_mib=4096))[0].fits_now == rows["t4-4q"]

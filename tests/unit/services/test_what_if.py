@@ -15,7 +15,7 @@ from orchestrator.core.hosts.snapshot import GpuSnapshot
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.vms.lease import WantedEnd
 from orchestrator.core.vms.priority import PRIORITIES, Priority
-from orchestrator.services.vms.capacity import Asked, Question
+from orchestrator.services.vms.capacity import Question
 from tests.fakes.control_plane import GIB, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.drawn import drawn_capacity, drawn_explanation, drawn_map
 from tests.fakes.golden import GOLDEN, check_golden
@@ -97,7 +97,7 @@ def test_profiles_that_are_not_made_yet_are_explained_as_truly_as_the_others(pla
 
 def test_capacity_counts_every_offering_that_some_gpu_can_be_cut_into(plane: ControlPlane) -> None:
     everything(plane)
-    check("capacity", drawn_capacity(plane.services.capacity.capacity(None, Asked(**SMALL))))
+    check("capacity", drawn_capacity(plane.services.capacity.capacity(Question(each=True, **SMALL))))
 
 
 def test_the_map_shows_gpus_in_every_mode(plane: ControlPlane) -> None:
@@ -141,7 +141,9 @@ def test_an_explanation_says_whom_a_priority_would_have_stopped(plane: ControlPl
         plane.services.vms.create(replace(create_vm(name, profile="GRID T4-16Q"), priority=priority))
     plane.engine.drain()
     whole = Question(profile="GRID T4-16Q")
-    asked = {one: plane.services.capacity.explain(replace(whole, priority=one)) for one in (None, *PRIORITIES)}
+    questions: dict[Priority | None, Question] = {None: whole}
+    questions |= {one: replace(whole, priority=one, preempt=True) for one in PRIORITIES}
+    asked = {priority: plane.services.capacity.explain(one) for priority, one in questions.items()}
     assert {priority: found.preempts for priority, found in asked.items()} == {
         None: (), "low": (), "normal": ("default/batch",), "high": ("default/serve",),
     }  # fmt: skip
@@ -158,8 +160,8 @@ def test_an_offering_whose_vms_keep_apart_fits_once_on_each_host_without_one(pla
     plane.services.tenancy.quotas.change("default", {"vms": 100})
 
     def told() -> set[int]:
-        every = {row.profile: row.fits_now for row in capacity.capacity(None)}["apart"]
-        of_tenant = {row.profile: row.fits_now for row in capacity.room(None, "default")}["apart"]
+        every = {row.profile: row.fits_now for row in capacity.capacity(Question(each=True))}["apart"]
+        of_tenant = {row.profile: row.fits_now for row in capacity.room(Question(each=True), "default")}["apart"]
         return {
             every,
             of_tenant,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orchestrator.core.placement.rules.rule import HostInUse, Need, need_of
+from orchestrator.core.placement.rules.wanted import Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,7 @@ class ApartFrom(Need):
     """On no host with any of these VMs, by id."""
 
     codes = ("host.anti_affinity",)
+    curable = codes
 
     vms: tuple[str, ...]
 
@@ -25,8 +27,9 @@ class ApartFrom(Need):
         return "a VM to stay apart from is on the host"
 
 
-def needs_of(vms: tuple[str, ...]) -> tuple[Need, ...]:
-    return (ApartFrom(vms),) if vms else ()
+def needs_of(wanted: Wanted) -> Iterator[Need]:
+    if wanted.apart_from_vms:
+        yield ApartFrom(wanted.apart_from_vms)
 
 
 def apart_from(needs: tuple[Need, ...]) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.hosts.bridges import NO_BRIDGE, OPEN_VSWITCH, Bridge, Uplink, bridge_of, why_not
-from orchestrator.core.placement.rules.rule import Fact, Need, find
+from orchestrator.core.placement.rules.rule import Fact, KnownHost, Need, find
+from orchestrator.core.placement.rules.wanted import Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +28,12 @@ class NeedsBridges(Need):
     """The bridges that the VM's networks leave by."""
 
     codes = (NO_BRIDGE, OPEN_VSWITCH)
+    lasting = codes
 
     uplinks: tuple[Uplink, ...]
 
-    def missing(self, facts: tuple[Fact, ...]) -> Iterator[str]:
-        has = find(facts, HasBridges)
+    def missing(self, host: KnownHost) -> Iterator[str]:
+        has = find(host.facts, HasBridges)
         for uplink in self.uplinks:
             found = bridge_of(() if has is None else has.bridges, uplink)
             if isinstance(found, str):
@@ -41,9 +43,10 @@ class NeedsBridges(Need):
         return " or ".join(why_not(code, uplink) for uplink in self.uplinks)
 
 
-def needs_of(uplinks: tuple[Uplink, ...]) -> tuple[Need, ...]:
+def needs_of(wanted: Wanted) -> Iterator[Need]:
     """None of networks that are made on any host."""
-    return (NeedsBridges(uplinks),) if uplinks else ()
+    if wanted.uplinks:
+        yield NeedsBridges(wanted.uplinks)
 
 
 def facts_of(host: HostFacts) -> tuple[Fact, ...]:

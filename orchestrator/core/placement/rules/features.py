@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orchestrator.core.attachments.host_facts import HostFacts
-from orchestrator.core.hosts.domain import Firmware
 from orchestrator.core.hosts.features import FEATURES, HostFeature
-from orchestrator.core.placement.rules.rule import Fact, Need
+from orchestrator.core.placement.rules.rule import Fact, KnownHost, Need
+from orchestrator.core.placement.rules.wanted import Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +26,24 @@ class NeedsFeature(Need):
     feature: HostFeature
 
     codes = tuple(feature.code for feature in FEATURES.values())
+    lasting = codes
 
-    def missing(self, facts: tuple[Fact, ...]) -> Iterator[str]:
-        if LacksFeature(self.feature) in facts:
+    def missing(self, host: KnownHost) -> Iterator[str]:
+        if LacksFeature(self.feature) in host.facts:
             yield FEATURES[self.feature].code
 
     def message(self, code: str) -> str:
         return f"the host has {FEATURES[self.feature].missing}"
 
 
-def needs_of(boots_by: Firmware, *, tpm: bool) -> tuple[Need, ...]:
-    wanted: dict[HostFeature, bool] = {"uefi": boots_by == "uefi", "tpm": tpm}
-    return tuple(NeedsFeature(feature) for feature, is_wanted in wanted.items() if is_wanted)
+def needs_of(wanted: Wanted) -> Iterator[Need]:
+    vm, offering = wanted.vm, wanted.offering
+    firmware = offering.firmware if wanted.made is None else wanted.made.firmware
+    asked: dict[HostFeature, bool] = {
+        "uefi": firmware == "uefi",
+        "tpm": offering.tpm if vm.tpm is None else vm.tpm,
+    }
+    return (NeedsFeature(feature) for feature, is_asked in asked.items() if is_asked)
 
 
 def facts_of(host: HostFacts) -> tuple[Fact, ...]:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orchestrator.core.labels import KEPT_FOR, Labels, kept_from, show_labels
-from orchestrator.core.placement.rules.rule import Fact, Need, find
+from orchestrator.core.placement.rules.rule import Fact, KnownHost, Need, find
+from orchestrator.core.placement.rules.wanted import Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +23,21 @@ class NeedsLabels(Need):
     """All of these labels."""
 
     codes = ("host.labels",)
+    lasting = codes
 
     labels: Labels
 
-    def missing(self, facts: tuple[Fact, ...]) -> Iterator[str]:
-        if not set(self.labels).issubset(_labels(facts)):
+    def missing(self, host: KnownHost) -> Iterator[str]:
+        if not set(self.labels).issubset(_labels(host.facts)):
             yield from self.codes
 
     def message(self, code: str) -> str:
         return f"the host is not labelled {show_labels(dict(self.labels))}"
 
 
-def needs_of(host_labels: Labels) -> tuple[Need, ...]:
-    return (NeedsLabels(host_labels),) if host_labels else ()
+def needs_of(wanted: Wanted) -> Iterator[Need]:
+    if wanted.offering.hosts:
+        yield NeedsLabels(wanted.offering.hosts)
 
 
 def facts_of(host_labels: Labels) -> tuple[Fact, ...]:

@@ -8,8 +8,11 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from orchestrator.core.geometry.geometry import Geometry
+from orchestrator.core.gpu.device import Device
 from orchestrator.core.gpu.vgpu_parameters import Scheduler, words
+from orchestrator.core.hosts.snapshot import GpuSnapshot
 from orchestrator.core.placement.rules.rule import Fact, GpuInUse, HeldPart, Need, need_of
+from orchestrator.core.placement.rules.wanted import Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,8 @@ class ScheduledBy(Need):
     """How its GPUs divide their time; None: as the driver does by itself."""
 
     codes = ("gpu.no_scheduler", "gpu.other_scheduler")
+    told_late = True
+    keeps_off = True
 
     scheduler: Scheduler | None
 
@@ -55,13 +60,18 @@ class ScheduledBy(Need):
         return f"VMs on the GPU have its time divided otherwise, not by {words(self.scheduler)}"
 
 
-def needs_of(scheduler: Scheduler | None) -> tuple[Need, ...]:
-    return (ScheduledBy(scheduler),)
+def needs_of(wanted: Wanted) -> Iterator[Need]:
+    yield ScheduledBy(wanted.offering.scheduler)
 
 
-def facts_of(*, takes_schedulers: bool) -> tuple[Fact, ...]:
+def needs_of_device(device: Device) -> tuple[Need, ...]:
+    """As it was made: its offering may be another one by now."""
+    return (ScheduledBy(device.scheduler),)
+
+
+def facts_of(gpu: GpuSnapshot) -> tuple[Fact, ...]:
     """Of a GPU."""
-    return () if takes_schedulers else (FixedScheduler(),)
+    return (FixedScheduler(),) if gpu.scheduler is None else ()
 
 
 def scheduler_of(needs: tuple[Need, ...]) -> Scheduler | None:

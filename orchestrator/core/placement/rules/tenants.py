@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.placement.rules.rule import GpuInUse, HeldPart, HostInUse, Need, need_of
+from orchestrator.core.placement.rules.wanted import Wanted
 from orchestrator.core.vms.isolation import Isolation, may_share_gpu, may_share_host
 
 
@@ -17,7 +18,8 @@ class Isolated(Need):
     """How far its tenant is kept from others. ``profile``: of the VM, as its request has it."""
 
     codes = ("host.other_tenant", "gpu.other_tenant")
-    after_shortage = True
+    told_late = True
+    keeps_off = True
 
     tenant: str
     isolation: Isolation
@@ -53,8 +55,9 @@ class Isolated(Need):
                 yield item, other
 
 
-def needs_of(tenant: str, isolation: Isolation | None, profile: str) -> tuple[Need, ...]:
-    return () if isolation is None else (Isolated(tenant, isolation, profile),)
+def needs_of(wanted: Wanted) -> Iterator[Need]:
+    if wanted.isolation is not None:
+        yield Isolated(wanted.vm.tenant, wanted.isolation, wanted.profile)
 
 
 def _divides(geometry: Geometry, cut_name: str | None, profile: str, other: str) -> bool:

@@ -12,6 +12,7 @@ from orchestrator.core.placement.fleet import FleetHost, Gpu
 from tests.bench.placement.moves.engine import MovingEngine
 from tests.bench.placement.moves.layouts import layout_of
 from tests.bench.placement.moves.repack import MAX_MOVES, step_aside
+from tests.bench.placement.moves.stays import may_move
 from tests.bench.placement.moves.trial import Moved, MovingTrial
 
 
@@ -88,7 +89,7 @@ def _candidates(engine: MovingEngine) -> list[Gpu]:
 def _may_move(engine: MovingEngine, vm_id: str) -> bool:
     """Whether the VM may be moved at all, in one piece."""
     held = engine.vms.get(vm_id)
-    return held is not None and held.request.migratable and held.request.count == 1
+    return held is not None and may_move(held.request) and held.request.count == 1
 
 
 def _weight(gpu: Gpu) -> tuple[int, int, int]:

@@ -49,7 +49,7 @@ class MovingEngine(PlacementEngine):
 
         Whole GPUs that must be on one NUMA node are not looked for: nothing here says which GPUs a host would give.
         """
-        if (request.numa_strict or request.nic) and request.whole_gpus:
+        if request.whole_gpus and request.seeks_gpus:
             return None
         return self._walk(request, accept)
 

@@ -17,6 +17,7 @@ from orchestrator.core.placement.state_table import EMPTY, Demand
 from orchestrator.core.placement.views import Occupied, Request
 from tests.bench.placement.moves.engine import MovingEngine
 from tests.bench.placement.moves.layouts import NeedKey, Pattern
+from tests.bench.placement.moves.stays import may_move
 
 MAX_LEAVERS = 3
 """VMs that are moved for one request, at most."""
@@ -44,9 +45,7 @@ def need_key(engine: MovingEngine, request: Request) -> NeedKey:
 
 
 def _anywhere(request: Request) -> Request:
-    if request.gpu is None and not request.needs:
-        return request
-    return replace(request, gpu=None, needs=())
+    return replace(request, needs=tuple(need for need in request.needs if need.near_gpus))
 
 
 def combinations(engine: MovingEngine, request: Request) -> set[tuple[NeedKey, ...]]:
@@ -148,7 +147,7 @@ def _has_room(request: Request, host: FleetHost) -> bool:
 def _movable(engine: MovingEngine, vm_ids: Iterable[str], busy: frozenset[str]) -> bool:
     for vm_id in vm_ids:
         held = engine.vms.get(vm_id)
-        if held is None or vm_id in busy or not held.request.migratable or held.request.count > 1:
+        if held is None or vm_id in busy or not may_move(held.request) or held.request.count > 1:
             return False
     return True
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from orchestrator.core.placement.engine import PlacementPlan
 from orchestrator.core.placement.fleet import Gpu
-from orchestrator.core.placement.trial import Trial
+from orchestrator.core.placement.preemption import Trial
 from orchestrator.core.placement.views import Placement
 from tests.bench.placement.moves.engine import MovingEngine
 

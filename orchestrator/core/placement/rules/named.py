@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A VM goes to the host, or to the GPU, that somebody names for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from orchestrator.core.placement.rules.rule import GpuInUse, KnownHost, Need, need_of
+from orchestrator.core.placement.rules.wanted import Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class OnHost(Need):
+    """The only host that will do, by its id or name."""
+
+    codes = ("host.other",)
+    lasting = codes
+
+    host: str
+
+    def missing(self, host: KnownHost) -> Iterator[str]:
+        if self.host not in {host.host_id, host.name}:
+            yield "host.other"
+
+    def message(self, code: str) -> str:
+        return "another host was asked for"
+
+
+@dataclass(frozen=True, slots=True)
+class OnGpu(Need):
+    """The only GPU that will do, as its host calls it."""
+
+    codes = ("gpu.other",)
+
+    gpu: str
+
+    @property
+    def judges_empty_gpus(self) -> bool:
+        return True
+
+    def off_gpu(self, gpu: GpuInUse) -> Iterator[str]:
+        if gpu.gpu_id != self.gpu:
+            yield "gpu.other"
+
+    def message(self, code: str) -> str:
+        return "another GPU was asked for"
+
+
+def needs_of(wanted: Wanted) -> Iterator[Need]:
+    if wanted.vm.host is not None:
+        yield OnHost(wanted.vm.host)
+    if wanted.vm.gpu is not None:
+        yield OnGpu(wanted.vm.gpu)
+
+
+def host_of(needs: tuple[Need, ...]) -> str | None:
+    """None: any will do."""
+    need = need_of(needs, OnHost)
+    return None if need is None else need.host
+
+
+def gpu_of(needs: tuple[Need, ...]) -> str | None:
+    """None: any will do."""
+    need = need_of(needs, OnGpu)
+    return None if need is None else need.gpu
+
+
+def on_host(needs: tuple[Need, ...], host: str) -> tuple[Need, ...]:
+    """The same on that host and no other."""
+    return (OnHost(host), *(need for need in needs if not isinstance(need, OnHost)))

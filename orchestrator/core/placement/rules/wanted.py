@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A VM that is to have a place, as the rules see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.hosts.bridges import Uplink
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.vms.isolation import Isolation
+from orchestrator.core.vms.vm import Vm, VmShape
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """A VM that somebody asks for or asks about: each rule picks out of it what it is about."""
+
+    vm_id: str
+    vm: VmShape
+    """With its size, the host that its volumes tie it to, and their disk where they lie nowhere yet. What it calls its
+    networks says nothing here."""
+    offering: Offering
+    made: Vm | None = None
+    """The VM itself, with its disk, where that is there already."""
+    count: int = 1
+    """It has what the offering gives so many times."""
+    uplinks: tuple[Uplink, ...] = ()
+    """By which its networks leave its host."""
+    isolation: Isolation | None = None
+    """From other tenants; None: nobody is kept apart."""
+    apart_from_vms: tuple[str, ...] = ()
+    """Ids of VMs that it may not share a host with."""
+
+    @property
+    def profile(self) -> str:
+        """As the engine knows it; see :func:`profile_of`."""
+        return profile_of(self.offering)
+
+
+def profile_of(offering: Offering) -> str:
+    """How the engine names what one device of the offering is.
+
+    :raises InvalidInput: ``profile.unsupported``
+    """
+    if offering.kind == "passthrough":
+        return f"gpu:{offering.gpu_count}"
+    profile = offering.vgpu_type or offering.mig_profile
+    if profile is None:
+        raise InvalidInput(
+            "profile.unsupported",
+            f"profile {offering.name} names no vGPU type or MIG profile",
+            hint="'vgpuctl profile list' shows what there is",
+        )
+    return profile
