@@ -51,8 +51,8 @@ class _Query(BaseModel):
 
     def to_shape(self, tenant: str) -> dict[str, Any]:
         """What of it every question has."""
-        asked = self.model_dump(include=set(_Query.model_fields), exclude_none=True)
-        return asked | {
+        shape = self.model_dump(include=set(_Query.model_fields), exclude_none=True)
+        return shape | {
             "tenant": tenant, "more_networks": _names(self.more_networks), "volumes": _names(self.volumes)
         }  # fmt: skip
 

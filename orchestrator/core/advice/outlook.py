@@ -10,7 +10,7 @@ from orchestrator.core.errors import Reason
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.preemption import place_preempting
 from orchestrator.core.placement.reasons import NOT_MEANT, refusal
-from orchestrator.core.placement.rules.disk import DiskRoom
+from orchestrator.core.placement.rules.disk import NeedsDisk
 from orchestrator.core.placement.rules.rule import need_of
 from orchestrator.core.placement.views import HostView, Request
 from orchestrator.core.units import MIB, show_size
@@ -68,9 +68,9 @@ def _lacking(code: str, request: Request, asked: str) -> str:
         return f"{request.vcpus} vCPUs"
     if code == "host.memory":
         return f"{show_size(request.memory_mib * MIB)} of memory"
-    room = need_of(request.needs, DiskRoom)
-    if code == "host.disk" and room is not None:
-        return f"{room.gib}GiB of disk"
+    disk = need_of(request.needs, NeedsDisk)
+    if code == "host.disk" and disk is not None:
+        return f"{disk.gib}GiB of disk"
     return asked if request.count == 1 else f"{request.count} devices of {asked}"
 
 

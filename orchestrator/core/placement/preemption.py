@@ -84,7 +84,7 @@ def _most_on(request: Request, host: FleetHost) -> int:
 
 def _together(engine: PlacementEngine, request: Request, host: FleetHost) -> tuple[str, ...]:
     """Who has to go from the host for all devices: place after place the cheapest set, and of those who is needed."""
-    asked, trial, going = _there(request, host.view.host_id), Trial(engine), list[str]()
+    asked, trial, going = _kept_to(request, host.view.host_id), Trial(engine), list[str]()
     while engine.plan(asked) is None:
         more = _one_more(engine, asked, host)
         if not more:
@@ -101,7 +101,7 @@ def _together(engine: PlacementEngine, request: Request, host: FleetHost) -> tup
     return tuple(going)
 
 
-def _there(request: Request, host_id: str) -> Request:
+def _kept_to(request: Request, host_id: str) -> Request:
     """The same on that host and no other."""
     return replace(request, needs=on_host(request.needs, host_id))
 
@@ -141,7 +141,7 @@ def place_preempting(
         return None
     for vm_id in found.victims:
         engine.release(vm_id)
-    asked = _there(request, found.host_id)
+    asked = _kept_to(request, found.host_id)
     plan = engine.plan(asked)
     return None if plan is None else (engine.take(asked, plan), found)
 

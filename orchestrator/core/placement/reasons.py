@@ -164,14 +164,14 @@ def _of_board(engine: PlacementEngine, request: Request, host: FleetHost) -> Ite
 
 def _off_sets(request: Request, host: FleetHost, masks: Iterable[int], board: Cut) -> str | None:
     """Code of why none of the host's sets of GPUs that are free may be given out; None: one may."""
-    found = None
+    first = None
     for choice in (choice for mask in masks for choice in board.choices(mask, request.profile)):
         gpus = [gpu for gpu in host.gpus if choice.mask >> gpu.position & 1]
         codes = [code for need in request.needs for code in need.off_set(gpus)]
         if not codes:
             return None
-        found = found or codes[0]
-    return found
+        first = first or codes[0]
+    return first
 
 
 def gpu_reason(request: Request, gpu: Gpu) -> str | None:

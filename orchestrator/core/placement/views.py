@@ -127,8 +127,8 @@ class Request:
         object.__setattr__(self, "is_filtered", any(need.filters for need in self.needs))
         for name in ("off_host", "off_gpu"):
             own = [need for need in self.needs if getattr(type(need), name) is not getattr(Need, name)]
-            early = tuple(getattr(need, name) for need in own if not need.told_late)
-            object.__setattr__(self, name, (early, tuple(getattr(need, name) for need in own if need.told_late)))
+            early = tuple(getattr(need, name) for need in own if not need.after_shortage)
+            object.__setattr__(self, name, (early, tuple(getattr(need, name) for need in own if need.after_shortage)))
 
     @property
     def whole_gpus(self) -> int:

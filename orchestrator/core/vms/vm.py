@@ -101,8 +101,8 @@ class VmShape:
     def filled(self: _ShapeT, *sources: object) -> _ShapeT:
         """What it leaves open is as the first of ``sources`` says that has such a field."""
         left = [name for name, is_open in _LEFT_OPEN.items() if getattr(self, name) == is_open]
-        told = {name: next(getattr(source, name) for source in sources if hasattr(source, name)) for name in left}
-        return replace(self, **told)
+        given = {name: next(getattr(source, name) for source in sources if hasattr(source, name)) for name in left}
+        return replace(self, **given)
 
     def shape(self) -> dict[str, Any]:
         """The members of the shape alone, for another thing of the same shape."""

@@ -32,7 +32,7 @@ def free_by_node(seen: HostRecord, facts: HostFacts, memory_reserve_mib: int) ->
     for (page_kib, node), mib in memory_left(seen, facts, memory_reserve_mib).items():
         free.setdefault(page_kib, {})[node] = max(0, mib)
     memory = (amount for page_kib, by_node in free.items() for amount in memory_amounts(by_node, page_kib))
-    cpus = {node: sum(map(len, there)) for node, there in cores.items() if node in with_cpus}
+    cpus = {node: sum(map(len, node_cores)) for node, node_cores in cores.items() if node in with_cpus}
     return (*cpu_amounts(cpus), *memory)
 
 

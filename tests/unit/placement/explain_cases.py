@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.geometry.build import MigRow, TypeRow, build_geometry
 from orchestrator.core.geometry.geometry import Geometry
-from orchestrator.core.placement.rules.disk import DiskRoom, amounts_of
+from orchestrator.core.placement.rules.disk import NeedsDisk, amounts_of
 from orchestrator.core.placement.rules.nodes import HasCpus, OfNodes
 from orchestrator.core.placement.views import GpuView, HostView, Occupied, Request
 
@@ -54,7 +54,7 @@ def host(name: str, *gpus: GpuView, free_vcpus: int = 64, free_memory_mib: int =
 
 def asks(profile: str, *, memory_mib: int = 16384, count: int = 1) -> Request:
     return Request(
-        vm_id="new", profile=profile, vcpus=8, memory_mib=memory_mib, tenant="acme", needs=(DiskRoom(50),), count=count
+        vm_id="new", profile=profile, vcpus=8, memory_mib=memory_mib, tenant="acme", needs=(NeedsDisk(50),), count=count
     )
 
 
@@ -113,7 +113,7 @@ CASES = {
     ),
     "six_free_no_partition_of_four": Case(request=asks("gpu:4"), hosts=(_hgx(1, 5),)),
     "numa_split": Case(
-        request=replace(asks("NVIDIA L4-24Q"), needs=(DiskRoom(50), OfNodes(8, 16384, strict=True))),
+        request=replace(asks("NVIDIA L4-24Q"), needs=(NeedsDisk(50), OfNodes(8, 16384, strict=True))),
         hosts=(
             replace(
                 host("kvm1", replace(gpu("41", L4, "time_sliced:24576", vm("a", "NVIDIA L4-24Q", 0)), numa=0),

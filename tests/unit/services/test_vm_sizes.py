@@ -12,7 +12,7 @@ import pytest
 from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.errors import Conflict
 from orchestrator.core.offerings.offering import Offering, VmSize, vm_size
-from orchestrator.core.placement.rules.disk import DiskRoom
+from orchestrator.core.placement.rules.disk import NeedsDisk
 from orchestrator.core.placement.rules.rule import need_of
 from orchestrator.services.messages import CreateVm
 from orchestrator.services.vms.capacity import Question
@@ -102,10 +102,10 @@ def test_create_plan_explain_capacity_and_the_profile_mean_the_same_size(plane: 
     told = services.profiles.get("gpu:1").size
     assert f">{told.vcpus}</vcpu>" in services.vms.plan(wish("gpu:1")).domain_xml
     asked = services.capacity.explain(Question(profile="gpu:1")).explanation.request
-    assert (asked.vcpus, asked.memory_mib, need_of(asked.needs, DiskRoom)) == (
+    assert (asked.vcpus, asked.memory_mib, need_of(asked.needs, NeedsDisk)) == (
         told.vcpus,
         told.memory_mib,
-        DiskRoom(told.disk_bytes // GIB),
+        NeedsDisk(told.disk_bytes // GIB),
     )
     assert made(plane, wish("gpu:1")) == told
 

@@ -34,10 +34,10 @@ _KINDS: Final = tuple(
 CODES: Final = frozenset(code for kind in _KINDS for code in kind.codes)
 LASTING: Final = frozenset(code for kind in _KINDS for code in kind.lasting)
 """Codes of what may be missing on a host: it stays so, whatever goes from it."""
-_ROOM: Final = ("host.vcpus", "host.memory")
-CURABLE: Final = frozenset(_ROOM).union(*(kind.curable for kind in _KINDS))
+_AMOUNTS: Final = ("host.vcpus", "host.memory")
+CURABLE: Final = frozenset(_AMOUNTS).union(*(kind.curable for kind in _KINDS))
 """Codes of what the going of VMs may cure on a host."""
-YIELDED: Final = frozenset(_ROOM).union(*(kind.yielded for kind in _KINDS))
+YIELDED: Final = frozenset(_AMOUNTS).union(*(kind.yielded for kind in _KINDS))
 """Codes of what it cures too if they are stopped, and keep their disks there."""
 
 

@@ -16,12 +16,12 @@ DISK: Final = Resource("disk")
 
 
 @dataclass(frozen=True, slots=True)
-class DiskRoom(Need):
+class NeedsDisk(Need):
     """So many GiB."""
 
     codes = ("host.disk",)
     curable = codes
-    told_late = True
+    after_shortage = True
 
     gib: int
 
@@ -41,7 +41,7 @@ class DiskRoom(Need):
 
 def needs_of(wanted: Wanted) -> Iterator[Need]:
     if wanted.made is None and wanted.vm.disk_bytes:
-        yield DiskRoom(gib_of(wanted.vm.disk_bytes))
+        yield NeedsDisk(gib_of(wanted.vm.disk_bytes))
 
 
 def gib_of(disk_bytes: int) -> int:

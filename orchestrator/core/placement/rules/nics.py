@@ -30,7 +30,7 @@ class NeedsNic(Need):
     codes = ("host.no_nic", "host.nics_taken", "gpu.no_nic", "gpu.nics_taken")
     curable = ("host.nics_taken",)
     yielded = curable
-    told_late = True
+    after_shortage = True
     near_gpus = True
 
     whole_gpus: bool

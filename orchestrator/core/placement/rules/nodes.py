@@ -38,7 +38,7 @@ class OfNodes(Need):
     codes = ("host.cpus_unknown", "host.none_pinnable", "host.cpus", "host.no_hugepages", "host.hugepages", "host.numa")
     curable = ("host.cpus", "host.hugepages")
     yielded = curable
-    told_late = True
+    after_shortage = True
     near_gpus = True
 
     vcpus: int
@@ -122,8 +122,8 @@ class OfNodes(Need):
         if strict and not self.alone and sum(n for node, n in _shared(host) if node in near) < self.vcpus:
             return None
 
-        def lack(wanted: int, there: Mapping[int, int]) -> int:
-            return max(0, wanted - sum(count for node, count in there.items() if not strict or node in near))
+        def lack(wanted: int, amounts: Mapping[int, int]) -> int:
+            return max(0, wanted - sum(count for node, count in amounts.items() if not strict or node in near))
 
         memory = memory_of(free, self.page_kib)
         counted = bool(self.page_kib) or (strict and not near.isdisjoint(memory))

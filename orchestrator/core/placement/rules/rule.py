@@ -28,11 +28,11 @@ Amounts = tuple[tuple[Resource, int], ...]
 
 def with_more(free: Mapping[Resource, int], more: Iterable[Amounts]) -> dict[Resource, int]:
     """``free`` once so much more is given back. What is not counted there is left out."""
-    found = dict(free)
+    total = dict(free)
     for resource, amount in (pair for amounts in more for pair in amounts):
-        if resource in found:
-            found[resource] += amount
-    return found
+        if resource in total:
+            total[resource] += amount
+    return total
 
 
 class Fact:
@@ -58,7 +58,7 @@ class Need(ABC):
     """Those of them, of a host, that the going of other VMs may cure."""
     yielded: ClassVar[tuple[str, ...]] = ()
     """Those that it cures too if the others are stopped, and keep their disks there."""
-    told_late: ClassVar[bool] = False
+    after_shortage: ClassVar[bool] = False
     """Whether lack of vCPUs or memory, and a GPU that may not be used, are told before it."""
     keeps_off: ClassVar[bool] = False
     """Whether others may be kept off by it, so that it is known of VMs that have a place."""

@@ -25,7 +25,7 @@ class ScheduledBy(Need):
     """How its GPUs divide their time; None: as the driver does by itself."""
 
     codes = ("gpu.no_scheduler", "gpu.other_scheduler")
-    told_late = True
+    after_shortage = True
     keeps_off = True
 
     scheduler: Scheduler | None

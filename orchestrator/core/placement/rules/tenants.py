@@ -18,7 +18,7 @@ class Isolated(Need):
     """How far its tenant is kept from others. ``profile``: of the VM, as its request has it."""
 
     codes = ("host.other_tenant", "gpu.other_tenant")
-    told_late = True
+    after_shortage = True
     keeps_off = True
 
     tenant: str
