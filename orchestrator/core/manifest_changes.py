@@ -32,6 +32,7 @@ from orchestrator.core.tenancy.quota import show_amount
 from orchestrator.core.units import MIB, show_size
 from orchestrator.core.vms.lease import show_moment, show_span
 from orchestrator.core.vms.network import WantedNetwork, place_of
+from orchestrator.core.vms.vm import LEFT_OPEN
 
 _WITHIN_S: Final = 1.0
 """Moments are written to the second."""
@@ -249,7 +250,6 @@ _COMPARED: Final = tuple(one.name for one in fields(ManifestVm) if one.name not 
 """Every member that makes a VM what it is."""
 _PLACE: Final = frozenset({"host", "gpu"})
 """Where it shall be made. The host is compared with the one that it is on."""
-_SIZES: Final = frozenset({"vcpus", "memory_mib", "disk_bytes"})
 _IN_FILE: Final = {"memory_mib": "memory", "disk_bytes": "disk", "has_user_data": "user_data"}
 """What a file calls what has another unit here."""
 
@@ -257,7 +257,7 @@ _IN_FILE: Final = {"memory_mib": "memory", "disk_bytes": "disk", "has_user_data"
 def _all_fields(vm: ManifestVm) -> Iterator[FieldChange]:
     for name in _COMPARED:
         value = getattr(vm, name)
-        if value or (name == "tpm" and value is False):
+        if value or (value is False and name in LEFT_OPEN):
             yield FieldChange(field=_in_file(name), there=None, wanted=_words(name, value))
     for key, value in vm.labels:
         yield FieldChange(field=f"labels.{key}", there=None, wanted=value)
@@ -273,7 +273,7 @@ def _all_fields(vm: ManifestVm) -> Iterator[FieldChange]:
 def _differences(wanted: ManifestVm, found: ExistingVm) -> Iterator[FieldChange]:
     for name in _COMPARED:
         there, value = getattr(found.vm, name), getattr(wanted, name)
-        if (name in _SIZES and not value) or (name == "tpm" and value is None):
+        if name in LEFT_OPEN and value == LEFT_OPEN[name]:
             continue  # left to the profile, which may say otherwise now than when the VM was made
         if name not in _PLACE and value != there:
             yield FieldChange(field=_in_file(name), there=_words(name, there), wanted=_words(name, value))

@@ -45,7 +45,7 @@ def memory_mib(text: str) -> int:
     return size // MIB
 
 
-_LEFT_OPEN: Final = {"vcpus": 0, "memory_mib": 0, "disk_bytes": 0, "tpm": None}
+LEFT_OPEN: Final = {"vcpus": 0, "memory_mib": 0, "disk_bytes": 0, "tpm": None}
 """What a request or a file may leave to the profile, and what it is then."""
 
 
@@ -100,7 +100,7 @@ class VmShape:
 
     def filled(self: _ShapeT, *sources: object) -> _ShapeT:
         """What it leaves open is as the first of ``sources`` says that has such a field."""
-        left = [name for name, is_open in _LEFT_OPEN.items() if getattr(self, name) == is_open]
+        left = [name for name, is_open in LEFT_OPEN.items() if getattr(self, name) == is_open]
         given = {name: next(getattr(source, name) for source in sources if hasattr(source, name)) for name in left}
         return replace(self, **given)
 
