@@ -233,20 +233,22 @@ def one_line(text: str, most: int = _LINE) -> str:
 
 def agent_error(data: dict[str, object], host: str = _HOST) -> VgpuctlError:
     """What an agent answered instead of a result. ``host``: the name that takes the place of HOST in its hint."""
-    told = error_from_dict(data)
-    if len(told.code) > _CODE_CHARACTERS or _CODE.fullmatch(told.code) is None:
-        return Unknown("agent.protocol", "the agent sent an error without a code", details=one_line(told.code))
-    error = type(told)(
-        told.code,
-        one_line(told.message),
-        hint=None if told.hint is None else one_line(re.sub(rf"\b{_HOST}\b", host, told.hint)),
-        details=None if told.details is None else one_line(told.details, _DETAILS),
-        reasons=tuple(_reason(one) for one in told.reasons[:_REASONS]),
+    reported = error_from_dict(data)
+    if len(reported.code) > _CODE_CHARACTERS or _CODE.fullmatch(reported.code) is None:
+        return Unknown("agent.protocol", "the agent sent an error without a code", details=one_line(reported.code))
+    error = type(reported)(
+        reported.code,
+        one_line(reported.message),
+        hint=None if reported.hint is None else one_line(re.sub(rf"\b{_HOST}\b", host, reported.hint)),
+        details=None if reported.details is None else one_line(reported.details, _DETAILS),
+        reasons=tuple(_reason(reason) for reason in reported.reasons[:_REASONS]),
     )
     error.of_host = True
     return error
 
 
-def _reason(told: Reason) -> Reason:
-    subjects = tuple(one_line(one) for one in told.subjects[:_REASONS])
-    return replace(told, code=one_line(told.code, _CODE_CHARACTERS), message=one_line(told.message), subjects=subjects)
+def _reason(reason: Reason) -> Reason:
+    subjects = tuple(one_line(subject) for subject in reason.subjects[:_REASONS])
+    return replace(
+        reason, code=one_line(reason.code, _CODE_CHARACTERS), message=one_line(reason.message), subjects=subjects
+    )

@@ -40,8 +40,8 @@ class Term:
     negated: bool
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        there = self.key in labels if self.value is None else labels.get(self.key) == self.value
-        return there != self.negated
+        matches = self.key in labels if self.value is None else labels.get(self.key) == self.value
+        return matches != self.negated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +67,11 @@ class WantedAbout:
     description: str | None = None
     labels: Labels = ()
 
-    def differing(self, there: About) -> Iterator[tuple[str, str, str]]:
+    def differing(self, current: About) -> Iterator[tuple[str, str, str]]:
         """(field of the file, what is there, what is wanted) of each that is otherwise."""
-        if self.description is not None and self.description != there.description:
-            yield "description", there.description, self.description
-        known = dict(there.labels)
+        if self.description is not None and self.description != current.description:
+            yield "description", current.description, self.description
+        known = dict(current.labels)
         for key, value in self.labels:
             if known.get(key) != value:
                 yield f"labels.{key}", known.get(key, "none"), value
@@ -79,8 +79,8 @@ class WantedAbout:
 
 def show_changes(description: str | None, labels: Mapping[str, str | None]) -> str:
     """For the audit."""
-    said = [f"{key}={value}" if value is not None else f"no {key}" for key, value in labels.items()]
-    return ", ".join([*said, *([] if description is None else [f"description {description!r}"])])
+    changes = [f"{key}={value}" if value is not None else f"no {key}" for key, value in labels.items()]
+    return ", ".join([*changes, *([] if description is None else [f"description {description!r}"])])
 
 
 Selector = tuple[Term, ...]
@@ -122,25 +122,25 @@ def kept_from(labels: Labels, tenant: str) -> str | None:
 
 def parse_labels(texts: Iterable[str]) -> dict[str, str]:
     """Of words ``KEY=VALUE``. :raises InvalidInput: ``label.invalid``, ``label.repeated``"""
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for text in texts:
         key, sign, value = text.partition("=")
         if not sign or _KEY.fullmatch(key) is None or _VALUE.fullmatch(value) is None:
             raise _invalid(text)
-        if key in found:
+        if key in labels:
             raise _repeated(key)
-        found[key] = value
-    return found
+        labels[key] = value
+    return labels
 
 
 def parse_changes(texts: Iterable[str], gone: Iterable[str]) -> dict[str, str | None]:
     """The same, and None for each key in ``gone``. :raises InvalidInput: ``label.invalid``, ``label.repeated``"""
-    found: dict[str, str | None] = {**parse_labels(texts)}
+    changes: dict[str, str | None] = {**parse_labels(texts)}
     for key in gone:
-        if key in found:
+        if key in changes:
             raise _repeated(key)
-        found[key] = None
-    return found
+        changes[key] = None
+    return changes
 
 
 def parse_selector(text: str) -> Selector:

@@ -38,58 +38,58 @@ _WITHIN_S: Final = 1.0
 """Moments are written to the second."""
 
 
-def changes(wanted: Manifest, there: Existing, *, prune: bool) -> tuple[Change, ...]:
+def changes(wanted: Manifest, existing: Existing, *, prune: bool) -> tuple[Change, ...]:
     """In the order in which they must be done: what goes makes room, VMs need all the rest."""
-    found = [
-        *_tenant_changes(wanted.tenants, there.tenants),
-        *_offering_changes(wanted.offerings, there),
-        *_network_changes(wanted.networks, there.networks),
-        *_image_changes(wanted.images, there.images),
-        *_volume_changes(wanted.volumes, there.volumes),
+    planned = [
+        *_tenant_changes(wanted.tenants, existing.tenants),
+        *_offering_changes(wanted.offerings, existing),
+        *_network_changes(wanted.networks, existing.networks),
+        *_image_changes(wanted.images, existing.images),
+        *_volume_changes(wanted.volumes, existing.volumes),
     ]
-    found = _with_abouts(found, wanted, there)
+    planned = _with_abouts(planned, wanted, existing)
     if prune:
-        found = [*_pruned(wanted, there), *found]
+        planned = [*_pruned(wanted, existing), *planned]
     for vm in wanted.vms:
-        seen = there.vms.get(vm.key)
-        found += _of_vm(vm, seen)
-    return tuple(found)
+        seen = existing.vms.get(vm.key)
+        planned += _of_vm(vm, seen)
+    return tuple(planned)
 
 
-def _of_vm(wanted: ManifestVm, found: ExistingVm | None) -> list[Change]:
+def _of_vm(wanted: ManifestVm, existing: ExistingVm | None) -> list[Change]:
     """Nothing is done to one of which a part is refused."""
-    change = _vm_change(wanted, found)
-    if found is None or (change is not None and change.action == "refuse"):
+    change = _vm_change(wanted, existing)
+    if existing is None or (change is not None and change.action == "refuse"):
         return [] if change is None else [change]
-    longer = _lease_change(wanted, found)
+    longer = _lease_change(wanted, existing)
     if longer is not None and longer.action == "refuse":
         return [longer]
-    return [one for one in (longer, _label_change(wanted, found), change) if one is not None]
+    return [part for part in (longer, _label_change(wanted, existing), change) if part is not None]
 
 
-def _label_change(wanted: ManifestVm, found: ExistingVm) -> Change | None:
-    differing = _about_fields(WantedAbout(labels=wanted.labels), About(labels=found.vm.labels))
-    if wanted.protected not in {None, found.vm.protected}:
-        protected = FieldChange(field=PROTECTED, there=_flag(found.vm.protected), wanted=_flag(wanted.protected))
+def _label_change(wanted: ManifestVm, existing: ExistingVm) -> Change | None:
+    differing = _about_fields(WantedAbout(labels=wanted.labels), About(labels=existing.vm.labels))
+    if wanted.protected not in {None, existing.vm.protected}:
+        protected = FieldChange(field=PROTECTED, there=_flag(existing.vm.protected), wanted=_flag(wanted.protected))
         differing = (*differing, protected)
     return Change(kind="vm", name=wanted.key, action="set", fields=differing) if differing else None
 
 
-def _about_fields(wanted: WantedAbout, there: About) -> tuple[FieldChange, ...]:
-    return tuple(FieldChange(field=name, there=is_, wanted=to_be) for name, is_, to_be in wanted.differing(there))
+def _about_fields(wanted: WantedAbout, current: About) -> tuple[FieldChange, ...]:
+    return tuple(FieldChange(field=name, there=is_, wanted=to_be) for name, is_, to_be in wanted.differing(current))
 
 
-def _with_abouts(found: Iterable[Change], wanted: Manifest, there: Existing) -> list[Change]:
+def _with_abouts(planned: Iterable[Change], wanted: Manifest, existing: Existing) -> list[Change]:
     """The same with what is said of the things. Nothing is done to one of which a part is refused."""
-    changed = {(change.kind, change.name): change for change in found}
+    changed = {(change.kind, change.name): change for change in planned}
     for key, about in wanted.abouts.items():
         change = changed.get(key)
-        fields = _about_fields(about, there.abouts.get(key, NOTHING_SAID))
+        fields = _about_fields(about, existing.abouts.get(key, NOTHING_SAID))
         if change is None and fields:
             changed[key] = Change(kind=key[0], name=key[1], action="set", fields=fields)
         elif change is not None and change.action != "refuse":
             new = change.action == "add"
-            fields = tuple(replace(one, there=None) for one in fields) if new else fields
+            fields = tuple(replace(field, there=None) for field in fields) if new else fields
             changed[key] = replace(change, fields=(*change.fields, *fields))
     return list(changed.values())
 
@@ -99,28 +99,30 @@ def lease_end(vm: ManifestVm, created_at: float) -> float | None:
     return vm.end.at if vm.end.after_s is None else created_at + vm.end.after_s
 
 
-def _lease_change(wanted: ManifestVm, found: ExistingVm) -> Change | None:
+def _lease_change(wanted: ManifestVm, existing: ExistingVm) -> Change | None:
     """Leases only get longer, by hand too: a later end than the file's is no difference."""
-    end = lease_end(wanted, found.created_at)
-    if end is None or (found.lease_end is not None and end < found.lease_end + _WITHIN_S):
+    end = lease_end(wanted, existing.created_at)
+    if end is None or (existing.lease_end is not None and end < existing.lease_end + _WITHIN_S):
         return None
-    there = "never" if found.lease_end is None else show_moment(found.lease_end)
-    differs = FieldChange(field="until", there=there, wanted=show_moment(end))
-    action: Action = "refuse" if found.lease_end is None else "extend"
+    current = "never" if existing.lease_end is None else show_moment(existing.lease_end)
+    differs = FieldChange(field="until", there=current, wanted=show_moment(end))
+    action: Action = "refuse" if existing.lease_end is None else "extend"
     return Change(kind="vm", name=wanted.key, action=action, fields=(differs,))
 
 
-def _tenant_changes(wanted: Iterable[WantedTenant], there: Mapping[str, Mapping[str, int | None]]) -> Iterator[Change]:
+def _tenant_changes(
+    wanted: Iterable[WantedTenant], existing: Mapping[str, Mapping[str, int | None]]
+) -> Iterator[Change]:
     for tenant in wanted:
-        limits = there.get(tenant.name, {})
+        limits = existing.get(tenant.name, {})
         differing = tuple(
             FieldChange(field=resource, there=_limit(resource, limits.get(resource)), wanted=_limit(resource, amount))
             for resource, amount in tenant.quota
             if limits.get(resource) != amount
         )
-        if tenant.name not in there or differing:
+        if tenant.name not in existing or differing:
             yield Change(
-                kind="tenant", name=tenant.name, action="set" if tenant.name in there else "add", fields=differing
+                kind="tenant", name=tenant.name, action="set" if tenant.name in existing else "add", fields=differing
             )
 
 
@@ -128,13 +130,13 @@ def _limit(resource: str, amount: int | None) -> str:
     return "none" if amount is None else show_amount(resource, amount)
 
 
-def _offering_changes(wanted: Iterable[WantedOffering], there: Existing) -> Iterator[Change]:
+def _offering_changes(wanted: Iterable[WantedOffering], existing: Existing) -> Iterator[Change]:
     """One that VMs have stays as it is: they were made under it."""
-    used = {found.vm.profile for found in there.vms.values()}
-    for one in wanted:
-        known = there.offerings.get(one.name)
+    used = {item.vm.profile for item in existing.vms.values()}
+    for offering in wanted:
+        known = existing.offerings.get(offering.name)
         before = {} if known is None else _said(known)
-        after = _said(one.offering)
+        after = _said(offering.offering)
         differing = tuple(
             FieldChange(
                 field=name, there=before.get(name, None if known is None else "none"), wanted=after.get(name, "none")
@@ -143,53 +145,53 @@ def _offering_changes(wanted: Iterable[WantedOffering], there: Existing) -> Iter
             if before.get(name) != after.get(name)
         )
         if known is None or differing:
-            action: Action = "add" if known is None else "refuse" if one.name in used else "set"
-            yield Change(kind="offering", name=one.name, action=action, fields=differing)
+            action: Action = "add" if known is None else "refuse" if offering.name in used else "set"
+            yield Change(kind="offering", name=offering.name, action=action, fields=differing)
 
 
 def _said(offering: Offering) -> dict[str, str]:
     """What it says otherwise than an offering that says nothing, as text."""
     silent = Offering(name=offering.name, kind=offering.kind, origin=offering.origin)
-    found: dict[str, str] = {"kind": offering.kind}
-    for one in fields(offering):
-        value = getattr(offering, one.name)
-        if value == getattr(silent, one.name):
+    texts: dict[str, str] = {"kind": offering.kind}
+    for field in fields(offering):
+        value = getattr(offering, field.name)
+        if value == getattr(silent, field.name):
             continue
         if is_dataclass(value) and not isinstance(value, type):
             value = asdict(value)
-        elif one.name == "hosts":
+        elif field.name == "hosts":
             value = dict(value)
         if isinstance(value, Mapping):
-            found |= {f"{one.name}.{name}": str(part) for name, part in value.items() if part is not None}
+            texts |= {f"{field.name}.{name}": str(part) for name, part in value.items() if part is not None}
         elif isinstance(value, bool):
-            found[one.name] = str(value).lower()
+            texts[field.name] = str(value).lower()
         else:
-            found[one.name] = ", ".join(value) if isinstance(value, tuple) else str(value)
-    return found
+            texts[field.name] = ", ".join(value) if isinstance(value, tuple) else str(value)
+    return texts
 
 
-def _network_changes(wanted: Iterable[WantedNetwork], there: Mapping[str, WantedNetwork]) -> Iterator[Change]:
+def _network_changes(wanted: Iterable[WantedNetwork], existing: Mapping[str, WantedNetwork]) -> Iterator[Change]:
     for network in wanted:
-        found = there.get(network.key)
-        before = {} if found is None else place_of(found)
+        current = existing.get(network.key)
+        before = {} if current is None else place_of(current)
         after = place_of(network)
-        if found is not None and found.uplink is None and network.uplink is None and network.subnet is None:
+        if current is not None and current.uplink is None and network.uplink is None and network.subnet is None:
             continue
         differing = tuple(
             FieldChange(
-                field=name, there=before.get(name, None if found is None else "none"), wanted=after.get(name, "none")
+                field=name, there=before.get(name, None if current is None else "none"), wanted=after.get(name, "none")
             )
             for name in sorted(before.keys() | after.keys())
             if before.get(name) != after.get(name)
         )
         if differing:
-            action: Action = "add" if found is None else "refuse"
+            action: Action = "add" if current is None else "refuse"
             yield Change(kind="network", name=network.key, action=action, fields=differing)
 
 
-def _image_changes(wanted: Iterable[WantedImage], there: Mapping[str, str]) -> Iterator[Change]:
+def _image_changes(wanted: Iterable[WantedImage], existing: Mapping[str, str]) -> Iterator[Change]:
     for image in wanted:
-        digest = there.get(image.name)
+        digest = existing.get(image.name)
         if digest is None:
             change = FieldChange(field="source", there=None, wanted=image.source)
             yield Change(kind="image", name=image.name, action="add", fields=(change,))
@@ -198,46 +200,46 @@ def _image_changes(wanted: Iterable[WantedImage], there: Mapping[str, str]) -> I
             yield Change(kind="image", name=image.name, action="refuse", fields=(change,))
 
 
-def _volume_changes(wanted: Iterable[WantedVolume], there: Mapping[str, int]) -> Iterator[Change]:
+def _volume_changes(wanted: Iterable[WantedVolume], existing: Mapping[str, int]) -> Iterator[Change]:
     for volume in wanted:
-        size = there.get(volume.key)
+        size = existing.get(volume.key)
         if size != volume.size_bytes:
             shown = None if size is None else show_size(size)
             change = FieldChange(field="size", there=shown, wanted=show_size(volume.size_bytes))
             yield Change(kind="volume", name=volume.key, action="add" if size is None else "refuse", fields=(change,))
 
 
-def _pruned(wanted: Manifest, there: Existing) -> Iterator[Change]:
+def _pruned(wanted: Manifest, existing: Existing) -> Iterator[Change]:
     """VMs that this label made and that the file no longer has."""
     named = {vm.key for vm in wanted.vms}
-    for key, found in sorted(there.vms.items()):
-        if wanted.label is not None and found.label == wanted.label and key not in named and found.state != "deleting":
-            gone = FieldChange(field="label", there=found.label, wanted=None)
+    for key, item in sorted(existing.vms.items()):
+        if wanted.label is not None and item.label == wanted.label and key not in named and item.state != "deleting":
+            gone = FieldChange(field="label", there=item.label, wanted=None)
             kept = FieldChange(field=PROTECTED, there="true", wanted="false")
-            action: Action = "refuse" if found.vm.protected else "delete"
-            yield Change(kind="vm", name=key, action=action, fields=(kept,) if found.vm.protected else (gone,))
+            action: Action = "refuse" if item.vm.protected else "delete"
+            yield Change(kind="vm", name=key, action=action, fields=(kept,) if item.vm.protected else (gone,))
 
 
 def is_protected(change: Change) -> bool:
     """Whether it is a deletion that is refused for that."""
-    return change.action == "refuse" and [one.field for one in change.fields] == [PROTECTED]
+    return change.action == "refuse" and [field.field for field in change.fields] == [PROTECTED]
 
 
 def _flag(value: bool | None) -> str:
     return "true" if value else "false"
 
 
-def _vm_change(wanted: ManifestVm, found: ExistingVm | None) -> Change | None:
-    if found is None:
+def _vm_change(wanted: ManifestVm, existing: ExistingVm | None) -> Change | None:
+    if existing is None:
         return Change(kind="vm", name=wanted.key, action="add", fields=tuple(_all_fields(wanted)))
-    differing = tuple(_differences(wanted, found))
-    if differing or found.state in {"deleting", "failed", "stuck"}:
-        state = FieldChange(field="state", there=found.state, wanted=_state(wanted))
+    differing = tuple(_differences(wanted, existing))
+    if differing or existing.state in {"deleting", "failed", "stuck"}:
+        state = FieldChange(field="state", there=existing.state, wanted=_state(wanted))
         return Change(kind="vm", name=wanted.key, action="refuse", fields=differing or (state,))
-    off = found.state in OFF
+    off = existing.state in OFF
     if off != wanted.running:
         return None
-    state = FieldChange(field="state", there=found.state, wanted=_state(wanted))
+    state = FieldChange(field="state", there=existing.state, wanted=_state(wanted))
     return Change(kind="vm", name=wanted.key, action="start" if off else "stop", fields=(state,))
 
 
@@ -270,15 +272,15 @@ def _all_fields(vm: ManifestVm) -> Iterator[FieldChange]:
     yield FieldChange(field="state", there=None, wanted=_state(vm))
 
 
-def _differences(wanted: ManifestVm, found: ExistingVm) -> Iterator[FieldChange]:
+def _differences(wanted: ManifestVm, existing: ExistingVm) -> Iterator[FieldChange]:
     for name in _COMPARED:
-        there, value = getattr(found.vm, name), getattr(wanted, name)
+        current, value = getattr(existing.vm, name), getattr(wanted, name)
         if name in LEFT_OPEN and value == LEFT_OPEN[name]:
             continue  # left to the profile, which may say otherwise now than when the VM was made
-        if name not in _PLACE and value != there:
-            yield FieldChange(field=_in_file(name), there=_words(name, there), wanted=_words(name, value))
-    if found.on_host is not None and wanted.host not in {None, found.on_host}:
-        yield FieldChange(field="host", there=found.on_host, wanted=wanted.host)
+        if name not in _PLACE and value != current:
+            yield FieldChange(field=_in_file(name), there=_words(name, current), wanted=_words(name, value))
+    if existing.on_host is not None and wanted.host not in {None, existing.on_host}:
+        yield FieldChange(field="host", there=existing.on_host, wanted=wanted.host)
 
 
 def _in_file(member: str) -> str:

@@ -59,8 +59,8 @@ def closest(text: str, known: Iterable[str], alikeness: float = 0.6) -> list[str
 
 def near(text: str, known: Iterable[str], command: str) -> str:
     """A hint: what was probably meant, else the command that shows what there is."""
-    found = closest(text, known)
-    return f"did you mean {', '.join(found)}?" if found else f"'{command}' shows them"
+    closest_names = closest(text, known)
+    return f"did you mean {', '.join(closest_names)}?" if closest_names else f"'{command}' shows them"
 
 
 def _shown(text: str) -> str:

@@ -51,6 +51,9 @@ def in_plain_words(kind: str, message: str, bounds: Mapping[str, Any]) -> str:
     if bounds.get("pattern") == LINE_PATTERN:
         return _UNSEEN
     if kind in _WORDS:
-        whole = {name: int(one) if isinstance(one, float) and one.is_integer() else one for name, one in bounds.items()}
+        whole = {
+            name: int(value) if isinstance(value, float) and value.is_integer() else value
+            for name, value in bounds.items()
+        }
         return _WORDS[kind].format_map(whole)
     return (message[:1].lower() + message[1:]).removeprefix(_PREFIX)

@@ -129,13 +129,13 @@ def _items(primitive: type | None, read: Reader, value: object) -> tuple[Any, ..
         raise _Mismatch(f"a list expected, not {type(value).__name__}")
     if primitive is not None and all(type(item) is primitive for item in value):
         return tuple(value)
-    found = []
+    items = []
     for number, item in enumerate(value):
         try:
-            found.append(read(item))
+            items.append(read(item))
         except _Mismatch as error:
             raise error.below(f"[{number}]") from None
-    return tuple(found)
+    return tuple(items)
 
 
 def _object(kind: Any, fields: list[tuple[str, Reader]], needed: list[str], strict: bool, value: object) -> Any:
@@ -147,19 +147,19 @@ def _object(kind: Any, fields: list[tuple[str, Reader]], needed: list[str], stri
     for name in needed:
         if name not in value:
             raise _Mismatch(f"{name} is missing")
-    found = {}
+    members = {}
     for name, read in fields:
         if name in value:
             try:
-                found[name] = read(value[name])
+                members[name] = read(value[name])
             except _Mismatch as error:
                 raise error.below(f".{name}") from None
-    return kind(**found)
+    return kind(**members)
 
 
 def _sent_by_controller(data: object, kind: type[T]) -> T:
     try:
-        found: T = _reader_of(kind, strict=True)(data)
+        value: T = _reader_of(kind, strict=True)(data)
     except _Mismatch as error:
         raise InvalidInput(
             "agent.request_invalid",
@@ -167,12 +167,12 @@ def _sent_by_controller(data: object, kind: type[T]) -> T:
             hint="upgrade the agent: the controller may be newer than it",
             details=f"{kind.__name__}{error.where}: {error}",
         ) from error
-    return found
+    return value
 
 
 def _sent_by_agent(data: object, kind: type[T]) -> T:
     try:
-        found: T = _reader_of(kind, strict=False)(data)
+        value: T = _reader_of(kind, strict=False)(data)
     except _Mismatch as error:
         raise Unknown(
             "agent.answer_invalid",
@@ -180,7 +180,7 @@ def _sent_by_agent(data: object, kind: type[T]) -> T:
             hint="'vgpuctl host upgrade-agent HOST' brings the agent that belongs to this server",
             details=f"{kind.__name__}{error.where}: {error}",
         ) from error
-    return found
+    return value
 
 
 def action_to_dict(action: HostAction) -> dict[str, Any]:
@@ -245,8 +245,8 @@ def result_from_dict(data: object) -> ActionResult:
 
 
 def snapshot_to_dict(snapshot: HostSnapshot) -> dict[str, Any]:
-    found: dict[str, Any] = _plain(snapshot)
-    return found
+    plain: dict[str, Any] = _plain(snapshot)
+    return plain
 
 
 def _plain(value: Any) -> Any:
@@ -313,8 +313,8 @@ class _Things:
 
 
 def things_to_dict(things: tuple[str, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = _plain(_Things(things))
-    return found
+    plain: dict[str, Any] = _plain(_Things(things))
+    return plain
 
 
 def things_from_dict(data: object, vm: str) -> tuple[str, ...]:

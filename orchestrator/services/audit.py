@@ -71,11 +71,11 @@ class AuditService:
         if since is not None and until is not None and until <= since:
             raise InvalidInput("until.invalid", "until is not later than since", hint="name a later moment for until")
         with self.store.read() as tx:
-            found = tx.audit.newest(limit=limit, before=before, **only)
-            if not found:
+            records = tx.audit.newest(limit=limit, before=before, **only)
+            if not records:
                 _check_actor(tx, only.get("actor"))
                 _check_subject(tx, only.get("subject"))
-            return found
+            return records
 
     def how_many(self, *, before: int | None = None, **only: Unpack[AuditFilter]) -> int:
         """Those that :meth:`list` would have without a limit."""
@@ -89,8 +89,8 @@ class AuditService:
 
     def verify(self, since: str | None = None) -> Verdict:
         """``since``: a head as an earlier verdict showed it. :raises InvalidInput: ``audit.head_invalid``"""
-        asked, noted = None if since is None else parse_head(since), self._noted_head()
-        heads = [one for one in (asked, noted) if one is not None]
+        given, noted = None if since is None else parse_head(since), self._noted_head()
+        heads = [head for head in (given, noted) if head is not None]
         with self.store.read() as tx:
             return verify(self.key, tx.audit.all(), tx.audit.head(), heads, trusting=self._is_first(noted))
 
@@ -118,8 +118,8 @@ class AuditService:
     def _miss_no_record(self) -> None:
         written = self.store.appended()
         with self.store.read() as tx:
-            there = tx.audit.proofs([sequence for sequence, _ in written]) if written else {}
-        lost = sum(there.get(sequence) != proof for sequence, proof in written)
+            proofs = tx.audit.proofs([sequence for sequence, _ in written]) if written else {}
+        lost = sum(proofs.get(sequence) != proof for sequence, proof in written)
         if lost:
             with self.store.begin() as tx:
                 self._found(tx, f"{lost} that were not sealed were removed or replaced")
@@ -167,7 +167,7 @@ def _check_actor(tx: Transaction, actor: str | None) -> None:
         return
     token = token_of_actor(actor)
     if token is None or tx.tokens.find(token) is None:
-        known = dict.fromkeys(one.actor for one in tx.audit.newest(limit=_COMPARED))
+        known = dict.fromkeys(record.actor for record in tx.audit.newest(limit=_COMPARED))
         hint = near(actor, known, "vgpuctl audit list")
         raise NotFound("audit.actor_unknown", f"nobody in the audit is called {actor[:80]!a}", hint=hint)
 
@@ -176,14 +176,14 @@ def _check_subject(tx: Transaction, subject: str | None) -> None:
     """The same of what records are about: it may be there, and nobody did anything to it."""
     if subject is None or tx.audit.newest(limit=1, subject=subject):
         return
-    there = names_of_things(tx, None)
-    if subject not in there:
-        known = dict.fromkeys([*(one.subject for one in tx.audit.newest(limit=_COMPARED)), *there])
+    things = names_of_things(tx, None)
+    if subject not in things:
+        known = dict.fromkeys([*(record.subject for record in tx.audit.newest(limit=_COMPARED)), *things])
         hint = near(subject, known, "vgpuctl audit list")
         raise NotFound("audit.subject_unknown", f"nothing in the audit is called {subject[:80]!a}", hint=hint)
 
 
 def _stands(tx: Transaction, head: Head) -> bool:
     """Whether the record with that number has that seal."""
-    there = tx.audit.after(head.sequence - 1, limit=1)
-    return [(one.sequence, one.seal) for one in there] == [(head.sequence, head.seal)]
+    records = tx.audit.after(head.sequence - 1, limit=1)
+    return [(record.sequence, record.seal) for record in records] == [(head.sequence, head.seal)]

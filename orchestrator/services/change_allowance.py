@@ -52,7 +52,11 @@ class ChangeAllowance:
     def _of(self, tenant: str, now: float) -> _Left:
         left = self._tenants.get(tenant)
         if left is None:
-            self._tenants = {name: one for name, one in self._tenants.items() if self._now(one, now) < self._at_once}
+            self._tenants = {
+                name: allowance
+                for name, allowance in self._tenants.items()
+                if self._now(allowance, now) < self._at_once
+            }
             left = self._tenants[tenant] = _Left(self._at_once, now)
         left.count, left.at = self._now(left, now), now
         return left

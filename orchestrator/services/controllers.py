@@ -75,11 +75,11 @@ class ControllerService:
         """
         with self.store.read() as tx:
             known = _door(tx.controllers.doors(), name)
-            there = any((one.sha256, one.format) == (sha256, image_format) for one in tx.images.list())
+            is_registered = any((image.sha256, image.format) == (sha256, image_format) for image in tx.images.list())
         if known is None or not hmac.compare_digest(known.credential, digest_of(secret)):
             raise Denied("controller.unknown", "no controller of this site shows that", hint="only controllers may ask")
         path = self.files.local(sha256, image_format)
-        if not there or path is None:
+        if not is_registered or path is None:
             raise NotFound("image.unknown", "this controller does not have that image", hint="ask another one")
         return path
 

@@ -44,33 +44,33 @@ class ImageService:
         check_sha256(wanted.sha256, "image.digest_invalid")
         if isinstance(wanted.source, str):
             check_file_name(wanted.source)
-        there = self._as_announced(name, wanted.sha256)
-        if there is not None:
-            return self._shared(there, shared=shared)
+        existing = self._as_announced(name, wanted.sha256)
+        if existing is not None:
+            return self._shared(existing, shared=shared)
         with self.store.read() as tx:
             _check_room(tx, tenant, name, wanted.size_bytes or 0)
         with self.files.take(replace(wanted, name=name), self.clock.now()) as taken, self.store.begin() as tx:
-            image, there = replace(taken.described, shared=shared), _find(tx, name)
-            if there is not None and there.sha256 != image.sha256:
+            image, existing = replace(taken.described, shared=shared), _find(tx, name)
+            if existing is not None and existing.sha256 != image.sha256:
                 raise _exists(name)
             _check_room(tx, tenant, name, image.size_bytes)
             taken.keep()
-            if there is None:
+            if existing is None:
                 tx.images.add(image)
                 self._note(tx, "add_image", image)
-        return image if there is None else self._shared(there, shared=shared)
+        return image if existing is None else self._shared(existing, shared=shared)
 
     def _as_announced(self, name: str, sha256: str | None) -> Image | None:
         """What is there under the name, by what its content is said to hash to: nothing is copied or sent then."""
         with self.store.read() as tx:
-            there = _find(tx, name)
-        if there is None or sha256 is None:
+            existing = _find(tx, name)
+        if existing is None or sha256 is None:
             return None
-        if there.sha256 != sha256.lower():
-            if there.format == "qcow2":  # it may be out of the VMDK that is sent again
+        if existing.sha256 != sha256.lower():
+            if existing.format == "qcow2":  # it may be out of the VMDK that is sent again
                 return None
             raise _exists(name)
-        return there if self.files.local(there.sha256, there.format) is not None else None
+        return existing if self.files.local(existing.sha256, existing.format) is not None else None
 
     def _shared(self, there: Image, *, shared: bool) -> Image:
         if there.shared == shared:
@@ -84,9 +84,11 @@ class ImageService:
     def list(self, tenants: Collection[str] | None = None) -> tuple[Image, ...]:
         """The site's by name, then by tenant; of tenants' those that these may use (None: all)."""
         with self.store.read() as tx:
-            found = tx.images.list()
-        told = [one for one in found if tenants is None or one.tenant is None or any(map(one.is_for, tenants))]
-        return tuple(sorted(told, key=lambda one: (one.tenant or "", one.short)))
+            images = tx.images.list()
+        visible = [
+            image for image in images if tenants is None or image.tenant is None or any(map(image.is_for, tenants))
+        ]
+        return tuple(sorted(visible, key=lambda image: (image.tenant or "", image.short)))
 
     def get(self, name: str, tenant: str | None = None) -> Image:
         """The site's; ``tenant``: what a VM of that tenant gets by the name. :raises NotFound: ``image.unknown``"""
@@ -152,22 +154,26 @@ def known_image(tx: Transaction, tenant: str | None, name: str) -> Image:
 
     :raises NotFound: ``image.unknown``, with near names of those that it may know of"""
     every = tx.images.list()
-    known = {one.name: one for one in every if (one.tenant is None if tenant is None else one.is_for(tenant))}
-    found = known.get(f"{tenant}/{name}") or known.get(name)
-    if found is None:
-        near_to = [one.short if one.tenant == tenant else one.name for one in known.values()]
+    known = {
+        candidate.name: candidate
+        for candidate in every
+        if (candidate.tenant is None if tenant is None else candidate.is_for(tenant))
+    }
+    image = known.get(f"{tenant}/{name}") or known.get(name)
+    if image is None:
+        near_to = [candidate.short if candidate.tenant == tenant else candidate.name for candidate in known.values()]
         hint = near(name, near_to, "vgpuctl image list")
         raise NotFound("image.unknown", f"no image is called {name[:63]!a}", hint=hint)
-    return found
+    return image
 
 
 def _of(tx: Transaction, tenant: str | None, name: str) -> Image:
     """To be changed: the tenant's own, or the site's. :raises NotFound: ``image.unknown``"""
-    found = known_image(tx, tenant, name)
-    if found.tenant != tenant:
+    image = known_image(tx, tenant, name)
+    if image.tenant != tenant:
         hint = f"'vgpuctl image list' tells whose images are; {name[:63]} is not tenant {tenant}'s"
         raise NotFound("image.unknown", f"tenant {tenant} has no image {name[:63]!a}", hint=hint)
-    return found
+    return image
 
 
 def _check_room(tx: Transaction, tenant: str | None, name: str, size_bytes: int) -> None:
@@ -178,7 +184,7 @@ def _check_room(tx: Transaction, tenant: str | None, name: str, size_bytes: int)
     if tenant is None or _find(tx, name) is not None:
         return
     known_tenant(tx, tenant)
-    own = [one for one in tx.images.list() if one.tenant == tenant]
+    own = [image for image in tx.images.list() if image.tenant == tenant]
     if _find(tx, name.rpartition("/")[2]) is not None:
         raise _exists(name.rpartition("/")[2])
     if len(own) >= MAX_OF_TENANT:
@@ -187,8 +193,8 @@ def _check_room(tx: Transaction, tenant: str | None, name: str, size_bytes: int)
             f"tenant {tenant} has {MAX_OF_TENANT} images, and no tenant has more",
             hint=f"'vgpuctl image remove {own[0].short} --tenant {tenant}' makes room",
         )
-    asked = {"images": -(-size_bytes // MIB)}
-    QuotaRoom.told(tx, tenant, asked).check(asked)
+    amounts = {"images": -(-size_bytes // MIB)}
+    QuotaRoom.told(tx, tenant, amounts).check(amounts)
 
 
 def _exists(name: str) -> Conflict:
@@ -208,4 +214,4 @@ def _find(tx: Transaction, name: str) -> Image | None:
 
 def _is_named(tx: Transaction, image: Image) -> bool:
     """Whether a name stands for its content."""
-    return any((one.sha256, one.format) == (image.sha256, image.format) for one in tx.images.list())
+    return any((other.sha256, other.format) == (image.sha256, image.format) for other in tx.images.list())

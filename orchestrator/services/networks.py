@@ -61,10 +61,10 @@ class NetworkService:
         with self.store.begin() as tx:
             if tenant is not None:
                 known_tenant(tx, tenant)
-            there = tx.networks.find(name if tenant is None else own_name(tenant, name))
-            if there is not None and there.uplink is None and subnet in {None, there.subnet}:
-                return there
-            if there is not None:
+            existing = tx.networks.find(name if tenant is None else own_name(tenant, name))
+            if existing is not None and existing.uplink is None and subnet in {None, existing.subnet}:
+                return existing
+            if existing is not None:
                 raise _exists(name)
             _check_name_free(tx, name, tenant)
             return self._add(tx, name, subnet, tenant, operator=operator)
@@ -111,10 +111,10 @@ class NetworkService:
             if tenant is not None:
                 known_tenant(tx, tenant)
                 _check_number(tx, tenant)
-            there = tx.networks.find(wanted.name)
-            if there is not None and replace(there, shared=wanted.shared) == wanted:
-                return there
-            if there is not None:
+            existing = tx.networks.find(wanted.name)
+            if existing is not None and replace(existing, shared=wanted.shared) == wanted:
+                return existing
+            if existing is not None:
                 raise _exists(name)
             _check_name_free(tx, name, tenant)
             _check_bridge_free(tx, uplink)
@@ -125,9 +125,9 @@ class NetworkService:
     def _check_on_a_host(self, uplink: Uplink) -> None:
         """Of a site that has no host yet nothing is known."""
         with self.index.current() as index:
-            found = [bridge_of(host.facts.bridges, uplink) for host in index.fleet().hosts]
-        codes = [one for one in found if isinstance(one, str)]
-        if not found or len(codes) < len(found):
+            answers = [bridge_of(host.facts.bridges, uplink) for host in index.fleet().hosts]
+        codes = [answer for answer in answers if isinstance(answer, str)]
+        if not answers or len(codes) < len(answers):
             return
         code = OPEN_VSWITCH if OPEN_VSWITCH in codes else NO_BRIDGE
         hint = "'vgpuctl host show HOST' names the bridges of a host; they are made there, not by vgpuctl"
@@ -168,9 +168,9 @@ class NetworkService:
     def list(self, tenants: tuple[str, ...] | None = None) -> tuple[Network, ...]:
         """What these tenants may use (None: all there are), by name: the site's first, then by tenant."""
         with self.store.read() as tx:
-            found = tx.networks.list()
-        seen = (one for one in found if tenants is None or one.shared or one.tenant in tenants)
-        return tuple(sorted(seen, key=lambda one: (one.tenant or "", one.short)))
+            networks = tx.networks.list()
+        seen = (network for network in networks if tenants is None or network.shared or network.tenant in tenants)
+        return tuple(sorted(seen, key=lambda network: (network.tenant or "", network.short)))
 
     def share(self, name: str, *, shared: bool) -> Network:
         """Whether tenants may put VMs on a network of the site. VMs that are there stay, each apart from the others.
@@ -195,9 +195,9 @@ class NetworkService:
 
         :raises NotFound: ``network.unknown``, ``tenant.unknown``; :raises InvalidInput: ``label.…``"""
         with self.store.begin() as tx:
-            there = _of_site(tx, name) if tenant is None else _own(tx, known_tenant(tx, tenant).name, name)
-            network = replace(there, about=there.about.changed(description, labels))
-            if network.about != there.about:
+            existing = _of_site(tx, name) if tenant is None else _own(tx, known_tenant(tx, tenant).name, name)
+            network = replace(existing, about=existing.about.changed(description, labels))
+            if network.about != existing.about:
                 tx.networks.update(network)
                 self._note(tx, f"set_network {show_changes(description, labels)}", network, "done")
         return network
@@ -213,9 +213,9 @@ class NetworkService:
                 raise Denied(
                     "network.bridged", f"network {name} is a bridge of hosts", hint="an operator gives and takes it"
                 )
-            there = [vm for vm in tx.vms.list(tenant=network.tenant) if network.name in vm.spec.networks]
-            if there:
-                raise _in_use(network, there)
+            vms = [vm for vm in tx.vms.list(tenant=network.tenant) if network.name in vm.spec.networks]
+            if vms:
+                raise _in_use(network, vms)
             tx.networks.remove(network.name)
             self._note(tx, "delete_network", network, network.place)
 
@@ -239,8 +239,8 @@ def network_for(tx: Transaction, tenant: str, name: str, subnets: IPv4Network = 
 
 def _subnets(tx: Transaction, tenant: str | None = None) -> tuple[str, ...]:
     """Of that tenant; None: all."""
-    there = (one for one in tx.networks.list() if tenant is None or one.tenant == tenant)
-    return tuple(one.subnet for one in there if one.subnet is not None)
+    networks = (network for network in tx.networks.list() if tenant is None or network.tenant == tenant)
+    return tuple(network.subnet for network in networks if network.subnet is not None)
 
 
 def _host_addresses(tx: Transaction) -> tuple[str, ...]:
@@ -281,12 +281,12 @@ def _of_site(tx: Transaction, name: str, *, everybody: bool = True) -> Network:
         return network
     if not everybody:
         raise _unknown(tx, name, None)
-    there = tx.networks.list()
-    owners = [str(one.tenant) for one in there if one.short == name]
+    networks = tx.networks.list()
+    owners = [str(candidate.tenant) for candidate in networks if candidate.short == name]
     if owners:
         hint = f"tenant {owners[0]} has one: --tenant {owners[0]}"
         raise NotFound("network.unknown", f"no network of the site is called {name[:63]!a}", hint=hint)
-    raise unknown_network(name, dict.fromkeys(one.short for one in there))
+    raise unknown_network(name, dict.fromkeys(candidate.short for candidate in networks))
 
 
 def _check_name_free(tx: Transaction, name: str, tenant: str | None) -> None:
@@ -338,5 +338,9 @@ def _in_use(network: Network, vms: list[Vm]) -> Conflict:
 
 def _unknown(tx: Transaction, name: str, tenant: str | None) -> NotFound:
     """``tenant``: whose networks may be named beside the shared ones."""
-    usable = [one.short for one in tx.networks.list() if one.shared or (tenant is not None and one.tenant == tenant)]
+    usable = [
+        network.short
+        for network in tx.networks.list()
+        if network.shared or (tenant is not None and network.tenant == tenant)
+    ]
     return unknown_network(name, usable)

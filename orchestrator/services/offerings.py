@@ -52,12 +52,12 @@ class OfferingService:
         with self.index.current() as fleet:
             types = fleet.known.types
         with self.store.begin() as tx:
-            there = next((one for one in tx.offerings.list() if one.name == offering.name), None)
-            if there == offering:
+            existing = next((known for known in tx.offerings.list() if known.name == offering.name), None)
+            if existing == offering:
                 return offering
             if offering.kept_for is not None:
                 known_tenant(tx, offering.kept_for)
-            if there is None:
+            if existing is None:
                 _check_free(shipped, offering, types)
             else:
                 _check_unused(tx, offering.name, "changed", hint="add it under another name")
@@ -68,13 +68,17 @@ class OfferingService:
     def list(self, tenants: Collection[str] | None = None) -> tuple[Offering, ...]:
         """Those that the site added and that these tenants have (None: all), by name."""
         with self.store.read() as tx:
-            found = tx.offerings.list()
-        return tuple(one for one in found if tenants is None or one.kept_for is None or one.kept_for in tenants)
+            offerings = tx.offerings.list()
+        return tuple(
+            offering
+            for offering in offerings
+            if tenants is None or offering.kept_for is None or offering.kept_for in tenants
+        )
 
     def remove(self, name: str) -> None:
         """:raises NotFound: ``offering.unknown``; :raises Conflict: ``offering.in_use``, ``offering.shipped``"""
         with self.store.begin() as tx:
-            if name not in {one.name for one in tx.offerings.list()}:
+            if name not in {offering.name for offering in tx.offerings.list()}:
                 if name in shipped_profiles().offerings:
                     raise Conflict(
                         "offering.shipped",

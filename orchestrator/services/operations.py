@@ -40,11 +40,11 @@ class OperationService:
         :raises NotFound: ``operation.subject_unknown``: nothing is or was called so, as far as its ``tenants`` may know
         """
         with self.world.store.read() as tx:
-            found = tx.operations.list(limit=limit, before=before, **only)
+            operations = tx.operations.list(limit=limit, before=before, **only)
             subject = only.get("subject")
-            if subject is not None and not found:
+            if subject is not None and not operations:
                 _check_subject(tx, subject, only.get("tenants"))
-            return found
+            return operations
 
     def how_many(self, **only: Unpack[OperationFilter]) -> int:
         """Those that :meth:`list` would have without a limit."""
@@ -164,12 +164,12 @@ class OperationService:
 def _check_subject(tx: Transaction, subject: str, tenants: tuple[str, ...] | None) -> None:
     """Nothing was found: because nothing of it is left to tell, or because there never was such a thing. What is gone
     is in the audit for longer than its operations are kept; that is the operator's to know."""
-    told = tx.operations.list(limit=1, tenants=tenants, subject=subject)
-    if told or (tenants is None and tx.audit.newest(limit=1, subject=subject)):
+    newest = tx.operations.list(limit=1, tenants=tenants, subject=subject)
+    if newest or (tenants is None and tx.audit.newest(limit=1, subject=subject)):
         return
-    there = names_of_things(tx, tenants)
-    if subject not in there:
-        raise unknown_subject(subject, there)
+    things = names_of_things(tx, tenants)
+    if subject not in things:
+        raise unknown_subject(subject, things)
 
 
 def _held_at_rest(tx: Transaction, operation: Operation) -> bool:

@@ -71,8 +71,8 @@ def _check_model(now: Fleet, wanted: str | None) -> None:
     if wanted is None:
         return
     tables = now.known.profiles.catalogue.gpu_models
-    known = {*(one.name for one in tables), *(gpu.geometry.model for host in now.views for gpu in host.gpus)}
-    if not any(wanted.lower() in one.lower() for one in known):
+    known = {*(model.name for model in tables), *(gpu.geometry.model for host in now.views for gpu in host.gpus)}
+    if not any(wanted.lower() in model.lower() for model in known):
         hint = near(wanted, sorted(known), "vgpuctl profile list --all")
         raise NotFound("gpu.model_unknown", f"no GPU model has {ascii(wanted)[:60]} in its name", hint=hint)
 
@@ -92,7 +92,7 @@ def _picks(now: Fleet, only: ProfileFilter, offering: Offering) -> bool:
 
 
 def _named(models: Iterable[str], part: str) -> list[str]:
-    return [one for one in models if part.lower() in one.lower()]
+    return [model for model in models if part.lower() in model.lower()]
 
 
 def _with_models(

@@ -43,5 +43,9 @@ class RefusalBound:
 
     def _forget_others(self, now: float) -> None:
         """Those that are over and of which everything is written down."""
-        kept = {asker: one for asker, one in self._windows.items() if self._goes_on(one, now) or one.count > self._most}
+        kept = {
+            asker: window
+            for asker, window in self._windows.items()
+            if self._goes_on(window, now) or window.count > self._most
+        }
         self._windows = kept

@@ -27,9 +27,9 @@ def known_vm(tx: Transaction, tenant: str, name: str) -> Vm:
         return vm
     known_tenant(tx, tenant)
     others = tx.vms.list(tenant=tenant)
-    meant = [one for one in others if one.id.startswith(name)] if len(name) >= _SHORTEST_ID else []
+    meant = [other for other in others if other.id.startswith(name)] if len(name) >= _SHORTEST_ID else []
     if len(meant) != 1:
-        names = [one.spec.name for one in others]
+        names = [other.spec.name for other in others]
         raise NotFound("vm.unknown", f"no VM is called {name[:63]!a}", hint=near(name, names, "vgpuctl list-vms"))
     return meant[0]
 
@@ -93,8 +93,8 @@ def check_host(tx: Transaction, vm: Vm) -> None:
 
 def check_labelled(vm: Vm, labels: Mapping[str, str], *, protected: bool) -> None:
     """:raises Conflict: ``vm.labelled``: it has others, or is not protected and shall be"""
-    there = dict(vm.spec.labels)
-    options = [f"--label {key}={value}" for key, value in labels.items() if there.get(key) != value]
+    current = dict(vm.spec.labels)
+    options = [f"--label {key}={value}" for key, value in labels.items() if current.get(key) != value]
     options += ["--protect"] if protected and not vm.spec.protected else []
     if options:
         words = " ".join(options)
@@ -135,7 +135,7 @@ def already_there(vm: Vm, wanted: VmSpec | None = None) -> Conflict:
     """``vm.exists``. ``wanted``: it was asked for again, and what differs is in there or else in its user data"""
     other = ""
     if wanted is not None:
-        names = [one.name for one in fields(VmSpec) if one.compare]
+        names = [member.name for member in fields(VmSpec) if member.compare]
         differing = [name for name in names if getattr(vm.spec, name) != getattr(wanted, name)] or ["user_data"]
         other = f" with another {' and '.join(_CALLED.get(name, name.replace('_', ' ')) for name in differing)}"
     return Conflict(

@@ -244,7 +244,7 @@ class Observations:
     def put_unchanged(self, seen: Sequence[UnchangedObservation]) -> None:
         """Only the host's own row: that of its look is large, and says nothing new."""
         if seen:
-            self._db.execute(_SEEN, [{"of_host": one.host, "at": one.at} for one in seen])
+            self._db.execute(_SEEN, [{"of_host": observation.host, "at": observation.at} for observation in seen])
 
 
 def _as_before(row: AnyRow, before: tuple[tuple[Any, ...], Host] | None) -> tuple[tuple[Any, ...], Host]:

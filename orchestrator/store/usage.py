@@ -126,9 +126,9 @@ class Usage:
         """Whether the host has so much left of ``capacity``; then it is the VM's instead of what it held there.
 
         The row stays locked until the end."""
-        asked = {f"more_{name}": getattr(claim, name) for name in _NAMES}
+        more = {f"more_{name}": getattr(claim, name) for name in _NAMES}
         most = {f"most_{name}": getattr(capacity, name) for name in _NAMES}
-        taken = self._db.execute(_RAISE_WITHIN, {"of_host": claim.host, "of_vm": claim.vm, **asked, **most}).rowcount
+        taken = self._db.execute(_RAISE_WITHIN, {"of_host": claim.host, "of_vm": claim.vm, **more, **most}).rowcount
         if taken:
             self._stamped.add(claim.host)
         return bool(taken)

@@ -86,7 +86,7 @@ MAX_WORDS: Final = 400
 
 
 def due_reboot_of(returned: object, host: str) -> DueReboot | None:
-    """``told``: what the module returned; None: the host does not reboot.
+    """``returned``: what the module returned; None: the host does not reboot.
 
     :raises Unknown: ``host.provisioning_unknown``: it is something else
     """

@@ -119,7 +119,7 @@ def _described(cell: Cell) -> str:
 
 
 def _bar(row: Mapping[str, Any], keyed: Sequence[tuple[str, Cell]], width: int) -> str:
-    """The slots in ``room`` columns at most, all slots equally wide where they fit, else shrunk in proportion."""
+    """The slots in ``width`` columns at most, all slots equally wide where they fit, else shrunk in proportion."""
     slots = row["slots"]
     if not slots:
         return ("x" if row["unusable"] is not None else "~") * width

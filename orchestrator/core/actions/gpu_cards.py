@@ -64,24 +64,24 @@ def strangers(accepted: Iterable[GpuCard], seen: Sequence[GpuCard]) -> dict[str,
 
 def moved_device(device: Device, where: Mapping[str, str]) -> Device:
     """The same one after its card was moved. A card's functions keep their distance from it."""
-    there = where.get(device.gpu)
-    if there is None:
+    address = where.get(device.gpu)
+    if address is None:
         return device
-    parent = moved_function(device.parent, device.gpu, there)
+    parent = moved_function(device.parent, device.gpu, address)
     name = parent if device.name == device.parent else device.name
     fabric = device.fabric
     if fabric is not None:
         fabric = replace(fabric, gpus=tuple(where.get(gpu, gpu) for gpu in fabric.gpus))
-    return replace(device, gpu=there, parent=parent, name=name, fabric=fabric)
+    return replace(device, gpu=address, parent=parent, name=name, fabric=fabric)
 
 
-def moved_function(function: str, gpu: str, there: str) -> str:
-    """PCI address of a card's function once the card is at ``there``.
+def moved_function(function: str, gpu: str, address: str) -> str:
+    """PCI address of a card's function once the card is at ``address``.
 
     PCI SR-IOV 1.1, 2.1.2: a virtual function's routing id is the physical one's, an offset and its number times a
     stride, all of which are the card's own."""
-    number = _routing_id(there) + _routing_id(function) - _routing_id(gpu)
-    return f"{there[:4]}:{number >> 8 & 0xFF:02x}:{number >> 3 & 0x1F:02x}.{number & 7}"
+    number = _routing_id(address) + _routing_id(function) - _routing_id(gpu)
+    return f"{address[:4]}:{number >> 8 & 0xFF:02x}:{number >> 3 & 0x1F:02x}.{number & 7}"
 
 
 def _routing_id(address: str) -> int:

@@ -52,10 +52,10 @@ class KnownRooms:
 
     def number_of(self, host: HostView) -> int:
         """Of the host's kind: the same for all that are alike."""
-        geometries = tuple(self._number(self._geometries, one.geometry.key, _size_of(one)) for one in host.gpus)
-        held = sum(len(one.occupied) for one in host.gpus)
+        geometries = tuple(self._number(self._geometries, gpu.geometry.key, _size_of(gpu)) for gpu in host.gpus)
+        held = sum(len(gpu.occupied) for gpu in host.gpus)
         return self._number(
-            self._numbers, (_room_of(host), geometries), 2048 + 512 * held + sum(one.size for one in host.facts)
+            self._numbers, (_room_of(host), geometries), 2048 + 512 * held + sum(gpu.size for gpu in host.facts)
         )
 
     def _number(self, numbers: ByteCache[int], key: Hashable, size: int) -> int:

@@ -64,15 +64,15 @@ def explain_in(engine: PlacementEngine, request: Request, hosts: Sequence[HostVi
 
 def _full_gpus(hosts: Sequence[HostView], reasons: Sequence[Reason]) -> tuple[GpuRow, ...]:
     subjects = {name for reason in reasons if reason.code in _ABOUT_ROOM for name in reason.subjects}
-    found: dict[Hashable, GpuRow] = {}
+    rows: dict[Hashable, GpuRow] = {}
     for host in hosts:
         for gpu in host.gpus:
-            if f"{host.name}/{gpu.gpu_id}" in subjects and len(found) < _MAX_GPUS:
+            if f"{host.name}/{gpu.gpu_id}" in subjects and len(rows) < _MAX_GPUS:
                 held = tuple((item.profile, item.start) for item in gpu.occupied)
                 alike = (gpu.geometry.key, gpu.cut, held)
-                if alike not in found:
-                    found[alike] = gpu_map([replace(host, gpus=(gpu,))])[0]
-    return tuple(found.values())
+                if alike not in rows:
+                    rows[alike] = gpu_map([replace(host, gpus=(gpu,))])[0]
+    return tuple(rows.values())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,9 +101,9 @@ def for_tenant(explanation: Explanation) -> TenantExplanation:
         return TenantExplanation(request=request, fits=True)
     if (explanation.code or "").startswith("quota."):
         return TenantExplanation(request=request, fits=False, reasons=explanation.reasons, code=explanation.code)
-    told = explanation.told or NO_PLACE
-    code = told.code if told.code == NEVER_FITS else NO_PLACE.code
-    return TenantExplanation(request=request, fits=False, reasons=(told,), code=code)
+    reason = explanation.told or NO_PLACE
+    code = reason.code if reason.code == NEVER_FITS else NO_PLACE.code
+    return TenantExplanation(request=request, fits=False, reasons=(reason,), code=code)
 
 
 __all__ = ["NO_PLACE", "Explanation", "TenantExplanation", "explain", "for_tenant"]

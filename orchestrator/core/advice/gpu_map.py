@@ -73,13 +73,13 @@ def own_gpus(rows: Iterable[GpuRow], tenants: Collection[str]) -> tuple[GpuRow, 
     Their own VMs come first and the other slots are one cell, whoever has them: where a VM lies would tell what lies
     before it. So would the order of the GPUs; it is that of the VMs' names.
     """
-    found = []
+    own_rows = []
     for row in rows:
         own = [cell for cell in row.cells if cell.vm is not None and cell.tenant in tenants]
         if own:
-            found.append((sorted(own, key=lambda cell: (cell.label, cell.size)), row))
-    found.sort(key=lambda one: [cell.label for cell in one[0]])
-    return tuple(_own_row(row, own, number) for number, (own, row) in enumerate(found, start=1))
+            own_rows.append((sorted(own, key=lambda cell: (cell.label, cell.size)), row))
+    own_rows.sort(key=lambda one: [cell.label for cell in one[0]])
+    return tuple(_own_row(row, own, number) for number, (own, row) in enumerate(own_rows, start=1))
 
 
 def _own_row(row: GpuRow, own: Sequence[Cell], number: int) -> GpuRow:

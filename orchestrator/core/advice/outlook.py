@@ -38,9 +38,9 @@ def lasting_reason(request: Request, empty: Iterable[HostView], *, asked: str, p
     if not engine.fleet.hosts or engine.plan(request) is not None:
         return None
     reasons = refusal(engine, request).reasons
-    meant = [one for one in reasons if one.code not in NOT_MEANT]
-    lead = max(meant or reasons, key=lambda one: one.count)
-    if any(one.code not in _TOO_SMALL for one in meant):
+    meant = [reason for reason in reasons if reason.code not in NOT_MEANT]
+    lead = max(meant or reasons, key=lambda reason: reason.count)
+    if any(reason.code not in _TOO_SMALL for reason in meant):
         return Reason(code=NOT_SET_UP, message="no host of this pool is set up for it")
     fewer = _fewer_gpus(engine, request) if place is None and not meant else None
     if fewer is not None:
@@ -54,8 +54,8 @@ def lasting_reason(request: Request, empty: Iterable[HostView], *, asked: str, p
 def _fewer_gpus(engine: PlacementEngine, request: Request) -> Reason | None:
     """None: it asks for no whole GPUs, a host has as many, or none has any that would do."""
     models = request.gpu_models
-    there = [[gpu.table.geometry.model for gpu in host.gpus] for host in engine.fleet.hosts]
-    most = max(sum(not models or one in models for one in found) for found in there)
+    models_of_hosts = [[gpu.table.geometry.model for gpu in host.gpus] for host in engine.fleet.hosts]
+    most = max(sum(not models or model in models for model in of_host) for of_host in models_of_hosts)
     if most == 0 or most >= request.whole_gpus:
         return None
     which = f" ({', '.join(models)})" if models else ""
@@ -77,10 +77,10 @@ def _lacking(code: str, request: Request, asked: str) -> str:
 def own_reason(request: Request, hosts: Collection[HostView], own: Collection[Vm], *, asked: str) -> Reason | None:
     """Which of the tenant's ``own`` VMs have its place: those whose going costs least. None: others' have it."""
     named = {vm.id: vm for vm in own}
-    found = place_preempting(request, hosts, named)
-    if found is None:
+    preemption = place_preempting(request, hosts, named)
+    if preemption is None:
         return None
-    vms = sorted((named[vm_id] for vm_id in found[1].victims), key=lambda vm: vm.spec.name)
+    vms = sorted((named[vm_id] for vm_id in preemption[1].victims), key=lambda vm: vm.spec.name)
     holding = " and ".join(f"your VM {vm.spec.name} holds {_held(vm, asked)}" for vm in vms)
     return Reason(code=OWN_IN_THE_WAY, message=holding, subjects=tuple(vm.spec.name for vm in vms), count=len(vms))
 

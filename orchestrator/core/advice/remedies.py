@@ -90,15 +90,15 @@ def _deletions_together(engine: PlacementEngine, request: Request) -> Remedy | N
     able = [host for host in engine.fleet.hosts if host.vms and CURABLE.issuperset(host_obstacles(request, host))]
     able.sort(key=lambda host: (len(host.vms), host.number))
     views = {host.view.host_id: host for host in able[:_MAX_TRIED]}
-    found = place_preempting(
+    plan = place_preempting(
         request, [host.view for host in views.values()], frozenset(vm for host in views.values() for vm in host.vms)
     )
-    if found is None:
+    if plan is None:
         return None
-    placement, preemption = found
+    placement, preemption = plan
     host = views[placement.host_id]
-    there = vms_on(host.view)
-    actions = tuple(_action(host, there[vm]) for vm in preemption.victims)
+    vms = vms_on(host.view)
+    actions = tuple(_action(host, vms[vm]) for vm in preemption.victims)
     return Remedy(kind="deletions", actions=actions, host=host.view.name, placement=placement)
 
 

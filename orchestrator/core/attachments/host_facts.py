@@ -69,13 +69,13 @@ def _node_facts(node: NumaNode) -> NumaNode:
 
 
 def _nic_facts(nic: HostNic) -> HostNic:
-    return replace(nic, functions=tuple(replace(one, owner=None) for one in nic.functions))
+    return replace(nic, functions=tuple(replace(function, owner=None) for function in nic.functions))
 
 
 def _gpu_facts(gpu: GpuSnapshot) -> GpuSnapshot:
-    made_on = {one.device.parent for one in observed_on(gpu)}
+    made_on = {item.device.parent for item in observed_on(gpu)}
     parents = tuple(replace(parent, creatable=(), in_use=None) for parent in gpu.parents if parent.address in made_on)
-    instances = tuple(replace(one, devices=(), capabilities=()) for one in gpu.instances)
+    instances = tuple(replace(item, devices=(), capabilities=()) for item in gpu.instances)
     return replace(gpu, uuid="", serial=None, parents=parents, instances=instances, licences=())
 
 
@@ -87,10 +87,12 @@ def things_of(snapshot: HostSnapshot, vm_id: str) -> tuple[str, ...]:
         *(f"seed {file.name}" for file in snapshot.seeds if file.owner == vm_id),
     ]
     domains = [f"domain {domain.name}" for domain in snapshot.domains if vm_id in {domain.uuid, domain.owner}]
-    there = (one for gpu in snapshot.gpus for one in observed_on(gpu))
-    vgpus = [f"vGPU {one.device.name}" for one in there if one.owner == vm_id]
+    devices = (item for gpu in snapshot.gpus for item in observed_on(gpu))
+    vgpus = [f"vGPU {item.device.name}" for item in devices if item.owner == vm_id]
     fabric = () if snapshot.fabric is None else snapshot.fabric.partitions
-    joined = [f"fabric partition {one.id}" for one in fabric if one.owner == vm_id]
-    nics = [f"network function {one.address}" for nic in snapshot.nics for one in nic.functions if one.owner == vm_id]
+    joined = [f"fabric partition {item.id}" for item in fabric if item.owner == vm_id]
+    nics = [
+        f"network function {item.address}" for nic in snapshot.nics for item in nic.functions if item.owner == vm_id
+    ]
     unread = ["what libvirt has: it did not answer"] if snapshot.libvirt_version == NOT_TOLD else []
     return (*unread, *domains, *vgpus, *nics, *joined, *files)

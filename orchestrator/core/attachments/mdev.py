@@ -43,10 +43,12 @@ def mediated(gpu: GpuSnapshot) -> Iterator[ObservedDevice]:
     """Every mediated device, in any mode. One among several on a GPU: which of them a process holds, only the agent can
     tell when it removes it."""
     for parent in gpu.parents:
-        for one in parent.mdevs:
-            device = Device(kind="mdev", gpu=gpu.address, parent=parent.address, type_name=one.type_name, name=one.uuid)
-            device = replace(device, placement_id=observed_place(gpu, one.placement_id))
-            yield ObservedDevice(device=device, owner=one.owner, in_use=False)
+        for mdev in parent.mdevs:
+            device = Device(
+                kind="mdev", gpu=gpu.address, parent=parent.address, type_name=mdev.type_name, name=mdev.uuid
+            )
+            device = replace(device, placement_id=observed_place(gpu, mdev.placement_id))
+            yield ObservedDevice(device=device, owner=mdev.owner, in_use=False)
 
 
 def _hostdev(device: Device) -> ET.Element:

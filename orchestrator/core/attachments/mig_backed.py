@@ -60,14 +60,14 @@ def _observed(gpu: GpuSnapshot) -> Iterator[ObservedDevice]:
     """vGPUs with the instance around each, and instances that hold none."""
     if not gpu.mig_enabled:
         return
-    there = {one.id: one for one in gpu.instances}
+    instances = {item.id: item for item in gpu.instances}
     inside = set()
-    for one in (*typed(gpu), *mediated(gpu)):
-        parent = next(parent for parent in gpu.parents if parent.address == one.device.parent)
-        instance = there.get(-1 if parent.gpu_instance is None else parent.gpu_instance)
+    for item in (*typed(gpu), *mediated(gpu)):
+        parent = next(parent for parent in gpu.parents if parent.address == item.device.parent)
+        instance = instances.get(-1 if parent.gpu_instance is None else parent.gpu_instance)
         inside.add(parent.gpu_instance)
-        device = replace(one.device, kind="mig_backed").inside(None if instance is None else _place(instance))
-        yield replace(one, device=device)
+        device = replace(item.device, kind="mig_backed").inside(None if instance is None else _place(instance))
+        yield replace(item, device=device)
     for instance in gpu.instances:
         if instance.id not in inside:
             yield ObservedDevice(device=_alone(gpu, instance), owner=instance.owner, in_use=False)

@@ -36,7 +36,7 @@ def _make(vm_id: str, device: Device) -> tuple[HostAction, ...]:
 
 
 def _still_free(gpu: GpuSnapshot, device: Device, vm_id: str) -> bool:
-    return all(one.owner == vm_id for one in _observed(gpu) if one.device.name == device.name)
+    return all(observed.owner == vm_id for observed in _observed(gpu) if observed.device.name == device.name)
 
 
 def _observed(gpu: GpuSnapshot) -> Iterator[ObservedDevice]:

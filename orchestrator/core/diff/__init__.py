@@ -95,7 +95,12 @@ def compare(wanted: ExpectedHost, snapshot: HostSnapshot) -> tuple[Finding, ...]
     parts = [*disk_findings(wanted.host, snapshot)]
     if not snapshot.restoring:  # what ran before its boot is not all there yet
         parts += [*function_findings(wanted, snapshot), *network_findings(wanted, snapshot)]
-    of_vms = [finding for one in wanted.vms if one.vm.id not in wanted.busy for finding in _of_vm(one, snapshot)]
+    of_vms = [
+        finding
+        for expected in wanted.vms
+        if expected.vm.id not in wanted.busy
+        for finding in _of_vm(expected, snapshot)
+    ]
     layouts = () if KEEPER in wanted.busy else layout_findings(wanted.host, snapshot)
     left = (*orphan_findings(wanted, snapshot), *filter(None, (image_finding(wanted, snapshot),)))
     return (*of_host, *parts, *of_vms, *layouts, *volume_findings(wanted, snapshot), *left)
@@ -103,15 +108,15 @@ def compare(wanted: ExpectedHost, snapshot: HostSnapshot) -> tuple[Finding, ...]
 
 def _of_vm(wanted: ExpectedVm, snapshot: HostSnapshot) -> list[Finding]:
     """One VM that cannot be compared hides nothing about the others."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
 
     def broke(error: Exception) -> None:
         differ = ("something to compare with", f"{type(error).__name__}: {error}"[:_SHOWN])
-        found.append(vm_finding(wanted.vm, "vm.not_compared", "error", differ, "please report it: the server's log"))
+        findings.append(vm_finding(wanted.vm, "vm.not_compared", "error", differ, "please report it: the server's log"))
 
     with Contained(broke):
-        found.extend(vm_findings(wanted, snapshot))
-    return found
+        findings.extend(vm_findings(wanted, snapshot))
+    return findings
 
 
 def changes(findings: Iterable[Finding], *, automatic_only: bool) -> tuple[Finding, ...]:
@@ -119,23 +124,25 @@ def changes(findings: Iterable[Finding], *, automatic_only: bool) -> tuple[Findi
     again, VMs are started after that: until then they would be refused. So are VMs that the ledger is to take up."""
     chosen: dict[tuple[str, str], list[Finding]] = {}
     ordered = sorted(
-        (one for one in findings if one.repair and (one.repair.automatic or not automatic_only)),
-        key=lambda one: _ORDER[one.repair.kind] if one.repair else 0,
+        (finding for finding in findings if finding.repair and (finding.repair.automatic or not automatic_only)),
+        key=lambda finding: _ORDER[finding.repair.kind] if finding.repair else 0,
     )
-    settled = {one.vm for one in ordered if one.vm and one.repair and one.repair.kind == "settle_ledger"}
-    moving = {one.host for one in ordered if one.repair and one.repair.kind == "accept_gpus"}
-    for one in ordered:
-        if one.host in moving and one.repair and one.repair.kind == "start_vm":
+    settled = {
+        finding.vm for finding in ordered if finding.vm and finding.repair and finding.repair.kind == "settle_ledger"
+    }
+    moving = {finding.host for finding in ordered if finding.repair and finding.repair.kind == "accept_gpus"}
+    for finding in ordered:
+        if finding.host in moving and finding.repair and finding.repair.kind == "start_vm":
             continue
-        if one.vm in settled and one.mended == one.vm:
+        if finding.vm in settled and finding.mended == finding.vm:
             continue
-        kinds = chosen.setdefault((one.host, one.mended), [])
-        if not kinds or _same_kind(kinds[0], one):
-            kinds.append(one)
-    return tuple(one for group in chosen.values() for one in group)
+        kinds = chosen.setdefault((finding.host, finding.mended), [])
+        if not kinds or _same_kind(kinds[0], finding):
+            kinds.append(finding)
+    return tuple(finding for group in chosen.values() for finding in group)
 
 
 def _same_kind(first: Finding, other: Finding) -> bool:
     """Pieces of one clean-up go together."""
-    kinds = {one.repair.kind for one in (first, other) if one.repair}
+    kinds = {finding.repair.kind for finding in (first, other) if finding.repair}
     return kinds in ({"clean_up"}, {"mend_host"})

@@ -90,13 +90,13 @@ def _layout_text(layout: MigLayout) -> str:
 
 def tenants_by_gpu(vms: Iterable[Vm]) -> dict[str, set[str]]:
     """Of the VMs that have a place, on GPUs and in GPU instances with more than one tenant."""
-    found: dict[str, set[str]] = {}
+    by_gpu: dict[str, set[str]] = {}
     for vm in vms:
         for device in vm.devices if vm.deallocated is None else ():
             places = (device.gpu, f"{device.gpu}, GPU instance at slot {device.gi_start}")
             for place in places if device.gi_start is not None else places[:1]:
-                found.setdefault(place, set()).add(vm.spec.tenant)
-    return {gpu: tenants for gpu, tenants in found.items() if len(tenants) > 1}
+                by_gpu.setdefault(place, set()).add(vm.spec.tenant)
+    return {gpu: tenants for gpu, tenants in by_gpu.items() if len(tenants) > 1}
 
 
 def sharing_findings(

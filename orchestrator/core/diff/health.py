@@ -58,10 +58,10 @@ def health_findings(
     of_vms: dict[str, Finding] = {}
     for gpu in snapshot.gpus:
         faults = _faults(gpu.signals, xids, now) if gpu.address in wanted.host.managed_gpus else ()
-        vms = [one.vm for one in wanted.vms if gpu.address in _gpus_of(one.vm)]
+        vms = [item.vm for item in wanted.vms if gpu.address in _gpus_of(item.vm)]
         names = ", ".join(vm.full_name for vm in vms)
-        joined = [one for one in faults if one.scope == "fabric"]
-        own = [one for one in faults if one.scope == "gpu" or (one.scope == "vm" and len(vms) > 1)]
+        joined = [item for item in faults if item.scope == "fabric"]
+        own = [item for item in faults if item.scope == "gpu" or (item.scope == "vm" and len(vms) > 1)]
         if own:
             yield _of_gpu(wanted.host, "gpu.fault", gpu.address, own, _TO_DO[own[0].remedy], names)
         if joined:
@@ -69,17 +69,17 @@ def health_findings(
         for vm in vms:
             fault = _of_vm(vm, faults, alone=len(vms) == 1)
             if fault is not None:
-                told, why = _OF_VMS[fault.scope]
+                observed, why = _OF_VMS[fault.scope]
                 severity: Severity = "warning" if fault.scope == "vm" else "error"
-                found = vm_finding(vm, GPU_FAULT, severity, ("a GPU without faults", told), why)
-                of_vms.setdefault(vm.id, found)
+                finding = vm_finding(vm, GPU_FAULT, severity, ("a GPU without faults", observed), why)
+                of_vms.setdefault(vm.id, finding)
     yield from of_vms.values()
 
 
 def _faults(signals: Sequence[GpuSignal], xids: Mapping[int, Meaning], now: float) -> list[GpuFault]:
     """Nobody says when a VM has got over an error of its own: that is told of for a day."""
-    found = faults_of(signals, xids)
-    return [one for one in found if one.scope != "vm" or not one.signal.at or one.signal.at + DAY_S > now]
+    faults = faults_of(signals, xids)
+    return [fault for fault in faults if fault.scope != "vm" or not fault.signal.at or fault.signal.at + DAY_S > now]
 
 
 def _gpus_of(vm: Vm) -> set[str]:
@@ -90,7 +90,7 @@ def _of_vm(vm: Vm, faults: Sequence[GpuFault], *, alone: bool) -> GpuFault | Non
     """The worst that concerns the VM. ``alone``: no other is on that GPU."""
     several = len(_gpus_of(vm)) > 1 and all(device.is_whole_gpu for device in vm.devices)
     closing = closing_fault(faults)
-    others = (one for one in faults if (one.scope == "fabric" and several) or (one.scope == "vm" and alone))
+    others = (fault for fault in faults if (fault.scope == "fabric" and several) or (fault.scope == "vm" and alone))
     return closing or next(others, None)
 
 
@@ -98,6 +98,6 @@ def _of_gpu(host: Host, code: str, gpu: str, faults: Sequence[GpuFault], to_do: 
     """Of its faults, the worst first."""
     stop, vms = f"stop {vms}, then " if vms else "", vms or "no VM"
     more = f" and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
-    differ = ("a GPU without faults", "; ".join(one.signal.words for one in faults[:_SHOWN]) + more)
+    differ = ("a GPU without faults", "; ".join(fault.signal.words for fault in faults[:_SHOWN]) + more)
     why = to_do.format(host=host.name, gpu=gpu, vms=vms, stop=stop)
     return host_finding(host, code, _SEVERITY.get(faults[0].remedy, "error"), differ, why, f"GPU {gpu}")

@@ -141,14 +141,14 @@ def network_findings(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[F
     cut_off = {domain.uuid: domain.cut_off for domain in snapshot.domains if domain.state == "running"}
     for network in wanted.networks:
         vms = [
-            one.vm.full_name
-            for one in wanted.vms
-            if one.vm.id in cut_off and network.name in one.vm.spec.networks
-            and (network.name not in snapshot.networks or network.name in cut_off[one.vm.id])
+            expected.vm.full_name
+            for expected in wanted.vms
+            if expected.vm.id in cut_off and network.name in expected.vm.spec.networks
+            and (network.name not in snapshot.networks or network.name in cut_off[expected.vm.id])
         ]  # fmt: skip
         if vms:
             repair = Repair(kind="mend_host", automatic=False, actions=(network.ensure(),))
-            there = "not plugged in" if network.name in snapshot.networks else "no such network is active"
-            differ = (f"{', '.join(vms)} plugged in", there)
+            observed = "not plugged in" if network.name in snapshot.networks else "no such network is active"
+            differ = (f"{', '.join(vms)} plugged in", observed)
             text = f"network {network.name}"
             yield replace(host_finding(wanted.host, "network.cut_off", "error", differ, _CUT_OFF, text), repair=repair)

@@ -48,26 +48,26 @@ class _Object:
 
 def orphan_findings(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[Finding]:
     """Domains first: they hold the vGPUs and files of the same VM."""
-    known = {one.vm.id for one in wanted.vms} | wanted.busy | {KEEPER}
-    active = {one.uuid for one in snapshot.domains if one.active}
-    for found in _objects(wanted, snapshot):
-        if found.owner in known:
+    known = {expected.vm.id for expected in wanted.vms} | wanted.busy | {KEEPER}
+    active = {expected.uuid for expected in snapshot.domains if expected.active}
+    for item in _objects(wanted, snapshot):
+        if item.owner in known:
             continue
-        whose = _whose(found.owner, wanted.gone)
-        if whose == "foreign" and found.code == "orphan.volume":
+        whose = _whose(item.owner, wanted.gone)
+        if whose == "foreign" and item.code == "orphan.volume":
             continue  # the operator may keep files of his own there
-        safe = whose == "ours" and not found.used and found.owner not in active
+        safe = whose == "ours" and not item.used and item.owner not in active
         yield Finding(
-            code=found.code,
+            code=item.code,
             severity="info" if whose == "foreign" else "warning",
             host=wanted.host.name,
-            subject=found.name,
-            vm=found.owner,
+            subject=item.name,
+            vm=item.owner,
             whose=whose,
             wanted="nothing",
-            observed=f"{found.name}, owned by {found.owner or 'nobody we know'}{', in use' if found.used else ''}",
-            repair=Repair(kind="clean_up", automatic=True, actions=found.remove) if safe else None,
-            reason="a deleted VM left it behind; it is removed" if safe else _why_not(wanted, found, whose),
+            observed=f"{item.name}, owned by {item.owner or 'nobody we know'}{', in use' if item.used else ''}",
+            repair=Repair(kind="clean_up", automatic=True, actions=item.remove) if safe else None,
+            reason="a deleted VM left it behind; it is removed" if safe else _why_not(wanted, item, whose),
         )
 
 
@@ -95,9 +95,9 @@ def image_finding(wanted: ExpectedHost, snapshot: HostSnapshot) -> Finding | Non
     )  # fmt: skip
 
 
-def _why_not(wanted: ExpectedHost, found: _Object, whose: Whose) -> str:
-    if whose == "foreign" and found.adoptable is not None:
-        return f"{_NO_REPAIR[whose]}; 'vgpuctl adopt-vm {wanted.host.name} {found.adoptable}' takes it over"
+def _why_not(wanted: ExpectedHost, item: _Object, whose: Whose) -> str:
+    if whose == "foreign" and item.adoptable is not None:
+        return f"{_NO_REPAIR[whose]}; 'vgpuctl adopt-vm {wanted.host.name} {item.adoptable}' takes it over"
     return _NO_REPAIR[whose]
 
 
@@ -110,7 +110,7 @@ def _whose(owner: str | None, gone: frozenset[str]) -> Whose:
 def _objects(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[_Object]:
     for domain in snapshot.domains:
         # A VM's domain that lost its owner is told of with the VM.
-        owner = domain.owner or (domain.uuid if any(one.vm.id == domain.uuid for one in wanted.vms) else None)
+        owner = domain.owner or (domain.uuid if any(expected.vm.id == domain.uuid for expected in wanted.vms) else None)
         used = domain.active
         yield _Object(
             code="orphan.domain", name=f"domain {domain.uuid}", owner=owner, used=used,
@@ -196,7 +196,7 @@ def removal_of(snapshot: HostSnapshot, owner: str) -> tuple[HostAction, ...]:
 
 def volume_findings(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[Finding]:
     """Those that are missing, then those that nobody knows. Files that we did not make are their owner's."""
-    files = {one.name for one in snapshot.data}
+    files = {item.name for item in snapshot.data}
     for volume in wanted.volumes:
         if volume.file not in files:
             yield Finding(
@@ -205,7 +205,7 @@ def volume_findings(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[Fi
                 wanted=f"file {volume.file}", observed="no such file", repair=None,
                 reason="what was on it is gone; put the file back, or delete the volume",
             )  # fmt: skip
-    known = {one.id for one in wanted.volumes} | wanted.busy
+    known = {item.id for item in wanted.volumes} | wanted.busy
     for file in snapshot.data:
         if file.owner is not None and file.owner not in known:
             yield Finding(

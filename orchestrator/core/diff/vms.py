@@ -49,7 +49,7 @@ def vm_findings(wanted: ExpectedVm, snapshot: HostSnapshot) -> Iterator[Finding]
         yield vm_finding(vm, "vm.volume_missing", "error", (f"volume {vm.volume}", "no such file"), _TOO_LATE)
     if not adopted and not any(file.name == vm.seed for file in snapshot.seeds):
         yield vm_finding(vm, "vm.seed_missing", "warning", (f"seed {vm.seed}", "no such file"), _NO_SEED)
-    domain = next((one for one in snapshot.domains if one.uuid == vm.id), None)
+    domain = next((candidate for candidate in snapshot.domains if candidate.uuid == vm.id), None)
     if domain is None:
         yield _domain_missing(wanted, has_disk)
     elif domain.owner != vm.id:
@@ -80,11 +80,11 @@ def _cpus(wanted: ExpectedVm, domain: DomainSnapshot) -> Iterator[Finding]:
 
 def _memory(wanted: ExpectedVm, domain: DomainSnapshot) -> Iterator[Finding]:
     """Of one that runs: it may lie far from its GPU, or in memory that is others'."""
-    place, told = wanted.vm.cpus, domain.memory_words
-    if place is None or told is None or domain.state not in _ACTIVE or told == place.memory_words:
+    place, observed = wanted.vm.cpus, domain.memory_words
+    if place is None or observed is None or domain.state not in _ACTIVE or observed == place.memory_words:
         return
     why = "stop it and start it again: its definition is written anew"
-    yield vm_finding(wanted.vm, "vm.memory_differs", "error", (f"memory: {place.memory_words}", told), why)
+    yield vm_finding(wanted.vm, "vm.memory_differs", "error", (f"memory: {place.memory_words}", observed), why)
 
 
 def _on(affinity: tuple[str, ...]) -> str:
@@ -130,20 +130,20 @@ def _run_state(
 
 def _device(wanted: ExpectedVm, device: Device, domain: DomainSnapshot, snapshot: HostSnapshot) -> Iterator[Finding]:
     vm, active, text = wanted.vm, domain.state in _ACTIVE, f"{device.type_name} on {device.parent}"
-    there = _observed(device, snapshot)
-    if there is None:
+    seen = _observed(device, snapshot)
+    if seen is None:
         if active:
             yield vm_finding(vm, "vm.device_missing", "error", (text, "no such vGPU"), _RESTART)
-    elif (there.device.type_name, there.owner) != (device.type_name, vm.id):
-        observed = f"{there.device.type_name}, owned by {there.owner or 'nobody we know'}"
+    elif (seen.device.type_name, seen.owner) != (device.type_name, vm.id):
+        observed = f"{seen.device.type_name}, owned by {seen.owner or 'nobody we know'}"
         settle = Repair(kind="settle_ledger", automatic=False)
-        if there.owner is None and device.name in domain.devices:
+        if seen.owner is None and device.name in domain.devices:
             yield vm_finding(vm, "vm.device_differs", "error", (text, observed), _TAKEN_UP, settle)
         else:
             yield vm_finding(vm, "vm.device_differs", "error", (text, observed), _RESTART)
     elif active:
         yield from _scheduler(vm, device, snapshot)
-        yield from _mixed_sizes(vm, device, there.device.placement_id, snapshot)
+        yield from _mixed_sizes(vm, device, seen.device.placement_id, snapshot)
         yield from _partition(vm, device, snapshot)
     elif not active and not wanted.running:
         repair = Repair(kind="clean_up", automatic=True, actions=remove(vm.id, device))
@@ -190,8 +190,15 @@ def _definition(wanted: ExpectedVm, domain: DomainSnapshot) -> Iterator[Finding]
 
 def _observed(device: Device, snapshot: HostSnapshot) -> ObservedDevice | None:
     """What is where the VM's device should be; None: nothing."""
-    there = (one for gpu in snapshot.gpus for one in observed_on(gpu))
-    return next((one for one in there if (one.device.kind, one.device.name) == (device.kind, device.name)), None)
+    devices = (observed for gpu in snapshot.gpus for observed in observed_on(gpu))
+    return next(
+        (
+            observed
+            for observed in devices
+            if (observed.device.kind, observed.device.name) == (device.kind, device.name)
+        ),
+        None,
+    )
 
 
 def _nic(wanted: ExpectedVm, snapshot: HostSnapshot, *, active: bool) -> Iterator[Finding]:
@@ -199,15 +206,15 @@ def _nic(wanted: ExpectedVm, snapshot: HostSnapshot, *, active: bool) -> Iterato
     vm, place = wanted.vm, wanted.vm.nic
     if place is None or not snapshot.nics:
         return
-    there = {one.address: one for nic in snapshot.nics for one in nic.functions}
-    found = there.get(place.function)
+    functions = {item.address: item for nic in snapshot.nics for item in nic.functions}
+    observed = functions.get(place.function)
     text = f"network function {place.function} of card {place.card}"
-    if found is None:
+    if observed is None:
         yield vm_finding(vm, "vm.nic_gone", "error", (text, "no such function"), _NIC_GONE)
-    elif found.owner != vm.id and (active or found.owner is not None or found.held is not None):
-        yield vm_finding(vm, "vm.nic_foreign", "error", (text, _whose_function(found)), _RESTART)
-    elif found.owner == vm.id and not active and not wanted.running:
-        actions = tuple(one.inverse() for one in giving_nic(vm.id, place))
+    elif observed.owner != vm.id and (active or observed.owner is not None or observed.held is not None):
+        yield vm_finding(vm, "vm.nic_foreign", "error", (text, _whose_function(observed)), _RESTART)
+    elif observed.owner == vm.id and not active and not wanted.running:
+        actions = tuple(item.inverse() for item in giving_nic(vm.id, place))
         repair = Repair(kind="clean_up", automatic=True, actions=actions)
         differ = (f"no {text} while it is stopped", "it has it")
         yield vm_finding(
@@ -215,8 +222,8 @@ def _nic(wanted: ExpectedVm, snapshot: HostSnapshot, *, active: bool) -> Iterato
         )
 
 
-def _whose_function(found: NicFunction) -> str:
-    return found.held or (f"owned by {found.owner}" if found.owner is not None else "the VM does not have it")
+def _whose_function(function: NicFunction) -> str:
+    return function.held or (f"owned by {function.owner}" if function.owner is not None else "the VM does not have it")
 
 
 def _partition(vm: Vm, device: Device, snapshot: HostSnapshot) -> Iterator[Finding]:
@@ -224,11 +231,11 @@ def _partition(vm: Vm, device: Device, snapshot: HostSnapshot) -> Iterator[Findi
     place, fabric = device.fabric, snapshot.fabric
     if place is None or fabric is None or fabric.problem is not None:
         return
-    there = fabric.partition(place.partition)
-    if there is None or not there.active:
+    observed = fabric.partition(place.partition)
+    if observed is None or not observed.active:
         differ = (f"fabric partition {place.partition} active", "it is not: was the fabric manager started again?")
         yield vm_finding(vm, "vm.partition_inactive", "error", differ, _AGAIN)
-    elif there.owner != vm.id:
+    elif observed.owner != vm.id:
         differ = (
             f"fabric partition {place.partition} activated by us",
             "one that the ledger does not know as the VM's",

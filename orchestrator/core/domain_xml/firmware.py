@@ -49,8 +49,12 @@ def large_bars(domain: DomainDescription, window_mib: int) -> Iterator[ET.Elemen
 
 def is_large_bars(element: ET.Element) -> bool:
     """Whether a ``commandline`` says what :func:`large_bars` does and nothing else."""
-    words = [one.get("value", "") for one in element]
-    if any(one.tag != f"{{{QEMU_NAMESPACE}}}arg" for one in element) or len(words) != 2 or words[0] != "-fw_cfg":
+    words = [argument.get("value", "") for argument in element]
+    if (
+        any(argument.tag != f"{{{QEMU_NAMESPACE}}}arg" for argument in element)
+        or len(words) != 2
+        or words[0] != "-fw_cfg"
+    ):
         return False
     number = words[1].removeprefix(_WINDOW)
     return words[1].startswith(_WINDOW) and number.isascii() and number.isdigit()
@@ -59,5 +63,5 @@ def is_large_bars(element: ET.Element) -> bool:
 def window_for(bar_bytes: list[int]) -> int:
     """MiB of addresses for devices whose 64-bit BARs take so much each: a power of two, as OVMF aligns the window to
     its size. A device behind a port of its own takes one as well, as its largest BAR is aligned to itself."""
-    each = sum(1 << (one - 1).bit_length() for one in bar_bytes if one > 0)
+    each = sum(1 << (size - 1).bit_length() for size in bar_bytes if size > 0)
     return min(MAX_WINDOW_MIB, 1 << max(0, (each >> 20) - 1).bit_length()) if each else 0

@@ -35,8 +35,8 @@ def managed_by(root: ET.Element) -> str:
         namespace = child.tag[1:].partition("}")[0] if child.tag.startswith("{") else child.get("xmlns", child.tag)
         if not any(word in namespace for word in _DESCRIBE):
             return _known(namespace) or _site(namespace)[:_MAX_NAME]
-    told = (_known(entry.text or "") for part in _MACHINE for entry in root.findall(f"./sysinfo/{part}/entry"))
-    return next((name for name in told if name), "")
+    names = (_known(entry.text or "") for part in _MACHINE for entry in root.findall(f"./sysinfo/{part}/entry"))
+    return next((name for name in names if name), "")
 
 
 def _site(namespace: str) -> str:
@@ -63,9 +63,9 @@ def _unsafe(root: ET.Element) -> Iterator[str]:
         yield "memoryBacking of type file"
     if root.find("./sysinfo/entry[@file]") is not None:
         yield "sysinfo with a file of the host"
-    if any(one.get("type") == "pflash" and one.get("readonly") != "yes" for one in root.findall("./os/loader")):
+    if any(part.get("type") == "pflash" and part.get("readonly") != "yes" for part in root.findall("./os/loader")):
         yield "os/loader that is not readonly"
-    if any(one.get("scheduler") in _REAL_TIME for one in root.findall("./cputune/*")):
+    if any(part.get("scheduler") in _REAL_TIME for part in root.findall("./cputune/*")):
         yield "cputune with a real-time scheduler"
     for device in root.findall("./devices/*"):
         yield from unsafe_device(device)

@@ -84,7 +84,7 @@ def _is_cpu_place(place: CpuPlace, vcpus: int) -> bool:
     cpus = (*place.shared, *place.pinned)
     return (
         len(set(cpus)) == len(cpus)
-        and all(0 <= one <= MAX_CPU for one in (*cpus, *place.nodes))
+        and all(0 <= number <= MAX_CPU for number in (*cpus, *place.nodes))
         and len(place.shared) > 0
         and len(place.pinned) in {0, vcpus}
         and 1 <= place.threads <= max(1, len(place.pinned))

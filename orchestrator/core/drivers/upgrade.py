@@ -115,7 +115,7 @@ def held_vms(upgrade: DriverUpgrade | None, host: str) -> frozenset[str]:
     them is still what their users said last."""
     if upgrade is None:
         return frozenset()
-    under_way = (one for one in upgrade.hosts if one.host == host and one.phase in UNDER_WAY)
+    under_way = (turn for turn in upgrade.hosts if turn.host == host and turn.phase in UNDER_WAY)
     return frozenset(vm for host in under_way for vm in host.vms)
 
 
@@ -143,10 +143,10 @@ def begin_next(
     else:
         candidates = upgrade.hosts
     ours = {host.host for host in upgrade.hosts if is_out(host)}
-    room = upgrade.max_unavailable - len(ours | set(unavailable))
+    free = upgrade.max_unavailable - len(ours | set(unavailable))
     kept = {*unavailable, *occupied}
     waiting = [host.host for host in candidates if host.phase == "waiting" and host.host not in kept]
-    return tuple(waiting[: max(room, 0)])
+    return tuple(waiting[: max(free, 0)])
 
 
 def must_halt(upgrade: DriverUpgrade) -> bool:

@@ -31,8 +31,8 @@ def fabric_board(partitions: Iterable[Sequence[int]], modules: Sequence[int], gp
             if len(partition) == 1 or not mask & alone:
                 of_size.add(mask)
     places = {
-        shape_of(count): Places(count, tuple(sorted(found, key=lambda m: (m & -m, m))))
-        for count, found in sorted(masks.items())
+        shape_of(count): Places(count, tuple(sorted(starts, key=lambda m: (m & -m, m))))
+        for count, starts in sorted(masks.items())
     }
     return MaskCut(WHOLE, "whole", len(modules), gpu_mib, places)
 

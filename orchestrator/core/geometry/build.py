@@ -129,8 +129,8 @@ def build_geometry(
     return Geometry(model, memory_mib, tuple(cuts), _pairs(options), _pairs(held))
 
 
-def _pairs(found: _Found) -> Options:
-    return {name: tuple(pairs) for name, pairs in found.items()}
+def _pairs(pairs_by_name: _Found) -> Options:
+    return {name: tuple(pairs) for name, pairs in pairs_by_name.items()}
 
 
 def _equal_cuts(rows: tuple[TypeRow, ...], options: _Found) -> list[Cut]:
@@ -188,8 +188,8 @@ def _engines(mig: tuple[MigRow, ...]) -> dict[str, int]:
 
 def _once(row: MigRow) -> dict[str, int]:
     """A profile with room for several but a maximum of one takes something that the GPU has once, whatever it is."""
-    room = len(row.starts) if row.size == 1 else _disjoint(row.starts, row.size)
-    return {row.name.partition("+")[2] or "once": 1} if row.max_instances == 1 and room > 1 else {}
+    most = len(row.starts) if row.size == 1 else _disjoint(row.starts, row.size)
+    return {row.name.partition("+")[2] or "once": 1} if row.max_instances == 1 and most > 1 else {}
 
 
 def _disjoint(starts: tuple[int, ...], size: int) -> int:

@@ -140,8 +140,8 @@ def pack(cut: Cut, shapes: Sequence[str]) -> tuple[tuple[str, int], ...] | None:
     where that leads nowhere, the next place is tried.
     """
     wanted = sorted(shapes, key=lambda shape: (-cut.size(shape), shape))
-    found = _placed(cut, cut.empty, wanted)
-    return None if found is None else tuple(sorted(found, key=lambda one: one[1]))
+    placed = _placed(cut, cut.empty, wanted)
+    return None if placed is None else tuple(sorted(placed, key=lambda one: one[1]))
 
 
 def _placed(cut: Cut, state: State, left: Sequence[str]) -> list[tuple[str, int]] | None:

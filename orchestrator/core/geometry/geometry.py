@@ -43,8 +43,8 @@ class Geometry:
 
     def shape_in(self, profile: str, cut: str) -> str | None:
         """What ``profile`` is in ``cut``; None: it cannot exist there."""
-        found = self.options.get(profile) or self._held.get(profile, ())
-        return next((shape for name, shape in found if name == cut), None)
+        shapes = self.options.get(profile) or self._held.get(profile, ())
+        return next((shape for name, shape in shapes if name == cut), None)
 
     def vgpu_type_of(self, profile: str) -> str:
         """The vGPU type that a VM of the profile gets. What names a GPU instance is given as the MIG-backed type that
@@ -52,5 +52,5 @@ class Geometry:
         if not is_mig_profile_name(profile):
             return profile
         places = self.options.get(profile, ())
-        backed = [name for name, found in self.options.items() if found == places and is_vgpu_type_name(name)]
+        backed = [name for name, shapes in self.options.items() if shapes == places and is_vgpu_type_name(name)]
         return min(backed, key=lambda name: (parse_vgpu_type_name(name).series != "C", name), default=profile)

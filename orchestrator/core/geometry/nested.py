@@ -59,14 +59,14 @@ class NestedCut(Cut):
 
     def classify(self, taken: Iterable[Taken]) -> State:
         """GPU instances by start; each vGPU must lie on the grid of the instance around it."""
-        found: dict[int, _Instance] = {}
+        instances: dict[int, _Instance] = {}
         for place in taken:
             start, profile = self._instance_of(place)
-            count = found[start][3] if start in found else 0
-            if start in found and found[start][1:3] != (profile, place.shape):
+            count = instances[start][3] if start in instances else 0
+            if start in instances and instances[start][1:3] != (profile, place.shape):
                 raise IllegalLayout(f"the GPU instance at slot {start} of {self.name} holds another size")
-            found[start] = (start, profile, place.shape, count + 1)
-        state = tuple(sorted(found.values()))
+            instances[start] = (start, profile, place.shape, count + 1)
+        state = tuple(sorted(instances.values()))
         if bin(self._mask(state)).count("1") != sum(self.instances[i[1]].size for i in state):
             raise IllegalLayout(f"GPU instances of {self.name} overlap")
         if not self.outer.has_engines(profile for _, profile, _, _ in state):
@@ -94,15 +94,15 @@ class NestedCut(Cut):
         """Instances of its size with room first, then every place for a new instance."""
         here = cast("tuple[_Instance, ...]", state)
         inside = self.inside[shape]
-        found = [
+        choices = [
             Choice(item[0], inside.size, _replaced(here, item, item[3] + 1))
             for item in here
             if item[1:3] == (inside.profile, shape) and item[3] < inside.per_instance
         ]
         for place in self._new_places(here, inside.profile):
             new = (_lowest(place), inside.profile, shape, 1)
-            found.append(Choice(new[0], inside.size, tuple(sorted((*here, new)))))
-        return tuple(found)
+            choices.append(Choice(new[0], inside.size, tuple(sorted((*here, new)))))
+        return tuple(choices)
 
     def _new_places(self, here: tuple[_Instance, ...], profile: str) -> Iterator[int]:
         """Masks of free slots for one more GPU instance, while there are engines for it."""
@@ -127,13 +127,13 @@ class NestedCut(Cut):
         """Room in instances of its size and under new ones."""
         here = cast("tuple[_Instance, ...]", state)
         inside = self.inside[shape]
-        room = sum(
+        usable_slots = sum(
             (inside.per_instance - item[3]) * inside.size for item in here if item[1:3] == (inside.profile, shape)
         )
         cover = 0
         for place in self._new_places(here, inside.profile):
             cover |= place
-        return room + bin(cover).count("1")
+        return usable_slots + bin(cover).count("1")
 
 
 def _scaled(places: Places, scale: int) -> Places:

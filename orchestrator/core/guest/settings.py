@@ -156,7 +156,7 @@ def check_secrets(roles: Sequence[str], secrets: Mapping[str, str]) -> dict[str,
 
 
 def check_token_given(roles: Sequence[str], secrets: Mapping[str, str], stored: Sequence[str] = ()) -> None:
-    """``there``: roles that have run in the guest before and hold their secrets.
+    """``stored``: roles that have run in the guest before and hold their secrets.
 
     :raises InvalidInput: ``guest.secret_missing``
     """

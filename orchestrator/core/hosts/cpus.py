@@ -218,8 +218,8 @@ def shares(free: Mapping[int, int], near: Iterable[int], need: int, *, strict: b
 
 def choose(cores: Mapping[int, Cores], near: Iterable[int], vcpus: int, *, strict: bool) -> CpuChoice | None:
     """CPUs out of ``cores``, those that are free by NUMA node. None: they are too few."""
-    threads = max((len(core) for there in cores.values() for core in there), default=1)
-    free = {node: sum(map(len, there)) for node, there in cores.items()}
+    threads = max((len(core) for cores_of_node in cores.values() for core in cores_of_node), default=1)
+    free = {node: sum(map(len, cores_of_node)) for node, cores_of_node in cores.items()}
     parts = shares(free, near, rounded(vcpus, threads), strict=strict)
     if parts is None:
         return None

@@ -65,13 +65,13 @@ def checked(snapshot: HostSnapshot) -> HostSnapshot:
     return replace(snapshot, gpus=gpus, problems=_shortened(snapshot.problems), fabric=_checked_fabric(snapshot.fabric))
 
 
-def checked_unchanged(look: Unchanged) -> Unchanged:
+def checked_unchanged(unchanged: Unchanged) -> Unchanged:
     """The same.
 
     :raises Unknown: ``agent.answer_invalid``
     """
-    check_bounds(look)
-    return look
+    check_bounds(unchanged)
+    return unchanged
 
 
 def checked_domain(domain: DomainSnapshot) -> DomainSnapshot:

@@ -156,12 +156,12 @@ def vm_size(offering: Offering, framebuffer_mib: int | None) -> VmSize:
 
 def unsupported(offering: Offering) -> tuple[str, ...]:
     """In words, one for each property; empty: all that the offering promises is done."""
-    asked = {
+    wants = {
         "a scheduler": offering.scheduler is not None and offering.kind != "time_sliced",
         "mixed sizes": offering.mixed_sizes and offering.kind != "time_sliced",
         "a GPU for each VM": offering.anti_affinity == "gpu" and offering.kind != "passthrough",
     }
-    return tuple(name for name, wanted in asked.items() if wanted)
+    return tuple(name for name, wanted in wants.items() if wanted)
 
 
 def has_whole_pages(offering: Offering, memory_mib: int) -> bool:

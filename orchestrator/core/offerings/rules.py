@@ -274,10 +274,12 @@ def _migration_is_possible(offering: Offering, _: OfferingFacts) -> Iterator[Vio
         "several vGPUs": offering.vgpu_count > 1,
         "a network function": offering.nic is not None,
     }
-    found = [name for name, blocks in blockers.items() if blocks]
-    if found:
+    blocking = [name for name, blocks in blockers.items() if blocks]
+    if blocking:
         yield Violation(
-            rule="migratable.blocked", field="migratable", message=f"live migration is ruled out by {', '.join(found)}"
+            rule="migratable.blocked",
+            field="migratable",
+            message=f"live migration is ruled out by {', '.join(blocking)}",
         )
 
 
@@ -294,14 +296,14 @@ def _roles_can_be_run(offering: Offering, _: OfferingFacts) -> Iterator[Violatio
     try:
         roles = check_roles(offering.provision) if offering.provision else ()
     except InvalidInput as error:
-        told = ", ".join(filter(None, (error.message, error.hint)))
-        yield Violation(rule="provision.role_unknown", field="provision", message=told)
+        message = ", ".join(filter(None, (error.message, error.hint)))
+        yield Violation(rule="provision.role_unknown", field="provision", message=message)
         return
     try:
         check_settings(roles, offering.provision_settings)
     except InvalidInput as error:
-        told = ", ".join(filter(None, (error.message, error.hint)))
-        yield Violation(rule="provision.setting", field="provision_settings", message=told)
+        message = ", ".join(filter(None, (error.message, error.hint)))
+        yield Violation(rule="provision.setting", field="provision_settings", message=message)
 
 
 RULES: tuple[Rule, ...] = (

@@ -124,11 +124,11 @@ class PlacementEngine:
             return self._plan_host_by_host(request)
         if not fleet.classes.any_host(request.vcpus, request.memory_mib):
             return None
-        found = self._walk(request, _filter(self, request))
-        if found is None and request.seeks_gpus:
+        plan = self._walk(request, _filter(self, request))
+        if plan is None and request.seeks_gpus:
             # of a host's empty GPUs the walk offers one, whichever will do
             return self._plan_host_by_host(request)
-        return found
+        return plan
 
     def _walk(self, request: Request, accept: Callable[[FleetHost, Gpu | None], bool] | None) -> PlacementPlan | None:
         classes = self.fleet.classes
@@ -196,9 +196,9 @@ class PlacementEngine:
         for host in hosts:
             if host.view.cordoned:
                 continue
-            found = plans.on(host)  # of most hosts known already, so this is asked first
-            if found is not None and (best is None or found[0] <= best[0]) and allows(request, host, None):
-                key = (found[0], int(not host.used), host.number, PlacementPlan(host.number, found[1], found[0]))
+            plan = plans.on(host)  # of most hosts known already, so this is asked first
+            if plan is not None and (best is None or plan[0] <= best[0]) and allows(request, host, None):
+                key = (plan[0], int(not host.used), host.number, PlacementPlan(host.number, plan[1], plan[0]))
                 if best is None or key[:3] < best[:3]:
                     best = key
         return best[3] if best is not None else None

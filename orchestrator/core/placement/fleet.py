@@ -378,10 +378,10 @@ class Fleet:
 
 
 def _drop(members: Members, bucket: int, item: int) -> None:
-    found = members.get(bucket)
-    if found is not None:
-        found.discard(item)
-        if not found:
+    bucket_members = members.get(bucket)
+    if bucket_members is not None:
+        bucket_members.discard(item)
+        if not bucket_members:
             del members[bucket]
 
 

@@ -62,29 +62,29 @@ class HostClasses:
 
     def tells_apart(self, vcpus: int, memory_mib: int) -> bool:
         """Whether the classes separate hosts that have this much from those that do not."""
-        found = self._told_apart.get((vcpus, memory_mib))
-        if found is None:
+        known = self._told_apart.get((vcpus, memory_mib))
+        if known is None:
             if len(self._told_apart) >= _MAX_LEVELS:
                 self._told_apart.clear()
-            found = self._told_apart[vcpus, memory_mib] = self.vcpus.knows(vcpus) and self.memory.knows(memory_mib)
-        return found
+            known = self._told_apart[vcpus, memory_mib] = self.vcpus.knows(vcpus) and self.memory.knows(memory_mib)
+        return known
 
     def levels(self, vcpus: int, memory_mib: int) -> tuple[int, int]:
         """Levels of a host with this much free."""
-        found = self._levels.get((vcpus, memory_mib))
-        if found is None:
+        known = self._levels.get((vcpus, memory_mib))
+        if known is None:
             if len(self._levels) >= _MAX_LEVELS:
                 self._levels.clear()
-            found = self._levels[vcpus, memory_mib] = self.vcpus.level(vcpus), self.memory.level(memory_mib)
-        return found
+            known = self._levels[vcpus, memory_mib] = self.vcpus.level(vcpus), self.memory.level(memory_mib)
+        return known
 
     def class_of(self, levels: tuple[int, int]) -> int:
         """The class of GPUs on hosts of these levels."""
-        found = self._ids.get(levels)
-        if found is None:
-            found = self._ids[levels] = len(self._keys)
+        known = self._ids.get(levels)
+        if known is None:
+            known = self._ids[levels] = len(self._keys)
             self._keys.append(levels)
-        return found
+        return known
 
     def recount(self, old: tuple[int, int] | None, new: tuple[int, int] | None) -> None:
         """A host moved from ``old`` to ``new`` levels; None: it was or is no longer counted."""

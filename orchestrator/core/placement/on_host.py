@@ -24,8 +24,8 @@ def plan_on_host(rankings: Rankings, request: Request, host: FleetHost) -> Found
     sides: dict[Hashable, list[Gpu]] = {}
     for gpu in host.gpus:
         sides.setdefault(tuple(need.side(gpu) for need in request.needs), []).append(gpu)
-    found = [_parts(rankings, request, gpus, demand) for gpus in sides.values()]
-    return min((one for one in found if one is not None), key=lambda one: one[0], default=None)
+    plans = [_parts(rankings, request, gpus, demand) for gpus in sides.values()]
+    return min((plan for plan in plans if plan is not None), key=lambda plan: plan[0], default=None)
 
 
 class PlansOfHosts:
@@ -48,9 +48,9 @@ class PlansOfHosts:
             return plan_on_host(self._rankings, self._request, host)
         key = (host.group.number, tuple([gpu.state if self._open(gpu) else None for gpu in host.gpus]))
         if key not in self._known:
-            found = plan_on_host(self._rankings, self._request, host)
+            plan = plan_on_host(self._rankings, self._request, host)
             at = {gpu.number: gpu.position for gpu in host.gpus}
-            self._known[key] = None if found is None else (found[0], tuple((at[n], step) for n, step in found[1]))
+            self._known[key] = None if plan is None else (plan[0], tuple((at[n], step) for n, step in plan[1]))
         known = self._known[key]
         return None if known is None else (known[0], tuple((host.gpus[at].number, step) for at, step in known[1]))
 
@@ -68,9 +68,9 @@ def _parts(rankings: Rankings, request: Request, gpus: Sequence[Gpu], demand: De
         for gpu in gpus:
             if gpu.whole:
                 continue
-            found = _on_gpu(rankings, request, gpu, demand, states[gpu.number], busy)
-            if found is not None and (best is None or found[0] < best[0]):
-                best = (found[0], gpu.number, found[1])
+            plan = _on_gpu(rankings, request, gpu, demand, states[gpu.number], busy)
+            if plan is not None and (best is None or plan[0] < best[0]):
+                best = (plan[0], gpu.number, plan[1])
         if best is None:
             return None
         score, number, step = best

@@ -84,9 +84,9 @@ def _most_on(request: Request, host: FleetHost) -> int:
 
 def _together(engine: PlacementEngine, request: Request, host: FleetHost) -> tuple[str, ...]:
     """Who has to go from the host for all devices: place after place the cheapest set, and of those who is needed."""
-    asked, trial, going = _kept_to(request, host.view.host_id), Trial(engine), list[str]()
-    while engine.plan(asked) is None:
-        more = _one_more(engine, asked, host)
+    confined, trial, going = _kept_to(request, host.view.host_id), Trial(engine), list[str]()
+    while engine.plan(confined) is None:
+        more = _one_more(engine, confined, host)
         if not more:
             trial.undo()
             return ()
@@ -94,9 +94,9 @@ def _together(engine: PlacementEngine, request: Request, host: FleetHost) -> tup
             trial.release(vm_id)
         going += more
     trial.undo()
-    for vm_id in sorted(going, key=lambda one: (-slot_hours(engine, one, request.now_s), one)):
-        others = [one for one in going if one != vm_id]
-        if _fits_without(engine, asked, others):
+    for vm_id in sorted(going, key=lambda vm: (-slot_hours(engine, vm, request.now_s), vm)):
+        others = [vm for vm in going if vm != vm_id]
+        if _fits_without(engine, confined, others):
             going = others
     return tuple(going)
 
@@ -111,9 +111,9 @@ def _one_more(engine: PlacementEngine, request: Request, host: FleetHost) -> tup
     needs = tuple(need for need in request.needs if not need.near_gpus)
     one = replace(request, count=1, vcpus=0, memory_mib=0, needs=needs)
     sets = _Sets(engine, one)
-    found = min(filter(None, (sets.cheapest(gpu) for gpu in host.gpus)), default=None)
-    if found is not None:
-        return found[-1]
+    cheapest = min(filter(None, (sets.cheapest(gpu) for gpu in host.gpus)), default=None)
+    if cheapest is not None:
+        return cheapest[-1]
     lower = [vm_id for vm_id in host.vms if vm_id in engine.vms and sets.are_lower([vm_id])]
     return tuple(sorted(lower, key=lambda vm_id: (slot_hours(engine, vm_id, request.now_s), vm_id))[:1])
 
@@ -136,14 +136,14 @@ def place_preempting(
     """
     able = (host for host in hosts if not host.vms.isdisjoint(preemptible))
     engine = PlacementEngine(_divided(host, preemptible) for host in able)
-    found = plan_preemption(engine, replace(request, priority=_STAYS))
-    if found is None:
+    preemption = plan_preemption(engine, replace(request, priority=_STAYS))
+    if preemption is None:
         return None
-    for vm_id in found.victims:
+    for vm_id in preemption.victims:
         engine.release(vm_id)
-    asked = _kept_to(request, found.host_id)
-    plan = engine.plan(asked)
-    return None if plan is None else (engine.take(asked, plan), found)
+    confined = _kept_to(request, preemption.host_id)
+    plan = engine.plan(confined)
+    return None if plan is None else (engine.take(confined, plan), preemption)
 
 
 def _divided(host: HostView, preemptible: Collection[str]) -> HostView:
@@ -194,7 +194,7 @@ class _Sets:
         if _closed(self.request, host):
             return None
         sets = self._on_host(where) if isinstance(where, FleetHost) else self._on_gpu(where)
-        found = []
+        candidates = []
         for number, (gpus, vm_ids) in enumerate(sets):
             victims = self._with_strangers(where, vm_ids)
             if not self.are_lower(victims):
@@ -202,8 +202,8 @@ class _Sets:
             victims = self._with_helpers(host, gpus, victims)
             if victims and self._suffices(host, gpus, victims):
                 hours = sum(slot_hours(self.engine, vm_id, self.request.now_s) for vm_id in victims)
-                found.append((hours, len(victims), host.number, number, victims))
-        return min(found, default=None)
+                candidates.append((hours, len(victims), host.number, number, victims))
+        return min(candidates, default=None)
 
     def _with_strangers(self, where: FleetHost | Gpu, leaving: Iterable[str]) -> tuple[str, ...]:
         """And those with whom the GPU may not be shared. On a host whole GPUs are emptied anyway."""
@@ -221,7 +221,7 @@ class _Sets:
     def _short(self, host: FleetHost, gpus: Sequence[Gpu], leaving: Iterable[str]) -> tuple[int, ...] | None:
         """What is short when these have left; None: it may not be there."""
         held = (self.engine.vms[vm_id] for vm_id in leaving)
-        given = ((one.request.vcpus, one.request.memory_mib, one.spent) for one in held)
+        given = ((vm.request.vcpus, vm.request.memory_mib, vm.spent) for vm in held)
         return shortage(self.request, host, gpus, given)
 
     def _suffices(self, host: FleetHost, gpus: Sequence[Gpu], leaving: Iterable[str]) -> bool:
@@ -234,15 +234,15 @@ class _Sets:
         short = self._short(host, gpus, victims) if self.request.near_gpus else None
         if short is None or not any(short):
             return victims
-        there = {item.vm_id for gpu in host.gpus for _, item in gpu.held} - set(victims)
-        cost = {vm_id: (slot_hours(self.engine, vm_id, self.request.now_s), vm_id) for vm_id in self._lower(there)}
+        neighbours = {item.vm_id for gpu in host.gpus for _, item in gpu.held} - set(victims)
+        cost = {vm_id: (slot_hours(self.engine, vm_id, self.request.now_s), vm_id) for vm_id in self._lower(neighbours)}
         helpers: list[str] = []
-        for vm_id in sorted(cost, key=lambda one: cost[one]):
+        for vm_id in sorted(cost, key=lambda vm: cost[vm]):
             less = self._short(host, gpus, (*victims, *helpers, vm_id))
             if less is not None and less != short:
                 helpers, short = [*helpers, vm_id], less
         for vm_id in reversed(helpers):
-            others = [one for one in helpers if one != vm_id]
+            others = [vm for vm in helpers if vm != vm_id]
             if self._short(host, gpus, (*victims, *others)) == short:
                 helpers = others
         return (*victims, *helpers)

@@ -46,10 +46,10 @@ class Rankings:
 
     def of(self, demand: Demand) -> list[RankedPlace]:
         """The ranking of a demand."""
-        found = self._lists.get(demand)
-        if found is None:
-            found = self._lists[demand] = sorted(self._all(demand))
-        return found
+        ranking = self._lists.get(demand)
+        if ranking is None:
+            ranking = self._lists[demand] = sorted(self._all(demand))
+        return ranking
 
     def _all(self, demand: Demand) -> Iterator[RankedPlace]:
         if not demand.whole_gpus:
@@ -107,14 +107,14 @@ class Rankings:
         if shape not in board.cut.shapes:
             return []
         models = [self.fleet.tables[number].geometry.model for number in board.tables]
-        found = []
+        scored = []
         for others in other_models(models, demand.gpu_models):
             busy = group.busy | group.closed | others
             for choice in board.cut.choices(busy, shape):
                 after = group.busy | choice.mask
                 score = self.scores.of_board(board.cut, board.number, group.busy, after, opens=False)
-                found.append((score, choice))
-        return sorted(found, key=lambda pair: pair[0])
+                scored.append((score, choice))
+        return sorted(scored, key=lambda pair: pair[0])
 
     def opening(self, group: Group, table: int) -> tuple[float, int] | None:
         """Which empty GPU of a host to open for parts: the one whose loss hurts whole-GPU requests least."""

@@ -84,7 +84,7 @@ def leading_reason(engine: PlacementEngine, request: Request, hosts: Iterable[tu
 def _of_host(engine: PlacementEngine, request: Request, host: FleetHost) -> Iterator[tuple[str, str, str]]:
     """(code, message, subject) of a host, or of each of its GPUs: what can never be before what is not so now."""
     obstacles = list(host_obstacles(request, host))
-    code = next((one for one in obstacles if one in _NEVER), obstacles[0] if obstacles else None)
+    code = next((obstacle for obstacle in obstacles if obstacle in _NEVER), obstacles[0] if obstacles else None)
     if not host.gpus and code in {None, "host.too_small"}:
         if request.host is not None:
             yield "host.no_gpus", _message("host.no_gpus", request), host.view.name
@@ -124,12 +124,12 @@ def _has_profile(request: Request, gpu: Gpu) -> bool:
 
 
 def _of_gpus(engine: PlacementEngine, request: Request, host: FleetHost) -> Iterator[tuple[str, str, str]]:
-    found = [(gpu, gpu_reason(request, gpu)) for gpu in host.gpus]
-    for gpu, code in found:
+    codes = [(gpu, gpu_reason(request, gpu)) for gpu in host.gpus]
+    for gpu, code in codes:
         if code is not None:
             detail = gpu.reason if code == "gpu.unusable" else None
             yield code, _message(code, request, detail), _subject(host, gpu)
-    if any(code is None for _, code in found):
+    if any(code is None for _, code in codes):
         yield "host.devices", _message("host.devices", request), host.view.name
 
 

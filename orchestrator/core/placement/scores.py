@@ -57,20 +57,20 @@ class Scores:
     def fragments(self, table: StateTable, cut: int, state: State) -> float:
         """Expected unusable free memory of a GPU, MiB."""
         key = (table.number, cut, state)
-        found = self._fragments.get(key)
-        if found is None:
+        known = self._fragments.get(key)
+        if known is None:
             free = table.free_mib(cut, state)
-            found = self._fragments[key] = sum(
+            known = self._fragments[key] = sum(
                 w.weight * (free - table.usable_mib(cut, state, w.options)) if w.options or cut >= 0 else 0.0
                 for w in self._wanted_on(table)
             )
-        return found
+        return known
 
     def _wanted_on(self, table: StateTable) -> tuple[_Wanted, ...]:
-        found = self._wanted.get(table.number)
-        if found is None:
-            found = self._wanted[table.number] = self._find_wanted(table)
-        return found
+        known = self._wanted.get(table.number)
+        if known is None:
+            known = self._wanted[table.number] = self._find_wanted(table)
+        return known
 
     def _find_wanted(self, table: StateTable) -> tuple[_Wanted, ...]:
         known = dict.fromkeys(table.options(Demand(profile)) for profile in table.geometry.options)
@@ -93,12 +93,12 @@ class Scores:
 
     def _board_fragment(self, board: Cut, number: int, mask: int) -> float:
         key = (number, mask)
-        found = self._board_fragments.get(key)
-        if found is None:
+        known = self._board_fragments.get(key)
+        if known is None:
             free = board.free(mask)
-            found = self._board_fragments[key] = sum(
+            known = self._board_fragments[key] = sum(
                 weight * (free - board.usable(mask, f"gpu:{count}")) * board.slot_mib
                 for count, weight in self._whole
                 if f"gpu:{count}" in board.shapes
             )
-        return found
+        return known

@@ -68,17 +68,17 @@ class StateTable:
 
     def options(self, demand: Demand) -> tuple[tuple[int, str], ...]:
         """(cut position, shape) pairs that serve the demand on this geometry."""
-        found = self._options.get(demand)
-        if found is None:
-            found = self._options[demand] = self._find_options(demand)
-        return found
+        known = self._options.get(demand)
+        if known is None:
+            known = self._options[demand] = self._find_options(demand)
+        return known
 
     def _find_options(self, demand: Demand) -> tuple[tuple[int, str], ...]:
         if demand.gpu_models and self.geometry.model not in demand.gpu_models:
             return ()
         pairs = ((self._cut_at[cut], shape) for cut, shape in self.geometry.options.get(demand.profile, ()))
-        asked = demand.cut_kinds or _UNASKED
-        return tuple(pair for pair in pairs if self.cuts[pair[0]].kind in asked)
+        wanted_kinds = demand.cut_kinds or _UNASKED
+        return tuple(pair for pair in pairs if self.cuts[pair[0]].kind in wanted_kinds)
 
     def steps(self, state: int, demand: Demand) -> list[StateStep]:
         """Every legal way to place the demand on a GPU in this state."""

@@ -47,24 +47,24 @@ class VmOnHost:
 
 def vms_on(host: HostView) -> dict[str, VmOnHost]:
     """The VMs that hold something on the host's GPUs, by id."""
-    found: dict[str, VmOnHost] = {}
+    vms: dict[str, VmOnHost] = {}
     for gpu in host.gpus:
         for item in gpu.occupied:
             size = _slots_mib(gpu, item)
-            known = found.get(item.vm_id)
+            known = vms.get(item.vm_id)
             if known is not None:
-                found[item.vm_id] = replace(
+                vms[item.vm_id] = replace(
                     known,
                     gpu_ids=tuple(dict.fromkeys((*known.gpu_ids, gpu.gpu_id))),
                     gpu_mib=known.gpu_mib + size,
                 )
                 continue
-            found[item.vm_id] = VmOnHost(
+            vms[item.vm_id] = VmOnHost(
                 vm_id=item.vm_id, tenant=item.tenant, profile=item.profile, gpu_ids=(gpu.gpu_id,),
                 gpu_mib=size, vcpus=item.vcpus, memory_mib=item.memory_mib,
                 spent=item.spent,
             )  # fmt: skip
-    return found
+    return vms
 
 
 def _slots_mib(gpu: GpuView, item: Occupied) -> int:
@@ -166,13 +166,13 @@ class VictimSearch:
         table = self._tables.setdefault(gpu.geometry.key, StateTable(gpu.geometry, 0))
         if not table.options(self._demand):
             return
-        count, found = len(gpu.occupied), list[frozenset[int]]()
+        count, smallest = len(gpu.occupied), list[frozenset[int]]()
         for size in range(min(_MAX_TOGETHER, count) + 1):
             for gone in combinations(range(count), size):
-                if not any(less <= frozenset(gone) for less in found) and _has_room(table, gpu, gone, self._demand):
-                    found.append(frozenset(gone))
+                if not any(less <= frozenset(gone) for less in smallest) and _has_room(table, gpu, gone, self._demand):
+                    smallest.append(frozenset(gone))
                     yield gone
-        if not found:
+        if not smallest:
             yield tuple(range(count))
 
     def _for_resources(self, host: FleetHost, vms: dict[str, VmOnHost], names: frozenset[str]) -> frozenset[str] | None:

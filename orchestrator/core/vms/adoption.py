@@ -124,7 +124,7 @@ def place_of(geometry: Geometry, device: Device, claims: Iterable[Claim], host: 
     :raises Conflict: ``domain.type_unknown``, ``gpu.cut_differs``
     :raises NoCapacity: ``gpu.no_capacity``
     """
-    here = [one for claim in claims for one in claim.devices if one.gpu == device.gpu]
+    here = [candidate for claim in claims for candidate in claim.devices if candidate.gpu == device.gpu]
     cuts = [cut for cut, _ in geometry.options.get(device.type_name, ())]
     if device.placement_id is not None:
         cuts = [cut for cut in cuts if cut == MIXED]

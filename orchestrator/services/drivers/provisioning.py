@@ -132,9 +132,9 @@ class ProvisioningService:
         """
         with self.store.begin() as tx:
             host = tx.hosts.get(name)
-            for one in tx.operations.of_subject(name):
-                if one.kind == "provision_host" and one.state not in FINISHED:
-                    return Started(operation=one.id, name=name, existing=True)
+            for earlier in tx.operations.of_subject(name):
+                if earlier.kind == "provision_host" and earlier.state not in FINISHED:
+                    return Started(operation=earlier.id, name=name, existing=True)
             check_free(tx, host)
             lock = lock_of(tx.driver_locks.get() or NOTHING, host.labels)
             wanted, snapshot = lock.locked.get("host_driver"), tx.hosts.snapshot(name)

@@ -67,7 +67,7 @@ def is_emptied(tx: Transaction, host: str) -> bool:
     upgrade = under_way(tx)
     if upgrade is None or upgrade.policy == "wait":
         return False
-    return any(one.host == host and one.phase == "emptying" for one in upgrade.hosts)
+    return any(turn.host == host and turn.phase == "emptying" for turn in upgrade.hosts)
 
 
 def gets_driver(tx: Transaction, host: Host) -> bool:

@@ -38,9 +38,9 @@ class Placing:
     @property
     def near(self) -> tuple[int, ...]:
         """Nodes of the VM's GPUs."""
-        told, only = {gpu.gpu_id: gpu.numa for gpu in self.viewed.view.gpus}, only_node(self.viewed.facts.nodes)
-        near = (told.get(gpu) for gpu in self.placement.gpu_ids)
-        return tuple(node for node in (only if one is None else one for one in near) if node is not None)
+        node_of, only = {gpu.gpu_id: gpu.numa for gpu in self.viewed.view.gpus}, only_node(self.viewed.facts.nodes)
+        near = (node_of.get(gpu) for gpu in self.placement.gpu_ids)
+        return tuple(node for node in (only if known is None else known for known in near) if node is not None)
 
     @property
     def strict(self) -> bool:
@@ -51,63 +51,63 @@ class Placing:
         """CPUs that no VM has alone."""
         facts, pinnable = self.viewed.facts, self.viewed.seen.host.pinnable_cpus
         # An agent that does not tell any more is not believed to have none: it refuses the place that it does not know.
-        there = [cpu for node in facts.nodes for cpu in node.cpus] or range(facts.vcpus)
-        return tuple(sorted(cpu for cpu in there if cpu not in pinnable))
+        cpus = [cpu for node in facts.nodes for cpu in node.cpus] or range(facts.vcpus)
+        return tuple(sorted(cpu for cpu in cpus if cpu not in pinnable))
 
     def shared_of(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
         """Those of these nodes; all, where they have none."""
-        there = {cpu for node in self.viewed.facts.nodes if node.id in nodes for cpu in node.cpus}
-        return tuple(cpu for cpu in self.shared if cpu in there) or self.shared
+        allowed = {cpu for node in self.viewed.facts.nodes if node.id in nodes for cpu in node.cpus}
+        return tuple(cpu for cpu in self.shared if cpu in allowed) or self.shared
 
 
-def place_cpus(asked: Placing) -> PlacedCpus:
+def place_cpus(placing: Placing) -> PlacedCpus:
     """Nothing of a VM that may run and lie anywhere, as placement puts none that have CPUs alone there.
 
     :raises ClaimLost: what was free is not any more"""
-    if asked.offering.cpu == "pinned":
-        found = _pinned(asked)
-    elif asked.strict:
-        node = asked.near[:1]
-        found = PlacedCpus(CpuPlace(shared=asked.shared_of(node), nodes=node, memory="strict"))
-    elif asked.viewed.seen.host.pinnable_cpus:
-        found = PlacedCpus(CpuPlace(shared=asked.shared))
+    if placing.offering.cpu == "pinned":
+        placed = _pinned(placing)
+    elif placing.strict:
+        node = placing.near[:1]
+        placed = PlacedCpus(CpuPlace(shared=placing.shared_of(node), nodes=node, memory="strict"))
+    elif placing.viewed.seen.host.pinnable_cpus:
+        placed = PlacedCpus(CpuPlace(shared=placing.shared))
     else:
-        found = PlacedCpus()
-    if not asked.offering.page_kib:
-        return found
-    return replace(found, place=_of_pages(asked, found.place or CpuPlace(shared=asked.shared)))
+        placed = PlacedCpus()
+    if not placing.offering.page_kib:
+        return placed
+    return replace(placed, place=_of_pages(placing, placed.place or CpuPlace(shared=placing.shared)))
 
 
-def _pinned(asked: Placing) -> PlacedCpus:
+def _pinned(placing: Placing) -> PlacedCpus:
     """libvirt prefers one node or none."""
-    cores = cores_left(asked.viewed.seen, asked.viewed.facts, asked.leaving)
-    chosen = choose(cores, asked.near, asked.spec.vcpus, strict=asked.strict)
+    cores = cores_left(placing.viewed.seen, placing.viewed.facts, placing.leaving)
+    chosen = choose(cores, placing.near, placing.spec.vcpus, strict=placing.strict)
     if chosen is None:
-        raise ClaimLost(f"CPUs of {asked.placement.host_id} are another's now")
-    bare = CpuPlace(shared=asked.shared_of(chosen.nodes), pinned=chosen.pinned, threads=chosen.threads)
-    if asked.strict:
+        raise ClaimLost(f"CPUs of {placing.placement.host_id} are another's now")
+    bare = CpuPlace(shared=placing.shared_of(chosen.nodes), pinned=chosen.pinned, threads=chosen.threads)
+    if placing.strict:
         bare = replace(bare, nodes=chosen.nodes, memory="strict")
-    elif asked.offering.numa == "prefer" and len(chosen.nodes) == 1:
+    elif placing.offering.numa == "prefer" and len(chosen.nodes) == 1:
         bare = replace(bare, nodes=chosen.nodes, memory="preferred")
     return PlacedCpus(bare, chosen.claimed)
 
 
-def _of_pages(asked: Placing, place: CpuPlace) -> CpuPlace:
+def _of_pages(placing: Placing, place: CpuPlace) -> CpuPlace:
     """Bound to the nodes that they are counted on, whatever the offering says of nodes: so others' stay theirs."""
-    viewed, size = asked.viewed, asked.offering.page_kib
-    reserve = asked.overcommit.memory_reserve_mib
-    left = memory_left(viewed.seen, viewed.facts, reserve, asked.leaving)
+    viewed, size = placing.viewed, placing.offering.page_kib
+    reserve = placing.overcommit.memory_reserve_mib
+    left = memory_left(viewed.seen, viewed.facts, reserve, placing.leaving)
     free = {node: mib for (pages, node), mib in left.items() if pages == size}
-    near = (*_nodes_of(asked, place.pinned), *asked.near)
-    taken = shares(free, near, asked.spec.memory_mib, strict=asked.strict)
+    near = (*_nodes_of(placing, place.pinned), *placing.near)
+    taken = shares(free, near, placing.spec.memory_mib, strict=placing.strict)
     if taken is None:
-        raise ClaimLost(f"huge pages of {asked.placement.host_id} are another's now")
+        raise ClaimLost(f"huge pages of {placing.placement.host_id} are another's now")
     return replace(place, page_kib=size, nodes=tuple(taken), page_mib=tuple(taken.values()), memory="strict")
 
 
-def _nodes_of(asked: Placing, cpus: tuple[int, ...]) -> tuple[int, ...]:
+def _nodes_of(placing: Placing, cpus: tuple[int, ...]) -> tuple[int, ...]:
     """NUMA nodes of the CPUs, in their order."""
-    at = {cpu: node.id for node in asked.viewed.facts.nodes for cpu in node.cpus}
+    at = {cpu: node.id for node in placing.viewed.facts.nodes for cpu in node.cpus}
     return tuple(dict.fromkeys(at[cpu] for cpu in cpus))
 
 
@@ -115,8 +115,8 @@ def node_memory(vm: Vm, viewed: Viewed, overcommit: Overcommit) -> tuple[tuple[i
     """What VMs may have together of the memory that this one takes, by node."""
     if vm.cpus is None:
         return ()
-    there = memory_of(viewed.facts, overcommit.memory_reserve_mib)
-    return tuple((node, mib) for node, _ in vm.node_memory if (mib := there.get((vm.cpus.page_kib, node))) is not None)
+    memory = memory_of(viewed.facts, overcommit.memory_reserve_mib)
+    return tuple((node, mib) for node, _ in vm.node_memory if (mib := memory.get((vm.cpus.page_kib, node))) is not None)
 
 
 def check_node_memory(tx: Transaction, vm: Vm, capacity: HostCapacity) -> None:
@@ -127,9 +127,9 @@ def check_node_memory(tx: Transaction, vm: Vm, capacity: HostCapacity) -> None:
     if vm.cpus is None or not capacity.node_memory:
         return
     placed = {claim.vm for claim in tx.claims.of_host(vm.host)} - {vm.id}
-    others = (one for one in tx.vms.list(host=vm.host) if one.id in placed)
-    alike = [one for one in others if one.cpus is not None and one.cpus.page_kib == vm.cpus.page_kib]
+    others = (other for other in tx.vms.list(host=vm.host) if other.id in placed)
+    alike = [other for other in others if other.cpus is not None and other.cpus.page_kib == vm.cpus.page_kib]
     for node, most in capacity.node_memory:
-        held = sum(mib for one in (*alike, vm) for there, mib in one.node_memory if there == node)
+        held = sum(mib for other in (*alike, vm) for used_node, mib in other.node_memory if used_node == node)
         if held > most:
             raise ClaimLost(f"the memory of NUMA node {node} of {vm.host} is another's now")

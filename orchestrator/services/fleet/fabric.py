@@ -24,7 +24,11 @@ def reason_not_joined(gpu: GpuSnapshot, tables: GpuTables, fabric: FabricSnapsho
         return fabric.problem
     if gpu.module_id is None:
         return "its module id is not known"
-    foreign = (one.id for one in fabric.partitions if one.active and one.owner is None and gpu.module_id in one.modules)
+    foreign = (
+        partition.id
+        for partition in fabric.partitions
+        if partition.active and partition.owner is None and gpu.module_id in partition.modules
+    )
     active = next(foreign, None)
     return None if active is None else f"fabric partition {active} is active, and we did not activate it"
 
@@ -38,14 +42,14 @@ def joined(devices: tuple[Device, ...], facts: HostFacts) -> tuple[Device, ...]:
     if fabric is None or not fabric.partitions or not devices or not all(device.is_whole_gpu for device in devices):
         return devices
     modules = _modules(facts, [device.gpu for device in devices])
-    found = None if modules is None else fabric.made_of(modules)
-    if modules is None or found is None:
+    partition = None if modules is None else fabric.made_of(modules)
+    if modules is None or partition is None:
         raise ClaimLost(f"{', '.join(device.gpu for device in devices)} are no fabric partition")
-    place = FabricPlace(found.id, modules, tuple(device.gpu for device in devices))
+    place = FabricPlace(partition.id, modules, tuple(device.gpu for device in devices))
     return (*devices[:-1], replace(devices[-1], fabric=place))
 
 
 def _modules(facts: HostFacts, gpus: Sequence[str]) -> tuple[int, ...] | None:
     ids = {gpu.address: gpu.module_id for gpu in facts.gpus}
-    found = tuple(module for gpu in gpus if (module := ids.get(gpu)) is not None)
-    return found if len(found) == len(gpus) else None
+    modules = tuple(module for gpu in gpus if (module := ids.get(gpu)) is not None)
+    return modules if len(modules) == len(gpus) else None

@@ -59,7 +59,7 @@ class Viewer:
         tables = [self._tables_of(gpu) for gpu in facts.gpus]
         near = near_nics(seen.host, facts)
         gpus = tuple(_with_facts(gpu, near[gpu.gpu_id]) for gpu in self._gpus(seen, facts, tables, rules))
-        labels = tuple(one for one in seen.host.labels if one[0] in rules.label_keys)
+        labels = tuple(label for label in seen.host.labels if label[0] in rules.label_keys)
         joinable = _partitions(facts, gpus, tables)
         has = (*narrow.facts, *facts_of(facts, labels))
         free = (*narrow.free, *free_of_nics(seen, facts))
@@ -91,24 +91,24 @@ class Viewer:
         vms = {vm.id: vm for vm in seen.vms}
         managed = frozenset(seen.host.managed_gpus)
         cleared = frozenset(device.gpu for vm in vms_coming(seen) for device in vm.devices)
-        claimed = {one.gpu for claim in seen.claims for one in claim.devices} | cleared
+        claimed = {claimed_device.gpu for claim in seen.claims for claimed_device in claim.devices} | cleared
 
-        def made(gpu: GpuSnapshot, found: GpuTables) -> GpuView:
-            view = gpu_view(seen.host, gpu, found, seen.claims, vms, cleared)
+        def made(gpu: GpuSnapshot, table: GpuTables) -> GpuView:
+            view = gpu_view(seen.host, gpu, table, seen.claims, vms, cleared)
             if view.reason_not_whole is None:
-                view = replace(view, reason_not_whole=reason_not_joined(gpu, found, facts.fabric))
+                view = replace(view, reason_not_whole=reason_not_joined(gpu, table, facts.fabric))
             held = (_held(item, vms.get(item.vm_id), rules, facts.nodes) for item in view.occupied)
             return replace(view, occupied=tuple(held))
 
         views = []
-        for gpu, found in zip(facts.gpus, tables, strict=True):
+        for gpu, table in zip(facts.gpus, tables, strict=True):
             if gpu.parents or gpu.instances or gpu.address in claimed:
-                views.append(made(gpu, found))
+                views.append(made(gpu, table))
                 continue
             key = (gpu, gpu.address in managed, facts.fabric)
             view = self._idle.get(key)
             if view is None:
-                view = made(gpu, found)
+                view = made(gpu, table)
                 self._idle.put(key, view, _VIEW_BYTES)
             views.append(view)
         return tuple(views)
@@ -144,6 +144,6 @@ def _partitions(facts: HostFacts, gpus: tuple[GpuView, ...], tables: list[GpuTab
     """The partitions of the baseboard that all GPUs of a host sit on; module ids must be known. The host's own fabric
     manager knows better than the tables."""
     if facts.fabric is not None and facts.fabric.partitions:
-        return tuple(one.modules for one in facts.fabric.partitions)
-    boards = {found.partitions for found in tables}
+        return tuple(partition.modules for partition in facts.fabric.partitions)
+    boards = {table.partitions for table in tables}
     return next(iter(boards)) if len(boards) == 1 and all(gpu.module_id is not None for gpu in gpus) else ()

@@ -56,7 +56,7 @@ class Fleet:
     @cached_property
     def each(self) -> OneOfEach:
         """One of each kind of them; may only be asked inside :meth:`FleetIndex.current`."""
-        return OneOfEach(kinds_of((one.kind, one.view) for one in self.hosts), self.rooms)
+        return OneOfEach(kinds_of((viewed.kind, viewed.view) for viewed in self.hosts), self.rooms)
 
     def of_tenant(self, tenant: str) -> Fleet:
         """With what that one may ask for."""
@@ -65,12 +65,12 @@ class Fleet:
 
     @cached_property
     def views(self) -> tuple[HostView, ...]:
-        return tuple(one.view for one in self.hosts)
+        return tuple(viewed.view for viewed in self.hosts)
 
     @cached_property
     def vm_names(self) -> dict[str, str]:
         """VM id → its name, of those that are on these hosts."""
-        return {vm.id: vm.spec.name for one in self.hosts for vm in one.seen.vms}
+        return {vm.id: vm.spec.name for viewed in self.hosts for vm in viewed.seen.vms}
 
 
 def _room_of(viewed: Viewed) -> Hashable:
@@ -151,8 +151,8 @@ class FleetIndex:
         if len(self._viewed) < len(self._seen):
             return None
         only = request.host
-        there = self._viewed.values() if only is None else filter(None, (self._viewed.get(only),))
-        kinds = {_room_of(one): one for one in there}
+        hosts = self._viewed.values() if only is None else filter(None, (self._viewed.get(only),))
+        kinds = {_room_of(viewed): viewed for viewed in hosts}
         return lasting_reason(request, map(self._viewer.empty, kinds.values()), asked=asked, place=place)
 
     def isolation_of(self, tenant: str) -> Isolation:
@@ -178,13 +178,13 @@ class FleetIndex:
             names = {host for host, stamp in changes.stamps.items() if self._stamps.get(host) != stamp} | self._stale
             first = not self._seen and len(names) >= _MANY
             with loading() if first else nullcontext():
-                found = {one.host.name: one for one in tx.fleet.hosts(names if len(names) < _MANY else None)}
+                rows = {row.host.name: row for row in tx.fleet.hosts(names if len(names) < _MANY else None)}
             offerings = tx.offerings.list()
             isolations = tx.policies.isolations()
         self._learn(offerings, isolations)
         with loading() if first else nullcontext():
             for name in sorted(names):
-                self._keep(name, found.get(name))
+                self._keep(name, rows.get(name))
         if self._engine.fleet.size > 2 * self._least + _SPARE_BYTES:
             self._forget()
         self._position = changes.position
@@ -193,7 +193,7 @@ class FleetIndex:
 
     def _forget(self) -> None:
         """All that was met and is no more: GPUs that are cut in other ways at each look would fill the memory."""
-        self._engine = PlacementEngine(one.view for one in self._viewed.values())
+        self._engine = PlacementEngine(viewed.view for viewed in self._viewed.values())
         self._least = self._engine.fleet.size
 
     def _learn(self, offerings: tuple[Offering, ...], isolations: dict[str, Isolation]) -> None:
@@ -240,10 +240,14 @@ class FleetIndex:
 
     def _with_reserved(self, seen: HostRecord) -> HostRecord:
         placed = {claim.vm for claim in seen.claims}
-        here = [one for one in self._reserved.values() if one.vm.host == seen.host.name and one.vm.id not in placed]
+        here = [
+            reserved
+            for reserved in self._reserved.values()
+            if reserved.vm.host == seen.host.name and reserved.vm.id not in placed
+        ]
         if not here:
             return seen
-        coming = {one.vm.id for one in here}
+        coming = {reserved.vm.id for reserved in here}
         others = tuple(vm for vm in seen.vms if vm.id not in coming)
-        claims = tuple(one.claim for one in here if one.claim is not None)
-        return replace(seen, claims=(*seen.claims, *claims), vms=(*others, *(one.vm for one in here)))
+        claims = tuple(reserved.claim for reserved in here if reserved.claim is not None)
+        return replace(seen, claims=(*seen.claims, *claims), vms=(*others, *(reserved.vm for reserved in here)))

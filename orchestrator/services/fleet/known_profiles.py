@@ -28,8 +28,8 @@ class KnownProfiles:
     @classmethod
     def of(cls, tx: Transaction) -> KnownProfiles:
         """As the transaction sees it: of all hosts, for who asks once in a while and not for each VM."""
-        hosts = [one.facts for one in tx.fleet.hosts(None) if one.facts is not None]
-        types = frozenset(one.name for facts in hosts for gpu in facts.gpus for one in gpu.types)
+        hosts = [row.facts for row in tx.fleet.hosts(None) if row.facts is not None]
+        types = frozenset(row.name for facts in hosts for gpu in facts.gpus for row in gpu.types)
         return cls(profiles=shipped_profiles().with_site(tx.offerings.list()), types=types)
 
     @property
@@ -39,9 +39,13 @@ class KnownProfiles:
 
     def of_tenants(self, tenants: Collection[str] | None) -> KnownProfiles:
         """What these may know of: not the offerings on hosts that are kept for others. None: all of it."""
-        if tenants is None or all(one.kept_for is None for one in self.offerings):
+        if tenants is None or all(offering.kept_for is None for offering in self.offerings):
             return self
-        theirs = {one.name: one for one in self.offerings if one.kept_for is None or one.kept_for in tenants}
+        theirs = {
+            offering.name: offering
+            for offering in self.offerings
+            if offering.kept_for is None or offering.kept_for in tenants
+        }
         return replace(self, profiles=Profiles(self.profiles.catalogue, theirs))
 
     def resolve(self, name: str) -> Offering:

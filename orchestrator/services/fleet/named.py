@@ -25,7 +25,9 @@ def check_named(tx: Transaction, fleet: FleetIndex, host: str | None, gpu: str |
     known = _addresses(viewed)
     if gpu in known:
         return
-    elsewhere = [] if host is None else sorted(one.view.name for one in fleet.fleet().hosts if gpu in _addresses([one]))
+    elsewhere = (
+        [] if host is None else sorted(other.view.name for other in fleet.fleet().hosts if gpu in _addresses([other]))
+    )
     of_host = "no host" if host is None else f"host {host}"
     command = "vgpuctl gpu list" if host is None else f"vgpuctl gpu list --host {host}"
     hint = near(gpu, sorted(known), command)
@@ -37,4 +39,4 @@ def check_named(tx: Transaction, fleet: FleetIndex, host: str | None, gpu: str |
 
 
 def _addresses(hosts: Iterable[Viewed]) -> frozenset[str]:
-    return frozenset(gpu.gpu_id for one in hosts for gpu in one.view.gpus)
+    return frozenset(gpu.gpu_id for viewed in hosts for gpu in viewed.view.gpus)

@@ -23,7 +23,9 @@ def free_functions(seen: HostRecord, nic: HostNic, leaving: frozenset[str] = fro
     """Those that nobody has or waits for; those of VMs in ``leaving`` count as free."""
     taken = {claim.nic for claim in seen.claims if claim.vm not in leaving}
     taken.update(vm.nic.function for vm in vms_coming(seen) if vm.nic is not None)
-    return tuple(one.address for one in nic.functions if one.held is None and one.address not in taken)
+    return tuple(
+        function.address for function in nic.functions if function.held is None and function.address not in taken
+    )
 
 
 def free_of_nics(seen: HostRecord, facts: HostFacts) -> Amounts:
@@ -44,7 +46,7 @@ def place_nic(viewed: Viewed, placement: Placement, vm_id: str, leaving: frozens
     card = card_of(placement.spent)
     if not card:
         return None
-    nic = next((one for one in given(viewed.seen.host, viewed.facts) if one.address == card), None)
+    nic = next((candidate for candidate in given(viewed.seen.host, viewed.facts) if candidate.address == card), None)
     free = () if nic is None else free_functions(viewed.seen, nic, leaving)
     if nic is None or not free:
         raise ClaimLost(f"network cards of {placement.host_id} are another's now")

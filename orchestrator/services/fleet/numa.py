@@ -39,11 +39,11 @@ def free_by_node(seen: HostRecord, facts: HostFacts, memory_reserve_mib: int) ->
 def memory_of(facts: HostFacts, memory_reserve_mib: int) -> dict[tuple[int, int], int]:
     """MiB that VMs may have by (KiB of a huge page, NUMA node); 0 KiB: ordinary memory, for who insists on the node.
     A node whose memory is not known is counted nowhere."""
-    told = ((node.id, node.ordinary_mib) for node in facts.nodes)
-    found = {(0, number): max(0, mib - memory_reserve_mib) for number, mib in told if mib is not None}
+    ordinary = ((node.id, node.ordinary_mib) for node in facts.nodes)
+    memory = {(0, number): max(0, mib - memory_reserve_mib) for number, mib in ordinary if mib is not None}
     for node in facts.nodes:
-        found.update({(pages.size_kib, node.id): pages.mib for pages in node.hugepages if pages.mounted})
-    return found
+        memory.update({(pages.size_kib, node.id): pages.mib for pages in node.hugepages if pages.mounted})
+    return memory
 
 
 def memory_left(

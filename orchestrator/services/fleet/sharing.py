@@ -25,14 +25,14 @@ def check_neighbours(tx: Transaction, vm: Vm, claim: Claim) -> None:
     """
     tenant = vm.spec.tenant
     neighbours = tx.claims.neighbours(claim.host, tenant)
-    others = [one for one in neighbours if one.tenant != tenant]
+    others = [neighbour for neighbour in neighbours if neighbour.tenant != tenant]
     isolations = tx.policies.isolations() if others else {}
     mine = isolations.get(tenant, DEFAULT_ISOLATION)
-    gpus = {one.gpu for one in claim.devices}
-    _check_alike(tx, vm, claim, any(one.scheduled and one.gpu in gpus for one in neighbours))
-    for one in others:
-        theirs = isolations.get(one.tenant, DEFAULT_ISOLATION)
-        shares = one.gpu not in gpus or may_share_gpu(mine, theirs, divided=one.cut == MIG)
+    gpus = {neighbour.gpu for neighbour in claim.devices}
+    _check_alike(tx, vm, claim, any(neighbour.scheduled and neighbour.gpu in gpus for neighbour in neighbours))
+    for neighbour in others:
+        theirs = isolations.get(neighbour.tenant, DEFAULT_ISOLATION)
+        shares = neighbour.gpu not in gpus or may_share_gpu(mine, theirs, divided=neighbour.cut == MIG)
         if not (shares and may_share_host(mine, theirs)):
             raise ClaimLost(f"another tenant is on {claim.host} now")
     _check_instances(tx, vm, claim, isolations)
@@ -42,9 +42,9 @@ def _check_instances(tx: Transaction, vm: Vm, claim: Claim, isolations: Mapping[
     """vGPUs share a GPU instance that are of one size, and of tenants that may share its engines. A claim is of their
     own parts of it."""
     mine = isolations.get(vm.spec.tenant, DEFAULT_ISOLATION)
-    for there in in_its_instances(tx, vm, claim):
-        theirs = isolations.get(there.spec.tenant, DEFAULT_ISOLATION)
-        if there.spec.tenant != vm.spec.tenant and not may_share_gpu(mine, theirs, divided=False):
+    for neighbour in in_its_instances(tx, vm, claim):
+        theirs = isolations.get(neighbour.spec.tenant, DEFAULT_ISOLATION)
+        if neighbour.spec.tenant != vm.spec.tenant and not may_share_gpu(mine, theirs, divided=False):
             raise ClaimLost(f"a GPU instance of {claim.host} is another's now")
 
 
@@ -53,14 +53,16 @@ def in_its_instances(tx: Transaction, vm: Vm, claim: Claim) -> Iterator[Vm]:
 
     :raises ClaimLost: one is of another size, which no instance takes beside it
     """
-    wanted = {(one.gpu, one.gi_start): one for one in vm.devices if _is_part(one)}
+    wanted = {(device.gpu, device.gi_start): device for device in vm.devices if _is_part(device)}
     placed = {other.vm for other in tx.claims.of_host(claim.host)} - {vm.id} if wanted else set()
-    for there in tx.vms.list(host=claim.host) if placed else ():
-        beside = [(wanted[key], one) for one in there.devices if (key := (one.gpu, one.gi_start)) in wanted]
-        if there.id in placed and beside:
-            if any(_size(one) != _size(other) for one, other in beside):
+    for neighbour in tx.vms.list(host=claim.host) if placed else ():
+        beside = [
+            (wanted[key], device) for device in neighbour.devices if (key := (device.gpu, device.gi_start)) in wanted
+        ]
+        if neighbour.id in placed and beside:
+            if any(_size(device) != _size(other) for device, other in beside):
                 raise ClaimLost(f"a GPU instance of {claim.host} has vGPUs of another size now")
-            yield there
+            yield neighbour
 
 
 def _is_part(device: Device) -> bool:

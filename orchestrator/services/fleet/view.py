@@ -129,26 +129,26 @@ def gpu_view(
     cleared: frozenset[str] = frozenset(),
 ) -> GpuView:
     """One GPU with its claims and the vGPUs that others have made on it. ``tables``: how it can be cut."""
-    occupied = [one for claim in claims for one in _occupied(claim, vms[claim.vm], gpu.address)]
-    cut = next((one.cut for claim in claims for one in claim.devices if one.gpu == gpu.address), None)
+    occupied = [item for claim in claims for item in _occupied(claim, vms[claim.vm], gpu.address)]
+    cut = next((item.cut for claim in claims for item in claim.devices if item.gpu == gpu.address), None)
     lost = cut not in {None, WHOLE} and tables.now.cut(str(cut)) is None
     geometry = tables.ever if lost else tables.now
     foreign = _foreign(geometry, gpu, vms)
     cuts = {cut for cut, _ in foreign} | ({cut} if cut else set())
     reason = set_aside(frozenset(host.managed_gpus), gpu)
-    if reason is None and any(one.gpu == gpu.address for one in host.mig_layouts):
+    if reason is None and any(item.gpu == gpu.address for item in host.mig_layouts):
         reason = f"it is kept for a MIG layout ('vgpuctl mig release {host.name}' gives it back)"
     if reason is None and gpu.address in cleared:
         reason = "it is being cleared for a VM of higher priority"
     if reason is None and (None in cuts or len(cuts) > 1):
-        reason = f"vGPUs that we did not make are on it: {', '.join(one.profile for _, one in foreign)}"
+        reason = f"vGPUs that we did not make are on it: {', '.join(item.profile for _, item in foreign)}"
     if reason is None and cut == MIXED:
         reason = _lies_elsewhere(gpu, occupied, vms)
     if reason is None and (lost or (gpu.mig_enabled and cut not in {None, MIG})):
         reason = "it is in MIG mode" if gpu.mig_enabled else "its driver offers no vGPUs"
     if reason is None and foreign:
         cut = next(iter(cuts))
-        occupied += _placed(geometry, str(cut), occupied, [one for _, one in foreign])
+        occupied += _placed(geometry, str(cut), occupied, [item for _, item in foreign])
     return GpuView(
         gpu_id=gpu.address,
         geometry=geometry,
@@ -215,16 +215,16 @@ def _faults(gpu: GpuSnapshot) -> tuple[GpuFault, ...]:
 
 def _foreign(geometry: Geometry, gpu: GpuSnapshot, vms: dict[str, Vm]) -> list[tuple[str | None, Occupied]]:
     """(cut, what is there) of every vGPU and GPU instance on it that no VM of ours has; -1: its place is not known."""
-    there = [one.device for one in observed_on(gpu) if one.owner not in vms]
-    places = dict.fromkeys(place for place in (device.instance for device in there) if place is not None)
-    found: list[tuple[str | None, Occupied]] = [(MIG, _foreign_instance(geometry, gpu, place)) for place in places]
-    return found + [_foreign_vgpu(geometry, gpu, device) for device in there if device.instance is None]
+    devices = [observed.device for observed in observed_on(gpu) if observed.owner not in vms]
+    places = dict.fromkeys(place for place in (device.instance for device in devices) if place is not None)
+    foreign: list[tuple[str | None, Occupied]] = [(MIG, _foreign_instance(geometry, gpu, place)) for place in places]
+    return foreign + [_foreign_vgpu(geometry, gpu, device) for device in devices if device.instance is None]
 
 
 def _foreign_instance(geometry: Geometry, gpu: GpuSnapshot, place: InstancePlace) -> Occupied:
     """All of it, whatever part of it somebody has."""
     cut, shape = geometry.cut(MIG), geometry.shape_in(place.profile, MIG)
-    size = next((there.size for there in gpu.instances if there.start == place.start), 1)
+    size = next((instance.size for instance in gpu.instances if instance.start == place.start), 1)
     start = place.start
     if cut is not None and shape is not None:
         (start,), size = cut.starts_in(shape, start), cut.size(shape)
@@ -242,31 +242,31 @@ def _foreign_vgpu(geometry: Geometry, gpu: GpuSnapshot, device: Device) -> tuple
 
 def _lies_elsewhere(gpu: GpuSnapshot, occupied: list[Occupied], vms: dict[str, Vm]) -> str | None:
     """Where the driver says that a vGPU of ours lies elsewhere than its claim: what is free is not known then."""
-    there = {one.device.name: one.device.placement_id for one in observed_on(gpu) if one.owner in vms}
-    for number, one in enumerate(occupied):
-        for device in vms[one.vm_id].devices:
-            now = there.get(device.name)
-            if device.gpu == gpu.address and device.placement_id == one.start and now not in {None, one.start}:
-                occupied[number] = replace(one, start=int(now or 0))
-                return f"the vGPU of VM {vms[one.vm_id].full_name} lies at placement {now} and not at {one.start}"
+    placements = {item.device.name: item.device.placement_id for item in observed_on(gpu) if item.owner in vms}
+    for number, item in enumerate(occupied):
+        for device in vms[item.vm_id].devices:
+            now = placements.get(device.name)
+            if device.gpu == gpu.address and device.placement_id == item.start and now not in {None, item.start}:
+                occupied[number] = replace(item, start=int(now or 0))
+                return f"the vGPU of VM {vms[item.vm_id].full_name} lies at placement {now} and not at {item.start}"
     return None
 
 
 def _placed(geometry: Geometry, cut: str, occupied: list[Occupied], foreign: list[Occupied]) -> list[Occupied]:
     """Which place a foreign vGPU has in an equal-size cut does not matter, only that it has one. What lies where a
     stopped VM of ours claims slots takes the others of its slots."""
-    taken = {slot for one in occupied for slot in range(one.start, one.start + one.size)}
+    taken = {slot for item in occupied for slot in range(item.start, item.start + item.size)}
     shapes = geometry.cut(cut)
     free = iter([slot for slot in range(shapes.slots if shapes is not None else 0) if slot not in taken])
     placed = []
-    for one in foreign:
-        slots = range(one.start, one.start + one.size)
-        if one.start < 0:
-            placed += [replace(one, start=slot) for slot in islice(free, 1)]
+    for item in foreign:
+        slots = range(item.start, item.start + item.size)
+        if item.start < 0:
+            placed += [replace(item, start=slot) for slot in islice(free, 1)]
         elif taken.isdisjoint(slots):
-            placed.append(one)
+            placed.append(item)
         else:
             left = (slot for slot in slots if slot not in taken)
             name = "another vGPU" if cut == MIXED else "another GPU instance"
-            placed += [replace(one, profile=name, start=slot, size=1) for slot in left]
+            placed += [replace(item, profile=name, start=slot, size=1) for slot in left]
     return placed

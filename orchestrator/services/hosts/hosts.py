@@ -330,7 +330,7 @@ class HostService:
 
 def _check_no_upgrade(tx: Transaction, host: Host) -> None:
     upgrade = tx.driver_upgrades.newest()
-    if upgrade is not None and any(one.host == host.name and one.phase in UNDER_WAY for one in upgrade.hosts):
+    if upgrade is not None and any(turn.host == host.name and turn.phase in UNDER_WAY for turn in upgrade.hosts):
         raise Conflict(
             "host.busy",
             f"the driver upgrade to {upgrade.version} is under way on host {host.name}",

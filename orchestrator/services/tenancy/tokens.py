@@ -111,11 +111,11 @@ class TokenService:
                     "token.unknown", f"no token has the id {token_id[:20]!a}", hint="'vgpuctl token list' shows them"
                 )
             ending = [token]
-            for one in ending:
-                ending.extend(tx.tokens.made_by(token_actor(one.id)))
-                if one.revoked_at is None:
-                    tx.tokens.revoke(one.id, now)
-                    subject = with_name(one.id, one.name)
+            for ended in ending:
+                ending.extend(tx.tokens.made_by(token_actor(ended.id)))
+                if ended.revoked_at is None:
+                    tx.tokens.revoke(ended.id, now)
+                    subject = with_name(ended.id, ended.name)
                     tx.audit.append(at=now, actor=actor(), action="revoke_token", subject=subject, outcome="done")
 
 

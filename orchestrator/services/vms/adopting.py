@@ -81,21 +81,21 @@ class AdoptionService:
             domain = find_domain(snapshot, request.domain)
             if domain.owner != domain.uuid or tx.vms.find_id(domain.uuid) is not None:
                 return None
-        found = self.link.observe_domain(host, domain.uuid)
-        if found is None or found.made_as is None:
+        observed = self.link.observe_domain(host, domain.uuid)
+        if observed is None or observed.made_as is None:
             raise Conflict(
                 "domain.not_described",
                 f"the host's agent does not remember how domain {domain.name} was made",
                 hint="an agent that was older made it: copy what is on its disk, or remove it: "
                 "'vgpuctl server settle-restored' shows how",
             )
-        return found.made_as
+        return observed.made_as
 
     def _as_it_was(self, request: AdoptVm, made: MadeAs) -> AdoptVm:
         """It stays its tenant's; only where that is not known either, whoever asks says whose it is."""
         tenant, _, name = made.domain.name.partition(".")
         with self.store.read() as tx:
-            known = tenant in {one.name for one in tx.tenants.list()}
+            known = tenant in {known_tenant.name for known_tenant in tx.tenants.list()}
         return replace(request, tenant=tenant if known else request.tenant, name=request.name or name)
 
     def _begin(self, request: AdoptVm, made: MadeAs | None) -> Started:
@@ -103,13 +103,13 @@ class AdoptionService:
             host, snapshot = self._observed(tx, request.host)
             domain = find_domain(snapshot, request.domain)
             name = request.name if request.name is not None else _name_of(domain)
-            there = tx.vms.find_id(domain.uuid)
-            if there is not None and (there.spec.tenant, there.spec.name, there.host) == (
+            existing = tx.vms.find_id(domain.uuid)
+            if existing is not None and (existing.spec.tenant, existing.spec.name, existing.host) == (
                 request.tenant, name, request.host,
             ):  # fmt: skip
-                return Started(operation=running_operation(tx, there), name=name, existing=True)
+                return Started(operation=running_operation(tx, existing), name=name, existing=True)
             if made is None:
-                _check_foreign(domain, there)
+                _check_foreign(domain, existing)
             known_tenant(tx, request.tenant)
             if tx.vms.find(request.tenant, name) is not None:
                 raise Conflict("vm.exists", f"there is already a VM {name}", hint="give it another one with --name")
@@ -204,12 +204,12 @@ class AdoptionService:
         _check_functions(was.devices, claims)
         geometries = {gpu.address: tables_of(gpu).now for gpu in snapshot.gpus}
         places = places_of(geometries, domain.uuid, was.devices, claims, host.name)
-        image = next((one.name for one in tx.images.list() if f"{one.sha256}.{one.format}" == made.image), "")
+        image = next((item.name for item in tx.images.list() if f"{item.sha256}.{item.format}" == made.image), "")
         spec = VmSpec(
             name=str(request.name), tenant=request.tenant, profile=was.profile, image=image,
             vcpus=was.vcpus, memory_mib=was.memory_mib,
             disk_bytes=made.disk_bytes, network=was.network, more_networks=was.more_networks,
-            boot_policy=made.boot_policy, tpm=was.tpm, volumes=tuple(one.removesuffix(".raw") for one in was.data),
+            boot_policy=made.boot_policy, tpm=was.tpm, volumes=tuple(item.removesuffix(".raw") for item in was.data),
         )  # fmt: skip
         vm = Vm(
             id=domain.uuid, spec=spec, state="adopting", host=host.name, devices=was.devices,
@@ -224,13 +224,13 @@ class AdoptionService:
 
     def _take_volumes(self, tx: Transaction, vm: Vm, snapshot: HostSnapshot, capacity: HostCapacity) -> None:
         """Of one that is taken over: those that the database does not know come with it."""
-        sizes = {one.name: one.size_bytes for one in snapshot.data}
-        for one in vm.spec.volumes:
-            known = tx.volumes.find_id(id_of(one))
+        sizes = {item.name: item.size_bytes for item in snapshot.data}
+        for item in vm.spec.volumes:
+            known = tx.volumes.find_id(id_of(item))
             if known is None:
                 volume = Volume(
-                    id=id_of(one), tenant=vm.spec.tenant, name=short_of(one), host=vm.host, vm=vm.id, state="ready",
-                    size_bytes=max(sizes.get(file_of(one), 0), MIN_DISK_BYTES), created_at=self.clock.now(),
+                    id=id_of(item), tenant=vm.spec.tenant, name=short_of(item), host=vm.host, vm=vm.id, state="ready",
+                    size_bytes=max(sizes.get(file_of(item), 0), MIN_DISK_BYTES), created_at=self.clock.now(),
                 )  # fmt: skip
                 tx.volumes.add(volume, capacity)
             else:
@@ -263,7 +263,7 @@ def check_instances(tx: Transaction, vm: Vm, claim: Claim) -> None:
 
 def _check_functions(devices: Iterable[Device], claims: Iterable[Claim]) -> None:
     """:raises NoCapacity: ``gpu.function_claimed``"""
-    claimed = {one.function for claim in claims for one in claim.devices}
+    claimed = {claimed_device.function for claim in claims for claimed_device in claim.devices}
     for device in devices:
         if device.function is not None and device.function in claimed:
             raise NoCapacity(
@@ -283,13 +283,13 @@ def _check_shares_all(host: Host) -> None:
         )
 
 
-def _check_foreign(domain: DomainSnapshot, there: Vm | None) -> None:
+def _check_foreign(domain: DomainSnapshot, known: Vm | None) -> None:
     """:raises Conflict: ``domain.ours``"""
-    if there is not None:
+    if known is not None:
         raise Conflict(
             "domain.ours",
-            f"domain {domain.name} is VM {there.spec.name} of tenant {there.spec.tenant} already",
-            hint=f"'vgpuctl show-vm {there.spec.name} --tenant {there.spec.tenant}' shows it",
+            f"domain {domain.name} is VM {known.spec.name} of tenant {known.spec.tenant} already",
+            hint=f"'vgpuctl show-vm {known.spec.name} --tenant {known.spec.tenant}' shows it",
         )
     if domain.owner is not None:
         raise Conflict(

@@ -109,23 +109,23 @@ class CapacityService:
         Raises what :meth:`capacity` raises.
         """
         with self.index.current(), self.store.read() as tx:
-            now, asked = self._fleet().of_tenant(tenant), replace(question, tenant=tenant)
-            quota, ties = QuotaRoom.of(tx, tenant), _ties(tx, asked)
+            now, of_tenant = self._fleet().of_tenant(tenant), replace(question, tenant=tenant)
+            quota, ties = QuotaRoom.of(tx, tenant), _ties(tx, of_tenant)
             wanted = [
                 (_amounts(vm, offering), self._counted(tx, vm, offering, ties, coarse=True), vm.profile)
-                for vm, offering in _questions(now, asked)
+                for vm, offering in _questions(now, of_tenant)
             ]
-            there = _tied(now, ties)
-            places = {query: query.count(there) for query in dict.fromkeys(query for _, query, _ in wanted)}
+            hosts = _tied(now, ties)
+            places = {query: query.count(hosts) for query in dict.fromkeys(query for _, query, _ in wanted)}
         rows = []
         for amounts, query, profile in wanted:
-            at_most = _most(min(places[query], max(1, quota.promised(amounts))), asked)
+            at_most = _most(min(places[query], max(1, quota.promised(amounts))), of_tenant)
             most, over = quota.most(amounts, at_most), quota.refuses(amounts)
             none = None if most else next(iter(over), query.refused or NO_PLACE)
             rows.append(CapacityRow(profile, most, none))
         return tuple(rows)
 
-    def capacity(self, asked: Question) -> tuple[CapacityRow, ...]:
+    def capacity(self, question: Question) -> tuple[CapacityRow, ...]:
         """How many more VMs fit: of one profile, or of everything that some host's GPUs can be cut into.
 
         That is every offering, and every vGPU type that no offering gives. Modes are not switched. Of VMs with data
@@ -136,29 +136,29 @@ class CapacityService:
         :raises Conflict, NotFound: of one profile, as :meth:`explain`; of everything it counts for none
         """
         with self.index.current() as index, self.store.read() as tx:
-            now = index.fleet().of_tenant(asked.tenant)
-            ties = _ties(tx, asked)
-            questions = _questions(now, asked)
+            now = index.fleet().of_tenant(question.tenant)
+            ties = _ties(tx, question)
+            questions = _questions(now, question)
             wanted = [(vm.profile, self._counted(tx, vm, offering, ties)) for vm, offering in questions]
-            there = _tied(now, ties)
-            found = {
-                query: (_most(query.count(there), asked), query.why_none(there, index))
+            hosts = _tied(now, ties)
+            counted = {
+                query: (_most(query.count(hosts), question), query.why_none(hosts, index))
                 for query in dict.fromkeys(query for _, query in wanted)
             }
-        if not asked.each:
-            return tuple(CapacityRow(query.request.profile, *row) for query, row in found.items())
-        return tuple(CapacityRow(name, *found[query]) for name, query in wanted)
+        if not question.each:
+            return tuple(CapacityRow(query.request.profile, *row) for query, row in counted.items())
+        return tuple(CapacityRow(name, *counted[query]) for name, query in wanted)
 
     def free(self, names: Iterable[str]) -> dict[str, int]:
         """How many VMs of their usual size fit now of each of these profiles; 0 of what is refused. Of what one
         tenant alone has, that tenant's."""
         with self.index.current(), self.store.read() as tx:
-            now, asked = self._fleet(), Question(each=True)
-            ties = _ties(tx, asked)
+            now, question = self._fleet(), Question(each=True)
+            ties = _ties(tx, question)
             wanted = {}
             for offering in map(now.known.resolve, names):
                 if not unsupported(offering):
-                    vm = replace(asked, profile=offering.name, tenant=offering.kept_for or asked.tenant)
+                    vm = replace(question, profile=offering.name, tenant=offering.kept_for or question.tenant)
                     wanted[vm.profile] = self._counted(tx, now.known.sized(vm, offering), offering, ties)
             places = {query: query.count(now) for query in dict.fromkeys(wanted.values())}
         return {name: places[wanted[name]] if name in wanted else 0 for name in names}
@@ -188,21 +188,21 @@ class CapacityService:
             if over:
                 return Named(explanation=Explanation(request=request, reasons=over, code="quota.exceeded"), names={})
             with self.index.current() as now:
-                found = explain_in(now.engine, request, fleet.views)
-                first = None if found.fits else first_reason(tx, now, exact, question)
-            preempts = () if found.fits else self._preempts(tx, question, request, fleet)
-            if found.placement is not None:
-                check_roles(tx, offering, question.tenant, found.placement.host_id)
-        return Named(explanation=led_by(found, first, exact), names=fleet.vm_names, preempts=preempts)
+                explanation = explain_in(now.engine, request, fleet.views)
+                first = None if explanation.fits else first_reason(tx, now, exact, question)
+            preempts = () if explanation.fits else self._preempts(tx, question, request, fleet)
+            if explanation.placement is not None:
+                check_roles(tx, offering, question.tenant, explanation.placement.host_id)
+        return Named(explanation=led_by(explanation, first, exact), names=fleet.vm_names, preempts=preempts)
 
     def _preempts(self, tx: Transaction, question: Question, request: Request, fleet: Fleet) -> tuple[str, ...]:
         """Chosen as create does: by how long they have run."""
         if not question.preempt:
             return ()
         preemptible = preemptible_now(tx, tenant=question.tenant, priority=question.priority)
-        asked = replace(request, now_s=self.clock.now())
-        found = place_preempting(asked, fleet.views, preemptible)
-        return () if found is None else tuple(preemptible[vm_id].full_name for vm_id in found[1].victims)
+        urgent = replace(request, now_s=self.clock.now())
+        preemption = place_preempting(urgent, fleet.views, preemptible)
+        return () if preemption is None else tuple(preemptible[vm_id].full_name for vm_id in preemption[1].victims)
 
     def explain_for_tenant(self, question: Question) -> TenantExplanation:
         """Whether it fits, as the tenant of the question may know it; it may name no place.
@@ -221,8 +221,8 @@ class CapacityService:
 
     def own_gpu_map(self, tenants: Collection[str]) -> tuple[GpuRow, ...]:
         """The GPUs that VMs of these tenants are on, without all that is others'."""
-        hosts = (one for one in self._fleet().hosts if any(vm.spec.tenant in tenants for vm in one.seen.vms))
-        return own_gpus((row for one in hosts for row in _rows(one)), tenants)
+        hosts = (viewed for viewed in self._fleet().hosts if any(vm.spec.tenant in tenants for vm in viewed.seen.vms))
+        return own_gpus((row for viewed in hosts for row in _rows(viewed)), tenants)
 
     def _fleet(self) -> Fleet:
         with self.index.current() as now:
@@ -257,35 +257,35 @@ def _amounts(vm: Question, offering: Offering) -> Amounts:
     )
 
 
-def _questions(now: Fleet, asked: Question) -> list[tuple[Question, Offering]]:
+def _questions(now: Fleet, question: Question) -> list[tuple[Question, Offering]]:
     """The one that was put, or the same for everything that may be had; with sizes."""
-    names = _possible(now.each, now.known, asked) if asked.each else [asked.profile]
+    names = _possible(now.each, now.known, question) if question.each else [question.profile]
     offerings = [now.known.resolve(name) for name in names]
     return [
-        (now.known.sized(replace(asked, profile=name), offering), offering)
+        (now.known.sized(replace(question, profile=name), offering), offering)
         for name, offering in zip(names, offerings, strict=True)
     ]
 
 
-def _ties(tx: Transaction, asked: Question, host: str | None = None) -> _Ties:
+def _ties(tx: Transaction, question: Question, host: str | None = None) -> _Ties:
     """``host``: what the question names."""
-    check_networks(asked.networks)
-    check_names(asked.volumes)
-    uplinks = (network_for(tx, asked.tenant, name).uplink for name in asked.networks)
-    volumes = volumes_for(tx, asked.tenant, asked.volumes, host)
+    check_networks(question.networks)
+    check_names(question.volumes)
+    uplinks = (network_for(tx, question.tenant, name).uplink for name in question.networks)
+    volumes = volumes_for(tx, question.tenant, question.volumes, host)
     where, disk_bytes = place_with(volumes, host, 0)
-    return _Ties(where, disk_bytes, tuple(one for one in uplinks if one is not None))
+    return _Ties(where, disk_bytes, tuple(uplink for uplink in uplinks if uplink is not None))
 
 
-def _most(number: int, asked: Question) -> int:
-    return min(number, 1) if asked.volumes else number
+def _most(number: int, question: Question) -> int:
+    return min(number, 1) if question.volumes else number
 
 
 def _tied(fleet: Fleet, ties: _Ties) -> Fleet:
     """Of its hosts the one that volumes tie a VM to."""
     if ties.host is None:
         return fleet
-    return replace(fleet, hosts=tuple(one for one in fleet.hosts if one.view.name == ties.host))
+    return replace(fleet, hosts=tuple(viewed for viewed in fleet.hosts if viewed.view.name == ties.host))
 
 
 def _rows(host: Viewed) -> Iterable[GpuRow]:
@@ -294,18 +294,19 @@ def _rows(host: Viewed) -> Iterable[GpuRow]:
     return sorted(rows, key=lambda row: row.gpu)
 
 
-def _possible(each: OneOfEach, known: KnownProfiles, asked: Question) -> list[str]:
+def _possible(each: OneOfEach, known: KnownProfiles, question: Question) -> list[str]:
     """Offerings that some GPU can give to such VMs, and vGPU types that no offering gives."""
     gpus = [gpu for kind in each.kinds for gpu in kind.first.gpus]
     profiles = {name for gpu in gpus for name in gpu.geometry.options}
     models = {gpu.geometry.model for gpu in gpus}
     offered = [
-        one for one in known.offerings
-        if not unsupported(one) and has_whole_pages(one, asked.memory_mib or known.profiles.size(one).memory_mib)
-        and (models & set(one.gpu_models) if one.gpu_count else profile_of(one) in profiles)
+        offering for offering in known.offerings
+        if not unsupported(offering)
+        and has_whole_pages(offering, question.memory_mib or known.profiles.size(offering).memory_mib)
+        and (models & set(offering.gpu_models) if offering.gpu_count else profile_of(offering) in profiles)
     ]  # fmt: skip
-    covered = {one.vgpu_type for one in offered}
-    return [*sorted(one.name for one in offered), *sorted(known.types - covered)]
+    covered = {offering.vgpu_type for offering in offered}
+    return [*sorted(offering.name for offering in offered), *sorted(known.types - covered)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,7 +327,7 @@ class FitQuery:
             return fleet.each.room(self.request)
         taking = fleet.each.taking(replace(self.request, needs=affinity.without(self.request.needs)))
         apart = affinity.apart_from(self.request.needs)
-        return sum(one.kind in taking and one.view.vms.isdisjoint(apart) for one in fleet.hosts)
+        return sum(viewed.kind in taking and viewed.view.vms.isdisjoint(apart) for viewed in fleet.hosts)
 
     def why_none(self, fleet: Fleet, index: FleetIndex) -> Reason | None:
         """None where some fit."""

@@ -31,11 +31,11 @@ def begin_deallocation(tx: Transaction, vm: Vm, why: DeallocationReason, *, cloc
 
 def idle(tx: Transaction, vm: Vm) -> bool:
     """Nothing works on it, or has got stuck with it."""
-    return all(one.state in FINISHED - {"stuck"} for one in tx.operations.of_subject(vm.id))
+    return all(operation.state in FINISHED - {"stuck"} for operation in tx.operations.of_subject(vm.id))
 
 
 def preemptible_now(tx: Transaction, *, tenant: str, priority: Priority) -> dict[str, Vm]:
     """By id, the VMs that may be stopped for one of that tenant and priority."""
     vms = tx.vms.list()
-    found = preemptible(vms, tx.quotas.list(), tenant=tenant, priority=priority)
-    return {vm.id: vm for vm in vms if vm.id in found and idle(tx, vm)}
+    chosen = preemptible(vms, tx.quotas.list(), tenant=tenant, priority=priority)
+    return {vm.id: vm for vm in vms if vm.id in chosen and idle(tx, vm)}

@@ -25,8 +25,12 @@ from orchestrator.store.transaction import Transaction
 
 def xml_of(vm: Vm, actions: tuple[HostAction, ...]) -> str:
     """The definition that the host will write, in the directory that agents have by themselves."""
-    image = next((one.base_file for one in actions if isinstance(one, CreateVolume)), None)
-    servers = {one.name: dhcp_servers(one) for one in actions if isinstance(one, (EnsureNetwork, EnsureBridgedNetwork))}
+    image = next((action.base_file for action in actions if isinstance(action, CreateVolume)), None)
+    servers = {
+        action.name: dhcp_servers(action)
+        for action in actions
+        if isinstance(action, (EnsureNetwork, EnsureBridgedNetwork))
+    }
     return domain_xml(vm.id, vm.domain, image=image, dhcp_servers=servers)
 
 

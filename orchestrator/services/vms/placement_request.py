@@ -40,7 +40,7 @@ def _kept_apart(tx: Transaction, offering: Offering, tenant: str, vm_id: str) ->
 def uplinks_of(tx: Transaction, networks: tuple[str, ...]) -> tuple[Uplink, ...]:
     """Of the networks that are called so on hosts; those that are not there yet are made on any."""
     found = (tx.networks.find(name) for name in networks)
-    return tuple(one.uplink for one in found if one is not None and one.uplink is not None)
+    return tuple(network.uplink for network in found if network is not None and network.uplink is not None)
 
 
 def in_coarse_steps(wanted: Wanted) -> Wanted:

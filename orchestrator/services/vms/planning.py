@@ -76,7 +76,7 @@ class VmPlan:
     @property
     def inputs(self) -> dict[str, object]:
         """What its operation has to know to take back what it gives."""
-        volumes = {"volumes": [one.fields() for one in self.volumes]} if self.volumes else {}
+        volumes = {"volumes": [volume.fields() for volume in self.volumes]} if self.volumes else {}
         return {**volumes, "provisioning": self.run.operation.id} if self.run is not None else {**volumes}
 
     def take(self, tx: Transaction) -> None:
@@ -94,8 +94,8 @@ class VmPlan:
 
         :raises ClaimLost: one is another's meanwhile, or the host has too little disk left
         """
-        for one in self.volumes:
-            tx.volumes.attach(one, self.vm.id, self.vm.host, self.capacity)
+        for volume in self.volumes:
+            tx.volumes.attach(volume, self.vm.id, self.vm.host, self.capacity)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,11 +144,11 @@ class Planner:
             check_supported(offering)
         wanted = self.wanted(tx, fleet, spec, vm_id, offering, stored)
         request = self.request(wanted)
-        asked = self.request(in_coarse_steps(wanted)) if self.coarse else request
-        found = self._place(tx, fleet, spec, asked, preempt=preempt)
-        if isinstance(found, Refusal):
-            raise _no_room(found, spec, first_reason(tx, fleet, request, spec, is_new=stored is None))
-        placement, victims = found
+        sought = self.request(in_coarse_steps(wanted)) if self.coarse else request
+        placed = self._place(tx, fleet, spec, sought, preempt=preempt)
+        if isinstance(placed, Refusal):
+            raise _no_room(placed, spec, first_reason(tx, fleet, request, spec, is_new=stored is None))
+        placement, victims = placed
         host = placement.host_id
         viewed, snapshot = fleet.host(host), tx.hosts.snapshot(host)
         if viewed is None or snapshot is None:
@@ -156,7 +156,9 @@ class Planner:
         leaving = frozenset(vm.id for vm in victims)
         drawn = self._draw(viewed, snapshot, placement, request.profile, leaving)
         parameters = None if offering.parameters == VgpuParameters() else offering.parameters
-        devices = tuple(replace(one, scheduler=offering.scheduler, parameters=parameters) for one in drawn)
+        devices = tuple(
+            replace(drawn_device, scheduler=offering.scheduler, parameters=parameters) for drawn_device in drawn
+        )
         overcommit = self.index.overcommit.of(viewed.seen.host)
         cpus = place_cpus(Placing(viewed, placement, offering, spec, leaving, overcommit))
         vm = Vm(
@@ -212,10 +214,10 @@ class Planner:
         self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, request: Request
     ) -> tuple[Placement, tuple[Vm, ...]] | None:
         preemptible = preemptible_now(tx, tenant=spec.tenant, priority=spec.priority)
-        found = place_preempting(request, fleet.fleet().views, preemptible)
-        if found is None:
+        victims_and_plan = place_preempting(request, fleet.fleet().views, preemptible)
+        if victims_and_plan is None:
             return None
-        placement, preemption = found
+        placement, preemption = victims_and_plan
         return placement, tuple(preemptible[vm_id] for vm_id in preemption.victims)
 
     def _draw(
@@ -223,15 +225,15 @@ class Planner:
     ) -> tuple[Device, ...]:
         """A device for each part of the place. A GPU instance reaches its VM as the vGPU type that takes all of it."""
         staying = (claim for claim in viewed.seen.claims if claim.vm not in leaving)
-        taken = {one.function for claim in staying for one in claim.devices if one.function is not None}
+        taken = {claimed.function for claim in staying for claimed in claim.devices if claimed.function is not None}
         devices = []
         for part in placement.parts:
             geometry = _geometry(viewed, part)
             if part.cut == WHOLE:
                 device = draw_whole(part.gpu_id, board_name(geometry.model))
             else:
-                asked = _Asked(geometry.vgpu_type_of(profile), _instance_at(geometry, part, profile))
-                device = self._drawn_on(viewed, _gpu(snapshot, part.gpu_id), asked, frozenset(taken))
+                drawing = _Asked(geometry.vgpu_type_of(profile), _instance_at(geometry, part, profile))
+                device = self._drawn_on(viewed, _gpu(snapshot, part.gpu_id), drawing, frozenset(taken))
                 if part.cut == MIXED:
                     device = replace(device, placement_id=part.start)
             devices.append(device)
@@ -239,8 +241,8 @@ class Planner:
                 taken.add(device.function)
         return joined(tuple(devices), viewed.facts)
 
-    def _drawn_on(self, viewed: Viewed, gpu: GpuSnapshot, asked: _Asked, taken: frozenset[str]) -> Device:
-        device = draw(gpu, asked.type_name, taken=taken, new_uuid=self.ids.new_uuid(), instance=asked.instance)
+    def _drawn_on(self, viewed: Viewed, gpu: GpuSnapshot, drawing: _Asked, taken: frozenset[str]) -> Device:
+        device = draw(gpu, drawing.type_name, taken=taken, new_uuid=self.ids.new_uuid(), instance=drawing.instance)
         if device is None:
             reason = Reason(
                 code="gpu.no_function",

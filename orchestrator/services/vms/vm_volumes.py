@@ -14,10 +14,10 @@ from orchestrator.store.transaction import Transaction
 
 def known_volume(tx: Transaction, tenant: str, name: str) -> Volume:
     """:raises NotFound: ``volume.unknown``"""
-    found = tx.volumes.find(tenant, name)
-    if found is None:
-        raise unknown_volume(name, [one.name for one in tx.volumes.list(tenant=tenant)])
-    return found
+    volume = tx.volumes.find(tenant, name)
+    if volume is None:
+        raise unknown_volume(name, [known.name for known in tx.volumes.list(tenant=tenant)])
+    return volume
 
 
 def volumes_for(tx: Transaction, tenant: str, names: tuple[str, ...], host: str | None) -> tuple[Volume, ...]:
@@ -25,25 +25,25 @@ def volumes_for(tx: Transaction, tenant: str, names: tuple[str, ...], host: str 
 
     :raises NotFound: ``volume.unknown``
     :raises Conflict: ``volume.attached``, ``volume.lost``, ``volume.being_deleted``, ``volume.elsewhere``"""
-    found = tuple(known_volume(tx, tenant, name) for name in names)
-    for one in found:
-        check_free(tx, one)
-    host_of(found, host)
-    return found
+    volumes = tuple(known_volume(tx, tenant, name) for name in names)
+    for volume in volumes:
+        check_free(tx, volume)
+    host_of(volumes, host)
+    return volumes
 
 
 def host_of(volumes: Iterable[Volume], host: str | None) -> str | None:
     """Where a VM has to be that has these, and may only be on ``host``; None: anywhere.
 
     :raises Conflict: ``volume.elsewhere``"""
-    for one in volumes:
-        if host is not None and one.host not in {None, host}:
+    for volume in volumes:
+        if host is not None and volume.host not in {None, host}:
             raise Conflict(
                 "volume.elsewhere",
-                f"volume {one.name} is on another host",  # unnamed: it is the tenant that is told
+                f"volume {volume.name} is on another host",  # unnamed: it is the tenant that is told
                 hint="all volumes of a VM are on its host, and a volume never moves",
             )
-        host = host or one.host
+        host = host or volume.host
     return host
 
 
@@ -52,7 +52,7 @@ def place_with(volumes: Iterable[Volume], host: str | None, disk_bytes: int) -> 
     nowhere yet beside its own disk.
 
     :raises Conflict: ``volume.elsewhere``"""
-    to_place = sum(one.size_bytes for one in volumes if one.host is None)
+    to_place = sum(volume.size_bytes for volume in volumes if volume.host is None)
     return host_of(volumes, host), disk_bytes + to_place
 
 

@@ -85,9 +85,9 @@ class VmService:
     def _create(self, request: CreateVm) -> Started:
         """Planned in a read, while others write; claimed in a transaction that only writes."""
         with self.planner.index.current(), self.store.read() as tx:
-            there = tx.vms.find(request.tenant, request.name)
-            if there is not None:
-                return _repeated(tx, there, sized_as(there.spec, request))
+            existing = tx.vms.find(request.tenant, request.name)
+            if existing is not None:
+                return _repeated(tx, existing, sized_as(existing.spec, request))
             secret = None if request.user_data is None else self.planner.ids.new_uuid()
             plan = self._planned(tx, request, secret, reserve=True)
             to_make = any(tx.networks.find(name) is None for name in plan.vm.spec.networks)
@@ -128,11 +128,11 @@ class VmService:
         check_priority(request.priority, policy.max_priority, request.tenant)
         if request.preempt:
             check_may_preempt(policy.preempt, request.tenant)
-        networks = tuple(one.name for one in self.networks.of(tx, request.tenant, request.networks))
+        networks = tuple(network.name for network in self.networks.of(tx, request.tenant, request.networks))
         volumes = volumes_for(tx, request.tenant, request.volumes, request.host)
         known = self.planner.index.known.of_tenants({request.tenant})
         offering = known.resolve(request.profile)
-        spec = spec_of(known.sized(request, offering), secret, networks, tuple(one.on_hosts for one in volumes))
+        spec = spec_of(known.sized(request, offering), secret, networks, tuple(network.on_hosts for network in volumes))
         roles = wanted_roles(request, offering)
         plan = replace(self.planner, coarse=coarse).plan(tx, spec, preempt=request.preempt, volumes=volumes)
         end = new_lease_end(policy, request.end, tx.time.no_earlier(plan.vm.created_at))
@@ -182,15 +182,15 @@ class VmService:
         """What :meth:`create` would do; raises what it would raise. ``coarse``: for who does not watch the pool."""
         wanted = checked(request)
         with self.planner.index.current(), self.store.read() as tx:
-            there = tx.vms.find(wanted.tenant, wanted.name)
-            if there is not None:
-                raise already_there(there)
+            existing = tx.vms.find(wanted.tenant, wanted.name)
+            if existing is not None:
+                raise already_there(existing)
             plan = self._planned(tx, wanted, None, reserve=False, coarse=coarse)
             networks = self.networks.of(tx, wanted.tenant, wanted.networks)
             actions = actions_of(tx, plan.vm, networks, plan.volumes)
         return DryRun(
             host=plan.vm.host,
-            gpus=tuple(one.gpu for one in plan.claim.devices),
+            gpus=tuple(device.gpu for device in plan.claim.devices),
             why=plan.why,
             actions=actions,
             domain_xml=xml_of(plan.vm, actions),

@@ -66,15 +66,15 @@ class VolumeService:
         capacity = None if host is None else self._capacity(host)
         with self.store.begin() as tx:
             known_tenant(tx, tenant)
-            there = tx.volumes.find(tenant, name)
-            if there is not None and there.size_bytes == size_bytes and host in {None, there.host}:
-                return _info(tx, there)
+            existing = tx.volumes.find(tenant, name)
+            if existing is not None and existing.size_bytes == size_bytes and host in {None, existing.host}:
+                return _info(tx, existing)
             _check_not_kept(tx, tenant, host)
             volume = Volume(
                 id=self.planner.ids.new_uuid(), tenant=tenant, name=name, size_bytes=size_bytes, host=host,
                 vm=None, state="new", created_at=self.planner.clock.now(),
             )  # fmt: skip
-            if there is None:
+            if existing is None:
                 _check_number(tx, tenant)
                 volume_within_quota(tx, volume)
             with _room(volume, host):
@@ -91,12 +91,12 @@ class VolumeService:
     def list(self, tenants: tuple[str, ...] | None) -> tuple[VolumeInfo, ...]:
         """Of these tenants (None: of all), by tenant and name."""
         with self.store.read() as tx:
-            found = [
-                one
+            volumes = [
+                volume
                 for tenant in ((None,) if tenants is None else sorted(tenants))
-                for one in tx.volumes.list(tenant=tenant)
+                for volume in tx.volumes.list(tenant=tenant)
             ]
-            return tuple(_info(tx, one) for one in found)
+            return tuple(_info(tx, volume) for volume in volumes)
 
     def all(self) -> tuple[Volume, ...]:
         """Of every tenant."""
@@ -124,7 +124,7 @@ class VolumeService:
             volume = known_volume(tx, tenant, name)
             check_not_attached(tx, volume)
             if volume.state == "deleting":
-                running = [one.id for one in tx.operations.of_subject(volume.id) if one.state not in FINISHED]
+                running = [begun.id for begun in tx.operations.of_subject(volume.id) if begun.state not in FINISHED]
                 return Started(operation=running[-1] if running else None, name=name, existing=True)
             if volume.state != "ready" or volume.host is None:
                 tx.volumes.remove(volume.id)
@@ -177,7 +177,7 @@ class VolumeService:
                     hint=f"'vgpuctl volume show {name}' tells which VM has it",
                 )
             check_may_rename(tx, vm)
-            has = [one for one in vm.spec.volumes if one != volume.on_hosts]
+            has = [name_on_hosts for name_on_hosts in vm.spec.volumes if name_on_hosts != volume.on_hosts]
             started = self._begin(tx, "detach_volume", vm, {"had": list(vm.spec.volumes), "has": has}, volume)
         return self._submitted(started)
 

@@ -45,7 +45,7 @@ class Flush:
             if self._done >= mine:
                 return
             with self._lock:
-                asked = self.asked
+                wanted = self.asked
             try:
                 self._flush()
             except OSError as error:
@@ -53,7 +53,7 @@ class Flush:
                 raise Retryable(
                     "store.unavailable", "the database cannot be used", details=str(error), hint=hint
                 ) from error
-            self._done = asked
+            self._done = wanted
 
     def _flush(self) -> None:
         """Opened anew each time: whoever closes the last connection writes the log to the database and removes it."""

@@ -20,7 +20,7 @@ class HasBridges(Fact):
 
     @property
     def size(self) -> int:
-        return 128 * sum(1 + len(one.vlans) for one in self.bridges)
+        return 128 * sum(1 + len(bridge.vlans) for bridge in self.bridges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class NeedsBridges(Need):
     def missing(self, host: KnownHost) -> Iterator[str]:
         has = find(host.facts, HasBridges)
         for uplink in self.uplinks:
-            found = bridge_of(() if has is None else has.bridges, uplink)
-            if isinstance(found, str):
-                yield found
+            bridge = bridge_of(() if has is None else has.bridges, uplink)
+            if isinstance(bridge, str):
+                yield bridge
 
     def message(self, code: str) -> str:
         return " or ".join(why_not(code, uplink) for uplink in self.uplinks)

@@ -39,11 +39,11 @@ class NeedsFeature(Need):
 def needs_of(wanted: Wanted) -> Iterator[Need]:
     vm, offering = wanted.vm, wanted.offering
     firmware = offering.firmware if wanted.made is None else wanted.made.firmware
-    asked: dict[HostFeature, bool] = {
+    wants: dict[HostFeature, bool] = {
         "uefi": firmware == "uefi",
         "tpm": offering.tpm if vm.tpm is None else vm.tpm,
     }
-    return (NeedsFeature(feature) for feature, is_asked in asked.items() if is_asked)
+    return (NeedsFeature(feature) for feature, is_asked in wants.items() if is_asked)
 
 
 def facts_of(host: HostFacts) -> tuple[Fact, ...]:
