@@ -126,9 +126,9 @@ def _fitted(columns: Sequence[Column], natural: Sequence[int], limit: int) -> di
         kept.remove(gone)
 
 
-def _shrink(widths: dict[int, int], columns: Sequence[Column], width: int) -> bool:
+def _shrink(widths: dict[int, int], columns: Sequence[Column], limit: int) -> bool:
     """Make the widest narrower, again and again; False when it is still too wide."""
-    while sum(widths.values()) > width:
+    while sum(widths.values()) > limit:
         can = [i for i, size in widths.items() if (least := columns[i].least) is not None and size > least]
         if not can:
             return False

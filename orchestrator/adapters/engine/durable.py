@@ -148,8 +148,6 @@ class DurableEngine:
         """No transaction is open while the queue is asked, which may keep its askers waiting."""
         if beat:
             self._live = self._living.beat()
-            with self._store.read() as tx:
-                self._apart = tx.controllers.apart()
             if self._queue is not None:
                 self._take_over(self._queue)
         self._offer_due(whole=beat)
@@ -176,6 +174,7 @@ class DurableEngine:
         with self._store.read() as tx:
             due = tx.operations.due(None if whole else news)
             if whole:
+                self._apart = tx.controllers.apart()
                 self._behind = tx.operations.unfinished() > len(due)
             else:
                 self._behind = self._behind or not news <= {run.operation for run in due}

@@ -103,7 +103,7 @@ def find(paths: Paths, uuid: str, names: Mapping[int, str]) -> MdevDevice | None
     return MdevDevice(uuid, parent, _type_name(type_path, type_id, names), directory)
 
 
-def existing(paths: Paths, names: Mapping[int, str]) -> tuple[MdevDevice, ...]:
+def all_devices(paths: Paths, names: Mapping[int, str]) -> tuple[MdevDevice, ...]:
     """All mediated devices of the host."""
     devices = [find(paths, uuid, names) for uuid in reading.names(paths.mdev_devices)]
     return tuple(device for device in devices if device is not None)
@@ -205,7 +205,7 @@ class MdevDevices:
         wanted = frozenset(functions)
         return (
             FoundVgpu(name=device.uuid, function=device.parent, gpu_instance=gpu_instance(device.directory))
-            for device in existing(self._paths, {})
+            for device in all_devices(self._paths, {})
             if device.parent in wanted
         )
 
@@ -229,7 +229,7 @@ class MdevDevices:
 class _ObservedMdevs:
     def __init__(self, files: DeviceFiles, shared: Observation) -> None:
         self._paths, self._ledger, self._shared = files.paths, files.ledger, shared
-        self._existing = existing(files.paths, shared.type_names)
+        self._existing = all_devices(files.paths, shared.type_names)
 
     def offered_on(self, gpu: PciGpu) -> bool:
         return any(offers_types(self._paths, address) for address in (gpu.address, *gpu.virtual_functions))

@@ -208,10 +208,10 @@ class FabricPartitions:
             owner = self._ledger.owner(gpu_key(gpu))
             if owner is None or owner.vm != action.vm or not binding.is_passed_through(self._paths, gpu):
                 raise _differ(f"GPU {gpu} is not the VM's")
-            remembered = GpuRecord.from_text(owner.detail).said
-            if remembered is None or remembered.module_id != module:
+            observed = GpuRecord.from_text(owner.detail).said
+            if observed is None or observed.module_id != module:
                 raise _differ(
-                    f"GPU {gpu} is module {'unknown' if remembered is None else remembered.module_id}, not {module}"
+                    f"GPU {gpu} is module {'unknown' if observed is None else observed.module_id}, not {module}"
                 )
 
     def _in_use(self, gpus: Iterable[str]) -> bool:

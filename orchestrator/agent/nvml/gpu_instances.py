@@ -189,14 +189,14 @@ def _compute_profiles(handle: Any) -> Iterator[Any]:
 
 
 def _compute_instances(handle: Any) -> list[Any]:
-    instances = []
+    compute = []
     for profile in _compute_profiles(handle):
-        instances += _listed(
+        compute += _listed(
             pynvml.c_nvmlComputeInstance_t,
             profile.instanceCount,
             lambda array, count, its=profile: pynvml.nvmlGpuInstanceGetComputeInstances(handle, its.id, array, count),
         )
-    return instances
+    return compute
 
 
 def _fill(handle: Any) -> None:

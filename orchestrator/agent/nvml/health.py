@@ -73,8 +73,8 @@ _UNSURE = (pynvml.NVML_GRID_LICENSE_STATE_UNKNOWN, pynvml.NVML_GRID_LICENSE_STAT
 
 def licences(device: Any) -> tuple[VgpuLicence, ...]:
     """:raises pynvml.NVMLError: NOT_SUPPORTED where the GPU has no vGPUs, FUNCTION_NOT_FOUND of an older driver"""
-    licences = (_licence(vgpu) for vgpu in pynvml.nvmlDeviceGetActiveVgpus(device))
-    return tuple(licence for licence in licences if licence is not None)
+    licensed = (_licence(vgpu) for vgpu in pynvml.nvmlDeviceGetActiveVgpus(device))
+    return tuple(licence for licence in licensed if licence is not None)
 
 
 def _licence(vgpu: int) -> VgpuLicence | None:

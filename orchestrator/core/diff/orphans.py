@@ -49,7 +49,7 @@ class _Object:
 def orphan_findings(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[Finding]:
     """Domains first: they hold the vGPUs and files of the same VM."""
     known = {expected.vm.id for expected in wanted.vms} | wanted.busy | {KEEPER}
-    active = {expected.uuid for expected in snapshot.domains if expected.active}
+    active = {domain.uuid for domain in snapshot.domains if domain.active}
     for item in _objects(wanted, snapshot):
         if item.owner in known:
             continue

@@ -223,11 +223,11 @@ def users_of(snapshot: HostSnapshot, leaving: Collection[str] | None = None) -> 
     # GPU instances of a layout go with the driver, and its agent cuts them again.
     devices = [placed for gpu in snapshot.gpus for placed in observed_on(gpu) if placed.owner != KEEPER]
     made = {placed.device.name for placed in devices}
-    domains = [placed for placed in snapshot.domains if placed.active and (functions | made) & set(placed.devices)]
+    domains = [domain for domain in snapshot.domains if domain.active and (functions | made) & set(domain.devices)]
     if leaving is not None:
         made = {placed.device.name for placed in devices if placed.owner is None}.difference(leaving)
-        domains = [placed for placed in domains if placed.owner is None and placed.uuid not in leaving]
-    return (*(f"domain {placed.name}" for placed in domains), *(f"vGPU {name}" for name in sorted(made)))
+        domains = [domain for domain in domains if domain.owner is None and domain.uuid not in leaving]
+    return (*(f"domain {domain.name}" for domain in domains), *(f"vGPU {name}" for name in sorted(made)))
 
 
 def _functions(context: Context) -> str:

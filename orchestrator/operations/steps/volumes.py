@@ -9,16 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from orchestrator.core.actions.host_actions import (
-    DefineDomain,
-    HostAction,
-)
-from orchestrator.core.actions.volumes import (
-    AttachVolume,
-    CreateDataVolume,
-    DeleteDataVolume,
-    DetachVolume,
-)
+from orchestrator.core.actions.host_actions import DefineDomain, HostAction
+from orchestrator.core.actions.volumes import AttachVolume, CreateDataVolume, DeleteDataVolume, DetachVolume
 from orchestrator.core.errors import Conflict
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import Volume, file_of, id_of, short_of
@@ -226,12 +218,7 @@ def _record_taken(context: Context) -> None:
 
 
 GIVEN = Step(name="vm_volumes.1", title="check the state", do=_told, undo=not_attached)
-TAKING = Step(
-    name="vm_volumes_left.1",
-    title="check the state",
-    do=_told,
-    undo=not_started,
-)
+TAKING = Step(name="vm_volumes_left.1", title="check the state", do=_told, undo=not_started)
 ON_HOST = Step(name="attach_volume.1", title="data volume", do=_give, undo=_give_back, remains=volume_text)
 REDEFINE = Step(
     name="redefine_volumes.1",

@@ -29,7 +29,7 @@ class KnownProfiles:
     def of(cls, tx: Transaction) -> KnownProfiles:
         """As the transaction sees it: of all hosts, for who asks once in a while and not for each VM."""
         hosts = [row.facts for row in tx.fleet.hosts(None) if row.facts is not None]
-        types = frozenset(row.name for facts in hosts for gpu in facts.gpus for row in gpu.types)
+        types = frozenset(vgpu_type.name for facts in hosts for gpu in facts.gpus for vgpu_type in gpu.types)
         return cls(profiles=shipped_profiles().with_site(tx.offerings.list()), types=types)
 
     @property

@@ -28,7 +28,7 @@ def check_neighbours(tx: Transaction, vm: Vm, claim: Claim) -> None:
     others = [neighbour for neighbour in neighbours if neighbour.tenant != tenant]
     isolations = tx.policies.isolations() if others else {}
     mine = isolations.get(tenant, DEFAULT_ISOLATION)
-    gpus = {neighbour.gpu for neighbour in claim.devices}
+    gpus = {device.gpu for device in claim.devices}
     _check_alike(tx, vm, claim, any(neighbour.scheduled and neighbour.gpu in gpus for neighbour in neighbours))
     for neighbour in others:
         theirs = isolations.get(neighbour.tenant, DEFAULT_ISOLATION)

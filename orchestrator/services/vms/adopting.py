@@ -95,7 +95,7 @@ class AdoptionService:
         """It stays its tenant's; only where that is not known either, whoever asks says whose it is."""
         tenant, _, name = made.domain.name.partition(".")
         with self.store.read() as tx:
-            known = tenant in {known_tenant.name for known_tenant in tx.tenants.list()}
+            known = tenant in {row.name for row in tx.tenants.list()}
         return replace(request, tenant=tenant if known else request.tenant, name=request.name or name)
 
     def _begin(self, request: AdoptVm, made: MadeAs | None) -> Started:
