@@ -43,7 +43,8 @@ class KnownDatabase:
 
         :raises Conflict: ``store.restored``, ``store.schema_changed``
         """
-        if rolled_back or self._store.counted() < self._counted or self._has_forgotten():
+        expected = self._counted  # before asking: a round may count while the answer is on its way
+        if rolled_back or self._store.counted() < expected or self._has_forgotten():
             raise Conflict(
                 "store.restored",
                 "the database was restored while the server ran",

@@ -140,7 +140,7 @@ def join_one(server: Server, first: Server) -> None:
         code, token, complaint = first.run("server", "invite")
         assert code == 0, complaint
         code, _, complaint = server.run("server", "join", said=token)
-        assert code == 0, complaint
+        assert code == 0, f"{complaint}\n{first.log()[-2000:]}"
     server.start()
     if server is first:
         server.ready()

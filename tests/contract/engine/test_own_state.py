@@ -204,6 +204,21 @@ def test_a_server_notices_that_the_database_forgot_its_last_commit_while_it_runs
     plane.store.close()
 
 
+def test_a_server_that_counts_while_it_checks_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plane = control_plane(tmp_path)
+    known = KnownDatabase(tmp_path, plane.store)
+    plane.services.tenancy.tenants.create("written")
+
+    def counted_before_a_round() -> int:
+        counted = Store.counted(plane.store)
+        known.round()
+        return counted
+
+    monkeypatch.setattr(plane.store, "counted", counted_before_a_round)
+    known.check(rolled_back=False)
+    plane.store.close()
+
+
 def test_a_record_that_another_server_wrote_in_the_place_of_a_lost_one_is_not_taken_for_it(
     tmp_path: Path,
 ) -> None:
