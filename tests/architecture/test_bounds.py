@@ -28,6 +28,7 @@ KEPT = {
     "orchestrator/client/shapes.py": "one",
     "orchestrator/core/geometry/cut.py": "4,096 sets of a GPU's slots",
     "orchestrator/core/hosts/snapshot_rules.py": "classes",
+    "orchestrator/core/readings/frame.py": "1,024 lists of at most 200 keys",
     "orchestrator/core/wire.py": "classes",
     "orchestrator/reconcile/host_findings.py": "32 GPUs of at most 512 types",
     "orchestrator/services/hosts/gpus.py": "1,024 states of a cut",

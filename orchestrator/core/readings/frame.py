@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One frame: everything that was read on one host at one moment, as the agent sends it and the server believes it.
+
+What is not supported is not in it. What nobody can read (a GPU that was passed through) says why. Numbers of one
+subject stand in one array beside a tuple of what they are, which all frames of alike subjects share: a frame of 8
+GPUs and 64 vGPUs takes some 40 KB.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, get_args
+
+from orchestrator.core.errors import Unknown, one_line
+from orchestrator.core.readings.quantities import BY_NAME, Quantity, SubjectKind
+
+READINGS_BYTES: Final = 1024 * 1024
+"""The largest message with a frame: several times what a host with 16 GPUs, 512 vGPUs and as many VMs sends."""
+PERIOD_S: Final = 10.0
+"""Between two frames of a host."""
+MAX_SUBJECTS: Final = 2500
+MAX_NUMBERS: Final = 300
+"""Of one subject."""
+FACTS: Final = ("driver_version", "guest_driver_version", "vgpu_type", "name", "pci_address", "vbios_version")
+"""What is told as text, by the agent's choice of these."""
+MAX_FACT: Final = 80
+MAX_PROBLEMS: Final = 20
+_SHARED_KEYS: Final = 200
+"""No GPU has more; what a host that lies has more of is its own."""
+_KINDS: Final = get_args(SubjectKind)
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9/:.-]{0,79}", re.ASCII)
+
+Key = tuple[str, str]
+"""Name of a quantity and its label's value, which is empty where it has no label."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Of one subject."""
+
+    kind: SubjectKind
+    id: str
+    """GPU: its UUID. GPU instance: ``GPU-UUID/number``. vGPU: the UUID of its mediated device, or the driver's own of
+    it. VM: its domain's UUID, which is the id of a VM of ours."""
+    keys: tuple[Key, ...]
+    numbers: array[float]
+    """As many as keys."""
+    gpu: str = ""
+    """UUID of the GPU that an instance or a vGPU lies on."""
+    vm: str = ""
+    """Domain's UUID of who has the vGPU, the instance or the passed-through GPU."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    silent: str = ""
+    """Why there are no numbers, for people: the GPU is passed through, or hangs."""
+
+    def values(self) -> Iterator[tuple[Quantity, str, float]]:
+        """Quantity, label's value, number."""
+        for (name, label), number in zip(self.keys, self.numbers, strict=True):
+            yield BY_NAME[name], label, number
+
+    def get(self, name: str, label: str = "") -> float | None:
+        """None: it was not read."""
+        try:
+            return self.numbers[self.keys.index((name, label))]
+        except ValueError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class HostFrame:
+    """``taken_at``: seconds since 1970 by the host's clock, which may be wrong: only differences on one host count."""
+
+    taken_at: float
+    readings: tuple[Reading, ...]
+    problems: tuple[str, ...] = ()
+    """Of the host as a whole, for people: the driver does not answer."""
+
+
+def arranged(numbers: Mapping[Key, float]) -> tuple[tuple[Key, ...], array[float]]:
+    """Keys and numbers of a :class:`Reading`. What is no finite number is left out."""
+    finite = {key: number for key, number in numbers.items() if math.isfinite(number)}
+    keys = tuple(finite)
+    return _shared(keys) if len(keys) <= _SHARED_KEYS else keys, array("d", finite.values())
+
+
+def frame_to_dict(frame: HostFrame) -> dict[str, object]:
+    """Plain JSON. Defaults are left out."""
+    return {
+        "taken_at": frame.taken_at,
+        "problems": list(frame.problems),
+        "readings": [_reading_to_dict(subject) for subject in frame.readings],
+    }
+
+
+def frame_from_dict(data: object) -> HostFrame:
+    """What an agent sent. Quantities, labels and facts that this program does not know are left out: the agent may be
+    newer.
+
+    :raises Unknown: ``agent.answer_invalid``: it is no frame, has too much of something, or one subject twice
+    """
+    if not isinstance(data, dict) or not _is_number(data.get("taken_at")):
+        raise _invalid("it has no time")
+    listed, problems = data.get("readings"), data.get("problems", [])
+    if not isinstance(listed, list) or len(listed) > MAX_SUBJECTS or not isinstance(problems, list):
+        raise _invalid(f"it has no list of at most {MAX_SUBJECTS} readings")
+    readings = tuple(_reading_from_dict(item) for item in listed)
+    if len({(subject.kind, subject.id) for subject in readings}) < len(readings):
+        raise _invalid("it has a subject twice")
+    lines = tuple(one_line(problem) for problem in problems[:MAX_PROBLEMS] if isinstance(problem, str))
+    return HostFrame(float(data["taken_at"]), readings, lines)
+
+
+@functools.lru_cache(maxsize=1024)
+def _shared(keys: tuple[Key, ...]) -> tuple[Key, ...]:
+    """One tuple for all that are equal: thousands of subjects have the same."""
+    return keys
+
+
+def _reading_to_dict(subject: Reading) -> dict[str, object]:
+    numbers: dict[str, object] = {}
+    labelled: dict[str, dict[str, float]] = {}
+    for (name, label), number in zip(subject.keys, subject.numbers, strict=True):
+        if label:
+            numbers[name] = labelled.setdefault(name, {})
+            labelled[name][label] = number
+        else:
+            numbers[name] = number
+    texts = {"gpu": subject.gpu, "vm": subject.vm, "silent": subject.silent, "facts": dict(subject.facts)}
+    filled = {name: value for name, value in texts.items() if value}
+    return {"kind": subject.kind, "id": subject.id, "numbers": numbers, **filled}
+
+
+def _reading_from_dict(item: object) -> Reading:
+    if not isinstance(item, dict) or item.get("kind") not in _KINDS:
+        raise _invalid("a reading has no kind")
+    subject, gpu, vm = (item.get(name, "") for name in ("id", "gpu", "vm"))
+    for text in (subject, *(optional for optional in (gpu, vm) if optional != "")):
+        if not isinstance(text, str) or _ID.fullmatch(text) is None:
+            raise _invalid("a reading has no id")
+    silent, facts = item.get("silent", ""), item.get("facts", {})
+    if not isinstance(silent, str) or not isinstance(facts, dict):
+        raise _invalid("a reading says why it is silent, or its facts, by something that is no text")
+    known = {name: one_line(facts[name], MAX_FACT) for name in FACTS if isinstance(facts.get(name), str)}
+    numbers = dict(_numbers(item["kind"], item.get("numbers", {})))
+    return Reading(item["kind"], subject, *arranged(numbers), gpu=gpu, vm=vm, facts=known, silent=one_line(silent))
+
+
+def _numbers(kind: SubjectKind, numbers: object) -> Iterator[tuple[Key, float]]:
+    """:raises Unknown: too many, or what is no number"""
+    if not isinstance(numbers, dict) or len(numbers) > MAX_NUMBERS:
+        raise _invalid(f"a reading has no numbers, or more than {MAX_NUMBERS}")
+    for name, value in numbers.items():
+        quantity = BY_NAME.get(name)
+        labelled = value if isinstance(value, dict) else {"": value}
+        if len(labelled) > MAX_NUMBERS or not all(_is_number(number) for number in labelled.values()):
+            raise _invalid("a reading has something that is no number")
+        if quantity is not None and quantity.subject == kind:
+            yield from (
+                ((name, label), float(number)) for label, number in labelled.items() if quantity.has_label(label)
+            )
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float)
+
+
+def _invalid(why: str) -> Unknown:
+    return Unknown("agent.answer_invalid", "the agent sent readings that are none", details=why)

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantities follow OpenMetrics, and a frame is believed only as far as the table of quantities goes."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.core.errors import Unknown
+from orchestrator.core.readings.frame import (
+    MAX_SUBJECTS,
+    HostFrame,
+    Reading,
+    arranged,
+    frame_from_dict,
+    frame_to_dict,
+)
+from orchestrator.core.readings.quantities import BY_NAME, QUANTITIES
+
+GPU = "GPU-11111111-2222-3333-4444-555555555555"
+VM = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
+BASE_UNITS = re.compile(r".*_(ratio|bytes|celsius|watts|joules|hertz|seconds)(_total)?$")
+WRONG_UNITS = re.compile(r".*_(percent|mib|mb|milliwatts|mhz|ms|ns|fahrenheit)(_|$)")
+
+
+def some_labels(name: str) -> list[str]:
+    values = BY_NAME[name].values
+    if isinstance(values, re.Pattern):
+        return ["7", "31", "vda"]
+    return sorted(values) or [""]
+
+
+GPU_KEYS = [
+    (q.name, label) for q in QUANTITIES if q.subject == "gpu" for label in some_labels(q.name) if q.has_label(label)
+]
+keys = st.sampled_from(GPU_KEYS)
+numbers = st.dictionaries(keys, st.floats(allow_nan=False, allow_infinity=False), max_size=20)
+
+
+def frame(*readings: Reading) -> HostFrame:
+    return HostFrame(1_800_000_000.0, readings)
+
+
+def sent(of: HostFrame) -> object:
+    return json.loads(json.dumps(frame_to_dict(of)))
+
+
+def test_names_of_quantities_are_unique_and_in_base_units() -> None:
+    assert len(BY_NAME) == len(QUANTITIES)
+    for quantity in QUANTITIES:
+        assert re.fullmatch("[a-z][a-z0-9_]*", quantity.name)
+        assert not WRONG_UNITS.match(quantity.name), quantity.name
+        assert bool(quantity.label) == bool(quantity.values), quantity.name
+        assert not quantity.help.endswith("."), quantity.name
+        assert (quantity.kind == "counter") == quantity.name.endswith("_total"), quantity.name
+
+
+@given(numbers=numbers)
+def test_a_frame_arrives_as_it_was_sent(numbers: dict[tuple[str, str], float]) -> None:
+    whole = frame(
+        Reading("gpu", GPU, *arranged(numbers), facts={"driver_version": "580.95.05"}),
+        Reading("vgpu", VM, *arranged({("vgpu_licensed", ""): 1.0}), gpu=GPU, vm=VM),
+        Reading("gpu", "GPU-2", *arranged({}), silent="passed through", vm=VM),
+    )
+    arrived = frame_from_dict(sent(whole))
+    assert [dict(zip(subject.keys, subject.numbers, strict=True)) for subject in arrived.readings] == [
+        dict(zip(subject.keys, subject.numbers, strict=True)) for subject in whole.readings
+    ]
+    assert [(s.kind, s.id, s.gpu, s.vm, s.facts, s.silent) for s in arrived.readings] == [
+        (s.kind, s.id, s.gpu, s.vm, s.facts, s.silent) for s in whole.readings
+    ]
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_is_not_sent(number: float) -> None:
+    subject = Reading("gpu", GPU, *arranged({("gpu_power_watts", ""): number, ("gpu_vgpus", ""): 2.0}))
+    assert (subject.get("gpu_power_watts"), subject.get("gpu_vgpus")) == (None, 2.0)
+
+
+def test_quantities_labels_and_facts_that_are_not_known_are_left_out() -> None:
+    data = {
+        "taken_at": 1.0,
+        "readings": [
+            {
+                "kind": "gpu", "id": GPU, "facts": {"driver_version": "1\n2", "of_tomorrow": "x"},
+                "numbers": {
+                    "gpu_of_tomorrow": 1, "vm_vcpus": 4, "gpu_power_watts": {"a": 1}, "gpu_temperature_celsius": 3,
+                    "gpu_xid_total": {"79": 1, "079": 1, "7\n9": 1}, "gpu_utilization_ratio": 0.5,
+                },
+            }
+        ],
+    }  # fmt: skip
+    (subject,) = frame_from_dict(data).readings
+    assert subject.keys == (("gpu_xid_total", "79"), ("gpu_utilization_ratio", ""))
+    assert subject.facts == {"driver_version": "1 2"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        [],
+        {},
+        {"taken_at": True, "readings": []},
+        {"taken_at": 1.0},
+        {"taken_at": 1.0, "readings": [{}] * (MAX_SUBJECTS + 1)},
+        {"taken_at": 1.0, "readings": [7]},
+        {"taken_at": 1.0, "readings": [{"kind": "host", "id": GPU}]},
+        {"taken_at": 1.0, "readings": [{"kind": "gpu", "id": 'x"} 1\n'}]},
+        {"taken_at": 1.0, "readings": [{"kind": "gpu", "id": "a" * 100}]},
+        {"taken_at": 1.0, "readings": [{"kind": "gpu", "id": GPU}, {"kind": "gpu", "id": GPU}]},
+        {"taken_at": 1.0, "readings": [{"kind": "vgpu", "id": VM, "gpu": 3}]},
+        {"taken_at": 1.0, "readings": [{"kind": "gpu", "id": GPU, "numbers": {"gpu_power_watts": "7"}}]},
+        {"taken_at": 1.0, "readings": [{"kind": "gpu", "id": GPU, "numbers": {"gpu_power_watts": True}}]},
+        {"taken_at": 1.0, "readings": [{"kind": "gpu", "id": GPU, "numbers": {"x": {"y": None}}}]},
+        {"taken_at": 1.0, "readings": [{"kind": "gpu", "id": GPU, "numbers": {str(n): n for n in range(301)}}]},
+        {"taken_at": 1.0, "readings": [], "problems": 3},
+    ],
+)
+def test_what_is_no_frame_is_refused(data: object) -> None:
+    with pytest.raises(Unknown) as refused:
+        frame_from_dict(data)
+    assert refused.value.code == "agent.answer_invalid"
