@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
@@ -123,6 +124,7 @@ def listed_tenant(ctx: typer.Context, tenant: str | None, *, all_tenants: bool) 
 
 
 OfHost = Annotated[str | None, typer.Option("--host", help="Only those of this host.", autocompletion=hosts)]
+Svg = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write it as a picture (SVG), too.")]
 OfModel = Annotated[str | None, typer.Option("--model", help="Only those whose model has this in its name.")]
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.catalogue.profiles import Profiles, shipped_profiles
+from orchestrator.core.advice.gpu_map import GpuRow, gpu_map
 from orchestrator.core.errors import InvalidInput, NotFound, why_unwritable
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.placement.engine import PlacementEngine
@@ -25,8 +26,9 @@ from orchestrator.simulate_placement.simulation import Simulation
 Summary = dict[str, float | int | None]
 
 
-def run(fleet_path: Path, requests_path: Path, out_path: Path) -> Summary:
-    """Simulate and write ``out_path``: ``requests`` in order of arrival, then ``summary``, which is returned too.
+def run(fleet_path: Path, requests_path: Path, out_path: Path) -> tuple[Summary, tuple[GpuRow, ...]]:
+    """Simulate and write ``out_path``: ``requests`` in order of arrival, then ``summary``, which is returned too, with
+    the GPUs as they are after the last request.
 
     A request that finds no place stops VMs of lower priority, those whose loss wastes the fewest slot-hours. Such a
     VM's row stays accepted, and its ``reason`` says who preempted it and when.
@@ -60,7 +62,15 @@ def run(fleet_path: Path, requests_path: Path, out_path: Path) -> Summary:
             f"cannot write {out_path}: {why_unwritable(error)}",
             hint="name a file in a directory you may write to",
         ) from error
-    return summary
+    return summary, _gpus(simulation.engine)
+
+
+def _gpus(engine: PlacementEngine) -> tuple[GpuRow, ...]:
+    hosts = []
+    for host in engine.fleet.hosts:
+        gpus = (replace(gpu.view, cut=gpu.cut_name, occupied=tuple(item for _, item in gpu.held)) for gpu in host.gpus)
+        hosts.append(replace(host.view, gpus=tuple(gpus)))
+    return gpu_map(hosts)
 
 
 def _with_reasons(draft: Path, stopped: dict[str, str]) -> Path:

@@ -12,7 +12,7 @@ from orchestrator.cli.complete import hosts
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import printable, render_details, show, shown, width
-from orchestrator.cli.parameters import OfHost, OfModel, Sort, check_model, tenant_if_named
+from orchestrator.cli.parameters import OfHost, OfModel, Sort, Svg, check_model, tenant_if_named
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, Listing, field, list_lines, render_table, size
@@ -171,11 +171,13 @@ def map_gpus(
     host: OfHost = None,
     model: OfModel = None,
     whole: Annotated[bool, typer.Option("--all", help="Draw all of them, however many hosts there are.")] = False,
+    svg: Svg = None,
     watch: Watch = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Draw every GPU as its slots, with the VMs in them. Of more than 20 hosts a summary."""
     from orchestrator.cli.advice.gpu_map import render_gpu_map, render_summary
+    from orchestrator.cli.advice.pictures import gpu_map_svg, write_svg
 
     session = session_of(ctx)
     if host is not None and tenant is None:
@@ -185,6 +187,8 @@ def map_gpus(
         on_map = session.client.gpu_map(tenant)["gpus"]
         check_model(model, (gpu["model"] for gpu in on_map))
         gpus = [gpu for gpu in on_map if _picked(gpu, host, model)]
+        if svg is not None:
+            write_svg(svg, gpu_map_svg(gpus))
         many = not whole and len({gpu["host"] for gpu in gpus}) > DRAWN_HOSTS
         draw = render_summary if many else render_gpu_map
         if output in {Format.NAME, Format.CSV}:

@@ -16,6 +16,7 @@ from orchestrator.cli.parameters import (
     Networks,
     Nic,
     Sort,
+    Svg,
     Tenant,
     Tpm,
     Vcpus,
@@ -50,6 +51,7 @@ def capacity(
     tenant: Annotated[
         str | None, typer.Option("--tenant", help="How many this tenant could create.", callback=tenant_if_named)
     ] = None,
+    svg: Svg = None,
     sort: Sort = None,
     output: Output = Format.TABLE,
 ) -> None:
@@ -68,6 +70,10 @@ def capacity(
     from orchestrator.cli.advice.explain import capacity_columns
 
     rows = answer["rows"]
+    if svg is not None:
+        from orchestrator.cli.advice.pictures import capacity_svg, write_svg
+
+        write_svg(svg, capacity_svg(rows))
     show_list(rows, capacity_columns(rows), output, "no GPUs that VMs could be given", sort)
 
 

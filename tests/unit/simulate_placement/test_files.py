@@ -51,7 +51,7 @@ def write(directory: Path, fleet: str = FLEET, rows: tuple[str, ...] = ROWS) -> 
 
 def test_a_run_answers_every_request_in_order_and_sums_up(tmp_path: Path) -> None:
     fleet, requests, out = write(tmp_path)
-    summary = run(fleet, requests, out)
+    summary, _ = run(fleet, requests, out)
     result = json.loads(out.read_text())
     answers = {answer["id"]: answer for answer in result["requests"]}
     assert list(answers) == list("abcdefg")
@@ -93,7 +93,7 @@ def test_a_request_of_higher_priority_stops_those_that_lose_the_fewest_slot_hour
 def test_equal_priorities_stop_nobody(tmp_path: Path) -> None:
     rows = ("a,0,,7g.80gb,1,1,1,t,5", "b,1,,7g.80gb,1,1,1,t,5", "c,2,,1g.10gb,1,1,1,t,3")
     fleet, requests, out = write(tmp_path, ONE_H100, rows)
-    assert run(fleet, requests, out)["preempted"] == 0
+    assert run(fleet, requests, out)[0]["preempted"] == 0
 
 
 def test_the_same_files_give_the_same_result(tmp_path: Path) -> None:
