@@ -3,24 +3,20 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 from orchestrator.client.autostart import connect_running
 from orchestrator.client.client import Client
 from orchestrator.client.version import VERSION
+from tests.fakes.forked import Forked, Program
 
 FAKE = "tests.fakes.serve"
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["tests.fakes.loaded_server"])
 
 
 def client_of(state: Path) -> Client:
@@ -34,37 +30,11 @@ def _last_words(state: Path) -> str:
     return "".join(f": {log.read_text(errors='replace')[-2000:]}" for log in state.glob("serve.log"))
 
 
-class _Forked:
-    """A server of the process that has loaded already what servers need: that takes as long as many a test."""
-
-    def __init__(self, module: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        self._process = _CONTEXT.Process(target=_serve, args=(module, arguments, environment, log), daemon=True)
-        self._process.start()
-
-    def poll(self) -> int | None:
-        return self._process.exitcode
-
-    def terminate(self) -> None:
-        self._process.terminate()
-
-    def wait(self, timeout: float) -> None:
-        self._process.join(timeout)
-        assert self._process.exitcode is not None, "the server does not end"
-
-
-def _serve(module: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-    with log.open("wb") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    os.environ.clear()
-    os.environ.update(environment)
-    sys.argv = [module, *arguments]
-    sys.exit(import_module(module).main())
-
-
 def _started(
-    module: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path, tree: Path
-) -> subprocess.Popen[bytes]:
+    module: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path, tree: Path | None
+) -> Program:
+    if tree is None:
+        return Forked(module, arguments, environment, log, log)
     words = [sys.executable, "-m", module, *arguments]
     with log.open("wb") as file:
         return subprocess.Popen(words, env=environment, cwd=tree, stdout=file, stderr=file)
@@ -80,8 +50,7 @@ def running_server(
         arguments += ("--version", VERSION)
     state.mkdir(parents=True, exist_ok=True)
     environment, log = {**os.environ, "VGPUCTL_STATE": str(state)}, state / "serve.log"
-    begin = _Forked if tree is None else partial(_started, tree=tree)
-    process = begin(module, arguments, environment, log)
+    process = _started(module, arguments, environment, log, tree)
     try:
         wait_until_it_answers(process, state, timeout_s)
         yield state
@@ -90,7 +59,7 @@ def running_server(
         process.wait(timeout=60)
 
 
-def wait_until_it_answers(process: subprocess.Popen[bytes] | _Forked, state: Path, timeout_s: float = 300) -> None:
+def wait_until_it_answers(process: Program, state: Path, timeout_s: float = 300) -> None:
     deadline = time.monotonic() + timeout_s
     while connect_running(state) is None:
         assert process.poll() is None, _last_words(state)

@@ -20,6 +20,7 @@ from orchestrator.client.autostart import connect_running
 from orchestrator.client.client import Client
 from orchestrator.core.units import GIB
 from tests.fakes.certificate import over_tls
+from tests.fakes.forked import Forked, Program, ran
 from tests.fakes.running import client_of
 
 FLEET = """\
@@ -46,12 +47,13 @@ def until(reached: Callable[[], object], what: str = "it", limit_s: float = LIMI
 
 @dataclass
 class Server:
-    """One controller. ``program``: the module that it runs; ``tree``: of another version of it than this one."""
+    """One controller. ``program``: the module that it runs, in a process that loads it by itself where it is not the
+    shipped one; ``tree``: of another version of it than this one."""
 
     directory: Path
     hosts: Path
     program: str = SERVE
-    process: subprocess.Popen[bytes] | None = None
+    process: Program | None = None
     environment: dict[str, str] = field(default_factory=dict)
     tree: Path | None = None
 
@@ -67,6 +69,8 @@ class Server:
 
     def run(self, *words: str, said: str = "", module: str = "orchestrator.cli.main") -> tuple[int, str, str]:
         """A command beside it: exit code, what it wrote, what it complained of."""
+        if self.tree is None:
+            return ran(module, words, self.variables(), LIMIT_S, said)
         done = subprocess.run(
             [sys.executable, "-m", module, *words], env=self.variables(), cwd=self.tree, input=said,
             capture_output=True, text=True, timeout=LIMIT_S,
@@ -74,10 +78,14 @@ class Server:
         return done.returncode, done.stdout, done.stderr
 
     def start(self) -> None:
-        with (self.directory / "serve.log").open("ab") as log:
+        words, log = ("--simulate", str(self.hosts)), self.directory / "serve.log"
+        if self.program == SERVE and self.tree is None:
+            self.process = Forked(SERVE, words, self.variables(), log, log)
+            return
+        with log.open("ab") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", self.program, "--simulate", str(self.hosts)],
-                env=self.variables(), cwd=self.tree, stdout=log, stderr=log,
+                [sys.executable, "-m", self.program, *words],
+                env=self.variables(), cwd=self.tree, stdout=file, stderr=file,
             )  # fmt: skip
 
     def ready(self) -> None:

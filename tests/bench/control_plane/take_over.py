@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 from orchestrator.client.autostart import connect_running
 from tests.bench.placement.rows import Row, rows_of
 from tests.contract.engine.live_site import Site, created
+from tests.fakes.forked import Program
 from tests.fakes.several import until
 from tests.postgres.cluster import cluster
 
@@ -27,7 +27,7 @@ def suite() -> Iterator[Row]:
         cluster("max_connections=60") as postgres,
         closing(Site(Path(directory), postgres.database())) as site,
     ):
-        servers: dict[str, subprocess.Popen[bytes]] = {}
+        servers: dict[str, Program] = {}
         rounds = [_round(site, servers, number) for number in range(ROUNDS)]
     begun, ended = ([one[at] for one in rounds] for at in (0, 1))
     values = {
@@ -38,7 +38,7 @@ def suite() -> Iterator[Row]:
     yield from rows_of("operations", "take_over", "2 controllers", values)
 
 
-def _round(site: Site, servers: dict[str, subprocess.Popen[bytes]], number: int) -> tuple[float, float]:
+def _round(site: Site, servers: dict[str, Program], number: int) -> tuple[float, float]:
     """Seconds after the kill until the other server has begun the operation again, and until it has ended it."""
     site.rearm()
     for name in NAMES:

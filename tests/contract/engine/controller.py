@@ -35,7 +35,9 @@ def acting(reached: Path, act: Sequence[str]) -> Callable[[str, str], None]:
     return at
 
 
-def main(name: str, url: str, directory: Path, *act: str) -> None:
+def main() -> None:
+    name, url, place, *act = sys.argv[1:]
+    directory = Path(place)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before there are threads: only sigwait gets it
     at = acting(directory / f"{name}.reached", act)
     plane = control_plane(directory, hosts=SharedHosts(directory / "hosts", at), url=url)
@@ -55,4 +57,4 @@ def main(name: str, url: str, directory: Path, *act: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), *sys.argv[4:])
+    main()

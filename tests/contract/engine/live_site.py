@@ -13,12 +13,14 @@ from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.units import GIB
 from tests.fakes.control_plane import KEY, T4_HOST, ControlPlane, control_plane
 from tests.fakes.fake_machine import FakeMachine, t4
+from tests.fakes.forked import Forked, Program
 from tests.fakes.running import client_of
 from tests.fakes.several import until
 from tests.fakes.shared_hosts import SharedHosts
 
 LIMIT_S = 240.0
 ROOT = Path(__file__).parents[3]
+PROGRAMS = "tests.contract.engine"
 WISH = {"profile": "GRID T4-2Q", "image": "guest", "vcpus": 1, "memory_mib": 256, "disk_bytes": GIB}
 
 
@@ -31,26 +33,33 @@ class Site:
         self.hosts = SharedHosts(directory / "hosts")
         self.hosts.put({f"{T4_HOST}.test": FakeMachine(machine_id="m1", gpus=[t4()])})
         self.plane: ControlPlane = control_plane(directory, hosts=self.hosts, url=url)
-        self.started: list[subprocess.Popen[bytes]] = []
+        self.started: list[Program] = []
         self.plane.add_host(T4_HOST)
 
-    def controller(self, name: str, *act: str, url: str | None = None) -> subprocess.Popen[bytes]:
+    def controller(self, name: str, *act: str, url: str | None = None) -> Program:
         """``url``: of its own way to the database."""
-        place = str(self.directory)
-        words = [sys.executable, "-m", "tests.contract.engine.controller", name, url or self.url, place, *act]
-        self.started.append(subprocess.Popen(words))
-        return self.started[-1]
+        return self._forked("controller", name, name, url or self.url, str(self.directory), *act)
 
-    def server(self, name: str, *act: str, program: Path = ROOT) -> subprocess.Popen[bytes]:
+    def server(self, name: str, *act: str, program: Path = ROOT) -> Program:
         """``program``: the tree it runs from."""
         state = self.state(name)
         (state / "secrets").mkdir(mode=0o700, parents=True, exist_ok=True)
         (state / "secrets" / "database_key").write_text(KEY.decode())
         url = "-" if self.url.startswith("sqlite") else self.url
-        words = [sys.executable, "-m", "tests.contract.engine.served", str(state), url, str(self.directory / "hosts")]
+        words = (str(state), url, str(self.directory / "hosts"), *act)
+        if program == ROOT:
+            return self._forked("served", name, *words)
         self.started.append(
-            subprocess.Popen([*words, *act], cwd=program, env={**os.environ, "PYTHONPATH": str(program)})
-        )
+            subprocess.Popen(
+                [sys.executable, "-m", f"{PROGRAMS}.served", *words],
+                cwd=program, env={**os.environ, "PYTHONPATH": str(program)},
+            )
+        )  # fmt: skip
+        return self.started[-1]
+
+    def _forked(self, program: str, name: str, *words: str) -> Program:
+        log = self.directory / f"{name}.log"
+        self.started.append(Forked(f"{PROGRAMS}.{program}", words, os.environ, log, log))
         return self.started[-1]
 
     def state(self, name: str) -> Path:

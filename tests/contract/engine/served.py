@@ -25,7 +25,8 @@ from tests.fakes.fake_world import FakeImages, FakeKeys
 from tests.fakes.shared_hosts import SharedHosts
 
 
-def main(directory: str, url: str, hosts: str, *act: str) -> None:
+def main() -> None:
+    directory, url, hosts, *act = sys.argv[1:]
     state = Path(directory)
 
     def reach(_settings: Settings, _store: Store) -> Reach:
@@ -50,4 +51,4 @@ def main(directory: str, url: str, hosts: str, *act: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()
