@@ -4,6 +4,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +43,7 @@ class Collected:
 def pytest_configure(config: pytest.Config) -> None:
     # Where it is set, as in many containers, each of the servers and commands that tests begin compiles all it imports.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False  # each worker would compile all the tests once more
     write_client()  # where nobody ran make dev after a pull
     # Collecting for every 700 objects, as Python does by itself, is a sixth of the processor time of quick tests.
     gc.set_threshold(20_000, 10, 10)

@@ -32,9 +32,13 @@ def counted() -> Counter[tuple[str, str]]:
     counts: Counter[tuple[str, str]] = Counter()
     for path in files(".py", under="orchestrator/"):
         named = [("module", path.stem), *_names(tree(path))]
-        package = path.parts[1] if len(path.parts) > 2 else "."
-        counts.update((package, word) for kind, name in named for word in _banned(kind, name))
+        counts.update((package_of(path), word) for kind, name in named for word in _banned(kind, name))
     return counts
+
+
+def package_of(path: Path) -> str:
+    """Of a file of the product; ``.`` is the product itself."""
+    return path.parts[1] if len(path.parts) > 2 else "."
 
 
 def bounds() -> dict[tuple[str, str], int]:

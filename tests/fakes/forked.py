@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
-from typing import Final
+from typing import Final, NoReturn
 
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.fakes.loaded_server"])
@@ -31,7 +31,7 @@ class Forked:
         self._words = (module, *words)
         for file in (out, err):
             file.touch()  # who reads it need not wait for the fork
-        arguments = (module, tuple(words), dict(environment), said, out, err)
+        arguments = (module, tuple(words), dict(environment), Path.cwd(), said, out, err)
         self._process = _CONTEXT.Process(target=_run, args=arguments, daemon=True)
         self._process.start()
 
@@ -85,14 +85,33 @@ def ran(
         return code, out.read_text(), err.read_text()
 
 
-def _run(module: str, words: Sequence[str], environment: Mapping[str, str], said: Path, out: Path, err: Path) -> None:
+def _run(
+    module: str, words: Sequence[str], environment: Mapping[str, str], here: Path, said: Path, out: Path, err: Path
+) -> None:
     added = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     for number, (path, flags) in enumerate(((said, os.O_RDONLY), (out, added), (err, added))):
         file = os.open(path, flags, 0o644)
         os.dup2(file, number)
         os.close(file)
     sys.stdin = open(0, closefd=False, encoding="utf-8")  # noqa: SIM115 - it is the process's own
+    os.chdir(here)
+    vars(os)["execve"] = _become
+    sys.exit(_ended(module, words, environment))
+
+
+def _ended(module: str, words: Sequence[str], environment: Mapping[str, str]) -> int | None:
+    """How ``python -m module words`` ends."""
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = [module, *words]
-    sys.exit(import_module(module).main())
+    code: int | None = import_module(module).main()
+    return code
+
+
+def _become(_python: str, arguments: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
+    """Another program of ours, as commands do. That one really is what they become, tests/contract/backup shows."""
+    at = arguments.index("-m")
+    code = _ended(arguments[at + 1], arguments[at + 2 :], environment)
+    for file in (sys.stdout, sys.stderr):
+        file.flush()
+    os._exit(code or 0)

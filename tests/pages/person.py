@@ -12,6 +12,7 @@ from typing import Final
 
 import pytest
 
+from tests.fakes.forked import ran
 from tests.fakes.typed import PATH, Outcome, called, in_shell
 from tests.pages.reading import simple_commands
 
@@ -19,10 +20,16 @@ ROOT: Final = Path(__file__).parents[2]
 LIMIT_S: Final = 300
 _NOT_PLAIN: Final = re.compile(r"[|&;$`~<]|\w\(")
 _FILE: Final = re.compile(r" > (\S+)$")
-_BECOME_ANOTHER: Final = ("server", "ssh")
+_BECOMES_SSH: Final = "ssh"
+_BECOMES_SERVER: Final = "server"
 """Commands whose process goes on as another program."""
 _NOT_OURS: Final = re.compile(r"(?<![\w.-])(/var/lib|/etc/|/run/|/usr/|/opt/|/backup|~/)")
 """Of the machine that the tests run on."""
+
+
+def forked(words: list[str]) -> Outcome:
+    """A command that goes on as another program of ours."""
+    return Outcome(*ran("orchestrator.cli.main", words, os.environ, LIMIT_S))
 
 
 @dataclass(frozen=True)
@@ -48,9 +55,9 @@ class Person:
         assert _NOT_OURS.search(line) is None, line
         file = _FILE.search(line)
         words = [] if _NOT_PLAIN.search(line) else simple_commands(line)[0]
-        if words[:1] != ["vgpuctl"] or words[1] in _BECOME_ANOTHER:
+        if words[:1] != ["vgpuctl"] or words[1] == _BECOMES_SSH:
             return self.script(line)
-        said = called(words[1:], self.heard)
+        said = forked(words[1:]) if words[1] == _BECOMES_SERVER else called(words[1:], self.heard)
         if file is not None:
             Path(shlex.split(file[1])[0]).write_text(said.out)
         return said

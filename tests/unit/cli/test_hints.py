@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -14,8 +14,9 @@ from typer import TyperException
 
 from orchestrator.cli.tree import ENTRIES, load, with_tenant
 from orchestrator.core.errors import VgpuctlError
-from tools.tree import files
+from tools.tree import files, nodes, text
 
+OURS = "vgpuctl "
 QUOTED = re.compile(r"'vgpuctl ([^']+)'")
 BARE = re.compile(r"(?:^|(?<![`'#\w-]))vgpuctl ([a-z][a-z-]*(?: [^:;,)]*)?)")
 """A command that no quotes end: what follows it to the next stop has to be part of it."""
@@ -40,27 +41,31 @@ def _written(node: ast.JoinedStr) -> str:
 
 
 def _texts() -> Iterator[tuple[str, str]]:
-    """Every text of the product that is no docstring."""
+    """Every text of the product that is no docstring and says our command's name."""
     for path in files(".py", under="orchestrator/"):
-        tree = ast.parse(path.read_text())
-        parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-        parts |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
-        for node in ast.walk(tree):
-            if isinstance(node, ast.JoinedStr):
-                yield path.as_posix(), _written(node)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
-                yield path.as_posix(), node.value
+        if OURS in text(path):
+            yield from ((path.as_posix(), said) for said in _said_in(nodes(path)) if OURS in said)
 
 
-def _named(text: str) -> Iterator[str]:
-    text = FILLED_IN_LATER.sub("x1", text)
-    yield from QUOTED.findall(text)
-    for match in BARE.finditer(QUOTED.sub("", text)):
+def _said_in(found: Sequence[ast.AST]) -> Iterator[str]:
+    parts = {id(part) for node in found if isinstance(node, ast.JoinedStr) for part in node.values}
+    parts |= {id(node.value) for node in found if isinstance(node, ast.Expr)}  # docstrings
+    for node in found:
+        if isinstance(node, ast.JoinedStr):
+            yield _written(node)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+            yield node.value
+
+
+def _named(said: str) -> Iterator[str]:
+    said = FILLED_IN_LATER.sub("x1", said)
+    yield from QUOTED.findall(said)
+    for match in BARE.finditer(QUOTED.sub("", said)):
         if match[1].split()[0] in ENTRIES:
             yield match[1].strip()
 
 
-HINTED = sorted({(path, words) for path, text in _texts() if path not in NO_COMMANDS for words in _named(text)})
+HINTED = sorted({(path, words) for path, said in _texts() if path not in NO_COMMANDS for words in _named(said)})
 
 
 def read(words: str) -> None:
