@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,8 @@ from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.observing import Dcgm, Observer
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.performing import Parts, Performer
+from orchestrator.agent.readings.broadcast import Readings
+from orchestrator.agent.readings.sampler import Sampler
 from orchestrator.agent.restore import Restorer
 from orchestrator.agent.sessions import Sessions
 from orchestrator.agent.settling import Settler
@@ -82,6 +85,7 @@ class Agent:
     restorer: Restorer
     logs: ConsoleLogs
     sessions: Sessions
+    readings: Readings
 
 
 def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) -> Agent:
@@ -137,4 +141,5 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
         ),
         logs=logs,
         sessions=sessions,
+        readings=Readings(Sampler(time.time).sample),
     )

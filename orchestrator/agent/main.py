@@ -49,10 +49,12 @@ def _serve(arguments: argparse.Namespace) -> int:
     )
     server = Server(agent, arguments.socket)
     agent.restorer.start()
+    agent.readings.start()
     try:
         server.serve_forever()
     finally:
         server.close()
+        agent.readings.stop()
         agent.restorer.stop()
         agent.performer.finish()
         agent.ledger.close()

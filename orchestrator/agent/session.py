@@ -10,7 +10,9 @@ import select
 import socket
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from functools import partial
+from typing import NamedTuple
 
 from orchestrator.agent import streams
 from orchestrator.agent.assembly import Agent
@@ -133,7 +135,7 @@ class AgentSession:
                 return
             answer: Message = {"id": request.get("id")}
             if request.get("method") == "watch":
-                self._watch(answer, reader, place, keepalive=_wants_keepalive(request.get("params")))
+                self._watch(answer, reader, place, _WatchParams.of(request.get("params")))
                 return
             place.working = True
             with Contained(partial(self._send_error, answer)):
@@ -173,18 +175,21 @@ class AgentSession:
         kept = self._agent.logs.tail(vm, most) if self._agent.ledger.owner(domain_key(vm)) is not None else b""
         return {"content_base64": base64.b64encode(kept).decode()}
 
-    def _watch(self, answer: Message, reader: HeardReader, place: Place, *, keepalive: bool) -> None:
-        """``keepalive``: it answers each ping, and is gone when it does not."""
-        with subscribed(self._agent.libvirt) as events:
+    def _watch(self, answer: Message, reader: HeardReader, place: Place, params: _WatchParams) -> None:
+        with ExitStack() as stack:
+            events = stack.enter_context(subscribed(self._agent.libvirt))
+            readings = stack.enter_context(self._agent.readings.watched()) if params.readings else None
             self._send({**answer, "result": {"keepalive_s": KEEPALIVE_S}})
             pinged = time.monotonic()
-            while not self._hung_up(reader, place, keepalive=keepalive):
-                try:
+            while not self._hung_up(reader, place, keepalive=params.keepalive):
+                with suppress(queue.Empty):
                     self._send({"event": events.get(timeout=_EVENT_POLL_SECONDS)})
-                except queue.Empty:
-                    if keepalive and time.monotonic() - pinged >= KEEPALIVE_S:
-                        pinged = time.monotonic()
-                        self._send({"ping": {}})
+                frame = readings and readings.newer()
+                if frame:
+                    self._socket.sendall(frame)
+                if params.keepalive and time.monotonic() - pinged >= KEEPALIVE_S:
+                    pinged = time.monotonic()
+                    self._send({"ping": {}})
 
     def _hung_up(self, reader: HeardReader, place: Place, *, keepalive: bool) -> bool:
         """Without keepalives a watching controller sends nothing more: what can be read is the end of the stream."""
@@ -202,9 +207,17 @@ class AgentSession:
             return  # nobody is left to be told
 
 
-def _wants_keepalive(params: object) -> bool:
-    """Controllers of older versions do not know of it."""
-    return isinstance(params, dict) and params.get("keepalive") is True
+class _WatchParams(NamedTuple):
+    """Controllers of older versions do not know of them."""
+
+    keepalive: bool
+    """The controller answers each ping, and is gone when it does not."""
+    readings: bool
+
+    @classmethod
+    def of(cls, params: object) -> _WatchParams:
+        known = params if isinstance(params, dict) else {}
+        return cls(known.get("keepalive") is True, known.get("readings") is True)
 
 
 def _as_told(error: Exception) -> VgpuctlError:

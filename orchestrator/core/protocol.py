@@ -8,7 +8,8 @@ sends it: its size by its kind, its depth, its integers, and no text that a data
 The controller's first frame is ``Hello``; the agent answers with its own ``Hello`` or an error frame and closes.
 Then, on a ``channel`` stream: ``{"id": n, "method": "observe"|"perform"|…, "params": {…}}`` is answered by
 ``{"id": n, "result": …}`` or ``{"id": n, "error": error_to_dict(…)}``; the agent may send
-``{"event": {…}}`` at any time.
+``{"event": {…}}`` at any time after a ``watch``, and ``{"readings": {…}}`` (core/readings/frame.py) when its params had
+``"readings": true``: agents that do not know that send none, and controllers that do not ask get none.
 A ``console``, ``tcp`` or ``image`` stream carries raw bytes after the two hellos.
 
 Also the words for what did not come back after a boot, which both sides have to know, and fencing epochs: counted up,
@@ -44,7 +45,6 @@ REQUEST_BYTES: Final = 16 * 1024 * 1024
 OBSERVED_BYTES: Final = 4 * 1024 * 1024
 """Several times what a host with 16 GPUs, 512 virtual functions and 1,000 domains tells."""
 ANSWER_BYTES: Final = 256 * 1024
-EVENT_BYTES: Final = 64 * 1024
 
 _DEPTH: Final = 32
 _INT64: Final = 2**63

@@ -14,6 +14,7 @@ from orchestrator.core.guest.guest import Guest, GuestRun, WantedRoles
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.readiness import HostReadinessFacts
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
+from orchestrator.core.readings.frame import HostFrame
 
 
 class ByteStream(Protocol):
@@ -56,8 +57,8 @@ class HostLink(Protocol):
     ) -> ActionResult:
         """Put a base image on the host, checked there by SHA-256; a partial file never becomes visible."""
 
-    def watch(self, host: Host) -> Iterator[dict[str, object]]:
-        """Events (domain life cycle, channel closed) until the channel ends."""
+    def watch(self, host: Host) -> Iterator[dict[str, object] | HostFrame]:
+        """Events (domain life cycle, channel closed) and readings until the channel ends."""
 
     def open_console(self, host: Host, vm: str) -> ByteStream:
         """The VM's serial console."""

@@ -13,6 +13,7 @@ from functools import partial
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.operation import FINISHED
+from orchestrator.core.readings.frame import HostFrame
 from orchestrator.ports.host import HostLink
 from orchestrator.store.database import Store
 
@@ -53,8 +54,8 @@ class Watcher:
 
     def _listen(self, host: Host) -> None:
         try:
-            for event in self._link.watch(host):
-                if self._is_news(event):
+            for sent in self._link.watch(host):
+                if not isinstance(sent, HostFrame) and self._is_news(sent):
                     self._tell(host.name)
         except VgpuctlError:
             return  # the next round of looks says what is wrong with the host, and listens again

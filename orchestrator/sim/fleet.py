@@ -138,6 +138,7 @@ def fleet_of(fleet_file: Path, catalogue: Catalogue) -> SimulatedFleet:
             machine.kernel.nics = nics_of(machine, group.nics_per_host)
             machine.driver_version = group.driver or machine.driver_version
             machine.refuses_drivers = frozenset(group.refuses_drivers)
+            machine.readings = group.readings
             machine.sticky_drivers = frozenset(group.sticky_drivers)
             fleet.add(f"{name}{DOMAIN}", machine)
     return fleet

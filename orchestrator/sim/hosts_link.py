@@ -17,6 +17,7 @@ from orchestrator.core.errors import Retryable, Unknown, VgpuctlError, agent_err
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.protocol import encode_frame, read_frame
+from orchestrator.core.readings.frame import PERIOD_S, HostFrame, frame_from_dict
 from orchestrator.core.wire import (
     action_to_dict,
     domain_from_dict,
@@ -28,6 +29,7 @@ from orchestrator.core.wire import (
 )
 from orchestrator.ports.host import ByteStream
 from orchestrator.sim.guests import Echo, no_guest
+from orchestrator.sim.readings import frames
 
 LIMIT_S: Final = 180.0
 """For one answer. The machines themselves answer at once."""
@@ -64,11 +66,14 @@ class _Connection:
 class HostsLink:
     """Implements ports.host.HostLink and Configurator. As many connections as calls at the same time, all kept."""
 
-    def __init__(self, path: Path, *, site: str) -> None:
+    def __init__(self, path: Path, *, site: str, period_s: float = PERIOD_S) -> None:
+        """``period_s``: between two frames of a host."""
         self._path = path
+        self.period_s = period_s
         self._site = site
         self._lock = threading.Lock()
         self._idle: list[_Connection] = []
+        self._ended = threading.Event()
 
     def enrol(self, known: tuple[str, ...]) -> tuple[str, ...]:
         """Make all hosts obey this site; the addresses that are not among ``known``."""
@@ -100,9 +105,14 @@ class HostsLink:
         params = {"path": str(path), "sha256": sha256, "format": image_format, "token": token_to_dict(token)}
         return result_from_dict(self._ask("send_image", host, params))
 
-    def watch(self, host: Host) -> Iterator[dict[str, object]]:
-        """No events: what changed is seen at the next observation."""
-        return iter(())
+    def watch(self, host: Host) -> Iterator[dict[str, object] | HostFrame]:
+        """Readings and no events: what changed is seen at the next observation."""
+        slow = self._ask("readings", host, {})["slow"]
+        return frames(lambda: self._frame(host), slow=slow, period_s=self.period_s, ended=self._ended)
+
+    def _frame(self, host: Host) -> HostFrame | None:
+        frame = self._ask("readings", host, {})["frame"]
+        return None if frame is None else frame_from_dict(frame)
 
     def open_console(self, host: Host, vm: str) -> ByteStream:
         """A guest that sends back what it gets."""
@@ -134,7 +144,8 @@ class HostsLink:
         return due and DueReboot(**due)
 
     def close(self) -> None:
-        """Connections in use end with their calls."""
+        """Connections in use end with their calls, and so does watching."""
+        self._ended.set()
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:

@@ -26,6 +26,7 @@ from orchestrator.core.drivers.host_drivers import DriverFile, HostDrivers
 from orchestrator.core.errors import VgpuctlError, error_to_dict
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.protocol import encode_frame, read_frame
+from orchestrator.core.readings.frame import frame_to_dict
 from orchestrator.core.wire import action_from_dict, domain_to_dict, result_to_dict, things_to_dict, token_from_dict
 from orchestrator.sim.fleet import fleet_of
 from orchestrator.sim.live_machines import LiveLink, LiveMachines
@@ -66,6 +67,7 @@ class _Session:
         self._methods: dict[str, Callable[[Host, Message], Message]] = {
             "observe_domain": lambda host, params: domain_to_dict(self._link.observe_domain(host, params["vm"])),
             "things_of": lambda host, params: things_to_dict(self._link.things_of(host, params["vm"])),
+            "readings": self._readings,
             "console_log": lambda host, params: {
                 "text": self._link.console_log(host, params["vm"], params["most"]).decode()
             },
@@ -98,6 +100,11 @@ class _Session:
         new = [address for address in self._machines.fleet.machines if address not in known]
         self._machines.enrol(self._site, frozenset(new))
         return {"new": new}
+
+    def _readings(self, host: Host, _params: Message) -> Message:
+        frame = self._link.readings(host)
+        slow = self._machines.fleet.machine(host.address).readings == "slow"
+        return {"frame": None if frame is None else frame_to_dict(frame), "slow": slow}
 
     def _perform(self, host: Host, params: Message) -> Message:
         action, token = action_from_dict(params["action"]), token_from_dict(params["token"])

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction
 from orchestrator.core.actions.settle_ledger import SettleLedger
@@ -15,6 +15,8 @@ from orchestrator.core.hosts.domain import MadeAs
 from orchestrator.core.hosts.features import FEATURES, HostFeature
 from orchestrator.sim.kernel import Kernel, SimulatedGpu
 
+ReadingsPace = Literal["live", "slow", "silent"]
+"""How readings come: each period, each period and late, or none, as of an agent that does not know them."""
 BRIDGES: Final = (
     Bridge(name="br0", kind="linux"),
     Bridge(name="br120", kind="linux", vlans=("br0.120",)),
@@ -153,6 +155,7 @@ class SimulatedMachine:
     """Versions that come only over a reboot: the module before them stays in use."""
     up_at: float = 0.0
     """It boots until then."""
+    readings: ReadingsPace = "live"
     foreign: set[str] = field(default_factory=set)
     """Devices and UUIDs of domains that somebody else made."""
 

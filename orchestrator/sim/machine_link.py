@@ -5,6 +5,7 @@ subclasses.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,12 +17,14 @@ from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.errors import Conflict, Fatal, Retryable
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
+from orchestrator.core.readings.frame import PERIOD_S, HostFrame
 from orchestrator.core.wire import unless_known
 from orchestrator.ports.host import ByteStream
 from orchestrator.sim.agent import perform
 from orchestrator.sim.guests import Echo, no_guest
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.observing import domain_of, snapshot_of
+from orchestrator.sim.readings import frames, sent_frame
 from orchestrator.sim.vm_actions import receive_image
 
 BOOTS_S: Final = 20.0
@@ -70,6 +73,9 @@ class MachineLink(ABC):
         """``fenced``: see agent.perform."""
         self._site = site
         self._fenced = fenced
+        self.period_s = PERIOD_S
+        self.ended = threading.Event()
+        """Set: nothing is watched any more."""
 
     @abstractmethod
     def _call(self, host: Host, name: str, work: Callable[[SimulatedMachine], T]) -> T:
@@ -107,10 +113,14 @@ class MachineLink(ABC):
 
         return self._call(host, "send_image", receive)
 
-    def watch(self, host: Host) -> Iterator[dict[str, object]]:
-        """No events: what changed is seen at the next observation."""
-        self._call(host, "watch", self._ours)
-        return iter(())
+    def watch(self, host: Host) -> Iterator[dict[str, object] | HostFrame]:
+        """Readings and no events: what changed is seen at the next observation."""
+        pace = self._call(host, OBSERVE, self._ours).readings
+        return frames(lambda: self.readings(host), slow=pace == "slow", period_s=self.period_s, ended=self.ended)
+
+    def readings(self, host: Host) -> HostFrame | None:
+        """What its agent would send now; None: it sends none."""
+        return self._call(host, OBSERVE, lambda machine: sent_frame(self._ours(machine)))
 
     def open_console(self, host: Host, vm: str) -> ByteStream:
         """A guest that sends back what it gets."""

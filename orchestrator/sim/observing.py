@@ -90,7 +90,8 @@ def _files(machine: SimulatedMachine, kind: str, files: dict[str, int]) -> tuple
     )
 
 
-def _booted(machine: SimulatedMachine, domain: Domain) -> bool:
+def booted(machine: SimulatedMachine, domain: Domain) -> bool:
+    """Whether it runs for long enough."""
     return domain.running and machine.now >= domain.started_at + machine.guest_boots_s
 
 
@@ -101,7 +102,7 @@ def _domain(machine: SimulatedMachine, uuid: str, domain: Domain) -> DomainSnaps
         state="running" if domain.running else "shut_off",
         owner=machine.owner(f"domain:{uuid}"),
         devices=domain.devices,
-        addresses=(domain.address,) if _booted(machine, domain) else (),
+        addresses=(domain.address,) if booted(machine, domain) else (),
         vcpus=domain.vcpus,
         memory_mib=domain.memory_mib,
         disk_bytes=domain.disk_bytes,
@@ -156,7 +157,7 @@ def _licences(machine: SimulatedMachine, gpu: SimulatedGpu) -> tuple[VgpuLicence
     """Guests have all that roles put there (sim/guests.py), and so a licence as soon as they have booted."""
     mdevs = machine.kernel.mdevs
     return tuple(
-        VgpuLicence(vm=uuid, state="licensed" if _booted(machine, domain) else "unlicensed")
+        VgpuLicence(vm=uuid, state="licensed" if booted(machine, domain) else "unlicensed")
         for uuid, domain in machine.domains.items()
         if domain.running and gpu.driver == "nvidia"
         for name in domain.devices

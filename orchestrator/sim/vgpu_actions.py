@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from orchestrator.agent.sysfs.write import error_for
 from orchestrator.core.actions.gpu_cards import AcceptGpus
@@ -24,7 +24,7 @@ from orchestrator.core.actions.vgpu_settings import ClearVgpuParameters, SetVgpu
 from orchestrator.core.errors import Conflict, Denied, Fatal, WorldError
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.names import is_uuid
-from orchestrator.sim.kernel import VFIO, Kernel
+from orchestrator.sim.kernel import VFIO, Kernel, SimulatedGpu
 from orchestrator.sim.machine import DONE, SO_ALREADY, SimulatedMachine, claim, may_die, release
 
 
@@ -38,6 +38,24 @@ def holders(machine: SimulatedMachine, gpu: str, start: int) -> dict[str, str]:
     first = f"gi:{gpu}:{start}"
     keys = [key for key in machine.ledger.owners if key == first or key.startswith(f"{first}:")]
     return {vm: key for key in keys if (vm := machine.owner(key)) is not None}
+
+
+class OpenVgpu(NamedTuple):
+    """``name``: what its domain calls it."""
+
+    name: str
+    type_name: str
+    vm: str
+
+
+def open_vgpus(machine: SimulatedMachine, gpu: SimulatedGpu) -> Iterator[OpenVgpu]:
+    """Those that running VMs have."""
+    kernel = machine.kernel
+    for vm, domain in machine.domains.items():
+        for name in domain.devices if domain.running else ():
+            parent, type_name = kernel.mdevs.get(name, (name, kernel.typed.get(name, "")))
+            if gpu.has(parent):
+                yield OpenVgpu(name, type_name, vm)
 
 
 def hold(machine: SimulatedMachine, gpu: str, start: int, vm: str) -> None:

@@ -45,6 +45,8 @@ class HostGroup(BaseModel):
     """Of the same: versions that do not come up there."""
     sticky_drivers: list[str] = Field(default_factory=list, max_length=100)
     """Of the same: versions that come only over a reboot, because the module before them stays in use."""
+    readings: Literal["live", "slow", "silent"] = "live"
+    """Of the same: whether what GPUs and VMs do is told each ten seconds, told late, or not told."""
     numa_nodes: Annotated[int, Field(ge=1, le=16)] = 1
     """Of the same: nodes among which CPUs, memory and GPUs are divided."""
     hugepages_gib: dict[Literal["2M", "1G"], Annotated[int, Field(ge=1, le=1_000_000)]] = Field(default_factory=dict)
@@ -126,7 +128,7 @@ def read_groups(path: Path, catalogue: Catalogue) -> tuple[HostGroup, ...]:
 
 _HINT = (
     "a group has count, gpu_model, gpus_per_host, vcpus, memory_gib and, if wanted, baseboard, modes_allowed, driver,"
-    " refuses_drivers, sticky_drivers, numa_nodes, hugepages_gib and mediated"
+    " refuses_drivers, sticky_drivers, readings, numa_nodes, hugepages_gib and mediated"
 )
 
 

@@ -292,6 +292,7 @@ def test_events_arrive_until_the_channel_is_cut(way: Chain, link: SshHostLink, t
 
     def watch() -> None:
         for event in watcher.watch(way.host):
+            assert isinstance(event, dict)
             seen.append(event)
             if event["what"] == "stopped":
                 stopped.set()

@@ -20,6 +20,7 @@ from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.readiness import HostReadinessFacts
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.protocol import PROTOCOL_VERSION
+from orchestrator.core.readings.frame import HostFrame
 from orchestrator.core.wire import unless_known
 from orchestrator.ports.host import ByteStream
 from orchestrator.sim.guests import Echo
@@ -88,7 +89,7 @@ class FakeHosts:
         self.does("send_image", lambda: machine.images.add(name))
         return ActionResult(changed=changed)
 
-    def watch(self, host: Host) -> Iterator[dict[str, object]]:
+    def watch(self, host: Host) -> Iterator[dict[str, object] | HostFrame]:
         self._machine(host)
         return iter(())
 

@@ -15,6 +15,7 @@ from orchestrator.core.actions.host_actions import ActionResult, FencingToken, H
 from orchestrator.core.errors import Denied
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import HostSnapshot
+from orchestrator.core.readings.frame import HostFrame
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine
 
@@ -46,7 +47,7 @@ class SharedHosts(FakeHosts):
         with self._held():
             return super().observe(host)
 
-    def watch(self, host: Host) -> Iterator[dict[str, object]]:
+    def watch(self, host: Host) -> Iterator[dict[str, object] | HostFrame]:
         with self._held():
             return super().watch(host)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -29,7 +30,8 @@ from orchestrator.core.errors import NotFound, Retryable, Unknown, one_line
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.hosts.snapshot_rules import checked, checked_domain, checked_unchanged
-from orchestrator.core.protocol import EVENT_BYTES, encode_frame
+from orchestrator.core.protocol import encode_frame
+from orchestrator.core.readings.frame import READINGS_BYTES, HostFrame, frame_from_dict
 from orchestrator.core.wire import (
     action_to_dict,
     domain_from_dict,
@@ -39,6 +41,8 @@ from orchestrator.core.wire import (
     things_from_dict,
     token_to_dict,
 )
+
+log = logging.getLogger(__name__)
 
 AGENT_USER = "vgpuctl-agent"
 
@@ -79,6 +83,22 @@ class AgentStream:
     def close(self) -> None:
         self._conversation.close()
         self._leave()
+
+
+class _BrokenFrames:
+    """Leaves out frames that are none, and logs the first of a watch."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._logged = False
+
+    def skipped(self, readings: object) -> Iterator[HostFrame]:
+        try:
+            yield frame_from_dict(readings)
+        except Unknown as error:
+            if not self._logged:
+                log.warning("%s sends readings that are none: %s", self._host.name, error.details)
+            self._logged = True
 
 
 def _not_told(_host: str) -> None:
@@ -162,22 +182,27 @@ class SshHostLink:
             conversation.close()
             leave()
 
-    def watch(self, host: Host) -> Iterator[dict[str, object]]:
-        line = self._line(host)
+    def watch(self, host: Host) -> Iterator[dict[str, object] | HostFrame]:
+        line, broken = self._line(host), _BrokenFrames(host)
         with line.in_use():
-            yield from self._events(line.use(host, lambda transport: self._open_channel(host, transport)))
-
-    def _events(self, conversation: Conversation) -> Iterator[dict[str, object]]:
-        try:
-            every_s = conversation.ask("watch", {"keepalive": True}, limit_s=OBSERVE_SECONDS).get("keepalive_s")
-            silent_s = _MISSED * every_s if isinstance(every_s, int | float) and every_s > 0 else None
-            while True:
-                message = conversation.receive(silent_s, EVENT_BYTES)
-                if "ping" in message:
-                    conversation.send(encode_frame({"ping": {}}))
+            for message in self._messages(line.use(host, lambda transport: self._open_channel(host, transport))):
                 event = message.get("event")
                 if isinstance(event, dict):
                     yield event
+                if "readings" in message:
+                    yield from broken.skipped(message["readings"])
+
+    def _messages(self, conversation: Conversation) -> Iterator[Message]:
+        """Whatever a watching agent sends; its pings are answered."""
+        try:
+            params: Message = {"keepalive": True, "readings": True}
+            every_s = conversation.ask("watch", params, limit_s=OBSERVE_SECONDS).get("keepalive_s")
+            silent_s = _MISSED * every_s if isinstance(every_s, int | float) and every_s > 0 else None
+            while True:
+                message = conversation.receive(silent_s, READINGS_BYTES)
+                if "ping" in message:
+                    conversation.send(encode_frame({"ping": {}}))
+                yield message
         except (Unknown, OSError):
             return  # the channel ended; whoever watches observes and watches again
         finally:

@@ -91,6 +91,8 @@ RECOVERY_ACTIONS: Final = (
 )
 """nvml.h, nvmlDeviceGpuRecoveryAction_t, by number."""
 _RECOVERY: Final = RECOVERY_ACTIONS[1:]
+FATAL_XIDS: Final = (48, 63, 64, 74, 79, 92, 94, 95, 119, 120)
+"""Xids that end what runs on a GPU: told from the beginning as 0, so that a first one is seen to be more."""
 _CLOCK_REASONS: Final = (
     "power", "thermal", "sync_boost", "board_limit", "low_utilization", "reliability", "app_clocks", "base_clocks",
 )  # fmt: skip

@@ -168,6 +168,23 @@ def test_a_watching_controller_that_knows_no_pings_gets_none(connect: Connect, m
         older.hear()
 
 
+def test_a_watching_controller_that_asks_for_no_readings_gets_none(
+    agent: Agent, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_EVENT_POLL_SECONDS", 0.02)
+    agent.readings.start()
+    older, newer = connect(), connect()
+    for controller in (older, newer):
+        assert is_greeted(controller.greet("a"))
+    assert older.watch() is not None
+    assert newer.watch(readings=True) is not None
+    assert "readings" in (newer.hear() or {})
+    older.socket.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        older.hear()
+    agent.readings.stop()
+
+
 def held(controller: str, *, stream: bool, silent_s: float) -> tuple[Place, socket.socket]:
     near, far = socket.socketpair()
     far.settimeout(0)
