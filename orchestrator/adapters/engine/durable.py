@@ -228,9 +228,8 @@ class DurableEngine:
     def _has_worker(self, run: DueOperation) -> bool:
         """Waits for one; False: the process ends, and the operation is due still."""
         while not self._stopping.is_set():
-            if self._places.take_now(run):
+            if self._places.take(run, _AGAIN_S):
                 return True
-            time.sleep(_AGAIN_S)
         return False
 
     def _run(self, run: DueOperation) -> None:

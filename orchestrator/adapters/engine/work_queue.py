@@ -25,7 +25,7 @@ VERSION: Final = "wf-1"
 _QUEUE: Final = "operations"
 _WORKFLOW: Final = "run_operation"
 _LIVE: Final = ["ENQUEUED", "PENDING", "DELAYED"]
-_POLL_S: Final = 0.2
+_POLL_S: Final = 0.1
 _KEPT: Final = 1000
 """Ended runs are kept only to be looked at."""
 _BATCH: Final = 1000
@@ -110,8 +110,8 @@ class WorkQueue:
     def _register(self, queue: str) -> None:
         DBOS.register_queue(
             queue,
-            worker_concurrency=self._bounds.most,
-            partition_concurrency=min(self._bounds.per_host, self._bounds.workers),
+            worker_concurrency=self._bounds.held,
+            partition_concurrency=self._bounds.held_per_host,
             polling_interval_sec=_POLL_S,
             on_conflict="always_update",
         )

@@ -18,7 +18,7 @@ from orchestrator.adapters.engine import durable as engine_module
 from orchestrator.adapters.engine import work_queue
 from orchestrator.adapters.engine.durable import DurableEngine, Runs
 from orchestrator.adapters.engine.live_controllers import LiveControllers
-from orchestrator.adapters.engine.places import Bounds
+from orchestrator.adapters.engine.places import AHEAD, Bounds
 from orchestrator.adapters.engine.work_queue import WorkQueue
 from orchestrator.core.operation import Operation, OperationState, StepRecord
 from orchestrator.operations.definitions import DEFINITIONS
@@ -27,6 +27,7 @@ from orchestrator.operations.runner import Runner
 from orchestrator.store.database import Store
 from orchestrator.store.queue_database import QueueDatabase
 from tests.fakes.control_plane import T4_HOST, control_plane, create_vm
+from tests.fakes.several import until
 
 LIMIT_S = 120.0
 
@@ -130,6 +131,19 @@ def test_a_host_has_a_limit_and_other_hosts_do_not_wait_for_it(store: Store, eng
     engine.stop()
     assert runs.most <= 3
     assert sorted(runs.order) == ["quick", "slow0", "slow1", "slow2", "slow3"]
+
+
+def test_what_waits_for_its_host_is_off_the_queue_before_it_may_begin(store: Store, engine_of: Open) -> None:
+    runs = Recording(store)
+    engine, ended = engine_of(runs, per_host=1)
+    for number in range(4):
+        engine.submit(add(store, f"op{number}", subject=f"vm{number}"))
+    until(lambda: len(runs.running) == 1)
+    until(lambda: len(DBOS.list_workflows(status="PENDING")) == AHEAD)
+    runs.gate.set()
+    wait_for(ended, 4)
+    engine.stop()
+    assert (runs.most, sorted(runs.order)) == (1, ["op0", "op1", "op2", "op3"])
 
 
 def test_submitting_twice_runs_once(store: Store, engine_of: Open) -> None:

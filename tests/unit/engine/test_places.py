@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import threading
+
 from orchestrator.adapters.engine.places import COMPANIONS, HELD_UP_S, Bounds, RunPlaces
 from orchestrator.store.records import DueOperation
+
+LIMIT_S = 60.0
 
 
 def queued(operation: str, host: str = "h", kind: str = "") -> DueOperation:
@@ -14,7 +18,7 @@ def provisioning(operation: str, tenant: str) -> DueOperation:
 
 
 def taken(places: RunPlaces, *runs: DueOperation) -> list[str]:
-    return [run.operation for run in runs if places.take_now(run)]
+    return [run.operation for run in runs if places.take(run, 0)]
 
 
 def test_all_hosts_together_get_no_more_places_than_there_are_workers() -> None:
@@ -23,6 +27,27 @@ def test_all_hosts_together_get_no_more_places_than_there_are_workers() -> None:
     assert taken(places, *runs) == ["a0", "a1", "b0"]
     places.leave("a1")
     assert taken(places, *runs[3:]) == ["b1"]
+
+
+def test_a_host_gets_no_more_places_than_it_has_and_leaves_others_theirs() -> None:
+    places = RunPlaces(Bounds(workers=8, per_host=2))
+    runs = [queued(f"a{number}", "a") for number in range(3)]
+    assert taken(places, *runs, queued("b0", "b")) == ["a0", "a1", "b0"]
+    places.leave("b0")
+    assert taken(places, runs[2]) == []
+    places.leave("a0")
+    assert taken(places, runs[2]) == ["a2"]
+
+
+def test_a_run_that_waits_for_its_host_begins_when_another_one_of_it_ends() -> None:
+    places = RunPlaces(Bounds(workers=8, per_host=1))
+    assert taken(places, queued("first"), queued("next")) == ["first"]
+    waited: list[bool] = []
+    waiting = threading.Thread(target=lambda: waited.append(places.take(queued("next"), 2 * LIMIT_S)))
+    waiting.start()
+    places.leave("first")
+    waiting.join(LIMIT_S)
+    assert waited == [True]
 
 
 def test_an_operation_runs_once_whether_it_has_a_place_or_not() -> None:
