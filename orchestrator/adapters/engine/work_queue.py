@@ -79,6 +79,21 @@ class WorkQueue:
                 self._launch(run)
 
     def _launch(self, run: Callable[[str], None]) -> None:
+        """Twice where the queue is new: of one that is there when it begins the library has a worker at once, of others
+        up to a second later."""
+        try:
+            self._begin(run)
+            if DBOS.retrieve_queue(_QUEUE) is None:
+                self._register(_QUEUE)
+                DBOS.destroy(destroy_registry=True)
+                self._begin(run)
+            self._register(_QUEUE)  # with the bounds of this process
+            _runs(status=_LIVE, limit=1)  # what it is made of is there
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, run: Callable[[str], None]) -> None:
         DBOS(
             config=DBOSConfig(
                 name="vgpuctl",
@@ -89,7 +104,7 @@ class WorkQueue:
                 serializer=DBOSPortableJSONSerializer(),
                 log_level="WARNING",
                 use_listen_notify=False,
-                notification_listener_polling_interval_sec=0.5,
+                notification_listener_polling_interval_sec=_POLL_S,  # nobody notifies: it delays the end
             )
         )
 
@@ -98,14 +113,8 @@ class WorkQueue:
             run(operation_id)
 
         self._workflow = run_operation
-        try:
-            DBOS.listen_queues([_QUEUE, self._own])
-            DBOS.launch()
-            self._register(_QUEUE)
-            _runs(status=_LIVE, limit=1)  # what it is made of is there
-        except BaseException:
-            self.close()
-            raise
+        DBOS.listen_queues([_QUEUE, self._own])
+        DBOS.launch()
 
     def _register(self, queue: str) -> None:
         DBOS.register_queue(
