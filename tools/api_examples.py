@@ -18,12 +18,17 @@ from starlette.testclient import TestClient
 
 from orchestrator.api.openapi import EXAMPLES_FILE
 from tests.contract.api.real_app import furnished_plane, real_app
-from tests.fakes.control_plane import A100_HOST, T4_HOST
+from tests.fakes.control_plane import A100_HOST, T4_HOST, ControlPlane
 from tests.fakes.drivers import with_bundle
+from tests.fakes.fake_machine import snapshot_of
+from tests.fakes.frames import frame_of
 
 MAX_SHOWN: Final = 2
 """Of a list in an example."""
-VARIES: Final = {"pid": 4711, "token": "vgpuctl_WRITTEN_DOWN_ONCE", "version": "0.1.0", "agent": "0.1.0"}
+VARIES: Final[dict[str, Any]] = {
+    "pid": 4711, "token": "vgpuctl_WRITTEN_DOWN_ONCE", "version": "0.1.0", "agent": "0.1.0",
+    "age_s": 3.2, "ages_s": [13.2, 3.2], "clock_ahead_s": -0.1,
+}  # fmt: skip
 """By the name of a field, where each server, or each run, says something else."""
 DRAWN: Final = {
     re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z"): "2026-12-01T10:00:00Z",
@@ -54,7 +59,9 @@ REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("GET", "tenants/default/members", None), ("POST", "tokens", {"tenant": "default", "role": "read-only"}),
     ("GET", "tokens", None), ("GET", "tenants/default/quota", None), ("GET", "tenants/default/policy", None),
     ("GET", "audit", None), ("GET", "audit/export", None), ("GET", "audit/verify", None), ("GET", "whoami", None),
-    ("GET", "vms/trian", None), ("POST", "findings/look", None), ("POST", "findings/repair", None),
+    ("GET", f"readings/hosts/{T4_HOST}?history=true", None), ("GET", "readings/vms/train?history=true", None),
+    ("GET", "metrics/targets", None), ("GET", "vms/trian", None),
+    ("POST", "findings/look", None), ("POST", "findings/repair", None),
 )  # fmt: skip
 
 
@@ -73,6 +80,7 @@ def _answers(directory: Path) -> Iterator[tuple[str, Any]]:
     plane.add_host(A100_HOST)
     with_bundle(plane, "580.95.02")
     with_bundle(plane, "580.105.06")
+    _send_readings(plane)
     client = TestClient(real_app(plane))
     paths = client.get("/v1/openapi.json").json()["paths"]
     for method, path, body in REQUESTS:
@@ -85,6 +93,15 @@ def _answers(directory: Path) -> Iterator[tuple[str, Any]]:
         told = answer.json() if answer.content else None
         if told:
             yield _schema(paths, method, path, answer.status_code), _one(told)
+
+
+def _send_readings(plane: ControlPlane) -> None:
+    """The host of the VM sends two frames."""
+    vm = plane.services.vms.get("default", "train")
+    for _ in range(2):
+        plane.world.clock.sleep(10)
+        frame = frame_of(snapshot_of(plane.machine(vm.host)), vm, taken_at=plane.world.clock.now())
+        plane.services.readings.kept.receive(vm.host, frame)
 
 
 def _one(body: Any) -> Any:

@@ -30,6 +30,8 @@ from orchestrator.services.networks import NetworkService
 from orchestrator.services.offerings import OfferingService
 from orchestrator.services.operations import OperationService
 from orchestrator.services.profiles import ProfileService
+from orchestrator.services.readings.kept import KeptReadings
+from orchestrator.services.readings.readings import ReadingService
 from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.services.vms.adopting import AdoptionService
 from orchestrator.services.vms.capacity import CapacityService
@@ -64,6 +66,7 @@ class Services:
     capacity: CapacityService
     findings: FindingService
     controllers: ControllerService
+    readings: ReadingService
     tenancy: Tenancy
 
 
@@ -121,6 +124,7 @@ def services_of(
         operations=OperationService(world=world, engine=engine),
         capacity=capacity,
         controllers=ControllerService(store=store, clock=clock, files=world.images, key=site.key),
+        readings=ReadingService(store=store, kept=KeptReadings(clock)),
         findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),
         tenancy=site.tenancy,
     )

@@ -75,6 +75,12 @@ class Client(SiteCalls):
         answer: models.ConsoleLog = self._get(path_of("vms", name, "console", "log"), tenant=tenant, most=most)
         return b64decode(answer["content_base64"])
 
+    def vm_readings(self, name: str, tenant: str, *, history: bool = False) -> models.VmReadings:
+        """What it and its vGPUs do now. ``history``: with the last five minutes."""
+        wanted = "true" if history else None
+        answer: models.VmReadings = self._get(path_of("readings", "vms", name), tenant=tenant, history=wanted)
+        return answer
+
     def delete_vm(self, name: str, tenant: str) -> models.Started:
         started: models.Started = self._delete(path_of("vms", name), tenant=tenant)
         return started
@@ -263,6 +269,10 @@ class Client(SiteCalls):
     def explain(self, question: Body) -> models.Explanation:
         answer: models.Explanation = self._get(path_of("explain"), **question)
         return answer
+
+    def scrape_targets(self, tenant: str | None = None) -> list[models.ScrapeTargets]:
+        """Pages with metrics, for service discovery: of all hosts, or of the tenants that the caller may know of."""
+        return list(self._get(path_of("metrics", "targets"), tenant=tenant))
 
     def gpu_map(self, tenant: str | None = None) -> models.GpuMap:
         """``gpus``: all of them, read in pages."""

@@ -138,6 +138,11 @@ class SiteCalls:
         answer: models.Gpu = self._get(path_of("gpus", host, address))
         return answer
 
+    def host_readings(self, host: str, *, history: bool = False) -> models.HostReadings:
+        """What its GPUs, vGPUs and VMs do now. ``history``: with the last five minutes."""
+        answer: models.HostReadings = self._get(path_of("readings", "hosts", host), history="true" if history else None)
+        return answer
+
     def profiles(
         self, *, kind: str | None = None, model: str | None = None, host: str | None = None, free: bool = False
     ) -> list[models.Profile]:

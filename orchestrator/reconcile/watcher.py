@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Listens to agents' events, so that what somebody does on a host is seen in a moment and not at the next round.
+"""Listens to agents: their events, so that what somebody does on a host is seen in a moment and not at the next round,
+and the readings that they send on the same channel.
 
 Events may get lost and listening may fail: rounds find everything anyway.
 """
@@ -15,17 +16,21 @@ from orchestrator.core.hosts.host import Host
 from orchestrator.core.operation import FINISHED
 from orchestrator.core.readings.frame import HostFrame
 from orchestrator.ports.host import HostLink
+from orchestrator.services.readings.kept import KeptReadings
 from orchestrator.store.database import Store
 
 
 class Watcher:
     """A thread and a channel for each host that is listened to."""
 
-    def __init__(self, store: Store, link: HostLink, happened: Callable[[str], None], *, most: int) -> None:
+    def __init__(
+        self, store: Store, link: HostLink, happened: Callable[[str], None], readings: KeptReadings, *, most: int
+    ) -> None:
         """``happened`` is called with a host's name. ``most``: hosts listened to at once; 0: none."""
         self._store = store
         self._link = link
         self._happened = happened
+        self._readings = readings
         self._most = most
         self._lock = threading.Lock()
         self._listening: dict[str, threading.Thread] = {}
@@ -33,6 +38,7 @@ class Watcher:
 
     def round(self) -> None:
         """Begin to listen wherever nobody does: new hosts, and those whose channel has ended since."""
+        self._readings.drop_old()
         with self._lock:
             self._listening = {name: thread for name, thread in self._listening.items() if thread.is_alive()}
             room = 0 if self._closed else self._most - len(self._listening)
@@ -55,7 +61,9 @@ class Watcher:
     def _listen(self, host: Host) -> None:
         try:
             for sent in self._link.watch(host):
-                if not isinstance(sent, HostFrame) and self._is_news(sent):
+                if isinstance(sent, HostFrame):
+                    self._readings.receive(host.name, sent)
+                elif self._is_news(sent):
                     self._tell(host.name)
         except VgpuctlError:
             return  # the next round of looks says what is wrong with the host, and listens again

@@ -171,7 +171,8 @@ def build(
             shown=credential(secrets / "controller_credential"),
         )
     reach.when_lost(reconciler.observe_soon)
-    watcher = Watcher(store, world.link, reconciler.observe_soon, most=settings.hosts_watched)
+    heard = services.readings.kept
+    watcher = Watcher(store, world.link, reconciler.observe_soon, heard, most=settings.hosts_watched)
 
     retention = Retention(store=store, clock=world.clock, time=time, days=settings.operations_kept_days)
 

@@ -29,7 +29,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "httpx2": ("orchestrator/adapters/images/", "orchestrator/client/async_http.py", "orchestrator/oidc/"),
     "joserfc": ("orchestrator/oidc/",),
     "authlib": ("orchestrator/oidc/",),
-    "prometheus_client": ("orchestrator/api/metrics.py",),
+    "prometheus_client": ("orchestrator/api/metrics.py", "orchestrator/api/reading_metrics.py"),
     "pyrage": ("orchestrator/adapters/state/",),
     "pysequoia": ("orchestrator/adapters/bundles/",),
     "backports": ("orchestrator/adapters/bundles/",),

@@ -41,6 +41,8 @@ from orchestrator.services.fleet.view import Overcommit
 from orchestrator.services.hosts.mig_layouts import MigLayoutService
 from orchestrator.services.messages import AdoptVm, CreateVm, DryRun, Started, VmChange
 from orchestrator.services.offerings import OfferingService
+from orchestrator.services.readings.kept import KeptReadings
+from orchestrator.services.readings.readings import ReadingService
 from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.services.vm_checks import check_unprotected
 from orchestrator.services.vms.planning import Planner
@@ -371,6 +373,7 @@ class InMemory:
             BundleLibrary(Path(self._files.name) / "bundles", Readable(never_below=Path(self._files.name))),
         )
         self.driver_locks = DriverLockService(store=kept.store, clock=kept.clock)
+        self.readings = ReadingService(store=kept.store, kept=KeptReadings(kept.clock))
         store, clock, ids, engine = kept.store, kept.clock, CountedIds(), HeldEngine(lambda _: None)
         planner = Planner(index=FleetIndex(store, Overcommit()), clock=clock, ids=ids)
         self.volumes = VolumeService(store=store, engine=engine, planner=planner)

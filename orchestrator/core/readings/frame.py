@@ -30,7 +30,7 @@ FACTS: Final = ("driver_version", "guest_driver_version", "vgpu_type", "name", "
 """What is told as text, by the agent's choice of these."""
 MAX_FACT: Final = 80
 MAX_PROBLEMS: Final = 20
-_SHARED_KEYS: Final = 200
+SHARED_KEYS: Final = 200
 """No GPU has more; what a host that lies has more of is its own."""
 _KINDS: Final = get_args(SubjectKind)
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9/:.-]{0,79}", re.ASCII)
@@ -85,7 +85,7 @@ def arranged(numbers: Mapping[Key, float]) -> tuple[tuple[Key, ...], array[float
     """Keys and numbers of a :class:`Reading`. What is no finite number is left out."""
     finite = {key: number for key, number in numbers.items() if math.isfinite(number)}
     keys = tuple(finite)
-    return _shared(keys) if len(keys) <= _SHARED_KEYS else keys, array("d", finite.values())
+    return _shared(keys) if len(keys) <= SHARED_KEYS else keys, array("d", finite.values())
 
 
 def frame_to_dict(frame: HostFrame) -> dict[str, object]:

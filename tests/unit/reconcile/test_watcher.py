@@ -38,7 +38,7 @@ class Scene:
     def __init__(self, plane: ControlPlane, most: int = 8) -> None:
         self.link = Talking(plane.hosts)
         self.told: queue.Queue[str] = queue.Queue()
-        self.watcher = Watcher(plane.store, self.link, self.told.put, most=most)
+        self.watcher = Watcher(plane.store, self.link, self.told.put, plane.services.readings.kept, most=most)
 
     def end(self) -> None:
         for events in self.link.events.values():

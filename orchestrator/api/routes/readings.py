@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/v1/readings"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from orchestrator.api.schemas.base import VmInPath
+from orchestrator.api.schemas.readings import HistoryOf, HostReadingsAnswer, VmReadingsAnswer
+from orchestrator.api.services import ServicesOf, TenantOf
+from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
+
+HostInPath = Annotated[str, Path(description="Name of the host")]
+WithHistory = Annotated[bool, Query(alias="history", description="With the last five minutes of what is charted")]
+
+router = APIRouter(prefix="/readings", tags=["readings"])
+
+
+@router.get("/hosts/{host}")
+def of_host(host: HostInPath, services: ServicesOf, history: WithHistory = False) -> HostReadingsAnswer:
+    """Get a host's readings. What its GPUs, GPU instances, vGPUs and VMs do now; nothing that is older than 30 s."""
+    return HostReadingsAnswer.of(services.readings.of_host(host), _history(services, host, history=history))
+
+
+@router.get("/vms/{name}")
+def of_vm(
+    name: VmInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT, history: WithHistory = False
+) -> VmReadingsAnswer:
+    """Get a VM's readings. What it and its vGPUs do now; nothing that is older than 30 s."""
+    readings = services.readings.of_vm(tenant, name)
+    return VmReadingsAnswer.of(readings, _history(services, readings.vm.host, history=history))
+
+
+def _history(services: ServicesOf, host: str, *, history: bool) -> HistoryOf:
+    return partial(services.readings.history, host) if history else lambda _: None
