@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -27,6 +28,7 @@ from tests.fakes.frames import FACTS, GPU_NUMBERS, frame_of, gpu_reading, vgpu_r
 
 OPENMETRICS = {"accept": "application/openmetrics-text; version=1.0.0"}
 NOBODY = 65534
+PAGE = Path(__file__).parents[3] / "docs/reference/metrics.md"
 Sample = tuple[str, frozenset[tuple[str, str]]]
 
 
@@ -212,6 +214,14 @@ def test_history_has_what_is_charted_and_only_if_it_is_asked_for(scene: Scene) -
     vm = scene.answer("vms/of-default?history=true")["readings"]
     assert all(len(series["numbers"]) == 2 for item in vm for series in item["history"]["series"])
     assert scene.answer(f"hosts/{T4_HOST}")["readings"][0]["history"] is None
+
+
+def test_every_metric_that_is_no_quantity_is_in_the_reference(scene: Scene) -> None:
+    of_quantities = {metric_name(name) for name in BY_NAME}
+    names = {name for name, _ in scene.samples(f"hosts/{T4_HOST}")} - of_quantities
+    reference = PAGE.read_text().partition("\n## Of hosts and VMs\n")[2]
+    written = set(re.findall(r"`(vgpuctl_[a-z_]+[a-z])(?=[`{])", reference))
+    assert names == written
 
 
 def test_dcgms_names_have_dcgms_units(scene: Scene) -> None:
