@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a GPU measures. Memory follows the vGPUs in use; the rest stays at rest unless "sensors" says otherwise. */
+/* What a GPU measures. Memory follows the vGPUs in use; "sensors" says otherwise. */
 #include <string.h>
 #include "lab.h"
 
@@ -45,9 +45,14 @@ API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t gpu, nvmlMemory_v2_t *m
 
 API nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t gpu, nvmlUtilization_t *rates)
 {
+	struct mig_state state;
+
 	CHECK_GPU(gpu, rates);
-	rates->gpu = source_number_or(gpu, "utilization", 0);
-	rates->memory = source_number_or(gpu, "memory_utilization", 0);
+	mig_read(gpu, &state);
+	if (state.current)
+		return NVML_ERROR_NOT_SUPPORTED;
+	rates->gpu = gpu_busy(gpu);
+	rates->memory = source_number_or(gpu, "memory_utilization", rates->gpu / 2);
 	return NVML_SUCCESS;
 }
 

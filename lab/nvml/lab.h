@@ -105,6 +105,12 @@ nvmlReturn_t find_vgpu(uint instance, struct vgpu *out);
 nvmlReturn_t give_text(const char *text, char *out, size_t size);
 nvmlReturn_t give_ids(const uint *ids, uint have, uint *count, uint *out);
 
+/* readings.c, device.c */
+ull uptime_s(void);
+uint vgpu_busy(const struct vgpu *vgpu);
+uint gpu_busy(struct gpu *gpu);
+nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t gpu, uint *architecture);
+
 /* mig.c, compute_instance.c, mig_device.c */
 void mig_read(const struct gpu *gpu, struct mig_state *state);
 nvmlReturn_t mig_command(struct gpu *gpu, const char *text, uint *made);

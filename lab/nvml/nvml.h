@@ -155,4 +155,50 @@ typedef struct {
 typedef struct {
 	uint minVersion, maxVersion;
 } nvmlVgpuVersion_t;
+
+typedef struct {
+	uint version;
+	int margin;
+} nvmlMarginTemperature_t;
+
+typedef struct {
+	uint max, high, partial, low, none;
+} nvmlRowRemapperHistogram_t;
+
+typedef struct {
+	uint fieldId, scopeId;
+	long long timestamp, latencyUsec;
+	uint valueType;
+	nvmlReturn_t nvmlReturn;
+	ull value;	/* a union of numbers there */
+} nvmlFieldValue_t;
+
+typedef struct {
+	ull timestamp_us;
+	uint instance;
+	ull sm, memory, encoder, decoder, jpeg, ofa;	/* unions of numbers there */
+} nvmlVgpuUtilization_t;
+
+typedef struct {
+	uint version, value_type, count;
+	ull last_seen_us;
+	nvmlVgpuUtilization_t *samples;
+} nvmlVgpuInstancesUtilization_t;
+
+typedef struct {
+	uint version, supported;
+} nvmlGpmSupport_t;
+
+typedef struct {
+	uint id;
+	nvmlReturn_t nvmlReturn;
+	double value;
+	const char *words[3];
+} nvmlGpmMetric_t;
+
+typedef struct {
+	uint version, count;
+	struct gpm_sample *first, *second;
+	nvmlGpmMetric_t metrics[];
+} nvmlGpmMetricsGet_t;
 #endif

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 #include "lab.h"
 
 static const char *const messages[] = {
@@ -27,6 +28,8 @@ nvmlReturn_t check_gpu(const struct gpu *gpu)
 		return NVML_ERROR_UNINITIALIZED;
 	if (gpu < gpus || gpu >= gpus + nr_gpus)
 		return NVML_ERROR_INVALID_ARGUMENT;
+	while (source_number_or(gpu, "hangs", 0))
+		usleep(20000);
 	return source_number_or(gpu, "lost", 0) ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
 }
 

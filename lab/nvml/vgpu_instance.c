@@ -36,7 +36,8 @@ API nvmlReturn_t nvmlDeviceGetActiveVgpus(nvmlDevice_t gpu, uint *count, uint *o
 	}
 
 VGPU_NUMBER(nvmlVgpuInstanceGetType, uint, vgpu.type->id)
-VGPU_NUMBER(nvmlVgpuInstanceGetFbUsage, ull, 0)
+VGPU_NUMBER(nvmlVgpuInstanceGetFbUsage, ull,
+	    source_number_or(vgpu.gpu, "vgpu_memory_used_mib", vgpu.type->fb_mib / 8) * 1024 * 1024)
 VGPU_NUMBER(nvmlVgpuInstanceGetGpuInstanceId, uint, vgpu.gpu_instance < 0 ? NO_ID : (uint)vgpu.gpu_instance)
 VGPU_NUMBER(nvmlVgpuInstanceGetFrameRateLimit, uint, vgpu.type->frl)
 VGPU_NUMBER(nvmlVgpuInstanceGetEccMode, uint, source_number_or(vgpu.gpu, "ecc", 0))
@@ -122,8 +123,20 @@ API nvmlReturn_t nvmlVgpuInstanceGetLicenseStatus(uint id, uint *out)
 
 API nvmlReturn_t nvmlVgpuInstanceGetVmDriverVersion(uint id, char *out, uint size)
 {
+	char version[64] = "Not Available";
+
 	VGPU_HEAD(id, out);
-	return give_text("Not Available", out, size);
+	source_text(vgpu.gpu, "guest_driver", version, sizeof(version));
+	return give_text(version, out, size);
+}
+
+/* Sessions, frames a second, microseconds. */
+API nvmlReturn_t nvmlVgpuInstanceGetEncoderStats(uint id, uint *sessions, uint *rate, uint *latency)
+{
+	VGPU_HEAD(id, sessions && rate && latency);
+	*sessions = source_number_or(vgpu.gpu, "vgpu_encoder_sessions", 0);
+	*rate = *latency = 0;
+	return NVML_SUCCESS;
 }
 
 API nvmlReturn_t nvmlVgpuInstanceGetPlacementId(uint id, nvmlVgpuPlacementId_t *placement)

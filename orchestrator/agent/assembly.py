@@ -18,6 +18,7 @@ from orchestrator.agent.kernel_log import KernelLog
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
 from orchestrator.agent.libvirt.consoles import ConsoleLogs
+from orchestrator.agent.libvirt.domain_readings import DomainReadings
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.nic_links import IpLinks
@@ -25,11 +26,12 @@ from orchestrator.agent.nics import NicFunctions
 from orchestrator.agent.nvml import gpu_settings
 from orchestrator.agent.nvml.mig import NvmlMig
 from orchestrator.agent.nvml.reading import Nvml
+from orchestrator.agent.nvml.sampling import NvmlSampler
 from orchestrator.agent.observing import Dcgm, Observer
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.readings.broadcast import Readings
-from orchestrator.agent.readings.sampler import Sampler
+from orchestrator.agent.readings.sampler import InstanceVms, Sampler
 from orchestrator.agent.restore import Restorer
 from orchestrator.agent.sessions import Sessions
 from orchestrator.agent.settling import Settler
@@ -109,7 +111,7 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
     nics = NicFunctions(files, IpLinks())
     settler = Settler(ledger, storage, kinds, domains, nics, switches)
     parameters = VgpuParameterFiles(files, kinds)
-    logs, sessions = ConsoleLogs(paths), Sessions()
+    logs, sessions, kernel_log = ConsoleLogs(paths), Sessions(), KernelLog(paths, ledger)
     handlers = Parts(paths, storage, kinds, switches, domains, networks, settler, parameters, logs, nics).handlers
     return Agent(
         ledger=ledger,
@@ -126,7 +128,7 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
             networks=networks,
             storage=storage,
             wanted=wanted,
-            kernel_log=KernelLog(paths, ledger),
+            kernel_log=kernel_log,
             fabric=Fmpm(paths),
             nics=nics,
             dcgm=Dcgm(paths),
@@ -141,5 +143,14 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
         ),
         logs=logs,
         sessions=sessions,
-        readings=Readings(Sampler(time.time).sample),
+        readings=Readings(
+            Sampler(
+                clock=time.time,
+                paths=paths,
+                ledger=ledger,
+                nvml=NvmlSampler(nvml, InstanceVms(ledger).of),
+                kernel_log=kernel_log,
+                domains=DomainReadings(libvirt, ledger),
+            ).sample
+        ),
     )

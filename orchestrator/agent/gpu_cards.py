@@ -81,6 +81,10 @@ class GpuCards:
             if known[gpu].uuid != now[gpu].uuid
         }
 
+    def uuids(self) -> dict[str, str]:
+        """By the GPU: of the card that the driver has told of last, or of the one that is ours."""
+        return {gpu: card.uuid for gpu, card in {**self._accepted(), **self._seen()}.items()}
+
     def accept(self, cards: Sequence[GpuCard]) -> bool:
         """These are ours, where they are. Whether something was otherwise."""
         before = self._accepted()

@@ -12,7 +12,8 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any, Final
@@ -47,6 +48,8 @@ class KernelLog:
         self._lock = threading.Lock()
         self._file: int | None = None
         self._rest = b""
+        self._counts: dict[str, Counter[int]] = {}
+        """GPU → Xid → how often this agent has read it."""
         self._read, self._signals = _kept(paths, ledger)
 
     def signals(self) -> dict[str, tuple[GpuSignal, ...]]:
@@ -61,6 +64,12 @@ class KernelLog:
                 self._keep()
             return {gpu: tuple(of_gpu.values()) for gpu, of_gpu in self._signals.items()}
 
+    def xid_counts(self) -> dict[str, Mapping[int, int]]:
+        """GPU → Xid → how often it has come since this agent began; each of them only grows."""
+        self.signals()
+        with self._lock:
+            return {gpu: dict(counts) for gpu, counts in self._counts.items()}
+
     def _take(self, at: int, text: str) -> None:
         xid, reset = _XID.match(text), _RESET.match(text)
         if text.startswith(_LOADED):
@@ -69,7 +78,15 @@ class KernelLog:
             self._signals.pop(_address(reset[1]), None)
         elif xid is not None:
             signal = GpuSignal(name=f"xid-{int(xid[2])}", text=one_line(xid[3], MAX_TEXT), at=at)
+            self._count(_address(xid[1]), int(xid[2]))
             self._saw(_address(xid[1]), signal)
+
+    def _count(self, gpu: str, xid: int) -> None:
+        """Bounded as signals are."""
+        if gpu in self._counts or len(self._counts) < _MAX_GPUS:
+            counts = self._counts.setdefault(gpu, Counter())
+            if xid in counts or len(counts) < MAX_SIGNALS:
+                counts[xid] += 1
 
     def _saw(self, gpu: str, signal: GpuSignal) -> None:
         """However often it comes, it is one signal."""

@@ -30,6 +30,7 @@ HOMES: dict[str, str] = {
     "orchestrator/core/hosts/snapshot_rules.py": "what may stand there, and how large it may be",
     "orchestrator/core/gpu/model.py": "a column of the tables of GPU models",
     "orchestrator/core/offerings/rules.py": "a rule about that column",
+    "orchestrator/agent/nvml/vgpu_readings.py": "the name of one of NVML's functions",
     "orchestrator/agent/sysfs/": "files of the kernel",
     "orchestrator/agent/paths.py": "where they are",
     "orchestrator/api/schemas/vm_parts.py": "a field of the API keeps its name",

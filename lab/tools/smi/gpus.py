@@ -68,8 +68,12 @@ class Gpu:
 
     def _utilization(self, which: str) -> str:
         rates = _Utilization()
-        self.nvml.call("nvmlDeviceGetUtilizationRates", self.device, ctypes.byref(rates))
-        return str(getattr(rates, which))
+
+        def ask() -> str:
+            self.nvml.call("nvmlDeviceGetUtilizationRates", self.device, ctypes.byref(rates))
+            return str(getattr(rates, which))
+
+        return or_na(ask)
 
     def architecture(self) -> str:
         """NVIDIA's name of the generation."""

@@ -90,10 +90,10 @@ def _licence(vgpu: int) -> VgpuLicence | None:
     state: LicenceState = "unknown" if info.currentState in _UNSURE else "unlicensed"
     if not info.isLicensed:
         return VgpuLicence(vm=uuid, state=state)
-    return VgpuLicence(vm=uuid, state="licensed", until=_moment(info.licenseExpiry))
+    return VgpuLicence(vm=uuid, state="licensed", until=moment(info.licenseExpiry))
 
 
-def _moment(expiry: Any) -> int | None:
+def moment(expiry: Any) -> int | None:
     """Drivers tell it in GMT. None: it has no end, or none that is a date."""
     if expiry.status != _VALID:
         return None

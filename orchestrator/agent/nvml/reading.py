@@ -337,6 +337,16 @@ class Nvml:
             return ()
 
     @contextmanager
+    def alone(self, *, within_s: float) -> Iterator[bool]:
+        """Whether nobody else of the agent uses NVML, or keeps it closed, while this is held."""
+        alone = self._lock.acquire(timeout=within_s)
+        try:
+            yield alone
+        finally:
+            if alone:
+                self._lock.release()
+
+    @contextmanager
     def closed(self) -> Iterator[None]:
         """While this is held, the agent is no client of NVML."""
         with self._lock:

@@ -162,6 +162,17 @@ def gpus(paths: Paths) -> tuple[PciGpu, ...]:
     return tuple(gpu for gpu in gpus_or_none if gpu is not None)
 
 
+def gpu_drivers(paths: Paths) -> dict[str, str | None]:
+    """All physical NVIDIA GPUs and the driver that each has now: what little is read each few seconds."""
+    drivers: dict[str, str | None] = {}
+    for address in reading.names(paths.pci_devices):
+        directory = _directory(paths, address)
+        one = identity(directory)
+        if one is not None and _is_gpu(one) and not reading.is_there(f"{directory}/physfn"):
+            drivers[address] = reading.link_name(f"{directory}/driver")
+    return drivers
+
+
 _BARS: Final = 6
 """The lines of a function's own BARs; its ROM and those of its virtual functions come after them."""
 _MEMORY, _64_BIT = 0x00000200, 0x00100000

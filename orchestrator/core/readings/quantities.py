@@ -93,7 +93,7 @@ RECOVERY_ACTIONS: Final = (
 _RECOVERY: Final = RECOVERY_ACTIONS[1:]
 FATAL_XIDS: Final = (48, 63, 64, 74, 79, 92, 94, 95, 119, 120)
 """Xids that end what runs on a GPU: told from the beginning as 0, so that a first one is seen to be more."""
-_CLOCK_REASONS: Final = (
+CLOCK_REASONS: Final = (
     "power", "thermal", "sync_boost", "board_limit", "low_utilization", "reliability", "app_clocks", "base_clocks",
 )  # fmt: skip
 """nvml.h: NVML_FI_DEV_PERF_POLICY_*, 74 to 81, in nanoseconds."""
@@ -133,7 +133,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
         "clock_limited_seconds_total",
         "Time in which clocks were held below what was asked for",
         label="reason",
-        values=_CLOCK_REASONS,
+        values=CLOCK_REASONS,
     ),
     _gpu(
         "ecc_errors_total",
@@ -158,8 +158,8 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
     _gpu("xid_total", "Errors that the driver has written since the agent began, by number", label="xid", values=_XID),
     _gpu("recovery_action", "1: the driver asks for this", label="action", values=_RECOVERY),
     _gpu("pcie_replays_total", "Packets that were sent again over PCIe"),
-    _gpu("pcie_sent_bytes_total", "Bytes sent over PCIe (GPM)"),
-    _gpu("pcie_received_bytes_total", "Bytes received over PCIe (GPM)"),
+    _gpu("pcie_sent_bytes_total", "Bytes sent over PCIe"),
+    _gpu("pcie_received_bytes_total", "Bytes received over PCIe"),
     _gpu("pcie_link_width", "Lanes that are in use"),
     _gpu("pcie_link_width_max", "Lanes that GPU and slot have"),
     _gpu("pcie_link_generation", "Generation of PCIe that is in use"),
