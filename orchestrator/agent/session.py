@@ -114,6 +114,8 @@ class AgentSession:
             self._channel(reader, place)
         elif kind == "console":
             streams.serve_console(self._agent, hello, self._greet, reader, self._socket)
+        elif kind == "display":
+            streams.serve_display(self._agent, hello, self._greet, reader, self._socket)
         elif kind == "tcp":
             streams.serve_tcp(self._agent, hello, self._greet, reader, self._socket)
         elif kind == "image":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams of bytes after the hellos: a VM's console, a connection to a VM, an image on its way here."""
+"""Streams of bytes after the hellos: a VM's console or display, a connection to a VM, an image on its way here."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Protocol
 
 from orchestrator.agent.assembly import Agent
 from orchestrator.agent.libvirt.consoles import Console
+from orchestrator.agent.libvirt.displays import open_display
 from orchestrator.agent.sessions import HeardReader
 from orchestrator.core.actions.host_actions import ActionResult, ImageFormat
 from orchestrator.core.errors import Conflict, InvalidInput, Retryable
@@ -33,7 +34,7 @@ class StreamPeer(Protocol):
     def close(self) -> None: ...
 
 
-class _Tcp:
+class _Socket:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
 
@@ -50,7 +51,7 @@ class _Tcp:
         try:
             self._connection.shutdown(socket.SHUT_RDWR)
         except OSError:
-            return  # the guest closed it already
+            return  # the other end closed it already
         finally:
             self._connection.close()
 
@@ -63,6 +64,16 @@ def serve_console(agent: Agent, hello: Hello, greet: Greet, reader: HeardReader,
     console = Console(agent.libvirt, vm)
     greet()
     _join(reader, near, console)
+
+
+def serve_display(agent: Agent, hello: Hello, greet: Greet, reader: HeardReader, near: socket.socket) -> None:
+    """:raises Fatal: ``display.refused``
+    :raises Conflict: ``vm.foreign_domain``, ``vm.no_display``"""
+    vm = _text(hello, "vm")
+    agent.domains.check_ours(vm)
+    screen = open_display(agent.libvirt, vm)
+    greet()
+    _join(reader, near, _Socket(screen))
 
 
 def serve_tcp(agent: Agent, hello: Hello, greet: Greet, reader: HeardReader, near: socket.socket) -> None:
@@ -86,7 +97,7 @@ def serve_tcp(agent: Agent, hello: Hello, greet: Greet, reader: HeardReader, nea
         ) from error
     connection.settimeout(None)
     greet()
-    _join(reader, near, _Tcp(connection))
+    _join(reader, near, _Socket(connection))
 
 
 def receive_image(agent: Agent, hello: Hello, greet: Greet, reader: HeardReader) -> ActionResult:

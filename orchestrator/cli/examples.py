@@ -34,6 +34,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "export": ("export", "export --tenant research"),
     "schema": ("schema",),
     "console": ("console train", "console train --log"),
+    "vnc": ("vnc train", "vnc train --port 5901"),
     "ssh": ("ssh train -l debian", "ssh train -- nvidia-smi"),
     "vm proxy": ("vm proxy train --port 22",),
     "vm provision": (
@@ -171,7 +172,7 @@ _PAGES: Final[dict[str, str]] = {
     **dict.fromkeys(("create-vm", "delete-vm", "show-vm", "list-vms", "start-vm", "stop-vm"), "tutorial/first-vm.md"),
     **dict.fromkeys(("restart-vm", "rename-vm", "extend-vm", "events", "vm", "whoami"), "howto/you-got-a-token.md"),
     **dict.fromkeys(("plan", "diff", "apply", "export", "schema"), "howto/describe-in-a-file.md"),
-    **dict.fromkeys(("console", "ssh", "vm proxy", "network"), "howto/reach-vms.md"),
+    **dict.fromkeys(("console", "vnc", "ssh", "vm proxy", "network"), "howto/reach-vms.md"),
     "adopt-vm": "howto/adopt-a-vm.md",
     "vm adopt": "howto/adopt-a-vm.md",
     "vm provision": "howto/provision-guests.md",
@@ -219,7 +220,9 @@ def page_of(words: str) -> str:
 def examples_of(words: str) -> tuple[str, ...]:
     """Of one command; none of what has none."""
     noun, _, verb = words.partition(" ")
-    short = {"list": "list-vms", "console": "console", "ssh": "ssh", "events": "events"}.get(verb, f"{verb}-vm")
+    short = {"list": "list-vms", "console": "console", "vnc": "vnc", "ssh": "ssh", "events": "events"}.get(
+        verb, f"{verb}-vm"
+    )
     return EXAMPLES.get(words, EXAMPLES.get(short, ()) if noun == "vm" else ())
 
 

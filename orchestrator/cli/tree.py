@@ -54,6 +54,7 @@ ENTRIES: Final = {
     "export": CommandEntry("apply", "export", "Print what exists as a file for apply."),
     "schema": CommandEntry("apply", "schema", "Print the JSON schema of the file, for editors."),
     "console": CommandEntry("guest", "console", "Open the serial console. Ctrl-] leaves it."),
+    "vnc": CommandEntry("guest", "vnc", "Open the screen for a VNC viewer, at a port of this machine."),
     "ssh": CommandEntry("guest", "ssh", "Log in to a VM through its host."),
     "vm": CommandEntry("vm", "app", "Create, adopt, show, start, stop and delete VMs."),
     "host": CommandEntry("host", "app", "Add GPU hosts, look at them, give them back."),
@@ -88,7 +89,7 @@ ENTRIES: Final = {
 SECTIONS: Final = {
     "VMs": (
         "create-vm", "list-vms", "show-vm", "start-vm", "stop-vm", "restart-vm", "delete-vm", "rename-vm", "extend-vm",
-        "adopt-vm", "events", "console", "ssh", "vm",
+        "adopt-vm", "events", "console", "vnc", "ssh", "vm",
     ),
     "What VMs are made of": ("profile", "image", "network", "volume", "capacity", "explain"),
     "As files": ("plan", "diff", "apply", "export", "schema"),

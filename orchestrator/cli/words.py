@@ -43,6 +43,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("flavor", "flavors", "flavour", "offering", "offerings", "types"), "profile"),
     **dict.fromkeys(("project", "projects", "namespace", "namespaces"), "tenant"),
     **dict.fromkeys(("logs", "log"), "console"),
+    **dict.fromkeys(("display", "screen", "vncviewer", "graphics"), "vnc"),
     **dict.fromkeys(("exec", "shell", "connect"), "ssh"),
     **dict.fromkeys(("kill",), "stop-vm"),
     **dict.fromkeys(("proxy", "port-forward", "forward", "tunnel"), "vm proxy"),

@@ -10,7 +10,7 @@ Then, on a ``channel`` stream: ``{"id": n, "method": "observe"|"perform"|…, "p
 ``{"id": n, "result": …}`` or ``{"id": n, "error": error_to_dict(…)}``; the agent may send
 ``{"event": {…}}`` at any time after a ``watch``, and ``{"readings": {…}}`` (core/readings/frame.py) when its params had
 ``"readings": true``: agents that do not know that send none, and controllers that do not ask get none.
-A ``console``, ``tcp`` or ``image`` stream carries raw bytes after the two hellos.
+A ``console``, ``display`` (RFB), ``tcp`` or ``image`` stream carries raw bytes after the two hellos.
 
 Also the words for what did not come back after a boot, which both sides have to know, and fencing epochs: counted up,
 and moved to the seconds since 2020 by a restore.

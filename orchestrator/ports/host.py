@@ -18,7 +18,7 @@ from orchestrator.core.readings.frame import HostFrame
 
 
 class ByteStream(Protocol):
-    """A two-way stream of raw bytes (console, TCP to a guest). Raises OSError once it is closed."""
+    """A two-way stream of raw bytes (console, display, TCP to a guest). Raises OSError once it is closed."""
 
     def fileno(self) -> int:
         """Readable, for select and event loops, when ``receive`` would not wait: whoever waits holds no thread."""
@@ -62,6 +62,9 @@ class HostLink(Protocol):
 
     def open_console(self, host: Host, vm: str) -> ByteStream:
         """The VM's serial console."""
+
+    def open_display(self, host: Host, vm: str) -> ByteStream:
+        """The VM's screen, keyboard and pointer: RFB (RFC 6143), whose server speaks first. No password is asked."""
 
     def console_log(self, host: Host, vm: str, most: int) -> bytes:
         """The last bytes that the VM's serial console wrote, at most so many; b"" when nothing was kept."""

@@ -30,6 +30,7 @@ from orchestrator.core.wire import (
 from orchestrator.ports.host import ByteStream
 from orchestrator.sim.guests import Echo, no_guest
 from orchestrator.sim.readings import frames
+from orchestrator.sim.screen import Screen
 
 LIMIT_S: Final = 180.0
 """For one answer. The machines themselves answer at once."""
@@ -117,6 +118,10 @@ class HostsLink:
     def open_console(self, host: Host, vm: str) -> ByteStream:
         """A guest that sends back what it gets."""
         return Echo(f"console of {vm}\r\n".encode())
+
+    def open_display(self, host: Host, vm: str) -> ByteStream:
+        """A screen that shows one colour, another with each key."""
+        return Screen(vm)
 
     def console_log(self, host: Host, vm: str, most: int) -> bytes:
         return str(self._ask("console_log", host, {"vm": vm, "most": most})["text"]).encode()

@@ -25,6 +25,7 @@ from orchestrator.sim.guests import Echo, no_guest
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.observing import domain_of, snapshot_of
 from orchestrator.sim.readings import frames, sent_frame
+from orchestrator.sim.screen import Screen
 from orchestrator.sim.vm_actions import receive_image
 
 BOOTS_S: Final = 20.0
@@ -125,6 +126,10 @@ class MachineLink(ABC):
     def open_console(self, host: Host, vm: str) -> ByteStream:
         """A guest that sends back what it gets."""
         return Echo(f"console of {vm}\r\n".encode())
+
+    def open_display(self, host: Host, vm: str) -> ByteStream:
+        """A screen that shows one colour, another with each key."""
+        return Screen(vm)
 
     def console_log(self, host: Host, vm: str, most: int) -> bytes:
         """What its domain printed at every start."""

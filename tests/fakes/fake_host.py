@@ -24,6 +24,7 @@ from orchestrator.core.readings.frame import HostFrame
 from orchestrator.core.wire import unless_known
 from orchestrator.ports.host import ByteStream
 from orchestrator.sim.guests import Echo
+from orchestrator.sim.screen import Screen
 from tests.fakes.fake_actions import perform_on
 from tests.fakes.fake_machine import FakeMachine, snapshot_of
 from tests.fakes.readiness import READY
@@ -51,6 +52,8 @@ class FakeHosts:
         self.site = site
         self.strike: Strike = no_fault
         self.effects: list[str] = []
+        self.without_screen: set[str] = set()
+        """Domains that were defined before they had one."""
         self._turn = threading.Lock()
         """Threads of one engine look at a machine while another one changes it."""
 
@@ -95,6 +98,11 @@ class FakeHosts:
 
     def open_console(self, host: Host, vm: str) -> ByteStream:
         return Echo(f"console of {vm} on {host.name}\n".encode())
+
+    def open_display(self, host: Host, vm: str) -> ByteStream:
+        if vm in self.without_screen:
+            raise Conflict("vm.no_display", f"domain {vm} has none")
+        return Screen(vm)
 
     def console_log(self, host: Host, vm: str, most: int) -> bytes:
         return f"{vm} on {host.name} printed this\n".encode()[-most:]

@@ -49,6 +49,7 @@ from orchestrator.services.vms.planning import Planner
 from orchestrator.services.vms.requirements import spec_of
 from orchestrator.services.vms.volumes import VolumeService
 from orchestrator.sim.guests import Echo
+from orchestrator.sim.screen import Screen
 from tests.fakes.fake_guests import FakeGuestService
 from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hosts, Images, Networks, Profiles
@@ -203,6 +204,10 @@ class GuestAccess:
         if self._vms.get(tenant, name).state != "running":
             raise Conflict("vm.not_running", f"{name} is not running")
         return Echo()
+
+    def open_display(self, tenant: str, name: str) -> ByteStream:
+        self.open_console(tenant, name).close()
+        return Screen(name)
 
     def console_log(self, tenant: str, name: str, most: int) -> bytes:
         return f"\x1b[1m{self._vms.get(tenant, name).spec.name}\x1b[0m\tboots\x07\r\n\xe9 login: ".encode()[-most:]

@@ -136,11 +136,13 @@ def test_cancelling_and_retrying_are_on_record_and_so_are_streams(plane: Control
     plane.services.vms.create(create_vm())
     plane.engine.drain()
     plane.services.guest_access.open_console("default", "train").close()
+    plane.services.guest_access.open_display("default", "train").close()
     plane.services.guest_access.open_tcp("default", "train", 22).close()
     plane.services.guest_access.console_log("default", "train", 100)
-    records = plane.services.tenancy.audit.list(limit=3)
+    records = plane.services.tenancy.audit.list(limit=4)
     assert [(one.action, one.subject) for one in records] == [
-        ("read_console_log", "default/train"), ("open_tcp 22", "default/train"), ("open_console", "default/train"),
+        ("read_console_log", "default/train"), ("open_tcp 22", "default/train"), ("open_display", "default/train"),
+        ("open_console", "default/train"),
     ]  # fmt: skip
 
 

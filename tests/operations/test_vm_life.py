@@ -382,6 +382,16 @@ def test_console_and_ports_need_a_running_vm(plane: ControlPlane) -> None:
     assert plane.services.guest_access.open_tcp("default", "train", 22).receive(100).endswith(b":22\n")
 
 
+def test_a_vm_from_before_screens_says_how_it_gets_one(plane: ControlPlane) -> None:
+    make(plane)
+    plane.hosts.without_screen.add(plane.services.vms.get("default", "train").id)
+    with pytest.raises(Conflict) as caught:
+        plane.services.guest_access.open_display("default", "train")
+    assert caught.value.code == "vm.no_display"
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("'vgpuctl restart-vm train'")
+
+
 def test_a_busy_driver_is_given_time(plane: ControlPlane) -> None:
     strikes = iter([Retryable("vgpu.busy", "busy")] * 3)
     plane.hosts.strike = lambda _n, moment, name: (

@@ -113,12 +113,7 @@ class Conversation:
     def check_speaks(self, version: int) -> None:
         """:raises Fatal: ``agent.too_old``"""
         if self.protocol < version:
-            raise Fatal(
-                "agent.too_old",
-                f"the agent on {self._host.name} is too old for this",
-                hint=f"'vgpuctl host upgrade-agent {self._host.name}' brings the one that belongs to this server",
-                details=f"it speaks protocol {self.protocol}, {version} is needed",
-            )
+            raise agent_too_old(self._host, f"it speaks protocol {self.protocol}, {version} is needed")
 
     def _not_running(self, why: str) -> Retryable:
         noise = b""
@@ -214,6 +209,15 @@ class Conversation:
 
     def close(self) -> None:
         self._channel.close()
+
+
+def agent_too_old(host: Host, details: str) -> Fatal:
+    return Fatal(
+        "agent.too_old",
+        f"the agent on {host.name} is too old for this",
+        hint=f"'vgpuctl host upgrade-agent {host.name}' brings the one that belongs to this server",
+        details=details,
+    )
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 
 import paramiko
 
-from orchestrator.adapters.agent_link.conversation import CUT, Conversation, Message
+from orchestrator.adapters.agent_link.conversation import CUT, Conversation, Message, agent_too_old
 from orchestrator.adapters.agent_link.pool import HostLine
 from orchestrator.adapters.agent_link.ssh import UNREACHABLE, connect
 from orchestrator.adapters.agent_link.stream_lines import StreamLines
@@ -26,7 +26,7 @@ from orchestrator.core.actions.host_actions import (
     StartDomain,
     StopDomain,
 )
-from orchestrator.core.errors import NotFound, Retryable, Unknown, one_line
+from orchestrator.core.errors import InvalidInput, NotFound, Retryable, Unknown, one_line
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.hosts.snapshot_rules import checked, checked_domain, checked_unchanged
@@ -65,7 +65,7 @@ _Key = tuple[str, str, int, str]
 
 
 class AgentStream:
-    """A console or a TCP connection, as ports.host.ByteStream."""
+    """A console, a display or a TCP connection, as ports.host.ByteStream."""
 
     def __init__(self, conversation: Conversation, leave: Callable[[], None]) -> None:
         self._conversation = conversation
@@ -210,6 +210,14 @@ class SshHostLink:
 
     def open_console(self, host: Host, vm: str) -> AgentStream:
         return self._guest_stream(host, "console", vm, {"vm": vm})
+
+    def open_display(self, host: Host, vm: str) -> AgentStream:
+        try:
+            return self._guest_stream(host, "display", vm, {"vm": vm})
+        except InvalidInput as error:
+            if error.code != "agent.request_invalid":
+                raise
+            raise agent_too_old(host, str(error)) from error
 
     def console_log(self, host: Host, vm: str, most: int) -> bytes:
         answer = self._observe(host, "console_log", {"vm": vm, "most": most})

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.domain_xml.console import console_log
+from orchestrator.core.domain_xml.display import is_own_graphics
 from orchestrator.core.domain_xml.firmware import QEMU_NAMESPACE, is_large_bars
 from orchestrator.core.domain_xml.foreign import is_unconfined, managed_by, unsafe_parts
 from orchestrator.core.errors import InvalidInput
@@ -158,7 +159,7 @@ def _device(address: ElementTree.Element) -> str:
     return f"{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"
 
 
-_NEVER = ("filesystem", "graphics", "shmem", "redirdev", "smartcard", "parallel", "channel")
+_NEVER = ("filesystem", "shmem", "redirdev", "smartcard", "parallel", "channel")
 """Devices that reach files, sockets or addresses of the host."""
 _ON_THE_HOST = ("kernel", "initrd", "dtb", "acpi")
 _RANDOM = ("/dev/urandom", "/dev/random")
@@ -277,6 +278,8 @@ def _other_devices(root: ET.Element) -> Iterator[str]:
             yield f"{tag} with a log of its own"
         elif tag == "emulator" and not (device.text or "").startswith(_INSTALLED):
             yield "emulator"
+        elif tag == "graphics" and not is_own_graphics(device):
+            yield "graphics that somebody reaches"
         elif tag == "tpm" and not _is_own_tpm(device):
             yield "tpm of another kind"
         elif tag == "rng" and (device.findtext("backend") or _RANDOM[0]) not in _RANDOM:

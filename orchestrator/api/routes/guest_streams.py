@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""/v1/vms/{name}/console and /v1/vms/{name}/tcp/{port}: raw bytes of a guest over a websocket."""
+"""/v1/vms/{name}/console, /display and /tcp/{port}: raw bytes of a guest over a websocket."""
 
 from __future__ import annotations
 
@@ -48,6 +48,12 @@ said; and none of those that answer requests."""
 async def console(socket: WebSocket, name: str, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> None:
     """The serial console."""
     await _serve(socket, services, tenant, lambda: services.guest_access.open_console(tenant, name))
+
+
+@router.websocket("/{name}/display")
+async def display(socket: WebSocket, name: str, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> None:
+    """The graphical console: RFB."""
+    await _serve(socket, services, tenant, lambda: services.guest_access.open_display(tenant, name))
 
 
 @router.websocket("/{name}/tcp/{port}")

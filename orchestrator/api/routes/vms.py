@@ -206,6 +206,12 @@ async def open_console(name: VmInPath, tenant: TenantOf = DEFAULT_TENANT) -> Non
     raise _no_websocket()
 
 
+@router.get("/{name}/display", status_code=426, response_model=None, responses=STREAM)
+async def open_display(name: VmInPath, tenant: TenantOf = DEFAULT_TENANT) -> None:
+    """Open a VM's graphical console over a websocket. It carries RFB, as viewers of VNC speak it; no password."""
+    raise _no_websocket()
+
+
 @router.get("/{name}/console/log")
 async def console_log(
     name: VmInPath, services: ServicesOf, most: LogBytes = MAX_LOG_BYTES, tenant: TenantOf = DEFAULT_TENANT
@@ -226,5 +232,5 @@ def _no_websocket() -> InvalidInput:
     return InvalidInput(
         "request.no_websocket",
         "this is a stream of bytes, and the request asks for no websocket",
-        hint="'vgpuctl console NAME' and 'vgpuctl ssh NAME' open it; a program uses a library for websockets",
+        hint="'vgpuctl console NAME', 'vgpuctl vnc NAME', 'vgpuctl ssh NAME' open it, in programs a library",
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``vgpuctl console``, ``vgpuctl ssh`` and the proxy behind it."""
+"""``vgpuctl console``, ``vgpuctl vnc``, ``vgpuctl ssh`` and the proxy behind it."""
 
 from __future__ import annotations
 
@@ -55,6 +55,32 @@ def _print_log(content: bytes, name: str, *, raw: bool) -> None:
         from orchestrator.cli.output import guest_lines
 
         print("\n".join(guest_lines(content)))
+
+
+def vnc(
+    ctx: typer.Context,
+    name: Name,
+    tenant: Tenant = "default",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port of this machine's loopback; 0: a free one.")
+    ] = 0,
+) -> None:
+    """Open the screen for a VNC viewer, at a port of this machine. Ctrl-C ends it."""
+    from orchestrator.cli.display_port import LOOPBACK, accept_own, join, listen
+    from orchestrator.cli.guest_stream import open_stream
+
+    session = session_of(ctx)
+    session.client.vm(name, tenant)
+    try:
+        with listen(port) as listener:
+            while True:
+                with open_stream(session, name, "display", tenant=tenant) as stream:
+                    print(f"vncviewer {LOOPBACK}::{listener.getsockname()[1]}", flush=True)
+                    if join(accept_own(listener), stream):
+                        print(f"the display of {name} has ended: is it running?", file=sys.stderr)
+                        return
+    except KeyboardInterrupt:
+        print(f"\nthe display of {name} is closed", file=sys.stderr)
 
 
 def proxy(

@@ -293,6 +293,7 @@ for _verb, _function in (
     ("adopt", adopt),
     ("extend", extend_vm),
     ("console", guest.console),
+    ("vnc", guest.vnc),
     ("ssh", guest.ssh),
     ("provision", vm_provision.provision),
 ):

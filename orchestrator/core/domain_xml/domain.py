@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 
 from orchestrator.core.attachments import hostdev
 from orchestrator.core.domain_xml.console import serial_console
+from orchestrator.core.domain_xml.display import display
 from orchestrator.core.domain_xml.firmware import large_bars, system
 from orchestrator.core.domain_xml.interface import interface, nic_hostdev
 from orchestrator.core.domain_xml.rules import check_domain, check_image
@@ -65,6 +66,7 @@ def domain_xml(
         devices.append(nic_hostdev(domain.nic))
     if domain.tpm:
         devices.append(_tpm())
+    devices.extend(display(domain.firmware))
     ET.SubElement(ET.SubElement(devices, "rng", model="virtio"), "backend", model="random").text = "/dev/urandom"
     _nothing_unused(devices)
     ET.SubElement(root, "seclabel", type="dynamic", relabel="yes")
@@ -93,7 +95,8 @@ def _tpm() -> ET.Element:
 def _nothing_unused(devices: ET.Element) -> None:
     """What libvirt would add by itself and no VM of ours can use: each costs a PCI port and a part of the boot.
 
-    VFIO pins all of the guest's memory, so QEMU lets no balloon give any back; without a screen nobody types on USB.
+    VFIO pins all of the guest's memory, so QEMU lets no balloon give any back; the screen's keyboard and pointer are on
+    other buses than USB.
     """
     ET.SubElement(devices, "controller", type="usb", model="none")
     ET.SubElement(devices, "memballoon", model="none")

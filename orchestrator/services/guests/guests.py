@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is put into the guests of VMs: the operation that runs roles there, and what came of it. Ways into a VM through
-its host: the serial console, what it wrote, a connection to one of its ports."""
+its host: the serial console, what it wrote, the display, a connection to one of its ports."""
 
 from __future__ import annotations
 
@@ -109,9 +109,18 @@ def _check_reachable(vm: Vm) -> None:
         )
 
 
+def _no_display(vm: Vm) -> Conflict:
+    name = vm.spec.name
+    hint = f"'vgpuctl restart-vm {name}' starts it anew with one; 'vgpuctl console {name}' is there now"
+    if vm.spec.adopted is not None:
+        hint = f"an adopted VM keeps the definition it came with; 'vgpuctl console {name}' opens its serial console"
+    return Conflict("vm.no_display", f"VM {name} runs without a graphical console", hint=hint)
+
+
 @dataclass(frozen=True, kw_only=True)
 class GuestAccessService:
-    """Open its console, read what that wrote, reach its ports. Each is on record before the first byte."""
+    """Open its console or its display, read what the first wrote, reach its ports. Each is on record before the first
+    byte."""
 
     store: Store
     link: HostLink
@@ -121,6 +130,16 @@ class GuestAccessService:
         """:raises Conflict: ``vm.not_running``"""
         vm = self._running(tenant, name)
         return self.link.open_console(self._opening(vm, "open_console"), vm.id)
+
+    def open_display(self, tenant: str, name: str) -> ByteStream:
+        """RFB. :raises Conflict: ``vm.not_running``, ``vm.no_display``"""
+        vm = self._running(tenant, name)
+        try:
+            return self.link.open_display(self._opening(vm, "open_display"), vm.id)
+        except Conflict as error:
+            if error.code != "vm.no_display":
+                raise
+            raise _no_display(vm) from error
 
     def console_log(self, tenant: str, name: str, most: int) -> bytes:
         """The last bytes that its serial console wrote, at most so many; also of one that is stopped. b"": nothing was

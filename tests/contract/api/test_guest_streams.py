@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import select
+import signal
 import socket
 import subprocess
 import termios
@@ -19,6 +20,7 @@ from orchestrator.cli.guest_stream import open_stream
 from orchestrator.cli.session import CliSession
 from orchestrator.client.location import SOCKET_NAME
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound
+from tests.fakes.rfb import Viewer
 from tests.fakes.typed import COMMAND
 from tests.lab.product import Product
 
@@ -58,6 +60,8 @@ def test_the_stream_ends_when_the_guest_hangs_up(product: Product) -> None:
     [
         (("nobody", "console"), NotFound),
         (("silent", "console"), Conflict),
+        (("nobody", "display"), NotFound),
+        (("silent", "display"), Conflict),
         (("talks", "tcp", "1"), Fatal),
         (("talks", "tcp", "0"), InvalidInput),
         (("talks", "tcp", "65536"), InvalidInput),
@@ -146,6 +150,40 @@ def test_a_console_says_that_the_vm_has_ended_it(product: Product) -> None:
         process.stdin.flush()
         assert "the console of talks has ended: is it running?" in process.stderr.read()
         assert process.wait(timeout=60) == 0
+
+
+def _viewer(line: str) -> socket.socket:
+    program, _, port = line.rstrip().partition(" 127.0.0.1::")
+    assert program == "vncviewer", line
+    return socket.create_connection(("127.0.0.1", int(port)))
+
+
+def test_viewers_reach_the_display_at_a_port_one_after_the_other_until_the_command_is_interrupted(
+    product: Product,
+) -> None:
+    with subprocess.Popen(
+        [str(COMMAND), "vnc", "talks"], env=product.environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for _ in range(2):
+            with _viewer(process.stdout.readline()) as connection:
+                viewer = Viewer(connection.sendall, connection.recv)
+                viewer.greet()
+                assert set(viewer.picture().pixels) == {0x20}
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert "the display of talks is closed" in process.stderr.read()
+        assert process.wait(timeout=60) == 0
+
+
+def test_a_port_that_is_taken_and_a_vm_that_is_stopped_are_refused_before_a_viewer_is_named(product: Product) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        refused = product.run("vnc", "talks", "--port", str(taken.getsockname()[1]))
+    stopped = product.run("vnc", "silent")
+    assert (refused.code, refused.out, "port.in_use" in refused.err) == (5, "", True), refused.err
+    assert (stopped.code, stopped.out, "vm.not_running" in stopped.err) == (5, "", True), stopped.err
 
 
 def _read_until(descriptor: int, wanted: bytes) -> bytes:
