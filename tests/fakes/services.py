@@ -16,7 +16,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-from orchestrator.adapters.ansible.ssh_proxy import TcpStream
 from orchestrator.adapters.bundles.library import BundleLibrary
 from orchestrator.adapters.files.opening import Readable
 from orchestrator.api.use_cases import Services
@@ -30,7 +29,6 @@ from orchestrator.core.operation import FINISHED, Operation, Watched, unknown_op
 from orchestrator.core.vms.image import NewImage
 from orchestrator.core.vms.network import Network
 from orchestrator.core.vms.vm import Vm, VmSpec, VmState
-from orchestrator.ports.host import ByteStream
 from orchestrator.services.controllers import ControllerService
 from orchestrator.services.drivers.bundles import DriverBundleService
 from orchestrator.services.drivers.locks import DriverLockService
@@ -48,8 +46,7 @@ from orchestrator.services.vm_checks import check_unprotected
 from orchestrator.services.vms.planning import Planner
 from orchestrator.services.vms.requirements import spec_of
 from orchestrator.services.vms.volumes import VolumeService
-from orchestrator.sim.guests import Echo
-from orchestrator.sim.screen import Screen
+from tests.fakes.fake_guest_access import GuestAccess
 from tests.fakes.fake_guests import FakeGuestService
 from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hosts, Images, Networks, Profiles
@@ -192,31 +189,6 @@ class Vms:
         spec = vm.spec
         done = self._world.begin("stop_vm", vm.id, tenant, lambda: self._set(spec, "stopped", ()), vm.full_name)
         return Started(operation=done, name=name)
-
-
-class GuestAccess:
-    """Consoles that echo, and ports."""
-
-    def __init__(self, vms: Vms) -> None:
-        self._vms = vms
-
-    def open_console(self, tenant: str, name: str) -> ByteStream:
-        if self._vms.get(tenant, name).state != "running":
-            raise Conflict("vm.not_running", f"{name} is not running")
-        return Echo()
-
-    def open_display(self, tenant: str, name: str) -> ByteStream:
-        self.open_console(tenant, name).close()
-        return Screen(name)
-
-    def console_log(self, tenant: str, name: str, most: int) -> bytes:
-        return f"\x1b[1m{self._vms.get(tenant, name).spec.name}\x1b[0m\tboots\x07\r\n\xe9 login: ".encode()[-most:]
-
-    def open_tcp(self, tenant: str, name: str, port: int) -> ByteStream:
-        if port == 1:
-            raise Fatal("guest.refused", "the guest refuses connections to this port")
-        stream = self.open_console(tenant, name)
-        return stream if self._vms.guest_port is None else TcpStream("127.0.0.1", self._vms.guest_port)
 
 
 class Adoption:
