@@ -15,7 +15,12 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "create-vm train -p t4-2q --dry-run",
     ),
     "delete-vm": ("delete-vm train", "delete-vm a b c --yes", "delete-vm 'batch-*' -l done --yes"),
-    "show-vm": ("show-vm train", "show-vm train -o jsonpath=.addresses[0]", "show-vm train --watch"),
+    "show-vm": (
+        "show-vm train",
+        "show-vm train -o jsonpath=.addresses[0]",
+        "show-vm train --watch",
+        "show-vm train --readings",
+    ),
     "list-vms": (
         "list-vms --state running --sort -age",
         "list-vms -l team=vision,!spare -o wide",
@@ -36,6 +41,9 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "console": ("console train", "console train --log"),
     "vnc": ("vnc train", "vnc train --port 5901"),
     "ssh": ("ssh train -l debian", "ssh train -- nvidia-smi"),
+    "top hosts": ("top hosts --watch",),
+    "top gpus": ("top gpus --sort -temp", "top gpus --host gpu-1 -o json"),
+    "top vms": ("top vms --all-tenants --sort -cpus",),
     "vm proxy": ("vm proxy train --port 22",),
     "vm provision": (
         "vm provision train guest_driver guest_cuda guest_check",

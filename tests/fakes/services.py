@@ -39,8 +39,6 @@ from orchestrator.services.fleet.view import Overcommit
 from orchestrator.services.hosts.mig_layouts import MigLayoutService
 from orchestrator.services.messages import AdoptVm, CreateVm, DryRun, Started, VmChange
 from orchestrator.services.offerings import OfferingService
-from orchestrator.services.readings.kept import KeptReadings
-from orchestrator.services.readings.readings import ReadingService
 from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.services.vm_checks import check_unprotected
 from orchestrator.services.vms.planning import Planner
@@ -50,6 +48,7 @@ from tests.fakes.fake_guest_access import GuestAccess
 from tests.fakes.fake_guests import FakeGuestService
 from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hosts, Images, Networks, Profiles
+from tests.fakes.readings import Readings
 from tests.fakes.tenancy import real_tenancy
 from tests.fakes.world import EPOCH, GPU, PROFILE, STEPS, World, host_info, sized
 
@@ -350,7 +349,7 @@ class InMemory:
             BundleLibrary(Path(self._files.name) / "bundles", Readable(never_below=Path(self._files.name))),
         )
         self.driver_locks = DriverLockService(store=kept.store, clock=kept.clock)
-        self.readings = ReadingService(store=kept.store, kept=KeptReadings(kept.clock))
+        self.readings = Readings(self.world)
         store, clock, ids, engine = kept.store, kept.clock, CountedIds(), HeldEngine(lambda _: None)
         planner = Planner(index=FleetIndex(store, Overcommit()), clock=clock, ids=ids)
         self.volumes = VolumeService(store=store, engine=engine, planner=planner)

@@ -14,6 +14,7 @@ from orchestrator.cli.group import new_group
 from orchestrator.cli.output import printable, render_details, show, shown, width
 from orchestrator.cli.parameters import OfHost, OfModel, Sort, Svg, check_model, tenant_if_named
 from orchestrator.cli.progress import follow
+from orchestrator.cli.readings import Readings, reading_lines
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, Listing, field, list_lines, render_table, size
 from orchestrator.cli.watch import View, Watch, list_view, show_view
@@ -126,11 +127,19 @@ def show_gpu(
     ctx: typer.Context,
     host: Annotated[str, typer.Argument(help="Name of the host.", autocompletion=hosts)],
     address: Annotated[str, typer.Argument(help="PCI address.")],
+    readings: Readings = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Show one GPU with its vGPU types, free and used."""
-    gpu = session_of(ctx).client.gpu(host, parse_pci_address(address))
-    show(gpu, output, lambda: details(gpu))
+    client = session_of(ctx).client
+    gpu: dict[str, Any] = {**client.gpu(host, parse_pci_address(address))}
+    lines = details(gpu)
+    if readings:
+        of_host = client.host_readings(host)
+        own = [one for one in of_host["readings"] if one["kind"] == "gpu" and one["gpu"] == gpu["address"]]
+        gpu["readings"] = [dict(reading) for reading in own]
+        lines += reading_lines(of_host["age_s"], own)
+    show(gpu, output, lambda: lines)
 
 
 def details(gpu: Mapping[str, Any]) -> list[str]:

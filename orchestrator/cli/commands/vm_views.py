@@ -16,6 +16,7 @@ from orchestrator.cli.guest_results import guest_details
 from orchestrator.cli.output import render_details, shown
 from orchestrator.cli.parameters import AllTenants, ListTenant, Name, Selector, Sort, Tenant, listed_tenant
 from orchestrator.cli.picking import matching
+from orchestrator.cli.readings import Readings, reading_lines
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, Listing, age, field, show_newest, size, time
 from orchestrator.cli.waiting import seconds_of, waits_for
@@ -161,7 +162,12 @@ def _disk(size: int) -> str:
 
 
 def show_vm(
-    ctx: typer.Context, name: Name, tenant: Tenant = "default", watch: Watch = False, output: Output = Format.TABLE
+    ctx: typer.Context,
+    name: Name,
+    tenant: Tenant = "default",
+    readings: Readings = False,
+    watch: Watch = False,
+    output: Output = Format.TABLE,
 ) -> None:
     """Show one VM."""
     session = session_of(ctx)
@@ -175,7 +181,12 @@ def show_vm(
         subnets = {known["name"]: known["subnet"] for known in several if known["tenant"] in {None, tenant}}
         problems = _problems(session, vm) if output is Format.TABLE else []
         lines = details(vm, waits, subnets, problems, guest_details(guest))
-        return View(data={**vm, "provisioned": guest}, lines=lambda: lines)
+        data: dict[str, Any] = {**vm, "provisioned": guest}
+        if readings:
+            now = session.client.vm_readings(name, tenant)
+            data["readings"] = [dict(reading) for reading in now["readings"]]
+            lines += reading_lines(now["age_s"], now["readings"])
+        return View(data=data, lines=lambda: lines)
 
     show_view(session, read_view, output, watch=watch)
 
