@@ -203,6 +203,7 @@ _PAGES: Final[dict[str, str]] = {
     "operation": "howto/stuck-operations.md",
     "doctor": "explanation/failures.md",
     "status": "howto/alerts.md",
+    "top": "reference/metrics.md",
     "context": "howto/you-got-a-token.md",
     "serve": "howto/run-a-server.md",
     "server": "howto/run-a-server.md",

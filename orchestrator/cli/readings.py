@@ -128,6 +128,7 @@ _POWER: Final = _numeric("POWER", "power_watts", "{:.0f} W")
 _AGE: Final = Column("READ", _age, Fit.WHOLE, rank=lambda row: row["age_s"] or 0.0, exact=lambda row: row["age_s"])
 
 GPU_COLUMNS: Final = (
+    Column("NAME", lambda gpu: f"{shown(gpu['host'])} {shown(gpu['address'])}", Fit.WHOLE, wide=True),
     field("HOST", "host", Fit.WHOLE), field("ADDRESS", "address", Fit.WHOLE), field("MODEL", "model", spare=True),
     _USE, _MEMORY, _TEMPERATURE, _POWER, field("WHY NOT", "silent", spare=True), _AGE,
 )  # fmt: skip

@@ -58,6 +58,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("task", "tasks", "jobs"), "operation"),
     **dict.fromkeys(("wait",), "operation wait"),
     **dict.fromkeys(("health", "check"), "doctor"),
+    **dict.fromkeys(("stats", "metrics", "utilization"), "top"),
 }
 IN_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("get", "info", "view", "inspect"), ("show",)),
@@ -83,8 +84,7 @@ NOT_BUILT: Final[Mapping[str, str]] = {
     **dict.fromkeys(("resize", "scale", "edit", "grow", "extend-disk"), _SIZE),
     **dict.fromkeys(("drain", "evacuate", "migrate", "live-migrate", "move", "rebalance"), _ELSEWHERE),
     **dict.fromkeys(("snapshot", "snapshots", "clone", "copy", "rebuild", "backup", "restore"), _COPY),
-    **dict.fromkeys(("top", "stats", "usage", "metrics", "utilization"), _USED),
-    **dict.fromkeys(("cost", "costs", "billing", "price", "report"), _USED),
+    **dict.fromkeys(("usage", "cost", "costs", "billing", "price", "report"), _USED),
     **dict.fromkeys(("suspend", "pause", "resume", "hibernate"), _RESTART),
     **dict.fromkeys(("ui", "dashboard", "web"), "'vgpuctl list-vms --watch' shows every change"),
     **dict.fromkeys(("queue", "reserve", "reservation"), "'vgpuctl explain -p PROFILE' tells what would make room"),
