@@ -30,8 +30,8 @@ def number_of(reading: Mapping[str, Any], quantity: str, label: str | None = Non
 
 def rate_of(reading: Mapping[str, Any], quantity: str) -> float | None:
     """What a counter grew by the second lately, all its labels together."""
-    series = (reading["history"] or {"series": ()})["series"]
-    last = [one["numbers"][-1] for one in series if one["quantity"] == quantity and one["numbers"]]
+    charted = (reading["history"] or {"series": ()})["series"]
+    last = [series["numbers"][-1] for series in charted if series["quantity"] == quantity and series["numbers"]]
     grown = [number for number in last if number is not None]
     return sum(grown) if grown else None
 

@@ -136,7 +136,9 @@ def show_gpu(
     lines = details(gpu)
     if readings:
         of_host = client.host_readings(host)
-        own = [one for one in of_host["readings"] if one["kind"] == "gpu" and one["gpu"] == gpu["address"]]
+        own = [
+            reading for reading in of_host["readings"] if reading["kind"] == "gpu" and reading["gpu"] == gpu["address"]
+        ]
         gpu["readings"] = [dict(reading) for reading in own]
         lines += reading_lines(of_host["age_s"], own)
     show(gpu, output, lambda: lines)

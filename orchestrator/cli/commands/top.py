@@ -43,7 +43,7 @@ def top_gpus(
     session = session_of(ctx)
 
     def rows() -> list[Row]:
-        gpus = [gpu for one in _hosts(session, host) for gpu in gpu_rows(one)]
+        gpus = [gpu for readings in _hosts(session, host) for gpu in gpu_rows(readings)]
         return [gpu for gpu in gpus if model is None or model.lower() in gpu["model"].lower()]
 
     _show(session, rows, GPU_COLUMNS, text, sort, watch, output)
