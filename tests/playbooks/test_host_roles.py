@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.playbooks.guest_with_packages import PackagedGuest
-from tests.playbooks.prepared_host import prepare
+from tests.playbooks.prepared_host import Prepared, prepare
 from tests.playbooks.test_guest_services import SYSTEMCTL
 
 KEY = "AQBsecretsecretsecretsecretsecretsecret=="
@@ -42,10 +42,9 @@ def judged(host: PackagedGuest) -> str:
     return "" if done.returncode == 0 else done.stderr
 
 
-@pytest.fixture
-def host(tmp_path: Path) -> PackagedGuest:
-    made = PackagedGuest.made(tmp_path, ip='echo "[]"', systemctl=SYSTEMCTL)
-    (tmp_path / UNITS).mkdir(parents=True)
+def made_in(root: Path) -> PackagedGuest:
+    made = PackagedGuest.made(root, ip='echo "[]"', systemctl=SYSTEMCTL)
+    (root / UNITS).mkdir(parents=True)
     made.put("sys/module/nvidia/version", "580.95.05\n")
     for unit in ("nvidia-dcgm", "nvidia-dcgm-exporter"):
         made.put(f"units/{unit}.service")
@@ -58,8 +57,22 @@ def host(tmp_path: Path) -> PackagedGuest:
     return made
 
 
-def test_storage_is_mounted_with_its_clients_and_a_second_run_changes_nothing(host: PackagedGuest) -> None:
-    first = prepare(host, STORAGE)
+@pytest.fixture
+def host(tmp_path: Path) -> PackagedGuest:
+    return made_in(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[PackagedGuest, Prepared]:
+    """A host whose storage was set up in a run that says all it can."""
+    host = made_in(tmp_path_factory.mktemp("stored"))
+    return host, prepare(host, STORAGE, flags=("-vvv", "--diff"))
+
+
+def test_storage_is_mounted_with_its_clients_and_a_second_run_changes_nothing(
+    stored: tuple[PackagedGuest, Prepared],
+) -> None:
+    host, first = stored
     assert not first.failed, first.said
     assert host.installed == {"nfs-common", "lustre-client", "ceph-common"}
     unit = (host.root / UNITS / "srv-nfs\\x2da.mount").read_text()
@@ -71,8 +84,8 @@ def test_storage_is_mounted_with_its_clients_and_a_second_run_changes_nothing(ho
     assert (again.failed, again.changed) == (False, 0), again.said
 
 
-def test_a_key_of_ceph_is_in_a_file_for_root_and_nowhere_else(host: PackagedGuest) -> None:
-    ran = prepare(host, STORAGE, flags=("-vvv", "--diff"))
+def test_a_key_of_ceph_is_in_a_file_for_root_and_nowhere_else(stored: tuple[PackagedGuest, Prepared]) -> None:
+    host, ran = stored
     keyring = host.root / "etc/ceph/ceph.client.vgpuctl.keyring"
     assert keyring.read_text() == f"[client.vgpuctl]\nkey = {KEY}\n"
     assert keyring.stat().st_mode & 0o777 == 0o600
