@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.paging import PagingOf, sequence_of
+from orchestrator.api.schemas.base import MAX_NAME
 from orchestrator.api.schemas.capacity import (
     CapacityAnswer,
     CapacityQuery,
@@ -18,6 +19,7 @@ from orchestrator.api.schemas.capacity import (
 )
 from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
 from orchestrator.api.visibility import check_may_name_place
+from orchestrator.core.advice.gpu_map import GpuFilter, GpuUse
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 
@@ -58,18 +60,42 @@ def explain(
     return ExplainAnswer.of_tenant(services.capacity.explain_for_tenant(question))
 
 
+async def _filter(
+    host: Annotated[
+        str | None, Query(max_length=MAX_NAME, description="Only GPUs of this host; for who runs the pool")
+    ] = None,
+    model: Annotated[str | None, Query(max_length=MAX_NAME, description="Only models with this in their name")] = None,
+    use: Annotated[GpuUse | None, Query(description="Only GPUs of which so much is claimed")] = None,
+) -> GpuFilter:
+    return GpuFilter(host, model, use)
+
+
 @router.get("/gpu-map")
-def gpu_map(services: ServicesOf, caller: CallerOf, paging: PagingOf, tenant: TenantFilter = None) -> GpuMapAnswer:
+def gpu_map(
+    services: ServicesOf,
+    caller: CallerOf,
+    paging: PagingOf,
+    only: Annotated[GpuFilter, Depends(_filter)],
+    tenant: TenantFilter = None,
+) -> GpuMapAnswer:
     """Get the map of GPUs. GPUs as their slots, with the VMs in them, by host; for a tenant, the GPUs that its VMs
     are on."""
+    check_may_name_place(caller, only.host)
     tenants, after = caller.visible(tenant), paging.after(2)
     if tenants is None:
         of_host = None if after is None else (after[0], after[1])
-        rows = services.capacity.gpu_map(of_host, paging.limit + 1)
+        rows = services.capacity.gpu_map(of_host, paging.limit + 1, only)
+        if only.host is not None and not rows:
+            services.hosts.get(only.host)
     else:
         own = services.capacity.own_gpu_map(tenants)
-        rows = own if after is None else own[_place_of(after[1]) :]
-    return GpuMapAnswer.of(paging.page(list(rows), lambda row: (row.host or "", row.gpu)))
+        rows = tuple(filter(only.picks, own if after is None else own[_place_of(after[1]) :]))
+
+    def how_many() -> int:
+        every = services.capacity.gpu_map(only=only) if tenants is None else filter(only.picks, own)
+        return sum(1 for _ in every)
+
+    return GpuMapAnswer.of(paging.page(list(rows), lambda row: (row.host or "", row.gpu), how_many))
 
 
 def _place_of(counted: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 from orchestrator.core.placement.views import GpuView, HostView, Occupied
 
@@ -57,6 +58,42 @@ class GpuRow:
     """Runs of slots from the first to the last."""
     unusable: str | None = None
     """Why nothing is placed on it; None: it is usable."""
+
+
+GpuUse = Literal["empty", "partly", "full", "unusable"]
+"""How much of a GPU is claimed; ``unusable``: nothing new is placed on it, whatever is."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFilter:
+    """All that is given must hold."""
+
+    host: str | None = None
+    """Name of the host."""
+    model: str | None = None
+    """What the model has in its name, in any case."""
+    use: GpuUse | None = None
+
+    def picks(self, row: GpuRow) -> bool:
+        """Whether the GPU is to be on the map."""
+        return (
+            (self.host is None or row.host == self.host)
+            and (self.model is None or self.model.casefold() in row.model.casefold())
+            and (self.use is None or use_of(row) == self.use)
+        )
+
+
+EVERY_GPU: Final = GpuFilter()
+
+
+def use_of(row: GpuRow) -> GpuUse:
+    """Of a tenant's GPUs, as far as it may know."""
+    if row.unusable is not None:
+        return "unusable"
+    free = sum(cell.size for cell in row.cells if cell.vm is None)
+    if row.slots in {0, free}:
+        return "empty"
+    return "partly" if free else "full"
 
 
 def gpu_map(hosts: Iterable[HostView], *, names: Mapping[str, str] | None = None) -> tuple[GpuRow, ...]:

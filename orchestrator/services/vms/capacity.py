@@ -17,7 +17,7 @@ from orchestrator.core.advice.explain import (
     for_tenant,
     led_by,
 )
-from orchestrator.core.advice.gpu_map import GpuRow, gpu_map, own_gpus
+from orchestrator.core.advice.gpu_map import EVERY_GPU, GpuFilter, GpuRow, gpu_map, own_gpus
 from orchestrator.core.errors import Conflict, NotFound, Reason
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.names import check_name
@@ -211,13 +211,17 @@ class CapacityService:
         """
         return for_tenant(self.explain(question, coarse=True).explanation)
 
-    def gpu_map(self, after: tuple[str, str] | None = None, most: int | None = None) -> tuple[GpuRow, ...]:
-        """GPUs as their slots with the VMs in them, by host: ``most`` of those behind ``after``."""
+    def gpu_map(
+        self, after: tuple[str, str] | None = None, most: int | None = None, only: GpuFilter = EVERY_GPU
+    ) -> tuple[GpuRow, ...]:
+        """GPUs as their slots with the VMs in them, by host: ``most`` of those behind ``after`` that ``only`` picks."""
         hosts = self._fleet().hosts
+        if only.host is not None:
+            hosts = tuple(viewed for viewed in hosts if viewed.view.name == only.host)
         first = 0 if after is None else bisect_left(hosts, after[0], key=lambda one: one.view.name)
         rows = (row for at in range(first, len(hosts)) for row in _rows(hosts[at]))
         left = (row for row in rows if after is None or row.host != after[0] or row.gpu > after[1])
-        return tuple(islice(left, most))
+        return tuple(islice(filter(only.picks, left), most))
 
     def own_gpu_map(self, tenants: Collection[str]) -> tuple[GpuRow, ...]:
         """The GPUs that VMs of these tenants are on, without all that is others'."""

@@ -65,6 +65,18 @@ def test_the_gpu_map_in_pages_of_one_is_the_whole_map(owner: TestClient, target:
     assert {len(page) for page in pages} == {1}
 
 
+def test_a_page_of_the_gpu_map_says_how_many_its_filter_picks(owner: TestClient) -> None:
+    tesla = owner.get("/v1/gpu-map?model=tesla").json()["gpus"]
+    reply = owner.get("/v1/gpu-map?model=tesla&limit=1")
+    assert len(tesla) > 1
+    assert reply.json()["gpus"] == tesla[:1]
+    assert reply.headers["x-total-count"] == str(len(tesla))
+
+
+def test_a_host_that_is_not_there_has_no_map(owner: TestClient) -> None:
+    assert owner.get("/v1/gpu-map?host=t5").json()["code"] == "host.unknown"
+
+
 @pytest.mark.parametrize("target", LISTS)
 @pytest.mark.parametrize("limit", [1, 2, 3])
 def test_the_pages_of_every_list_are_the_list(owner: TestClient, target: str, limit: int) -> None:

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.core.advice.gpu_map import EVERY_GPU, Cell, GpuFilter, GpuRow, GpuUse, use_of
+
+VM = Cell(0, 2, "train", "default")
+
+
+def gpu(*cells: Cell, slots: int = 4, unusable: str | None = None) -> GpuRow:
+    free = sum(cell.size for cell in cells if cell.vm is None)
+    return GpuRow("t4", "0000:41:00.0", "Tesla T4", 0, "cut", slots, free, cells, unusable)
+
+
+@pytest.mark.parametrize(
+    ("row", "use"),
+    [
+        (gpu(slots=0), "empty"),
+        (gpu(Cell(0, 4)), "empty"),
+        (gpu(VM, Cell(2, 2)), "partly"),
+        (gpu(Cell(0, 4, "train")), "full"),
+        (gpu(VM, Cell(2, 2), unusable="cordoned"), "unusable"),
+        (gpu(slots=0, unusable="cordoned"), "unusable"),
+    ],
+)
+def test_how_much_of_a_gpu_is_claimed(row: GpuRow, use: GpuUse) -> None:
+    assert use_of(row) == use
+
+
+@pytest.mark.parametrize(
+    ("only", "picked"),
+    [
+        (EVERY_GPU, True),
+        (GpuFilter(host="t4"), True),
+        (GpuFilter(host="t"), False),
+        (GpuFilter(model="tesla"), True),
+        (GpuFilter(model="L40S"), False),
+        (GpuFilter(use="partly"), True),
+        (GpuFilter(use="full"), False),
+        (GpuFilter(host="t4", model="T4", use="full"), False),
+    ],
+)
+def test_all_that_is_asked_of_a_gpu_must_hold(only: GpuFilter, picked: bool) -> None:
+    assert only.picks(gpu(VM, Cell(2, 2))) is picked
