@@ -16,12 +16,13 @@ from typing import Final
 
 import uvicorn
 from anyio import to_thread
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from orchestrator.api.app import create_app
 from orchestrator.api.certificate import ServedCertificate
 from orchestrator.api.connection_limits import Listener
 from orchestrator.api.listening import BACKLOG, GroupSocket, Tls, network_socket, unix_socket
+from orchestrator.api.loopback import Loopback
 from orchestrator.api.protocols import HANDSHAKE_S, PeerHttpProtocol, PeerWebSocketProtocol
 from orchestrator.api.routes.server import running_operations
 from orchestrator.api.services import Process
@@ -101,7 +102,7 @@ async def _end_when_done(servers: list[_Server], process: Process, services: Ser
         server.should_exit = True
 
 
-def _config(app: FastAPI, certificate: ServedCertificate | None) -> uvicorn.Config:
+def _config(app: ASGIApp, certificate: ServedCertificate | None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=PeerHttpProtocol,
@@ -120,7 +121,15 @@ def _config(app: FastAPI, certificate: ServedCertificate | None) -> uvicorn.Conf
 async def _serve(
     unix: list[Listener], network: tuple[Tls, Listener] | None, services: Services, process: Process
 ) -> None:
-    app = create_app(services, process)
+    api = create_app(services, process)
+    servers: list[_Server] = []
+    later: list[asyncio.Task[None]] = []
+
+    def begin(served: ASGIApp, listener: Listener) -> None:
+        servers.append(_Server(_config(served, None)))
+        later.append(asyncio.create_task(servers[-1].serve(sockets=[listener])))
+
+    app = api if process.pages is None else process.pages(api, Loopback(begin))
     ears = [(_Server(_config(app, None)), listener) for listener in unix]
     following = []
     if network is not None:
@@ -134,9 +143,11 @@ async def _serve(
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, leave)
-    watching = _end_when_done([server for server, _ in ears], process, services, app.state.waiting)
+    servers += [server for server, _ in ears]
+    watching = _end_when_done(servers, process, services, api.state.waiting)
     try:
         await asyncio.gather(watching, *(server.serve(sockets=[listener]) for server, listener in ears))
+        await asyncio.gather(*later)
     finally:
         for task in following:
             task.cancel()

@@ -9,9 +9,11 @@ from typing import Annotated
 
 from fastapi import Depends, Query
 from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp
 
 from orchestrator.api.certificate import ServedCertificate
 from orchestrator.api.limits import Activity
+from orchestrator.api.loopback import Loopback
 from orchestrator.api.use_cases import Services
 from orchestrator.core.labels import MAX_SELECTOR, Selector, parse_selector
 from orchestrator.ports.timers import TimerHealth
@@ -31,6 +33,8 @@ class Process:
     """None: it does not listen on the network."""
     leaving: Callable[[], object] = lambda: None
     """Called when it begins to end."""
+    pages: Callable[[ASGIApp, Loopback], ASGIApp] | None = None
+    """Puts pages for browsers beside the API; None: there are none."""
     stopping: bool = False
     """Set once: long waits end, no new ones begin, the process ends."""
 

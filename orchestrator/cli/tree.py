@@ -80,6 +80,7 @@ ENTRIES: Final = {
     "explain": CommandEntry("why", "explain", "Where a VM would go and why, or why not."),
     "simulate": CommandEntry("simulate", "app", "Try a workload on a fleet that exists in memory."),
     "context": CommandEntry("context", "app", "Names for the servers you use."),
+    "web": CommandEntry("web", "web", "Print the address of the pages for browsers; it logs you in once."),
     "serve": CommandEntry("server", "serve", "Run the server here, in the foreground, until Ctrl-C."),
     "inventory": CommandEntry("inventory", "inventory", "Print hosts and VMs as an inventory for Ansible."),
     "server": CommandEntry("server", "app", "The local server that commands start when they need it."),
@@ -96,7 +97,7 @@ SECTIONS: Final = {
     "As files": ("plan", "diff", "apply", "export", "schema"),
     "Hosts and GPUs": ("host", "gpu", "mig", "driver", "simulate", "inventory"),
     "Tenants": ("tenant", "quota", "policy", "token", "audit", "whoami", "login"),
-    "Day by day": ("status", "top", "doctor", "operation"),
+    "Day by day": ("status", "top", "doctor", "operation", "web"),
     "Servers": ("context", "serve", "server", "version", "completion"),
 }  # fmt: skip
 """How ``vgpuctl --help`` lists them."""

@@ -47,6 +47,12 @@ class SiteCalls:
     def _delete(self, path: str, **query: object) -> Any:
         return self.connection.call("DELETE", path, query=query)
 
+    def web_ticket(self) -> Mapping[str, Any]:
+        """A ``ticket`` that logs a browser in once, within a minute, as ``actor``; ``address``: of the server's pages
+        for a user of its machine, None: they are where the API is."""
+        answer: Mapping[str, Any] = self.connection.call("POST", "/web/tickets")
+        return answer
+
     def scan_host(self, address: str, port: int) -> models.HostKey:
         """The SSH host key that answers there now; nothing is pinned."""
         key: models.HostKey = self._ask(path_of("hosts", "scan"), {"address": address, "port": port})

@@ -33,6 +33,7 @@ from orchestrator.core.errors import Conflict, Fatal, InvalidInput, VgpuctlError
 from orchestrator.server.bootstrap import App, build
 from orchestrator.server.error_line import print_error
 from orchestrator.server.settings import Settings, load_settings
+from orchestrator.web.pages import pages_beside
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +84,12 @@ def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
         guard.start()
         try:
             process = Process(
-                started_at=time.time(), idle_seconds=limit, activity=Activity(), timers=app.timers, leaving=_end_in_time
+                started_at=time.time(),
+                idle_seconds=limit,
+                activity=Activity(),
+                timers=app.timers,
+                leaving=_end_in_time,
+                pages=pages_beside(app.services.controllers.key),
             )
             serve_until_done(state, app.services, process, tls, lambda place: _say(place, detached=detached), group)
         finally:

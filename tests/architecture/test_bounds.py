@@ -34,6 +34,7 @@ KEPT = {
     "orchestrator/catalogue/metric_names.py": "one",
     "orchestrator/services/readings/kept.py": "1,024 lists of at most 200 keys",
     "orchestrator/services/hosts/gpus.py": "1,024 states of a cut",
+    "orchestrator/web/rendering.py": "one",
     "orchestrator/sim/": "hosts that we make ourselves",
 }
 """Files with an ``lru_cache`` or ``cache``, and why what is kept there is small. Where others say how large each is, it

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl web``"""
+
+from __future__ import annotations
+
+import webbrowser
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.output import printable
+from orchestrator.cli.session import session_of
+from orchestrator.client.contexts import ClientContext
+from orchestrator.core.errors import Fatal
+
+Open = Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser too, where there is one.")]
+
+
+def web(ctx: typer.Context, *, open_it: Open = True) -> None:
+    """Print the address of the pages for browsers, with a ticket that logs you in once, within a minute.
+
+    On the server's machine the address is one of this machine alone, and nobody else's browser finds it.
+    """
+    session = session_of(ctx)
+    given = session.client.web_ticket()
+    address = f"{given['address'] or _origin_of(session.context)}/web/ticket#{given['ticket']}"
+    typer.echo(printable(address))
+    if open_it:
+        webbrowser.open(address)
+
+
+def _origin_of(context: ClientContext | None) -> str:
+    """Of a server elsewhere. :raises Fatal: ``server.no_pages``"""
+    if context is None or context.url is None:
+        raise Fatal("server.no_pages", "the server names no address of its pages", hint="is it of this version?")
+    host, port = context.address()
+    return f"https://{f'[{host}]' if ':' in host else host}:{port}"

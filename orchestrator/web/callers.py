@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who reads a page, and what of it is shown: by the API's own table of permissions, which decides again when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from orchestrator.api.permissions import RULES
+from orchestrator.core.tenancy.access import Caller, Grant
+
+NAVIGATION: Final = (
+    ("Map", "/web/map", "GET /v1/gpu-map"),
+    ("Hosts", "/web/hosts", "GET /v1/hosts"),
+    ("VMs", "/web/vms", "GET /v1/vms"),
+    ("Operations", "/web/operations", "GET /v1/operations"),
+    ("Findings", "/web/findings", "GET /v1/findings"),
+    ("Capacity", "/web/capacity", "GET /v1/capacity"),
+    ("Profiles", "/web/profiles", "GET /v1/profiles"),
+    ("Images", "/web/images", "GET /v1/images"),
+    ("Networks", "/web/networks", "GET /v1/networks"),
+    ("Volumes", "/web/volumes", "GET /v1/volumes"),
+    ("Tenants", "/web/tenants", "GET /v1/tenants"),
+    ("Drivers", "/web/drivers", "GET /v1/driver-check"),
+    ("Bundles", "/web/bundles", "GET /v1/driver-bundles"),
+    ("Audit", "/web/audit", "GET /v1/audit"),
+)
+"""Text, address, and the route that it takes to see the page."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """``caller``: as the API says who asks; None: nobody has logged in."""
+
+    caller: Caller | None
+
+    @property
+    def actor(self) -> str:
+        return "" if self.caller is None else self.caller.actor
+
+    @property
+    def watches_pool(self) -> bool:
+        """Whether hosts and others' VMs are told to it."""
+        return self.caller is not None and bool(self.caller.everywhere)
+
+    @property
+    def tenants(self) -> tuple[str, ...] | None:
+        """Those it has a role in; None: in all."""
+        return () if self.caller is None else self.caller.tenants
+
+    @property
+    def navigation(self) -> tuple[tuple[str, str], ...]:
+        """Pages that it may see: text and address."""
+        return tuple((text, address) for text, address, route in NAVIGATION if self.may(route))
+
+    def may(self, route: str, tenant: str | None = None) -> bool:
+        """Whether the API would let it: ``POST /v1/vms/{name}/stop`` of a VM of ``tenant``; None: of any."""
+        if self.caller is None:
+            return False
+        rule = RULES[route]
+        roles = self.caller.everywhere
+        if rule.scope != "pool":
+            of_any = frozenset(grant.role for grant in self.caller.grants)
+            roles = of_any if tenant is None else self.caller.roles_in(tenant)
+        return bool(rule.roles & roles)
+
+
+NOBODY: Final = Reader(None)
+
+
+def reader_of(answer: Mapping[str, Any]) -> Reader:
+    """From ``GET /v1/whoami``."""
+    grants = tuple(Grant(tenant=grant["tenant"], role=grant["role"]) for grant in answer["grants"])
+    return Reader(Caller(actor=answer["actor"], grants=grants))

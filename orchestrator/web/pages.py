@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All pages as one ASGI application, and how it stands beside the API."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from orchestrator.api.loopback import Loopback
+from orchestrator.core.errors import Bug, InvalidInput, NotFound
+from orchestrator.web.api_calls import Refused
+from orchestrator.web.callers import reader_of
+from orchestrator.web.guard import Guard, is_page
+from orchestrator.web.login import ROUTES as LOGIN
+from orchestrator.web.login import Logins, to_login
+from orchestrator.web.proofs import BrowserSessions, Tickets
+from orchestrator.web.rendering import assets, error_page
+from orchestrator.web.views import create, findings, fleet, lists, operations, vms
+
+log = logging.getLogger(__name__)
+
+View = Callable[[Request], Awaitable[Response]]
+_FOREVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
+_NOT_LOGGED_IN: Final = 401
+MIN_COMPRESSED: Final = 1024
+"""Bytes of an answer from which on it is compressed: no page has a secret of its reader's beside another's text."""
+
+
+class BesideApi:
+    """ASGI application: what is a page's goes to the pages, all else to the API."""
+
+    def __init__(self, pages: ASGIApp, api: ASGIApp) -> None:
+        self._pages, self._api = pages, api
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (self._pages if is_page(scope) else self._api)(scope, receive, send)
+
+
+def pages_beside(ring: bytes) -> Callable[[ASGIApp, Loopback], ASGIApp]:
+    """What the server's process puts around its API. ``ring``: the database's keys, core/tenancy/key_ring.py.
+
+    The port of this machine alone has the pages and no API: nobody is vouched for there."""
+
+    def beside(api: ASGIApp, loopback: Loopback) -> ASGIApp:
+        sessions = BrowserSessions(ring, time.time)
+        pages = _application(Logins(sessions, Tickets(time.time), loopback))
+        loopback.serves = Guard(pages, api, sessions, only_host=lambda: loopback.host)
+        return BesideApi(Guard(pages, api, sessions), api)
+
+    return beside
+
+
+def _application(logins: Logins) -> Starlette:
+    views = {**fleet.ROUTES, **vms.ROUTES, **create.ROUTES, **operations.ROUTES, **findings.ROUTES, **lists.ROUTES}
+    routes = [
+        Route("/", _to_map),
+        Route("/web", _to_map),
+        Route("/web/static/{digest}/{name}", _static),
+        *(Route(path, view, methods=[method]) for (method, path), view in LOGIN.items()),
+        *(Route(path, _for_readers(view), methods=[method]) for (method, path), view in views.items()),
+        Route("/web/{rest:path}", _for_readers(_nothing)),
+    ]
+    handlers = {Refused: _refused, HTTPException: _other_method, Exception: _unexpected}
+    compressed = Middleware(GZipMiddleware, minimum_size=MIN_COMPRESSED, compresslevel=4)
+    made = Starlette(routes=routes, exception_handlers=handlers, middleware=[compressed])
+    made.state.logins = logins
+    return made
+
+
+def _for_readers(view: View) -> View:
+    """The page for whoever has logged in; who has not comes back to it afterwards."""
+
+    async def shown(request: Request) -> Response:
+        if request.state.proof is None:
+            return to_login(request)
+        try:
+            request.state.reader = reader_of(await request.state.api.get("/v1/whoami"))
+        except Refused as refused:
+            if refused.status != _NOT_LOGGED_IN:
+                raise
+            return to_login(request, over=True)
+        return await view(request)
+
+    return shown
+
+
+async def _to_map(_: Request) -> Response:
+    return RedirectResponse("/web/map", 303)
+
+
+async def _static(request: Request) -> Response:
+    content, media_type, address = assets().get(request.path_params["name"], (b"", "", ""))
+    if address != request.url.path:
+        return PlainTextResponse("no such file\n", 404)
+    return Response(content, media_type=media_type, headers=_FOREVER)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    if not isinstance(error, Refused):
+        raise error
+    return error_page(request, error)
+
+
+async def _nothing(_: Request) -> Response:
+    raise Refused.of(
+        NotFound("request.no_such_path", "there is no such page", hint="the links above lead to all that are")
+    )
+
+
+async def _other_method(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    known = InvalidInput("request.method", "this page takes no such request", hint="open it by its address")
+    return error_page(request, Refused.of(known, status))
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    log.error("request %s of a page ended with an unexpected error", request.state.request_id, exc_info=error)
+    return error_page(request, Refused.of(Bug("bug", "unexpected error", hint="the server's log has it under this id")))

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Templates and what they may call. A fragment is a block of its page's own template, so the two cannot differ."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from orchestrator.client.version import VERSION
+from orchestrator.web.api_calls import Refused
+from orchestrator.web.callers import NOBODY
+
+log = logging.getLogger(__name__)
+
+STATIC: Final = Path(__file__).with_name("static")
+LIVE: Final = "live"
+"""The block of a page that is fetched again while it is shown."""
+_TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_GIB_MIB: Final = 1024
+_KIB: Final = 1024
+
+
+@cache
+def assets() -> dict[str, tuple[bytes, str, str]]:
+    """By name: content, media type, and the address, which has the content's hash in it."""
+    served = {}
+    for path in sorted((*STATIC.glob("*.*"), *STATIC.glob("vendor/*.js"))):
+        content = path.read_bytes()
+        digest = hashlib.sha256(content).hexdigest()[:16]
+        served[path.name] = content, _TYPES[path.suffix], f"/web/static/{digest}/{path.name}"
+    return served
+
+
+def moment(text: str | None) -> str:
+    """``2026-12-01T10:00:05.1Z`` as ``2026-12-01 10:00:05 UTC``."""
+    if text is None:
+        return "never"
+    return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def mib(number: int | None) -> str:
+    """Whole GiB where it is so many."""
+    if number is None:
+        return "unknown"
+    return f"{number // _GIB_MIB} GiB" if number >= _GIB_MIB and number % _GIB_MIB == 0 else f"{number} MiB"
+
+
+def size(number: float | None) -> str:
+    """Bytes in the largest unit that leaves at least 1."""
+    if number is None:
+        return "unknown"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < _KIB:
+            return f"{number:.3g} {unit}"
+        number /= _KIB
+    return f"{number:.4g} TiB"
+
+
+def words(name: str | None) -> str:
+    """``create_vm`` as ``create vm``."""
+    return "" if name is None else name.replace("_", " ").replace("-", " ")
+
+
+def address(*parts: str, **query: object) -> str:
+    """``/web/…`` with every part quoted, and what is set of the query."""
+    chosen = urlencode({name: value for name, value in query.items() if value not in {None, ""}})
+    path = "/".join(quote(part, safe="") for part in parts)
+    return f"/web/{path}?{chosen}" if chosen else f"/web/{path}"
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"moment": moment, "mib": mib, "size": size, "words": words}
+    made.globals |= {"address": address, "asset": lambda name: assets()[name][2], "version": VERSION}
+    return made
+
+
+def render(request: Request, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
+    """The page; for htmx, which asks for what is live alone, that block of it."""
+    state = request.state
+    context = {
+        "nonce": state.nonce,
+        "request_id": state.request_id,
+        "reader": getattr(state, "reader", NOBODY),
+        "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+        "request_key": secrets.token_hex(16),
+        **values,
+    }
+    page = _environment().get_template(template)
+    if request.headers.get("hx-request") == "true" and LIVE in page.blocks:
+        return HTMLResponse("".join(page.blocks[LIVE](page.new_context(context))), status)
+    return HTMLResponse(page.render(context), status)
+
+
+def error_page(request: Request, refused: Refused) -> Response:
+    """A problem as a page of its own, with its hint, code and the request's id."""
+    title = HTTPStatus(refused.status).phrase
+    log.info("request %s of a page is refused: %s", request.state.request_id, refused.problem["code"])
+    return render(request, "error.html", {"problem": refused.problem, "title": title}, refused.status)

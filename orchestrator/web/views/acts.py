@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes: one call of the API under the form's key, then another page; a refusal stands where the click was."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from orchestrator.core.errors import InvalidInput
+from orchestrator.web.api_calls import ApiCalls, Problem, Refused
+from orchestrator.web.forms import form_of
+from orchestrator.web.rendering import address
+
+Form = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class RefusedAct:
+    """What a page shows beside the button ``act``; ``form``: what was sent."""
+
+    act: str
+    problem: Problem
+    form: Form
+
+
+Change = Callable[[ApiCalls, Form], Awaitable[Any]]
+Shown = Callable[[Request, RefusedAct], Awaitable[Response]]
+
+
+async def carry_out(request: Request, act: str, change: Change, shown: Shown, target: str) -> Response:
+    """``change`` is asked for; its operation's page follows, or ``target`` where there is none. ``shown``: the page
+    that the form is on, with the refusal."""
+    form = await form_of(request)
+    try:
+        answer = await change(request.state.api, form)
+    except Refused as refused:
+        return await shown(request, RefusedAct(act, refused.problem, form))
+    operation = answer.get("operation") if isinstance(answer, dict) and "existing" in answer else None
+    return RedirectResponse(target if operation is None else address("operations", operation), 303)
+
+
+def confirmed(form: Form, wanted: str) -> None:
+    """Nothing goes by one click that the command line would ask about.
+
+    :raises Refused: ``form.not_confirmed``
+    """
+    if form.get("confirm", "") != wanted:
+        raise Refused.of(
+            InvalidInput("form.not_confirmed", "the name that was typed is another one", hint=f"type {wanted}")
+        )

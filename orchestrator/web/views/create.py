@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The form that makes a VM: whether it fits, the command that does the same, and the making itself."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
+from orchestrator.core.units import GIB
+from orchestrator.core.vms.network import DEFAULT_NAME
+from orchestrator.web.api_calls import ApiCalls, Problem, Refused
+from orchestrator.web.forms import form_of, whole_number
+from orchestrator.web.login import Page
+from orchestrator.web.rendering import address, render
+from orchestrator.web.views.vms import lease_of
+
+_MIB_OF_GIB: Final = 1024
+_UNNAMED: Final = "new-vm"
+"""Stands for the name while it is not typed yet; whether a VM fits does not hang on it."""
+EMPTY: Final[Mapping[str, str]] = {
+    "tenant": "", "name": "", "profile": "", "image": "", "vcpus": "", "memory_gib": "", "disk_gib": "",
+    "network": DEFAULT_NAME, "ssh_keys": "", "lease": "", "priority": "normal",
+}  # fmt: skip
+_OPTIONS: Final = (
+    ("tenant", "--tenant", ""),
+    ("profile", "--profile", ""),
+    ("image", "--image", ""),
+    ("vcpus", "--vcpus", ""),
+    ("memory_gib", "--memory", "GiB"),
+    ("disk_gib", "--disk", "GiB"),
+    ("network", "--network", ""),
+    ("ssh_keys", "--ssh-key", ""),
+    ("lease", "--lease", ""),
+    ("priority", "--priority", ""),
+)
+_USUAL: Final = {"network": DEFAULT_NAME, "priority": "normal"}
+
+
+async def form_page(request: Request) -> Response:
+    """``GET /web/vms/new``; the address may say values, as of the profile."""
+    given = {name: request.query_params.get(name, usual) for name, usual in EMPTY.items()}
+    return await _page(request, given)
+
+
+async def plan(request: Request) -> Response:
+    """``POST /web/vms/new/plan``: whether it fits, and where; nothing is made."""
+    form = {**EMPTY, **await form_of(request)}
+    try:
+        planned = await _asked(request.state.api, "/v1/vms/plan", form, None)
+    except Refused as refused:
+        return await _page(request, form, refusal=refused.problem)
+    return await _page(request, form, planned=planned)
+
+
+async def create(request: Request) -> Response:
+    """``POST /web/vms/new``"""
+    form = {**EMPTY, **await form_of(request)}
+    try:
+        started = await _asked(request.state.api, "/v1/vms", form, form.get("key"))
+    except Refused as refused:
+        return await _page(request, form, refusal=refused.problem, status=refused.status)
+    target = address("vms", form["tenant"] or DEFAULT_TENANT, started["name"])
+    return RedirectResponse(address("operations", started["operation"]) if started["operation"] else target, 303)
+
+
+async def _asked(api: ApiCalls, path: str, form: Mapping[str, str], key: str | None) -> Any:
+    """:raises Refused:"""
+    body = wanted(form)
+    return await api.change("POST", path, body if key else {**body, "name": body["name"] or _UNNAMED}, key=key)
+
+
+def wanted(form: Mapping[str, str]) -> dict[str, Any]:
+    """The API's body. What is left empty is left to the profile. :raises Refused: ``form.invalid``, of the lease"""
+    memory, disk = whole_number(form, "memory_gib"), whole_number(form, "disk_gib")
+    body: dict[str, Any] = {
+        "name": form["name"],
+        "tenant": form["tenant"] or DEFAULT_TENANT,
+        "profile": form["profile"],
+        "image": form["image"],
+        "network": form["network"] or DEFAULT_NAME,
+        "priority": form["priority"] or "normal",
+        "vcpus": whole_number(form, "vcpus"),
+        "memory_mib": None if memory is None else memory * _MIB_OF_GIB,
+        "disk_bytes": None if disk is None else disk * GIB,
+        "ssh_keys": [line.strip() for line in form["ssh_keys"].splitlines() if line.strip()],
+    }
+    return body | ({"lease_s": lease_of(form["lease"])} if form["lease"] else {})
+
+
+def command_of(form: Mapping[str, str]) -> str:
+    """The same as a line for a shell."""
+    return shlex.join(["vgpuctl", "create-vm", form["name"] or _UNNAMED, *_options(form)])
+
+
+def _options(form: Mapping[str, str]) -> Iterator[str]:
+    for field, option, unit in _OPTIONS:
+        for value in form[field].splitlines():
+            if value.strip() and value.strip() != _USUAL.get(field):
+                yield option
+                yield value.strip() + unit
+
+
+async def _page(
+    request: Request,
+    form: Mapping[str, str],
+    *,
+    planned: Any = None,
+    refusal: Problem | None = None,
+    status: int = 200,
+) -> Response:
+    values = {
+        "title": "New VM",
+        "form": form,
+        **await _choices(request),
+        "planned": planned,
+        "refusal": refusal,
+        "command": command_of(form) if form["profile"] else None,
+    }
+    return render(request, "create.html", values, status)
+
+
+async def _choices(request: Request) -> dict[str, Any]:
+    """What the form's lists offer; nothing for htmx, which asks whether it fits alone."""
+    names = ("profiles", "images", "networks")
+    if request.headers.get("hx-request") == "true":
+        return {"tenants": (), **dict.fromkeys(names, ())}
+    api: ApiCalls = request.state.api
+    tenants = request.state.reader.tenants
+    if tenants is None:
+        tenants = [tenant["name"] for tenant in await api.get("/v1/tenants")]
+    return {"tenants": tenants, **{name: await api.get(f"/v1/{name}") for name in names}}
+
+
+ROUTES: Final[dict[tuple[str, str], Page]] = {
+    ("GET", "/web/vms/new"): form_page,
+    ("POST", "/web/vms/new/plan"): plan,
+    ("POST", "/web/vms/new"): create,
+}

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The map of the fleet, hosts and GPUs."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from orchestrator.core.advice.gpu_map import HIDDEN_VM
+from orchestrator.web.api_calls import ApiCalls, path_of
+from orchestrator.web.login import Page
+from orchestrator.web.rendering import address, render
+from orchestrator.web.views.acts import Form, RefusedAct, carry_out
+from orchestrator.web.views.paging import list_page
+
+GPUS_ON_A_PAGE: Final = 200
+HOSTS_ON_A_PAGE: Final = 100
+
+
+async def fleet_map(request: Request) -> Response:
+    """``GET /web/map``: each GPU as it is cut, by host."""
+    api: ApiCalls = request.state.api
+    status = await api.get("/v1/status")
+    page = await list_page(request, "/v1/gpu-map", ("host", "model", "use"), limit=GPUS_ON_A_PAGE, member="gpus")
+    gpus = [_drawn(gpu) for gpu in page.rows]
+    values = {
+        "title": "Map",
+        "status": status,
+        "page": page,
+        "hosts": [(host, list(rows)) for host, rows in groupby(gpus, key=lambda gpu: gpu["host"])],
+    }
+    return render(request, "map.html", values, page.status)
+
+
+def _drawn(gpu: dict[str, Any]) -> dict[str, Any]:
+    """With what a reader is told in words: how much is taken, by whom."""
+    taken = [cell for cell in gpu["cells"] if cell["vm"] is not None]
+    used = sum(cell["size"] for cell in taken if cell["vm"] != HIDDEN_VM)
+    owners = [f"{cell['tenant']}/{cell['vm']}" if cell["tenant"] else cell["vm"] for cell in taken]
+    return {**gpu, "used": used, "owners": owners, "hidden": HIDDEN_VM}
+
+
+async def hosts(request: Request) -> Response:
+    """``GET /web/hosts``"""
+    page = await list_page(request, "/v1/hosts", ("selector",), limit=HOSTS_ON_A_PAGE)
+    return render(request, "hosts.html", {"title": "Hosts", "page": page}, page.status)
+
+
+async def host(request: Request) -> Response:
+    """``GET /web/hosts/{name}``"""
+    return await _host(request, None)
+
+
+async def _host(request: Request, refused: RefusedAct | None) -> Response:
+    api: ApiCalls = request.state.api
+    name = request.path_params["name"]
+    shown = await api.get(path_of("hosts", name))
+    on_map = await api.get("/v1/gpu-map", host=name)
+    vms = await api.get("/v1/vms", host=name)
+    values = {
+        "title": f"Host {name}", "host": shown, "gpus": [_drawn(gpu) for gpu in on_map["gpus"]], "vms": vms,
+        "refused": refused,
+    }  # fmt: skip
+    return render(request, "host.html", values, 200 if refused is None else refused.problem["status"])
+
+
+async def cordon(request: Request) -> Response:
+    """``POST /web/hosts/{name}/cordon``"""
+
+    async def change(api: ApiCalls, form: Form) -> Any:
+        body = {"reason": form["reason"]} if form.get("reason") else None
+        return await api.change("POST", path_of("hosts", name, "cordon"), body, key=form.get("key"))
+
+    name = request.path_params["name"]
+    return await carry_out(request, "cordon", change, _host, address("hosts", name))
+
+
+async def uncordon(request: Request) -> Response:
+    """``POST /web/hosts/{name}/uncordon``"""
+
+    async def change(api: ApiCalls, form: Form) -> Any:
+        return await api.change("POST", path_of("hosts", name, "uncordon"), key=form.get("key"))
+
+    name = request.path_params["name"]
+    return await carry_out(request, "uncordon", change, _host, address("hosts", name))
+
+
+async def gpu(request: Request) -> Response:
+    """``GET /web/gpus/{host}/{address}``"""
+    api: ApiCalls = request.state.api
+    name, where = request.path_params["host"], request.path_params["address"]
+    shown = await api.get(path_of("gpus", name, where))
+    rows = (await api.get("/v1/gpu-map", host=name))["gpus"]
+    on_map = next((_drawn(row) for row in rows if row["gpu"] == where), None)
+    return render(request, "gpu.html", {"title": f"GPU {where} of {name}", "gpu": shown, "on_map": on_map})
+
+
+ROUTES: Final[dict[tuple[str, str], Page]] = {
+    ("GET", "/web/map"): fleet_map,
+    ("GET", "/web/hosts"): hosts,
+    ("GET", "/web/hosts/{name}"): host,
+    ("POST", "/web/hosts/{name}/cordon"): cordon,
+    ("POST", "/web/hosts/{name}/uncordon"): uncordon,
+    ("GET", "/web/gpus/{host}/{address}"): gpu,
+}

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists that are read and not changed here: each is a path of the API, its filters and its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from orchestrator.web.api_calls import ApiCalls, Refused, path_of
+from orchestrator.web.login import Page
+from orchestrator.web.rendering import address, mib, moment, render, size, words
+from orchestrator.web.views.paging import list_page
+
+Row = Mapping[str, Any]
+ROWS_ON_A_PAGE: Final = 100
+_NOT_FOUND: Final = 404
+
+
+@dataclass(frozen=True)
+class ListColumn:
+    """``text``: what stands in a row; ``link``: an address that it leads to, None where it leads nowhere."""
+
+    heading: str
+    text: Callable[[Row], str]
+    link: Callable[[Row], str | None] = lambda _: None
+
+
+@dataclass(frozen=True)
+class ListOf:
+    """``route``: as api/permissions.py names it; ``filters``: parameters that the page has fields for; ``member``: of
+    the answer that is the list; ``empty``: what to do first where there is nothing."""
+
+    title: str
+    route: str
+    columns: tuple[ListColumn, ...]
+    empty: str
+    about: str = ""
+    filters: tuple[str, ...] = ()
+    member: str | None = None
+    paged: bool = True
+
+    @property
+    def path(self) -> str:
+        return self.route.removeprefix("GET ")
+
+
+def field(heading: str, name: str) -> ListColumn:
+    """A member as it is."""
+    return ListColumn(heading, lambda row: _text(row[name]))
+
+
+def _text(value: object) -> str:
+    if value is None or value in ({}, []):
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={text}" for name, text in sorted(value.items()))
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _moment(heading: str, name: str) -> ListColumn:
+    return ListColumn(heading, lambda row: moment(row[name]))
+
+
+def _owner(row: Row) -> str:
+    return row["tenant"] or "the site"
+
+
+def _fits(row: Row) -> str:
+    reason = row.get("reason")
+    return "" if reason is None else f"{reason['message']} ({reason['code']})"
+
+
+LISTS: Final = {
+    "capacity": ListOf(
+        "Capacity",
+        "GET /v1/capacity",
+        (
+            ListColumn(
+                "Profile", lambda row: str(row["profile"]), lambda row: address("vms", "new", profile=row["profile"])
+            ),
+            field("Fits now", "fits_now"),
+            ListColumn("Why none", _fits),
+        ),
+        "Nothing is offered: add a host first, 'vgpuctl host add'.",
+        "How many more VMs of one profile fit on the fleet as it is; each row is counted alone.",
+        ("tenant",),
+        "rows",
+        paged=False,
+    ),
+    "profiles": ListOf(
+        "Profiles",
+        "GET /v1/profiles",
+        (
+            ListColumn("Name", lambda row: str(row["name"]), lambda row: address("vms", "new", profile=row["name"])),
+            ListColumn("Kind", lambda row: words(row["kind"])),
+            field("vCPUs", "vcpus"),
+            ListColumn("Memory", lambda row: mib(row["memory_mib"])),
+            ListColumn("Disk", lambda row: size(row["disk_bytes"])),
+            ListColumn("GPU memory", lambda row: mib(row["framebuffer_mib"])),
+            field("About", "description"),
+        ),
+        "No host offers anything: add one first, 'vgpuctl host add'.",
+        "What a VM can be made of. A name leads to the form for a VM of it.",
+    ),
+    "images": ListOf(
+        "Images",
+        "GET /v1/images",
+        (
+            field("Name", "name"),
+            ListColumn("Of", _owner),
+            field("Format", "format"),
+            ListColumn("File", lambda row: size(row["size_bytes"])),
+            ListColumn("Disk", lambda row: size(row["virtual_size_bytes"])),
+            field("Guest driver", "guest_driver"),
+            field("Labels", "labels"),
+            field("About", "description"),
+            _moment("Added", "created_at"),
+        ),
+        "There is no image: 'vgpuctl image add NAME FILE' adds the first one.",
+        filters=("tenant", "selector"),
+    ),
+    "networks": ListOf(
+        "Networks",
+        "GET /v1/networks",
+        (
+            field("Name", "name"),
+            ListColumn("Of", _owner),
+            field("Subnet", "subnet"),
+            field("Bridge", "bridge"),
+            field("VLAN", "vlan"),
+            field("Shared", "shared"),
+            field("Labels", "labels"),
+            field("About", "description"),
+        ),
+        "There is no network: 'vgpuctl network create NAME' makes one.",
+        filters=("tenant", "selector"),
+    ),
+    "volumes": ListOf(
+        "Volumes",
+        "GET /v1/volumes",
+        (
+            field("Tenant", "tenant"),
+            field("Name", "name"),
+            ListColumn("Size", lambda row: size(row["size_bytes"])),
+            field("State", "state"),
+            field("VM", "vm"),
+            field("Labels", "labels"),
+            field("About", "description"),
+        ),
+        "There is no data volume: 'vgpuctl volume create NAME --size 20GiB' makes one.",
+        filters=("tenant", "selector"),
+    ),
+    "tenants": ListOf(
+        "Tenants",
+        "GET /v1/tenants",
+        (
+            ListColumn("Name", lambda row: str(row["name"]), lambda row: address("tenants", row["name"])),
+            field("Labels", "labels"),
+            field("About", "description"),
+            _moment("Made", "created_at"),
+        ),
+        "There is no tenant: 'vgpuctl tenant create NAME' makes one.",
+        filters=("selector",),
+    ),
+    "bundles": ListOf(
+        "Driver bundles",
+        "GET /v1/driver-bundles",
+        (
+            ListColumn("Kind", lambda row: words(row["kind"])),
+            field("Version", "version"),
+            field("Package", "package"),
+            field("Format", "format"),
+            ListColumn("Size", lambda row: size(row["size_bytes"])),
+            field("Signed by", "key_id"),
+            _moment("Added", "created_at"),
+        ),
+        "There is no driver bundle: 'vgpuctl driver add FILE' adds one.",
+    ),
+    "audit": ListOf(
+        "Audit",
+        "GET /v1/audit",
+        (
+            field("No.", "sequence"),
+            _moment("When", "at"),
+            field("Who", "actor"),
+            field("What", "action"),
+            field("About", "subject"),
+            field("Outcome", "outcome"),
+            field("From", "source"),
+            field("By", "interface"),
+        ),
+        "Nothing was recorded that this filter picks.",
+        "Who did or wanted what, newest first; refusals too.",
+        ("actor", "subject", "since", "until", "refused"),
+    ),
+}
+"""By the last word of the page's address."""
+
+
+async def plain_list(request: Request) -> Response:
+    """``GET /web/{list}``"""
+    shown = LISTS[request.url.path.rpartition("/")[2]]
+    limit = ROWS_ON_A_PAGE if shown.paged else None
+    page = await list_page(request, shown.path, shown.filters, limit=limit, member=shown.member)
+    return render(request, "list.html", {"title": shown.title, "list": shown, "page": page}, page.status)
+
+
+async def tenant(request: Request) -> Response:
+    """``GET /web/tenants/{tenant}``: its quota, its policy and what it has"""
+    api: ApiCalls = request.state.api
+    name = request.path_params["tenant"]
+    values = {
+        "title": f"Tenant {name}",
+        "tenant": await api.get(path_of("tenants", name)),
+        "quota": await api.get(path_of("tenants", name, "quota")),
+        "policy": await api.get(path_of("tenants", name, "policy")),
+        "status": await api.get("/v1/status", tenant=name),
+    }
+    return render(request, "tenant.html", values)
+
+
+async def drivers(request: Request) -> Response:
+    """``GET /web/drivers``: hosts and VMs against the lock, and the upgrade that goes on"""
+    api: ApiCalls = request.state.api
+    values = {
+        "title": "Drivers",
+        "check": await api.get("/v1/driver-check"),
+        "upgrade": await _if_any(api, "/v1/driver-upgrade"),
+    }
+    return render(request, "drivers.html", values)
+
+
+async def _if_any(api: ApiCalls, path: str) -> Any:
+    try:
+        return await api.get(path)
+    except Refused as refused:
+        if refused.status != _NOT_FOUND:
+            raise
+        return None
+
+
+ROUTES: Final[dict[tuple[str, str], Page]] = {
+    **{("GET", f"/web/{name}"): plain_list for name in LISTS},
+    ("GET", "/web/tenants/{tenant}"): tenant,
+    ("GET", "/web/drivers"): drivers,
+}

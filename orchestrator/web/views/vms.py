@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VMs: the list, one of them, and what can be done to it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from orchestrator.core.errors import InvalidInput, VgpuctlError
+from orchestrator.core.units import parse_duration
+from orchestrator.core.vms.lease import MAX_LEASE_S
+from orchestrator.web.api_calls import ApiCalls, Refused, path_of
+from orchestrator.web.login import Page
+from orchestrator.web.rendering import address, render
+from orchestrator.web.views.acts import Form, RefusedAct, carry_out, confirmed
+from orchestrator.web.views.paging import list_page
+
+VMS_ON_A_PAGE: Final = 100
+LAST_OPERATIONS: Final = 10
+_FILTERS: Final = ("tenant", "state", "host", "profile", "selector")
+_POWER: Final = frozenset({"start", "stop", "restart"})
+
+
+async def vms(request: Request) -> Response:
+    """``GET /web/vms``"""
+    page = await list_page(request, "/v1/vms", _FILTERS, limit=VMS_ON_A_PAGE)
+    return render(request, "vms.html", {"title": "VMs", "page": page}, page.status)
+
+
+async def vm(request: Request) -> Response:
+    """``GET /web/vms/{tenant}/{name}``"""
+    return await _vm(request, None)
+
+
+async def _vm(request: Request, refused: RefusedAct | None) -> Response:
+    api: ApiCalls = request.state.api
+    tenant, name = request.path_params["tenant"], request.path_params["name"]
+    shown = await api.get(path_of("vms", name), tenant=tenant)
+    done = await api.get("/v1/operations", tenant=tenant, subject=f"{tenant}/{name}", limit=LAST_OPERATIONS)
+    values = {"title": f"VM {tenant}/{name}", "vm": shown, "operations": done, "refused": refused}
+    return render(request, "vm.html", values, 200 if refused is None else refused.problem["status"])
+
+
+async def power(request: Request) -> Response:
+    """``POST /web/vms/{tenant}/{name}/{act}``: start, stop, restart"""
+
+    async def change(api: ApiCalls, form: Form) -> Any:
+        if act not in _POWER:
+            raise Refused.of(InvalidInput("request.method", "a VM has no such act", hint="start, stop or restart it"))
+        force = "true" if form.get("force") and act != "start" else None
+        return await api.change("POST", path_of("vms", name, act), key=form.get("key"), tenant=tenant, force=force)
+
+    tenant, name, act = (request.path_params[part] for part in ("tenant", "name", "act"))
+    return await carry_out(request, act, change, _vm, address("vms", tenant, name))
+
+
+async def delete(request: Request) -> Response:
+    """``POST /web/vms/{tenant}/{name}/delete``: the VM's name is typed"""
+
+    async def change(api: ApiCalls, form: Form) -> Any:
+        confirmed(form, name)
+        return await api.change("DELETE", path_of("vms", name), tenant=tenant)
+
+    tenant, name = request.path_params["tenant"], request.path_params["name"]
+    return await carry_out(request, "delete", change, _vm, address("vms"))
+
+
+async def extend(request: Request) -> Response:
+    """``POST /web/vms/{tenant}/{name}/extend``"""
+
+    async def change(api: ApiCalls, form: Form) -> Any:
+        body = {"lease_s": lease_of(form.get("lease", ""))}
+        return await api.change("POST", path_of("vms", name, "extend"), body, key=form.get("key"), tenant=tenant)
+
+    tenant, name = request.path_params["tenant"], request.path_params["name"]
+    return await carry_out(request, "extend", change, _vm, address("vms", tenant, name))
+
+
+def lease_of(text: str) -> int:
+    """``8h`` in seconds. :raises Refused: the command line's own refusal of it"""
+    try:
+        return int(parse_duration(text, field="lease", at_most_s=MAX_LEASE_S))
+    except VgpuctlError as error:
+        raise Refused.of(error) from error
+
+
+ROUTES: Final[dict[tuple[str, str], Page]] = {
+    ("GET", "/web/vms"): vms,
+    ("GET", "/web/vms/{tenant}/{name}"): vm,
+    ("POST", "/web/vms/{tenant}/{name}/delete"): delete,
+    ("POST", "/web/vms/{tenant}/{name}/extend"): extend,
+    ("POST", "/web/vms/{tenant}/{name}/{act}"): power,
+}

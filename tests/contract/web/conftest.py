@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from cryptography.fernet import Fernet
+from starlette.testclient import TestClient
+from starlette.types import ASGIApp
+
+from orchestrator.api.app import create_app
+from orchestrator.api.limits import Activity
+from orchestrator.api.loopback import Loopback
+from orchestrator.api.services import Process
+from orchestrator.core.tenancy.access import Role
+from orchestrator.web.pages import pages_beside
+from tests.contract.api.real_app import AsPeer, furnished_plane
+from tests.fakes.control_plane import ControlPlane
+
+ORIGIN = "https://pool.test"
+FROM_A_PAGE = {"Origin": ORIGIN, "Sec-Fetch-Site": "same-origin"}
+
+
+@dataclass(frozen=True)
+class Site:
+    """The pages and the API over a plane's services."""
+
+    plane: ControlPlane
+    app: ASGIApp
+
+    def token(self, tenant: str, role: Role) -> str:
+        return self.plane.services.tenancy.tokens.create(tenant, role, None)[1]
+
+    def browser(self) -> TestClient:
+        """One that nobody has logged in with."""
+        return TestClient(self.app, base_url=ORIGIN, follow_redirects=False)
+
+    def logged_in(self, token: str) -> TestClient:
+        browser = self.browser()
+        answer = browser.post("/web/login", data={"token": token}, headers=FROM_A_PAGE)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/web/map"), answer.text
+        return browser
+
+    def api(self, token: str) -> TestClient:
+        return TestClient(self.app, base_url=ORIGIN, headers={"Authorization": f"Bearer {token}"})
+
+    def local_command(self) -> TestClient:
+        """As the command line of the server's owner asks over the unix socket."""
+        return TestClient(AsPeer(self.app, os.geteuid()), base_url=ORIGIN)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    plane = furnished_plane(tmp_path)  # a running VM default/train, hosts t4 and l40s
+    process = Process(started_at=time.time(), idle_seconds=None, activity=Activity())
+    api = create_app(plane.services, process)
+    yield Site(plane, pages_beside(Fernet.generate_key())(api, Loopback(lambda _app, listener: listener.close())))
+    plane.store.close()

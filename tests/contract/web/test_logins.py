@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who becomes known to the pages, by what, and for how long."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from orchestrator.core.tenancy.tenant import token_id_of
+from orchestrator.web.proofs import COOKIE
+from tests.contract.web.conftest import FROM_A_PAGE, ORIGIN, Site
+
+
+def test_a_stranger_is_sent_to_the_login_from_every_page(site: Site) -> None:
+    for path in ("/web/map", "/web/vms", "/web/vms/default/train", "/web/vms/new"):
+        answer = site.browser().get(path)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/web/login?because=needed")
+
+
+def test_a_uid_of_the_socket_alone_opens_no_page(site: Site) -> None:
+    assert site.local_command().get("/web/map", follow_redirects=False).status_code == 303
+
+
+def test_a_token_becomes_a_cookie_that_scripts_and_other_sites_do_not_get(site: Site) -> None:
+    answer = site.browser().post("/web/login", data={"token": site.token("*", "admin")}, headers=FROM_A_PAGE)
+    cookie = answer.headers["set-cookie"]
+    assert cookie.startswith(f"{COOKIE}=")
+    assert {"HttpOnly", "Path=/", "Secure", "SameSite=lax"} <= set(re.split("; ", cookie))
+    assert "Domain" not in cookie
+
+
+@pytest.mark.parametrize("token", ["", "nonsense", "vgpuctl_000000000000_wrong", "a b"])
+def test_a_wrong_token_is_refused_beside_the_form_and_leaves_no_cookie(site: Site, token: str) -> None:
+    answer = site.browser().post("/web/login", data={"token": token}, headers=FROM_A_PAGE)
+    assert answer.status_code in {400, 401}
+    assert 'class="refusal"' in answer.text
+    assert 'name="token"' in answer.text
+    assert "set-cookie" not in answer.headers
+
+
+def test_a_session_ends_when_its_token_is_revoked(site: Site) -> None:
+    token = site.token("default", "tenant-user")
+    browser = site.logged_in(token)
+    assert browser.get("/web/vms").status_code == 200
+    site.plane.services.tenancy.tokens.revoke("default", token_id_of(token) or "")
+    answer = browser.get("/web/vms")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/web/login?because=over")
+    assert f'{COOKIE}=""' in answer.headers["set-cookie"]
+
+
+def test_a_fragment_of_an_ended_session_leads_to_the_login(site: Site) -> None:
+    answer = site.browser().get("/web/vms", headers={"HX-Request": "true"})
+    assert (answer.status_code, answer.headers["hx-redirect"]) == (204, "/web/login?because=needed")
+
+
+def test_whoever_logs_out_is_a_stranger(site: Site) -> None:
+    browser = site.logged_in(site.token("*", "admin"))
+    browser.post("/web/logout", headers=FROM_A_PAGE)
+    assert browser.get("/web/map").status_code == 303
+
+
+def test_a_local_user_s_ticket_logs_in_as_that_user_once(site: Site) -> None:
+    given = site.local_command().post("/web/tickets").json()
+    assert re.fullmatch(r"http://vgpuctl-[0-9a-f]{16}\.localhost:[0-9]+", given["address"])
+    browser = site.browser()
+    answer = browser.post("/web/ticket", data={"ticket": given["ticket"]}, headers=FROM_A_PAGE)
+    assert answer.headers["location"] == "/web/map"
+    assert given["actor"] in browser.get("/web/map").text
+    again = site.browser().post("/web/ticket", data={"ticket": given["ticket"]}, headers=FROM_A_PAGE)
+    assert again.status_code == 403
+    assert "session.ticket_refused" in again.text
+    assert "set-cookie" not in again.headers
+
+
+def test_a_token_s_ticket_ends_with_the_token(site: Site) -> None:
+    token = site.token("default", "tenant-user")
+    given = site.api(token).post("/web/tickets").json()
+    assert given["address"] is None
+    browser = site.browser()
+    browser.post("/web/ticket", data={"ticket": given["ticket"]}, headers=FROM_A_PAGE)
+    assert browser.get("/web/vms").status_code == 200
+    site.plane.services.tenancy.tokens.revoke("default", token_id_of(token) or "")
+    assert browser.get("/web/vms").status_code == 303
+
+
+def test_a_stranger_gets_no_ticket(site: Site) -> None:
+    assert site.browser().post("/web/tickets", headers=FROM_A_PAGE).status_code == 400
+    assert site.api("vgpuctl_000000000000_wrong").post("/web/tickets").status_code == 401
+
+
+def test_a_session_and_a_token_in_one_request_are_refused(site: Site) -> None:
+    token = site.token("*", "admin")
+    answer = site.logged_in(token).get("/web/map", headers={"Authorization": f"Bearer {token}"})
+    assert answer.status_code == 400
+    assert "session.two_proofs" in answer.text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.test", "Sec-Fetch-Site": "cross-site"},
+        {"Origin": "https://evil.test"},
+        {"Origin": "null"},
+        {"Origin": "null", "Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "none"},
+        {"Origin": ORIGIN, "Sec-Fetch-Site": "cross-site"},
+        {"Origin": "http://pool.test", "Sec-Fetch-Site": "same-origin"},
+        {},
+    ],
+)
+def test_a_form_of_another_origin_does_nothing(site: Site, headers: dict[str, str]) -> None:
+    browser = site.logged_in(site.token("*", "admin"))
+    answer = browser.post("/web/vms/default/train/stop", data={"key": "1"}, headers=headers)
+    assert answer.status_code == 403
+    assert "session.foreign_origin" in answer.text
+    assert site.plane.services.vms.get("default", "train").state == "running"
+
+
+@pytest.mark.parametrize(
+    "headers", [FROM_A_PAGE, {"Origin": "null", "Sec-Fetch-Site": "same-origin"}, {"Origin": f"{ORIGIN}:443"}]
+)
+def test_a_form_of_our_own_is_taken(site: Site, headers: dict[str, str]) -> None:
+    browser = site.logged_in(site.token("*", "admin"))
+    assert browser.post("/web/vms/default/train/stop", data={"key": "1"}, headers=headers).status_code == 303
+
+
+def test_the_cookie_is_no_proof_to_the_api(site: Site) -> None:
+    browser = site.logged_in(site.token("*", "admin"))
+    assert browser.get("/v1/vms").status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/web/login", "/web/map", "/web/nothing", "/web/vms"])
+def test_every_answer_has_the_strict_headers(site: Site, path: str) -> None:
+    answer = site.logged_in(site.token("*", "admin")).get(path)
+    policy = dict(part.strip().partition(" ")[::2] for part in answer.headers["content-security-policy"].split(";"))
+    assert policy["default-src"] == "'none'"
+    assert re.fullmatch(r"'self' 'nonce-[\w-]{20,}'", policy["script-src"])
+    assert policy["style-src"] == "'self'"
+    assert policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+    assert policy["require-trusted-types-for"] == "'script'"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert answer.headers["cross-origin-opener-policy"] == "same-origin"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["x-request-id"] in answer.text
+
+
+def test_a_nonce_is_used_once(site: Site) -> None:
+    browser = site.browser()
+    first, second = (browser.get("/web/login").headers["content-security-policy"] for _ in range(2))
+    assert first != second
+
+
+def test_files_of_pages_are_kept_by_browsers_under_their_hash_alone(site: Site) -> None:
+    address = re.search(r'href="(/web/static/[^"]+page\.css)"', site.browser().get("/web/login").text)
+    assert address is not None
+    assert "immutable" in site.browser().get(address[1]).headers["cache-control"]
+    assert site.browser().get("/web/static/0000000000000000/page.css").status_code == 404
+    assert site.browser().get("/web/static/0000000000000000/..%2f..%2fpages.py").status_code == 303

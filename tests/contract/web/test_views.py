@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What pages show: what the API answers to the same person, and no more."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+
+from orchestrator.core.operation import FINISHED
+from orchestrator.web.views.create import EMPTY, command_of, wanted
+from orchestrator.web.views.lists import LISTS
+from tests.contract.web.conftest import FROM_A_PAGE, Site
+
+OPERATORS = (
+    "map", "hosts", "hosts/t4", "vms", "vms/default/train", "vms/new", "operations", "findings", "findings?which=all",
+    "tenants/default", "drivers", *LISTS,
+)  # fmt: skip
+POOL_ONLY = ("hosts", "hosts/t4", "findings", "drivers", "bundles", "audit")
+
+
+def shown(html: str) -> str:
+    """What a reader sees of it."""
+    without_code = re.sub(r"<(script|head)\b.*?</\1>", "", html, flags=re.DOTALL)
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", without_code)))
+
+
+@pytest.mark.parametrize("path", OPERATORS)
+def test_every_page_is_there_for_an_operator_and_reads_without_script(site: Site, path: str) -> None:
+    answer = site.logged_in(site.token("*", "admin")).get(f"/web/{path}")
+    assert answer.status_code == 200, shown(answer.text)
+    assert re.search(r"<h1>[^<]+</h1>", answer.text)
+    assert 'href="/web/vms"' in answer.text
+
+
+@pytest.mark.parametrize("path", POOL_ONLY)
+def test_a_tenant_is_refused_what_is_the_pool_s(site: Site, path: str) -> None:
+    answer = site.logged_in(site.token("default", "tenant-user")).get(f"/web/{path}")
+    assert answer.status_code == 403
+    assert "access.denied" in answer.text
+    assert f'href="/web/{path}"' not in answer.text
+
+
+@pytest.mark.parametrize("path", ["map", "vms", "vms/default/train", "vms/new", "operations", "capacity"])
+def test_a_tenant_is_told_of_no_host(site: Site, path: str) -> None:
+    """Neither a host's page nor the PCI address of a GPU; both hosts are named in an operator's."""
+    own = site.logged_in(site.token("default", "tenant-user")).get(f"/web/{path}")
+    every = site.logged_in(site.token("*", "admin")).get(f"/web/{path}")
+    assert (own.status_code, every.status_code) == (200, 200)
+    assert [mark for mark in ("/web/hosts", "/web/gpus", "0000:", "Host") if mark in own.text] == []
+    assert "/web/hosts" in every.text
+
+
+def test_another_tenant_s_vm_looks_like_none(site: Site) -> None:
+    site.plane.services.tenancy.tenants.create("other")
+    browser = site.logged_in(site.token("other", "tenant-admin"))
+    for path in ("vms/default/train", "vms/default/nothing"):
+        answer = browser.get(f"/web/{path}")
+        assert answer.status_code == 404
+        assert "tenant.unknown" in answer.text
+    assert "train" not in shown(browser.get("/web/map").text)
+
+
+def test_the_map_has_the_api_s_numbers(site: Site) -> None:
+    token = site.token("*", "read-only")
+    page, status = shown(site.logged_in(token).get("/web/map").text), site.api(token).get("/v1/status").json()
+    for model in status["gpus"]:
+        assert f"{model['gpus']} {model['model']}, {model['free']} empty" in page
+        assert f"{model['used']:g} used" in page
+    assert f"{sum(status['hosts']['states'].values())} hosts" in page
+    assert f"{status['operations']['under_way']} operations under way" in page
+    assert f"{sum(status['findings'].values())} findings" in page
+
+
+def test_each_gpu_of_the_map_is_drawn_as_the_api_says_it_is_cut(site: Site) -> None:
+    token = site.token("*", "read-only")
+    gpus = site.api(token).get("/v1/gpu-map").json()["gpus"]
+    html = site.logged_in(token).get("/web/map").text
+    boxes = re.findall(r'<a class="gpu" href="([^"]+)">(.*?)</a>', html, re.DOTALL)
+    assert [address for address, _ in boxes] == [
+        f"/web/gpus/{gpu['host']}/{gpu['gpu'].replace(':', '%3A')}" for gpu in gpus
+    ]
+    for gpu, (_, box) in zip(gpus, boxes, strict=True):
+        rects = re.findall(r'<rect class="(\w+)[^"]*" x="(\d+)" y="0" width="(\d+)"', box)
+        cells = [("free" if cell["vm"] is None else "used", cell["start"], cell["size"]) for cell in gpu["cells"]]
+        assert [(kind, int(x) // 10, int(width) // 10) for kind, x, width in rects] == (cells or [("whole", 0, 1)])
+
+
+@pytest.mark.parametrize(
+    ("query", "hosts"),
+    [
+        ("host=t4", {"t4"}),
+        ("model=l40s", {"l40s"}),
+        ("use=partly", {"t4"}),
+        ("use=full", set()),
+        ("host=t4&use=empty", {"t4"}),
+    ],
+)
+def test_the_map_is_filtered_on_the_server(site: Site, query: str, hosts: set[str]) -> None:
+    html = site.logged_in(site.token("*", "admin")).get(f"/web/map?{query}").text
+    assert set(re.findall(r'href="/web/gpus/([^/]+)/', html)) == hosts
+
+
+def test_a_filter_with_a_typo_is_refused_beside_the_filter(site: Site) -> None:
+    answer = site.logged_in(site.token("*", "admin")).get("/web/map?host=t5")
+    assert answer.status_code == 404
+    assert "host.unknown" in answer.text
+    assert 'value="t5"' in answer.text
+
+
+def test_a_fragment_is_the_page_s_own_part(site: Site) -> None:
+    browser = site.logged_in(site.token("*", "admin"))
+    page, fragment = browser.get("/web/vms").text, browser.get("/web/vms", headers={"HX-Request": "true"}).text
+    assert "<html" not in fragment
+    assert "default/train" in fragment
+    assert re.sub(r"\s+", " ", fragment.strip()) in re.sub(r"\s+", " ", page)
+
+
+def test_text_of_tenants_is_text(site: Site) -> None:
+    evil = "<img src=x onerror=alert(1)>\"'{{ 7 * 7 }}"
+    token = site.token("*", "admin")
+    site.api(token).patch("/v1/tenants/default", json={"description": evil})
+    site.api(token).post("/v1/hosts/t4/cordon", json={"reason": evil})
+    browser = site.logged_in(token)
+    for path in ("tenants", "tenants/default", "hosts/t4", "map"):
+        html = browser.get(f"/web/{path}").text
+        assert "<img" not in html
+    assert evil in unescape(browser.get("/web/tenants").text)
+
+
+def test_a_stopped_vm_is_told_on_its_operation_s_page(site: Site) -> None:
+    browser = site.logged_in(site.token("default", "tenant-user"))
+    answer = browser.post("/web/vms/default/train/stop", data={"key": "k1"}, headers=FROM_A_PAGE)
+    assert answer.status_code == 303
+    site.plane.engine.drain()
+    page = browser.get(answer.headers["location"])
+    assert "stop vm" in shown(page.text)
+    assert site.plane.services.vms.get("default", "train").state == "stopped"
+
+
+def _operations(site: Site, kind: str) -> list[Any]:
+    return [one for one in site.plane.services.operations.list(limit=50) if one.kind == kind]
+
+
+def test_a_double_click_creates_one_vm(site: Site) -> None:
+    browser = site.logged_in(site.token("default", "tenant-user"))
+    form = {"name": "twice", "tenant": "default", "profile": "GRID T4-2Q", "image": "guest", "key": "k2"}
+    answers = [browser.post("/web/vms/new", data=form, headers=FROM_A_PAGE) for _ in range(2)]
+    assert {answer.status_code for answer in answers} == {303}, shown(answers[0].text)
+    assert answers[0].headers["location"] == answers[1].headers["location"]
+    assert len(_operations(site, "create_vm")) == 2
+
+
+def test_a_refusal_appears_where_the_click_was(site: Site) -> None:
+    browser = site.logged_in(site.token("default", "tenant-user"))
+    answer = browser.post("/web/vms/default/train/start", data={"key": "k3"}, headers=FROM_A_PAGE)
+    assert answer.status_code in {303, 409}
+    answer = browser.post(
+        "/web/vms/default/train/extend", data={"key": "k4", "lease": "8 parsecs"}, headers=FROM_A_PAGE
+    )
+    assert answer.status_code == 400
+    form = re.search(r'<form method="post" action="/web/vms/default/train/extend">.*?</form>', answer.text, re.DOTALL)
+    assert form is not None
+    assert 'class="refusal"' in form[0]
+    assert 'value="8 parsecs"' in form[0]
+
+
+@pytest.mark.parametrize("typed", ["", "TRAIN", "default/train"])
+def test_nothing_is_deleted_whose_name_is_not_typed(site: Site, typed: str) -> None:
+    browser = site.logged_in(site.token("default", "tenant-user"))
+    answer = browser.post("/web/vms/default/train/delete", data={"confirm": typed}, headers=FROM_A_PAGE)
+    assert answer.status_code == 400
+    assert "form.not_confirmed" in answer.text
+    assert site.plane.services.vms.get("default", "train").state == "running"
+
+
+def test_a_vm_is_deleted_when_its_name_is_typed(site: Site) -> None:
+    browser = site.logged_in(site.token("default", "tenant-user"))
+    answer = browser.post("/web/vms/default/train/delete", data={"confirm": "train"}, headers=FROM_A_PAGE)
+    assert answer.status_code == 303
+    site.plane.engine.drain()
+    assert _operations(site, "delete_vm")[0].state in FINISHED
+    assert browser.get("/web/vms/default/train").status_code == 404
+
+
+@pytest.mark.parametrize("role", ["read-only", "tenant-user"])
+def test_buttons_are_those_that_the_api_would_let_one_press(site: Site, role: Any) -> None:
+    html = site.logged_in(site.token("default", role)).get("/web/vms/default/train").text
+    assert ("/stop" in html) is (role == "tenant-user")
+    watching = site.logged_in(site.token("*", "read-only")).get("/web/hosts/t4").text
+    assert "/cordon" not in watching
+
+
+def test_a_host_is_cordoned_and_uncordoned(site: Site) -> None:
+    browser = site.logged_in(site.token("*", "operator"))
+    browser.post("/web/hosts/t4/cordon", data={"key": "k5", "reason": "fan 3 is loud"}, headers=FROM_A_PAGE)
+    assert "fan 3 is loud" in shown(browser.get("/web/hosts/t4").text)
+    browser.post("/web/hosts/t4/uncordon", data={"key": "k6"}, headers=FROM_A_PAGE)
+    assert "fan 3 is loud" not in shown(browser.get("/web/hosts/t4").text)
+
+
+def test_the_form_says_whether_it_fits_and_makes_nothing(site: Site) -> None:
+    browser = site.logged_in(site.token("*", "admin"))
+    form = {"tenant": "default", "profile": "GRID T4-2Q", "image": "guest", "memory_gib": "4"}
+    fragment = browser.post("/web/vms/new/plan", data=form, headers={**FROM_A_PAGE, "HX-Request": "true"})
+    assert "It fits." in fragment.text, shown(fragment.text)
+    assert "vgpuctl create-vm new-vm --tenant default --profile 'GRID T4-2Q' --image guest --memory 4GiB" in unescape(
+        fragment.text
+    )
+    none = browser.post("/web/vms/new/plan", data={**form, "profile": "A16-2Q"}, headers=FROM_A_PAGE)
+    assert none.status_code == 200
+    assert 'class="refusal"' in none.text
+    assert len(_operations(site, "create_vm")) == 1
+
+
+def test_the_command_is_quoted_for_a_shell() -> None:
+    form = {**EMPTY, "name": "a;reboot", "profile": "x $(id)", "ssh_keys": "ssh-ed25519 AAAA me\n\nssh-rsa BBBB"}
+    assert command_of(form) == (
+        "vgpuctl create-vm 'a;reboot' --profile 'x $(id)' --ssh-key 'ssh-ed25519 AAAA me' --ssh-key 'ssh-rsa BBBB'"
+    )
+
+
+def test_what_is_left_empty_is_left_to_the_profile() -> None:
+    body = wanted({**EMPTY, "name": "a", "profile": "p", "image": "i", "lease": "2h"})
+    assert (body["vcpus"], body["memory_mib"], body["disk_bytes"], body["lease_s"]) == (None, None, None, 7200)
+
+
+@pytest.mark.parametrize("body", [b"name=a&name=b", b"\xff\xfe", b"&".join(b"a%d=1" % n for n in range(200))])
+def test_a_form_that_no_browser_sends_is_refused(site: Site, body: bytes) -> None:
+    headers = {**FROM_A_PAGE, "Content-Type": "application/x-www-form-urlencoded"}
+    answer = site.browser().post("/web/login", content=body, headers=headers)
+    assert answer.status_code == 400
+    assert "form.invalid" in answer.text
+
+
+def test_a_form_without_end_is_cut_off(site: Site) -> None:
+    headers = {**FROM_A_PAGE, "Content-Type": "application/x-www-form-urlencoded"}
+    answer = site.browser().post("/web/login", content=b"token=" + b"x" * 300_000, headers=headers)
+    assert answer.status_code == 413
+
+
+@pytest.mark.parametrize("path", ["/web/nothing", "/web/vms/default/nothing"])
+def test_what_is_not_there_says_so_with_the_request_s_id(site: Site, path: str) -> None:
+    answer = site.logged_in(site.token("*", "admin")).get(path)
+    assert answer.status_code == 404
+    assert f"request {answer.headers['x-request-id']}" in shown(answer.text)
+
+
+def test_a_page_that_is_not_there_keeps_the_links_to_those_that_are(site: Site) -> None:
+    assert 'href="/web/vms"' in site.logged_in(site.token("*", "admin")).get("/web/nothing").text

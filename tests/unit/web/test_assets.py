@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is served to browsers: others' files as their manifests say, and nothing from elsewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from orchestrator.web.rendering import assets
+from tools.tree import ROOT, files, text
+from tools.vendor_assets import DIRECTORIES, differing, packages_of
+
+PAGES = ROOT / "orchestrator/web"
+OWN = [*sorted((PAGES / "templates").glob("*.html")), *sorted((PAGES / "static").glob("*.*"))]
+ELSEWHERE = re.compile(r"(?:https?:)?//[a-z0-9]", re.IGNORECASE)
+XML_NAMESPACE = "http://www.w3.org/2000/svg"
+INLINE = re.compile(r"\sstyle=|\son[a-z]+=|<style|javascript:|hx-on|hx-vals='js", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES, ids=lambda directory: directory.parent.name)
+def test_vendored_files_are_those_of_the_manifest(directory: Path) -> None:
+    assert differing(directory) == []
+
+
+def test_a_changed_file_is_noticed(tmp_path: Path) -> None:
+    for path in DIRECTORIES[0].iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "htmx.min.js").write_text("other")
+    (tmp_path / "more.js").write_text("more")
+    assert differing(tmp_path) == ["htmx.min.js", "more.js"]
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES, ids=lambda directory: directory.parent.name)
+def test_each_vendored_package_has_its_licence_beside_it(directory: Path) -> None:
+    for package in packages_of(directory):
+        assert package["licence"] != ""
+        assert package["integrity"].startswith("sha512-")
+        assert any(file["name"].startswith("LICENSE") for file in package["files"])
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+def test_no_page_asks_another_origin_or_has_inline_code(path: Path) -> None:
+    content = path.read_text(encoding="utf-8").replace(XML_NAMESPACE, "")
+    comments = re.sub(r"^\s*//.*$", "", content, flags=re.MULTILINE)
+    assert ELSEWHERE.findall(comments) == []
+    assert INLINE.findall(content) == []
+
+
+@pytest.mark.parametrize("path", [path for path in OWN if path.suffix == ".html"], ids=lambda path: path.name)
+def test_what_htmx_acts_on_carries_the_page_s_nonce(path: Path) -> None:
+    elements = re.findall(r"<[a-z]+[^>]*\bhx-(?:get|post)=[^>]*>", path.read_text(encoding="utf-8"))
+    assert [element for element in elements if 'hx-nonce="{{ nonce }}"' not in element] == []
+
+
+def test_addresses_of_files_have_their_hash() -> None:
+    assert {"htmx.min.js", "hx-csp.min.js", "page.js", "page.css", "icon.svg"} == set(assets())
+    assert all(re.fullmatch(rf"/web/static/[0-9a-f]{{16}}/{re.escape(name)}", row[2]) for name, row in assets().items())
+
+
+def test_no_filter_switches_escaping_off() -> None:
+    assert [
+        str(path) for path in files(".html", under="orchestrator/web/") if "|safe" in text(path).replace(" ", "")
+    ] == []
