@@ -123,9 +123,9 @@ OF_left := $(filter-out $(OF_cli) $(OF_hosts) $(OF_pure) $(OF_services),$(wildca
 $(SHARES): check-tests-%:
 	@$(if $(filter-out $*,left),VGPUCTL_TESTS_IN_MEMORY=1) $(PYTEST) -o tmp_path_retention_policy=failed $(OF_$*) -m "not lab and not gpu and not soak"
 
-bench: bench-placement bench-control-plane bench-server bench-api bench-upgrade bench-create-vm bench-discovery ## all benchmarks; rows go to build/bench/*.json
+bench: bench-placement bench-control-plane bench-server bench-api bench-web bench-upgrade bench-create-vm bench-discovery ## all benchmarks; rows go to build/bench/*.json
 
-.PHONY: bench-placement bench-control-plane bench-server bench-api bench-upgrade bench-create-vm bench-discovery
+.PHONY: bench-placement bench-control-plane bench-server bench-api bench-web bench-upgrade bench-create-vm bench-discovery
 bench-placement: dev ## placement quality and speed
 	@$(BIN)/python -m tests.bench.placement
 bench-control-plane: dev ## claims, operations over HTTP, 1,000 SSH connections, memory; BENCH_CONTROL_PLANE="--part operations --policy sqlite" chooses
@@ -136,6 +136,8 @@ bench-server: dev ## a real server over HTTP with 10, 1,000 and 10,000 hosts; BE
 	@$(BIN)/python -m tests.bench.server_path $(BENCH_SERVER)
 bench-api: dev ## answers of the API under 64 clients, of commands, with 10,000 VMs
 	@$(BIN)/python -m tests.bench.api
+bench-web: dev ## pages of a fleet of 1,000 hosts in a real browser: first paint, size, processor of a fragment
+	@$(BIN)/python -m tests.bench.web $(BENCH_WEB)
 bench-upgrade: dev lab-packages ## rolling driver upgrade of 1,000 hosts in virtual time, of three lab hosts; BENCH_UPGRADE="--case lab" chooses
 	@$(BIN)/python -m tests.bench.upgrade $(BENCH_UPGRADE)
 bench-create-vm: dev lab-packages ## create-vm of each kind against the same VM made by hand; BENCH_CREATE_VM="--case passthrough" chooses

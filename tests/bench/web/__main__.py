@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m tests.bench.web``: writes build/bench/web.json. ``--hosts``: how many with eight GPUs each."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from playwright.sync_api import BrowserContext, Page, ViewportSize, sync_playwright
+
+from orchestrator.client.autostart import server_info
+from orchestrator.client.client import Client
+from tests.bench.placement.rows import Row, rows_of, table, write
+from tests.fakes.simulated import serving_fleet, wish
+
+REPORT: Final = Path("build/bench/web.json")
+PAGES: Final = ("map", "map?use=partly", "hosts", "vms", "vms/default/vm-0", "vms/new", "operations", "capacity")
+FRAGMENTS: Final = ("map", "hosts", "vms", "vms/default/vm-0", "operations")
+VMS: Final = 50
+WINDOW: Final = ViewportSize(width=1280, height=720)
+VISITS: Final = 5
+REPEATS: Final = 40
+_FLEET: Final = """\
+groups:
+  - {{name: l40s, count: {hosts}, gpu_model: L40S, gpus_per_host: 8, vcpus: 128, memory_gib: 1024}}
+"""
+_PAINTED: Final = """() => new Promise(resolve => {
+    const entry = () => performance.getEntriesByName("first-contentful-paint")[0];
+    const page = performance.getEntriesByType("navigation")[0];
+    const told = () => resolve([entry().startTime, page.responseStart, page.encodedBodySize, page.decodedBodySize]);
+    if (entry()) told(); else new PerformanceObserver(told).observe({type: "paint", buffered: true});
+})"""
+
+
+def _cpu_s(pid: int) -> float:
+    """Of the process so far, user and system."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _painted(page: Page, address: str) -> dict[str, float]:
+    samples = []
+    for _ in range(VISITS):
+        page.goto(address)
+        samples.append(page.evaluate(_PAINTED))
+    paint, answer, encoded, decoded = (median(column) for column in zip(*samples, strict=True))
+    return {"first_paint_ms": paint, "answer_ms": answer, "compressed_kb": encoded / 1000, "html_kb": decoded / 1000}
+
+
+def _fragment(context: BrowserContext, address: str, pid: int) -> dict[str, float]:
+    """Processor time of the whole server process: what it does besides, as observing its hosts, counts too."""
+    headers, answers = {"HX-Request": "true"}, [context.request.get(address)]
+    begin = _cpu_s(pid)
+    answers += [context.request.get(address, headers=headers) for _ in range(REPEATS)]
+    assert {answer.status for answer in answers} == {200}
+    return {"cpu_ms": (_cpu_s(pid) - begin) * 1000 / REPEATS}
+
+
+def _rows(client: Client, hosts: int, picture: Path | None) -> Iterator[Row]:
+    for number in range(VMS):
+        client.create_vm(wish(f"vm-{number}", "NVIDIA L40S-12Q"))
+    for operation in client.operations():
+        client.wait(operation["id"])
+    pid, given = int(server_info(client.connection)["pid"]), client.web_ticket()
+    with sync_playwright() as driver:
+        program = shutil.which("chromium") or shutil.which("chromium-headless-shell")
+        context = driver.chromium.launch(executable_path=program, args=["--no-sandbox"]).new_context(viewport=WINDOW)
+        context.set_default_timeout(120_000)
+        page = context.new_page()
+        page.goto(f"{given['address']}/web/ticket#{given['ticket']}")
+        page.wait_for_url("**/web/map")
+        for path in PAGES:
+            yield from rows_of(
+                "web", f"{path}, {hosts} hosts", "page", _painted(page, f"{given['address']}/web/{path}")
+            )
+        if picture is not None:
+            page.goto(f"{given['address']}/web/map")
+            page.screenshot(path=picture)
+        page.goto("about:blank")
+        for path in FRAGMENTS:
+            cost = _fragment(context, f"{given['address']}/web/{path}", pid)
+            yield from rows_of("web", f"{path}, {hosts} hosts", "fragment", cost)
+        context.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hosts", type=int, default=1000)
+    parser.add_argument("--picture", type=Path, help="where a picture of the map is written")
+    chosen = parser.parse_args()
+    hosts: int = chosen.hosts
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        serving_fleet(Path(directory), _FLEET.format(hosts=hosts)) as client,
+    ):
+        rows = list(_rows(client, hosts, chosen.picture))
+    write(rows, REPORT)
+    sys.stdout.write(f"{table(rows)}\n")
+
+
+if __name__ == "__main__":
+    main()
