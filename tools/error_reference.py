@@ -18,8 +18,9 @@ CODE = re.compile(r"[a-z]+\.[a-z][a-z_]+")
 FAMILY = {cls.__name__: cls for cls in FAMILIES.values()}
 _NOT_CODES = re.compile(
     r"(orchestrator|gpus|hosts|images|operations|vms|networks|claims|steps|secrets|meta|pynvml|[a-z]+)"
-    r"\.(py|txt|cfg|yaml|yml|json|lock|log|sqlite|sock|db|iso|service|xml|csv)$|^(orchestrator|gpus|hosts|vms"
-    r"|images|operations|networks|claims|steps|secrets|os|sys|sqlalchemy|cloud|http|balloon|block|cpu|net|rd|vcpu|wr)\."
+    r"\.(py|txt|cfg|yaml|yml|json|lock|log|sqlite|sock|db|iso|service|xml|csv|html|css|js|svg)$"
+    r"|^(orchestrator|gpus|hosts|vms|images|operations|networks|claims|steps|secrets|os|sys|sqlalchemy|cloud|http"
+    r"|balloon|block|cpu|net|rd|vcpu|wr)\."
 )
 _HEAD = """\
 <!-- SPDX-License-Identifier: Apache-2.0 -->
