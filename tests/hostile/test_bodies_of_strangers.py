@@ -36,8 +36,9 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         yield made
 
 
-def _open_app(plane: ControlPlane) -> FastAPI:
-    """As the network reaches it."""
+@pytest.fixture(scope="module")
+def open_app(plane: ControlPlane) -> FastAPI:
+    """As the network reaches it; it takes longer to make than to ask."""
     return create_app(plane.services, Process(started_at=0, idle_seconds=None, activity=Activity()))
 
 
@@ -64,9 +65,9 @@ async def _sent(app: ASGIApp, method: str, path: str, body: bytes) -> tuple[int,
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=" ".join)
-def test_nothing_of_a_body_is_read_of_who_has_not_said_who_it_is(plane: ControlPlane, route: tuple[str, str]) -> None:
+def test_nothing_of_a_body_is_read_of_who_has_not_said_who_it_is(open_app: FastAPI, route: tuple[str, str]) -> None:
     method, path = route
-    status, read = asyncio.run(_sent(_open_app(plane), method, path, NESTED))
+    status, read = asyncio.run(_sent(open_app, method, path, NESTED))
     if not path.startswith(OPEN):
         assert (status, read) == (401, 0)
     elif method == "POST":
@@ -100,13 +101,12 @@ def test_strangers_fill_no_audit_whatever_they_are_refused_for(tmp_path: Path) -
         assert {one.outcome for one in newest} == {"refused: tenant.name_invalid"}
 
 
-def test_methods_and_paths_that_strangers_make_up_are_one_line_of_the_metrics(plane: ControlPlane) -> None:
-    app = _open_app(plane)
-    before = len(ask(app, "GET", "/metrics", uid=0).body)
+def test_methods_and_paths_that_strangers_make_up_are_one_line_of_the_metrics(open_app: FastAPI) -> None:
+    before = len(ask(open_app, "GET", "/metrics", uid=0).body)
     for number in range(300):
         for path in ("/healthz", "/v1/vms", f"/v1/{number}"):
-            ask(app, f"M{number}X", path, uid=None)
-    assert len(ask(app, "GET", "/metrics", uid=0).body) < before + 20_000
+            ask(open_app, f"M{number}X", path, uid=None)
+    assert len(ask(open_app, "GET", "/metrics", uid=0).body) < before + 20_000
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,9 @@ PATHS = {
 """And which list has it."""
 
 
-@pytest.fixture
-def plane(tmp_path: Path) -> Iterator[ControlPlane]:
-    with plane_with(tmp_path, T4_HOST) as made:
+@contextmanager
+def furnished(directory: Path) -> Iterator[ControlPlane]:
+    with plane_with(directory, T4_HOST) as made:
         for name in ("red", "green"):
             made.services.tenancy.tenants.create(name)
         made.services.networks.add("common", None)
@@ -32,6 +33,19 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
         made.services.images.add(NewImage(name="mine", source=iter([b"mine"]), size_bytes=1024), "red")
         made.services.volumes.create("red", "data", 2**30)
         yield made
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    with furnished(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def owner_of_what_stays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """Whose things no test changes."""
+    with furnished(tmp_path_factory.mktemp("plane")) as made:
+        yield TestClient(real_app(made))
 
 
 @pytest.fixture
@@ -68,9 +82,11 @@ def test_what_is_not_named_stays_and_null_takes_a_label_away(owner: TestClient, 
     ],
     ids=str,
 )  # fmt: skip
-def test_what_is_no_label_and_no_description_changes_nothing(owner: TestClient, path: str, body: object) -> None:
-    assert owner.patch(path, json=body).status_code in {400, 422}
-    assert _said(owner, path) == ("", {})
+def test_what_is_no_label_and_no_description_changes_nothing(
+    owner_of_what_stays: TestClient, path: str, body: object
+) -> None:
+    assert owner_of_what_stays.patch(path, json=body).status_code in {400, 422}
+    assert _said(owner_of_what_stays, path) == ("", {})
 
 
 @pytest.mark.parametrize(
