@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.agent.attachments import kinds_of
@@ -17,6 +17,7 @@ from orchestrator.agent.images.store import Storage, holds_files
 from orchestrator.agent.kernel_log import KernelLog
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
+from orchestrator.agent.libvirt.console_keeping import HOURS, MIB, ConsoleBounds, ConsoleKeeper
 from orchestrator.agent.libvirt.consoles import ConsoleLogs
 from orchestrator.agent.libvirt.domain_readings import DomainReadings
 from orchestrator.agent.libvirt.domains import Domains
@@ -43,15 +44,19 @@ from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.errors import InvalidInput
 
 _FIELDS = {"site": str, "epoch": int, "storage": str}
+_OPTIONAL = {"console_hours": int, "console_mib": int}
+"""Configurations of older versions do not have them."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """``site``: id of the control plane this host obeys. ``epoch``: the lowest fencing epoch it accepts."""
+    """``site``: id of the control plane this host obeys. ``epoch``: the lowest fencing epoch it accepts. ``consoles``:
+    how much of what guests print is kept."""
 
     site: str
     epoch: int
     storage: Path
+    consoles: ConsoleBounds = field(default_factory=ConsoleBounds)
 
 
 def read_config(path: Path) -> Config:
@@ -60,14 +65,19 @@ def read_config(path: Path) -> Config:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise _invalid(path, str(error)) from error
-    if not isinstance(data, dict) or set(data) != set(_FIELDS):
-        raise _invalid(path, f"it must hold exactly {', '.join(_FIELDS)}")
-    for name, kind in _FIELDS.items():
-        if type(data[name]) is not kind:
+    if not isinstance(data, dict) or not set(_FIELDS) <= set(data) <= {*_FIELDS, *_OPTIONAL}:
+        raise _invalid(path, f"it must hold {', '.join(_FIELDS)}, and may hold {', '.join(_OPTIONAL)}")
+    for name, kind in {**_FIELDS, **_OPTIONAL}.items():
+        if name in data and type(data[name]) is not kind:
             raise _invalid(path, f"{name} must be of type {kind.__name__}")
     if not data["site"] or not Path(data["storage"]).is_absolute():
         raise _invalid(path, "site must not be empty and storage must be an absolute path")
-    return Config(site=data["site"], epoch=data["epoch"], storage=Path(data["storage"]))
+    hours, mib = data.get("console_hours", HOURS), data.get("console_mib", MIB)
+    if hours < 1 or mib < 1:
+        raise _invalid(path, "console_hours and console_mib must be 1 or more")
+    return Config(
+        site=data["site"], epoch=data["epoch"], storage=Path(data["storage"]), consoles=ConsoleBounds(hours, mib)
+    )
 
 
 def _invalid(path: Path, why: str) -> InvalidInput:
@@ -86,6 +96,7 @@ class Agent:
     performer: Performer
     restorer: Restorer
     logs: ConsoleLogs
+    console_keeper: ConsoleKeeper
     sessions: Sessions
     readings: Readings
 
@@ -142,6 +153,7 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
             handlers,
         ),
         logs=logs,
+        console_keeper=ConsoleKeeper(paths, libvirt, config.consoles),
         sessions=sessions,
         readings=Readings(
             Sampler(

@@ -50,11 +50,13 @@ def _serve(arguments: argparse.Namespace) -> int:
     server = Server(agent, arguments.socket)
     agent.restorer.start()
     agent.readings.start()
+    agent.console_keeper.start()
     try:
         server.serve_forever()
     finally:
         server.close()
         agent.readings.stop()
+        agent.console_keeper.stop()
         agent.restorer.stop()
         agent.performer.finish()
         agent.ledger.close()

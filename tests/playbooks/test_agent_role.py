@@ -178,7 +178,9 @@ def test_the_written_files_say_what_the_agent_and_sshd_need(tmp_path: Path, role
     _write(tmp_path, role_variables, [])
     root = tmp_path / "root"
     config = json.loads((root / "etc/deep/config.json").read_text())
-    assert config == {"epoch": 1, "site": SITE, "storage": "/var/lib/vgpuctl-agent"}
+    assert config == {
+        "console_hours": 24, "console_mib": 8, "epoch": 1, "site": SITE, "storage": "/var/lib/vgpuctl-agent",
+    }  # fmt: skip
     key = (root / "authorized_keys").read_text()
     assert key == f'restrict,command="/usr/bin/python3 -I /usr/lib/vgpuctl-agent/vgpuctl-agent.pyz relay" {KEY}\n'
     assert json.loads((root / "installed.json").read_text()) == {"packages": ["python3-libvirt"]}

@@ -17,6 +17,7 @@ import pytest
 from orchestrator.agent import build_zipapp
 from orchestrator.agent.assembly import Config, read_config
 from orchestrator.agent.build_zipapp import build_agent, subset
+from orchestrator.agent.libvirt.console_keeping import ConsoleBounds
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.protocol import read_frame
 
@@ -109,9 +110,15 @@ def test_a_good_configuration_is_read(tmp_path: Path) -> None:
     assert read_config(tmp_path / "config.json") == Config("s", 1, Path("/var/lib/vgpuctl-agent"))
 
 
+def test_a_configuration_may_say_how_much_of_what_guests_print_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**GOOD, "console_hours": 48}))
+    assert read_config(tmp_path / "config.json").consoles == ConsoleBounds(hours=48, mib=8)
+
+
 @pytest.mark.parametrize(
     "content",
-    ["", "[]", "{", json.dumps({**GOOD, "epoch": "1"}), json.dumps({**GOOD, "epoch": True}),
+    ["", "[]", "{", json.dumps({**GOOD, "console_hours": "1"}), json.dumps({**GOOD, "console_mib": 0}),
+     json.dumps({**GOOD, "epoch": "1"}), json.dumps({**GOOD, "epoch": True}),
      json.dumps({**GOOD, "site": ""}),
      json.dumps({**GOOD, "storage": "relative"}), json.dumps({**GOOD, "more": 1}), json.dumps({"site": "s"})],
 )  # fmt: skip
