@@ -16,6 +16,7 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from packaging.requirements import Requirement
 
 from tools.tree import ROOT
+from tools.vendor_assets import DIRECTORIES, packages_of
 
 LOCK = ROOT / "requirements/base.txt"
 PAGE = ROOT / "docs/reference/third-party.md"
@@ -92,6 +93,12 @@ def packages() -> Iterator[Package]:
         yield Package(wanted.name, found.version, _licence(wanted.name, found))
 
 
+def for_browsers() -> Iterator[Package]:
+    """Those whose files the pages serve."""
+    for vendored in packages_of(DIRECTORIES[0]):
+        yield Package(vendored["name"], vendored["version"], vendored["licence"])
+
+
 def _licence(name: str, found: Distribution) -> str:
     expressions = _field(found, "License-Expression")
     if expressions:
@@ -110,19 +117,21 @@ def _field(found: Distribution, name: str) -> list[str]:
 
 
 def page() -> str:
-    return _HEAD + "".join(f"| {one.name} | {one.version} | {one.licence} | {one.use} |\n" for one in packages())
+    imported = [f"| {one.name} | {one.version} | {one.licence} | {one.use} |\n" for one in packages()]
+    sent = [f"| {one.name} | {one.version} | {one.licence} | sent to browsers |\n" for one in for_browsers()]
+    return _HEAD + "".join(imported + sent)
 
 
 def problems() -> list[str]:
     """Packages that may not be shipped, and a page that is out of date."""
     wrong = [
         f"{one.name} {one.version}: licence {one.licence or 'unknown'!r} is not one that we may ship with"
-        for one in packages()
+        for one in (*packages(), *for_browsers())
         if not one.use
     ]
     # Another Python takes other versions of a few packages; the names are the same everywhere.
     listed = set(re.findall(r"^\| ([^ |]+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)) - {"package"}
-    if listed != {one.name for one in packages()}:
+    if listed != {one.name for one in (*packages(), *for_browsers())}:
         wrong.append(f"{PAGE.relative_to(ROOT)} is out of date: run make docs")
     return wrong
 

@@ -59,6 +59,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("wait",), "operation wait"),
     **dict.fromkeys(("health", "check"), "doctor"),
     **dict.fromkeys(("stats", "metrics", "utilization"), "top"),
+    **dict.fromkeys(("ui", "gui", "dashboard", "browser"), "web"),
 }
 IN_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("get", "info", "view", "inspect"), ("show",)),
@@ -86,7 +87,6 @@ NOT_BUILT: Final[Mapping[str, str]] = {
     **dict.fromkeys(("snapshot", "snapshots", "clone", "copy", "rebuild", "backup", "restore"), _COPY),
     **dict.fromkeys(("usage", "cost", "costs", "billing", "price", "report"), _USED),
     **dict.fromkeys(("suspend", "pause", "resume", "hibernate"), _RESTART),
-    **dict.fromkeys(("ui", "dashboard", "web"), "'vgpuctl list-vms --watch' shows every change"),
     **dict.fromkeys(("queue", "reserve", "reservation"), "'vgpuctl explain -p PROFILE' tells what would make room"),
     **dict.fromkeys(
         ("security-group", "firewall", "floating-ip"),

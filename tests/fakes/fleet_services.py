@@ -10,7 +10,7 @@ from itertools import islice
 from orchestrator.catalogue.gpu_tables import tables_of
 from orchestrator.core.advice.alike import CapacityRow, OneOfEach
 from orchestrator.core.advice.explain import TenantExplanation, explain, for_tenant
-from orchestrator.core.advice.gpu_map import GpuRow, gpu_map, own_gpus
+from orchestrator.core.advice.gpu_map import EVERY_GPU, GpuFilter, GpuRow, gpu_map, own_gpus
 from orchestrator.core.diff import Finding, Repair, StoredFinding
 from orchestrator.core.drivers.matrix import version_key
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound
@@ -292,8 +292,11 @@ class Capacity:
     def explain(self, question: Question) -> Named:
         return Named(explanation=explain(self._request(question), self._fleet()), names={})
 
-    def gpu_map(self, after: tuple[str, str] | None = None, most: int | None = None) -> tuple[GpuRow, ...]:
-        rows = [row for row in gpu_map(self._fleet()) if after is None or (row.host or "", row.gpu) > after]
+    def gpu_map(
+        self, after: tuple[str, str] | None = None, most: int | None = None, only: GpuFilter = EVERY_GPU
+    ) -> tuple[GpuRow, ...]:
+        every = filter(only.picks, gpu_map(self._fleet()))
+        rows = [row for row in every if after is None or (row.host or "", row.gpu) > after]
         return tuple(rows[:most])
 
     def room(self, question: Question, tenant: str) -> tuple[CapacityRow, ...]:

@@ -17,7 +17,7 @@ Open = Annotated[bool, typer.Option("--open/--no-open", help="Open it in a brows
 
 
 def web(ctx: typer.Context, *, open_it: Open = True) -> None:
-    """Print the address of the pages for browsers, with a ticket that logs you in once, within a minute.
+    """Print the address of the pages for browsers; it logs you in once. Within a minute, that is.
 
     On the server's machine the address is one of this machine alone, and nobody else's browser finds it.
     """

@@ -87,7 +87,7 @@ LISTS: Final = {
             field("Fits now", "fits_now"),
             ListColumn("Why none", _fits),
         ),
-        "Nothing is offered: add a host first, 'vgpuctl host add'.",
+        "Nothing is offered: add a host first, 'vgpuctl host add NAME --address A'.",
         "How many more VMs of one profile fit on the fleet as it is; each row is counted alone.",
         ("tenant",),
         "rows",
@@ -105,7 +105,7 @@ LISTS: Final = {
             ListColumn("GPU memory", lambda row: mib(row["framebuffer_mib"])),
             field("About", "description"),
         ),
-        "No host offers anything: add one first, 'vgpuctl host add'.",
+        "No host offers anything: add one first, 'vgpuctl host add NAME --address A'.",
         "What a VM can be made of. A name leads to the form for a VM of it.",
     ),
     "images": ListOf(
@@ -180,7 +180,7 @@ LISTS: Final = {
             field("Signed by", "key_id"),
             _moment("Added", "created_at"),
         ),
-        "There is no driver bundle: 'vgpuctl driver add FILE' adds one.",
+        "There is no driver bundle: 'vgpuctl driver bundle add FILE --key KEY' adds one.",
     ),
     "audit": ListOf(
         "Audit",
