@@ -21,7 +21,7 @@ from orchestrator.agent.nvml.gpu_instances import device_at
 from orchestrator.agent.nvml.gpu_readings import GpuConstants, Numbers, constants, numbers
 from orchestrator.agent.nvml.instance_readings import InstanceMemory, instance_memory
 from orchestrator.agent.nvml.reading import Nvml, opened
-from orchestrator.agent.nvml.vgpu_readings import VgpuReader
+from orchestrator.agent.nvml.vgpu_readings import OpenVgpus, VgpuReader
 from orchestrator.agent.timing import CallHangs, Gate, TooManyHungCalls
 from orchestrator.core.readings.frame import Reading, arranged
 
@@ -49,7 +49,7 @@ class _Begun:
 
     known: GpuConstants
     numbers: Numbers
-    vgpus: tuple[Reading, ...] | None
+    vgpus: OpenVgpus | None
     instances: tuple[InstanceMemory, ...]
     whole: GpmProbe | None
     probes: Mapping[int, GpmProbe]
@@ -148,10 +148,14 @@ class NvmlSampler:
                 ratios = answer_of(gpu.whole.finish) or {}
                 gpu.numbers.update({(f"gpu_{name}", ""): ratio for name, ratio in ratios.items()})
             if gpu.vgpus is not None:
-                gpu.numbers["gpu_vgpus", ""] = float(len(gpu.vgpus))
+                gpu.numbers["gpu_vgpus", ""] = float(gpu.vgpus.number)
             facts = {**gpu.known.facts, "pci_address": address}
             instances = tuple(self._instance(address, gpu, instance) for instance in gpu.instances)
-        return Reading("gpu", uuid, *arranged(gpu.numbers), facts=facts), *instances, *(gpu.vgpus or ())
+        return (
+            Reading("gpu", uuid, *arranged(gpu.numbers), facts=facts),
+            *instances,
+            *(gpu.vgpus.readings if gpu.vgpus else ()),
+        )
 
     def _instance(self, address: str, gpu: _Begun, memory: InstanceMemory) -> Reading:
         probe = gpu.probes.get(memory.id)

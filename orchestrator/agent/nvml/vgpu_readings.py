@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pynvml
 
@@ -23,20 +23,27 @@ Samples = dict[int, Any]
 """vGPU instance → its newest sample."""
 
 
+class OpenVgpus(NamedTuple):
+    """``readings``: of those that say whose they are."""
+
+    number: int
+    readings: tuple[Reading, ...]
+
+
 class VgpuReader:
     """Of one GPU. Remembers which samples it has had."""
 
     def __init__(self) -> None:
         self._last_us = 0
 
-    def read(self, device: Any, gpu: str) -> tuple[Reading, ...] | None:
+    def read(self, device: Any, gpu: str) -> OpenVgpus | None:
         """None: the GPU has no vGPUs, whatever runs. ``gpu``: its UUID."""
         active = answer_of(lambda: pynvml.nvmlDeviceGetActiveVgpus(device))
         if active is None:
             return None
         samples = self._newest(device) if active else {}
         readings = (_reading(int(vgpu), gpu, samples.get(int(vgpu))) for vgpu in active)
-        return tuple(reading for reading in readings if reading is not None)
+        return OpenVgpus(len(active), tuple(reading for reading in readings if reading is not None))
 
     def _newest(self, device: Any) -> Samples:
         """Drivers from before 535 have the older function alone."""

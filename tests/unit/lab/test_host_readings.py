@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -182,6 +183,7 @@ def test_a_guest_without_a_driver_and_licence_has_neither_version_nor_expiry(sce
 def test_a_vgpu_whose_vm_has_just_ended_is_left_out(scene: Scene) -> None:
     scene.host.vgpus(0, f"7 {T4_2Q} {T4} {MDEV} 1 65535 {PID} -1")
     assert [kind for kind, _ in scene.read()] == ["gpu", "gpu"]
+    assert scene.gpu(T4).get("gpu_vgpus") == 1, "the driver still has it"
 
 
 @pytest.fixture
@@ -262,3 +264,46 @@ def test_gpu_instances_are_told_of_by_themselves_with_their_vm(scene: Scene) -> 
     assert instance.get("gpu_instance_sm_active_ratio") == pytest.approx(0.4)
     assert instance.get("gpu_instance_memory_total_bytes") == 20090 * 1024**2
     assert read["gpu", whole.id].get("gpu_utilization_ratio") is None, "the driver tells none in MIG mode"
+
+
+class Refusing:
+    """The library, some of whose functions answer with an error or are not there at all."""
+
+    def __init__(self, library: ctypes.CDLL, refused: dict[str, int]) -> None:
+        self._library, self._refused = library, refused
+
+    def __getattr__(self, name: str) -> object:
+        code = self._refused.get(name)
+        if code is None:
+            return getattr(self._library, name)
+        if code == pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+            raise AttributeError(name)
+        return lambda *_arguments: code
+
+
+NEEDED = frozenset(
+    {"nvmlInitWithFlags", "nvmlShutdown", "nvmlErrorString", "nvmlDeviceGetHandleByPciBusId_v2", "nvmlDeviceGetUUID"}
+)
+REFUSALS = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NO_DATA)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_a_driver_refuses_is_absent_and_all_else_is_as_before(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    scene.host.state(1, **SAID, pcie_received_bytes=5)
+    scene.runs_a_vm()
+    scene.host.state(0, energy_mj=7000, vgpu_sm=5)
+    full = {name: dict(zip(reading.keys, reading.numbers, strict=True)) for name, reading in scene.read().items()}
+    called = sorted(set(pynvml._nvmlGetFunctionPointer_cache) - NEEDED)
+    draw = random.Random(seed)
+    refused = {name: draw.choice(REFUSALS) for name in draw.sample(called, draw.randint(1, len(called)))}
+    monkeypatch.setattr(pynvml, "nvmlLib", Refusing(pynvml.nvmlLib, refused))
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    scene.sampler.forget()
+    less = {name: dict(zip(reading.keys, reading.numbers, strict=True)) for name, reading in scene.read().items()}
+    assert {name for name, _ in less} <= {name for name, _ in full}
+    for name, numbers in less.items():
+        assert {key: value for key, value in numbers.items() if name not in full or full[name].get(key) != value} == {}
+    missing = sum(map(len, full.values())) - sum(map(len, less.values()))
+    assert missing > 0, refused
