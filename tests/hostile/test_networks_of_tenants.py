@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from orchestrator.core.tenancy.tenant import Member
-from tests.contract.api.real_app import real_app
+from tests.contract.api.real_app import real_app_for
 from tests.fakes.control_plane import GIB, ControlPlane, plane_with
 
 RED, BLUE = 4001, 4002
@@ -47,7 +47,7 @@ def pool(tmp_path: Path) -> Iterator[Pool]:
             tenants.put_member(Member(tenant=name, subject=f"uid:{uid}", role="tenant-user"))
             plane.services.tenancy.policies.change(name, {"isolation": "none"})
         plane.services.networks.add(SECRET, None, "red")
-        yield Pool(plane, *(TestClient(real_app(plane, uid)) for uid in (None, RED, BLUE)))
+        yield Pool(plane, *map(TestClient, real_app_for(plane, None, RED, BLUE)))
 
 
 def network_on_hosts(plane: ControlPlane) -> dict[str | None, str | None]:

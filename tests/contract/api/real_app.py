@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -41,6 +42,15 @@ def furnished_plane(state: Path) -> ControlPlane:
 
 def real_app(plane: ControlPlane, uid: int | None = None, timers: tuple[TimerHealth, ...] = ()) -> ASGIApp:
     """The application over a plane's services, as ``uid`` calls it; without one, as its owner does."""
+    return AsPeer(_app(plane, timers), os.geteuid() if uid is None else uid)
+
+
+def real_app_for(plane: ControlPlane, *uids: int | None) -> Iterator[ASGIApp]:
+    """One application as each of them calls it; it takes longer to make than to ask."""
+    app = _app(plane, ())
+    yield from (AsPeer(app, os.geteuid() if uid is None else uid) for uid in uids)
+
+
+def _app(plane: ControlPlane, timers: tuple[TimerHealth, ...]) -> ASGIApp:
     process = Process(started_at=time.time(), idle_seconds=None, activity=Activity(), timers=lambda: timers)
-    app = create_app(plane.services, process)
-    return AsPeer(app, os.geteuid() if uid is None else uid)
+    return create_app(plane.services, process)

@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from orchestrator.core.tenancy.tenant import Member
-from tests.contract.api.real_app import real_app
+from tests.contract.api.real_app import real_app_for
 from tests.fakes.control_plane import plane_with
 
 RED = 4001
@@ -30,7 +30,7 @@ def pool(tmp_path: Path) -> Iterator[Pool]:
     with plane_with(tmp_path, "t4") as plane:
         plane.services.tenancy.tenants.create("red")
         plane.services.tenancy.tenants.put_member(Member(tenant="red", subject=f"uid:{RED}", role="tenant-admin"))
-        yield Pool(TestClient(real_app(plane, None)), TestClient(real_app(plane, RED)))
+        yield Pool(*map(TestClient, real_app_for(plane, None, RED)))
 
 
 def test_what_the_command_sends_adds_a_bridge_or_a_nat_network(pool: Pool) -> None:
