@@ -99,11 +99,14 @@ class Site:
 
 
 @contextmanager
-def site(directory: Path, hosts: int, database_url: str | None, *hosts_options: str) -> Iterator[Site]:
-    """With its hosts (``hosts_options``: of the process that simulates them); the server is not started yet."""
-    fleet = directory / "fleet.yaml"
-    fleet.write_text(FLEET.format(hosts=hosts))
-    words = ["-m", "orchestrator.sim.hosts_process", str(fleet), str(directory / "hosts.sock"), str(directory / "h")]
+def site(
+    directory: Path, hosts: int, database_url: str | None, *hosts_options: str, fleet: str = FLEET
+) -> Iterator[Site]:
+    """With its hosts (``hosts_options``: of the process that simulates them; ``fleet``: the file that describes them,
+    in which ``hosts`` is how many there are); the server is not started yet."""
+    file = directory / "fleet.yaml"
+    file.write_text(fleet.format(hosts=hosts))
+    words = ["-m", "orchestrator.sim.hosts_process", str(file), str(directory / "hosts.sock"), str(directory / "h")]
     words += hosts_options
     with subprocess.Popen([sys.executable, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as simulated:
         assert simulated.stdout is not None
