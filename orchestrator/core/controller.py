@@ -7,7 +7,9 @@ import base64
 import binascii
 import json
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
+from hashlib import sha256
 
 from orchestrator.core.errors import InvalidInput
 
@@ -16,6 +18,16 @@ _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[0-9A-Za-z.-]{1,255}):[0-9]{1,5}", r
 _CERTIFICATE = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _MAX_TEXT = 1024
 MAX_INVITATION_S = 24 * 3600
+
+
+def turn_of(host: str, name: str, living: Collection[str]) -> int:
+    """How many of the controllers that live come before ``name`` in listening to the host; 0: it is the first. When a
+    controller goes, hosts of others stay with them."""
+    return sum(_rank(host, other) < _rank(host, name) for other in living)
+
+
+def _rank(host: str, controller: str) -> bytes:
+    return sha256(f"{host}\0{controller}".encode()).digest()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,14 +24,23 @@ class Watcher:
     """A thread and a channel for each host that is listened to."""
 
     def __init__(
-        self, store: Store, link: HostLink, happened: Callable[[str], None], readings: KeptReadings, *, most: int
+        self,
+        store: Store,
+        link: HostLink,
+        happened: Callable[[str], None],
+        readings: KeptReadings,
+        *,
+        most: int,
+        turn: Callable[[str], int] = lambda _: 0,
     ) -> None:
-        """``happened`` is called with a host's name. ``most``: hosts listened to at once; 0: none."""
+        """``happened`` is called with a host's name. ``most``: hosts listened to at once; 0: none. ``turn``: of a host
+        by name; where not all are listened to, those with the lowest are."""
         self._store = store
         self._link = link
         self._happened = happened
         self._readings = readings
         self._most = most
+        self._turn = turn
         self._lock = threading.Lock()
         self._listening: dict[str, threading.Thread] = {}
         self._closed = False
@@ -47,7 +56,8 @@ class Watcher:
         with self._store.read() as tx:
             ready = tx.observations.ready()
         with self._lock:
-            free = [host for host in ready if host.name not in self._listening]
+            unheard = [host for host in ready if host.name not in self._listening]
+            free = sorted(unheard, key=lambda host: self._turn(host.name))
             for host in free[: 0 if self._closed else room]:
                 thread = threading.Thread(target=partial(self._listen, host), name=f"watch-{host.name}", daemon=True)
                 self._listening[host.name] = thread

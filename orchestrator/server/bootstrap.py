@@ -24,6 +24,7 @@ from orchestrator.adapters.state.directory import AuditHead, ExecutorLock, OwnFi
 from orchestrator.adapters.state.guest_keys import GuestKeys
 from orchestrator.adapters.state.keys import database_key, settle_site_key
 from orchestrator.api.use_cases import Services, Site, keeper_of, services_of
+from orchestrator.core.controller import turn_of
 from orchestrator.core.errors import Conflict, InvalidInput, VgpuctlError
 from orchestrator.core.vms.lease import DAY_S
 from orchestrator.operations.context import Limits, World
@@ -172,7 +173,14 @@ def build(
         )
     reach.when_lost(reconciler.observe_soon)
     heard = services.readings.kept
-    watcher = Watcher(store, world.link, reconciler.observe_soon, heard, most=settings.hosts_watched)
+    watcher = Watcher(
+        store,
+        world.link,
+        reconciler.observe_soon,
+        heard,
+        most=settings.hosts_watched,
+        turn=lambda host: turn_of(host, living.name, living.living),
+    )
 
     retention = Retention(store=store, clock=world.clock, time=time, days=settings.operations_kept_days)
 

@@ -44,8 +44,9 @@ class Settings(BaseSettings):
     """How often every host is looked at."""
     hosts_at_once: int = Field(default=16, ge=1, le=256)
     """How many hosts are looked at side by side."""
-    hosts_watched: int = Field(default=64, ge=0, le=1024)
-    """How many hosts are listened to for events, a thread each; the others are looked at in rounds only."""
+    hosts_watched: int = Field(default=1024, ge=0, le=4096)
+    """How many hosts are listened to for events and readings, a thread each; the others are looked at in rounds only.
+    Several controllers listen to different hosts first."""
     hosts_connected: int = Field(default=2000, ge=1, le=100_000)
     """How many hosts this server keeps connected; a host that falls silent is noticed on its connection within
     seconds, any other by the next round."""

@@ -38,6 +38,8 @@ class LiveControllers:
         """The database has forgotten what this controller wrote: it was restored."""
         self.leads = True
         """Of those that live it is the one that takes over what others have left."""
+        self.living = frozenset((name,))
+        """Those that the last beat has seen."""
         self.double: str | None = None
         """What is to be said of another process that lives and has the name of this controller."""
 
@@ -58,9 +60,9 @@ class LiveControllers:
         self._beaten = beats[self.name]
         self._notice_double(beats)
         self._seen = seen
-        living = frozenset(seen.keys() - gone)
-        self.leads = min(living) == self.name
-        return living
+        self.living = frozenset(seen.keys() - gone)
+        self.leads = min(self.living) == self.name
+        return self.living
 
     def _notice_double(self, beats: Mapping[str, int]) -> None:
         """A row that grows is no remainder of the process that was here before."""

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.core.controller import turn_of
 from orchestrator.core.errors import Retryable
 from orchestrator.core.hosts.host import Host
+from orchestrator.core.readings.frame import HostFrame
 from orchestrator.reconcile.watcher import Watcher
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts
 
-Event = dict[str, object]
+Event = dict[str, object] | HostFrame
 STRANGER: Event = {"kind": "domain", "vm": "f0000000-0000-4000-8000-000000000000", "what": "stopped"}
 
 
@@ -35,10 +37,13 @@ class Talking(FakeHosts):
 
 
 class Scene:
-    def __init__(self, plane: ControlPlane, most: int = 8) -> None:
+    def __init__(self, plane: ControlPlane, most: int = 8, first: str = T4_HOST) -> None:
         self.link = Talking(plane.hosts)
         self.told: queue.Queue[str] = queue.Queue()
-        self.watcher = Watcher(plane.store, self.link, self.told.put, plane.services.readings.kept, most=most)
+        self.watcher = Watcher(
+            plane.store, self.link, self.told.put, plane.services.readings.kept, most=most,
+            turn=lambda host: int(host != first),
+        )  # fmt: skip
 
     def end(self) -> None:
         for events in self.link.events.values():
@@ -129,6 +134,35 @@ def test_only_ready_hosts_and_only_so_many_are_listened_to(plane: ControlPlane) 
     one.watcher.round()
     one.end()
     assert one.link.channels.empty()
+
+
+def test_where_not_all_are_listened_to_those_whose_turn_is_first_are(plane: ControlPlane) -> None:
+    for first in (T4_HOST, L40S_HOST):
+        scene = Scene(plane, most=1, first=first)
+        scene.watcher.round()
+        assert scene.link.channels.get(timeout=60) == first
+        scene.end()
+        assert scene.link.channels.empty()
+
+
+def test_readings_are_kept_and_are_no_news(plane: ControlPlane, scene: Scene) -> None:
+    scene.watcher.round()
+    scene.link.events[T4_HOST].put(HostFrame(0.0, ()))
+    scene.link.events[T4_HOST].put(STRANGER)
+    assert scene.told.get(timeout=60) == T4_HOST
+    assert plane.services.readings.kept.last(T4_HOST) is not None
+    assert plane.services.readings.kept.last(L40S_HOST) is None
+    assert scene.told.empty()
+
+
+def test_controllers_listen_to_different_hosts_first() -> None:
+    hosts = [f"gpu-{number}" for number in range(1000)]
+    living = frozenset(("a", "b", "c"))
+    turns = {name: {host: turn_of(host, name, living) for host in hosts} for name in living}
+    assert all(sorted(turns[name][host] for name in living) == [0, 1, 2] for host in hosts)
+    assert all(250 < sum(turn == 0 for turn in turns[name].values()) < 420 for name in living)
+    moved = [host for host in hosts if turns["a"][host] == 0 and turn_of(host, "a", living - {"b"}) != 0]
+    assert moved == []
 
 
 def test_after_close_nothing_is_told_and_nobody_listens_anew(scene: Scene) -> None:
