@@ -75,6 +75,7 @@ ENTRIES: Final = {
     "operation": CommandEntry("operation", "app", "Watch operations; ways out when one is stuck."),
     "status": CommandEntry("status", "status", "The whole site on one screen."),
     "top": CommandEntry("top", "app", "What hosts, GPUs and VMs do now."),
+    "metrics": CommandEntry("metrics", "app", "Files for Prometheus: rules and alerts."),
     "doctor": CommandEntry("doctor", "doctor", "Tell what differs from what is wanted; repair it."),
     "capacity": CommandEntry("why", "capacity", "How many more VMs fit now, and with moves."),
     "explain": CommandEntry("why", "explain", "Where a VM would go and why, or why not."),
@@ -97,7 +98,7 @@ SECTIONS: Final = {
     "As files": ("plan", "diff", "apply", "export", "schema"),
     "Hosts and GPUs": ("host", "gpu", "mig", "driver", "simulate", "inventory"),
     "Tenants": ("tenant", "quota", "policy", "token", "audit", "whoami", "login"),
-    "Day by day": ("status", "top", "doctor", "operation", "web"),
+    "Day by day": ("status", "top", "doctor", "operation", "metrics", "web"),
     "Servers": ("context", "serve", "server", "version", "completion"),
 }  # fmt: skip
 """How ``vgpuctl --help`` lists them."""

@@ -58,7 +58,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("task", "tasks", "jobs"), "operation"),
     **dict.fromkeys(("wait",), "operation wait"),
     **dict.fromkeys(("health", "check"), "doctor"),
-    **dict.fromkeys(("stats", "metrics", "utilization"), "top"),
+    **dict.fromkeys(("stats", "utilization"), "top"),
     **dict.fromkeys(("ui", "gui", "dashboard", "browser"), "web"),
 }
 IN_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {

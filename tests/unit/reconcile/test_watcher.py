@@ -100,7 +100,7 @@ def test_a_host_that_refuses_is_asked_again_at_the_next_round(scene: Scene) -> N
 def test_what_an_operation_of_ours_does_is_no_news_until_it_has_ended(plane: ControlPlane, scene: Scene) -> None:
     plane.services.vms.create(create_vm())
     vm = plane.services.vms.get("default", "train")
-    event: Event = {"kind": "domain", "vm": vm.id, "what": "started"}
+    event: dict[str, object] = {"kind": "domain", "vm": vm.id, "what": "started"}
     assert not scene.watcher._is_news(event)
     plane.engine.drain()
     assert scene.watcher._is_news(event)
