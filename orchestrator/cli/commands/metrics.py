@@ -12,7 +12,7 @@ from orchestrator.cli.files import write_new
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import safe_line
 
-app = new_group("Files for Prometheus.")
+app = new_group("Files for Prometheus: rules and alerts.")
 
 RULES = Path(__file__).parents[2] / "observability" / "rules.yaml"
 
