@@ -51,10 +51,10 @@ def moment(text: str | None) -> str:
 
 
 def mib(number: int | None) -> str:
-    """Whole GiB where it is so many."""
+    """In GiB from one of them on."""
     if number is None:
         return "unknown"
-    return f"{number // _GIB_MIB} GiB" if number >= _GIB_MIB and number % _GIB_MIB == 0 else f"{number} MiB"
+    return f"{number / _GIB_MIB:.4g} GiB" if number >= _GIB_MIB else f"{number} MiB"
 
 
 def size(number: float | None) -> str:
@@ -63,7 +63,7 @@ def size(number: float | None) -> str:
         return "unknown"
     for unit in ("B", "KiB", "MiB", "GiB"):
         if number < _KIB:
-            return f"{number:.3g} {unit}"
+            return f"{number:.4g} {unit}"
         number /= _KIB
     return f"{number:.4g} TiB"
 

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.web.rendering import address, mib, moment, size, words
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("2026-12-01T10:00:05.123456Z", "2026-12-01 10:00:05 UTC"),
+        ("2026-12-01T12:00:05+02:00", "2026-12-01 10:00:05 UTC"),
+        (None, "never"),
+    ],
+)
+def test_a_moment_is_told_in_utc(text: str | None, shown: str) -> None:
+    assert moment(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"), [(0, "0 MiB"), (512, "512 MiB"), (4096, "4 GiB"), (261632, "255.5 GiB"), (None, "unknown")]
+)
+def test_memory_has_a_unit_that_people_read(number: int | None, shown: str) -> None:
+    assert mib(number) == shown
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [(0, "0 B"), (1023, "1023 B"), (20 * 2**30, "20 GiB"), (4 * 2**40, "4 TiB"), (5000 * 2**40, "5000 TiB")],
+)
+def test_bytes_have_a_unit_that_people_read(number: int, shown: str) -> None:
+    assert size(number) == shown
+
+
+def test_a_name_never_becomes_syntax_of_an_address() -> None:
+    assert address("vms", "a/../b", "c?d#e") == "/web/vms/a%2F..%2Fb/c%3Fd%23e"
+    assert address("vms", tenant="a&b=c", host=None, state="") == "/web/vms?tenant=a%26b%3Dc"
+
+
+def test_stored_names_are_told_in_words() -> None:
+    assert words("create_vm") == "create vm"
