@@ -26,7 +26,8 @@ from tests.fakes.frames import frame_of
 MAX_SHOWN: Final = 2
 """Of a list in an example."""
 VARIES: Final[dict[str, Any]] = {
-    "pid": 4711, "token": "vgpuctl_WRITTEN_DOWN_ONCE", "version": "0.1.0", "agent": "0.1.0",
+    "pid": 4711, "token": "vgpuctl_WRITTEN_DOWN_ONCE", "secret": "WRITTEN_DOWN_ONCE",
+    "version": "0.1.0", "agent": "0.1.0",
     "age_s": 3.2, "ages_s": [13.2, 3.2], "clock_ahead_s": -0.1,
 }  # fmt: skip
 """By the name of a field, where each server, or each run, says something else."""
@@ -60,7 +61,9 @@ REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("GET", "tokens", None), ("GET", "tenants/default/quota", None), ("GET", "tenants/default/policy", None),
     ("GET", "audit", None), ("GET", "audit/export", None), ("GET", "audit/verify", None), ("GET", "whoami", None),
     ("GET", f"readings/hosts/{T4_HOST}?history=true", None), ("GET", "readings/vms/train?history=true", None),
-    ("GET", "metrics/targets", None), ("GET", "vms/trian", None),
+    ("GET", "metrics/targets", None),
+    ("POST", "webhooks", {"name": "chat", "url": "https://example.org/hook", "nouns": ["vm"]}),
+    ("GET", "webhooks", None), ("GET", "vms/trian", None),
     ("POST", "findings/look", None), ("POST", "findings/repair", None),
 )  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from orchestrator.api.event_feed import MAX_STREAMS_OF_CALLER
 from orchestrator.api.file_bodies import MAX_OF_TENANT as MAX_FILES
 from orchestrator.api.limits import MAX_BODY_BYTES
 from orchestrator.api.routes.guest_streams import MAX_STREAMS_PER_TENANT
@@ -18,6 +19,7 @@ from orchestrator.core.vms.network import MAX_ADDRESSES_OF_TENANT, MAX_CARDS, MA
 from orchestrator.core.vms.vm import MAX_USER_DATA_BYTES
 from orchestrator.core.vms.volume import MAX_ATTACHED
 from orchestrator.core.vms.volume import MAX_OF_TENANT as MAX_VOLUMES
+from orchestrator.core.webhook import MAX_OF_TENANT as MAX_WEBHOOKS
 from orchestrator.services.change_allowance import AT_ONCE, PER_S
 from orchestrator.services.refusal_bound import MOST, WINDOW_S
 from tools.tree import ROOT
@@ -72,6 +74,9 @@ BOUNDS: Final = (
     Bound("streams and console logs", "tenant", f"{MAX_STREAMS_PER_TENANT}", "at once", "stream.too_many"),
     Bound("operations that have ended", "site", "setting `operations_kept_days`", "days", "",
           ("operations", "steps")),
+    Bound("streams of events", "caller", f"{MAX_STREAMS_OF_CALLER}", "at once", "server.streams_busy"),
+    Bound("events", "site", "settings `events_kept`, `events_kept_days`", "events, days", "", ("events",)),
+    Bound("webhooks", "tenant", f"{MAX_WEBHOOKS}", "webhooks", "webhook.too_many", ("webhooks",)),
     Bound("what a host tells", "look", f"{OBSERVED_BYTES:,}", "bytes", "agent.answer_invalid",
           ("snapshots", "looks", "gpus", "findings")),
 )  # fmt: skip

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, FastAPI
 from orchestrator.api import errors
 from orchestrator.api.allowance import within_allowance
 from orchestrator.api.auth import KnowTheSender, authorize
+from orchestrator.api.event_feed import EventFeed
 from orchestrator.api.http_answers import AnswerHead, AnswerOnlyChanges
 from orchestrator.api.http_requests import (
     json_bodies_only,
@@ -29,6 +30,7 @@ from orchestrator.api.routes import (
     driver_bundles,
     driver_lock,
     driver_upgrades,
+    events,
     findings,
     gpus,
     guest_streams,
@@ -51,6 +53,7 @@ from orchestrator.api.routes import (
     tokens,
     vms,
     volumes,
+    webhooks,
     whoami,
 )
 from orchestrator.api.services import Process
@@ -74,6 +77,7 @@ def create_app(services: Services, process: Process) -> FastAPI:
     app.state.services = services
     app.state.process = process
     app.state.waiting = Waiting(services.operations)
+    app.state.event_feed = EventFeed(services.events)
     app.state.metrics = Metrics(services, process)
     checks = [
         Depends(storable_target),
@@ -113,6 +117,8 @@ def create_app(services: Services, process: Process) -> FastAPI:
         policies,
         audit,
         whoami,
+        events,
+        webhooks,
     ):
         v1.include_router(noun.router)
     v1.include_router(networks.of_tenant)

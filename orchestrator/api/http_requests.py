@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from typing import Final
+from typing import Any, Final, get_args, get_origin
 
 from fastapi import Request
 from fastapi.dependencies.utils import get_flat_params
@@ -100,7 +100,7 @@ async def no_repeated_names(request: Request) -> None:
     :raises InvalidInput: ``request.said_twice``: a parameter of the query, or a field of the body;
         ``request.text_invalid``
     """
-    _once([name for name, _ in request.query_params.multi_items()], "parameter")
+    _once([name for name, _ in request.query_params.multi_items() if name not in _lists_of(request)], "parameter")
     body = b"" if takes_file(request.scope) else await request.body()
     if body:
         try:
@@ -131,6 +131,18 @@ def check_text(value: object, where: str) -> None:
             f"the {where} has a text with NUL or half a character: {text[:40]!a}",
             hint="leave that character out",
         )
+
+
+def _lists_of(request: Request) -> frozenset[str]:
+    """Parameters of which several values may be given, where the query has any at all."""
+    if not request.query_params:
+        return frozenset()
+    parameters = get_flat_params(request.scope["route"].dependant)
+    return frozenset(parameter.alias for parameter in parameters if _is_list(parameter.field_info.annotation))
+
+
+def _is_list(kind: Any) -> bool:
+    return any(get_origin(choice) is list for choice in (kind, *get_args(kind)))
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from orchestrator.api.errors import MEDIA_TYPE
 from orchestrator.api.request_keys import WITHOUT
 from orchestrator.api.schemas.base import ProblemAnswer
+from orchestrator.api.schemas.events import EventAnswer, GapAnswer
 from orchestrator.core.tenancy.request_key import KEY_PATTERN
 
 _MEANINGS: Final = {
@@ -100,7 +101,8 @@ class DescribedApi(FastAPI):
                     operation["summary"] = operation["description"].partition(". ")[0].removesuffix(".")
                     _describe_problems(operation["responses"])
                     _describe_headers(verb.upper(), path, operation)
-            _add_schema(document["components"]["schemas"], ProblemAnswer)
+            for model in (ProblemAnswer, EventAnswer, GapAnswer):
+                _add_schema(document["components"]["schemas"], model)
             for unused in ("HTTPValidationError", "ValidationError"):
                 document["components"]["schemas"].pop(unused, None)
             document |= {"servers": SERVERS, "security": [{"token": []}, {}]}

@@ -11,16 +11,19 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import uvicorn
 from anyio import to_thread
+from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from orchestrator.api.app import create_app
 from orchestrator.api.certificate import ServedCertificate
 from orchestrator.api.connection_limits import Listener
+from orchestrator.api.event_feed import EventFeed
 from orchestrator.api.listening import BACKLOG, GroupSocket, Tls, network_socket, unix_socket
 from orchestrator.api.loopback import Loopback
 from orchestrator.api.protocols import HANDSHAKE_S, PeerHttpProtocol, PeerWebSocketProtocol
@@ -82,7 +85,9 @@ def only_one(state: Path, timeout_s: float) -> Iterator[None]:
         yield
 
 
-async def _end_when_done(servers: list[_Server], process: Process, services: Services, waiting: Waiting) -> None:
+async def _end_when_done(
+    servers: list[_Server], process: Process, services: Services, close: Callable[[], None]
+) -> None:
     """Ask the servers to exit when the process was told to stop, or has been idle for long enough."""
     announced, alive = False, Alive()
     while not process.stopping:
@@ -97,9 +102,16 @@ async def _end_when_done(servers: list[_Server], process: Process, services: Ser
             process.stopping = process.stopping or not busy
     process.leaving()
     tell_service_manager("STOPPING=1")
-    waiting.close()
+    close()
     for server in servers:
         server.should_exit = True
+
+
+def _end_streams(app: FastAPI) -> None:
+    waiting: Waiting = app.state.waiting
+    feed: EventFeed = app.state.event_feed
+    waiting.close()
+    feed.close()
 
 
 def _config(app: ASGIApp, certificate: ServedCertificate | None) -> uvicorn.Config:
@@ -144,7 +156,7 @@ async def _serve(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, leave)
     servers += [server for server, _ in ears]
-    watching = _end_when_done(servers, process, services, api.state.waiting)
+    watching = _end_when_done(servers, process, services, partial(_end_streams, api))
     try:
         await asyncio.gather(watching, *(server.serve(sockets=[listener]) for server, listener in ears))
         await asyncio.gather(*later)

@@ -20,6 +20,8 @@ HEADER: Final = "idempotency-key"
 WITHOUT: Final = frozenset(
     {
         "POST /v1/tokens",
+        "POST /v1/webhooks",
+        "POST /v1/webhooks/{name}/test",
         "POST /v1/vms/plan",
         "POST /v1/hosts/scan",
         "POST /v1/findings/look",

@@ -6,9 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 
+from orchestrator.core.event import EventIds
 from orchestrator.core.vms.network import DEFAULT_RANGE
 from orchestrator.operations.context import World
 from orchestrator.ports.engine import Engine
+from orchestrator.ports.webhooks import WebhookSender
 from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
 from orchestrator.reconcile.findings import FindingService
 from orchestrator.reconcile.reconciler import Reconciler
@@ -17,6 +19,7 @@ from orchestrator.services.drivers.bundles import DriverBundleService
 from orchestrator.services.drivers.locks import DriverLockService
 from orchestrator.services.drivers.provisioning import ProvisioningService
 from orchestrator.services.drivers.upgrades import DriverUpgradeService
+from orchestrator.services.events import EventService
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.fleet.view import Overcommit
 from orchestrator.services.guests.guests import GuestAccessService, GuestService
@@ -38,6 +41,7 @@ from orchestrator.services.vms.capacity import CapacityService
 from orchestrator.services.vms.planning import Planner
 from orchestrator.services.vms.vms import VmService
 from orchestrator.services.vms.volumes import VolumeService
+from orchestrator.services.webhooks import WebhookService
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +71,8 @@ class Services:
     findings: FindingService
     controllers: ControllerService
     readings: ReadingService
+    events: EventService
+    webhooks: WebhookService
     tenancy: Tenancy
 
 
@@ -78,6 +84,7 @@ class Site:
     """The database's ring of keys, core/tenancy/key_ring.py."""
     tenancy: Tenancy
     overcommit: Overcommit
+    sender: WebhookSender
     tenant_subnets: IPv4Network = DEFAULT_RANGE
 
 
@@ -92,7 +99,7 @@ def services_of(
     """All of them over one world."""
     overcommit = site.overcommit
     store, clock, ids = world.store, world.clock, world.ids
-    index = FleetIndex(store, overcommit)
+    index, events = FleetIndex(store, overcommit), EventService(store=store, ids=EventIds(site.key))
     networks = NetworkService(store=store, clock=clock, index=index, subnets=site.tenant_subnets)
     planner = Planner(index=index, clock=clock, ids=ids)
     capacity = CapacityService(store=store, index=index, clock=clock)
@@ -126,5 +133,7 @@ def services_of(
         controllers=ControllerService(store=store, clock=clock, files=world.images, key=site.key),
         readings=ReadingService(store=store, kept=KeptReadings(clock)),
         findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),
+        events=events,
+        webhooks=WebhookService(store=store, clock=clock, ids=ids, events=events, sender=site.sender),
         tenancy=site.tenancy,
     )

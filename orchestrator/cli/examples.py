@@ -32,7 +32,12 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "rename-vm": ("rename-vm train train-old",),
     "adopt-vm": ("adopt-vm gpu-1 byhand --name train",),
     "extend-vm": ("extend-vm train --lease 4h", "extend-vm -l team=vision --lease 1d"),
-    "events": ("events train",),
+    "events": ("events train", "events --follow --noun host --noun gpu", "events --follow --json"),
+    "webhook create": ("webhook create chat --url https://example.org/hook --noun vm --noun operation",),
+    "webhook list": ("webhook list",),
+    "webhook show": ("webhook show chat",),
+    "webhook delete": ("webhook delete chat --yes",),
+    "webhook test": ("webhook test chat",),
     "plan": ("plan -f site.yaml",),
     "diff": ("diff -f site.yaml",),
     "apply": ("apply -f site.yaml", "apply -f site.yaml --prune", "apply -f tenants.yaml -f vms/", "apply -f -"),
@@ -180,7 +185,8 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
 
 _PAGES: Final[dict[str, str]] = {
     **dict.fromkeys(("create-vm", "delete-vm", "show-vm", "list-vms", "start-vm", "stop-vm"), "tutorial/first-vm.md"),
-    **dict.fromkeys(("restart-vm", "rename-vm", "extend-vm", "events", "vm", "whoami"), "howto/you-got-a-token.md"),
+    **dict.fromkeys(("restart-vm", "rename-vm", "extend-vm", "vm", "whoami"), "howto/you-got-a-token.md"),
+    **dict.fromkeys(("events", "webhook"), "howto/watch-events.md"),
     **dict.fromkeys(("plan", "diff", "apply", "export", "schema"), "howto/describe-in-a-file.md"),
     **dict.fromkeys(("console", "vnc", "ssh", "vm proxy", "network"), "howto/reach-vms.md"),
     "adopt-vm": "howto/adopt-a-vm.md",

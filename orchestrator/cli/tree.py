@@ -47,7 +47,7 @@ ENTRIES: Final = {
     "rename-vm": CommandEntry("vm_power", "rename_vm", "Give a stopped VM another name."),
     "adopt-vm": CommandEntry("vm", "adopt", "Make a VM of a domain that somebody else made."),
     "extend-vm": CommandEntry("vm", "extend_vm", "Make a VM's lease longer."),
-    "events": CommandEntry("vm_views", "events", "What was done to a VM, also to a deleted one."),
+    "events": CommandEntry("events", "events", "What happened to a VM, or in the whole fleet."),
     "plan": CommandEntry("apply", "plan", "Show what apply would do."),
     "diff": CommandEntry("apply", "diff", "Show every value that is not as a file says."),
     "apply": CommandEntry("apply", "apply", "Make everything as a file says."),
@@ -71,6 +71,7 @@ ENTRIES: Final = {
     "whoami": CommandEntry("whoami", "whoami", "Who you are to the server, and what you may do."),
     "login": CommandEntry("login", "login", "Log in at an identity provider."),
     "token": CommandEntry("token", "app", "Tokens that act in a tenant for programs and people."),
+    "webhook": CommandEntry("webhook", "app", "Addresses that are told what happens."),
     "audit": CommandEntry("audit", "app", "Who did or wanted what, refusals too."),
     "operation": CommandEntry("operation", "app", "Watch operations; ways out when one is stuck."),
     "status": CommandEntry("status", "status", "The whole site on one screen."),
@@ -98,7 +99,7 @@ SECTIONS: Final = {
     "As files": ("plan", "diff", "apply", "export", "schema"),
     "Hosts and GPUs": ("host", "gpu", "mig", "driver", "simulate", "inventory"),
     "Tenants": ("tenant", "quota", "policy", "token", "audit", "whoami", "login"),
-    "Day by day": ("status", "top", "doctor", "operation", "metrics", "web"),
+    "Day by day": ("status", "top", "doctor", "operation", "metrics", "web", "webhook"),
     "Servers": ("context", "serve", "server", "version", "completion"),
 }  # fmt: skip
 """How ``vgpuctl --help`` lists them."""

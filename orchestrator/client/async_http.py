@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,6 +16,7 @@ import httpx2
 from orchestrator.client.connection import CALL_TIMEOUT_S
 from orchestrator.client.http import (
     MAX_ANSWER_BYTES,
+    STREAM_SILENT_S,
     BrokenAnswer,
     Http,
     HttpAnswer,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from orchestrator.client.contexts import ClientContext
 
 _TIMEOUT: Final = httpx2.Timeout(CALL_TIMEOUT_S, connect=CONNECT_LIMIT_S)
+_STREAM_TIMEOUT: Final = httpx2.Timeout(STREAM_SILENT_S, connect=CONNECT_LIMIT_S)
+_REFUSED: Final = 400
 _UNBOUNDED: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
 
 
@@ -63,15 +66,42 @@ class AsyncHttp:
             http.interrupt()
             raise
 
+    async def open_stream(self, target: str, headers: Mapping[str, str]) -> AsyncStream:
+        """As :meth:`orchestrator.client.http.Http.open_stream`."""
+        extensions = {"target": target.encode("ascii"), "timeout": _STREAM_TIMEOUT.as_dict()}
+        request = self._client.build_request(
+            "GET", self._url, headers={**headers, "Accept": "*/*"}, extensions=extensions
+        )
+        with self._errors():
+            stream = AsyncStream(await self._client.send(request, stream=True))
+            if stream.status >= _REFUSED:
+                stream.problem = await _whole(stream.answer)
+        return stream
+
+    async def next_part(self, stream: AsyncStream) -> bytes:
+        """As :meth:`orchestrator.client.http.Http.next_part`."""
+        with self._errors():
+            return await anext(stream.parts, b"")
+
+    async def close_stream(self, stream: AsyncStream) -> None:
+        """As :meth:`orchestrator.client.http.Http.close_stream`."""
+        await stream.answer.aclose()
+
     async def request(self, method: str, target: str, body: bytes | None, key: str | None = None) -> HttpAnswer:
         """As :meth:`orchestrator.client.http.Http.request`."""
         as_it_is = {"target": target.encode("ascii")}  # a name that is ".." is no step up for the library
         headers = request_headers(body, key)
-        try:
+        with self._errors():
             async with self._client.stream(
                 method, self._url, headers=headers, content=body, extensions=as_it_is
             ) as answer:
                 return HttpAnswer(answer.status_code, dict(answer.headers), await _whole(answer))
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Those of the library as this package names them."""
+        try:
+            yield
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             cause = _cause(error)
             if isinstance(cause, ssl.SSLCertVerificationError):
@@ -81,6 +111,16 @@ class AsyncHttp:
             raise TimeoutError(*error.args) from error
         except httpx2.HTTPError as error:
             raise BrokenAnswer(str(error) or type(error).__name__) from error
+
+
+class AsyncStream:
+    """As :class:`orchestrator.client.http.HttpStream`."""
+
+    def __init__(self, answer: httpx2.Response) -> None:
+        self.answer = answer
+        self.parts = answer.aiter_raw()
+        self.status = answer.status_code
+        self.problem = b""
 
 
 def unix_http(path: Path, headers: Mapping[str, str]) -> AsyncHttp:

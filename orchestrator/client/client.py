@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from orchestrator.client.connection import path_of
+from orchestrator.client.connection import path_of, pause_s
 from orchestrator.client.failures import failure_of
 from orchestrator.client.site_calls import Body, SiteCalls
+from orchestrator.core.errors import Retryable, Unknown
 from orchestrator.core.operation import FINISHED
 
 if TYPE_CHECKING:
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 20.0
 """How long one question of :meth:`Client.wait` may take to be answered."""
+SLOW: Final = "slow"
+"""Why the server ends a stream that can go on where it was."""
+MAX_FAILED: Final = 20
+"""How often one after the other a stream is opened again in vain."""
+MAX_PAUSES: Final = 6
+"""Pauses between that get no longer after so many."""
 
 
 class Client(SiteCalls):
@@ -227,6 +234,58 @@ class Client(SiteCalls):
     def verify_audit(self, head: str | None) -> models.AuditVerdict:
         verdict: models.AuditVerdict = self._get(path_of("audit", "verify"), head=head)
         return verdict
+
+    def events(
+        self, *, after: str | None = None, last: int = 0, nouns: Sequence[str] = (), follow: bool = True,
+        **only: str | None,
+    ) -> Iterator[models.Event | models.Gap]:  # fmt: skip
+        """What happens, in its order, over as many connections as that takes, each beside the others of this client. It
+        ends when all was told that has happened already; with ``follow`` never.
+
+        ``after``: begin after the event with this id, else with the ``last`` so many; ``only``: ``tenant``, ``name``. A
+        gap (its noun is ``gap``) says that some events could not be told: what is known of the fleet must be read anew.
+        """
+        query = {"last": last, "noun": list(nouns), "wait": None if follow else 0, **only}
+        failed = 0
+        while True:
+            try:
+                reader = self.connection.open_events(query, after)
+                try:
+                    while (event := self.connection.next_event(reader)) is not None:
+                        failed = 0
+                        if event.get("reason") != SLOW:
+                            yield event
+                finally:
+                    after = reader.last_id
+                    self.connection.close_events(reader)
+                if not follow:
+                    return
+            except (Retryable, Unknown):
+                failed += 1
+                if after is None or failed > MAX_FAILED:
+                    raise
+            time.sleep(pause_s(min(failed, MAX_PAUSES)))
+
+    def create_webhook(self, wanted: Body) -> models.NewWebhook:
+        made: models.NewWebhook = self._ask(path_of("webhooks"), wanted)
+        return made
+
+    def webhooks(self, tenant: str) -> list[models.Webhook]:
+        return self.connection.pages(path_of("webhooks"), {"tenant": tenant})
+
+    def webhook(self, name: str, tenant: str) -> models.Webhook:
+        webhook: models.Webhook = self._get(path_of("webhooks", name), tenant=tenant)
+        return webhook
+
+    def delete_webhook(self, name: str, tenant: str) -> None:
+        self._delete(path_of("webhooks", name), tenant=tenant)
+
+    def test_webhook(self, name: str, tenant: str) -> None:
+        """Send it one request now.
+
+        :raises Retryable: ``webhook.failed``; :raises InvalidInput: ``webhook.address_refused``
+        """
+        self._ask(path_of("webhooks", name, "test"), {}, tenant=tenant)
 
     def operations(
         self, *, active: bool = False, limit: int | None = 100, **only: str | None

@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from orchestrator.client.content import Content
+from orchestrator.client.event_reader import EventReader
 from orchestrator.client.http import Http, HttpAnswer, NotConnected
 from orchestrator.client.shapes import misfit, shape_of
 from orchestrator.core.errors import InvalidInput, Retryable, Unknown, VgpuctlError, error_from_dict
@@ -176,6 +177,44 @@ class Connection:
         request = request_of_file(path, content, query)
         return decoded(self._exchange(request), request)
 
+    def open_events(self, query: Mapping[str, object], after: str | None) -> EventReader:
+        """What happens in the fleet, on a connection of its own. ``after``: the id to go on after.
+
+        Raises as :meth:`call` does."""
+        wanted = [(key, value) for key, value in query.items() if value is not None]
+        headers = {} if after is None else {"Last-Event-ID": after}
+        try:
+            target = path_of("events") + "?" + urlencode(wanted, doseq=True)
+            reader = EventReader(self._http.open_stream(target, headers), after)
+        except NotConnected as error:
+            raise unreachable(self._http.place, self._http.way_out, error) from error
+        except OSError as error:
+            raise lost_answer(error) from error
+        if reader.stream.status >= 400:
+            self.close_events(reader)
+            raise problem_of(reader.stream.status, reader.stream.problem)
+        return reader
+
+    def next_event(self, reader: EventReader) -> Any:
+        """As the API describes events and gaps; None: the stream has ended. Raises as :meth:`call` does."""
+        while True:
+            while reader.events:
+                event = reader.take()
+                if "noun" in event:
+                    return event
+            try:
+                part = self._http.next_part(reader.stream)
+                reader.feed(part)
+            except OSError as error:
+                raise lost_answer(error) from error
+            except ValueError as error:
+                raise malformed("the server's answer is no stream of events", str(error)) from error
+            if not part:
+                return None
+
+    def close_events(self, reader: EventReader) -> None:
+        self._http.close_stream(reader.stream)
+
     def _exchange(self, request: Request) -> HttpAnswer:
         first: VgpuctlError | None = None
         for turn in count():
@@ -249,7 +288,7 @@ def decoded(answer: HttpAnswer, request: Request) -> Any:
     shape = shape_of(request.method, request.target)
     why = None if shape is None else misfit(data, shape)
     if why is not None:
-        raise _malformed(f"the server's answer to {request.method} {request.target.partition('?')[0]} is none: {why}")
+        raise malformed(f"the server's answer to {request.method} {request.target.partition('?')[0]} is none: {why}")
     return _with_good_ids(data)
 
 
@@ -257,18 +296,18 @@ def _parsed(body: bytes | None) -> Any:
     try:
         return parse_json(body) if body else None
     except ValueError as error:
-        raise _malformed("the server's answer is not JSON", str(error)) from error
+        raise malformed("the server's answer is not JSON", str(error)) from error
 
 
 def problem_of(status: int, body: bytes | None) -> VgpuctlError:
     """What the server says went wrong; ``server.malformed`` where it does not say it as the API does."""
     data = _parsed(body)
     if not isinstance(data, dict) or "code" not in data:
-        return _malformed(f"the server answered with status {status} and no explanation")
+        return malformed(f"the server answered with status {status} and no explanation")
     return error_from_dict({**data, "message": data.get("detail"), "details": data.get("operator_details")})
 
 
-def _malformed(what: str, details: str | None = None) -> Unknown:
+def malformed(what: str, details: str | None = None) -> Unknown:
     return Unknown(
         "server.malformed",
         what,
@@ -286,5 +325,5 @@ def _with_good_ids(data: Any) -> Any:
         for member in _ID_MEMBERS if isinstance(entry, dict) else ():
             value = entry.get(member)
             if value is not None and not (isinstance(value, str) and _ID.fullmatch(value)):
-                raise _malformed(f"the server's answer has an id that is none: {ascii(value)[:80]}")
+                raise malformed(f"the server's answer has an id that is none: {ascii(value)[:80]}")
     return data

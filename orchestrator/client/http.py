@@ -7,6 +7,7 @@ that a whole command may take.
 
 from __future__ import annotations
 
+import re
 import select
 import socket
 import sys
@@ -28,6 +29,9 @@ _MAX_LINE: Final = 16 * 1024
 _MAX_HEADERS: Final = 100
 _CONTINUE: Final = 100
 _NO_BODY: Final = {_CONTINUE, 204, 304}
+_CHUNK: Final = re.compile(r"[0-9a-fA-F]{1,7}")
+STREAM_SILENT_S: Final = 45.0
+"""The server says every 15 s that a stream is alive."""
 CHECKED_WITHIN_S: Final = 900.0
 """How long the server may take to store and check a file whose last byte it has."""
 
@@ -121,6 +125,33 @@ class Http(ABC):
         self.close()  # what of the file is still on its way would be taken for the next request
         return answer
 
+    def open_stream(self, target: str, headers: Mapping[str, str]) -> HttpStream:
+        """An answer that is read part by part, on a connection of its own.
+
+        :raises NotConnected: nothing was sent; :raises OSError: no answer began
+        """
+        try:
+            connected = self.connected()
+        except OSError as error:
+            raise NotConnected(*error.args) from error
+        connected.settimeout(STREAM_SILENT_S)
+        stream = HttpStream(connected)
+        try:
+            connected.sendall(_head("GET", target, {**self.headers, **headers, "Accept": "*/*"}))
+            stream.begin()
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+    def next_part(self, stream: HttpStream) -> bytes:
+        """Empty: that was all. :raises OSError: it broke off, or nothing has come for long"""
+        return stream.part()
+
+    def close_stream(self, stream: HttpStream) -> None:
+        """Closed already is fine."""
+        stream.close()
+
     @contextmanager
     def _ready(self) -> Iterator[tuple[socket.socket, BinaryIO]]:
         """For one request. What interrupts it closes the connection: its late answer would be the next one's."""
@@ -137,6 +168,36 @@ class Http(ABC):
         except BaseException:
             self.close()
             raise
+
+
+class HttpStream:
+    """An answer in chunks. ``problem``: the whole body where it is no good one."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._connected = connected
+        self._reader = connected.makefile("rb")
+        self.status = 0
+        self.problem = b""
+
+    def begin(self) -> None:
+        """Read its head."""
+        self.status, headers = _read_head(self._reader)
+        if headers.get("transfer-encoding") != "chunked":
+            self.problem = _read_body(self._reader, self.status, headers)
+
+    def part(self) -> bytes:
+        """The next chunk. Those of an event's length are sent whole."""
+        size = _line(self._reader)
+        if not _CHUNK.fullmatch(size):
+            raise BrokenAnswer("a part of the answer has no usable length")
+        part = self._reader.read(int(size, 16))
+        if len(part) < int(size, 16) or _line(self._reader):
+            raise BrokenAnswer("the connection was closed inside an answer")
+        return part
+
+    def close(self) -> None:
+        self._reader.close()
+        self._connected.close()
 
 
 def _is_due(kept: socket.socket) -> bool:
@@ -195,18 +256,26 @@ class UnixHttp(Http):
 
 def _read_answer(reader: BinaryIO) -> HttpAnswer:
     """:raises BrokenAnswer: it is none"""
+    status, headers = _read_head(reader)
+    return HttpAnswer(status, headers, _read_body(reader, status, headers))
+
+
+def _read_head(reader: BinaryIO) -> tuple[int, dict[str, str]]:
     version, _, rest = _line(reader).partition(" ")
     status = rest[:3]
     if version != "HTTP/1.1" or not (status.isascii() and status.isdigit()):
         raise BrokenAnswer("the answer is not HTTP/1.1")
-    headers = _read_headers(reader)
-    announced = headers.get("content-length", "0" if int(status) in _NO_BODY else "")
+    return int(status), _read_headers(reader)
+
+
+def _read_body(reader: BinaryIO, status: int, headers: Mapping[str, str]) -> bytes:
+    announced = headers.get("content-length", "0" if status in _NO_BODY else "")
     if not announced.isdigit() or int(announced) > MAX_ANSWER_BYTES:
         raise BrokenAnswer("the answer has no usable length")
     body = reader.read(int(announced))
     if len(body) < int(announced):
         raise BrokenAnswer("the connection was closed inside an answer")
-    return HttpAnswer(int(status), headers, body)
+    return body
 
 
 def _read_headers(reader: BinaryIO) -> dict[str, str]:

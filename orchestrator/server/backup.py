@@ -263,6 +263,7 @@ def settle_in(store: Store, now: float) -> Restored:
     changed until somebody has settled whose it is (``Host.restored``)."""
     stuck = 0
     with store.begin() as tx:
+        tx.events.skip()
         hosts = tx.hosts.list()
         for host in hosts:
             if host.state != "forgotten":

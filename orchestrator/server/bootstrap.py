@@ -23,6 +23,7 @@ from orchestrator.adapters.state.clock import RandomIds, SystemClock
 from orchestrator.adapters.state.directory import AuditHead, ExecutorLock, OwnFiles, controller_name
 from orchestrator.adapters.state.guest_keys import GuestKeys
 from orchestrator.adapters.state.keys import database_key, settle_site_key
+from orchestrator.adapters.webhooks.sender import HttpsSender, trusted
 from orchestrator.api.use_cases import Services, Site, keeper_of, services_of
 from orchestrator.core.controller import turn_of
 from orchestrator.core.errors import Conflict, InvalidInput, VgpuctlError
@@ -45,12 +46,15 @@ from orchestrator.server import telemetry
 from orchestrator.server.known_database import KnownDatabase
 from orchestrator.server.reach import Reach, over_ssh, readable_files
 from orchestrator.server.settings import Settings
+from orchestrator.services.events import EventRetention
 from orchestrator.services.fleet.view import Overcommit
 from orchestrator.services.hosts.checks import HostInspection
 from orchestrator.services.hosts.observing import HostObserver
 from orchestrator.services.retention import Retention
 from orchestrator.services.site_time import SiteTime
 from orchestrator.services.tenancy.tenancy import tenancy
+from orchestrator.services.webhooks import ROUND_S as WEBHOOKS_S
+from orchestrator.services.webhooks import WebhookDelivery
 from orchestrator.store.database import Store
 from orchestrator.store.queue_database import QueueDatabase
 from orchestrator.store.sqlite.backup import url_of
@@ -73,6 +77,8 @@ class App:
     timer: Timer
     guests: BootingGuests
     guest_timer: Timer
+    webhooks: WebhookDelivery
+    webhook_timer: Timer
     reach: Reach
     lock: ExecutorLock
     reconciler: Reconciler
@@ -92,7 +98,14 @@ class App:
 
     def timers(self) -> tuple[TimerHealth, ...]:
         """Everything that is done again and again here."""
-        return (*self.timer.health(), *self.guest_timer.health(), self.engine.health(), self.time.health())
+        return (
+            *self.timer.health(),
+            *self.guest_timer.health(),
+            *self.webhook_timer.health(),
+            self.webhooks.health(),
+            self.engine.health(),
+            self.time.health(),
+        )
 
     def close(self) -> int:
         """Let running steps end and be journalled, then let go of everything. How many steps have not ended, because
@@ -101,6 +114,8 @@ class App:
         A running play is minutes long, so it is ended instead: running it again changes nothing."""
         self.timer.stop()
         self.guest_timer.stop()
+        self.webhook_timer.stop()
+        self.webhooks.close()
         self.guests.close()
         self.watcher.close()
         self.reconciler.close()
@@ -161,7 +176,8 @@ def build(
     reconciler = reconciler_of(settings, world, engine, observer, time)
     reconcilers.append(reconciler)
     inspection = HostInspection(reach.scan_key, reach.inspector, reach.own_agent)
-    services = services_of(world, engine, reconciler, inspection, _site(settings, world, key))
+    site = _site(settings, world, key)
+    services = services_of(world, engine, reconciler, inspection, site)
     if settings.database_server is not None:
         announce_address(
             store,
@@ -184,12 +200,14 @@ def build(
 
     retention = Retention(store=store, clock=world.clock, time=time, days=settings.operations_kept_days)
 
+    events = EventRetention(store=store, time=time, most=settings.events_kept, days=settings.events_kept_days)
     rounds: dict[str, Callable[[], object]] = {
         "clock": time.look,
         "watch": watcher.round,
         "observe": partial(reconciler.round, over_s=settings.refresh_seconds / 2),
         "driver upgrades": keepers[0].round,
         "retention": retention.round,
+        "events": events.round,
         "audit": services.tenancy.audit.seal,
         "known database": database.round,
         **reach.rounds,
@@ -197,9 +215,14 @@ def build(
     timer = Timer(rounds, settings.refresh_seconds)
     guests = BootingGuests(store, world.link, world.clock, engine, limit_s=world.limits.guest_seen)
     guest_timer = Timer({"booting guests": guests.round}, ROUND_S)
+    webhooks = WebhookDelivery(
+        store=store, clock=world.clock, events=services.events, sender=site.sender, leads=lambda: living.leads
+    )
+    webhook_timer = Timer({"webhooks": webhooks.round}, WEBHOOKS_S)
     engine.recover()
     timer.start()
     guest_timer.start()
+    webhook_timer.start()
     return App(
         services=services,
         engine=engine,
@@ -207,6 +230,8 @@ def build(
         timer=timer,
         guests=guests,
         guest_timer=guest_timer,
+        webhooks=webhooks,
+        webhook_timer=webhook_timer,
         reach=reach,
         lock=lock,
         reconciler=reconciler,
@@ -300,7 +325,9 @@ def _site(settings: Settings, world: World, key: bytes) -> Site:
     )
     if (days := settings.admin_token_max_days) is not None:
         tenants = replace(tenants, tokens=replace(tenants.tokens, max_administering_s=days * DAY_S))
-    return Site(key=key, tenancy=tenants, overcommit=overcommit, tenant_subnets=settings.tenant_subnets)
+    trust = trusted(settings.webhook_ca_file)
+    sender = HttpsSender(trust=trust, allowed=settings.webhook_networks)
+    return Site(key=key, tenancy=tenants, overcommit=overcommit, sender=sender, tenant_subnets=settings.tenant_subnets)
 
 
 def _identities(settings: Settings, clock: Clock) -> Identities | None:

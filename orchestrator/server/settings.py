@@ -23,6 +23,7 @@ from orchestrator.core.hosts.host import MAX_OVERCOMMIT
 from orchestrator.core.names import closest
 from orchestrator.core.plain_words import in_plain_words
 from orchestrator.core.vms.network import DEFAULT_RANGE, check_range
+from orchestrator.services.events import DEFAULT_KEPT
 
 
 class Settings(BaseSettings):
@@ -40,6 +41,10 @@ class Settings(BaseSettings):
     """Of them on one host, or in guests of a tenant; the others wait. Of all controllers: twice as many at most."""
     operations_kept_days: float = Field(default=90.0, ge=1.0, le=3650.0)
     """How long after its end an operation can still be shown."""
+    events_kept: int = Field(default=DEFAULT_KEPT, ge=1000, le=10_000_000)
+    """How many events of the fleet are kept for those who come back."""
+    events_kept_days: float = Field(default=7.0, ge=0.01, le=365.0)
+    """How long."""
     refresh_seconds: float = Field(default=30.0, ge=1.0, le=3600.0)
     """How often every host is looked at."""
     hosts_at_once: int = Field(default=16, ge=1, le=256)
@@ -94,6 +99,11 @@ class Settings(BaseSettings):
     image_networks: tuple[IPv4Network | IPv6Network, ...] = ()
     """Networks of addresses that are not public (loopback, link-local, private) that images may be downloaded from, as
     those of a mirror; without this none."""
+
+    webhook_networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    """Networks of addresses that are not public that events may be sent to; without this none."""
+    webhook_ca_file: Path | None = None
+    """PEM file of whom to trust there; None: whom this machine trusts."""
 
     ansible_sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
     """What keeps a run of Ansible from all that is not its own; ``none`` (where bubblewrap cannot run, as in many

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -89,6 +90,8 @@ class Store:
         self._appended: deque[tuple[int, str]] = deque(maxlen=_APPENDED_KEPT)
         self.when_recorded: Callable[[int, str], None] = lambda _sequence, _proof: None
         """Called after each commit with an audit record of this process: number and proof of the last one."""
+        self.when_events: Callable[[], None] = lambda: None
+        """Called after each commit with events of this process, on the thread that commits; it may not wait."""
         self._parsed = ParsedSnapshots()
         self._listeners = Listeners()
         database = make_url(url)
@@ -176,12 +179,15 @@ class Store:
             yield tx
             tx.usage.stamp()
             tx.tenant_usage.write(within_limits=how == "beside claims")
+            happened = tx.events.write(time.time())
         self._keep()
         self._appended.extend(tx.audit.appended)
         note_recorded(len(tx.audit.appended))
         if tx.audit.appended:
             self.when_recorded(*tx.audit.appended[-1])
         self._listeners.tell(tx.operations.changed)
+        if happened:
+            self.when_events()
 
     @contextmanager
     def _alone(self) -> Iterator[Connection]:

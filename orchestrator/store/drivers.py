@@ -12,6 +12,7 @@ from sqlalchemy import delete, insert, select, update
 from orchestrator.core.drivers.bundle import DriverBundle
 from orchestrator.core.drivers.lock import DriverLock
 from orchestrator.core.drivers.upgrade import DriverUpgrade, is_over
+from orchestrator.store.events import Events
 from orchestrator.store.statements import AnyRow, Precompiled, Statements
 from orchestrator.store.tables import driver_bundles, driver_lock, driver_upgrades, observations
 
@@ -67,15 +68,29 @@ class DriverLocks:
 class DriverUpgrades:
     """Rolling upgrades of drivers."""
 
-    def __init__(self, connection: Statements) -> None:
+    def __init__(self, connection: Statements, events: Events) -> None:
         self._db = connection
+        self._events = events
 
     def add(self, upgrade: DriverUpgrade) -> None:
         self._db.execute(insert(driver_upgrades).values({**_values(upgrade), "id": upgrade.id}))
+        self._events.note("driver_upgrade", upgrade.version, "created", subject=upgrade.id, state=upgrade.state)
 
     def put(self, upgrade: DriverUpgrade) -> None:
         """In the place of the one with its id."""
+        before = self.newest()
+        if before is not None and before.id == upgrade.id:
+            self._note_changes(before, upgrade)
         self._db.execute(update(driver_upgrades).where(driver_upgrades.c.id == upgrade.id).values(_values(upgrade)))
+
+    def _note_changes(self, before: DriverUpgrade, upgrade: DriverUpgrade) -> None:
+        its = {"subject": upgrade.id, "state": upgrade.state}
+        if before.state != upgrade.state:
+            self._events.note("driver_upgrade", upgrade.version, "state", **its)
+        phases = {host.host: host.phase for host in before.hosts}
+        for host in upgrade.hosts:
+            if phases.get(host.host) != host.phase:
+                self._events.note("driver_upgrade", upgrade.version, "host", **its, host=host.host, phase=host.phase)
 
     def newest(self) -> DriverUpgrade | None:
         """The one that began last."""

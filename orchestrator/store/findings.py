@@ -3,19 +3,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, and_, delete, insert, select, update
 
 from orchestrator.core.diff.finding import Finding, Repair, StoredFinding
+from orchestrator.core.diff.health import GPU_FAULT
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.wire import action_from_dict, action_to_dict
+from orchestrator.store.events import Events
 from orchestrator.store.statements import AnyRow, Statements
-from orchestrator.store.tables import findings
+from orchestrator.store.tables import findings, vms
 
 _OF_HOST = "host."
 """Codes of findings that are about the host itself."""
+_OF_GPU: Final = re.compile(r"gpu\.(?:fabric_)?fault")
+"""Codes of what a GPU's driver says of the GPU and of its links."""
 _FIELDS = ("host", "code", "subject", "vm", "severity", "whose", "wanted", "observed")
 """Stored as they are."""
 
@@ -23,8 +28,9 @@ _FIELDS = ("host", "code", "subject", "vm", "severity", "whose", "wanted", "obse
 class Findings:
     """Differences that were noticed between what should be and what is."""
 
-    def __init__(self, connection: Statements) -> None:
+    def __init__(self, connection: Statements, events: Events) -> None:
         self._db = connection
+        self._events = events
 
     def record(self, host: str, noticed: Sequence[Finding], *, at: float, complete: bool) -> tuple[Finding, ...]:
         """What was noticed at ``at``; returns those that are new."""
@@ -41,10 +47,26 @@ class Findings:
                 self._db.execute(update(findings).where(_is(finding)).values(**_values(finding), last_seen=at))
                 continue
             fresh.append(finding)
+            self._note(finding, "opened")
         for gone in known.values():
             if gone.cleared_at is None and (complete or gone.finding.code.startswith(_OF_HOST)):
                 self._db.execute(update(findings).where(_is(gone.finding)).values(cleared_at=at))
+                self._note(gone.finding, "cleared")
         return tuple(fresh)
+
+    def _note(self, finding: Finding, change: str) -> None:
+        """A fault of a GPU is a change of the GPU's health as well; of a VM's GPU its tenant is told."""
+        kinds = {"code": finding.code, "severity": finding.severity}
+        self._events.note("finding", finding.subject, change, host=finding.host, subject=finding.vm, **kinds)
+        health = "fault" if change == "opened" else "well"
+        if _OF_GPU.fullmatch(finding.code):
+            gpu = f"{finding.host}/{finding.subject.removeprefix('GPU ')}"
+            self._events.note("gpu", gpu, health, host=finding.host, **kinds)
+        elif finding.code == GPU_FAULT and finding.vm is not None:
+            its = select(vms.c.tenant, vms.c.name).where(vms.c.id == finding.vm)
+            for vm in self._db.execute(its):
+                change = f"gpu_{health}"
+                self._events.note("vm", vm.name, change, tenant=vm.tenant, host=finding.host, subject=finding.vm)
 
     def forget(self, *, cleared_before: float) -> None:
         """Those that stood."""

@@ -19,10 +19,11 @@ from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.mig_layout import CUT, MigLayout
 from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.names import near
+from orchestrator.store.events import Events
 from orchestrator.store.records import ClaimLost
 from orchestrator.store.rows import host_of, host_values, layout_values
 from orchestrator.store.snapshots import JsonText, facts_text, snapshot_from_text, snapshot_text
-from orchestrator.store.statements import Precompiled, Statements
+from orchestrator.store.statements import AnyRow, Precompiled, Statements
 from orchestrator.store.tables import gpu_cuts, gpus, hosts, observations, slot_claims, snapshots
 from orchestrator.store.usage import Usage
 
@@ -102,10 +103,11 @@ _DROP_SNAPSHOT: Final = delete(snapshots).where(snapshots.c.host == bindparam("i
 class Hosts:
     """Hosts that were added, their GPUs and the last snapshot of each."""
 
-    def __init__(self, connection: Statements, usage: Usage, parsed: ParsedSnapshots) -> None:
+    def __init__(self, connection: Statements, usage: Usage, parsed: ParsedSnapshots, events: Events) -> None:
         self._db = connection
         self._usage = usage
         self._parsed = parsed
+        self._events = events
 
     def add(self, host: Host) -> None:
         """:raises Conflict: ``host.exists``, ``host.address_taken``"""
@@ -128,6 +130,7 @@ class Hosts:
         self._db.execute(insert(hosts), values)
         self._usage.begin(host.name)
         self.set_gpus(host.name, host.managed_gpus)
+        self._events.note("host", host.name, "added", host=host.name, state=host.state)
 
     def get(self, name: str) -> Host:
         """:raises NotFound: ``host.unknown``"""
@@ -160,11 +163,20 @@ class Hosts:
         overcommit = (host.vcpu_overcommit, host.memory_overcommit)
         values = host_values(host)
         seen = (host.state, host.cordoned, *overcommit, host.allow_unconfined, values["labels"], values["rdma_nics"])
-        if self._db.execute(_PLACEMENT, {"host": host.name}).one_or_none() != seen:
+        before = self._db.execute(_PLACEMENT, {"host": host.name}).one_or_none()
+        if before != seen:
             self._usage.touch(host.name)
             self._db.execute(_CHANGE_OBSERVATION, {"its_host": host.name, "judged": None})
+        self._note_changes(host, before)
         del values["pinnable_cpus"]
         self._db.execute(_CHANGE, {"its_name": host.name, **values})
+
+    def _note_changes(self, host: Host, before: AnyRow | None) -> None:
+        if before is not None and before.state != host.state:
+            self._events.note("host", host.name, "state", host=host.name, state=host.state)
+        if before is not None and before.cordoned != host.cordoned:
+            change = "cordoned" if host.cordoned else "uncordoned"
+            self._events.note("host", host.name, change, host=host.name, state=host.state)
 
     def keep_cpus(self, name: str, cpus: Sequence[int]) -> None:
         """For VMs that have theirs alone. Claims on the host wait until the end of the transaction.
@@ -226,7 +238,8 @@ class Hosts:
         """With its snapshot, GPUs and their layouts. Gone already is fine."""
         self._usage.touch(name)
         self._db.execute(delete(gpu_cuts).where(gpu_cuts.c.host == name, gpu_cuts.c.cut == CUT))
-        self._db.execute(delete(hosts).where(hosts.c.name == name))
+        if self._db.execute(delete(hosts).where(hosts.c.name == name)).rowcount:
+            self._events.note("host", name, "removed", host=name)
 
     def put_snapshot(self, name: str, snapshot: HostSnapshot, turn: int) -> bool:
         """``turn``: the newest when the observation began. One that began earlier than the stored one is old: False,

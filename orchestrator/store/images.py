@@ -12,6 +12,7 @@ from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.names import near
 from orchestrator.core.tenancy.quota import image_amounts
 from orchestrator.core.vms.image import Image
+from orchestrator.store.events import Events
 from orchestrator.store.rows import about_of, about_values
 from orchestrator.store.statements import AnyRow, Precompiled, Statements
 from orchestrator.store.tables import images, observations
@@ -23,9 +24,10 @@ _IMAGE: Final = Precompiled(select(images).where(images.c.name == bindparam("its
 class Images:
     """Base images that VMs are made from."""
 
-    def __init__(self, connection: Statements, tenants: TenantUsage) -> None:
+    def __init__(self, connection: Statements, tenants: TenantUsage, events: Events) -> None:
         self._db = connection
         self._tenants = tenants
+        self._events = events
 
     def add(self, image: Image) -> None:
         """:raises Conflict: ``image.exists``"""
@@ -36,6 +38,7 @@ class Images:
                 hint=f"choose another name, or remove that one first: 'vgpuctl image remove {image.name}'",
             )
         self._db.execute(insert(images).values(_image_values(image)))
+        self._note(image, "created")
         if image.tenant is not None:
             self._tenants.change(image.tenant, {}, image_amounts(image))
 
@@ -52,6 +55,7 @@ class Images:
 
     def update(self, image: Image) -> None:
         self._db.execute(update(images).where(images.c.name == image.name).values(_image_values(image)))
+        self._note(image, "changed")
 
     def list(self) -> tuple[Image, ...]:
         return tuple(_image_of(row) for row in self._db.execute(select(images).order_by(images.c.name)))
@@ -64,6 +68,11 @@ class Images:
             self._tenants.change(image.tenant, image_amounts(image), {})
         self._db.execute(update(observations).values(judged=None))
         self._db.execute(delete(images).where(images.c.name == name))
+        if image is not None:
+            self._note(image, "removed")
+
+    def _note(self, image: Image, change: str) -> None:
+        self._events.note("image", image.name.rpartition("/")[2], change, tenant=image.tenant)
 
 
 def _image_of(row: AnyRow) -> Image:

@@ -9,7 +9,8 @@ from sqlalchemy import bindparam, delete, insert, select, update
 
 from orchestrator.core.errors import Conflict
 from orchestrator.core.hosts.bridges import Uplink
-from orchestrator.core.vms.network import Network, unknown_network
+from orchestrator.core.vms.network import Network, short_name, tenant_of, unknown_network
+from orchestrator.store.events import Events
 from orchestrator.store.rows import about_of, about_values
 from orchestrator.store.statements import AnyRow, Precompiled, Statements
 from orchestrator.store.tables import networks
@@ -20,14 +21,16 @@ _NETWORK: Final = Precompiled(select(networks).where(networks.c.name == bindpara
 class Networks:
     """Networks that VMs are put on, by their names on hosts (core/vms/network.py)."""
 
-    def __init__(self, connection: Statements) -> None:
+    def __init__(self, connection: Statements, events: Events) -> None:
         self._db = connection
+        self._events = events
 
     def add(self, network: Network) -> None:
         """:raises Conflict: ``network.exists``"""
         if self.find(network.name) is not None:
             raise Conflict("network.exists", f"there is already a network {network.name}", hint="choose another name")
         self._db.execute(insert(networks).values(_network_values(network)))
+        self._note(network.name, "created")
 
     def find(self, name: str) -> Network | None:
         row = self._db.execute(_NETWORK, {"its_name": name}).one_or_none()
@@ -46,10 +49,15 @@ class Networks:
     def update(self, network: Network) -> None:
         """By its name."""
         self._db.execute(update(networks).where(networks.c.name == network.name).values(_network_values(network)))
+        self._note(network.name, "changed")
 
     def remove(self, name: str) -> None:
         """Gone already is fine."""
-        self._db.execute(delete(networks).where(networks.c.name == name))
+        if self._db.execute(delete(networks).where(networks.c.name == name)).rowcount:
+            self._note(name, "removed")
+
+    def _note(self, name: str, change: str) -> None:
+        self._events.note("network", short_name(name), change, tenant=tenant_of(name))
 
 
 def _network_of(row: AnyRow) -> Network:

@@ -5,13 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Final, Unpack
 
 from sqlalchemy import (
     Column,
-    ColumnElement,
-    Integer,
     Select,
     and_,
     bindparam,
@@ -35,6 +32,7 @@ from orchestrator.core.operation import (
     Watched,
     unknown_operation,
 )
+from orchestrator.store.events import Events
 from orchestrator.store.records import BootingGuest, DueOperation, Job, OperationFilter
 from orchestrator.store.rows import (
     course_values,
@@ -45,7 +43,8 @@ from orchestrator.store.rows import (
     step_of,
 )
 from orchestrator.store.statements import AnyRow, InClause, Precompiled, Statements
-from orchestrator.store.tables import findings, operations, steps, vms
+from orchestrator.store.steps import CHANGING, ITS_STEPS, added_steps, moved_steps
+from orchestrator.store.tables import findings, operations, vms
 
 # Put together once, as that takes as long as asking; what a step asks again and again. Values of an UPDATE are those
 # that come with it.
@@ -67,15 +66,15 @@ _TAKEN_UP: Final = Precompiled(
 )
 _CANCELLED: Final = Precompiled(select(operations.c.cancelled).where(_ID))
 _TOUCH: Final = update(operations).where(_ID).values(revision=operations.c.revision + 1)
-_TOUCHED: Final = Precompiled(_TOUCH)
-_ADVANCE: Final = _TOUCH.where(_NEWEST).returning(operations.c.cancelled, operations.c.revision)
+_TOUCHED: Final = Precompiled(_TOUCH.returning(operations.c.host))
+_ADVANCE: Final = _TOUCH.where(_NEWEST).returning(*(operations.c[name] for name in ("cancelled", "revision", "host")))
 _ADVANCED: Final = Precompiled(_ADVANCE)
 _NEWEST_TURN: Final = select(func.coalesce(func.max(operations.c.ended_turn), 0))
 _LAST_TURN: Final = Precompiled(_NEWEST_TURN)
 _NEXT_TURN: Final = {"ended_turn": _NEWEST_TURN.scalar_subquery() + 1}
 """Two that end beside each other may get the same: who reads it began after both had done all they did."""
 _ENDED: Final = Precompiled(_ADVANCE.values(_NEXT_TURN))
-_TOUCHED_AT_END: Final = Precompiled(_TOUCH.values(_NEXT_TURN))
+_TOUCHED_AT_END: Final = Precompiled(_TOUCH.values(_NEXT_TURN).returning(operations.c.host))
 _OF_SUBJECT: Final = operations.alias("of_subject")
 _NUMBER: Final = (
     select(func.coalesce(func.max(_OF_SUBJECT.c.number), 0) + 1)
@@ -120,45 +119,15 @@ _BOOTING: Final = Precompiled(
 _STUCK: Final = select(operations).where(operations.c.state == "stuck").order_by(*_BY_AGE)
 _STUCK_ABOUT: Final = Precompiled(_STUCK.where(operations.c.subject == bindparam("its_subject")))
 _STUCK_ON: Final = Precompiled(_STUCK.where(operations.c.host == bindparam("its_host")))
-_ITS_STEPS: Final = Precompiled(
-    select(steps).where(steps.c.operation == bindparam("operation_id")).order_by(steps.c.position)
-)
-_CHANGING: Final = ("state", "started_at", "finished_at", "message")
-"""Columns of a step."""
-
-
-@lru_cache
-def _moved(steps_moved: int) -> Precompiled:
-    """One statement for several steps of an operation: the driver of PostgreSQL takes longer to be asked for one than
-    the database takes for all of them."""
-    numbers = range(steps_moved)
-    places = [steps.c.position == bindparam(f"position_{at}", type_=Integer) for at in numbers]
-
-    def values(name: str) -> ColumnElement[Any]:
-        column = steps.c[name]
-        given = ((places[at], bindparam(f"{name}_{at}", type_=column.type)) for at in numbers)
-        return case(*given, else_=column)
-
-    of_operation = steps.c.operation == bindparam("operation_id")
-    return Precompiled(
-        update(steps).where(of_operation, or_(*places)).values({name: values(name) for name in _CHANGING})
-    )
-
-
-@lru_cache
-def _added(steps_added: int) -> Precompiled:
-    """One statement, as above."""
-    names = [column.name for column in steps.c]
-    return Precompiled(
-        insert(steps).values([{name: bindparam(f"{name}_{at}") for name in names} for at in range(steps_added)])
-    )
+_STEP_ENDED: Final = {"done", "failed", "undone", "undo_failed"}
 
 
 class Operations:
     """Operations with the journal of their steps, and which of them may run now."""
 
-    def __init__(self, connection: Statements) -> None:
+    def __init__(self, connection: Statements, events: Events) -> None:
         self._db = connection
+        self._events = events
         self.changed: dict[str, Watched | None] = {}
         """What this transaction has changed, as it is now; None: it has to be read."""
 
@@ -169,7 +138,8 @@ class Operations:
         self._db.execute(_ADD, {**operation_values(operation), **only_here, **fresh})
         rows = ({"operation": operation.id, "position": at, **vars(step)} for at, step in enumerate(operation.steps))
         values = {f"{name}_{at}": value for at, row in enumerate(rows) for name, value in row.items()}
-        self._db.execute(_added(len(operation.steps)), values)
+        self._db.execute(added_steps(len(operation.steps)), values)
+        self._note(operation, host, "accepted")
 
     def get(self, operation_id: str) -> Job:
         """:raises NotFound: ``operation.unknown``"""
@@ -215,6 +185,7 @@ class Operations:
             return None
         job = self._begun(self._job(row), now)
         self.changed[operation_id] = Watched(operation=job.operation, revision=job.revision)
+        self._note(job.operation, job.host, "state")
         return job
 
     def _begun(self, job: Job, now: float) -> Job:
@@ -247,7 +218,22 @@ class Operations:
         self.changed[operation.id] = Watched(operation=replace(operation, steps=written), revision=row.revision)
         if moved:
             self._put_steps(operation.id, moved)
+        for step in moved.values():
+            if step.state in _STEP_ENDED:
+                self._note(operation, row.host, "step", step=step.name, step_state=step.state)
+        if whole:
+            self._note(operation, row.host, "state")
         return bool(row.cancelled)
+
+    def _note(self, operation: Operation, host: str, change: str, **details: str) -> None:
+        error = None if operation.error is None else str(operation.error["code"])
+        waits = "host" if operation.host_wait is not None and operation.host_wait.state == "waiting" else None
+        if waits is None and operation.guest_wait == "waiting":
+            waits = "guest"
+        self._events.note(
+            "operation", operation.id, change, tenant=operation.tenant, host=host, subject=operation.subject_name,
+            state=operation.state, kind=operation.kind, error=error, waits_for=waits, **details,
+        )  # fmt: skip
 
     def list(
         self, *, limit: int = 1000, before: str | None = None, **only: Unpack[OperationFilter]
@@ -353,7 +339,8 @@ class Operations:
         """State, attempt, error, remainder, warnings, end; not the steps."""
         self.changed[operation.id] = None
         change = _TOUCHED_AT_END if operation.state in FINISHED else _TOUCHED
-        self._db.execute(change, {"operation_id": operation.id, **operation_values(operation)})
+        for row in self._db.execute(change, {"operation_id": operation.id, **operation_values(operation)}):
+            self._note(operation, row.host, "state")
 
     def forget(self, *, ended_before: float, most: int) -> int:
         """With their steps, unless stuck or still named by a VM or a finding; how many that were. The one that ended
@@ -379,8 +366,8 @@ class Operations:
     def _put_steps(self, operation_id: str, moved: Mapping[int, StepRecord]) -> None:
         values: dict[str, Any] = {"operation_id": operation_id}
         for at, (position, step) in enumerate(moved.items()):
-            values |= {f"position_{at}": position, **{f"{name}_{at}": getattr(step, name) for name in _CHANGING}}
-        self._db.execute(_moved(len(moved)), values)
+            values |= {f"position_{at}": position, **{f"{name}_{at}": getattr(step, name) for name in CHANGING}}
+        self._db.execute(moved_steps(len(moved)), values)
 
     def request_cancel(self, operation_id: str) -> None:
         """One that waits for its host or its guest is due, to be taken back."""
@@ -396,4 +383,4 @@ class Operations:
         return tuple(operation_of(row, self._steps_of(row.id)) for row in self._db.execute(query, values).all())
 
     def _steps_of(self, operation_id: str) -> tuple[StepRecord, ...]:
-        return tuple(step_of(row) for row in self._db.execute(_ITS_STEPS, {"operation_id": operation_id}))
+        return tuple(step_of(row) for row in self._db.execute(ITS_STEPS, {"operation_id": operation_id}))

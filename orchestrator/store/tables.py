@@ -320,23 +320,15 @@ audit = Table(
 )  # fmt: skip
 
 findings = Table(
-    "findings",
-    metadata,
+    "findings", metadata,
     Column("host", ForeignKey("hosts.name", ondelete="CASCADE"), primary_key=True),
-    Column("code", String(40), primary_key=True),
-    Column("subject", Text, primary_key=True),
-    Column("vm", Text),
-    Column("severity", String(10), nullable=False),
-    Column("whose", String(10), nullable=False),
-    Column("wanted", Text, nullable=False),
-    Column("seen", Text, key="observed", nullable=False),
-    Column("repair", JSON(none_as_null=True)),
-    Column("reason", Text, nullable=False),
-    Column("first_seen", Float, nullable=False),
-    Column("last_seen", Float, nullable=False),
-    Column("cleared_at", Float),
-    Column("operation", String(36)),
-)
+    Column("code", String(40), primary_key=True), Column("subject", Text, primary_key=True),
+    Column("vm", Text), Column("severity", String(10), nullable=False), Column("whose", String(10), nullable=False),
+    Column("wanted", Text, nullable=False), Column("seen", Text, key="observed", nullable=False),
+    Column("repair", JSON(none_as_null=True)), Column("reason", Text, nullable=False),
+    Column("first_seen", Float, nullable=False), Column("last_seen", Float, nullable=False),
+    Column("cleared_at", Float), Column("operation", String(36)),
+)  # fmt: skip
 
 tenants = Table(
     "tenants", metadata,
@@ -346,28 +338,18 @@ tenants = Table(
 
 # The tenant may be "*": a role that holds everywhere. So it is no foreign key.
 members = Table(
-    "members",
-    metadata,
-    Column("tenant", String(63), primary_key=True),
-    Column("subject", String(200), primary_key=True),
-    Column("role", String(16), nullable=False),
-    Index("ix_members_subject", "subject"),
-)
+    "members", metadata,
+    Column("tenant", String(63), primary_key=True), Column("subject", String(200), primary_key=True),
+    Column("role", String(16), nullable=False), Index("ix_members_subject", "subject"),
+)  # fmt: skip
 
 tokens = Table(
-    "tokens",
-    metadata,
-    Column("id", String(12), primary_key=True),
-    Column("digest", String(64), nullable=False),
-    Column("tenant", String(63), nullable=False, index=True),
-    Column("role", String(16), nullable=False),
-    Column("made_by", Text, nullable=False),
-    Column("created_at", Float, nullable=False),
-    Column("expires_at", Float),
-    Column("revoked_at", Float),
-    Column("name", String(63)),
-    Column("last_used_at", Float),
-)
+    "tokens", metadata,
+    Column("id", String(12), primary_key=True), Column("digest", String(64), nullable=False),
+    Column("tenant", String(63), nullable=False, index=True), Column("role", String(16), nullable=False),
+    Column("made_by", Text, nullable=False), Column("created_at", Float, nullable=False), Column("expires_at", Float),
+    Column("revoked_at", Float), Column("name", String(63)), Column("last_used_at", Float),
+)  # fmt: skip
 
 # The tenant may be "*": the pool that all tenants share.
 quotas = Table(
@@ -384,16 +366,35 @@ tenant_usage = Table(
 """What the VMs and volumes of a tenant hold together of every resource of quotas; rows stay, at nothing."""
 
 request_keys = Table(
-    "request_keys",
-    metadata,
-    Column("actor", Text, primary_key=True),
-    Column("key", String(200), primary_key=True),
-    Column("fingerprint", String(64), nullable=False),
-    Column("at", Float, nullable=False, index=True),
-    Column("status", Integer),
-    Column("answer", Text),
-)
+    "request_keys", metadata,
+    Column("actor", Text, primary_key=True), Column("key", String(200), primary_key=True),
+    Column("fingerprint", String(64), nullable=False), Column("at", Float, nullable=False, index=True),
+    Column("status", Integer), Column("answer", Text),
+)  # fmt: skip
 
 policies = Table(
     "policies", metadata, Column("tenant", String(63), primary_key=True), Column("document", JSON, nullable=False)
 )
+
+events = Table(
+    "events", metadata,
+    Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("at", Float, nullable=False, index=True), Column("noun", String(20), nullable=False),
+    Column("name", Text, nullable=False), Column("change", String(20), nullable=False),
+    Column("tenant", String(63), index=True), Column("host", String(63)), Column("subject", Text),
+    Column("state", String(20)), Column("details", JSON, nullable=False),
+    sqlite_autoincrement=True,
+)  # fmt: skip
+"""What happened, in the order in which readers are told; a number is never given twice, though all rows may go."""
+
+webhooks = Table(
+    "webhooks", metadata,
+    Column("id", String(36), primary_key=True), Column("tenant", String(63), nullable=False),
+    Column("name", String(63), nullable=False), Column("url", Text, nullable=False),
+    Column("nouns", JSON, nullable=False), Column("created_at", Float, nullable=False),
+    Column("position", BigInteger, nullable=False), Column("failed", Integer, nullable=False),
+    Column("failing_since", Float), Column("next_at", Float, nullable=False), Column("why", Text),
+    Column("dead", Boolean, nullable=False),
+    UniqueConstraint("tenant", "name"),
+)  # fmt: skip
+"""The tenant may be "*": the pool's."""

@@ -9,11 +9,13 @@ from typing import Final
 from sqlalchemy import bindparam, delete, insert, or_, select, update
 
 from orchestrator.core.drivers.leaving import STOP
+from orchestrator.core.tenancy.access import EVERYWHERE
 from orchestrator.core.tenancy.quota import Amounts, Limit
 from orchestrator.core.tenancy.request_key import StoredRequest
 from orchestrator.core.tenancy.tenant import ApiToken, Member, Tenant
 from orchestrator.core.vms.isolation import DEFAULT_ISOLATION, Isolation
 from orchestrator.core.vms.lease import TenantPolicy
+from orchestrator.store.events import Events
 from orchestrator.store.rows import about_of, about_values
 from orchestrator.store.statements import AnyRow, Precompiled, Statements
 from orchestrator.store.tables import (
@@ -46,15 +48,18 @@ def _tenant_values(tenant: Tenant) -> dict[str, object]:
 class Tenants:
     """Tenants and their members."""
 
-    def __init__(self, connection: Statements) -> None:
+    def __init__(self, connection: Statements, events: Events) -> None:
         self._db = connection
+        self._events = events
 
     def add(self, tenant: Tenant) -> None:
         self._db.execute(insert(tenants).values(_tenant_values(tenant)))
+        self._events.note("tenant", tenant.name, "created", tenant=tenant.name)
 
     def update(self, tenant: Tenant) -> None:
         """By its name."""
         self._db.execute(update(tenants).where(tenants.c.name == tenant.name).values(_tenant_values(tenant)))
+        self._events.note("tenant", tenant.name, "changed", tenant=tenant.name)
 
     def find(self, name: str) -> Tenant | None:
         row = self._db.execute(_TENANT, {"its_name": name}).one_or_none()
@@ -65,21 +70,34 @@ class Tenants:
         return tuple(map(_tenant_of, self._db.execute(select(tenants).order_by(tenants.c.name))))
 
     def remove(self, name: str) -> None:
-        """With its members, tokens, quota and policy. Gone already is fine."""
+        """With its members, tokens, quota and policy; its events are nobody's. Gone already is fine."""
+        self._events.disown(name)
         self._db.execute(delete(policies).where(policies.c.tenant == name))
         self._db.execute(delete(quotas).where(quotas.c.tenant == name))
         self._db.execute(delete(tenant_usage).where(tenant_usage.c.tenant == name))
         self._db.execute(delete(members).where(members.c.tenant == name))
         self._db.execute(delete(tokens).where(tokens.c.tenant == name))
-        self._db.execute(delete(tenants).where(tenants.c.name == name))
+        if self._db.execute(delete(tenants).where(tenants.c.name == name)).rowcount:
+            self._events.note("tenant", name, "removed")
 
     def put_member(self, member: Member) -> None:
         """Replaces the role that the subject had there."""
-        self.remove_member(member.tenant, member.subject)
+        self._drop_member(member.tenant, member.subject)
         self._db.execute(insert(members).values(asdict(member)))
+        self._note_members(member.tenant)
 
     def remove_member(self, tenant: str, subject: str) -> None:
-        self._db.execute(delete(members).where(members.c.tenant == tenant, members.c.subject == subject))
+        if self._drop_member(tenant, subject):
+            self._note_members(tenant)
+
+    def _drop_member(self, tenant: str, subject: str) -> int:
+        return self._db.execute(
+            delete(members).where(members.c.tenant == tenant, members.c.subject == subject)
+        ).rowcount
+
+    def _note_members(self, tenant: str) -> None:
+        """Who they are is told by the list of members, to those who may read it."""
+        self._events.note("tenant", tenant, "members", tenant=_owner(tenant))
 
     def members(self, *, tenant: str | None = None, subject: str | None = None) -> tuple[Member, ...]:
         """By tenant and subject."""
@@ -89,6 +107,11 @@ class Tenants:
         if subject is not None:
             query = query.where(members.c.subject == subject)
         return tuple(Member(**row._asdict()) for row in self._db.execute(query))
+
+
+def _owner(tenant: str) -> str | None:
+    """Whose an event is about ``tenant``; ``*`` stands for the pool."""
+    return None if tenant == EVERYWHERE else tenant
 
 
 class Tokens:
@@ -133,9 +156,10 @@ class Tokens:
 class Quotas:
     """Limits of tenants and of the pool, and what is held under them."""
 
-    def __init__(self, connection: Statements, usage: TenantUsage) -> None:
+    def __init__(self, connection: Statements, usage: TenantUsage, events: Events) -> None:
         self._db = connection
         self._usage = usage
+        self._events = events
 
     def used(self, tenant: str) -> Amounts:
         """What all its VMs and volumes hold. What is not named is not held."""
@@ -151,11 +175,19 @@ class Quotas:
 
     def put(self, limit: Limit) -> None:
         """Replaces the one there was."""
-        self.remove(limit.tenant, limit.resource)
+        self._drop(limit.tenant, limit.resource)
         self._db.execute(insert(quotas).values(asdict(limit)))
+        self._note(limit.tenant, limit.resource, "changed")
 
     def remove(self, tenant: str, resource: str) -> None:
-        self._db.execute(delete(quotas).where(quotas.c.tenant == tenant, quotas.c.resource == resource))
+        if self._drop(tenant, resource):
+            self._note(tenant, resource, "removed")
+
+    def _drop(self, tenant: str, resource: str) -> int:
+        return self._db.execute(delete(quotas).where(quotas.c.tenant == tenant, quotas.c.resource == resource)).rowcount
+
+    def _note(self, tenant: str, resource: str, change: str) -> None:
+        self._events.note("quota", tenant, change, tenant=_owner(tenant), resource=resource)
 
 
 _ISOLATION: Final = policies.c.document["isolation"].as_string()
@@ -169,8 +201,9 @@ _LEAVING: Final = Precompiled(select(policies.c.tenant, _LEAVE.label("leave")).w
 class Policies:
     """Tenants' rules for leases and priorities."""
 
-    def __init__(self, connection: Statements) -> None:
+    def __init__(self, connection: Statements, events: Events) -> None:
         self._db = connection
+        self._events = events
 
     def get(self, tenant: str) -> TenantPolicy:
         """The one that says nothing, where none was set."""
@@ -191,6 +224,7 @@ class Policies:
         self._db.execute(update(observations).where(observations.c.host.in_(its_hosts)).values(judged=None))
         self._db.execute(delete(policies).where(policies.c.tenant == tenant))
         self._db.execute(insert(policies).values(tenant=tenant, document=asdict(policy)))
+        self._events.note("policy", tenant, "changed", tenant=tenant)
 
 
 class RequestKeys:

@@ -9,6 +9,7 @@ from orchestrator.store.audit import Audit
 from orchestrator.store.cards import Cards
 from orchestrator.store.controllers import Controllers
 from orchestrator.store.drivers import DriverBundles, DriverLocks, DriverUpgrades
+from orchestrator.store.events import Events
 from orchestrator.store.findings import Findings
 from orchestrator.store.fleet import Fleet, Observations
 from orchestrator.store.guests import GuestRecords
@@ -24,6 +25,7 @@ from orchestrator.store.tenants import Policies, Quotas, RequestKeys, Tenants, T
 from orchestrator.store.usage import TenantUsage, Usage
 from orchestrator.store.vms import Claims, Vms
 from orchestrator.store.volumes import Volumes
+from orchestrator.store.webhooks import Webhooks
 
 
 class Transaction:
@@ -32,30 +34,31 @@ class Transaction:
     def __init__(self, connection: Connection, box: SecretBox, parsed: ParsedSnapshots, audited: bytes) -> None:
         self.connection = connection
         db = Statements(connection)
+        self.events = Events(db)
         self.usage = Usage(db)
         self.tenant_usage = TenantUsage(db)
-        self.hosts = Hosts(db, self.usage, parsed)
+        self.hosts = Hosts(db, self.usage, parsed, self.events)
         self.cards = Cards(db, self.usage)
         self.observations = Observations(db, parsed)
-        self.vms = Vms(db, self.usage, self.tenant_usage)
+        self.vms = Vms(db, self.usage, self.tenant_usage, self.events)
         self.guests = GuestRecords(db)
         self.claims = Claims(db, self.usage)
         self.fleet = Fleet(db, self.usage, self.claims)
-        self.operations = Operations(db)
+        self.operations = Operations(db, self.events)
         self.controllers = Controllers(db)
-        self.images = Images(db, self.tenant_usage)
-        self.networks = Networks(db)
-        self.volumes = Volumes(db, self.usage, self.tenant_usage)
+        self.images = Images(db, self.tenant_usage, self.events)
+        self.networks = Networks(db, self.events)
+        self.volumes = Volumes(db, self.usage, self.tenant_usage, self.events)
         self.offerings = Offerings(db)
         self.driver_bundles = DriverBundles(db)
         self.driver_locks = DriverLocks(db)
-        self.driver_upgrades = DriverUpgrades(db)
+        self.driver_upgrades = DriverUpgrades(db, self.events)
         self.secrets = Secrets(db, box)
         self.audit = Audit(db, audited)
-        self.findings = Findings(db)
-        self.tenants = Tenants(db)
+        self.findings = Findings(db, self.events)
+        self.tenants, self.webhooks = Tenants(db, self.events), Webhooks(db)
         self.tokens = Tokens(db)
-        self.quotas = Quotas(db, self.tenant_usage)
-        self.policies = Policies(db)
+        self.quotas = Quotas(db, self.tenant_usage, self.events)
+        self.policies = Policies(db, self.events)
         self.request_keys = RequestKeys(db)
         self.time = Time(db)

@@ -18,6 +18,7 @@ from orchestrator.core.hosts.cpus import cpus_text
 from orchestrator.core.tenancy.quota import amounts_of
 from orchestrator.core.vms.claim import Claim, HostCapacity
 from orchestrator.core.vms.vm import DeallocationReason, Vm, VmSpec, VmState, WantedState
+from orchestrator.store.events import Events
 from orchestrator.store.records import ClaimLost, Neighbour
 from orchestrator.store.rows import VM_COLUMNS, claim_of, forget_vm, vm_of, vm_values
 from orchestrator.store.statements import AnyRow, InClause, Precompiled, Statements
@@ -52,7 +53,11 @@ _DROP_SHARE: Final = Precompiled(
 )
 _DETACH: Final = Precompiled(update(volumes).where(volumes.c.vm == bindparam("its_vm")).values(vm=None))
 _WAITS: Final = and_(vms.c.state == "creating", ~select(slot_claims.c.vm).where(slot_claims.c.vm == vms.c.id).exists())
-_SEEN_BY_PLACEMENT: Final = Precompiled(select(vms.c.host, vms.c.deallocated, _WAITS.label("waits")).where(_ID))
+_SEEN_BY_PLACEMENT: Final = Precompiled(
+    select(*(vms.c[name] for name in ("host", "deallocated", "tenant", "name", "state")), _WAITS.label("waits")).where(
+        _ID
+    )
+)
 _BEFORE_UPDATE: Final = Precompiled(select(*VM_COLUMNS, _WAITS.label("waits")).where(_ID))
 """Of what is updated: whether it keeps its disk only, and whether it waits for a place that others give back."""
 _IN_ORDER: Final = select(*VM_COLUMNS).order_by(vms.c.tenant, vms.c.name)
@@ -63,10 +68,11 @@ _LEASE_OVER: Final = _ON_HOST.where(vms.c.lease_end <= bindparam("at"), vms.c.de
 class Vms:
     """VMs as they should be."""
 
-    def __init__(self, connection: Statements, usage: Usage, tenants: TenantUsage) -> None:
+    def __init__(self, connection: Statements, usage: Usage, tenants: TenantUsage, events: Events) -> None:
         self._db = connection
         self._usage = usage
         self._tenants = tenants
+        self._events = events
 
     def add(self, vm: Vm) -> None:
         """:raises Conflict: ``vm.exists``; :raises ClaimLost: somebody makes it now, or its image is gone"""
@@ -78,6 +84,7 @@ class Vms:
         if added == 0:
             raise _exists(vm.spec.name)
         self._tenants.change(vm.spec.tenant, {}, amounts_of(vm))
+        self._note(vm, "created")
 
     def find(self, tenant: str, name: str) -> Vm | None:
         row = self._db.execute(_NAMED, {"its_tenant": tenant, "its_name": name}).one_or_none()
@@ -104,6 +111,8 @@ class Vms:
             self._touch_if_seen(before, vm.state, vm.deallocated)
             self._tenants.change(vm.spec.tenant, amounts_of(vm_of(before[:-1])), amounts_of(vm))
             self._db.execute(_CHANGE, {"its_id": vm.id, **vm_values(vm)})
+            if before.state != vm.state:
+                self._note(vm, "state")
 
     def set_state(
         self,
@@ -124,7 +133,9 @@ class Vms:
             values["addresses"] = list(addresses or ())
         if wanted is not None:
             values["wanted"] = wanted
-        self._db.execute(_CHANGE_BY, values)
+        changed = self._db.execute(_CHANGE_BY, values).rowcount
+        if changed and seen is not None and seen.state != state:
+            self._events.note("vm", seen.name, "state", tenant=seen.tenant, host=seen.host, subject=vm_id, state=state)
 
     def set_addresses(self, vm_id: str, addresses: Sequence[str]) -> None:
         self._db.execute(_CHANGE, {"its_id": vm_id, "addresses": list(addresses)})
@@ -140,7 +151,8 @@ class Vms:
         """Stopped, without a place, with the devices that it had last."""
         before = self.find_id(vm_id)
         if before is not None:
-            after = replace(before, devices=tuple(devices), deallocated=why)
+            after = replace(before, state="stopped", devices=tuple(devices), deallocated=why)
+            self._note(after, "deallocated", reason=why)
             self._tenants.change(before.spec.tenant, amounts_of(before), amounts_of(after))
         gone = {"state": "stopped", "wanted": "stopped", "addresses": [], "deallocated": why}
         self._db.execute(_CHANGE, {"its_id": vm_id, "devices": [asdict(device) for device in devices], **gone})
@@ -153,6 +165,7 @@ class Vms:
         if self.find(vm.spec.tenant, name) is not None:
             raise _exists(name)
         self._usage.touch(vm.host)
+        self._note(replace(vm, spec=replace(vm.spec, name=name)), "renamed", before=vm.spec.name)
         try:
             self._db.execute(_CHANGE, {"its_id": vm_id, "name": name, "spec": asdict(replace(vm.spec, name=name))})
         except IntegrityError as error:
@@ -173,6 +186,12 @@ class Vms:
             self._usage.touch(gone.host)
             self._tenants.change(gone.spec.tenant, amounts_of(gone), {})
             forget_vm(vm_id)
+            self._note(gone, "removed")
+
+    def _note(self, vm: Vm, change: str, **details: str) -> None:
+        self._events.note(
+            "vm", vm.spec.name, change, tenant=vm.spec.tenant, host=vm.host, subject=vm.id, state=vm.state, **details
+        )
 
 
 def _exists(name: str) -> Conflict:

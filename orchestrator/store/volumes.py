@@ -15,6 +15,7 @@ from orchestrator.core.labels import About
 from orchestrator.core.tenancy.quota import held_of
 from orchestrator.core.vms.claim import Claim, HostCapacity
 from orchestrator.core.vms.volume import Volume
+from orchestrator.store.events import Events
 from orchestrator.store.records import ClaimLost
 from orchestrator.store.rows import about_of, about_values
 from orchestrator.store.statements import AnyRow, Statements
@@ -42,10 +43,11 @@ OF_HOSTS: Final[Select[Any]] = (
 class Volumes:
     """What each takes of its host's disk is counted with the host's claims."""
 
-    def __init__(self, db: Statements, usage: Usage, tenants: TenantUsage) -> None:
+    def __init__(self, db: Statements, usage: Usage, tenants: TenantUsage, events: Events) -> None:
         self._db = db
         self._usage = usage
         self._tenants = tenants
+        self._events = events
 
     def add(self, volume: Volume, capacity: HostCapacity | None) -> None:
         """:raises Conflict: ``volume.exists``; :raises ClaimLost: the host has too little disk left"""
@@ -58,6 +60,7 @@ class Volumes:
         except IntegrityError as error:
             raise _exists(volume.name) from error
         self._tenants.change(volume.tenant, {}, held_of(volume))
+        self._note(volume, "created")
 
     def find(self, tenant: str, name: str) -> Volume | None:
         row = self._db.execute(select(volumes).where(volumes.c.tenant == tenant, volumes.c.name == name)).one_or_none()
@@ -81,6 +84,7 @@ class Volumes:
         stored = self.find_id(volume.id)
         if not self._db.execute(_ATTACH, {"its_id": volume.id, "to_vm": vm, "on_host": host}).rowcount:
             raise ClaimLost(f"volume {volume.name} was changed meanwhile")
+        self._note(replace(volume, host=host), "attached", vm=vm)
         if stored is not None and stored.host is None:
             self._take(volume, host, capacity)
 
@@ -90,7 +94,9 @@ class Volumes:
 
     def detach(self, volume_id: str, vm: str) -> None:
         """Nobody has it, if the VM had it."""
-        self._db.execute(update(volumes).where(_ID, volumes.c.vm == vm).values(vm=None), {"its_id": volume_id})
+        its = update(volumes).where(_ID, volumes.c.vm == vm).values(vm=None).returning(volumes)
+        for row in self._db.execute(its, {"its_id": volume_id}):
+            self._note(_volume_of(row), "detached", vm=vm)
 
     def put_back(self, before: Iterable[Volume], vm: str) -> None:
         """As they were before the VM was to have them; those that are not the VM's any more stay as they are."""
@@ -125,6 +131,7 @@ class Volumes:
             return
         self._db.execute(delete(volumes).where(_ID), {"its_id": volume_id})
         self._tenants.change(volume.tenant, held_of(volume), {})
+        self._note(volume, "removed")
         if volume.host is not None and volume.state != "lost":
             self._usage.give(volume.host, vcpus=0, memory_mib=0, disk_bytes=volume.size_bytes)
 
@@ -133,7 +140,13 @@ class Volumes:
         if before is not None and "state" in values:
             after = replace(before, state=values["state"])
             self._tenants.change(before.tenant, held_of(before), held_of(after))
+            if before.state != after.state:
+                self._note(after, "state")
         self._db.execute(update(volumes).where(_ID).values(**values), {"its_id": volume_id})
+
+    def _note(self, volume: Volume, change: str, **details: str) -> None:
+        its = {"tenant": volume.tenant, "host": volume.host, "subject": volume.id, "state": volume.state}
+        self._events.note("volume", volume.name, change, **its, **details)
 
     def _take(self, volume: Volume, host: str, capacity: HostCapacity) -> None:
         share = Claim(vm=volume.id, host=host, devices=(), vcpus=0, memory_mib=0, disk_bytes=volume.size_bytes)

@@ -16,7 +16,8 @@ from tools.bounds_reference import BOUNDS, OF_OPERATORS, PAGE, page
 from tools.tree import ROOT, files, text
 
 KEPT = {
-    "orchestrator/store/operations.py": "by numbers of steps",
+    "orchestrator/store/events.py": "16 numbers of rows",
+    "orchestrator/store/steps.py": "by numbers of steps",
     "orchestrator/store/usage.py": "by numbers of resources",
     "orchestrator/agent/build_zipapp.py": "one",
     "orchestrator/agent/version.py": "one",

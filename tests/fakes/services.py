@@ -50,6 +50,7 @@ from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hosts, Images, Networks, Profiles
 from tests.fakes.readings import Readings
 from tests.fakes.tenancy import real_tenancy
+from tests.fakes.webhooks import watched
 from tests.fakes.world import EPOCH, GPU, PROFILE, STEPS, World, host_info, sized
 
 
@@ -357,6 +358,7 @@ class InMemory:
         self.driver_upgrades = DriverUpgradeService(store=store, clock=clock, ids=ids, advance=lambda: None)
         self.mig_layouts = MigLayoutService(store=store, engine=engine, clock=clock, ids=ids)
         self.driver_bundles = DriverBundleService(store=kept.store, files=files, clock=kept.clock)
+        self.events, self.webhooks = watched(store, ids)
         self.controllers = ControllerService(store=kept.store, clock=kept.clock, files=FakeImages(), key=b"key")
 
     def as_services(self) -> Services:

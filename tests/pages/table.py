@@ -65,6 +65,7 @@ TABLE: Final[dict[str, Page]] = {
         },
     ),
     "docs/howto/a-host-died.md": Page(words={"host forget gpu-7": "host forget gpu-7 --confirm gpu-7"}),
+    "docs/howto/watch-events.md": Page(script=True, says=("event: tenant\n",)),
     "docs/howto/add-an-offering.md": Page(shown={"site.yaml": 0}),
     "docs/howto/adopt-a-vm.md": Page(
         exits={"vgpuctl doctor": GONE_HOSTS},

@@ -8,16 +8,15 @@ connected to by that very address. No proxy is asked: it would resolve the name 
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final
 
 import httpx2
 
 from orchestrator.adapters.files.opening import CHUNK, Readable, Refuse
+from orchestrator.adapters.public_addresses import Address, Network, addresses_of, may_ask
 from orchestrator.core.errors import InvalidInput, Retryable
 
 _WHO = re.compile("//[^/]*@")
@@ -64,11 +63,6 @@ def _refused(source: str, why: str) -> InvalidInput:
 _TIMEOUT: Final = httpx2.Timeout(30.0)
 _MAX_REDIRECTS: Final = 10
 
-Network = IPv4Network | IPv6Network
-
-_LAST_32_BITS: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
-"""NAT64, and IPv4-compatible addresses: an IPv4 address is their end."""
-
 
 @dataclass(frozen=True)
 class Downloads:
@@ -110,36 +104,16 @@ class Downloads:
             url = url.join(answer.headers["location"])
         raise _failed(f"more than {_MAX_REDIRECTS} redirects")
 
-    def _address(self, url: httpx2.URL, source: str, refused: Refuse) -> IPv4Address | IPv6Address:
+    def _address(self, url: httpx2.URL, source: str, refused: Refuse) -> Address:
         """The first one of the name; all of them are judged."""
         port = url.port or (443 if url.scheme == "https" else 80)
         try:
-            resolved = socket.getaddrinfo(url.raw_host.decode("ascii").strip("[]"), port, type=socket.SOCK_STREAM)
+            addresses = addresses_of(url.raw_host.decode("ascii").strip("[]"), port)
         except (OSError, ValueError, OverflowError) as error:
             raise _failed(f"{url.host[:80]!a} is not known") from error
-        addresses = [ip_address(str(answer[4][0])) for answer in resolved]
-        if not all(self._may_ask(address) for address in addresses):
+        if not all(may_ask(address, self.allowed) for address in addresses):
             raise refused(source, "it leads to an address that is not public (setting image_networks allows networks)")
         return addresses[0]
-
-    def _may_ask(self, address: IPv4Address | IPv6Address) -> bool:
-        return all(_is_public(way) or any(way in network for network in self.allowed) for way in _ways_to_read(address))
-
-
-def _is_public(address: IPv4Address | IPv6Address) -> bool:
-    site_local = isinstance(address, IPv6Address) and address.is_site_local
-    return address.is_global and not address.is_multicast and not site_local
-
-
-def _ways_to_read(address: IPv4Address | IPv6Address) -> tuple[IPv4Address | IPv6Address, ...]:
-    """Itself and the IPv4 addresses that a translator or a tunnel may make of it; mapped ones are nothing but these."""
-    if isinstance(address, IPv4Address):
-        return (address,)
-    if address.ipv4_mapped is not None:
-        return (address.ipv4_mapped,)
-    last = IPv4Address(int(address) & 0xFFFFFFFF)
-    translated = (last,) if any(address in network for network in _LAST_32_BITS) else ()
-    return (address, *translated, *filter(None, (address.sixtofour, *(address.teredo or ()))))
 
 
 def _failed(why: str) -> Retryable:

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from orchestrator.cli import guest_access
-from orchestrator.cli.commands import guest, vm_power, vm_provision, vm_views
+from orchestrator.cli.commands import events, guest, vm_power, vm_provision, vm_views
 from orchestrator.cli.commands.vm_views import details
 from orchestrator.cli.complete import hosts, images, profiles
 from orchestrator.cli.confirm import Yes
@@ -289,7 +289,7 @@ for _verb, _function in (
     ("restart", vm_power.restart_vm),
     ("rename", vm_power.rename_vm),
     ("set", vm_power.set_vm),
-    ("events", vm_views.events),
+    ("events", events.events),
     ("adopt", adopt),
     ("extend", extend_vm),
     ("console", guest.console),

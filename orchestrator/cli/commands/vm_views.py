@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from ipaddress import ip_address, ip_network
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -27,6 +27,9 @@ from orchestrator.core.labels import parse_selector, show_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.units import GIB, MIB, show_size
 from orchestrator.core.vms.vm import VmState
+
+if TYPE_CHECKING:
+    from orchestrator.client.client import Client
 
 
 def state_of(vm: Mapping[str, Any]) -> str:
@@ -277,16 +280,10 @@ EVENT_COLUMNS: Final = (
 )
 
 
-def events(
-    ctx: typer.Context,
-    name: Name,
-    tenant: Tenant = "default",
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 50,
-    sort: Sort = None,
-    output: Output = Format.TABLE,
-) -> None:
-    """What was done to a VM, also to a deleted one. Newest first; names that it had before count."""
-    client = session_of(ctx).client
+def show_history(client: Client, name: str, tenant: str, limit: int, sort: str | None, output: Format) -> None:
+    """What was done to a VM, newest first.
+
+    :raises NotFound: ``vm.unknown``: nobody has ever heard of it"""
     operations: dict[str, Any] = {}
     with suppress(NotFound):  # it may have had another name
         operations = {

@@ -106,6 +106,7 @@ class TenantService:
                 raise Conflict("tenant.in_use", f"tenant {name} has {len(images)} images", hint=hint)
             _check_keeps_nothing(tx, name)
             tx.operations.disown(name)
+            tx.webhooks.remove_of(name)
             _remove_networks(tx, name)
             tx.tenants.remove(name)
             self._note(tx, "delete_tenant", name)

@@ -16,7 +16,8 @@ import pytest
 from orchestrator.adapters.files.opening import Readable
 from orchestrator.adapters.images import qemu_check
 from orchestrator.adapters.images.library import ImageLibrary
-from orchestrator.adapters.images.sources import Downloads, Network, Sources
+from orchestrator.adapters.images.sources import Downloads, Sources
+from orchestrator.adapters.public_addresses import Network
 from orchestrator.core.errors import InvalidInput, VgpuctlError
 from orchestrator.core.vms.image import Image, NewImage
 

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/v1/webhooks"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from orchestrator.api.paging import PagingOf
+from orchestrator.api.schemas.base import NameInPath
+from orchestrator.api.schemas.webhooks import CreateWebhookBody, NewWebhookAnswer, WebhookAnswer
+from orchestrator.api.services import ServicesOf, TenantOf
+from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
+
+router = APIRouter(prefix="/webhooks", tags=["webhooks"])
+
+
+@router.post("", status_code=201)
+def create(body: CreateWebhookBody, services: ServicesOf) -> NewWebhookAnswer:
+    """Create a webhook. This answer is the only one that shows its secret."""
+    webhook, secret = services.webhooks.create(body.tenant, body.name, body.url, body.nouns)
+    return NewWebhookAnswer(secret=secret, webhook=WebhookAnswer.of(webhook))
+
+
+@router.get("")
+def list_all(services: ServicesOf, paging: PagingOf, tenant: TenantOf = DEFAULT_TENANT) -> list[WebhookAnswer]:
+    """List webhooks. The tenant's by name."""
+    webhooks = paging.cut(services.webhooks.list(tenant), lambda webhook: (webhook.name,))
+    return [WebhookAnswer.of(webhook) for webhook in webhooks]
+
+
+@router.get("/{name}")
+def get(name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> WebhookAnswer:
+    """Get a webhook. With what came of the last request."""
+    return WebhookAnswer.of(services.webhooks.get(tenant, name))
+
+
+@router.delete("/{name}", status_code=204)
+def delete(name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> None:
+    """Delete a webhook. It is told nothing more."""
+    services.webhooks.delete(tenant, name)
+
+
+@router.post("/{name}/test", status_code=204)
+def send_test(name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> None:
+    """Test a webhook. Send one request now; a dead one goes on when it is taken."""
+    services.webhooks.test(tenant, name)

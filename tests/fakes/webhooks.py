@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Addresses that take events, or do not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.core.errors import Retryable
+from orchestrator.core.event import EventIds
+from orchestrator.ports.clock import Ids
+from orchestrator.services.events import EventService
+from orchestrator.services.webhooks import WebhookService
+from orchestrator.store.database import Store
+from tests.fakes.fake_world import FakeClock
+from tests.fakes.tenancy import KEY
+
+
+class FakeSender:
+    """``down``: addresses that take nothing."""
+
+    def __init__(self) -> None:
+        self.down = set[str]()
+        self.taken: list[tuple[str, Mapping[str, str], bytes]] = []
+
+    def send(self, url: str, headers: Mapping[str, str], body: bytes) -> None:
+        if url in self.down:
+            raise Retryable("webhook.failed", "the address did not take the event", details="it is down", hint="wait")
+        self.taken.append((url, headers, body))
+
+    def events(self, url: str) -> list[dict[str, Any]]:
+        return [json.loads(body) for taken, _, body in self.taken if taken == url]
+
+
+def watched(store: Store, ids: Ids) -> tuple[EventService, WebhookService]:
+    """What happens in that store, and who is told."""
+    events = EventService(store=store, ids=EventIds(KEY))
+    return events, WebhookService(store=store, clock=FakeClock(), ids=ids, events=events, sender=FakeSender())
