@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import socket
 import struct
+import threading
+from contextlib import suppress
 from typing import Final
 
 WIDTH, HEIGHT = 64, 48
@@ -24,6 +26,8 @@ class Screen:
     """As ports.host.ByteStream. Each key that is pressed changes the colour."""
 
     def __init__(self, name: str) -> None:
+        self._lock = threading.Lock()
+        """Both directions give the viewer what it has not read yet."""
         self._guest, self._ours = socket.socketpair()
         self._guest.setblocking(False)
         self._name = name.encode()
@@ -88,15 +92,14 @@ class Screen:
             self._show(head + bytes([self._shade]) * (4 * WIDTH * HEIGHT))
 
     def _show(self, data: bytes) -> None:
-        self._unread += data
+        with self._lock:
+            self._unread += data
         self._flush()
 
     def _flush(self) -> None:
-        try:
+        with self._lock, suppress(BlockingIOError):  # the rest when some of it was read
             while self._unread:
                 self._unread = self._unread[self._guest.send(self._unread) :]
-        except BlockingIOError:
-            return  # the rest when some of it was read
 
 
 _GREETINGS: Final[tuple[tuple[bytes, bytes | None], ...]] = (
