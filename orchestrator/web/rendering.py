@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from orchestrator.client.version import VERSION
+from orchestrator.core.geometry.cut import cut_words
 from orchestrator.web.api_calls import Refused
 from orchestrator.web.callers import NOBODY
 
@@ -89,7 +90,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"moment": moment, "mib": mib, "size": size, "words": words}
+    made.filters |= {"moment": moment, "mib": mib, "size": size, "words": words, "cut": cut_words}
     made.globals |= {"address": address, "asset": lambda name: assets()[name][2], "version": VERSION}
     return made
 
