@@ -100,10 +100,14 @@ def virtual_device_hardening(site: Site) -> Output:
         others = [one for one in found if one not in controllers and "usb" in {one.get("bus"), one.get("type")}]
         need(not others, "there are USB devices")
     with results.probe("clipboard_disabled"):
-        need(not [one for one in found if one.tag in {"channel", "graphics"}], "there is a channel or a screen")
+        screens = [one for one in found if one.tag == "graphics"]  # QEMU's VNC has a clipboard by a channel alone
+        need(not [one for one in found if one.tag == "channel"], "there is a channel")
+        need(all(one.get("type") == "vnc" for one in screens), "there is a screen with a clipboard")
     with results.probe("unnecessary_virtual_devices_absent") as evidence:
         evidence["devices"] = sorted({one.tag for one in found})
-        spare = {"sound", "tablet", "redirdev", "smartcard", "parallel", "audio", "video", "watchdog", "tpm"}
+        spare = {"sound", "tablet", "redirdev", "smartcard", "parallel", "audio", "watchdog", "tpm"}
+        cards = [one for one in found if one.tag == "video"]
+        need(len(cards) == len(screens), "there is a graphics card without a screen")
         need(not spare & set(evidence["devices"]), f"there are {spare & set(evidence['devices'])}")
     return results.told(instance_id=now(site)["instance_id"])
 

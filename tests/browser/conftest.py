@@ -84,8 +84,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedSite]:
         yield ServedSite(client)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
+    """Not for the session: while the driver stands, this thread has a running event loop, and whatever else the same
+    worker is given cannot begin one."""
     program = shutil.which("chromium") or shutil.which("chromium-headless-shell")
     assert program is not None, "packages/dev.txt has the browser"
     with sync_playwright() as driver:

@@ -38,7 +38,8 @@ def _asked(path: str, header: str, operation: str) -> Iterator[tuple[str, str]]:
     stale = "If-Match: x" in header
     for method in METHODS:
         harmless = method in READS or stale
-        wait = "?wait=0.1" if path.startswith("/v1/operations/{operation_id}") and method in READS else ""
+        waits = path.startswith("/v1/operations/{operation_id}") or path == "/v1/events"
+        wait = "?wait=0.1" if waits and method in READS else ""
         yield method, (_real(path, operation) if harmless else _absent(path)) + wait
 
 

@@ -17,6 +17,8 @@ _NOT_COMPARED = frozenset(
         "operations",
         "steps",
         "audit",
+        "events",
+        "sqlite_sequence",
         "meta",
         "snapshots",
         "looks",

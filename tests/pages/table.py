@@ -64,14 +64,15 @@ TABLE: Final[dict[str, Page]] = {
             "vgpuctl ssh": REAL_GUEST,
         },
     ),
+    "docs/howto/use-the-page.md": Page(words={"vgpuctl web": "vgpuctl web --no-open"}),
     "docs/howto/a-host-died.md": Page(words={"host forget gpu-7": "host forget gpu-7 --confirm gpu-7"}),
-    "docs/howto/watch-events.md": Page(script=True, says=("event: tenant\n",)),
+    "docs/howto/watch-events.md": Page(script=True, says=("tenant ",)),
     "docs/howto/add-an-offering.md": Page(shown={"site.yaml": 0}),
     "docs/howto/adopt-a-vm.md": Page(
         exits={"vgpuctl doctor": GONE_HOSTS},
         elsewhere={"vgpuctl adopt-vm": "wants a domain that somebody else made; tests/operations adopts one"},
     ),
-    "docs/howto/alerts.md": Page(),
+    "docs/howto/alerts.md": Page(words={"/etc/prometheus/rules": "{here}"}),
     "docs/howto/ansible-inventory.md": Page(
         words={"$PWD/collections": "{root}/collections", "inventory/": "{root}/inventory/"},
         script=True,
@@ -166,6 +167,7 @@ TABLE: Final[dict[str, Page]] = {
         before=("vgpuctl create-vm train --profile t4-2q",),
         elsewhere={
             "vgpuctl ssh": REAL_GUEST,
+            "vgpuctl vnc": "waits for a viewer; tests/contract/api has one",
             "ssh ": REAL_GUEST,
             "scp ": REAL_GUEST,
             "rsync ": REAL_GUEST,

@@ -33,7 +33,7 @@ TYPED = [
     for words, command in LEAVES
     if words in EXAMPLES and any("-o" in one.opts for one in command.params)
     for example in examples_of(words)
-    if "--watch" not in example and " -o " not in f"{example} "
+    if not {"--watch", "--follow"} & set(shlex.split(example)) and " -o " not in f"{example} "
 ]
 """Nothing that they name is there. A login would open a browser."""
 
