@@ -70,7 +70,7 @@ COMMANDS = (
     "vm provision a guest_licence --secret-file licence_token={file}",
     "server make-cert a.test --directory {out} --ca-cert {file} --ca-key {good}",
 )  # fmt: skip
-ELSEWHERE = {"--save", "--state", "--token-file", "--socket-directory", "--identity"}
+ELSEWHERE = {"--save", "--svg", "--state", "--token-file", "--socket-directory", "--identity"}
 """Written, no files, or read when the server is asked; the key of a backup is read once it is one."""
 
 
