@@ -31,6 +31,8 @@ _AT_ONCE: Final = 8
 """Addresses that are told side by side."""
 _IN_A_ROUND: Final = 50
 """Events of one address, so that its place is written down."""
+_TURN_S: Final = 10.0
+"""After so long an address that is slow to answer leaves its thread to the others."""
 ROUND_S: Final = 1.0
 """How often it is asked whether there is something to tell."""
 _NAMED: Final = 5
@@ -166,7 +168,7 @@ class WebhookDelivery:
 
     def _tell_events(self, webhook: Webhook, end: int) -> None:
         page = self.events.page(webhook.position, end, webhook.only)
-        whole = len(page.events) <= _IN_A_ROUND
+        until = self.clock.monotonic() + _TURN_S
         with self.store.read() as tx:
             secret = tx.secrets.find(secret_id(webhook.id))
         if secret is None:
@@ -177,11 +179,14 @@ class WebhookDelivery:
                 gap = {"noun": "gap", "reason": "forgotten"}
                 send(self.sender, webhook, secret, self.clock.now(), self.events.ids.of(page.pruned), gap)
             for event in page.events[:_IN_A_ROUND]:
+                if self.clock.monotonic() >= until:
+                    break
                 event_id = self.events.ids.of(event.number)
                 body = event_body(event, self.events.ids, watching=webhook.tenant == EVERYWHERE)
                 send(self.sender, webhook, secret, self.clock.now(), event_id, body)
                 delivered = event.number
-            delivered = end if whole and len(page.events) < _IN_A_ROUND else delivered
+            else:
+                delivered = end if len(page.events) < _IN_A_ROUND else delivered
         except (WorldError, InvalidInput) as error:
             failure = error
             delivered = delivered if delivered != page.pruned else webhook.position

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,19 @@ def test_many_events_are_told_round_by_round(scene: Scene) -> None:
     delivery = scene.controller()
     for _ in range(4):
         delivery.round()
+    assert scene.told() == names
+
+
+def test_who_answers_slowly_leaves_its_thread_to_others_and_is_told_everything(scene: Scene) -> None:
+    scene.hooks.create("red", "hook", URL, [])
+    names = [str(number) for number in range(6)]
+    scene.happen(*names)
+    scene.sender.answers = partial(scene.clock.sleep, 9.0)
+    delivery = scene.controller()
+    for _ in range(4):
+        begun = scene.clock.monotonic()
+        delivery.round()
+        assert scene.clock.monotonic() - begun <= 20.0
     assert scene.told() == names
 
 

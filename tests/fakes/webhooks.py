@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from orchestrator.core.errors import Retryable
@@ -18,13 +18,15 @@ from tests.fakes.tenancy import KEY
 
 
 class FakeSender:
-    """``down``: addresses that take nothing."""
+    """``down``: addresses that take nothing. ``answers``: called before each answer."""
 
     def __init__(self) -> None:
         self.down = set[str]()
+        self.answers: Callable[[], object] = tuple
         self.taken: list[tuple[str, Mapping[str, str], bytes]] = []
 
     def send(self, url: str, headers: Mapping[str, str], body: bytes) -> None:
+        self.answers()
         if url in self.down:
             raise Retryable("webhook.failed", "the address did not take the event", details="it is down", hint="wait")
         self.taken.append((url, headers, body))
