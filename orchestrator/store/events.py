@@ -10,7 +10,7 @@ never will be.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Final
 
@@ -109,7 +109,8 @@ class Events:
         return len(numbers)
 
     def disown(self, tenant: str) -> None:
-        """Those of the tenant are nobody's from now on: another one may get its name."""
+        """Those of the tenant are nobody's from now on, those of this transaction too: another one may get its name."""
+        self._noted = [replace(its, tenant=None) if its.tenant == tenant else its for its in self._noted]
         self._db.execute(update(events).where(events.c.tenant == tenant).values(tenant=None))
 
     def skip(self) -> None:
