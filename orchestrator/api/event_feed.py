@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Final
 
 from anyio import CapacityLimiter, to_thread
@@ -183,6 +183,9 @@ class EventFeed:
             self._forget(page.pruned)
         self._kept += map(_Kept, events)
         self._numbers += [event.number for event in events]
+        for event in events:
+            if (event.change.noun, event.change.change) == ("tenant", "removed"):
+                self._disown(event)
         if (over := len(self._kept) - KEPT) > PAGE:
             self.begin = self._numbers[over - 1]
             del self._kept[:over], self._numbers[:over]
@@ -191,6 +194,13 @@ class EventFeed:
             self._tell()
         if len(events) == PAGE:
             self._news.set()
+
+    def _disown(self, removal: FleetEvent) -> None:
+        """What is of the removed tenant is nobody's, as in the log."""
+        for at, kept in enumerate(self._kept[: bisect_left(self._numbers, removal.number)]):
+            change = kept.event.change
+            if change.tenant == removal.change.name:
+                self._kept[at] = _Kept(replace(kept.event, change=replace(change, tenant=None)))
 
     def _forget(self, number: int) -> None:
         """The memory begins after it."""

@@ -129,6 +129,26 @@ def test_what_is_no_longer_kept_is_a_gap_and_what_is_comes_after_it(scene: Scene
     play(course())
 
 
+def test_who_has_the_name_of_a_tenant_that_was_removed_is_told_nothing_of_it(scene: Scene) -> None:
+    tenants = scene.plane.services.tenancy.tenants
+
+    async def course() -> None:
+        async with EventStream(scene.app) as watches:
+            position = str(watches.last_id)
+            tenants.create("red")
+            scene.plane.services.networks.add("lan", None, "red")
+            await watches.until(partial(has, watches, 2))
+            tenants.delete("red")
+            tenants.create("red")
+            await watches.until(partial(has, watches, 5))
+            for begin in (f"after={position}", "last=9"):
+                async with EventStream(scene.app, f"{begin}&wait=0&tenant=red") as later:
+                    await later.ended()
+                    assert [(event["noun"], event["change"]) for event in later.events] == [("tenant", "created")]
+
+    play(course())
+
+
 @pytest.mark.parametrize(
     ("query", "code"),
     [
