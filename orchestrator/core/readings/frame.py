@@ -11,10 +11,11 @@ from __future__ import annotations
 import functools
 import math
 import re
+import sys
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, get_args
+from typing import Final, TypeGuard, get_args
 
 from orchestrator.core.errors import Unknown, one_line
 from orchestrator.core.readings.quantities import BY_NAME, Quantity, SubjectKind
@@ -32,6 +33,7 @@ MAX_FACT: Final = 80
 MAX_PROBLEMS: Final = 20
 SHARED_KEYS: Final = 200
 """No GPU has more; what a host that lies has more of is its own."""
+_MOST: Final = sys.float_info.max
 _KINDS: Final = get_args(SubjectKind)
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9/:.-]{0,79}", re.ASCII)
 
@@ -103,7 +105,8 @@ def frame_from_dict(data: object) -> HostFrame:
 
     :raises Unknown: ``agent.answer_invalid``: it is no frame, has too much of something, or one subject twice
     """
-    if not isinstance(data, dict) or not _is_number(data.get("taken_at")):
+    taken_at = data.get("taken_at") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not _is_number(taken_at) or not math.isfinite(taken_at):
         raise _invalid("it has no time")
     listed, problems = data.get("readings"), data.get("problems", [])
     if not isinstance(listed, list) or len(listed) > MAX_SUBJECTS or not isinstance(problems, list):
@@ -112,7 +115,7 @@ def frame_from_dict(data: object) -> HostFrame:
     if len({(subject.kind, subject.id) for subject in readings}) < len(readings):
         raise _invalid("it has a subject twice")
     lines = tuple(one_line(problem) for problem in problems[:MAX_PROBLEMS] if isinstance(problem, str))
-    return HostFrame(float(data["taken_at"]), readings, lines)
+    return HostFrame(float(taken_at), readings, lines)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -165,8 +168,9 @@ def _numbers(kind: SubjectKind, numbers: object) -> Iterator[tuple[Key, float]]:
             )
 
 
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float)
+def _is_number(value: object) -> TypeGuard[float]:
+    """Of whole ones those that have a place among floats."""
+    return type(value) is float or (type(value) is int and abs(value) <= _MOST)
 
 
 def _invalid(why: str) -> Unknown:
