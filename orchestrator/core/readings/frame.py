@@ -27,6 +27,8 @@ PERIOD_S: Final = 10.0
 MAX_SUBJECTS: Final = 2500
 MAX_NUMBERS: Final = 300
 """Of one subject."""
+MAX_FRAME_NUMBERS: Final = 25_000
+"""Of all subjects together: each is kept with its name for minutes. The largest host has some 20,000."""
 FACTS: Final = ("driver_version", "guest_driver_version", "vgpu_type", "name", "pci_address", "vbios_version")
 """What is told as text, by the agent's choice of these."""
 MAX_FACT: Final = 80
@@ -114,6 +116,8 @@ def frame_from_dict(data: object) -> HostFrame:
     readings = tuple(_reading_from_dict(item) for item in listed)
     if len({(subject.kind, subject.id) for subject in readings}) < len(readings):
         raise _invalid("it has a subject twice")
+    if sum(len(subject.keys) for subject in readings) > MAX_FRAME_NUMBERS:
+        raise _invalid(f"it has more than {MAX_FRAME_NUMBERS} numbers")
     lines = tuple(one_line(problem) for problem in problems[:MAX_PROBLEMS] if isinstance(problem, str))
     return HostFrame(float(taken_at), readings, lines)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from orchestrator.core.errors import Unknown
 from orchestrator.core.readings.frame import (
+    MAX_FRAME_NUMBERS,
     MAX_SUBJECTS,
     HostFrame,
     Reading,
@@ -124,6 +125,13 @@ def test_quantities_labels_and_facts_that_are_not_known_are_left_out() -> None:
         {"taken_at": 1.0, "readings": [{"kind": "gpu", "id": GPU, "numbers": {"x": {"y": None}}}]},
         {"taken_at": 1.0, "readings": [{"kind": "gpu", "id": GPU, "numbers": {str(n): n for n in range(301)}}]},
         {"taken_at": 1.0, "readings": [], "problems": 3},
+        {
+            "taken_at": 1.0,
+            "readings": [
+                {"kind": "vm", "id": str(vm), "numbers": {"vm_disk_reads_total": {f"vd{n}": 1 for n in range(300)}}}
+                for vm in range(MAX_FRAME_NUMBERS // 300 + 1)
+            ],
+        },
     ],
 )
 def test_what_is_no_frame_is_refused(data: object) -> None:
