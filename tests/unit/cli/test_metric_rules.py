@@ -76,7 +76,10 @@ SERIES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     ),
     "HostWithoutReadings": (
         {'vgpuctl_host_readings_present{host="h"}': "0x99"},
-        {'vgpuctl_host_readings_present{host="h"}': "1x99"},
+        {
+            'vgpuctl_host_readings_present{host="h",instance="listens"}': "1x99",
+            'vgpuctl_host_readings_present{host="h",instance="does-not"}': "0x99",
+        },
     ),
     "HostClockWrong": (
         {'vgpuctl_host_clock_ahead_seconds{host="h"}': "-90x99"},
