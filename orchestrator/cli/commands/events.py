@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final
 
@@ -20,6 +21,7 @@ from orchestrator.core.event import NOUNS
 
 _MAX_LAST: Final = 1000
 """Of what has happened already; the server gives no more."""
+_GAP: Final = "some events are no longer kept: what came between is not told"
 
 
 def _details(event: Mapping[str, Any]) -> str:
@@ -79,7 +81,10 @@ def events(
     if follow or as_json:
         _print(happened, as_json=as_json or output == Format.JSON)
     else:
-        rows = [event for event in happened if event["noun"] != "gap"]
+        listed = list(happened)
+        rows = [event for event in listed if event["noun"] != "gap"]
+        if len(rows) < len(listed):
+            print(_GAP, file=sys.stderr)
         show_list(rows, COLUMNS, output, "nothing has happened yet", sort)
 
 
@@ -92,7 +97,7 @@ def _print(happened: Iterable[Mapping[str, Any]], *, as_json: bool) -> None:
 def _line(event: Mapping[str, Any]) -> str:
     """``2026-12-01T10:00:00Z  vm  red/train  state  running  on gpu-1``"""
     if event["noun"] == "gap":
-        return "some events are no longer kept: what came between is not told"
+        return _GAP
     whose = "" if event["tenant"] is None else f"{shown(event['tenant'])}/"
     parts = [shown(event["at"]), shown(event["noun"]), whose + shown(event["name"]), shown(event["change"])]
     parts += [shown(event["state"])] if event["state"] is not None else []

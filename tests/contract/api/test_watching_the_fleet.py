@@ -16,7 +16,9 @@ import pytest
 from orchestrator.client.client import Client
 from orchestrator.client.generated import models
 from orchestrator.client.opening import open_async_client
+from orchestrator.core.event import EventIds
 from tests.fakes.running import client_of, running_server
+from tests.fakes.tenancy import KEY
 from tests.fakes.typed import Cli, cli_of
 
 SERVER = "tests.contract.api.plane_server"
@@ -103,6 +105,14 @@ def test_a_person_is_shown_what_happened(state: Path, cli: Cli) -> None:
     assert (event["name"], event["change"], event["tenant"]) == ("a", "created", "a")
     assert cli("events", "--after", event["id"], "--noun", "tenant", "--json").out == ""
     assert cli("events", "--tenant", "a", "-o", "jsonpath=.change").out.split() == ["created"]
+
+
+def test_a_person_who_asks_for_what_is_no_longer_kept_is_told_that_it_is_not(state: Path, cli: Cli) -> None:
+    client_of(state).create_tenant("a")
+    restored = EventIds(KEY).of(10**9)  # of a database that this one was restored from
+    listed = cli("events", "--after", restored)
+    assert (listed.code, "no longer kept" in listed.err, "nothing has happened" in listed.out) == (0, True, True)
+    assert cli("events").err == ""
 
 
 @pytest.mark.parametrize(
