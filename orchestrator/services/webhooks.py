@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shlex
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -147,13 +148,13 @@ class WebhookDelivery:
 
     def health(self) -> TimerHealth:
         """Names those that nothing is sent to any more."""
-        dead = [f"'vgpuctl webhook test {webhook.name} --tenant {webhook.tenant}'" for webhook in self._dead[:_NAMED]]
+        tests = [f"vgpuctl webhook test {its.name} --tenant {shlex.quote(its.tenant)}" for its in self._dead[:_NAMED]]
         error = (
             f"{len(self._dead)} have not answered for a day, nothing is sent there any more; when they answer again: "
         )
         return TimerHealth(
-            name="dead webhooks", every_s=ROUND_S, good_ago_s=0.0, failed=len(dead),
-            error=error + ", ".join(dead) if dead else None,
+            name="dead webhooks", every_s=ROUND_S, good_ago_s=0.0, failed=0,
+            error=error + "; ".join(tests) if tests else None,
         )  # fmt: skip
 
     def close(self) -> None:

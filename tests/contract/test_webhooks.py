@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -178,6 +179,20 @@ def test_one_that_was_down_for_a_day_is_dead_and_a_test_that_is_taken_revives_it
     delivery.round()
     assert scene.told() == ["hook", "a"]
     assert delivery.health().error is None
+
+
+def test_of_a_dead_one_of_the_pool_a_command_is_named_that_a_shell_takes_as_it_is(scene: Scene) -> None:
+    scene.hooks.create("*", "hook", URL, [])
+    scene.sender.down.add(URL)
+    scene.happen("a")
+    delivery = scene.controller()
+    for _ in range(3):
+        delivery.round()
+        scene.clock.sleep(DAY_S)
+    health = delivery.health()
+    assert shlex.split(str(health.error))[-6:] == ["vgpuctl", "webhook", "test", "hook", "--tenant", "*"]
+    assert "'*'" in str(health.error)
+    assert health.failed == 0
 
 
 def test_what_is_no_longer_kept_is_told_as_a_gap(scene: Scene) -> None:
