@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from orchestrator.api.event_feed import MAX_STREAMS_OF_CALLER
+from orchestrator.api.event_feed import MAX_STREAMS_OF_TENANT
 from orchestrator.api.file_bodies import MAX_OF_TENANT as MAX_FILES
 from orchestrator.api.limits import MAX_BODY_BYTES
 from orchestrator.api.routes.guest_streams import MAX_STREAMS_PER_TENANT
@@ -74,7 +74,7 @@ BOUNDS: Final = (
     Bound("streams and console logs", "tenant", f"{MAX_STREAMS_PER_TENANT}", "at once", "stream.too_many"),
     Bound("operations that have ended", "site", "setting `operations_kept_days`", "days", "",
           ("operations", "steps")),
-    Bound("streams of events", "caller", f"{MAX_STREAMS_OF_CALLER}", "at once", "server.streams_busy"),
+    Bound("streams of events", "tenant", f"{MAX_STREAMS_OF_TENANT}", "at once", "server.streams_busy"),
     Bound("events", "site", "settings `events_kept`, `events_kept_days`", "events, days", "", ("events",)),
     Bound("webhooks", "tenant", f"{MAX_WEBHOOKS}", "webhooks", "webhook.too_many", ("webhooks",)),
     Bound("what a host tells", "look", f"{OBSERVED_BYTES:,}", "bytes", "agent.answer_invalid",

@@ -26,14 +26,16 @@ from orchestrator.api.schemas.events import EventAnswer
 from orchestrator.core.contained import Contained
 from orchestrator.core.errors import Retryable
 from orchestrator.core.event import EventFilter, EventIds, FleetEvent
+from orchestrator.core.tenancy.access import Caller
 from orchestrator.services.events import PAGE, EventPage, EventService
 
 log = logging.getLogger(__name__)
 
 KEPT: Final = 5000
 """Events in memory, which all who watch read."""
-MAX_STREAMS_OF_CALLER: Final = 64
-"""Of somebody who does not watch the pool. Each has a descriptor, and a turn of the event loop at each event."""
+MAX_STREAMS_OF_TENANT: Final = 64
+"""Of all who do not watch the pool and are of the same tenants. Each has a descriptor, and a turn of the event loop at
+each event."""
 MAX_STREAMS: Final = 1024
 """Of everybody together."""
 ELSEWHERE_S: Final = 0.5
@@ -96,24 +98,25 @@ class EventFeed:
         self._changed = asyncio.Event()
 
     @contextmanager
-    def stream(self, actor: str, *, watching: bool) -> Iterator[None]:
-        """Count one more reader.
+    def stream(self, caller: Caller) -> Iterator[None]:
+        """Count one more reader. Tokens are no bound: a tenant makes as many as it wants.
 
         :raises Retryable: ``server.streams_busy``
         """
-        own = MAX_STREAMS if watching else MAX_STREAMS_OF_CALLER
-        if self._streams[actor] >= own or self._streams.total() >= MAX_STREAMS:
-            most = min(own, self._streams[actor]) or MAX_STREAMS
+        tenants = caller.tenants
+        whose, own = (caller.actor, MAX_STREAMS) if tenants is None else (" ".join(tenants), MAX_STREAMS_OF_TENANT)
+        if self._streams[whose] >= own or self._streams.total() >= MAX_STREAMS:
+            most = own if self._streams[whose] >= own else MAX_STREAMS
             raise Retryable(
                 "server.streams_busy",
                 f"{most} streams of events are open already",
                 hint="end one of them: one stream can tell of several nouns",
             )
-        self._streams[actor] += 1
+        self._streams[whose] += 1
         try:
             yield
         finally:
-            self._streams -= Counter({actor: 1})
+            self._streams -= Counter({whose: 1})
 
     async def ready(self) -> None:
         """The memory is being filled, and has what was committed before this was called. Raises what the database

@@ -81,7 +81,7 @@ async def stream(
     an event gap where some could not be told."""
     caller: Caller = request.state.caller
     with ExitStack() as counted:
-        counted.enter_context(feed.stream(caller.actor, watching=watches_pool(caller)))
+        counted.enter_context(feed.stream(caller))
         await feed.ready()
         reader = _Reader(feed, request, Asked(request), tenant, wanted, time.monotonic() + wait)
         return _CountedStream(reader.texts(start), counted.pop_all())

@@ -217,13 +217,17 @@ def test_who_takes_nothing_is_told_of_a_gap_and_cut_and_goes_on_where_it_was(
     play(course())
 
 
-def test_no_caller_has_more_streams_than_its_part(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_feed, "MAX_STREAMS_OF_CALLER", 2)
-    _, text = scene.plane.services.tenancy.tokens.create("default", "read-only", None)
-    token = [(b"authorization", f"Bearer {text}".encode())]
+def test_no_tenant_has_more_streams_than_its_part_by_whatever_tokens(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_feed, "MAX_STREAMS_OF_TENANT", 2)
+    tokens = scene.plane.services.tenancy.tokens
+    token, other = (
+        [(b"authorization", f"Bearer {tokens.create('default', 'read-only', None)[1]}".encode())] for _ in range(2)
+    )
 
     async def course() -> None:
-        async with EventStream(scene.app, "", token, "192.0.2.1"), EventStream(scene.app, "", token, "192.0.2.1"):
+        async with EventStream(scene.app, "", token, "192.0.2.1"), EventStream(scene.app, "", other, "192.0.2.1"):
             async with EventStream(scene.app, "", token, "192.0.2.1") as third:
                 await third.ended()
                 assert (third.status, third.problem()["code"]) == (502, "server.streams_busy")
