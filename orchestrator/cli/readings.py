@@ -57,12 +57,12 @@ def gpu_rows(host: Mapping[str, Any]) -> list[Row]:
 
 
 def host_row(host: Mapping[str, Any]) -> Row:
-    """A host in one row: means, sums and the hottest of its GPUs."""
-    gpus = gpu_rows(host)
+    """A host in one row: means, sums and the hottest of its GPUs. How many it has is not known while it is silent."""
+    gpus, heard = gpu_rows(host), host["age_s"] is not None
     return {
         "host": host["host"],
-        "gpus": len(gpus),
-        "silent": sum(gpu["silent"] is not None for gpu in gpus),
+        "gpus": len(gpus) if heard else None,
+        "silent": sum(gpu["silent"] is not None for gpu in gpus) if heard else None,
         "use": _of(fmean, gpus, "use"),
         "memory_used_bytes": _of(sum, gpus, "memory_used_bytes"),
         "memory_total_bytes": _of(sum, gpus, "memory_total_bytes"),

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from orchestrator.cli.readings import GPU_COLUMNS, HOST_COLUMNS, VM_COLUMNS, Row
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Listing
 from orchestrator.cli.watch import View, Watch, list_view, show_view
+from orchestrator.core.errors import NotFound
 
 app = new_group("What hosts, GPUs and VMs do now; nothing is older than 30 s.")
 
@@ -65,14 +67,25 @@ def top_vms(
 
     def rows() -> list[Row]:
         vms = session.client.vms(whose, state="running")
-        return [vm_row(session.client.vm_readings(vm["name"], vm["tenant"], history=True)) for vm in vms]
+        now = _readings_of(lambda vm: session.client.vm_readings(vm["name"], vm["tenant"], history=True), vms)
+        return [vm_row(vm) for vm in now]
 
     _show(session, rows, VM_COLUMNS, text, sort, watch, output)
 
 
 def _hosts(session: CliSession, host: str | None) -> list[Any]:
-    names = [known["name"] for known in session.client.hosts()] if host is None else [host]
-    return [session.client.host_readings(name) for name in names]
+    if host is not None:
+        return [session.client.host_readings(host)]
+    return _readings_of(lambda known: session.client.host_readings(known["name"]), session.client.hosts())
+
+
+def _readings_of(read: Callable[[Any], Any], listed: Iterable[Any]) -> list[Any]:
+    """What goes between being listed and being read is left out."""
+    readings = []
+    for known in listed:
+        with suppress(NotFound):
+            readings.append(read(known))
+    return readings
 
 
 def _show(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from orchestrator.cli.readings import gpu_rows, host_row, rate_of, reading_lines, vm_row
+from orchestrator.client.client import Client
 from tests.fakes.typed import Cli
 from tests.fakes.world import GPU
 
@@ -41,6 +42,21 @@ def test_vms_are_shown_with_their_vgpus(cli: Cli, vm: str) -> None:
     assert (row["cpus"], row["use"], row["licensed"], row["age_s"]) == (1.5, 0.21, 1.0, 3.0)
     assert f"default/{vm}" in cli("top", "vms", "--filter", vm).out
     assert f"default/{vm}" not in cli("top", "vms", "--filter", "nothing-like-it").out
+
+
+def test_what_goes_after_it_was_listed_is_left_out(cli: Cli, vm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    vms, hosts = Client.vms, Client.hosts
+    gone: Any = {"name": "gone", "tenant": "default"}
+    monkeypatch.setattr(Client, "vms", lambda self, *whose, **only: [gone, *vms(self, *whose, **only)])
+    monkeypatch.setattr(Client, "hosts", lambda self: [gone, *hosts(self)])
+    assert f"default/{vm}" in cli("top", "vms").out
+    assert "gpu1" in cli("top", "hosts").out
+
+
+def test_of_a_host_that_is_silent_no_number_of_gpus_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    silent: Any = {"host": "gpu1", "age_s": None, "readings": []}
+    monkeypatch.setattr(Client, "host_readings", lambda _self, _name: silent)
+    assert cli("top", "hosts").out.splitlines()[1].split() == ["gpu1", *"-" * 6, "silent"]
 
 
 def test_a_gpu_and_a_vm_are_shown_with_numbers_when_asked(cli: Cli, vm: str) -> None:
