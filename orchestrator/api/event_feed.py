@@ -45,7 +45,8 @@ _READY_S: Final = 5.0
 _PAUSE_S: Final = 0.05
 """Between two questions to the database: what is committed meanwhile is read together."""
 _READERS: Final = CapacityLimiter(4)
-"""Threads that read the log for those who have fallen behind it, so that they are nobody's burden."""
+"""Threads that read the log for those who have fallen behind the memory or ask for what was before, so that they are
+nobody's burden."""
 
 
 @dataclass
@@ -164,6 +165,11 @@ class EventFeed:
         whole = len(page.events) < PAGE
         last = until if whole else page.events[-1].number
         return Batch(texts, max(last, page.pruned), is_gap=position < page.pruned)
+
+    async def last(self, until: int, most: int, only: EventFilter, *, watching: bool) -> list[str]:
+        """From the log, the last so many up to ``until``."""
+        events = await to_thread.run_sync(self.service.last, until, only, most, limiter=_READERS)
+        return [event_text(event, self.service.ids, watching=watching) for event in events]
 
     def close(self) -> None:
         """The process leaves: streams end."""

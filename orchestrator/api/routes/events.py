@@ -15,7 +15,7 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from orchestrator.api.auth import ASK_AGAIN_S, Asked
-from orchestrator.api.event_feed import Batch, EventFeed, EventFeedOf, event_text
+from orchestrator.api.event_feed import Batch, EventFeed, EventFeedOf
 from orchestrator.api.schemas.events import GapAnswer
 from orchestrator.api.services import TenantFilter
 from orchestrator.api.visibility import watches_pool
@@ -158,8 +158,7 @@ class _Reader:
 
     async def _last(self, until: int, most: int) -> list[str]:
         only, watching = self._may_know()
-        events = await to_thread.run_sync(self.feed.service.last, until, only, most)
-        return [event_text(event, self.feed.service.ids, watching=watching) for event in events]
+        return await self.feed.last(until, most, only, watching=watching)
 
     def _may_know(self) -> tuple[EventFilter, bool]:
         """As the rights are that were checked last."""

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from anyio import from_thread, to_thread
 
 from orchestrator.api import event_feed
 from orchestrator.api.app import create_app
 from orchestrator.api.limits import Activity
 from orchestrator.api.services import Process
+from orchestrator.core.event import EventFilter, FleetEvent
 from orchestrator.services.events import EventPage, EventService
 from tests.fakes.control_plane import ControlPlane, plane_with
 from tests.fakes.event_streams import EventStream
@@ -215,6 +217,26 @@ def test_who_takes_nothing_is_told_of_a_gap_and_cut_and_goes_on_where_it_was(
             assert names(again) == [str(number) for number in range(taken, 100)]
 
     play(course())
+
+
+def test_who_asks_for_what_was_before_holds_no_thread_that_serves_requests(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = list[float]()
+    last = EventService.last
+
+    def counted(self: EventService, until: int, only: EventFilter, most: int) -> tuple[FleetEvent, ...]:
+        held.append(from_thread.run_sync(lambda: to_thread.current_default_thread_limiter().borrowed_tokens))
+        return last(self, until, only, most)
+
+    monkeypatch.setattr(EventService, "last", counted)
+
+    async def course() -> None:
+        async with EventStream(scene.app, "last=1&wait=0") as stream:
+            await stream.ended()
+
+    play(course())
+    assert held == [0]
 
 
 def test_no_tenant_has_more_streams_than_its_part_by_whatever_tokens(
