@@ -42,8 +42,10 @@ class HttpsSender:
         head = "".join(f"{name}: {value}\r\n" for name, value in every.items())
         try:
             address = self._address(host, port)
-            plain = socket.create_connection((str(address), port), timeout=LIMIT_S)
+            plain = socket.create_connection((str(address), port), timeout=_left_s(deadline))
+            plain.settimeout(_left_s(deadline))
             with plain, self.trust.wrap_socket(plain, server_hostname=host) as secured:
+                secured.settimeout(_left_s(deadline))
                 secured.sendall(f"POST {target} HTTP/1.1\r\n{head}\r\n".encode("ascii") + body)
                 status = _status(secured, deadline)
         except (OSError, ValueError, OverflowError) as error:
@@ -82,10 +84,7 @@ def _status(secured: ssl.SSLSocket, deadline: float) -> int:
     """:raises OSError: none came in time; :raises ValueError: it is none"""
     line = b""
     while b"\n" not in line and len(line) < _MAX_LINE:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("no answer in time")
-        secured.settimeout(left)
+        secured.settimeout(_left_s(deadline))
         part = secured.recv(_MAX_LINE)
         if not part:
             break
@@ -94,6 +93,14 @@ def _status(secured: ssl.SSLSocket, deadline: float) -> int:
     if matched is None:
         raise ValueError("the answer is not HTTP/1.1")
     return int(matched[1])
+
+
+def _left_s(deadline: float) -> float:
+    """:raises TimeoutError: none are left"""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("no answer in time")
+    return left
 
 
 def _failed(why: str) -> Retryable:

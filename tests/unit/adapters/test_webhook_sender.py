@@ -6,15 +6,19 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import IPv4Network
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from orchestrator.adapters.public_addresses import Address, addresses_of
 from orchestrator.adapters.webhooks import sender as module
 from orchestrator.adapters.webhooks.sender import HttpsSender, trusted
 from orchestrator.core.errors import InvalidInput, Retryable
@@ -108,6 +112,26 @@ def test_who_does_not_answer_holds_nobody_for_ever(receiver: Receiver, monkeypat
     with pytest.raises(Retryable) as caught:
         sender_to(receiver).send(receiver.url, {}, b"{}")
     assert caught.value.code == "webhook.failed"
+
+
+def test_nothing_is_sent_when_no_time_is_left_for_its_answer(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slowly(host: str, port: int) -> list[Address]:
+        time.sleep(0.2)
+        return addresses_of(host, port)
+
+    def connected(*where: Any, **how: Any) -> socket.socket:
+        connections.append(where)
+        return connect(*where, **how)
+
+    connect, connections = socket.create_connection, list[Any]()
+    monkeypatch.setattr(socket, "create_connection", connected)
+    monkeypatch.setattr(module, "LIMIT_S", 0.1)
+    monkeypatch.setattr(module, "addresses_of", slowly)
+    with pytest.raises(Retryable) as caught:
+        sender_to(receiver).send(receiver.url, {}, b"{}")
+    assert (caught.value.code, connections) == ("webhook.failed", [])
 
 
 @pytest.mark.parametrize(
