@@ -74,9 +74,10 @@ class ReadingService:
         return self.kept.history(host, item.reading.kind, item.reading.id)
 
     def hosts(self) -> tuple[Host, ...]:
-        """All that may be scraped, by name."""
+        """All that may be scraped, by name: nobody is to be alerted of one that was given up."""
         with self.store.read() as tx:
-            return tuple(sorted(tx.hosts.list(), key=lambda host: host.name))
+            kept = (host for host in tx.hosts.list() if host.state != "forgotten")
+            return tuple(sorted(kept, key=lambda host: host.name))
 
     def _of_host(self, tx: Transaction, name: str) -> HostReadings:
         vms = {vm.id: vm for vm in tx.vms.list(host=name)}

@@ -260,6 +260,13 @@ def test_targets_are_all_hosts_or_the_tenants_of_who_asks(scene: Scene) -> None:
         assert scene.stranger.get(path, headers=pool).status_code == 200
 
 
+def test_a_host_that_was_given_up_is_no_target(scene: Scene) -> None:
+    with scene.plane.store.begin() as tx:
+        tx.hosts.update(replace(tx.hosts.get(L40S_HOST), state="forgotten"))
+    (target,) = scene.stranger.get("/v1/metrics/targets", headers=scene.token(EVERYWHERE)).json()
+    assert target["labels"]["host"] == T4_HOST
+
+
 def test_there_are_no_targets_without_hosts(tmp_path: Path) -> None:
     plane = control_plane(tmp_path)
     assert TestClient(real_app(plane)).get("/v1/metrics/targets").json() == []
