@@ -59,7 +59,7 @@ async def login(request: Request) -> Response:
 
 async def ticket_page(request: Request) -> Response:
     """``GET /web/ticket``: the ticket is in the address's fragment, which browsers send to nobody."""
-    return render(request, "ticket.html", {"title": "Log in", "refused": None})
+    return _ticket_form(request, None)
 
 
 async def take_ticket(request: Request) -> Response:
@@ -77,7 +77,7 @@ async def take_ticket(request: Request) -> Response:
             )
         return await _begin(request, proof)
     except Refused as refused:
-        return render(request, "ticket.html", {"title": "Log in", "refused": refused.problem}, refused.status)
+        return _ticket_form(request, refused)
 
 
 async def give_ticket(request: Request) -> Response:
@@ -114,6 +114,17 @@ def _opened(loopback: Loopback) -> str:
         return loopback.open()
     except Fatal as error:
         raise Refused.of(error) from error
+
+
+def _ticket_form(request: Request, refused: Refused | None) -> Response:
+    """A script sends it by itself only where the reader opened the address: behind a link of another site, the ticket
+    may be somebody else's, as whom the reader would go on without knowing."""
+    values = {
+        "title": "Log in",
+        "refused": None if refused is None else refused.problem,
+        "opened_by_reader": request.headers.get("sec-fetch-site") == "none",
+    }
+    return render(request, "ticket.html", values, 200 if refused is None else refused.status)
 
 
 def _login_form(request: Request, refused: Refused | None) -> Response:

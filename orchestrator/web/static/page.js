@@ -10,7 +10,7 @@ function takeTicket() {
   if (!form || !ticket) return;
   history.replaceState(null, "", location.pathname); // a ticket is good once, but it need not stay in the history
   form.elements.ticket.value = ticket;
-  form.requestSubmit();
+  if ("openedByReader" in form.dataset) form.requestSubmit();
 }
 
 let afterG = false;

@@ -159,3 +159,14 @@ def test_files_of_pages_are_kept_by_browsers_under_their_hash_alone(site: Site) 
     assert "immutable" in site.browser().get(address[1]).headers["cache-control"]
     assert site.browser().get("/web/static/0000000000000000/page.css").status_code == 404
     assert site.browser().get("/web/static/0000000000000000/..%2f..%2fpages.py").status_code == 303
+
+
+@pytest.mark.parametrize(
+    ("site_of_link", "sent_by_itself"), [("none", True), ("cross-site", False), ("same-site", False), (None, False)]
+)
+def test_a_ticket_behind_another_site_s_link_waits_for_a_click(
+    site: Site, site_of_link: str | None, sent_by_itself: bool
+) -> None:
+    headers = {} if site_of_link is None else {"Sec-Fetch-Site": site_of_link}
+    page = site.browser().get("/web/ticket", headers=headers).text
+    assert ("data-opened-by-reader" in page) is sent_by_itself
