@@ -45,8 +45,9 @@ def is_page(scope: Scope) -> bool:
 
 @dataclass(frozen=True)
 class Guard:
-    """ASGI middleware. Puts ``nonce``, ``request_id``, ``proof`` (None: nobody has logged in) and ``api`` into the
-    request's state. ``only_host``: the one ``Host`` that is answered; None: any, as over TLS the certificate says it.
+    """ASGI middleware. Puts ``nonce``, ``request_id``, ``proof`` (None: nobody has logged in), ``session_host`` (where
+    a session of here is good, proofs.py) and ``api`` into the request's state. ``only_host``: the one ``Host`` that is
+    answered; None: any, as over TLS the certificate says it.
     """
 
     pages: ASGIApp
@@ -59,7 +60,8 @@ class Guard:
         state = request.state
         state.nonce, state.request_id = secrets.token_urlsafe(16), secrets.token_hex(6)
         cookie = request.cookies.get(COOKIE)
-        state.proof = None if cookie is None else self.sessions.open(cookie)
+        state.session_host = None if self.only_host is None else self.only_host()
+        state.proof = None if cookie is None else self.sessions.open(cookie, state.session_host)
         client = request.client
         address = ("unknown", 0) if client is None else (client.host, client.port)
         state.api = ApiCalls(self.api, state.proof or _UNPROVEN, address)

@@ -149,7 +149,7 @@ async def _begin(request: Request, proof: Proof) -> Response:
     """:raises Refused: nobody is known by it; ``session.too_long``"""
     logins: Logins = request.app.state.logins
     await _whoami(request, proof)
-    value = logins.sessions.seal(proof)
+    value = logins.sessions.seal(proof, request.state.session_host)
     if value is None:
         raise Refused.of(
             InvalidInput(

@@ -43,19 +43,20 @@ class BrowserSessions:
         self._box = SecretBox(ring)
         self._now = now
 
-    def seal(self, proof: Proof) -> str | None:
-        """The cookie's value; None: it would be too long for a browser."""
-        content = {"token": proof.token, "uid": proof.uid, "end": self._now() + SESSION_S}
+    def seal(self, proof: Proof, host: str | None = None) -> str | None:
+        """The cookie's value; None: it would be too long for a browser. ``host``: the one that it is good at; None: all
+        that controllers have on the network."""
+        content = {"token": proof.token, "uid": proof.uid, "end": self._now() + SESSION_S, "host": host}
         value = base64.urlsafe_b64encode(self._box.close(_ROW, json.dumps(content))).decode()
         return value if len(value) <= MAX_COOKIE else None
 
-    def open(self, value: str) -> Proof | None:
-        """None: it is none of ours, or it is over."""
+    def open(self, value: str, host: str | None = None) -> Proof | None:
+        """None: it is none of ours, it is of another host, or it is over."""
         try:
             content = parse_json(self._box.open(_ROW, base64.b64decode(value, altchars=b"-_", validate=True)).encode())
         except (ValueError, Unreadable):
             return None
-        if not isinstance(content, dict) or content["end"] <= self._now():
+        if not isinstance(content, dict) or content["end"] <= self._now() or content["host"] != host:
             return None
         return Proof(token=content["token"], uid=content["uid"])
 

@@ -31,6 +31,7 @@ class Site:
 
     plane: ControlPlane
     app: ASGIApp
+    loopback: Loopback
 
     def token(self, tenant: str, role: Role) -> str:
         return self.plane.services.tenancy.tokens.create(tenant, role, None)[1]
@@ -58,5 +59,6 @@ def site(tmp_path: Path) -> Iterator[Site]:
     plane = furnished_plane(tmp_path)  # a running VM default/train, hosts t4 and l40s
     process = Process(started_at=time.time(), idle_seconds=None, activity=Activity())
     api = create_app(plane.services, process)
-    yield Site(plane, pages_beside(Fernet.generate_key())(api, Loopback(lambda _app, listener: listener.close())))
+    loopback = Loopback(lambda _app, listener: listener.close())
+    yield Site(plane, pages_beside(Fernet.generate_key())(api, loopback), loopback)
     plane.store.close()

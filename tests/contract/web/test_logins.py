@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from starlette.testclient import TestClient
 
 from orchestrator.core.tenancy.tenant import token_id_of
 from orchestrator.web.proofs import COOKIE
@@ -170,3 +171,13 @@ def test_a_ticket_behind_another_site_s_link_waits_for_a_click(
     headers = {} if site_of_link is None else {"Sec-Fetch-Site": site_of_link}
     page = site.browser().get("/web/ticket", headers=headers).text
     assert ("data-opened-by-reader" in page) is sent_by_itself
+
+
+def test_a_session_of_this_machine_s_own_port_is_none_on_the_network(site: Site) -> None:
+    given = site.local_command().post("/web/tickets").json()
+    assert site.loopback.serves is not None
+    local = TestClient(site.loopback.serves, base_url=given["address"], follow_redirects=False)
+    answer = local.post("/web/ticket", data={"ticket": given["ticket"]}, headers={"Sec-Fetch-Site": "same-origin"})
+    cookie = {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+    assert local.get("/web/map", headers=cookie).status_code == 200
+    assert site.browser().get("/web/map", headers=cookie).status_code == 303

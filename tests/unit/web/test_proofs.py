@@ -94,3 +94,12 @@ def test_the_oldest_tickets_go_when_there_are_too_many() -> None:
     assert tickets.take(given[0]) is None
     assert tickets.take(given[1]) == PROOF
     assert tickets.take(given[-1]) == PROOF
+
+
+def test_a_session_of_one_host_is_none_at_another_nor_on_the_network() -> None:
+    sessions = BrowserSessions(RING, Hands())
+    local = sessions.seal(PROOF, "vgpuctl-1.localhost:4000") or ""
+    assert sessions.open(local, "vgpuctl-1.localhost:4000") == PROOF
+    assert sessions.open(local, "vgpuctl-2.localhost:4000") is None
+    assert sessions.open(local) is None
+    assert sessions.open(sessions.seal(PROOF) or "", "vgpuctl-1.localhost:4000") is None
