@@ -42,7 +42,10 @@ def accept_own(listener: socket.socket) -> socket.socket:
 
 def _uid_behind(viewer: socket.socket) -> int | None:
     """Whose process is at the other end, as the kernel lists it; None: it has left again."""
-    ends = _as_listed(viewer.getpeername()), _as_listed(viewer.getsockname())
+    try:
+        ends = _as_listed(viewer.getpeername()), _as_listed(viewer.getsockname())
+    except OSError:
+        return None
     rows = (line.split() for line in _CONNECTIONS.read_text().splitlines()[1:])
     return next((int(row[_UID]) for row in rows if (row[_LOCAL], row[_REMOTE]) == ends), None)
 
