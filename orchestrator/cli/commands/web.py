@@ -23,15 +23,18 @@ def web(ctx: typer.Context, *, open_it: Open = True) -> None:
     """
     session = session_of(ctx)
     given = session.client.web_ticket()
-    address = f"{given['address'] or _origin_of(session.context)}/web/ticket#{given['ticket']}"
+    address = f"{_origin_of(session.context, given['address'])}/web/ticket#{given['ticket']}"
     typer.echo(printable(address))
     if open_it:
         webbrowser.open(address)
 
 
-def _origin_of(context: ClientContext | None) -> str:
-    """Of a server elsewhere. :raises Fatal: ``server.no_pages``"""
+def _origin_of(context: ClientContext | None, local: str | None) -> str:
+    """A server elsewhere has its pages where its API is, and does not say what is opened here. ``local``: what one of
+    this machine named. :raises Fatal: ``server.no_pages``"""
     if context is None or context.url is None:
-        raise Fatal("server.no_pages", "the server names no address of its pages", hint="is it of this version?")
+        if local is None:
+            raise Fatal("server.no_pages", "the server names no address of its pages", hint="is it of this version?")
+        return local
     host, port = context.address()
     return f"https://{f'[{host}]' if ':' in host else host}:{port}"
