@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from orchestrator.core.operation import FINISHED
+from orchestrator.services.begin import new_operation
+from orchestrator.services.vms.vm_volumes import known_volume
 from orchestrator.web.views.create import EMPTY, command_of, wanted
 from orchestrator.web.views.lists import LISTS
 from tests.contract.web.conftest import FROM_A_PAGE, Site
@@ -250,3 +252,15 @@ def test_what_is_not_there_says_so_with_the_request_s_id(site: Site, path: str) 
 
 def test_a_page_that_is_not_there_keeps_the_links_to_those_that_are(site: Site) -> None:
     assert 'href="/web/vms"' in site.logged_in(site.token("*", "admin")).get("/web/nothing").text
+
+
+def test_a_deleted_volume_s_operation_leads_to_no_vm(site: Site) -> None:
+    token, services, world = site.token("*", "admin"), site.plane.services, site.plane.world
+    services.volumes.create("default", "data", 2**30)
+    with site.plane.store.begin() as tx:
+        volume = known_volume(tx, "default", "data")
+        deletion = new_operation("delete_volume", volume, clock=world.clock, ids=world.ids)
+        tx.operations.add(deletion, host="t4", inputs={})
+    page = site.logged_in(token).get(f"/web/operations/{deletion.id}").text
+    assert "default/data" in shown(page)
+    assert "/web/vms/default/data" not in page
