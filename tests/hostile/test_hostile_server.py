@@ -56,6 +56,8 @@ COMMANDS = (
     "profile remove notebook", "image guest-driver guest 580.65.06", "image remove guest --yes", "driver check",
     "driver bundle show 0123", "driver bundle remove 0123", "driver lock apply {lock}", "driver upgrade pause",
     "driver upgrade resume", "driver upgrade abort", "network create n", "network add n --bridge br0",
+    "webhook list", "webhook show hook", "webhook create hook --url https://a.test/", "webhook test hook",
+    "webhook delete hook --yes", "top hosts", "top gpus", "top vms",
     "network share n", "network unshare n", "network delete n", "volume create v --size 1GiB", "volume list",
     "volume show v", "volume attach v train --no-wait", "volume detach v train --no-wait",
     "volume delete v --yes --no-wait", "tenant create red", "tenant set red --isolation gpu",
@@ -75,8 +77,11 @@ FILES = {
     "image": "no image",
     "private": "-----BEGIN OPENSSH PRIVATE KEY-----\nx\n-----END OPENSSH PRIVATE KEY-----\n",
 }
-SPARED = re.compile("vm |schema|simulate |completion|serve$|server |login|context |profile validate|host import")
-"""Another name of a command above; or it asks no server, this one's process, or for one host after the other."""
+SPARED = re.compile(
+    "vm |schema|simulate |completion|vnc$|web$|metrics |serve$|server |login|context |profile validate|host import"
+)
+"""Another name of a command above; or it asks no server, this one's process, or for one host after the other; or it
+waits for a viewer or a browser."""
 OURS = re.compile(r"\x1b\[[0-9]{1,2}m")
 
 
