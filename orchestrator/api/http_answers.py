@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Collection
-from typing import Final
+from collections.abc import AsyncIterator, Collection
+from typing import Any, Final
 from urllib.parse import quote
 
 from anyio import CancelScope
 from fastapi import Response
+from fastapi.responses import StreamingResponse
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -58,6 +59,24 @@ def started(
     elif made is not None:
         located(response, made, change.name)
     return StartedAnswer.of(change, tenants)
+
+
+ALIVE: Final = ": alive\n\n"
+"""A comment of a stream of events: proxies drop connections on which nothing is said."""
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events, made of their texts."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, texts: AsyncIterator[str]) -> None:
+        super().__init__(texts, headers={"cache-control": "no-store"})
+
+
+def event_stream_answers(description: str) -> dict[int | str, dict[str, Any]]:
+    """``responses`` of a route that answers with an :class:`EventStream`."""
+    return {200: {"description": description, "content": {EventStream.media_type: {"schema": {"type": "string"}}}}}
 
 
 PART_BYTES: Final = 64 * 1024

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from orchestrator.api.auth import ASK_AGAIN_S, Asked
 from orchestrator.api.event_feed import Batch, EventFeed, EventFeedOf
+from orchestrator.api.http_answers import ALIVE, EventStream, event_stream_answers
 from orchestrator.api.schemas.events import GapAnswer
 from orchestrator.api.services import TenantFilter
 from orchestrator.api.visibility import watches_pool
@@ -28,10 +29,7 @@ MAX_STREAM_S: Final = 3600.0
 MAX_LAST: Final = 1000
 ALIVE_S: Final = 15.0
 """How often a stream says that it is still there."""
-_EVENTS_TYPE: Final = "text/event-stream"
-_TEXT: Final = {"schema": {"type": "string"}}
 _ID: Final = 40
-_ALIVE: Final = ": alive\n\n"
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ async def _start(
 @router.get(
     "",
     response_class=StreamingResponse,
-    responses={200: {"description": "Each with data as Event, or as Gap", "content": {_EVENTS_TYPE: _TEXT}}},
+    responses=event_stream_answers("Each with data as Event, or as Gap"),
 )
 async def stream(
     request: Request,
@@ -76,7 +74,7 @@ async def stream(
     start: Annotated[_Start, Depends(_start)],
     tenant: TenantFilter = None,
     wait: Annotated[float, Query(ge=0, le=MAX_STREAM_S, description="Seconds after which the stream ends")] = 3600,
-) -> StreamingResponse:
+) -> EventStream:
     """Stream what happens. Server-sent events in the order in which things happened, of what the caller may know of;
     an event gap where some could not be told."""
     caller: Caller = request.state.caller
@@ -87,11 +85,11 @@ async def stream(
         return _CountedStream(reader.texts(start), counted.pop_all())
 
 
-class _CountedStream(StreamingResponse):
+class _CountedStream(EventStream):
     """Counted until it ends, however little of it was sent."""
 
     def __init__(self, texts: AsyncIterator[str], counted: ExitStack) -> None:
-        super().__init__(texts, media_type=_EVENTS_TYPE, headers={"cache-control": "no-store"})
+        super().__init__(texts)
         self._counted = counted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -145,7 +143,7 @@ class _Reader:
                 return
             await self.feed.changed(position, min(ASK_AGAIN_S, self.deadline - time.monotonic()))
             if time.monotonic() >= alive:
-                yield _ALIVE
+                yield ALIVE
                 alive = time.monotonic() + ALIVE_S
 
     def _batch(self, position: int) -> Batch:

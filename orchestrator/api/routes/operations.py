@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from fastapi.responses import StreamingResponse
 
 from orchestrator.api.auth import ASK_AGAIN_S, Asked, CallerOf, just_read
+from orchestrator.api.http_answers import ALIVE, EventStream, event_stream_answers
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.operations import OperationAnswer
 from orchestrator.api.services import ServicesOf, TenantFilter
@@ -28,10 +29,6 @@ MAX_STREAM_S: Final = 3600.0
 ALIVE_S: Final = 15.0
 """How often a stream of events says that it is still there."""
 MAX_REVISION: Final = 2**62
-_EVENTS_TYPE: Final = "text/event-stream"
-_ALIVE: Final = ": alive\n\n"
-"""A comment: proxies drop connections on which nothing is said."""
-_TEXT: Final = {"schema": {"type": "string"}}
 
 _Poll = Callable[[int], Awaitable[Watched | None]]
 """The operation when it is beyond this revision; as it is after a while; None when the reader is to go."""
@@ -101,7 +98,7 @@ async def get(
 @router.get(
     "/{operation_id}/events",
     response_class=StreamingResponse,
-    responses={200: {"description": "Events until it is finished", "content": {_EVENTS_TYPE: _TEXT}}},
+    responses=event_stream_answers("Events until it is finished"),
 )
 async def stream(
     operation_id: IdInPath,
@@ -110,7 +107,7 @@ async def stream(
     waiting: WaitingOf,
     wait: Annotated[float, Query(ge=0, le=MAX_STREAM_S, description="Seconds after which the stream ends")] = 600,
     last_event_id: Annotated[int, Header(ge=-1, le=MAX_REVISION, description="Revision that is known already")] = -1,
-) -> StreamingResponse:
+) -> EventStream:
     """Stream an operation's changes. Server-sent events, one for each change: the operation as JSON under its
     revision."""
     deadline = time.monotonic() + wait
@@ -131,7 +128,7 @@ async def stream(
         return None
 
     stream = _events(first, last_event_id, poll, watching=watches_pool(caller))
-    return StreamingResponse(stream, media_type=_EVENTS_TYPE, headers={"cache-control": "no-store"})
+    return EventStream(stream)
 
 
 def _whose_wait(caller: Caller, watched: Watched) -> str | None:
@@ -172,7 +169,7 @@ async def _events(first: Watched, since: int, poll: _Poll, *, watching: bool) ->
             since = watched.revision
             yield _event(watched, watching=watching)
         else:
-            yield _ALIVE
+            yield ALIVE
         if finished:
             return
         watched = await poll(since)

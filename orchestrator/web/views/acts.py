@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from orchestrator.core.errors import InvalidInput
 from orchestrator.web.api_calls import ApiCalls, Problem, Refused
 from orchestrator.web.forms import form_of
-from orchestrator.web.rendering import address
+from orchestrator.web.rendering import address, render
 
 Form = Mapping[str, str]
 
@@ -25,6 +25,14 @@ class RefusedAct:
     act: str
     problem: Problem
     form: Form
+
+
+def render_acts(
+    request: Request, template: str, values: Mapping[str, Any], refused: RefusedAct | None, status: int = 200
+) -> Response:
+    """A page with acts; what was ``refused`` decides the status."""
+    status = status if refused is None else refused.problem["status"]
+    return render(request, template, {**values, "refused": refused}, status)
 
 
 Change = Callable[[ApiCalls, Form], Awaitable[Any]]

@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from orchestrator.web.api_calls import ApiCalls
 from orchestrator.web.login import Page
-from orchestrator.web.rendering import address, render
-from orchestrator.web.views.acts import Form, RefusedAct, carry_out
+from orchestrator.web.rendering import address
+from orchestrator.web.views.acts import Form, RefusedAct, carry_out, render_acts
 from orchestrator.web.views.paging import list_page
 
 FINDINGS_ON_A_PAGE: Final = 200
@@ -27,10 +27,10 @@ async def _findings(request: Request, refused: RefusedAct | None) -> Response:
     page = await list_page(request, "/v1/findings", ("host", "which"), limit=FINDINGS_ON_A_PAGE)
     by_host = sorted(page.rows, key=lambda finding: finding["host"])
     values = {
-        "title": "Findings", "page": page, "refused": refused,
+        "title": "Findings", "page": page,
         "hosts": [(host, list(rows)) for host, rows in groupby(by_host, key=lambda finding: finding["host"])],
     }  # fmt: skip
-    return render(request, "findings.html", values, page.status if refused is None else refused.problem["status"])
+    return render_acts(request, "findings.html", values, refused, page.status)
 
 
 async def observe(request: Request) -> Response:

@@ -13,7 +13,7 @@ from orchestrator.core.advice.gpu_map import HIDDEN_VM
 from orchestrator.web.api_calls import ApiCalls, path_of
 from orchestrator.web.login import Page
 from orchestrator.web.rendering import address, render
-from orchestrator.web.views.acts import Form, RefusedAct, carry_out
+from orchestrator.web.views.acts import Form, RefusedAct, carry_out, render_acts
 from orchestrator.web.views.paging import list_page
 
 GPUS_ON_A_PAGE: Final = 200
@@ -62,9 +62,8 @@ async def _host(request: Request, refused: RefusedAct | None) -> Response:
     vms = await api.get("/v1/vms", host=name)
     values = {
         "title": f"Host {name}", "host": shown, "gpus": [_drawn(gpu) for gpu in on_map["gpus"]], "vms": vms,
-        "refused": refused,
     }  # fmt: skip
-    return render(request, "host.html", values, 200 if refused is None else refused.problem["status"])
+    return render_acts(request, "host.html", values, refused)
 
 
 async def cordon(request: Request) -> Response:

@@ -13,7 +13,7 @@ from orchestrator.core.operation import FINISHED
 from orchestrator.web.api_calls import ApiCalls, Refused, path_of
 from orchestrator.web.login import Page
 from orchestrator.web.rendering import address, render
-from orchestrator.web.views.acts import Form, RefusedAct, carry_out, confirmed
+from orchestrator.web.views.acts import Form, RefusedAct, carry_out, confirmed, render_acts
 from orchestrator.web.views.paging import list_page
 
 OPERATIONS_ON_A_PAGE: Final = 50
@@ -36,8 +36,8 @@ async def _operation(request: Request, refused: RefusedAct | None) -> Response:
     api: ApiCalls = request.state.api
     shown = await api.get(path_of("operations", request.path_params["id"]))
     over = shown["state"] in FINISHED
-    values = {"title": f"Operation {shown['id']}", "operation": shown, "over": over, "refused": refused}
-    return render(request, "operation.html", values, 200 if refused is None else refused.problem["status"])
+    values = {"title": f"Operation {shown['id']}", "operation": shown, "over": over}
+    return render_acts(request, "operation.html", values, refused)
 
 
 async def take_way_out(request: Request) -> Response:

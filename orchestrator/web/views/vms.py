@@ -14,7 +14,7 @@ from orchestrator.core.vms.lease import MAX_LEASE_S
 from orchestrator.web.api_calls import ApiCalls, Refused, path_of
 from orchestrator.web.login import Page
 from orchestrator.web.rendering import address, render
-from orchestrator.web.views.acts import Form, RefusedAct, carry_out, confirmed
+from orchestrator.web.views.acts import Form, RefusedAct, carry_out, confirmed, render_acts
 from orchestrator.web.views.paging import list_page
 
 VMS_ON_A_PAGE: Final = 100
@@ -39,8 +39,8 @@ async def _vm(request: Request, refused: RefusedAct | None) -> Response:
     tenant, name = request.path_params["tenant"], request.path_params["name"]
     shown = await api.get(path_of("vms", name), tenant=tenant)
     done = await api.get("/v1/operations", tenant=tenant, subject=f"{tenant}/{name}", limit=LAST_OPERATIONS)
-    values = {"title": f"VM {tenant}/{name}", "vm": shown, "operations": done, "refused": refused}
-    return render(request, "vm.html", values, 200 if refused is None else refused.problem["status"])
+    values = {"title": f"VM {tenant}/{name}", "vm": shown, "operations": done}
+    return render_acts(request, "vm.html", values, refused)
 
 
 async def power(request: Request) -> Response:
