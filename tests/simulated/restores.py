@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 
 from sqlalchemy import make_url
 
-from orchestrator.api.schemas.findings import FindingAnswer
+from orchestrator.api.routes.findings import FindingAnswer
 from orchestrator.api.use_cases import Services
 from orchestrator.cli.restored import Item, items_of, remove, take_over
 from orchestrator.client.client import Client
