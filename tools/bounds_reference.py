@@ -20,8 +20,8 @@ from orchestrator.core.vms.vm import MAX_USER_DATA_BYTES
 from orchestrator.core.vms.volume import MAX_ATTACHED
 from orchestrator.core.vms.volume import MAX_OF_TENANT as MAX_VOLUMES
 from orchestrator.core.webhook import MAX_OF_TENANT as MAX_WEBHOOKS
+from orchestrator.services.audit import MOST, WINDOW_S
 from orchestrator.services.change_allowance import AT_ONCE, PER_S
-from orchestrator.services.refusal_bound import MOST, WINDOW_S
 from tools.tree import ROOT
 
 PAGE: Final = ROOT / "docs/reference/bounds.md"

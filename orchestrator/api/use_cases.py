@@ -30,9 +30,8 @@ from orchestrator.services.hosts.hosts import HostService
 from orchestrator.services.hosts.mig_layouts import MigLayoutService
 from orchestrator.services.images import ImageService
 from orchestrator.services.networks import NetworkService
-from orchestrator.services.offerings import OfferingService
+from orchestrator.services.offerings import OfferingService, ProfileService
 from orchestrator.services.operations import OperationService
-from orchestrator.services.profiles import ProfileService
 from orchestrator.services.readings.kept import KeptReadings
 from orchestrator.services.readings.readings import ReadingService
 from orchestrator.services.tenancy.tenancy import Tenancy

@@ -35,11 +35,10 @@ from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.operations.restored import is_restored
 from orchestrator.ports.clock import Clock
 from orchestrator.reconcile.bounded_pool import MAX_STALLED_FACTOR, BoundedPool
-from orchestrator.reconcile.host_findings import cordon_findings, fact_findings
 from orchestrator.reconcile.leases import LeaseKeeper
 from orchestrator.reconcile.repairs import ACTOR, Repairer
 from orchestrator.reconcile.unchanged_hosts import UnchangedHosts
-from orchestrator.reconcile.wanted import wanted_of
+from orchestrator.reconcile.wanted import cordon_findings, fact_findings, wanted_of
 from orchestrator.services.hosts.observing import HostObserver
 from orchestrator.store.database import Store
 from orchestrator.store.records import LastObservation

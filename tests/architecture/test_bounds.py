@@ -31,7 +31,7 @@ KEPT = {
     "orchestrator/core/hosts/snapshot_rules.py": "classes",
     "orchestrator/core/readings/frame.py": "1,024 lists of at most 200 keys",
     "orchestrator/core/wire.py": "classes",
-    "orchestrator/reconcile/host_findings.py": "32 GPUs of at most 512 types",
+    "orchestrator/reconcile/wanted.py": "32 GPUs of at most 512 types",
     "orchestrator/catalogue/metric_names.py": "one",
     "orchestrator/services/readings/kept.py": "1,024 lists of at most 200 keys",
     "orchestrator/services/hosts/gpus.py": "1,024 states of a cut",

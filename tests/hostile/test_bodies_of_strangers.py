@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from orchestrator.api.app import create_app
 from orchestrator.api.limits import MAX_BODY_BYTES, MAX_STRANGERS_BODY_BYTES, MAX_VALUES, Activity, has_too_many_values
 from orchestrator.api.services import Process
-from orchestrator.services.refusal_bound import MOST
+from orchestrator.services.audit import MOST
 from tests.contract.api.real_app import real_app
 from tests.fakes.asking import ask
 from tests.fakes.control_plane import ControlPlane, plane_with

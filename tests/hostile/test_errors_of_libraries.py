@@ -33,7 +33,7 @@ from websockets.http11 import Response
 
 from orchestrator.adapters.agent_link import ssh
 from orchestrator.adapters.agent_link.conversation import Conversation
-from orchestrator.adapters.bundles import content
+from orchestrator.adapters.bundles import library
 from orchestrator.adapters.controllers import peer_auth
 from orchestrator.adapters.images.sources import Downloads
 from orchestrator.cli import guest_stream
@@ -292,5 +292,5 @@ OF_ARCHIVES = [*all_of(tarfile.TarError), zlib.error, lzma.LZMAError, zstd.ZstdE
 @pytest.mark.parametrize("kind", [*OF_ARCHIVES, *PARSING, ZeroDivisionError, AssertionError, UnicodeError])
 def test_a_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: type[Exception]) -> None:
     (tmp_path / "f").write_bytes(deb_file())
-    monkeypatch.setattr("orchestrator.adapters.bundles.content.tarfile.open", _raise(raised(kind)))
-    refused(partial(content.content_of, tmp_path / "f"))
+    monkeypatch.setattr("orchestrator.adapters.bundles.library.tarfile.open", _raise(raised(kind)))
+    refused(partial(library.content_of, tmp_path / "f"))

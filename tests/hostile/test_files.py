@@ -21,7 +21,7 @@ from orchestrator.client.contexts import ClientContext
 from orchestrator.client.tls_http import trust_of
 from orchestrator.core.errors import InvalidInput
 from orchestrator.simulate_placement.fleet_file import read_groups
-from orchestrator.simulate_placement.requests_file import read_requests
+from orchestrator.simulate_placement.run import read_requests
 
 PROGRAM = Path(sys.executable).with_name("vgpuctl")
 GOOD = """\

@@ -24,7 +24,7 @@ from orchestrator.core.errors import Retryable
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.tenancy.access import Role
 from orchestrator.core.tenancy.tenant import MAX_ENDED_TOKENS
-from orchestrator.services.refusal_bound import MOST
+from orchestrator.services.audit import MOST
 from tests.contract.api.real_app import real_app
 from tests.fakes.control_plane import ControlPlane, create_vm, plane_with
 

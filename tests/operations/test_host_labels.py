@@ -13,7 +13,7 @@ from orchestrator.core.errors import NoCapacity
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.vms.lease import WantedEnd
 from orchestrator.services.messages import HostChange
-from orchestrator.services.profiles import ProfileService
+from orchestrator.services.offerings import ProfileService
 from orchestrator.services.vms.capacity import CapacityService, Question
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 

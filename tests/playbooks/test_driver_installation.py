@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.ansible.answers import due_reboot_of
+from orchestrator.adapters.ansible.configurator import due_reboot_of
 from orchestrator.adapters.ansible.connection import GROUP, environment
 from orchestrator.adapters.ansible.outcome import RunReport, error_of
 from orchestrator.adapters.ansible.play import Play, run_play

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.adapters.ansible.answers import facts_of
+from orchestrator.adapters.ansible.configurator import facts_of
 from orchestrator.adapters.ansible.connection import GROUP, environment
 from orchestrator.adapters.ansible.outcome import error_of
 from orchestrator.adapters.ansible.play import Play, run_play

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from orchestrator.agent.images import files
 from orchestrator.agent.images.data_volumes import DataVolumes
-from orchestrator.agent.images.disk_images import check_base_image, create_overlay, read_header
-from orchestrator.agent.images.nvram import NvramFiles
+from orchestrator.agent.images.disk_images import NvramFiles, check_base_image, create_overlay, read_header
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs.open_files import open_below

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -16,14 +17,95 @@ from typing import Any, Final
 import pynvml
 
 from orchestrator.agent.nvml.asking import answer_of
-from orchestrator.agent.nvml.gpm import APART_S, GpmProbe
 from orchestrator.agent.nvml.gpu_instances import device_at
 from orchestrator.agent.nvml.gpu_readings import GpuConstants, Numbers, constants, numbers
-from orchestrator.agent.nvml.instance_readings import InstanceMemory, instance_memory
 from orchestrator.agent.nvml.reading import Nvml, opened
 from orchestrator.agent.nvml.vgpu_readings import OpenVgpus, VgpuReader
 from orchestrator.agent.timing import CallHangs, Gate, TooManyHungCalls
 from orchestrator.core.readings.frame import Reading, arranged
+
+
+@dataclass(frozen=True)
+class InstanceMemory:
+    """``start``: memory slot that the instance begins at, which the ledger knows it by; bytes."""
+
+    id: int
+    start: int | None
+    used: float
+    total: float
+
+
+def instance_memory(device: Any) -> tuple[InstanceMemory, ...]:
+    """Of all that have a compute instance; none outside MIG mode."""
+    count = answer_of(lambda: int(pynvml.nvmlDeviceGetMaxMigDeviceCount(device))) or 0
+    handles = (answer_of(partial(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, device, index)) for index in range(count))
+    instances: dict[int, InstanceMemory] = {}
+    for handle in handles:
+        number = None if handle is None else answer_of(partial(pynvml.nvmlDeviceGetGpuInstanceId, handle))
+        memory = None if number is None else answer_of(partial(pynvml.nvmlDeviceGetMemoryInfo, handle))
+        if number is not None and memory is not None:
+            start = answer_of(partial(_start, device, int(number)))
+            instances[int(number)] = InstanceMemory(int(number), start, float(memory.used), float(memory.total))
+    return tuple(instances.values())
+
+
+def _start(device: Any, number: int) -> int:
+    handle = pynvml.nvmlDeviceGetGpuInstanceById(device, number)
+    return int(pynvml.nvmlGpuInstanceGetInfo(handle).placement.start)
+
+
+APART_S: Final = 0.1
+"""At least, between two samples (nvml.h, nvmlGpmSampleGet)."""
+_METRICS: Final[Mapping[int, str]] = {
+    pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL: "engine_active_ratio",
+    pynvml.NVML_GPM_METRIC_SM_UTIL: "sm_active_ratio",
+    pynvml.NVML_GPM_METRIC_SM_OCCUPANCY: "sm_occupancy_ratio",
+    pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL: "tensor_active_ratio",
+    pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL: "dram_active_ratio",
+}
+
+
+class GpmProbe:
+    """Of one subject: ``take`` fills a sample of it now."""
+
+    def __init__(self, take: Callable[[Any], object]) -> None:
+        """:raises pynvml.NVMLError: it has none"""
+        self._take = take
+        self._samples = [pynvml.nvmlGpmSampleAlloc()]
+        try:
+            take(self._samples[0])
+        except pynvml.NVMLError:
+            self._free()
+            raise
+
+    def finish(self) -> dict[str, float]:
+        """Ratios by the end of their quantity's name, since the beginning; what the driver does not tell is not in it.
+
+        :raises pynvml.NVMLError: it has gone"""
+        try:
+            self._samples.append(pynvml.nvmlGpmSampleAlloc())
+            self._take(self._samples[1])
+            return _between(*self._samples)
+        finally:
+            self._free()
+
+    def _free(self) -> None:
+        for sample in self._samples:
+            with suppress(pynvml.NVMLError):
+                pynvml.nvmlGpmSampleFree(sample)
+        self._samples = []
+
+
+def _between(first: Any, second: Any) -> dict[str, float]:
+    request = pynvml.c_nvmlGpmMetricsGet_t()
+    request.version, request.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, len(_METRICS)
+    request.sample1, request.sample2 = first, second
+    for number, metric in enumerate(_METRICS):
+        request.metrics[number].metricId = metric
+    pynvml.nvmlGpmMetricsGet(request)
+    answers = [request.metrics[number] for number in range(len(_METRICS))]
+    return {_METRICS[answer.metricId]: answer.value / 100 for answer in answers if answer.nvmlReturn == 0}
+
 
 HANGS: Final = "the driver does not answer"
 _GPU_LIMIT_S, _ALL_LIMIT_S, _OPEN_LIMIT_S = 2.0, 6.0, 10.0

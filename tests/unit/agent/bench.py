@@ -16,7 +16,6 @@ from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.attachments.mdev import mdev_key
 from orchestrator.agent.attachments.vendor_vfio import vf_key
-from orchestrator.agent.belongings import Belongings
 from orchestrator.agent.gpu_settings import SettingDrivers, VgpuParameterFiles
 from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
 from orchestrator.agent.images.store import Storage
@@ -27,7 +26,7 @@ from orchestrator.agent.libvirt.domains import Domains, domain_key
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.nics import NicFunctions
 from orchestrator.agent.nvml.reading import Nvml
-from orchestrator.agent.performing import Parts, Performer
+from orchestrator.agent.performing import Belongings, Parts, Performer
 from orchestrator.agent.settling import Settler
 from orchestrator.agent.sysfs.bridges import HostBridges
 from orchestrator.agent.turns import Turns

@@ -17,7 +17,7 @@ from orchestrator.agent.fabric.fmpm import Fmpm
 from orchestrator.agent.fabric.observing import observe_fabric
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.reading import NvmlGpu, NvmlReading
-from orchestrator.agent.observing_gpus import observe_gpus
+from orchestrator.agent.observing import observe_gpus
 from orchestrator.core.actions.fabric import ActivateFabricPartition, DeactivateFabricPartition
 from orchestrator.core.actions.host_actions import ActionResult, BindVfio, HostAction, RestoreDriver
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError

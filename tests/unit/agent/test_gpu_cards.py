@@ -12,7 +12,7 @@ from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.reading import Nvml, NvmlReading
-from orchestrator.agent.observing_gpus import observe_gpus
+from orchestrator.agent.observing import observe_gpus
 from orchestrator.core.actions.gpu_cards import AcceptGpus, GpuCard
 from orchestrator.core.actions.host_actions import (
     EnableVirtualFunctions,

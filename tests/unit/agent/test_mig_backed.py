@@ -15,7 +15,7 @@ from orchestrator.agent.gpu_switches import Functions, MigModes
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.agent.nvml.reading import Nvml, NvmlGpu, NvmlReading
-from orchestrator.agent.observing_gpus import observe_gpus
+from orchestrator.agent.observing import observe_gpus
 from orchestrator.core.actions.host_actions import (
     ActionResult,
     CreateGpuInstance,

@@ -23,7 +23,7 @@ from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.nics import NicFunctions
 from orchestrator.agent.nvml.reading import NvmlGpu, NvmlReading
-from orchestrator.agent.observing_gpus import observe_gpus
+from orchestrator.agent.observing import observe_gpus
 from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.settling import Settler
 from orchestrator.agent.sysfs.bridges import HostBridges

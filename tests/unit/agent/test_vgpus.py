@@ -13,7 +13,7 @@ from orchestrator.agent.attachments.mdev import MdevDevices, mdev_key
 from orchestrator.agent.attachments.vendor_vfio import TypedFunctions, vf_key
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.reading import Nvml, NvmlReading
-from orchestrator.agent.observing_gpus import observe_gpus
+from orchestrator.agent.observing import observe_gpus
 from orchestrator.core.actions.host_actions import ClearVgpuType, MakeVgpu, RemoveMdev
 from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable, Unknown, VgpuctlError
 from tests.fakes.fake_mig import FakeMig

@@ -16,7 +16,7 @@ from orchestrator.agent.gpu_settings import SettingDrivers
 from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.reading import NvmlGpu, NvmlReading
-from orchestrator.agent.observing_gpus import observe_gpus
+from orchestrator.agent.observing import observe_gpus
 from orchestrator.core.actions.host_actions import ActionResult, BindVfio, MakeVgpu, RestoreDriver
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.errors import Conflict, Denied, Fatal

@@ -6,7 +6,7 @@ import tarfile
 from pathlib import Path
 
 from lab.driver.guest import write_guest_bundle
-from orchestrator.adapters.bundles.content import content_of
+from orchestrator.adapters.bundles.library import content_of
 
 
 def test_the_labs_guest_driver_is_taken_for_one_and_brings_all_that_its_script_names(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.core.hosts.snapshot import HostSnapshot
-from orchestrator.reconcile.host_findings import fact_findings
+from orchestrator.reconcile.wanted import fact_findings
 from tests.fakes.control_plane import L40S_HOST, plane_with
 
 

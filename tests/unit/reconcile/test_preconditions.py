@@ -190,7 +190,7 @@ def codes(plane: ControlPlane, host: str) -> set[str]:
 
 def test_every_code_of_a_finding_has_its_place_here() -> None:
     top = Path(orchestrator.__file__).parent
-    files = [*(top / "core/diff").glob("*.py"), top / "reconcile/host_findings.py"]
+    files = [*(top / "core/diff").glob("*.py"), top / "reconcile/wanted.py"]
     written = {code for file in files for code in _CODE.findall(file.read_text(encoding="utf-8"))}
     scenes = {row.code for row in RELIED_ON.values()}
     assert written - scenes - ELSEWHERE.keys() - NOTHING_RELIES_ON == set()

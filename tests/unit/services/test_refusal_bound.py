@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.services.refusal_bound import MOST, RefusalBound
+from orchestrator.services.audit import MOST, RefusalBound
 from tests.fakes.tenancy import real_tenancy
 
 

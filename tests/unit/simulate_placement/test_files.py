@@ -11,8 +11,7 @@ from orchestrator.catalogue.geometries import find_model
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.model import GpuModel
 from orchestrator.simulate_placement.fleet_file import read_fleet
-from orchestrator.simulate_placement.requests_file import HEADER, read_requests
-from orchestrator.simulate_placement.run import run
+from orchestrator.simulate_placement.run import HEADER, read_requests, run
 
 FLEET = """\
 groups:
