@@ -11,7 +11,7 @@ from pathlib import Path
 from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.fabric.fmpm import Fmpm
-from orchestrator.agent.gpu_settings import SettingDrivers, VgpuParameterFiles
+from orchestrator.agent.gpu_settings import VgpuParameterFiles
 from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
 from orchestrator.agent.images.store import Storage, holds_files
 from orchestrator.agent.kernel_log import KernelLog
@@ -24,7 +24,7 @@ from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.nic_links import IpLinks
 from orchestrator.agent.nics import NicFunctions
-from orchestrator.agent.nvml import gpu_settings
+from orchestrator.agent.nvml.gpu_settings import setting_drivers
 from orchestrator.agent.nvml.mig import NvmlMig
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.nvml.sampling import NvmlSampler
@@ -116,8 +116,7 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
     mig = NvmlMig(nvml)
     files = DeviceFiles(paths, ledger, timing, nvml.type_names)
     kinds = kinds_of(files, mig, nvml)
-    settings = SettingDrivers(schedulers=gpu_settings.schedulers(nvml), mixed_sizes=gpu_settings.mixed_sizes(nvml))
-    switches = GpuSwitches(paths, ledger, timing, nvml, kinds, Chosen(mig, settings))
+    switches = GpuSwitches(paths, ledger, timing, nvml, kinds, Chosen(mig, setting_drivers(nvml)))
     turns, wanted = Turns(), RestoreList(paths, ledger, booted)
     nics = NicFunctions(files, IpLinks())
     settler = Settler(ledger, storage, kinds, domains, nics, switches)

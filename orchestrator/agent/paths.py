@@ -32,10 +32,6 @@ class Paths:
         return self.root / "sys/bus/pci/drivers"
 
     @cached_property
-    def mdev_devices(self) -> Path:
-        return self.root / "sys/bus/mdev/devices"
-
-    @cached_property
     def iommu_groups(self) -> Path:
         return self.root / "sys/kernel/iommu_groups"
 

@@ -82,17 +82,8 @@ class OfferingForm(StrictForm, copies=Offering, without={"origin"}, defaults=Tru
 
     def to_core(self, origin: Origin = "catalogue") -> Offering:
         """The offering as the core knows it."""
-        scheduler = self.scheduler
-        values = {name: getattr(self, name) for name in type(self).model_fields if name != "unlisted"} | {
-            "origin": origin,
-            "gpu_models": tuple(self.gpu_models),
-            "hosts": check_labels(self.hosts),
-            "scheduler": Scheduler(**scheduler.model_dump()) if scheduler else None,
-            "parameters": VgpuParameters(**self.parameters.model_dump()),
-            "provision": tuple(self.provision),
-            "provision_settings": dict(self.provision_settings),
-        }
-        return Offering(**values)
+        values = self.model_dump(exclude={"unlisted"})
+        return Offering.from_fields({**values, "origin": origin, "hosts": check_labels(self.hosts)})
 
 
 def _a_number(value: object) -> object:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from orchestrator.client.connection import Json
-from orchestrator.core.gpu.vgpu_parameters import Scheduler, VgpuParameters
 from orchestrator.core.offerings.offering import Offering
 
 
@@ -20,14 +19,4 @@ def request_of(offering: Offering, *, look_up: bool) -> dict[str, object]:
 
 def offering_of(answer: Json) -> Offering:
     """What the API says of an offering of the site."""
-    scheduler = answer["scheduler"]
-    values = {
-        **answer,
-        "origin": "site",
-        "gpu_models": tuple(answer["gpu_models"]),
-        "provision": tuple(answer["provision"]),
-        "hosts": tuple(sorted(answer["hosts"].items())),
-        "scheduler": None if scheduler is None else Scheduler(**scheduler),
-        "parameters": VgpuParameters(**answer["parameters"]),
-    }
-    return Offering(**values)
+    return Offering.from_fields({**answer, "origin": "site", "hosts": tuple(sorted(answer["hosts"].items()))})

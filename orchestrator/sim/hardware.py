@@ -97,7 +97,7 @@ def gpu_kind(catalogue: Catalogue, name: str) -> GpuKind:
         pci_device=model.pci_device,
         pci_subsystem=model.pci_subsystems[0] if model.pci_subsystems else "0000",
         memory_mib=(model.memory_gib or 1) * 1024,
-        total_vfs=0 if model.host_vgpu_mode == "mdev" else model.sriov_total_vfs or _SOME_VFS,
+        total_vfs=0 if model.has_no_functions else model.sriov_total_vfs or _SOME_VFS,
         types=types,
         profiles=profiles,
         backed=tuple((row.name, row.gi_profile, row.max_per_gi or 1) for row in rows if row.gi_profile is not None),

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.agent.attachments.mdev import mdev_devices
 from orchestrator.agent.libvirt.domain_devices import parts_of
 from orchestrator.core.actions.host_actions import (
     ActionResult,
@@ -106,7 +107,7 @@ class Attack(Bench):
         """What the kernel shows."""
         switches = ("current_vgpu_type", "sriov_numvfs", "driver_override")
         found = [path for path in sorted(self.host.paths.pci_devices.rglob("*")) if path.name in switches]
-        mdevs = sorted(path.name for path in self.host.paths.mdev_devices.iterdir())
+        mdevs = sorted(path.name for path in mdev_devices(self.host.paths).iterdir())
         return (mdevs, [(str(path), path.read_text()) for path in found])
 
     def take_back(self, action: HostAction) -> None:

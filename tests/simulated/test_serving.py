@@ -62,7 +62,7 @@ def test_a_fleet_without_machines_serves_vms_of_both_kinds_and_outlives_the_serv
         for name in ("old", "new"):
             client.wait(client.delete_vm(name, "default"))
         assert (client.vms(), client.observe_findings(None)) == ([], [])
-    assert all(json.loads(file.read_text())["volumes"] == {} for file in (state / "machines").iterdir())
+    assert all(json.loads(file.read_text())["machine"]["volumes"] == {} for file in (state / "machines").iterdir())
 
 
 def test_a_state_directory_serves_real_hosts_or_others_never_both(tmp_path: Path, fleet: Path) -> None:

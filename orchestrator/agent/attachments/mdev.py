@@ -55,6 +55,10 @@ class MdevDevice:
     directory: Path
 
 
+def mdev_devices(paths: Paths) -> Path:
+    return paths.root / "sys/bus/mdev/devices"
+
+
 def type_id_of(directory_name: str) -> int | None:
     """558 of ``nvidia-558``."""
     match = _TYPE_DIRECTORY.fullmatch(directory_name)
@@ -89,7 +93,7 @@ def types(paths: Paths, address: str, names: Mapping[int, str]) -> tuple[MdevTyp
 
 def find(paths: Paths, uuid: str, names: Mapping[int, str]) -> MdevDevice | None:
     """The device of this UUID on any parent."""
-    link = paths.mdev_devices / uuid
+    link = mdev_devices(paths) / uuid
     try:
         directory = link.resolve(strict=True)
     except OSError:
@@ -105,7 +109,7 @@ def find(paths: Paths, uuid: str, names: Mapping[int, str]) -> MdevDevice | None
 
 def all_devices(paths: Paths, names: Mapping[int, str]) -> tuple[MdevDevice, ...]:
     """All mediated devices of the host."""
-    devices = [find(paths, uuid, names) for uuid in reading.names(paths.mdev_devices)]
+    devices = [find(paths, uuid, names) for uuid in reading.names(mdev_devices(paths))]
     return tuple(device for device in devices if device is not None)
 
 
@@ -137,7 +141,7 @@ class MdevDevices:
         return self._places.make(
             action.at.start,
             action.parent,
-            self._paths.mdev_devices / uuid,
+            mdev_devices(self._paths) / uuid,
             make=lambda: self._make(action, uuid),
             remove=lambda: self.remove(RemoveMdev(vm=action.vm, uuid=uuid)),
         )
@@ -192,7 +196,7 @@ class MdevDevices:
         return self._files.owner_of(mdev_key(name))
 
     def parameters_file(self, name: str) -> Path | None:
-        return self._paths.mdev_devices / name / "nvidia" / "vgpu_params"
+        return mdev_devices(self._paths) / name / "nvidia" / "vgpu_params"
 
     def check_may_make(self, name: str) -> None:
         if is_uuid(name) and self._find(name) is not None:

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import pynvml
 
+from orchestrator.agent.gpu_settings import SettingDrivers
 from orchestrator.agent.nvml.gpu_instances import device_at
 from orchestrator.agent.nvml.reading import CANNOT, POLICIES, Nvml, scheduler_state
 from orchestrator.core.errors import Conflict, Fatal, Retryable, VgpuctlError
@@ -69,10 +70,21 @@ class NvmlSetting(Generic[S]):
         )  # fmt: skip
 
 
-def schedulers(nvml: Nvml) -> NvmlSetting[SchedulerState]:
-    """How a GPU divides its time."""
-    refused = ("gpu.scheduler_refused", "the driver of GPU {} does not divide its time so")
-    return NvmlSetting(nvml=nvml, get=scheduler_state, put=_set_scheduler, refused=refused)
+def setting_drivers(nvml: Nvml) -> SettingDrivers:
+    """How a GPU divides its time, and whether it takes vGPUs of several sizes (heterogeneous mode)."""
+    schedulers = NvmlSetting(
+        nvml=nvml,
+        get=scheduler_state,
+        put=_set_scheduler,
+        refused=("gpu.scheduler_refused", "the driver of GPU {} does not divide its time so"),
+    )
+    mixed_sizes = NvmlSetting(
+        nvml=nvml,
+        get=lambda device: bool(pynvml.nvmlDeviceGetVgpuHeterogeneousMode(device)),
+        put=lambda device, on: pynvml.nvmlDeviceSetVgpuHeterogeneousMode(device, int(on)),
+        refused=("gpu.mixed_sizes_refused", "the driver of GPU {} does not change which vGPU sizes it takes"),
+    )
+    return SettingDrivers(schedulers=schedulers, mixed_sizes=mixed_sizes)
 
 
 def _set_scheduler(device: Any, state: SchedulerState) -> None:
@@ -84,13 +96,3 @@ def _set_scheduler(device: Any, state: SchedulerState) -> None:
     request.enableARRMode = off if time_slice_ns else pynvml.NVML_VGPU_SCHEDULER_ARR_DEFAULT
     request.schedulerParams.vgpuSchedData.timeslice = time_slice_ns
     pynvml.nvmlDeviceSetVgpuSchedulerState(device, request)
-
-
-def mixed_sizes(nvml: Nvml) -> NvmlSetting[bool]:
-    """Whether a GPU takes vGPUs of several sizes (heterogeneous mode)."""
-    return NvmlSetting(
-        nvml=nvml,
-        get=lambda device: bool(pynvml.nvmlDeviceGetVgpuHeterogeneousMode(device)),
-        put=lambda device, on: pynvml.nvmlDeviceSetVgpuHeterogeneousMode(device, int(on)),
-        refused=("gpu.mixed_sizes_refused", "the driver of GPU {} does not change which vGPU sizes it takes"),
-    )

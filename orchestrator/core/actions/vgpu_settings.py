@@ -86,7 +86,7 @@ def settings_for(vm: str, device: Device) -> Iterator[SetGpuSetting]:
     """How a device needs its GPU to be set before it is made."""
     if device.placement_id is not None:
         yield SetMixedSizes(vm=vm, gpu=device.gpu)
-    wanted = device.scheduler
+    wanted = device.asks_of_gpu
     if wanted is not None:
         yield SetVgpuScheduler(vm=vm, gpu=device.gpu, policy=wanted.policy, time_slice_ms=wanted.time_slice_ms)
 

@@ -43,6 +43,11 @@ class GpuModel:
     notes: str
 
     @property
+    def has_no_functions(self) -> bool:
+        """Its vGPUs sit on the GPU itself."""
+        return self.host_vgpu_mode == "mdev"
+
+    @property
     def named_by_id(self) -> bool:
         """Of which no more is known than its device id: ``A100 40GB (20B1)``. A part of the name never means it."""
         return self.name.endswith(f"({self.pci_device.upper()})")

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.gpu.device import Device
 from orchestrator.core.gpu.vgpu_parameters import Scheduler, VgpuParameters
 from orchestrator.core.hosts.domain import Firmware
 from orchestrator.core.hosts.nic import NicKind
@@ -90,6 +91,22 @@ class Offering:
     """Roles that are run in the guest of a new VM, as ``vm provision`` has them."""
     provision_settings: Mapping[str, int | str] = field(default_factory=dict, hash=False)
     """What is said to these roles, by name; what is said with the VM goes before it."""
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Offering:
+        """Of JSON's values; ``hosts`` as the core has them."""
+        scheduler = fields["scheduler"]
+        lists = {name: tuple(fields[name]) for name in ("gpu_models", "provision")}
+        parts = {
+            "scheduler": None if scheduler is None else Scheduler(**scheduler),
+            "parameters": VgpuParameters(**fields["parameters"]),
+        }
+        return cls(**{**fields, **lists, **parts})
+
+    def as_asked_for(self, device: Device) -> Device:
+        """The device, set as the offering says."""
+        parameters = None if self.parameters == VgpuParameters() else self.parameters
+        return replace(device, scheduler=self.scheduler, parameters=parameters)
 
     @property
     def devices(self) -> int:

@@ -171,7 +171,7 @@ def _mixed_sizes_are_supported(offering: Offering, facts: OfferingFacts) -> Iter
     vgpu_type = facts.vgpu_type
     if offering.kind in ("mig", "passthrough"):
         message = f"{offering.kind} gives a VM the whole of what it takes; sizes cannot be mixed in it"
-    elif any(model.host_vgpu_mode == "mdev" for model in facts.gpu_models):
+    elif any(model.has_no_functions for model in facts.gpu_models):
         message = "mixed sizes need a GPU with virtual functions (Ampere and later)"
     elif vgpu_type is not None and vgpu_type.max_per_gi == 1:
         message = "a GPU in MIG mode has no mixed sizes, and its GPU instance carries one vGPU"

@@ -13,7 +13,6 @@ from orchestrator.core.geometry.board import WHOLE
 from orchestrator.core.geometry.build import MIXED
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.gpu.device import Device, InstancePlace
-from orchestrator.core.gpu.vgpu_parameters import VgpuParameters
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.core.offerings.offering import Offering, check_supported
 from orchestrator.core.placement.from_offering import request_for
@@ -155,10 +154,7 @@ class Planner:
             raise ClaimLost(f"{host} has only just come")
         leaving = frozenset(vm.id for vm in victims)
         drawn = self._draw(viewed, snapshot, placement, request.profile, leaving)
-        parameters = None if offering.parameters == VgpuParameters() else offering.parameters
-        devices = tuple(
-            replace(drawn_device, scheduler=offering.scheduler, parameters=parameters) for drawn_device in drawn
-        )
+        devices = tuple(map(offering.as_asked_for, drawn))
         overcommit = self.index.overcommit.of(viewed.seen.host)
         cpus = place_cpus(Placing(viewed, placement, offering, spec, leaving, overcommit))
         vm = Vm(

@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.agent.attachments.mdev import mdev_devices
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs.write import child_argv, error_for
 from orchestrator.core.errors import Unknown
@@ -54,7 +55,7 @@ class FakeSysfs:
         """What uses a GPU in its driver though no open file shows it: ``persistence mode``, a display driver."""
         self._types: dict[str, tuple[FakeType, ...]] = {}
         self._groups = 0
-        for directory in (self.paths.pci_devices, self.paths.mdev_devices, self.paths.proc, self.paths.iommu_groups):
+        for directory in (self.paths.pci_devices, mdev_devices(self.paths), self.paths.proc, self.paths.iommu_groups):
             directory.mkdir(parents=True)
         self.text(self.paths.proc / "sys/kernel/random/boot_id", "boot-1")
 
@@ -206,7 +207,7 @@ class FakeSysfs:
 
     def place(self, name: str) -> str:
         """Of a vGPU, as it stands there; empty: there is none."""
-        device = self.paths.pci(name) if ":" in name else self.paths.mdev_devices / name
+        device = self.paths.pci(name) if ":" in name else mdev_devices(self.paths) / name
         return (device / "nvidia/placement_id").read_text().strip()
 
     def _move(self, path: Path, start: int) -> int:
@@ -223,7 +224,7 @@ class FakeSysfs:
 
     def parameters(self, name: str) -> str:
         """Of a vGPU, as they stand there."""
-        device = self.paths.pci(name) if ":" in name else self.paths.mdev_devices / name
+        device = self.paths.pci(name) if ":" in name else mdev_devices(self.paths) / name
         return (device / "nvidia/vgpu_params").read_text().strip()
 
     def _probe(self, drivers: Path, address: str) -> int:
@@ -258,7 +259,7 @@ class FakeSysfs:
 
     def _create(self, path: Path, uuid: str) -> int:
         parent = path.parents[2]
-        if (self.paths.mdev_devices / uuid).exists():
+        if (mdev_devices(self.paths) / uuid).exists():
             return errno.EEXIST
         if (path.parent / "available_instances").read_text() == "0\n":
             return errno.ENOSPC
@@ -273,7 +274,7 @@ class FakeSysfs:
         self.text(device / "nvidia/placement_id", "0")
         (device / "mdev_type").symlink_to(Path("../mdev_supported_types") / type_directory)
         self._join_group(device)
-        (self.paths.mdev_devices / uuid).symlink_to(device)
+        (mdev_devices(self.paths) / uuid).symlink_to(device)
         self._refresh_mdev(parent)
 
     def begin_mdev(self, parent: str, uuid: str) -> None:
@@ -281,7 +282,7 @@ class FakeSysfs:
         device = self.paths.pci(parent) / uuid
         device.mkdir()
         self.text(device / "remove", "")
-        (self.paths.mdev_devices / uuid).symlink_to(device)
+        (mdev_devices(self.paths) / uuid).symlink_to(device)
 
     def end_mdev(self, parent: str, type_directory: str, uuid: str) -> None:
         """The driver comes back. A ``remove`` file that is gone by now stays away."""
@@ -303,7 +304,7 @@ class FakeSysfs:
         if not (device / "mdev_type").is_symlink():
             (device / "remove").unlink()
             return errno.EAGAIN
-        (self.paths.mdev_devices / device.name).unlink()
+        (mdev_devices(self.paths) / device.name).unlink()
         shutil.rmtree(device)
         self._refresh_mdev(device.parent.name)
         return 0
@@ -336,7 +337,7 @@ class FakeSysfs:
 
     def _refresh_mdev(self, gpu: str) -> None:
         by_directory = {f"nvidia-{kind.id}": kind for kind in self._types[gpu]}
-        devices = [link.resolve() for link in self.paths.mdev_devices.iterdir()]
+        devices = [link.resolve() for link in mdev_devices(self.paths).iterdir()]
         used = [by_directory[(d / "mdev_type").readlink().name] for d in devices if d.parent.name == gpu]
         fitting = self._fitting(gpu, used)
         for directory, kind in by_directory.items():

@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
+from orchestrator.agent.attachments.mdev import mdev_devices
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.reading import Nvml, NvmlReading
 from orchestrator.agent.observing import observe_gpus
@@ -51,7 +52,7 @@ def test_a_vm_is_not_restored_on_another_card_and_both_are_named(machine: Machin
     machine.reboot(NEW, ALSO_OURS)
     machine.restorer.run()
     assert machine.libvirt.started == []
-    assert list(machine.host.paths.mdev_devices.iterdir()) == []
+    assert list(mdev_devices(machine.host.paths).iterdir()) == []
     (problem,) = machine.wanted.problems()
     assert "GPU-new (serial 1320229999) and not GPU-ours (serial 1320221001)" in problem
     with pytest.raises(Conflict) as caught:

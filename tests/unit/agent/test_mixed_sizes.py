@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.agent.attachments.mdev import mdev_devices
 from orchestrator.core.actions.host_actions import (
     ClearVgpuType,
     EnableVirtualFunctions,
@@ -118,7 +119,7 @@ def test_one_that_the_driver_does_not_move_is_taken_back_and_said_where_it_lay(b
     made = MakeVgpu(vm="c", uuid=MDEV, parent=T4, type_name="GRID T4-2Q", at=VgpuPosition(within="gpu", start=4))
     with pytest.raises(Conflict):
         bench.do(made)
-    assert not (bench.host.paths.mdev_devices / MDEV).exists()
+    assert not (mdev_devices(bench.host.paths) / MDEV).exists()
 
 
 def test_one_that_a_vm_has_open_is_neither_moved_nor_taken_back(bench: Bench) -> None:

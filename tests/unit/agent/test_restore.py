@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles, check_ours
+from orchestrator.agent.attachments.mdev import mdev_devices
 from orchestrator.agent.gpu_settings import GpuChecks, GpuSettings, LedgerRecords, SettingDrivers, VgpuParameterFiles
 from orchestrator.agent.gpu_switches import Functions, GpuSwitches, MigModes
 from orchestrator.agent.images.store import Storage
@@ -76,7 +77,7 @@ class FakeDomains(Domains):
             return ActionResult(changed=False)
         device = self.devices[vm]
         passed = self.host.driver_of(device) == "vfio-pci"
-        if not passed and not (self.host.paths.mdev_devices / device).exists() and not self._typed(device):
+        if not passed and not (mdev_devices(self.host.paths) / device).exists() and not self._typed(device):
             raise Fatal("vm.start_failed", f"device {device} is not there")
         self.running.add(vm)
         return ActionResult(changed=True)
@@ -258,7 +259,7 @@ def test_every_device_of_a_vm_is_made_again_and_one_that_was_removed_is_not(mach
     machine.reboot()
     machine.restorer.run()
     assert machine.libvirt.running == {"a"}
-    assert [link.name for link in machine.host.paths.mdev_devices.iterdir()] == [UUID]
+    assert [link.name for link in mdev_devices(machine.host.paths).iterdir()] == [UUID]
     assert (machine.host.paths.pci(VF1) / "nvidia/current_vgpu_type").read_text().strip() != "0"
 
 
@@ -292,7 +293,7 @@ def test_a_vm_that_was_stopped_or_deleted_is_not_started(machine: Machine, end: 
     machine.reboot()
     machine.restorer.run()
     assert machine.libvirt.started == []
-    assert not list(machine.host.paths.mdev_devices.iterdir())
+    assert not list(mdev_devices(machine.host.paths).iterdir())
 
 
 def test_a_vm_that_waits_for_its_controller_is_left_alone(machine: Machine) -> None:

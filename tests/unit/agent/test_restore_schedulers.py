@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.agent.attachments.mdev import mdev_devices
 from orchestrator.core.actions.host_actions import MakeVgpu, RemoveMdev, StartDomain, StopDomain
 from orchestrator.core.actions.vgpu_settings import RestoreVgpuScheduler, SetVgpuScheduler
 from tests.fakes.fake_gpu_settings import BEST_EFFORT
@@ -39,7 +40,7 @@ def test_a_vgpu_made_anew_beside_another_of_its_vm_does_not_come_before_the_gpus
     machine: Machine,
 ) -> None:
     def is_used(_gpu: str) -> bool:
-        return any(machine.host.paths.mdev_devices.iterdir())
+        return any(mdev_devices(machine.host.paths).iterdir())
 
     def made(uuid: str) -> tuple[SetVgpuScheduler, MakeVgpu]:
         fixed = SetVgpuScheduler(vm="a", gpu=T4, policy="fixed_share", time_slice_ms=None)
@@ -56,4 +57,4 @@ def test_a_vgpu_made_anew_beside_another_of_its_vm_does_not_come_before_the_gpus
     machine.restorer.run()
     assert machine.libvirt.running == {"a"}
     assert machine.switches.driver.now[T4].policy == "fixed_share"
-    assert {link.name for link in machine.host.paths.mdev_devices.iterdir()} == {UUID, anew}
+    assert {link.name for link in mdev_devices(machine.host.paths).iterdir()} == {UUID, anew}

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import pytest
 
+from orchestrator.agent.attachments.mdev import mdev_devices
 from orchestrator.core.actions.host_actions import MakeVgpu, ManageGpus, RemoveMdev
 from orchestrator.core.actions.vgpu_settings import RestoreVgpuScheduler, SetVgpuScheduler
 from orchestrator.core.errors import Conflict, Denied, Fatal
@@ -70,7 +71,7 @@ def test_a_vgpu_of_somebody_else_keeps_it_as_it_is_until_the_gpu_is_given_back(b
     answer = bench.do(leave("a"))
     assert not answer.changed
     assert "stays" in answer.message
-    bench.host.write((bench.host.paths.mdev_devices / MDEV).resolve() / "remove", "1")
+    bench.host.write((mdev_devices(bench.host.paths) / MDEV).resolve() / "remove", "1")
     bench.do(ManageGpus(gpus=(L40S,)))
     assert bench.schedulers.now[T4] == BEST_EFFORT
 

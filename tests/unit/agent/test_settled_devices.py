@@ -13,6 +13,7 @@ import pytest
 
 from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
+from orchestrator.agent.attachments.mdev import mdev_devices
 from orchestrator.agent.gpu_settings import SettingDrivers, VgpuParameterFiles
 from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
 from orchestrator.agent.images.store import Storage
@@ -170,7 +171,7 @@ class Host:
         files = ("driver_override", "sriov_numvfs", "nvidia/current_vgpu_type", "nvidia/vgpu_params")
         return {
             "functions": {one: (self.fake.driver_of(one), *(text(one, name) for name in files)) for one in functions},
-            "mdevs": sorted(path.name for path in self.fake.paths.mdev_devices.iterdir()),
+            "mdevs": sorted(path.name for path in mdev_devices(self.fake.paths).iterdir()),
             "mig": dict(self.mig.mode),
             "instances": self.mig.instances(A100),
             "schedulers": {gpu: self.schedulers.read(gpu) for gpu in (T4, L40S)},

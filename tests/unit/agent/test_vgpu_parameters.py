@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.agent.attachments.mdev import mdev_devices
 from orchestrator.core.actions.host_actions import ClearVgpuType, MakeVgpu, RemoveMdev
 from orchestrator.core.actions.vgpu_settings import ClearVgpuParameters, SetVgpuParameters, vgpu_parameters_text
 from orchestrator.core.errors import Conflict, Fatal
@@ -73,7 +74,7 @@ def test_a_vgpu_of_another_vm_or_one_that_is_open_keeps_its_own(bench: Bench) ->
         bench.do(give(UVM, vm="b"))
     assert foreign.value.code == "vgpu.foreign"
     assert not bench.do(ClearVgpuParameters(vm="b", name=MDEV)).changed
-    bench.host.hold_open(bench.host.node_of((bench.host.paths.mdev_devices / MDEV).resolve()))
+    bench.host.hold_open(bench.host.node_of((mdev_devices(bench.host.paths) / MDEV).resolve()))
     with pytest.raises(Conflict) as used:
         bench.do(give(UVM))
     assert used.value.code == "vgpu.in_use"

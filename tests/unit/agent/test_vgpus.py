@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
-from orchestrator.agent.attachments.mdev import MdevDevices, mdev_key
+from orchestrator.agent.attachments.mdev import MdevDevices, mdev_devices, mdev_key
 from orchestrator.agent.attachments.vendor_vfio import TypedFunctions, vf_key
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.reading import Nvml, NvmlReading
@@ -42,7 +42,7 @@ class Bench:
         self.mdevs, self.functions = MdevDevices(files), TypedFunctions(files)
 
     def tree(self) -> set[str]:
-        found = {link.name for link in self.host.paths.mdev_devices.iterdir()}
+        found = {link.name for link in mdev_devices(self.host.paths).iterdir()}
         for file in self.host.paths.pci_devices.glob("*/nvidia/current_vgpu_type"):
             found.add(f"{file.parents[1].name} {file.read_text().strip()}")
         return found
