@@ -20,7 +20,7 @@ _NOT_CODES = re.compile(
     r"(orchestrator|gpus|hosts|images|operations|vms|networks|claims|steps|secrets|meta|pynvml|[a-z]+)"
     r"\.(py|txt|cfg|yaml|yml|json|lock|log|sqlite|sock|db|iso|service|xml|csv|html|css|js|svg)$"
     r"|^(orchestrator|gpus|hosts|vms|images|operations|networks|claims|steps|secrets|os|sys|sqlalchemy|cloud|http"
-    r"|balloon|block|cpu|net|rd|vcpu|wr)\."
+    r"|balloon|block|cpu|net|rd|vcpu|wr|hw|service|vgpuctl)\.|^(error\.type|host\.name)$"
 )
 _HEAD = """\
 <!-- SPDX-License-Identifier: Apache-2.0 -->

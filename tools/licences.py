@@ -36,6 +36,7 @@ _SPELLINGS = {
     "Apache Software License": "Apache-2.0",
     "Apache Software License, Version 2.0": "Apache-2.0",
     "Apache 2.0": "Apache-2.0",
+    "3-Clause BSD License": "BSD-3-Clause",
     "BSD": "BSD-3-Clause",
     "BSD License": "BSD-3-Clause",
     "GNU General Public License v3 or later (GPLv3+)": "GPL-3.0-or-later",

@@ -52,6 +52,16 @@ class Metrics:
         return generate_latest(self._registry)
 
 
+def pool_families(services: Services) -> Iterable[Metric]:
+    """Of the pool, as the database has it now."""
+    return _Pool(services).collect()
+
+
+def process_families(process: Process) -> Iterable[Metric]:
+    """Of this server alone."""
+    return _Timers(process).collect()
+
+
 class _Pool(Collector):
     """Read when asked for, so that it is never older than the question."""
 

@@ -37,6 +37,24 @@ LIBVIRT_NAMES: Final[Mapping[str, str]] = {
 }
 """By quantity. Source: README of the libvirt exporter that Debian packages (prometheus-libvirt-exporter 0.2)."""
 
+HARDWARE_NAMES: Final[Mapping[tuple[str, str], tuple[str, Mapping[str, str]]]] = {
+    ("gpu_utilization_ratio", ""): ("hw.gpu.utilization", {"hw.gpu.task": "general"}),
+    ("gpu_encoder_ratio", ""): ("hw.gpu.utilization", {"hw.gpu.task": "encoder"}),
+    ("gpu_decoder_ratio", ""): ("hw.gpu.utilization", {"hw.gpu.task": "decoder"}),
+    ("gpu_memory_used_bytes", ""): ("hw.gpu.memory.usage", {}),
+    ("gpu_memory_total_bytes", ""): ("hw.gpu.memory.limit", {}),
+    ("gpu_pcie_sent_bytes_total", ""): ("hw.gpu.io", {"network.io.direction": "transmit"}),
+    ("gpu_pcie_received_bytes_total", ""): ("hw.gpu.io", {"network.io.direction": "receive"}),
+    ("gpu_ecc_errors_total", "corrected"): ("hw.errors", {"error.type": "corrected"}),
+    ("gpu_ecc_errors_total", "uncorrected"): ("hw.errors", {"error.type": "uncorrected"}),
+    ("gpu_energy_joules_total", ""): ("hw.energy", {}),
+    ("gpu_power_watts", ""): ("hw.power", {}),
+    ("gpu_temperature_celsius", "gpu"): ("hw.temperature", {"hw.sensor_location": "gpu"}),
+    ("gpu_temperature_celsius", "memory"): ("hw.temperature", {"hw.sensor_location": "memory"}),
+}
+"""By quantity and label what OpenTelemetry calls it, and attributes. Source: its semantic conventions for hardware, as
+``opentelemetry-semantic-conventions`` 0.66b2 has them (in development there)."""
+
 
 def metric_name(quantity: str) -> str:
     """What the metric of a quantity is called: as elsewhere, where it is known elsewhere."""

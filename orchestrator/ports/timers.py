@@ -22,7 +22,10 @@ class TimerHealth:
     error: str | None
     """What went wrong in the last round; None: it went well."""
 
+    vital: bool = True
+    """The server is not well without it."""
+
     @property
     def stalled(self) -> bool:
         """Nothing has gone well for so long that it can be no passing trouble."""
-        return self.good_ago_s > _STALLED_S + _STALLED_ROUNDS * self.every_s
+        return self.vital and self.good_ago_s > _STALLED_S + _STALLED_ROUNDS * self.every_s

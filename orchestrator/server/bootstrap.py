@@ -74,6 +74,7 @@ class App:
     services: Services
     engine: DurableEngine
     store: Store
+    living: LiveControllers
     timer: Timer
     guests: BootingGuests
     guest_timer: Timer
@@ -227,6 +228,7 @@ def build(
         services=services,
         engine=engine,
         store=store,
+        living=living,
         timer=timer,
         guests=guests,
         guest_timer=guest_timer,

@@ -32,6 +32,7 @@ from orchestrator.core import interpreter
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, VgpuctlError, error_to_dict
 from orchestrator.server.bootstrap import App, build
 from orchestrator.server.error_line import print_error
+from orchestrator.server.pushing import pushed
 from orchestrator.server.settings import Settings, load_settings
 from orchestrator.web.pages import pages_beside
 
@@ -91,7 +92,8 @@ def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
                 leaving=_end_in_time,
                 pages=pages_beside(app.services.controllers.key),
             )
-            serve_until_done(state, app.services, process, tls, lambda place: _say(place, detached=detached), group)
+            with pushed(settings, app, process):
+                serve_until_done(state, app.services, process, tls, lambda place: _say(place, detached=detached), group)
         finally:
             guard.stop()
             _end_in_time()

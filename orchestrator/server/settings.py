@@ -105,6 +105,16 @@ class Settings(BaseSettings):
     webhook_ca_file: Path | None = None
     """PEM file of whom to trust there; None: whom this machine trusts."""
 
+    otlp_endpoint: str | None = Field(default=None, pattern=r"^https?://[!-~]{1,1000}$")
+    """Address of a collector that metrics and events are pushed to over OTLP/HTTP, without ``/v1/metrics`` and
+    ``/v1/logs``; None: nothing is."""
+    otlp_headers_file: Path | None = None
+    """File of headers that are sent along, as ``Authorization: Bearer …``: one a line."""
+    otlp_ca_file: Path | None = None
+    """PEM file of whom to trust there; None: whom this machine trusts."""
+    otlp_seconds: float = Field(default=60.0, ge=5.0, le=3600.0)
+    """How often. Some 50 ms of processor time for a host of 8 GPUs each time."""
+
     ansible_sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
     """What keeps a run of Ansible from all that is not its own; ``none`` (where bubblewrap cannot run, as in many
     containers): nothing does, and the guest or host that takes a run over has the server."""

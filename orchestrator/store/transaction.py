@@ -15,7 +15,7 @@ from orchestrator.store.fleet import Fleet, Observations
 from orchestrator.store.guests import GuestRecords
 from orchestrator.store.hosts import Hosts, ParsedSnapshots
 from orchestrator.store.images import Images
-from orchestrator.store.meta import Time
+from orchestrator.store.meta import Meta, Time
 from orchestrator.store.networks import Networks
 from orchestrator.store.offerings import Offerings
 from orchestrator.store.operations import Operations
@@ -61,4 +61,4 @@ class Transaction:
         self.quotas = Quotas(db, self.tenant_usage, self.events)
         self.policies = Policies(db, self.events)
         self.request_keys = RequestKeys(db)
-        self.time = Time(db)
+        self.time, self.meta = Time(db), Meta(db)

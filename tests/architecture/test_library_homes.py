@@ -30,7 +30,11 @@ HOMES: dict[str, tuple[str, ...]] = {
     "httpx2": ("orchestrator/adapters/images/", "orchestrator/client/async_http.py", "orchestrator/oidc/"),
     "joserfc": ("orchestrator/oidc/",),
     "authlib": ("orchestrator/oidc/",),
-    "prometheus_client": ("orchestrator/api/metrics.py", "orchestrator/api/reading_metrics.py"),
+    "prometheus_client": tuple(
+        f"orchestrator/api/{name}.py" for name in ("metrics", "pushed_metrics", "reading_metrics")
+    ),
+    "opentelemetry": ("orchestrator/adapters/otlp/",),
+    "requests": ("orchestrator/adapters/otlp/",),
     "pyrage": ("orchestrator/adapters/state/",),
     "pysequoia": ("orchestrator/adapters/bundles/",),
     "backports": ("orchestrator/adapters/bundles/",),
