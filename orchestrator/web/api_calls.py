@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
-from starlette.types import ASGIApp, Message
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.client.version import VERSION
 from orchestrator.core.errors import NotFound, VgpuctlError, error_to_dict
@@ -101,6 +101,10 @@ class ApiCalls:
         total = headers.get(b"x-total-count")
         return Answer(data, after, None if total is None else int(total))
 
+    async def forward(self, path: str, query: str, receive: Receive, send: Send) -> None:
+        """The answer goes to ``send`` as it comes: a stream, until ``receive`` says that its reader is gone."""
+        await self.app(self._scope("GET", path, query, self._headers(b"", None)), receive, send)
+
     async def _exchange(
         self, method: str, path: str, query: str, content: bytes, key: str | None
     ) -> tuple[int, dict[bytes, bytes], bytes]:
@@ -112,16 +116,18 @@ class ApiCalls:
         async def send(message: Message) -> None:
             sent.append(message)
 
-        scope = {
+        await self.app(self._scope(method, path, query, self._headers(content, key)), receive, send)
+        body = b"".join(message.get("body", b"") for message in sent[1:])
+        return sent[0]["status"], dict(sent[0]["headers"]), body
+
+    def _scope(self, method: str, path: str, query: str, headers: list[tuple[bytes, bytes]]) -> Scope:
+        return {
             "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1",
             "method": method, "scheme": "http", "path": unquote(path), "raw_path": path.encode(),
-            "query_string": query.encode(), "root_path": "", "headers": self._headers(content, key),
+            "query_string": query.encode(), "root_path": "", "headers": headers,
             "client": self.client if self.proof.uid is None else (f"uid:{self.proof.uid}", 0),
             "server": None, "state": {}, "extensions": {},
         }  # fmt: skip
-        await self.app(scope, receive, send)
-        body = b"".join(message.get("body", b"") for message in sent[1:])
-        return sent[0]["status"], dict(sent[0]["headers"]), body
 
     def _headers(self, content: bytes, key: str | None) -> list[tuple[bytes, bytes]]:
         headers = [(b"user-agent", _AGENT)]

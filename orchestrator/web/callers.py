@@ -40,6 +40,11 @@ class Reader:
         return "" if self.caller is None else self.caller.actor
 
     @property
+    def rights(self) -> frozenset[Grant]:
+        """Readers with the same are answered the same."""
+        return frozenset() if self.caller is None else frozenset(self.caller.grants)
+
+    @property
     def watches_pool(self) -> bool:
         """Whether hosts and others' VMs are told to it."""
         return self.caller is not None and bool(self.caller.everywhere)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -22,10 +23,12 @@ from orchestrator.core.errors import Bug, InvalidInput, NotFound
 from orchestrator.web.api_calls import Refused
 from orchestrator.web.callers import reader_of
 from orchestrator.web.guard import Guard, is_page
+from orchestrator.web.live import news
 from orchestrator.web.login import ROUTES as LOGIN
 from orchestrator.web.login import Logins, to_login
 from orchestrator.web.proofs import BrowserSessions, Tickets
-from orchestrator.web.rendering import assets, error_page
+from orchestrator.web.rendering import LIVE, assets, error_page, part_of
+from orchestrator.web.sharing import Shared
 from orchestrator.web.views import create, findings, fleet, lists, operations, vms
 
 log = logging.getLogger(__name__)
@@ -33,6 +36,8 @@ log = logging.getLogger(__name__)
 View = Callable[[Request], Awaitable[Response]]
 _FOREVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
 _NOT_LOGGED_IN: Final = 401
+_LEVEL: Final = 4
+_COMPRESSED: Final = {"Content-Encoding": "gzip"}
 MIN_COMPRESSED: Final = 1024
 """Bytes of an answer from which on it is compressed: no page has a secret of its reader's beside another's text."""
 
@@ -62,37 +67,56 @@ def pages_beside(ring: bytes) -> Callable[[ASGIApp, Loopback], ASGIApp]:
 
 
 def _application(logins: Logins) -> Starlette:
-    views = {**fleet.ROUTES, **vms.ROUTES, **create.ROUTES, **operations.ROUTES, **findings.ROUTES, **lists.ROUTES}
+    live_parts: Shared[tuple[int, bytes]] = Shared()
+    views = {
+        ("GET", "/web/news"): news,
+        **fleet.ROUTES,
+        **vms.ROUTES,
+        **create.ROUTES,
+        **operations.ROUTES,
+        **findings.ROUTES,
+        **lists.ROUTES,
+    }
     routes = [
         Route("/", _to_map),
         Route("/web", _to_map),
         Route("/web/static/{digest}/{name}", _static),
         *(Route(path, view, methods=[method]) for (method, path), view in LOGIN.items()),
-        *(Route(path, _for_readers(view), methods=[method]) for (method, path), view in views.items()),
-        Route("/web/{rest:path}", _for_readers(_nothing)),
+        *(Route(path, _for_readers(view, live_parts), methods=[method]) for (method, path), view in views.items()),
+        Route("/web/{rest:path}", _for_readers(_nothing, live_parts)),
     ]
     handlers = {Refused: _refused, HTTPException: _other_method, Exception: _unexpected}
-    compressed = Middleware(GZipMiddleware, minimum_size=MIN_COMPRESSED, compresslevel=4)
+    compressed = Middleware(GZipMiddleware, minimum_size=MIN_COMPRESSED, compresslevel=_LEVEL)
     made = Starlette(routes=routes, exception_handlers=handlers, middleware=[compressed])
     made.state.logins = logins
     return made
 
 
-def _for_readers(view: View) -> View:
+def _for_readers(view: View, live_parts: Shared[tuple[int, bytes]]) -> View:
     """The page for whoever has logged in; who has not comes back to it afterwards."""
 
     async def shown(request: Request) -> Response:
         if request.state.proof is None:
             return to_login(request)
         try:
-            request.state.reader = reader_of(await request.state.api.get("/v1/whoami"))
+            request.state.reader = reader = reader_of(await request.state.api.get("/v1/whoami"))
         except Refused as refused:
             if refused.status != _NOT_LOGGED_IN:
                 raise
             return to_login(request, over=True)
-        return await view(request)
+        if request.method != "GET" or part_of(request) != LIVE:
+            return await view(request)
+        wanted = (str(request.url), reader.rights)
+        status, body = await live_parts.made(wanted, lambda: _made(view, request))
+        return Response(body, status, media_type="text/html", headers=_COMPRESSED)
 
     return shown
+
+
+async def _made(view: View, request: Request) -> tuple[int, bytes]:
+    """Compressed once for all: every browser takes that."""
+    answer = await view(request)
+    return answer.status_code, gzip.compress(bytes(answer.body), _LEVEL)
 
 
 async def _to_map(_: Request) -> Response:

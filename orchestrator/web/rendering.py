@@ -27,7 +27,10 @@ log = logging.getLogger(__name__)
 
 STATIC: Final = Path(__file__).with_name("static")
 LIVE: Final = "live"
-"""The block of a page that is fetched again while it is shown."""
+"""The block of a page that is fetched again when something in it has changed. It hangs on who reads by rights alone."""
+READINGS: Final = "readings"
+"""The block that is fetched again when hosts have sent something new."""
+_WHOLE: Final = "content"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _GIB_MIB: Final = 1024
 _KIB: Final = 1024
@@ -37,7 +40,7 @@ _KIB: Final = 1024
 def assets() -> dict[str, tuple[bytes, str, str]]:
     """By name: content, media type, and the address, which has the content's hash in it."""
     served = {}
-    for path in sorted((*STATIC.glob("*.*"), *STATIC.glob("vendor/*.js"))):
+    for path in sorted((*STATIC.glob("*.*"), *STATIC.glob("vendor/*.*s"))):
         content = path.read_bytes()
         digest = hashlib.sha256(content).hexdigest()[:16]
         served[path.name] = content, _TYPES[path.suffix], f"/web/static/{digest}/{path.name}"
@@ -69,6 +72,11 @@ def size(number: float | None) -> str:
     return f"{number:.4g} TiB"
 
 
+def number(value: float | None) -> str:
+    """With four digits."""
+    return "–" if value is None else f"{value:.4g}"
+
+
 def words(name: str | None) -> str:
     """``create_vm`` as ``create vm``."""
     return "" if name is None else name.replace("_", " ").replace("-", " ")
@@ -90,13 +98,20 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"moment": moment, "mib": mib, "size": size, "words": words, "cut": cut_words}
+    made.filters |= {"moment": moment, "mib": mib, "size": size, "words": words, "cut": cut_words, "number": number}
     made.globals |= {"address": address, "asset": lambda name: assets()[name][2], "version": VERSION}
     return made
 
 
+def part_of(request: Request) -> str | None:
+    """The id of the element that htmx fetches again, which its block is named by; None: the page is asked for."""
+    if request.headers.get("hx-request") != "true":
+        return None
+    return request.headers.get("hx-target", "").rpartition("#")[2] or _WHOLE
+
+
 def render(request: Request, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
-    """The page; for htmx, which asks for what is live alone, that block of it."""
+    """The page; for htmx a block of it, which is the content where the page has no such block."""
     state = request.state
     context = {
         "nonce": state.nonce,
@@ -104,12 +119,17 @@ def render(request: Request, template: str, values: Mapping[str, Any], status: i
         "reader": getattr(state, "reader", NOBODY),
         "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
         "request_key": secrets.token_hex(16),
+        "stream": None,
         **values,
     }
+    if status >= HTTPStatus.BAD_REQUEST:
+        context["stream"] = None
     page = _environment().get_template(template)
-    if request.headers.get("hx-request") == "true" and LIVE in page.blocks:
-        return HTMLResponse("".join(page.blocks[LIVE](page.new_context(context))), status)
-    return HTMLResponse(page.render(context), status)
+    part = part_of(request)
+    if part is None:
+        return HTMLResponse(page.render(context), status)
+    block = page.blocks.get(part) or page.blocks[_WHOLE]
+    return HTMLResponse("".join(block(page.new_context(context))), status)
 
 
 def error_page(request: Request, refused: Refused) -> Response:

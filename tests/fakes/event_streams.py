@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients of ``GET /v1/events`` at an application in this process, slow ones too."""
+"""Clients of ``GET /v1/events``, and of other streams, at an application in this process; slow ones too."""
 
 from __future__ import annotations
 
@@ -37,7 +37,12 @@ class EventStream:
     """``async with`` opens and leaves it. ``taking``: cleared, the client takes nothing more."""
 
     def __init__(
-        self, app: Any, query: str = "", headers: Iterable[tuple[bytes, bytes]] = (), client: str | None = None
+        self,
+        app: Any,
+        query: str = "",
+        headers: Iterable[tuple[bytes, bytes]] = (),
+        client: str | None = None,
+        path: str = "/v1/events",
     ) -> None:
         self._app = app
         self._gone = asyncio.Event()
@@ -46,8 +51,8 @@ class EventStream:
         self.taking = asyncio.Event()
         self.taking.set()
         self._scope = {
-            "type": "http", "http_version": "1.1", "method": "GET", "scheme": "https", "path": "/v1/events",
-            "root_path": "", "raw_path": b"/v1/events", "query_string": query.encode(), "headers": list(headers),
+            "type": "http", "http_version": "1.1", "method": "GET", "scheme": "https", "path": path,
+            "root_path": "", "raw_path": path.encode(), "query_string": query.encode(), "headers": list(headers),
             "client": (client or f"uid:{os.geteuid()}", 1),
         }  # fmt: skip
 
@@ -67,7 +72,7 @@ class EventStream:
 
     async def __aenter__(self) -> Self:
         self._answering = asyncio.ensure_future(self._app(self._scope, self._receive, self._send))
-        await self.until(lambda: self.status > 0 and (self.status != 200 or bool(self.told)))
+        await self.until(lambda: self.status > 0 and (self.status != 200 or bool(self._body)))
         return self
 
     async def __aexit__(self, *_: object) -> None:

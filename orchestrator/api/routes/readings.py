@@ -3,26 +3,33 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from orchestrator.api.schemas.base import VmInPath
+from orchestrator.api.schemas.base import MAX_NAME, VmInPath
 from orchestrator.api.schemas.readings import HistoryOf, HostReadingsAnswer, VmReadingsAnswer
 from orchestrator.api.services import ServicesOf, TenantOf
+from orchestrator.core.readings.quantities import SubjectKind
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 
 HostInPath = Annotated[str, Path(description="Name of the host")]
+OfGpu = Annotated[
+    str | None, Query(max_length=MAX_NAME, description="Only of the GPU with this PCI address, and what lies on it")
+]
+OfKind = Annotated[SubjectKind | None, Query(description="Only of these")]
 WithHistory = Annotated[bool, Query(alias="history", description="With the last five minutes of what is charted")]
 
 router = APIRouter(prefix="/readings", tags=["readings"])
 
 
 @router.get("/hosts/{host}")
-def of_host(host: HostInPath, services: ServicesOf, history: WithHistory = False) -> HostReadingsAnswer:
+def of_host(
+    host: HostInPath, services: ServicesOf, gpu: OfGpu = None, kind: OfKind = None, history: WithHistory = False
+) -> HostReadingsAnswer:
     """Get a host's readings. What its GPUs, GPU instances, vGPUs and VMs do now; nothing that is older than 30 s."""
-    return HostReadingsAnswer.of(services.readings.of_host(host), _history(services, host, history=history))
+    readings = services.readings.of_host(host).only(gpu, kind)
+    return HostReadingsAnswer.of(readings, _history(services, host, history=history))
 
 
 @router.get("/vms/{name}")
@@ -35,4 +42,4 @@ def of_vm(
 
 
 def _history(services: ServicesOf, host: str, *, history: bool) -> HistoryOf:
-    return partial(services.readings.history, host) if history else lambda _: None
+    return services.readings.history(host) if history else lambda _: None

@@ -11,8 +11,9 @@ import math
 import threading
 from array import array
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 from orchestrator.core.readings.frame import SHARED_KEYS, HostFrame, Key, Reading
@@ -67,6 +68,36 @@ class _Moment:
     """Of counters what they grew by the second: their own values have more digits than are kept."""
 
 
+_Places = Mapping[tuple[SubjectKind, str], tuple[int, tuple[Key, ...]]]
+"""Where the numbers of each subject begin in a moment's, and what they are."""
+
+
+class Histories:
+    """The last minutes of one host."""
+
+    def __init__(self, ages_s: tuple[float, ...], moments: tuple[_Moment, ...]) -> None:
+        self._ages_s = ages_s
+        distinct = {id(moment.columns): moment.columns for moment in moments}
+        places = {which: _places_in(columns) for which, columns in distinct.items()}
+        self._moments = [(places[id(moment.columns)], moment.numbers) for moment in moments]
+
+    def of(self, kind: SubjectKind, subject: str) -> History:
+        """Empty of what has none."""
+        numbers = [dict(_charted_numbers(places, of_all, (kind, subject))) for places, of_all in self._moments]
+        keys = dict.fromkeys(key for of_moment in numbers for key in of_moment)
+        return History(
+            ages_s=self._ages_s,
+            series=tuple(
+                Series(
+                    quantity=BY_NAME[name],
+                    label=label,
+                    numbers=tuple(of_moment.get((name, label)) for of_moment in numbers),
+                )
+                for name, label in keys
+            ),
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class _Host:
     received: float
@@ -103,25 +134,13 @@ class KeptReadings:
             return None
         return ReceivedFrame(frame=kept.frame, age_s=age, clock_ahead_s=kept.clock_ahead_s)
 
-    def history(self, host: str, kind: SubjectKind, subject: str) -> History:
-        """Empty of what has none."""
+    def histories(self, host: str) -> Histories:
+        """Of all its subjects, of the same moments."""
         now = self._clock.monotonic()
         with self._lock:
             kept = self._hosts.get(host)
-        moments = [] if kept is None else [moment for moment in kept.moments if now - moment.received <= KEPT_S]
-        numbers = [dict(_charted_numbers(moment, kind, subject)) for moment in moments]
-        keys = dict.fromkeys(key for of_moment in numbers for key in of_moment)
-        return History(
-            ages_s=tuple(now - moment.received for moment in moments),
-            series=tuple(
-                Series(
-                    quantity=BY_NAME[name],
-                    label=label,
-                    numbers=tuple(of_moment.get((name, label)) for of_moment in numbers),
-                )
-                for name, label in keys
-            ),
-        )
+        moments = () if kept is None else tuple(moment for moment in kept.moments if now - moment.received <= KEPT_S)
+        return Histories(tuple(now - moment.received for moment in moments), moments)
 
     def drop_old(self) -> None:
         """Forget hosts of which nothing was received for :data:`KEPT_S`: they are gone, or another process hears
@@ -170,11 +189,14 @@ def _kept_numbers(reading: Reading, earlier: Reading | None, passed_s: float) ->
             yield grown / passed_s if grown >= 0 else math.nan  # it began again
 
 
-def _charted_numbers(moment: _Moment, kind: SubjectKind, subject: str) -> Iterator[tuple[Key, float]]:
-    at = 0
-    for its_kind, its_id, keys in moment.columns:
-        if (its_kind, its_id) == (kind, subject):
-            values = zip(keys, moment.numbers[at : at + len(keys)], strict=True)
-            yield from ((key, number) for key, number in values if math.isfinite(number))
-            return
-        at += len(keys)
+def _places_in(columns: _Columns) -> _Places:
+    begins = accumulate((len(keys) for _, _, keys in columns), initial=0)
+    return {(kind, subject): (at, keys) for (kind, subject, keys), at in zip(columns, begins, strict=False)}
+
+
+def _charted_numbers(
+    places: _Places, numbers: array[float], subject: tuple[SubjectKind, str]
+) -> Iterator[tuple[Key, float]]:
+    at, keys = places.get(subject, (0, ()))
+    values = zip(keys, numbers[at : at + len(keys)], strict=True)
+    return ((key, number) for key, number in values if math.isfinite(number))

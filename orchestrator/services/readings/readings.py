@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from orchestrator.core.hosts.host import Host
+from orchestrator.core.readings.quantities import SubjectKind
 from orchestrator.core.vms.vm import Vm
 from orchestrator.services.readings.believed import BelievedReading, StoredHost, believed, of_vm
 from orchestrator.services.readings.kept import History, KeptReadings, ReceivedFrame
@@ -23,6 +25,15 @@ class HostReadings:
     received: ReceivedFrame | None
     """None: this process has heard nothing of it lately."""
     readings: tuple[BelievedReading, ...] = ()
+
+    def only(self, gpu: str | None, kind: SubjectKind | None) -> HostReadings:
+        """Of the GPU with this PCI address and what lies on it, and of one kind; None: of all."""
+        picked = (
+            item
+            for item in self.readings
+            if (gpu is None or (item.gpu is not None and item.gpu.address == gpu)) and kind in {None, item.reading.kind}
+        )
+        return replace(self, readings=tuple(picked))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +80,10 @@ class ReadingService:
             hosts = {name: self._of_host(tx, name) for name in sorted({vm.host for vm in vms})}
         return tuple(_of_vm(vm, hosts[vm.host]) for vm in vms)
 
-    def history(self, host: str, item: BelievedReading) -> History:
-        """The last minutes of a reading of :meth:`of_host`."""
-        return self.kept.history(host, item.reading.kind, item.reading.id)
+    def history(self, host: str) -> Callable[[BelievedReading], History]:
+        """The last minutes of each reading of :meth:`of_host`, all of the same moments."""
+        histories = self.kept.histories(host)
+        return lambda item: histories.of(item.reading.kind, item.reading.id)
 
     def hosts(self) -> tuple[Host, ...]:
         """All that may be scraped, by name: nobody is to be alerted of one that was given up."""

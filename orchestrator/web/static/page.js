@@ -2,6 +2,7 @@
 // What pages do beyond htmx: a ticket in the address logs in, and keys lead to pages. Every page works without it.
 "use strict";
 
+const NONCE = document.currentScript.nonce;
 const PLACES = { m: "/web/map", h: "/web/hosts", v: "/web/vms", o: "/web/operations", f: "/web/findings", c: "/web/vms/new" };
 
 function takeTicket() {
@@ -27,5 +28,9 @@ function onKey(event) {
   afterG = event.key === "g";
 }
 
+// hx-csp judges what htmx acts on, but not who opens a stream
+document.addEventListener("htmx:sse:before:connection", event => {
+  if (event.target.getAttribute("hx-nonce") !== NONCE) event.preventDefault();
+});
 document.addEventListener("keydown", onKey);
 takeTicket();

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from orchestrator.web.api_calls import ApiCalls
+from orchestrator.web.live import stream_of
 from orchestrator.web.login import Page
 from orchestrator.web.rendering import address
 from orchestrator.web.views.acts import Form, RefusedAct, carry_out, render_acts
@@ -27,7 +28,8 @@ async def _findings(request: Request, refused: RefusedAct | None) -> Response:
     page = await list_page(request, "/v1/findings", ("host", "which"), limit=FINDINGS_ON_A_PAGE)
     by_host = sorted(page.rows, key=lambda finding: finding["host"])
     values = {
-        "title": "Findings", "page": page,
+        "title": "Findings", "page": page, "stream": stream_of("finding", "operation"),
+        "own": address("findings", **page.filters, after=request.query_params.get("after")),
         "hosts": [(host, list(rows)) for host, rows in groupby(by_host, key=lambda finding: finding["host"])],
     }  # fmt: skip
     return render_acts(request, "findings.html", values, refused, page.status)

@@ -11,8 +11,10 @@ from starlette.responses import Response
 
 from orchestrator.core.advice.gpu_map import HIDDEN_VM
 from orchestrator.web.api_calls import ApiCalls, path_of
+from orchestrator.web.live import stream_of
 from orchestrator.web.login import Page
-from orchestrator.web.rendering import address, render
+from orchestrator.web.rendering import LIVE, READINGS, address, part_of, render
+from orchestrator.web.views import readings
 from orchestrator.web.views.acts import Form, RefusedAct, carry_out, render_acts
 from orchestrator.web.views.paging import list_page
 
@@ -31,6 +33,7 @@ async def fleet_map(request: Request) -> Response:
         "status": status,
         "page": page,
         "hosts": [(host, list(rows)) for host, rows in groupby(gpus, key=lambda gpu: gpu["host"])],
+        "stream": stream_of("host", "gpu", "vm", "operation", "finding", names=filter(None, [page.filters["host"]])),
     }
     return render(request, "map.html", values, page.status)
 
@@ -46,7 +49,8 @@ def _drawn(gpu: dict[str, Any]) -> dict[str, Any]:
 async def hosts(request: Request) -> Response:
     """``GET /web/hosts``"""
     page = await list_page(request, "/v1/hosts", ("selector",), limit=HOSTS_ON_A_PAGE)
-    return render(request, "hosts.html", {"title": "Hosts", "page": page}, page.status)
+    values = {"title": "Hosts", "page": page, "stream": stream_of("host", "vm")}
+    return render(request, "hosts.html", values, page.status)
 
 
 async def host(request: Request) -> Response:
@@ -57,12 +61,17 @@ async def host(request: Request) -> Response:
 async def _host(request: Request, refused: RefusedAct | None) -> Response:
     api: ApiCalls = request.state.api
     name = request.path_params["name"]
-    shown = await api.get(path_of("hosts", name))
-    on_map = await api.get("/v1/gpu-map", host=name)
-    vms = await api.get("/v1/vms", host=name)
-    values = {
-        "title": f"Host {name}", "host": shown, "gpus": [_drawn(gpu) for gpu in on_map["gpus"]], "vms": vms,
-    }  # fmt: skip
+    values: dict[str, Any] = {
+        "title": f"Host {name}",
+        "own": address("hosts", name),
+        "stream": stream_of("host", "gpu", "vm", "finding", names=[name]),
+    }
+    if (part := part_of(request)) != READINGS:
+        values["host"] = await api.get(path_of("hosts", name))
+        values["gpus"] = [_drawn(gpu) for gpu in (await api.get("/v1/gpu-map", host=name))["gpus"]]
+        values["vms"] = await api.get("/v1/vms", host=name)
+    if part != LIVE:
+        values["readings_now"] = await readings.of_host(api, name)
     return render_acts(request, "host.html", values, refused)
 
 
@@ -91,10 +100,18 @@ async def gpu(request: Request) -> Response:
     """``GET /web/gpus/{host}/{address}``"""
     api: ApiCalls = request.state.api
     name, where = request.path_params["host"], request.path_params["address"]
-    shown = await api.get(path_of("gpus", name, where))
-    rows = (await api.get("/v1/gpu-map", host=name))["gpus"]
-    on_map = next((_drawn(row) for row in rows if row["gpu"] == where), None)
-    return render(request, "gpu.html", {"title": f"GPU {where} of {name}", "gpu": shown, "on_map": on_map})
+    values: dict[str, Any] = {
+        "title": f"GPU {where} of {name}",
+        "own": address("gpus", name, where),
+        "stream": stream_of("host", "gpu", "vm", names=[name]),
+    }
+    if (part := part_of(request)) != READINGS:
+        values["gpu"] = await api.get(path_of("gpus", name, where))
+        rows = (await api.get("/v1/gpu-map", host=name))["gpus"]
+        values["on_map"] = next((_drawn(row) for row in rows if row["gpu"] == where), None)
+    if part != LIVE:
+        values["readings_now"] = await readings.of_gpu(api, name, where)
+    return render(request, "gpu.html", values)
 
 
 ROUTES: Final[dict[tuple[str, str], Page]] = {

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.operation import FINISHED
 from orchestrator.web.api_calls import ApiCalls, Refused, path_of
+from orchestrator.web.live import stream_of
 from orchestrator.web.login import Page
 from orchestrator.web.rendering import address, render
 from orchestrator.web.views.acts import Form, RefusedAct, carry_out, confirmed, render_acts
@@ -24,7 +25,8 @@ _WAYS_OUT: Final = frozenset({"cancel", "retry", "abandon"})
 async def operations(request: Request) -> Response:
     """``GET /web/operations``"""
     page = await list_page(request, "/v1/operations", _FILTERS, limit=OPERATIONS_ON_A_PAGE)
-    return render(request, "operations.html", {"title": "Operations", "page": page}, page.status)
+    stream = stream_of("operation", tenant=page.filters["tenant"])
+    return render(request, "operations.html", {"title": "Operations", "page": page, "stream": stream}, page.status)
 
 
 async def operation(request: Request) -> Response:
@@ -36,7 +38,8 @@ async def _operation(request: Request, refused: RefusedAct | None) -> Response:
     api: ApiCalls = request.state.api
     shown = await api.get(path_of("operations", request.path_params["id"]))
     over = shown["state"] in FINISHED
-    values = {"title": f"Operation {shown['id']}", "operation": shown, "over": over}
+    stream = None if over else stream_of("operation", "step", names=[shown["id"]])
+    values = {"title": f"Operation {shown['id']}", "operation": shown, "over": over, "stream": stream}
     return render_acts(request, "operation.html", values, refused)
 
 

@@ -12,8 +12,10 @@ from orchestrator.core.errors import InvalidInput, VgpuctlError
 from orchestrator.core.units import parse_duration
 from orchestrator.core.vms.lease import MAX_LEASE_S
 from orchestrator.web.api_calls import ApiCalls, Refused, path_of
+from orchestrator.web.live import stream_of
 from orchestrator.web.login import Page
-from orchestrator.web.rendering import address, render
+from orchestrator.web.rendering import LIVE, READINGS, address, part_of, render
+from orchestrator.web.views import readings
 from orchestrator.web.views.acts import Form, RefusedAct, carry_out, confirmed, render_acts
 from orchestrator.web.views.paging import list_page
 
@@ -26,7 +28,8 @@ _POWER: Final = frozenset({"start", "stop", "restart"})
 async def vms(request: Request) -> Response:
     """``GET /web/vms``"""
     page = await list_page(request, "/v1/vms", _FILTERS, limit=VMS_ON_A_PAGE)
-    return render(request, "vms.html", {"title": "VMs", "page": page}, page.status)
+    values = {"title": "VMs", "page": page, "stream": stream_of("vm", tenant=page.filters["tenant"])}
+    return render(request, "vms.html", values, page.status)
 
 
 async def vm(request: Request) -> Response:
@@ -38,8 +41,18 @@ async def _vm(request: Request, refused: RefusedAct | None) -> Response:
     api: ApiCalls = request.state.api
     tenant, name = request.path_params["tenant"], request.path_params["name"]
     shown = await api.get(path_of("vms", name), tenant=tenant)
-    done = await api.get("/v1/operations", tenant=tenant, subject=f"{tenant}/{name}", limit=LAST_OPERATIONS)
-    values = {"title": f"VM {tenant}/{name}", "vm": shown, "operations": done}
+    values = {
+        "title": f"VM {tenant}/{name}",
+        "own": address("vms", tenant, name),
+        "stream": stream_of("vm", "operation", names=[shown["id"], f"{tenant}/{name}"], tenant=tenant),
+        "vm": shown,
+        "whole_gpu": any(device["kind"] == "passthrough" for device in shown["devices"]),
+    }
+    if (part := part_of(request)) != READINGS:
+        query = {"tenant": tenant, "subject": f"{tenant}/{name}", "limit": LAST_OPERATIONS}
+        values["operations"] = await api.get("/v1/operations", **query)
+    if part != LIVE:
+        values["readings_now"] = await readings.of_vm(api, tenant, name)
     return render_acts(request, "vm.html", values, refused)
 
 

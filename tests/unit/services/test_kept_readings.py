@@ -42,7 +42,7 @@ def test_only_what_was_received_in_time_is_told(gaps: list[float], later: float)
         kept.receive("gpu-1", utilization(number / 100))
     clock.sleep(later)
     now = clock.monotonic()
-    last, history = kept.last("gpu-1"), kept.history("gpu-1", "gpu", GPU)
+    last, history = kept.last("gpu-1"), kept.histories("gpu-1").of("gpu", GPU)
     assert (last is not None) == (now - received[-1][0] <= STALE_S)
     expected = [ratio for at, ratio in received[-KEPT_FRAMES:] if now - at <= KEPT_S]
     numbers = [series.numbers for series in history.series]
@@ -70,7 +70,7 @@ def test_a_counter_is_kept_as_what_it_grew_by_the_second() -> None:
     for seconds, taken_at in ((1e9, 1000.0), (1e9 + 20, 1010.0), (1e9 + 25, 1020.0), (3.0, 1030.0), (4.0, 1030.0)):
         clock.sleep(10)
         kept.receive("gpu-1", cpu_seconds(seconds, taken_at))
-    (series,) = kept.history("gpu-1", "vm", VM).series
+    (series,) = kept.histories("gpu-1").of("vm", VM).series
     first, *rest = series.numbers
     assert (series.quantity.name, first) == ("vm_cpu_seconds_total", None)
     assert rest == [2.0, 0.5, None, None]  # it began again; the host's clock stood still
@@ -83,10 +83,10 @@ def test_a_subject_that_comes_and_goes_has_gaps() -> None:
         clock.sleep(10)
         other = [gpu_reading(GPU, {UTILIZATION: 0.25})] if present else []
         kept.receive("gpu-1", frame(gpu_reading("GPU-0", {UTILIZATION: 1.0}), *other, taken_at=0))
-    (series,) = kept.history("gpu-1", "gpu", GPU).series
+    (series,) = kept.histories("gpu-1").of("gpu", GPU).series
     assert series.numbers == (0.25, None, 0.25)
-    assert kept.history("gpu-1", "gpu", "GPU-2").series == ()
-    assert kept.history("gpu-2", "gpu", GPU).ages_s == ()
+    assert kept.histories("gpu-1").of("gpu", "GPU-2").series == ()
+    assert kept.histories("gpu-2").of("gpu", GPU).ages_s == ()
 
 
 def test_what_is_no_number_is_not_charted() -> None:
@@ -94,7 +94,7 @@ def test_what_is_no_number_is_not_charted() -> None:
     keys, numbers = arranged({UTILIZATION: 0.5})
     numbers[0] = float("nan")
     kept.receive("gpu-1", frame(Reading("gpu", GPU, keys, numbers), taken_at=0))
-    assert kept.history("gpu-1", "gpu", GPU).series == ()
+    assert kept.histories("gpu-1").of("gpu", GPU).series == ()
 
 
 def test_hosts_that_were_not_heard_for_long_are_forgotten_and_no_others() -> None:
@@ -104,8 +104,8 @@ def test_hosts_that_were_not_heard_for_long_are_forgotten_and_no_others() -> Non
     clock.sleep(KEPT_S - 1)
     kept.receive("gpu-1", utilization(0.2))
     kept.drop_old()
-    assert kept.history("gone", "gpu", GPU).series
+    assert kept.histories("gone").of("gpu", GPU).series
     clock.sleep(2)
     kept.drop_old()
-    assert not kept.history("gone", "gpu", GPU).series
+    assert not kept.histories("gone").of("gpu", GPU).series
     assert kept.last("gpu-1") is not None

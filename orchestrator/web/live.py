@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One stream a page: a signal when something that it shows has changed, upon which it fetches what is live again.
+
+Nothing else is told, so nothing can differ from what the page's own address answers. The API's stream of events stands
+behind it, with its checks of who may know of what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from anyio import create_task_group
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import Message, Receive, Scope, Send
+
+from orchestrator.web.api_calls import ApiCalls
+
+BETWEEN_S: Final = 0.5
+"""Between two signals at least: what happens meanwhile is one."""
+ALIVE_S: Final = 15.0
+REFUSED_MS: Final = 10_000
+"""After so long, a page whose stream was refused fetches what is live and asks for its stream again."""
+_EARLIER_S: Final = 5
+"""Controllers' clocks may differ by so much."""
+_LAST: Final = 20
+"""Of the events before the stream began so many are read: those since the page was made are not to be missed."""
+_STREAM: Final = "text/event-stream"
+_SIGNAL: Final = "event: news\ndata:\n\n"
+_ALIVE: Final = ": alive\n\n"
+
+
+def stream_of(*nouns: str, names: Iterable[str] = (), tenant: str = "") -> str:
+    """Address of a page's stream. ``nouns``: of which events it shows something, ``step``: steps of operations, which
+    ``operation`` has not. ``names``: it shows only what has this name or id, is on this host or of that subject."""
+    query = [("noun", noun) for noun in nouns] + [("name", name) for name in names]
+    return f"/web/news?{urlencode([*query, ('tenant', tenant), ('since', int(time.time()) - _EARLIER_S)])}"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a page shows, as its stream's address says."""
+
+    nouns: frozenset[str]
+    names: frozenset[str]
+    since: float
+
+    @classmethod
+    def of(cls, query: QueryParams) -> Shown:
+        """A number that is none counts as now: the page misses what happened while it was drawn."""
+        since = query.get("since", "")
+        return cls(
+            frozenset(query.getlist("noun")),
+            frozenset(query.getlist("name")),
+            float(since) if since.isascii() and since.isdigit() else time.time(),
+        )
+
+    def has(self, texts: str) -> bool:
+        """Whether one of the events is about something that is shown."""
+        datas = (text.partition("data: ")[2] for text in texts.split("\n\n"))
+        return any(self._shows(json.loads(data)) for data in datas if data)
+
+    def _shows(self, event: Mapping[str, Any]) -> bool:
+        if event["noun"] == "gap":
+            return True
+        noun = "step" if event["change"] == "step" else event["noun"]
+        named = not self.names or not self.names.isdisjoint({event["name"], event["subject"], event["host"]})
+        return named and noun in self.nouns and datetime.fromisoformat(event["at"]).timestamp() >= self.since
+
+
+class Signals(Response):
+    """An answer: signals for one page, until it is closed, its reader may no more, or the process leaves."""
+
+    def __init__(self, api: ApiCalls, query: QueryParams) -> None:
+        super().__init__()
+        self._api, self._shown = api, Shown.of(query)
+        nouns = {"operation" if noun == "step" else noun for noun in self._shown.nouns}
+        query_parts = [("noun", noun) for noun in sorted(nouns)] + [("last", str(_LAST))]
+        self._query = urlencode(
+            [*query_parts, *(("tenant", query["tenant"]) for _ in range(bool(query.get("tenant"))))]
+        )
+        self._news = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+        async with create_task_group() as group:
+
+            async def take(message: Message) -> None:
+                nonlocal begun
+                if message["type"] == "http.response.start":
+                    begun = message["status"] == 200
+                    if begun:
+                        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+                        group.start_soon(self._tell, send)
+                elif begun and self._shown.has(message.get("body", b"").decode()):
+                    self._news.set()
+
+            await self._api.forward("/v1/events", self._query, receive, take)
+            group.cancel_scope.cancel()
+        if begun:  # who may no more is led to the login by what it fetches now
+            await send({"type": "http.response.body", "body": _SIGNAL.encode()})
+        else:
+            await PlainTextResponse(f"retry: {REFUSED_MS}\n{_SIGNAL}", media_type=_STREAM)(scope, receive, send)
+
+    async def _tell(self, send: Send) -> None:
+        text = _ALIVE
+        while True:
+            await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+            await asyncio.sleep(BETWEEN_S if text == _SIGNAL else 0)
+            text = _ALIVE
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ALIVE_S):
+                    await self._news.wait()
+                text = _SIGNAL
+            self._news.clear()
+
+
+_HEADERS: Final = [(b"content-type", _STREAM.encode()), (b"cache-control", b"no-store")]
+
+
+async def news(request: Request) -> Response:
+    """``GET /web/news``"""
+    return Signals(request.state.api, request.query_params)

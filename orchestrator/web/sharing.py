@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One making for all who ask for the same at once: two hundred readers of a map fetch it again at one event."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+Made = TypeVar("Made")
+
+
+class Shared(Generic[Made]):
+    """Nothing is kept: what somebody gets was begun after it was asked for, so it is never older than the question."""
+
+    def __init__(self) -> None:
+        self._next: dict[Hashable, asyncio.Task[Made]] = {}
+        self._running: dict[Hashable, asyncio.Task[Made]] = {}
+
+    async def made(self, key: Hashable, make: Callable[[], Awaitable[Made]]) -> Made:
+        """What ``make`` gives; or that of another with the same ``key``. Raises what it raises."""
+        following = self._next.get(key)
+        if following is None:
+            following = self._next[key] = asyncio.create_task(self._make(key, make))
+        return await asyncio.shield(following)
+
+    async def _make(self, key: Hashable, make: Callable[[], Awaitable[Made]]) -> Made:
+        before = self._running.get(key)
+        if before is not None:
+            await asyncio.wait([before])
+        own = self._running[key] = self._next.pop(key)
+        try:
+            return await make()
+        finally:
+            if self._running[key] is own:
+                del self._running[key]

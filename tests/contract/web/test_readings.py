@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Readings on pages: the API's numbers, for those whom the API tells them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from typing import Any
+
+import pytest
+
+from orchestrator.core.readings.frame import Reading, arranged
+from orchestrator.core.vms.vm import Vm
+from orchestrator.web.views.readings import UNITS
+from tests.contract.web.conftest import Site
+from tests.contract.web.test_views import shown
+from tests.fakes.fake_machine import snapshot_of
+from tests.fakes.frames import frame_of
+
+Table = dict[str, list[str]]
+READINGS = {"HX-Request": "true", "HX-Target": "div#readings"}
+
+
+def send_frames(site: Site, *, passed_through: bool = False) -> Vm:
+    """Two frames of the host that the VM is on, ten seconds apart, and the VM."""
+    plane, vm = site.plane, site.plane.services.vms.get("default", "train")
+    for _ in range(2):
+        plane.world.clock.sleep(10)
+        frame = frame_of(snapshot_of(plane.machine("t4")), vm, taken_at=plane.world.clock.now())
+        if passed_through:
+            silent = Reading("gpu", frame.readings[0].id, *arranged({}), silent="passed through")
+            frame = type(frame)(frame.taken_at, (silent, *frame.readings[1:]))
+        plane.services.readings.kept.receive("t4", frame)
+    return vm
+
+
+def tables(html: str) -> dict[str, Table]:
+    """By the chart's title: by each column's heading, its cells."""
+    found = {}
+    for title, table in re.findall(r"<figcaption>(.*?)</figcaption>.*?<table>(.*?)</table>", html, re.DOTALL):
+        headings = [unescape(text) for text in re.findall(r'<th scope="col">(.*?)</th>', table)]
+        rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", table)[1:]]
+        found[unescape(title)] = {name: [row[at] for row in rows] for at, name in enumerate(headings)}
+    return found
+
+
+def charted(answer: Any) -> Iterator[list[str]]:
+    """What the API has of each series, as pages write it."""
+    for reading in answer["readings"]:
+        for series in reading["history"]["series"]:
+            factor = next(factor for ending, _, factor in UNITS if series["quantity"].endswith(ending))
+            if series["quantity"] != "gpu_memory_total_bytes":
+                yield ["–" if one is None else f"{one * factor:.4g}" for one in series["numbers"]]
+
+
+@pytest.mark.parametrize("of", ["vm", "gpu"])
+def test_each_number_of_a_chart_is_the_api_s(site: Site, of: str) -> None:
+    vm, token = send_frames(site), site.token("*", "read-only")
+    gpu = snapshot_of(site.plane.machine("t4")).gpus[0].address
+    page, path, query = {
+        "vm": ("vms/default/train", f"vms/{vm.spec.name}", {"tenant": "default"}),
+        "gpu": (f"gpus/t4/{gpu}", "hosts/t4", {"gpu": gpu}),
+    }[of]
+    answer = site.api(token).get(f"/v1/readings/{path}", params={**query, "history": "true"}).json()
+    drawn = tables(site.logged_in(token).get(f"/web/{page}").text)
+    numbers = [cells for table in drawn.values() for name, cells in table.items() if name != "Seconds ago"]
+    assert len(numbers) > 3
+    assert sorted(numbers) == sorted(charted(answer))
+
+
+def test_a_host_s_charts_have_a_column_for_each_gpu(site: Site) -> None:
+    send_frames(site)
+    token = site.token("*", "read-only")
+    answer = site.api(token).get("/v1/readings/hosts/t4", params={"kind": "gpu"}).json()
+    heard = {reading["gpu"] for reading in answer["readings"] if reading["silent"] is None}
+    assert {reading["kind"] for reading in answer["readings"]} == {"gpu"}
+    power = tables(site.logged_in(token).get("/web/hosts/t4").text)["Power that is drawn, W"]
+    assert power.keys() - {"Seconds ago"} == heard
+
+
+def test_a_vgpu_s_licence_and_guest_driver_are_told_to_its_tenant(site: Site) -> None:
+    send_frames(site)
+    page = site.logged_in(site.token("default", "tenant-user")).get("/web/vms/default/train").text
+    assert "licensed" in shown(page)
+    assert "580.95.05" in shown(page)
+    assert [mark for mark in ("/web/hosts", "/web/gpus", "0000:", "GPU-") if mark in page] == []
+
+
+def test_a_gpu_that_was_passed_through_says_why_it_has_no_reading(site: Site) -> None:
+    send_frames(site, passed_through=True)
+    gpu = snapshot_of(site.plane.machine("t4")).gpus[0].address
+    page = shown(site.logged_in(site.token("*", "admin")).get(f"/web/gpus/t4/{gpu}").text)
+    assert "no reading, passed through" in page
+
+
+def test_a_page_says_that_nothing_was_received(site: Site) -> None:
+    for path in ("vms/default/train", "hosts/t4"):
+        page = site.logged_in(site.token("*", "admin")).get(f"/web/{path}").text
+        assert "Nothing was received" in page
+
+
+def test_readings_are_fetched_again_alone(site: Site) -> None:
+    send_frames(site)
+    browser = site.logged_in(site.token("*", "admin"))
+    for path in ("vms/default/train", "hosts/t4"):
+        part, page = browser.get(f"/web/{path}", headers=READINGS).text, browser.get(f"/web/{path}").text
+        assert "<figcaption>" in part
+        assert "Id</dt>" not in part
+        assert tables(part).keys() == tables(page).keys()
