@@ -16,7 +16,7 @@ import stat
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +26,8 @@ from orchestrator.api.limits import Activity
 from orchestrator.api.listening import group_socket_of, tls_of
 from orchestrator.api.process import only_one, serve_until_done
 from orchestrator.api.services import Process
-from orchestrator.client.autostart import START_ERROR_MARK, state_unusable
+from orchestrator.client.autostart import START_ERROR_MARK, connect_running, state_unusable
+from orchestrator.client.client import Client
 from orchestrator.client.location import state_directory
 from orchestrator.core import interpreter
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, VgpuctlError, error_to_dict
@@ -92,6 +93,8 @@ def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
                 leaving=_end_in_time,
                 pages=pages_beside(app.services.controllers.key),
             )
+            if fleet is not None and not detached and sys.stderr.isatty():
+                threading.Thread(target=_show_pages, args=[state], daemon=True).start()
             with pushed(settings, app, process):
                 serve_until_done(state, app.services, process, tls, lambda place: _say(place, detached=detached), group)
         finally:
@@ -150,6 +153,18 @@ def _build(settings: Settings, fleet: Path | None, held: ExitStack) -> App:
 def _say(place: str, *, detached: bool) -> None:
     if not detached:
         print(f"serving on {place}; Ctrl-C stops", file=sys.stderr, flush=True)
+
+
+def _show_pages(state: Path) -> None:
+    """To a terminal alone, as the address logs in whoever opens it: what 'vgpuctl web' prints to the same user."""
+    while (connection := connect_running(state)) is None:
+        time.sleep(OWN_STATE_S / 10)
+    with suppress(VgpuctlError):
+        given = Client(connection).web_ticket()
+        ticket = f"{given['address']}/web/ticket#{given['ticket']}"
+        print(
+            f"pages, within a minute: {ticket}\nlater 'vgpuctl web' gives another address", file=sys.stderr, flush=True
+        )
 
 
 def main() -> int:

@@ -2,12 +2,14 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -158,3 +160,42 @@ def test_a_reader_that_went_away_and_a_closed_output_are_no_disaster(tmp_path: P
             )
             assert done.returncode in expected, f"{shell}: {done}"
             assert "Traceback" not in done.stderr
+
+
+ONE_HOST = "groups: [{name: t4, count: 1, gpu_model: Tesla T4, gpus_per_host: 1, vcpus: 8, memory_gib: 32}]\n"
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    file = tmp_path / "fleet.yaml"
+    file.write_text(ONE_HOST)
+    return file
+
+
+def test_simulated_hosts_begin_with_an_address_that_logs_in_whoever_sees_the_terminal(
+    tmp_path: Path, fleet: Path
+) -> None:
+    reader, terminal = pty.openpty()
+    words = [sys.executable, "-m", "orchestrator.server.serve", f"--simulate={fleet}"]
+    environment = {**os.environ, "VGPUCTL_STATE": str(tmp_path / "state")}
+    with subprocess.Popen(words, env=environment, stderr=terminal) as server, os.fdopen(reader) as screen:
+        try:
+            address = next(
+                found for line in screen if (found := re.search(r"http://(\S+):(\d+)/web/ticket#(\S+)", line))
+            )
+            name, port, ticket = address.groups()
+            pages = HTTPConnection("127.0.0.1", int(port), timeout=60)
+            own = {"Host": f"{name}:{port}", "Sec-Fetch-Site": "same-origin"}
+            form = {**own, "Content-Type": "application/x-www-form-urlencoded"}
+            pages.request("POST", "/web/ticket", f"ticket={ticket}", form)
+            answer = pages.getresponse()
+            assert (answer.status, answer.headers["location"]) == (303, "/web/map")
+        finally:
+            server.terminate()
+
+
+def test_no_log_has_an_address_that_logs_in(tmp_path: Path, fleet: Path) -> None:
+    with running_server(tmp_path / "state", "--simulate", str(fleet), module="orchestrator.server.serve") as state:
+        time.sleep(1)
+        assert "serving on" in (said := (state / "serve.log").read_text())
+        assert "ticket" not in said
