@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect, Request
 
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import InvalidInput, VgpuctlError
 from orchestrator.web.api_calls import Refused
 
 MAX_FORM_BYTES: Final = 192 * 1024
@@ -50,9 +50,17 @@ def whole_number(form: Mapping[str, str], name: str) -> int | None:
     if not text:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > 12:
-        raise _invalid(f"{name.replace('_', ' ')} is no whole number")
+        raise _invalid(f"{name.replace('_', ' ')} is no whole number", "write digits alone, for example 4")
     return int(text)
 
 
-def _invalid(why: str) -> Refused:
-    return Refused.of(InvalidInput("form.invalid", why, hint="open the page again and send its form"))
+def typed(parse: Callable[[str], int], text: str) -> int | None:
+    """As the command line reads it; None: left out. :raises Refused: its own refusal of it"""
+    try:
+        return parse(text) if text else None
+    except VgpuctlError as error:
+        raise Refused.of(error) from error
+
+
+def _invalid(why: str, hint: str = "open the page again and send its form") -> Refused:
+    return Refused.of(InvalidInput("form.invalid", why, hint=hint))

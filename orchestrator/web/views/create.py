@@ -11,33 +11,24 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
-from orchestrator.core.units import GIB
 from orchestrator.core.vms.network import DEFAULT_NAME
+from orchestrator.core.vms.vm import disk_bytes, memory_mib
 from orchestrator.web.api_calls import ApiCalls, Problem, Refused
-from orchestrator.web.forms import form_of, whole_number
+from orchestrator.web.forms import form_of, typed, whole_number
 from orchestrator.web.login import Page
 from orchestrator.web.rendering import address, render
 from orchestrator.web.views.vms import lease_of
 
-_MIB_OF_GIB: Final = 1024
 _UNNAMED: Final = "new-vm"
 """Stands for the name while it is not typed yet; whether a VM fits does not hang on it."""
 EMPTY: Final[Mapping[str, str]] = {
-    "tenant": "", "name": "", "profile": "", "image": "", "vcpus": "", "memory_gib": "", "disk_gib": "",
+    "tenant": "", "name": "", "profile": "", "image": "", "vcpus": "", "memory": "", "disk": "",
     "network": DEFAULT_NAME, "ssh_keys": "", "lease": "", "priority": "normal",
 }  # fmt: skip
-_OPTIONS: Final = (
-    ("tenant", "--tenant", ""),
-    ("profile", "--profile", ""),
-    ("image", "--image", ""),
-    ("vcpus", "--vcpus", ""),
-    ("memory_gib", "--memory", "GiB"),
-    ("disk_gib", "--disk", "GiB"),
-    ("network", "--network", ""),
-    ("ssh_keys", "--ssh-key", ""),
-    ("lease", "--lease", ""),
-    ("priority", "--priority", ""),
-)
+_OPTIONS: Final = {
+    "tenant": "--tenant", "profile": "--profile", "image": "--image", "vcpus": "--vcpus", "memory": "--memory",
+    "disk": "--disk", "network": "--network", "ssh_keys": "--ssh-key", "lease": "--lease", "priority": "--priority",
+}  # fmt: skip
 _USUAL: Final = {"network": DEFAULT_NAME, "priority": "normal"}
 
 
@@ -75,8 +66,8 @@ async def _asked(api: ApiCalls, path: str, form: Mapping[str, str], key: str | N
 
 
 def wanted(form: Mapping[str, str]) -> dict[str, Any]:
-    """The API's body. What is left empty is left to the profile. :raises Refused: ``form.invalid``, of the lease"""
-    memory, disk = whole_number(form, "memory_gib"), whole_number(form, "disk_gib")
+    """The API's body. What is left empty is left to the profile. :raises Refused: ``form.invalid``, or as the
+    command line refuses a size or a lease"""
     body: dict[str, Any] = {
         "name": form["name"],
         "tenant": form["tenant"] or DEFAULT_TENANT,
@@ -85,8 +76,8 @@ def wanted(form: Mapping[str, str]) -> dict[str, Any]:
         "network": form["network"] or DEFAULT_NAME,
         "priority": form["priority"] or "normal",
         "vcpus": whole_number(form, "vcpus"),
-        "memory_mib": None if memory is None else memory * _MIB_OF_GIB,
-        "disk_bytes": None if disk is None else disk * GIB,
+        "memory_mib": typed(memory_mib, form["memory"]),
+        "disk_bytes": typed(disk_bytes, form["disk"]),
         "ssh_keys": [line.strip() for line in form["ssh_keys"].splitlines() if line.strip()],
     }
     return body | ({"lease_s": lease_of(form["lease"])} if form["lease"] else {})
@@ -98,11 +89,11 @@ def command_of(form: Mapping[str, str]) -> str:
 
 
 def _options(form: Mapping[str, str]) -> Iterator[str]:
-    for field, option, unit in _OPTIONS:
+    for field, option in _OPTIONS.items():
         for value in form[field].splitlines():
             if value.strip() and value.strip() != _USUAL.get(field):
                 yield option
-                yield value.strip() + unit
+                yield value.strip()
 
 
 async def _page(

@@ -12,6 +12,7 @@ import pytest
 from orchestrator.core.operation import FINISHED
 from orchestrator.services.begin import new_operation
 from orchestrator.services.vms.vm_volumes import known_volume
+from orchestrator.web.api_calls import Refused
 from orchestrator.web.views.create import EMPTY, command_of, wanted
 from orchestrator.web.views.lists import LISTS
 from tests.contract.web.conftest import FROM_A_PAGE, Site
@@ -205,16 +206,22 @@ def test_a_host_is_cordoned_and_uncordoned(site: Site) -> None:
 
 def test_the_form_says_whether_it_fits_and_makes_nothing(site: Site) -> None:
     browser = site.logged_in(site.token("*", "admin"))
-    form = {"tenant": "default", "profile": "GRID T4-2Q", "image": "guest", "memory_gib": "4"}
+    form = {"tenant": "default", "profile": "GRID T4-2Q", "image": "guest", "memory": "1536MiB"}
     fragment = browser.post("/web/vms/new/plan", data=form, headers={**FROM_A_PAGE, "HX-Request": "true"})
     assert "It fits." in fragment.text, shown(fragment.text)
-    assert "vgpuctl create-vm new-vm --tenant default --profile 'GRID T4-2Q' --image guest --memory 4GiB" in unescape(
-        fragment.text
-    )
+    same = "vgpuctl create-vm new-vm --tenant default --profile 'GRID T4-2Q' --image guest --memory 1536MiB"
+    assert same in unescape(fragment.text)
     none = browser.post("/web/vms/new/plan", data={**form, "profile": "A16-2Q"}, headers=FROM_A_PAGE)
     assert none.status_code == 200
     assert 'class="refusal"' in none.text
     assert len(_operations(site, "create_vm")) == 1
+
+
+@pytest.mark.parametrize("field", ["memory", "disk", "lease"])
+def test_a_size_or_lease_without_unit_is_refused_as_the_command_line_does(field: str) -> None:
+    with pytest.raises(Refused) as refused:
+        wanted({**EMPTY, field: "8"})
+    assert refused.value.problem["hint"].startswith("say the unit: 8")
 
 
 def test_the_command_is_quoted_for_a_shell() -> None:
