@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -12,7 +13,8 @@ from integrations.isvctl.site import GIB, Results, Site, need
 from integrations.isvctl.steps import Output, Step, absent
 
 TENANT: Final = "isv-telemetry"
-SOURCE: Final = "GET /metrics"
+METRICS: Final = "/metrics"
+SOURCE: Final = f"GET {METRICS}"
 WITHIN_S: Final = 60.0
 
 
@@ -37,29 +39,53 @@ def _claims(site: Site) -> float:
     return sum(float(line.split()[-1]) for line in _samples(site, r"vgpuctl_gpu_claims\{"))
 
 
-def _samples(site: Site, pattern: str) -> list[str]:
-    return [line for line in site.metrics().splitlines() if re.match(pattern, line)]
+def _samples(site: Site, pattern: str, pages: Sequence[str] = (METRICS,)) -> list[str]:
+    return [line for page in pages for line in site.metrics(page).splitlines() if re.match(pattern, line)]
 
 
-def measured(present: str, pattern: str, why: str, counted: str | None = None) -> Step:
-    """Readings that ``/metrics`` has; ``why`` there are none is said where nothing matches ``pattern``."""
+def _measured(
+    site: Site, present: str, pattern: str, why: str, pages: Sequence[str], within_s: float, **more: object
+) -> Output:
+    results = Results()
+    samples: list[str] = []
+    with results.probe("telemetry_endpoint_reachable", probes={"telemetry_source": f"GET {pages[0]}"}):
+        site.metrics(pages[0])
+    evidence: dict[str, object] = dict(more)
+    with results.probe(present, probes=evidence):
+        samples = site.until(lambda: _samples(site, pattern, pages), why, within_s)
+        evidence |= {
+            "metric_names": sorted({re.split(r"[ {]", line)[0] for line in samples}), "sample_count": len(samples),
+        }  # fmt: skip
+    with results.probe("samples_recent", probes={"latest_timestamp": datetime.now(UTC).isoformat()}):
+        need(samples, why)
+    return results.told()
+
+
+def unmeasured(present: str, pattern: str, why: str) -> Step:
+    """Readings that ``/metrics`` has not; should something match ``pattern``, this step has to be written."""
+    return Step(lambda site: _measured(site, present, pattern, why, [METRICS], 0))
+
+
+def of_a_vm(present: str, pattern: str, **evidence: object) -> Step:
+    """Readings of a VM that its tenant's page has."""
 
     def act(site: Site) -> Output:
-        results = Results()
-        samples: list[str] = []
-        with results.probe("telemetry_endpoint_reachable", probes={"telemetry_source": SOURCE}):
-            samples = _samples(site, pattern)
-        names = sorted({re.split(r"[ {]", line)[0] for line in samples})
-        evidence: dict[str, object] = {"metric_names": names, "sample_count": len(samples)}
-        if counted is not None:
-            evidence[counted] = len(samples)
-        with results.probe(present, probes=evidence):
-            need(samples, why)
-        with results.probe("samples_recent", probes={"latest_timestamp": datetime.now(UTC).isoformat()}):
-            need(samples, why)
-        return results.told()
+        with site.tenant(TENANT) as tenant:
+            site.vm("measured", tenant)
+            pages = [f"/v1/metrics/tenants/{tenant}"]
+            return _measured(site, present, pattern, "the VM had no readings", pages, WITHIN_S, **evidence)
 
     return Step(act)
+
+
+def gpu_nvlink_telemetry(site: Site) -> Output:
+    """Of every host, as which ones have links is not known before."""
+    pages = [f"/v1/metrics/hosts/{host['name']}" for host in site.admin.hosts()]
+    links = len(_samples(site, r"vgpuctl_gpu_nvlink_up\{", pages))
+    return _measured(
+        site, "link_metrics_present", r"vgpuctl_gpu_nvlink_", "no GPU tells of a link", pages, WITHIN_S,
+        links_checked=links,
+    )  # fmt: skip
 
 
 def storage_capacity_telemetry(site: Site) -> Output:
@@ -96,13 +122,10 @@ def _value(site: Site, name: str) -> float:
 
 STEPS: Final = {
     "telemetry_delivery_latency": Step(telemetry_delivery_latency),
-    "north_south_network_telemetry": measured(
-        "plane_metrics_present", r"vgpuctl_(network|vm_network)_", "/metrics counts no traffic of networks or VMs; "
-        "hosts' exporters come with prepare-host.yml and are scraped by the operator",
-    ),
-    "host_nic_network_telemetry": measured(
+    "north_south_network_telemetry": of_a_vm("plane_metrics_present", "libvirt_domain_interface_stats_"),
+    "host_nic_network_telemetry": unmeasured(
         "nic_metrics_present", r"vgpuctl_(host_)?nic_", "/metrics has no readings of hosts' network cards; "
-        "prepare-host.yml brings an exporter to each host", "nics_checked",
+        "prepare-host.yml brings an exporter to each host",
     ),
     "vpc_flow_logs": absent(
         "GET /v1/networks/isv/flows", "flows of networks are not recorded", "flow_log_endpoint_reachable",
@@ -113,14 +136,11 @@ STEPS: Final = {
         "syslog_endpoint_reachable", "host_log_source_present", "entries_recent",
     ),
     "storage_capacity_telemetry": Step(storage_capacity_telemetry),
-    "storage_performance_telemetry": measured(
-        "performance_metrics_present", r"vgpuctl_volume_(read|write|io)", "what volumes read and write is not measured",
-        "volumes_checked",
+    "storage_performance_telemetry": of_a_vm(
+        "performance_metrics_present", "libvirt_domain_block_stats_", volumes_checked=1,
+        performance_kinds=["bandwidth", "iops", "latency"],
     ),
-    "gpu_nvlink_telemetry": measured(
-        "link_metrics_present", r"vgpuctl_(gpu_)?nvlink_", "/metrics has no readings of links; DCGM's exporter comes "
-        "with prepare-host.yml or as a role of guests", "links_checked",
-    ),
+    "gpu_nvlink_telemetry": Step(gpu_nvlink_telemetry),
     "fabric_manager_logs": absent(
         "GET /v1/hosts/isv/fabric/log", "the API tells the state of Fabric Manager and its partitions, not its log",
         "log_endpoint_reachable", "log_source_present", "log_entries_queryable",

@@ -240,14 +240,14 @@ class Site:
             return error.code not in {"request.no_such_path", "request.method"}
         return True
 
-    def metrics(self) -> str:
-        """What Prometheus would scrape."""
+    def metrics(self, page: str = "/metrics") -> str:
+        """What Prometheus would scrape there."""
         place = urlsplit(self.url)
         trust = ssl.create_default_context(cafile=str(self.ca_file))
         connection = http.client.HTTPSConnection(place.hostname or "", place.port, timeout=30, context=trust)
         shown = {"Authorization": f"Bearer {self.token_file.read_text().strip()}"}
-        connection.request("GET", "/metrics", headers=shown)
+        connection.request("GET", page, headers=shown)
         answer = connection.getresponse()
         text = answer.read().decode()
-        need(answer.status == 200, f"GET /metrics answers {answer.status}")
+        need(answer.status == 200, f"GET {page} answers {answer.status}")
         return text

@@ -26,6 +26,8 @@ LIBVIRT_NAMES: Final[Mapping[str, str]] = {
     "vm_disk_written_bytes_total": f"{_DOMAIN}block_stats_write_bytes_total",
     "vm_disk_reads_total": f"{_DOMAIN}block_stats_read_requests_total",
     "vm_disk_writes_total": f"{_DOMAIN}block_stats_write_requests_total",
+    "vm_disk_read_seconds_total": f"{_DOMAIN}block_stats_read_time_seconds_total",
+    "vm_disk_write_seconds_total": f"{_DOMAIN}block_stats_write_time_seconds_total",
     "vm_network_received_bytes_total": f"{_DOMAIN}interface_stats_receive_bytes_total",
     "vm_network_sent_bytes_total": f"{_DOMAIN}interface_stats_transmit_bytes_total",
     "vm_network_received_packets_total": f"{_DOMAIN}interface_stats_receive_packets_total",

@@ -20,6 +20,8 @@ from orchestrator.sim.vgpu_actions import OpenVgpu, holders, open_vgpus
 _MIB: Final = 1024 * 1024
 _EXPIRES_S: Final = 86_400
 _SLOW_S: Final = 5.0
+_NVLINKS: Final = 18
+"""Of each H100 on a baseboard; NVIDIA H100 white paper."""
 
 Numbers = dict[Key, float]
 
@@ -111,6 +113,10 @@ def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu, vgpus: list[Reading]) -> 
     }
     numbers |= {("gpu_xid_total", str(xid)): 0.0 for xid in FATAL_XIDS}
     numbers |= {("gpu_recovery_action", action): 0.0 for action in RECOVERY_ACTIONS[1:]}
+    if machine.kernel.fabric is not None:
+        numbers["gpu_fabric_completed", ""] = 1.0
+        for link in range(_NVLINKS):
+            numbers |= {("gpu_nvlink_up", str(link)): 1.0, ("gpu_nvlink_errors_total", str(link)): 0.0}
     if not gpu.mig:  # drivers tell no utilisation of a GPU in MIG mode
         numbers |= {("gpu_utilization_ratio", ""): busy, ("gpu_memory_copy_ratio", ""): busy / 2}
     return Reading("gpu", uuid, *arranged(numbers), facts=_facts(machine, gpu))
@@ -172,6 +178,8 @@ def _vm(machine: SimulatedMachine, uuid: str, domain: Domain) -> Reading:
             ("vm_disk_written_bytes_total", "vda"): 5e7 + age * 4e5,
             ("vm_disk_reads_total", "vda"): 9e3 + age * 4,
             ("vm_disk_writes_total", "vda"): 2e3 + age * 9,
+            ("vm_disk_read_seconds_total", "vda"): 4 + age * 4e-4,
+            ("vm_disk_write_seconds_total", "vda"): 1 + age * 2e-3,
         }
         for quantity in ("received_bytes", "sent_bytes", "received_packets", "sent_packets"):
             numbers[f"vm_network_{quantity}_total", "0"] = age * (8e4 if quantity.endswith("bytes") else 60)

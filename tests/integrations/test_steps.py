@@ -23,7 +23,7 @@ FAILING: Final[dict[str, set[str]]] = {
     "iam": set(),
     "image-registry": set(),
     "storage": {"create_volume", "snapshot_lifecycle", "volume_resize", "volume_persistence"},
-    "observability": set(SUITES["observability"]) - {"telemetry_delivery_latency", "storage_capacity_telemetry"},
+    "observability": {"host_nic_network_telemetry", "vpc_flow_logs", "host_syslogs", "fabric_manager_logs"},
     "security": {
         "mutual_tls_test", "kms_encryption_options_test", "centralized_kms_test",
         "customer_managed_key_test", "short_lived_credentials_test",

@@ -33,14 +33,16 @@ _WHOLE: Final[Mapping[str, tuple[str, float]]] = {
     "vcpu.current": ("vm_vcpus", 1),
     "cpu.time": ("vm_cpu_seconds_total", 1e-9),
 }
-_DISK: Final = {
-    "rd.bytes": "vm_disk_read_bytes_total",
-    "wr.bytes": "vm_disk_written_bytes_total",
-    "rd.reqs": "vm_disk_reads_total",
-    "wr.reqs": "vm_disk_writes_total",
+_DISK: Final[Mapping[str, tuple[str, float]]] = {
+    "rd.bytes": ("vm_disk_read_bytes_total", 1),
+    "wr.bytes": ("vm_disk_written_bytes_total", 1),
+    "rd.reqs": ("vm_disk_reads_total", 1),
+    "wr.reqs": ("vm_disk_writes_total", 1),
+    "rd.times": ("vm_disk_read_seconds_total", 1e-9),
+    "wr.times": ("vm_disk_write_seconds_total", 1e-9),
 }
-_NIC: Final = {
-    f"{way}.{counter}": f"vm_network_{direction}_{name}_total"
+_NIC: Final[Mapping[str, tuple[str, float]]] = {
+    f"{way}.{counter}": (f"vm_network_{direction}_{name}_total", 1)
     for way, direction in (("rx", "received"), ("tx", "sent"))
     for counter, name in (("bytes", "bytes"), ("pkts", "packets"), ("errs", "errors"), ("drop", "drops"))
 }
@@ -76,8 +78,10 @@ def _numbers(stats: Mapping[str, Any]) -> Iterator[tuple[Key, float]]:
         yield from _device(stats, f"net.{number}", str(number), _NIC)
 
 
-def _device(stats: Mapping[str, Any], prefix: str, label: str, names: Mapping[str, str]) -> Iterator[tuple[Key, float]]:
-    for field, name in names.items():
+def _device(
+    stats: Mapping[str, Any], prefix: str, label: str, names: Mapping[str, tuple[str, float]]
+) -> Iterator[tuple[Key, float]]:
+    for field, (name, unit) in names.items():
         value = stats.get(f"{prefix}.{field}")
         if value is not None:
-            yield (name, label), float(value)
+            yield (name, label), value * unit

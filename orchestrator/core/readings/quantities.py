@@ -192,6 +192,8 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
     _vm("disk_written_bytes_total", "Written to the disk", label="disk", values=_DEVICE, charted=True),
     _vm("disk_reads_total", "Requests to read from the disk", label="disk", values=_DEVICE),
     _vm("disk_writes_total", "Requests to write to the disk", label="disk", values=_DEVICE),
+    _vm("disk_read_seconds_total", "Time that requests to read took", label="disk", values=_DEVICE),
+    _vm("disk_write_seconds_total", "Time that requests to write took", label="disk", values=_DEVICE),
     _vm("network_received_bytes_total", "Received by the network card", label="nic", values=_LINK, charted=True),
     _vm("network_sent_bytes_total", "Sent by the network card", label="nic", values=_LINK, charted=True),
     _vm("network_received_packets_total", "Packets received by the network card", label="nic", values=_LINK),

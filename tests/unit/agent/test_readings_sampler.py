@@ -156,7 +156,8 @@ def test_another_driver_is_asked_everything_anew(scene: Scene) -> None:
 STATS: dict[str, Any] = {
     "state.state": 1, "cpu.time": 2_500_000_000, "balloon.maximum": 1024, "balloon.rss": 512, "vcpu.current": 4,
     "block.count": 1, "block.0.name": "vda", "block.0.rd.bytes": 10, "block.0.wr.bytes": 20, "block.0.rd.reqs": 1,
-    "block.0.wr.reqs": 2, "net.count": 1, "net.0.name": "vnet7", "net.0.rx.bytes": 30, "net.0.rx.pkts": 3,
+    "block.0.wr.reqs": 2, "block.0.rd.times": 5_000_000, "block.0.wr.times": 2_000_000_000,
+    "net.count": 1, "net.0.name": "vnet7", "net.0.rx.bytes": 30, "net.0.rx.pkts": 3,
     "net.0.rx.errs": 0, "net.0.rx.drop": 1, "net.0.tx.bytes": 40, "net.0.tx.pkts": 4, "net.0.tx.errs": 0,
     "net.0.tx.drop": 0,
 }  # fmt: skip
@@ -176,6 +177,8 @@ def test_vms_of_ours_are_told_of_in_base_units_and_no_others(scene: Scene) -> No
         ("vm_disk_written_bytes_total", "vda"): 20,
         ("vm_disk_reads_total", "vda"): 1,
         ("vm_disk_writes_total", "vda"): 2,
+        ("vm_disk_read_seconds_total", "vda"): 0.005,
+        ("vm_disk_write_seconds_total", "vda"): 2,
         ("vm_network_received_bytes_total", "0"): 30,
         ("vm_network_received_packets_total", "0"): 3,
         ("vm_network_received_errors_total", "0"): 0,
