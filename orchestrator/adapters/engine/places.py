@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
+from weakref import WeakValueDictionary
 
 from orchestrator.store.records import DueOperation
 
@@ -73,8 +73,8 @@ class RunPlaces:
         """Operations, those without a place included."""
         self._places: dict[str, _Place] = {}
         """By operation."""
-        self._freed: defaultdict[str, threading.Condition] = defaultdict(partial(threading.Condition, self._lock))
-        """By line: a place of it."""
+        self._freed: WeakValueDictionary[str, threading.Condition] = WeakValueDictionary()
+        """By line: a place of it. Who waits holds it, and it goes with the last of them."""
 
     def begin(self, operation: str) -> bool:
         """It runs here, and may wait for a place; False: it runs already."""
@@ -87,7 +87,8 @@ class RunPlaces:
         """Whether there is a place in its line and a worker for it within that time; then it has them. One that frees
         its place is noticed at once, a worker that another line frees is not."""
         with self._lock:
-            if not self._freed[run.line].wait_for(partial(self._is_free, run), patience_s):
+            freed = self._freed.setdefault(run.line, threading.Condition(self._lock))
+            if not freed.wait_for(partial(self._is_free, run), patience_s):
                 return False
             self._places[run.operation] = _Place(
                 line=run.line, plays=run.kind in _PLAYS, in_guest=run.in_guest, since=self._clock()
@@ -98,8 +99,9 @@ class RunPlaces:
         """It runs no longer, and its place is free."""
         with self._lock:
             self._running.discard(operation)
-            if place := self._places.pop(operation, None):
-                self._freed[place.line].notify()
+            place = self._places.pop(operation, None)
+            if place is not None and (freed := self._freed.get(place.line)) is not None:
+                freed.notify()
 
     def running(self) -> frozenset[str]:
         """Operations that run here, or will as soon as there is a place."""

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import gc
 import threading
+from types import ModuleType
 
 from orchestrator.adapters.engine.places import COMPANIONS, HELD_UP_S, Bounds, RunPlaces
 from orchestrator.store.records import DueOperation
@@ -15,6 +17,18 @@ def queued(operation: str, host: str = "h", kind: str = "") -> DueOperation:
 
 def provisioning(operation: str, tenant: str) -> DueOperation:
     return DueOperation(operation=operation, subject=operation, host="h", attempt=0, kind="provision_vm", tenant=tenant)
+
+
+def reachable(root: object) -> list[object]:
+    """Everything that ``root`` keeps."""
+    seen: dict[int, object] = {}
+    due = [root]
+    while due:
+        item = due.pop()
+        if id(item) not in seen and not isinstance(item, type | ModuleType):
+            seen[id(item)] = item
+            due += gc.get_referents(item)
+    return list(seen.values())
 
 
 def taken(places: RunPlaces, *runs: DueOperation) -> list[str]:
@@ -48,6 +62,15 @@ def test_a_run_that_waits_for_its_host_begins_when_another_one_of_it_ends() -> N
     places.leave("first")
     waiting.join(LIMIT_S)
     assert waited == [True]
+
+
+def test_a_line_that_nobody_waits_in_leaves_nothing_in_memory() -> None:
+    places = RunPlaces(Bounds(workers=1, per_host=1))
+    for number in range(50):
+        run = queued(f"operation{number}", f"host{number}")
+        assert taken(places, run) == [run.operation]
+        places.leave(run.operation)
+    assert sum(isinstance(kept, threading.Condition) for kept in reachable(places)) == 0
 
 
 def test_an_operation_runs_once_whether_it_has_a_place_or_not() -> None:
