@@ -13,7 +13,7 @@ from typing import Any, Final
 from orchestrator.client.location import SocketAddress
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
-from orchestrator.core.errors import Retryable, Unknown, VgpuctlError, agent_error
+from orchestrator.core.errors import InvalidInput, Retryable, Unknown, VgpuctlError, agent_error
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.protocol import encode_frame, read_frame
@@ -107,8 +107,12 @@ class HostsLink:
         return result_from_dict(self._ask("send_image", host, params))
 
     def watch(self, host: Host) -> Iterator[dict[str, object] | HostFrame]:
-        """Readings and no events: what changed is seen at the next observation."""
-        slow = self._ask("readings", host, {})["slow"]
+        """Readings and no events: what changed is seen at the next observation. Hosts of a version without readings
+        refuse the first question and get no other."""
+        try:
+            slow = self._ask("readings", host, {})["slow"]
+        except InvalidInput:
+            return frames(lambda: None, slow=False, period_s=self.period_s, ended=self._ended)
         return frames(lambda: self._frame(host), slow=slow, period_s=self.period_s, ended=self._ended)
 
     def _frame(self, host: Host) -> HostFrame | None:

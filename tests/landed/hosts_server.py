@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from orchestrator.core.errors import VgpuctlError, error_to_dict
+from orchestrator.core.errors import InvalidInput, VgpuctlError, error_to_dict
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.protocol import encode_frame, read_frame
 from orchestrator.core.wire import (
@@ -35,6 +35,8 @@ class HostsServer(Listening):
     def __init__(self, path: Path, hosts: FakeHosts) -> None:
         self.done: Counter[tuple[str, str]] = Counter()
         """What was changed, by VM and action."""
+        self.refused: Counter[str] = Counter()
+        """Methods that the older version does not have."""
         self.hosts = hosts
         self._lock = threading.Lock()
         self._methods: dict[str, Callable[[Host, Message], Message]] = {
@@ -56,8 +58,12 @@ class HostsServer(Listening):
     def _answer(self, request: Any) -> Message:
         if request["method"] == "enrol":
             return {"result": {"new": []}}
+        method = request["method"]
         try:
-            return {"result": self._methods[request["method"]](Host(**request["host"]), request["params"])}
+            if method not in self._methods:
+                self.refused[method] += 1
+                raise InvalidInput("agent.request_invalid", f"this agent has no method {ascii(method)[:60]}")
+            return {"result": self._methods[method](Host(**request["host"]), request["params"])}
         except VgpuctlError as error:
             return {"error": error_to_dict(error)}
 

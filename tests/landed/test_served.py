@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator.client.client import Client
 from orchestrator.server.bootstrap import IN_MEMORY_SITE
+from orchestrator.sim.hosts_link import HostsLink
 from tests.fakes.control_plane import KEY
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.several import LIMIT_S, Server, until
+from tests.fakes.world import host_info
 from tests.landed.hosts_server import HostsServer
 from tests.landed.landed import landed_database, landed_hosts
 
@@ -81,3 +85,16 @@ def test_vms_of_an_older_version_run_on_and_what_was_in_mid_step_ends_once(hosts
     assert {action: count for (vm, action), count in hosts.done.items() if vm == BEGUN} == once
     client.wait(client.delete_vm("begun", "default"), timeout_s=LIMIT_S)
     assert BEGUN not in domains(hosts.hosts)
+
+
+def test_hosts_without_readings_are_asked_for_them_once(hosts: HostsServer, tmp_path: Path) -> None:
+    link = HostsLink(tmp_path / "hosts.sock", site=SITE, period_s=0.001)
+    address = next(iter(hosts.hosts.machines))
+    watching = threading.Thread(target=lambda: list(link.watch(replace(host_info("a").host, address=address))))
+    watching.start()
+    until(lambda: hosts.refused["readings"] > 0)
+    watching.join(0.2)
+    assert watching.is_alive()
+    link.close()
+    watching.join(LIMIT_S)
+    assert hosts.refused == {"readings": 1}
