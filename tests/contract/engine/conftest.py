@@ -11,8 +11,10 @@ import pytest
 from orchestrator.adapters.engine.durable import DurableEngine
 from orchestrator.store.database import Store
 from tests.contract.engine.live_site import Site
-from tests.contract.engine.test_durable import Open, Recording, durable
+from tests.contract.engine.test_durable import MADE, Open, Recording, durable
 from tests.fakes.control_plane import KEY
+
+STOPPED_S = 5.0
 
 
 @pytest.fixture
@@ -36,6 +38,15 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgresql":
         return str(request.getfixturevalue("postgres").database())
     return f"sqlite:///{tmp_path / 'e.sqlite'}"
+
+
+@pytest.fixture(autouse=True)
+def no_engine_outlives_its_test() -> Iterator[None]:
+    try:
+        yield
+    finally:
+        while MADE:
+            MADE.pop().stop(STOPPED_S)
 
 
 @pytest.fixture

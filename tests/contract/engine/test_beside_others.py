@@ -13,7 +13,7 @@ from orchestrator.adapters.engine.places import Bounds
 from orchestrator.adapters.engine.work_queue import WorkQueue
 from orchestrator.store.database import Store
 from orchestrator.store.queue_database import QueueDatabase
-from tests.contract.engine.test_durable import LIMIT_S, Recording, add, wait_for
+from tests.contract.engine.test_durable import LIMIT_S, MADE, Recording, add, wait_for
 
 BEAT_S = POLL_S / 2
 """One that beats much more often than another takes it for dead."""
@@ -77,6 +77,7 @@ def test_what_a_controller_had_begun_is_run_by_another_when_it_has_gone_and_not_
             living=controller(store, "one"),
             afterwards=lambda _host, _subject: ended.release(),
         )
+        MADE.append(engine)
         engine.submit(add(store, "new", subject="b"))
         wait_for(ended, 1)
         threading.Event().wait(2 * POLL_S)

@@ -30,6 +30,8 @@ from tests.fakes.control_plane import T4_HOST, control_plane, create_vm
 from tests.fakes.several import until
 
 LIMIT_S = 120.0
+MADE: list[DurableEngine] = []
+"""By the test that runs, which may end before it stops them: the library is one for the process."""
 
 
 class Recording:
@@ -69,7 +71,7 @@ class Recording:
 def durable(store: Store, url: str, runs: Runs, per_host: int, afterwards: Callable[[str, str], None]) -> DurableEngine:
     database = url.replace("e.sqlite", "queue.sqlite")
     bounds = Bounds(workers=8, per_host=per_host)
-    return DurableEngine(
+    engine = DurableEngine(
         store,
         runs,
         bounds=bounds,
@@ -77,6 +79,8 @@ def durable(store: Store, url: str, runs: Runs, per_host: int, afterwards: Calla
         living=LiveControllers(store, "one", alone=url.startswith("sqlite")),
         afterwards=afterwards,
     )
+    MADE.append(engine)
+    return engine
 
 
 def queued(operation_id: str, *, subject: str, at: float = 0.0) -> Operation:
@@ -218,14 +222,14 @@ def once(error: Exception, then: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def one_operation_is_run(store: Store, engine_of: Open) -> None:
+def one_operation_is_run(store: Store, engine_of: Open, operation: str = "op") -> None:
     runs = Recording(store)
     runs.gate.set()
     engine, ended = engine_of(runs)
-    engine.submit(add(store, "op", subject="vm"))
+    engine.submit(add(store, operation, subject="vm"))
     wait_for(ended, 1)
     engine.stop()
-    assert runs.order == ["op"]
+    assert runs.order == [operation]
 
 
 def test_a_run_that_was_taken_off_the_queue_and_never_began_is_queued_again(
@@ -248,6 +252,23 @@ def test_the_engine_goes_on_when_one_look_at_the_queue_went_wrong(
 ) -> None:
     monkeypatch.setattr(DBOS, "list_workflows", once(error, DBOS.list_workflows))
     one_operation_is_run(store, engine_of)
+
+
+def test_a_new_queue_is_launched_twice_and_one_that_is_there_once(
+    store: Store, engine_of: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched: list[bool] = []
+    launch = DBOS.launch
+
+    def counted() -> None:
+        launch()
+        launched.append(DBOS.retrieve_queue("operations") is not None)
+
+    monkeypatch.setattr(DBOS, "launch", counted)
+    one_operation_is_run(store, engine_of)
+    assert launched == [False, True]  # the second finds the queue, and has a worker for it from the beginning
+    one_operation_is_run(store, engine_of, "next")
+    assert launched == [False, True, True]
 
 
 @pytest.mark.fault("F17")
