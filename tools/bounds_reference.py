@@ -15,6 +15,7 @@ from orchestrator.core.protocol import OBSERVED_BYTES
 from orchestrator.core.tenancy.audit import MAX_RECORD_TEXT
 from orchestrator.core.tenancy.request_key import KEPT_S, MAX_ANSWER, MAX_KEYS
 from orchestrator.core.tenancy.tenant import MAX_ENDED_TOKENS, MAX_MEMBERS, MAX_TOKENS_OF_TENANT
+from orchestrator.core.vms.console_session import MAX_OF_ACTOR
 from orchestrator.core.vms.network import MAX_ADDRESSES_OF_TENANT, MAX_CARDS, MAX_OF_TENANT
 from orchestrator.core.vms.vm import MAX_USER_DATA_BYTES
 from orchestrator.core.vms.volume import MAX_ATTACHED
@@ -72,6 +73,8 @@ BOUNDS: Final = (
           "server.too_many_changes"),
     Bound("files that are sent", "tenant", f"{MAX_FILES}", "at once", "server.files_busy"),
     Bound("streams and console logs", "tenant", f"{MAX_STREAMS_PER_TENANT}", "at once", "stream.too_many"),
+    Bound("consoles that a ticket opens, and tickets", "caller", f"{MAX_OF_ACTOR}", "at once", "console.too_many",
+          ("console_sessions",)),
     Bound("operations that have ended", "site", "setting `operations_kept_days`", "days", "",
           ("operations", "steps")),
     Bound("streams of events", "tenant", f"{MAX_STREAMS_OF_TENANT}", "at once", "server.streams_busy"),

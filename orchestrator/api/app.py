@@ -26,6 +26,7 @@ from orchestrator.api.route_table import RouteTable
 from orchestrator.api.routes import (
     audit,
     capacity,
+    console_sessions,
     controllers,
     driver_bundles,
     driver_lock,
@@ -93,6 +94,7 @@ def create_app(services: Services, process: Process) -> FastAPI:
     for noun in (  # looked through in this order, several times for a request: what is asked most often comes first
         operations,
         vms,
+        console_sessions,
         hosts,
         gpus,
         profiles,
@@ -125,6 +127,7 @@ def create_app(services: Services, process: Process) -> FastAPI:
     v1.include_router(images.of_tenant)
     app.include_router(v1)
     app.include_router(guest_streams.router, prefix="/v1")
+    app.include_router(console_sessions.streams, prefix="/v1")
     app.include_router(health.router)
     app.include_router(controllers.router)
     app.state.routes = RouteTable(app.routes)

@@ -132,6 +132,12 @@ async def _identified(connection: HTTPConnection, services: Services, threads: C
     return owner if owner is not None else await to_thread.run_sync(access.of_uid, uid, limiter=threads)
 
 
+def credential_of(connection: HTTPConnection) -> str:
+    """By what whoever was authorized is known: the token's text, or the uid."""
+    given = connection.headers.get("authorization")
+    return f"uid:{uid_of(connection)}" if given is None else given[len(_SCHEME) :].strip()
+
+
 def aimed_at(connection: HTTPConnection, tenant: str | None) -> None:
     """Whose things the request is about, for the record of its refusal."""
     connection.state.aimed = tenant

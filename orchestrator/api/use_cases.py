@@ -22,6 +22,7 @@ from orchestrator.services.drivers.upgrades import DriverUpgradeService
 from orchestrator.services.events import EventService
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.fleet.view import Overcommit
+from orchestrator.services.guests.consoles import ConsoleService
 from orchestrator.services.guests.guests import GuestAccessService, GuestService
 from orchestrator.services.hosts.checks import HostCheckService, HostInspection
 from orchestrator.services.hosts.gpu_cards import CardService
@@ -49,6 +50,7 @@ class Services:
 
     vms: VmService
     guest_access: GuestAccessService
+    consoles: ConsoleService
     guests: GuestService
     adoption: AdoptionService
     hosts: HostService
@@ -100,7 +102,10 @@ def services_of(
     store, clock, ids = world.store, world.clock, world.ids
     index, events = FleetIndex(store, overcommit), EventService(store=store, ids=EventIds(site.key))
     networks = NetworkService(store=store, clock=clock, index=index, subnets=site.tenant_subnets)
-    planner = Planner(index=index, clock=clock, ids=ids)
+    planner, access = (
+        Planner(index=index, clock=clock, ids=ids),
+        GuestAccessService(store=store, link=world.link, clock=clock),
+    )
     capacity = CapacityService(store=store, index=index, clock=clock)
     hosts = HostService(
         store=store, engine=engine, keys=world.keys, clock=clock, ids=ids, scan_key=inspection.scan_key,
@@ -108,7 +113,8 @@ def services_of(
     )  # fmt: skip
     return Services(
         vms=VmService(store=store, engine=engine, planner=planner, networks=networks),
-        guest_access=GuestAccessService(store=store, link=world.link, clock=clock),
+        guest_access=access,
+        consoles=ConsoleService(store=store, access=access, clock=clock),
         guests=GuestService(store=store, engine=engine, clock=clock, ids=ids),
         adoption=AdoptionService(
             store=store, link=world.link, engine=engine, overcommit=overcommit, clock=clock, ids=ids

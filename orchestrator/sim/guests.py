@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from orchestrator.core.drivers.guest_facts import GuestFacts
 from orchestrator.core.errors import Conflict
@@ -51,12 +52,14 @@ def no_guest(domain: DomainSnapshot | None) -> Conflict:
 
 
 class Echo:
-    """Greets, sends back what it gets, and hangs up on Ctrl-D."""
+    """Greets, sends back what it gets, and hangs up on Ctrl-D. All who are at the same console see the same."""
 
-    def __init__(self, greeting: bytes = b"") -> None:
+    def __init__(self, greeting: bytes = b"", console: set[Echo] | None = None) -> None:
         self._guest, self._ours = socket.socketpair()
         self._guest.setblocking(False)
-        self.send(greeting)
+        self._show(greeting)
+        self._console = set() if console is None else console
+        self._console.add(self)
 
     def fileno(self) -> int:
         return self._ours.fileno()
@@ -65,14 +68,33 @@ class Echo:
         if data == b"\x04":
             self._guest.shutdown(socket.SHUT_WR)
             return 1
-        try:
-            return self._guest.send(data)
-        except BlockingIOError:
-            return 0
+        sent = self._show(data)
+        for other in self._console - {self}:
+            with suppress(OSError):  # it has just left
+                if other._show(data[:sent]) < sent:
+                    other._guest.shutdown(socket.SHUT_WR)
+        return sent
 
     def receive(self, size: int, /) -> bytes:
         return self._ours.recv(size)
 
     def close(self) -> None:
+        self._console.discard(self)
         self._guest.close()
         self._ours.close()
+
+    def _show(self, data: bytes) -> int:
+        try:
+            return self._guest.send(data)
+        except BlockingIOError:
+            return 0
+
+
+class Consoles:
+    """Serial consoles of VMs, by id."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, set[Echo]] = {}
+
+    def open(self, vm: str, greeting: str) -> Echo:
+        return Echo(greeting.encode(), self._at.setdefault(vm, set()))

@@ -28,7 +28,7 @@ from orchestrator.core.wire import (
     token_to_dict,
 )
 from orchestrator.ports.host import ByteStream
-from orchestrator.sim.guests import Echo, no_guest
+from orchestrator.sim.guests import Consoles, no_guest
 from orchestrator.sim.readings import frames
 from orchestrator.sim.screen import Screen
 
@@ -69,6 +69,7 @@ class HostsLink:
 
     def __init__(self, path: Path, *, site: str, period_s: float = PERIOD_S) -> None:
         """``period_s``: between two frames of a host."""
+        self._consoles = Consoles()
         self._path = path
         self.period_s = period_s
         self._site = site
@@ -121,7 +122,7 @@ class HostsLink:
 
     def open_console(self, host: Host, vm: str) -> ByteStream:
         """A guest that sends back what it gets."""
-        return Echo(f"console of {vm}\r\n".encode())
+        return self._consoles.open(vm, f"console of {vm}\r\n")
 
     def open_display(self, host: Host, vm: str) -> ByteStream:
         """A screen that shows one colour, another with each key."""

@@ -21,7 +21,7 @@ from orchestrator.core.readings.frame import PERIOD_S, HostFrame
 from orchestrator.core.wire import unless_known
 from orchestrator.ports.host import ByteStream
 from orchestrator.sim.agent import perform
-from orchestrator.sim.guests import Echo, no_guest
+from orchestrator.sim.guests import Consoles, no_guest
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.observing import domain_of, snapshot_of
 from orchestrator.sim.readings import frames, sent_frame
@@ -72,6 +72,7 @@ class MachineLink(ABC):
 
     def __init__(self, *, site: str, fenced: bool = True) -> None:
         """``fenced``: see agent.perform."""
+        self._consoles = Consoles()
         self._site = site
         self._fenced = fenced
         self.period_s = PERIOD_S
@@ -125,7 +126,7 @@ class MachineLink(ABC):
 
     def open_console(self, host: Host, vm: str) -> ByteStream:
         """A guest that sends back what it gets."""
-        return Echo(f"console of {vm}\r\n".encode())
+        return self._consoles.open(vm, f"console of {vm}\r\n")
 
     def open_display(self, host: Host, vm: str) -> ByteStream:
         """A screen that shows one colour, another with each key."""

@@ -398,3 +398,12 @@ webhooks = Table(
     UniqueConstraint("tenant", "name"),
 )  # fmt: skip
 """The tenant may be "*": the pool's."""
+
+console_sessions = Table(
+    "console_sessions", metadata,
+    Column("id", String(64), primary_key=True), Column("vm", String(36), nullable=False),
+    Column("kind", String(9), nullable=False), Column("actor", Text, nullable=False),
+    Column("bound", String(64), nullable=False), Column("until", Float, nullable=False),
+    Column("opened_at", Float), Column("claimed_at", Float),
+)  # fmt: skip
+"""Tickets for consoles, and consoles that are open; gone when nobody renews them, so no VM is referred to."""

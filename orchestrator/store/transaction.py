@@ -7,6 +7,7 @@ from sqlalchemy import Connection
 
 from orchestrator.store.audit import Audit
 from orchestrator.store.cards import Cards
+from orchestrator.store.consoles import ConsoleSessions
 from orchestrator.store.controllers import Controllers
 from orchestrator.store.drivers import DriverBundles, DriverLocks, DriverUpgrades
 from orchestrator.store.events import Events
@@ -45,7 +46,7 @@ class Transaction:
         self.claims = Claims(db, self.usage)
         self.fleet = Fleet(db, self.usage, self.claims)
         self.operations = Operations(db, self.events)
-        self.controllers = Controllers(db)
+        self.controllers, self.consoles = Controllers(db), ConsoleSessions(db)
         self.images = Images(db, self.tenant_usage, self.events)
         self.networks = Networks(db, self.events)
         self.volumes = Volumes(db, self.usage, self.tenant_usage, self.events)

@@ -20,6 +20,7 @@ Problem = Mapping[str, Any]
 """An error as the API answers with it: ``status``, ``detail``, ``code``, ``hint``, ``reasons``."""
 
 _NEXT: Final = re.compile(r'<(?P<target>/[!-=?-~]*)>; rel="next"')
+_KEPT: Final = frozenset({b"host", b"origin", b"sec-websocket-protocol"})
 _AGENT: Final = f"vgpuctl-web/{VERSION}".encode()
 
 
@@ -105,6 +106,21 @@ class ApiCalls:
         """The answer goes to ``send`` as it comes: a stream, until ``receive`` says that its reader is gone."""
         await self.app(self._scope("GET", path, query, self._headers(b"", None)), receive, send)
 
+    async def open_stream(
+        self, scope: Scope, receive: Receive, send: Send, path: str, query: Mapping[str, str]
+    ) -> None:
+        """A browser's websocket as one of the API's; what it says of itself stays, but for the cookie."""
+        kept = [(name, value) for name, value in scope["headers"] if name in _KEPT]
+        own = {
+            **scope, "path": unquote(path), "raw_path": path.encode(), "query_string": urlencode(query).encode(),
+            "headers": kept + self._headers(b"", None), "client": self._client, "state": {},
+        }  # fmt: skip
+        await self.app(own, receive, send)
+
+    @property
+    def _client(self) -> tuple[str, int]:
+        return self.client if self.proof.uid is None else (f"uid:{self.proof.uid}", 0)
+
     async def _exchange(
         self, method: str, path: str, query: str, content: bytes, key: str | None
     ) -> tuple[int, dict[bytes, bytes], bytes]:
@@ -125,8 +141,7 @@ class ApiCalls:
             "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1",
             "method": method, "scheme": "http", "path": unquote(path), "raw_path": path.encode(),
             "query_string": query.encode(), "root_path": "", "headers": headers,
-            "client": self.client if self.proof.uid is None else (f"uid:{self.proof.uid}", 0),
-            "server": None, "state": {}, "extensions": {},
+            "client": self._client, "server": None, "state": {}, "extensions": {},
         }  # fmt: skip
 
     def _headers(self, content: bytes, key: str | None) -> list[tuple[bytes, bytes]]:

@@ -4,6 +4,7 @@ answer gets."""
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,20 +12,22 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from orchestrator.api.protocols import uid_of
 from orchestrator.core.errors import Denied, InvalidInput
-from orchestrator.web.api_calls import ApiCalls, Refused
+from orchestrator.web.api_calls import ApiCalls, Refused, path_of
 from orchestrator.web.proofs import COOKIE, BrowserSessions, Proof
 from orchestrator.web.rendering import error_page
 
 PREFIX: Final = "/web"
+_CONSOLE: Final = re.compile(r"/web/vms/(?P<tenant>[^/]+)/(?P<name>[^/]+)/console-sessions/(?P<kind>[a-z]+)")
 _OTHERS: Final = frozenset({"/", PREFIX})
 _POLICY: Final = (
-    "default-src 'none'; script-src 'self' 'nonce-{nonce}'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
-    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; "
+    "default-src 'none'; script-src 'self' 'nonce-{nonce}'; style-src 'self'{style}; img-src 'self' data:; "
+    "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types htmx"
 )
 _HEADERS: Final = {
@@ -40,7 +43,9 @@ _UNPROVEN: Final = Proof()
 
 def is_page(scope: Scope) -> bool:
     """Whether the request is for the pages and not for the API."""
-    return scope["type"] == "http" and (scope["path"] in _OTHERS or scope["path"].startswith(f"{PREFIX}/"))
+    return scope["type"] in {"http", "websocket"} and (
+        scope["path"] in _OTHERS or scope["path"].startswith(f"{PREFIX}/")
+    )
 
 
 @dataclass(frozen=True)
@@ -56,20 +61,19 @@ class Guard:
     only_host: Callable[[], str] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._stream(scope, receive, send)
+            return
         request = Request(scope, receive)
         state = request.state
         state.nonce, state.request_id = secrets.token_urlsafe(16), secrets.token_hex(6)
-        cookie = request.cookies.get(COOKIE)
-        state.session_host = None if self.only_host is None else self.only_host()
-        state.proof = None if cookie is None else self.sessions.open(cookie, state.session_host)
-        client = request.client
-        address = ("unknown", 0) if client is None else (client.host, client.port)
-        state.api = ApiCalls(self.api, state.proof or _UNPROVEN, address)
-        policy = _POLICY.format(nonce=state.nonce)
+        state.style = ""
+        self._know(request)
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
+                policy = _POLICY.format(nonce=state.nonce, style=state.style)
                 headers.update({**_HEADERS, "Content-Security-Policy": policy, "X-Request-Id": state.request_id})
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
@@ -81,7 +85,32 @@ class Guard:
             return
         await self.pages(scope, receive, send_guarded)
 
-    def _check(self, request: Request) -> None:
+    def _know(self, request: HTTPConnection) -> None:
+        state, cookie, client = request.state, request.cookies.get(COOKIE), request.client
+        state.session_host = None if self.only_host is None else self.only_host()
+        state.proof = None if cookie is None else self.sessions.open(cookie, state.session_host)
+        address = ("unknown", 0) if client is None else (client.host, client.port)
+        state.api = ApiCalls(self.api, state.proof or _UNPROVEN, address)
+
+    async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A console of a page's reader, opened by the API with the session's proof; all other websockets are refused
+        with 403, and browsers tell a page no more than that."""
+        socket = WebSocket(scope, receive, send)
+        self._know(socket)
+        path = _CONSOLE.fullmatch(scope["path"])
+        try:
+            self._check(socket)
+            if path is None or socket.state.proof is None or origin_of(socket) != own_origin(socket):
+                raise Refused.of(_FOREIGN)
+        except Refused:
+            await receive()  # the request to open it
+            await socket.close()
+            return
+        api: ApiCalls = socket.state.api
+        target = path_of("vms", path["name"], "console-sessions", path["kind"])
+        await api.open_stream(scope, receive, send, target, {"tenant": path["tenant"]})
+
+    def _check(self, request: HTTPConnection) -> None:
         """:raises Refused: ``session.wrong_host``, ``session.two_proofs``, ``session.foreign_origin``"""
         if self.only_host is not None and request.headers.get("host") != self.only_host():
             raise Refused.of(
@@ -95,25 +124,37 @@ class Guard:
                     hint="programs show the token alone",
                 )
             )
-        if request.method not in {"GET", "HEAD"} and not _is_same_origin(request):
-            raise Refused.of(
-                Denied(
-                    "session.foreign_origin",
-                    "a page of another origin sent this form",
-                    hint="open the page here and send it from there",
-                )
-            )
+        if request.scope.get("method", "GET") not in {"GET", "HEAD"} and not _is_same_origin(request):
+            raise Refused.of(_FOREIGN)
 
 
-def _is_same_origin(request: Request) -> bool:
+_FOREIGN: Final = Denied(
+    "session.foreign_origin",
+    "a page of another origin sent this",
+    hint="open the page here and send it from there",
+)
+
+
+def _is_same_origin(request: HTTPConnection) -> bool:
     """What browsers say of a form's origin: pages without a referrer send ``null`` as their ``Origin``, and then
     ``Sec-Fetch-Site`` alone tells. Who says nothing is no browser: it shows a token or is a user of the machine."""
-    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    site, origin = request.headers.get("sec-fetch-site"), origin_of(request)
     if site is None and origin is None:
         return COOKIE not in request.cookies and ("authorization" in request.headers or uid_of(request) is not None)
-    own = f"{request.url.scheme}://{request.headers.get('host', '')}"
-    same = origin is not None and _without_usual_port(origin) == _without_usual_port(own)
+    same = origin == own_origin(request)
     return same if site is None else site == "same-origin" and (same or origin in {None, "null"})
+
+
+def origin_of(request: HTTPConnection) -> str | None:
+    """As the request says it."""
+    origin = request.headers.get("origin")
+    return None if origin is None else _without_usual_port(origin)
+
+
+def own_origin(request: HTTPConnection) -> str:
+    """Of the pages, as the request reached them."""
+    scheme = {"ws": "http", "wss": "https"}.get(request.url.scheme, request.url.scheme)
+    return _without_usual_port(f"{scheme}://{request.headers.get('host', '')}")
 
 
 def _without_usual_port(origin: str) -> str:

@@ -29,7 +29,7 @@ from orchestrator.web.login import Logins, to_login
 from orchestrator.web.proofs import BrowserSessions, Tickets
 from orchestrator.web.rendering import LIVE, assets, error_page, part_of
 from orchestrator.web.sharing import Shared
-from orchestrator.web.views import create, findings, fleet, lists, operations, vms
+from orchestrator.web.views import consoles, create, findings, fleet, lists, operations, vms
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +71,7 @@ def _application(logins: Logins) -> Starlette:
     views = {
         ("GET", "/web/news"): news,
         **fleet.ROUTES,
+        **consoles.ROUTES,
         **vms.ROUTES,
         **create.ROUTES,
         **operations.ROUTES,

@@ -23,7 +23,7 @@ from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.readings.frame import HostFrame
 from orchestrator.core.wire import unless_known
 from orchestrator.ports.host import ByteStream
-from orchestrator.sim.guests import Echo
+from orchestrator.sim.guests import Consoles, Echo
 from orchestrator.sim.screen import Screen
 from tests.fakes.fake_actions import perform_on
 from tests.fakes.fake_machine import FakeMachine, snapshot_of
@@ -48,6 +48,7 @@ class FakeHosts:
     """Implements ports.host.HostLink and Configurator over machines named by their address."""
 
     def __init__(self, machines: dict[str, FakeMachine], site: str = "site") -> None:
+        self._consoles = Consoles()
         self.machines = machines
         self.site = site
         self.strike: Strike = no_fault
@@ -97,7 +98,7 @@ class FakeHosts:
         return iter(())
 
     def open_console(self, host: Host, vm: str) -> ByteStream:
-        return Echo(f"console of {vm} on {host.name}\n".encode())
+        return self._consoles.open(vm, f"console of {vm} on {host.name}\n")
 
     def open_display(self, host: Host, vm: str) -> ByteStream:
         if vm in self.without_screen:

@@ -26,6 +26,7 @@ _NOT_COMPARED = frozenset(
         "alembic_version",
         "driver_upgrades",
         "guests",
+        "console_sessions",
     }
 )
 _SUMS = {"host_usage": ("vcpus", "memory_mib", "disk_bytes"), "tenant_usage": ("used",)}

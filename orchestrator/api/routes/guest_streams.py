@@ -12,6 +12,7 @@ from typing import Final
 import anyio
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, WebSocket
+from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from orchestrator.api.allowance import settle, take_one
@@ -22,6 +23,7 @@ from orchestrator.api.refusals import asker_of, subject_of
 from orchestrator.api.services import ServicesOf, TenantOf
 from orchestrator.api.use_cases import Services
 from orchestrator.core.errors import Conflict, InvalidInput, VgpuctlError
+from orchestrator.core.tenancy.access import Caller
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 from orchestrator.ports.host import ByteStream
 
@@ -75,15 +77,25 @@ def _port(text: str) -> int:
 
 
 async def _serve(socket: WebSocket, services: Services, tenant: str, open_stream: Callable[[], ByteStream]) -> None:
+    async def joined(_: Caller) -> None:
+        with stream_place(tenant):
+            stream = await to_thread.run_sync(open_stream, limiter=OPENING)
+            settle(socket.scope)
+            await join(socket, stream, partial(still_may, socket))
+
+    await allowed(socket, services, tenant, joined)
+
+
+async def allowed(
+    socket: WebSocket, services: Services, tenant: str, serve: Callable[[Caller], Awaitable[None]]
+) -> None:
+    """``serve`` for whoever may; a refusal, also of its own before the websocket is open, is answered and on record."""
     try:
         await storable_target(socket)
         caller = await authorize(socket)
         await only_known_parameters(socket)
         take_one(socket, caller)
-        with stream_place(tenant):
-            stream = await to_thread.run_sync(open_stream, limiter=OPENING)
-            settle(socket.scope)
-            await join(socket, stream, partial(still_may, socket))
+        await serve(caller)
     except WebSocketDisconnect:
         return  # its client left before it was open
     except VgpuctlError as error:
@@ -119,37 +131,63 @@ async def join(socket: WebSocket, stream: ByteStream, may: Callable[[], Awaitabl
     """Until one of the ends closes, or who opened it may no longer."""
     try:
         await socket.accept()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_to_client, socket, stream, tasks.cancel_scope)
-            tasks.start_soon(_while_allowed, socket, may, tasks.cancel_scope)
-            await _to_guest(socket, stream)
-            tasks.cancel_scope.cancel()
+        await relay(socket, stream, partial(_while_allowed, socket, may), partial(_bytes_alone, socket))
     finally:
         stream.close()  # not before nobody waits for it any more: its descriptor may be another's then
 
 
-async def _while_allowed(socket: WebSocket, may: Callable[[], Awaitable[bool]], both: anyio.CancelScope) -> None:
+async def relay(
+    socket: WebSocket,
+    stream: ByteStream,
+    watch: Callable[[], Awaitable[None]],
+    taken: Callable[[Message], Awaitable[bytes | None]],
+) -> None:
+    """Until one of the ends closes or ``watch`` returns. ``taken``: what of a client's message goes to the guest; None:
+    the stream is over."""
+
+    async def watched(both: anyio.CancelScope) -> None:
+        await watch()
+        both.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_to_client, socket, stream, tasks.cancel_scope)
+        tasks.start_soon(watched, tasks.cancel_scope)
+        await _to_guest(socket, stream, taken)
+        tasks.cancel_scope.cancel()
+
+
+async def _while_allowed(socket: WebSocket, may: Callable[[], Awaitable[bool]]) -> None:
     while await may():
         await anyio.sleep(ASK_AGAIN_S)
-    with anyio.move_on_after(CLOSE_S), suppress(WebSocketDisconnect, OSError):  # a client that reads nothing
-        await socket.close(ENDED, "who opened it may no longer")
-    both.cancel()
+    await end(socket, ENDED, "who opened it may no longer")
 
 
-async def _to_guest(socket: WebSocket, stream: ByteStream) -> None:
+async def end(socket: WebSocket, code: int, reason: str) -> None:
+    """Close it, and wait no longer than that for a client that reads nothing."""
+    with anyio.move_on_after(CLOSE_S), suppress(WebSocketDisconnect, OSError, RuntimeError):
+        await socket.close(code, reason)
+
+
+async def _bytes_alone(socket: WebSocket, message: Message) -> bytes | None:
+    data: bytes | None = message.get("bytes")
+    if data is None:
+        await socket.close(NO_BYTES, "bytes, no text")
+    return data
+
+
+async def _to_guest(socket: WebSocket, stream: ByteStream, taken: Callable[[Message], Awaitable[bytes | None]]) -> None:
     try:
         while True:
             message = await socket.receive()
             if socket.client_state is WebSocketState.DISCONNECTED:
                 return
-            data = message.get("bytes")
+            data = await taken(message)
             if data is None:
-                await socket.close(NO_BYTES, "bytes, no text")
                 return
             while data:
-                taken = await to_thread.run_sync(stream.send, data, limiter=MOVING)
-                data = data[taken:]
-                if not taken:
+                sent = await to_thread.run_sync(stream.send, data, limiter=MOVING)
+                data = data[sent:]
+                if not sent:
                     await anyio.sleep(FULL_S)
     except (WebSocketDisconnect, VgpuctlError, OSError, RuntimeError):  # RuntimeError: closed by the other direction
         return

@@ -34,6 +34,7 @@ from orchestrator.core.errors import InvalidInput
 from orchestrator.core.labels import Selector, selects
 from orchestrator.core.tenancy.access import Caller
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
+from orchestrator.core.vms.console_session import ConsoleKind
 from orchestrator.core.vms.vm import Vm, VmState
 
 router = APIRouter(prefix="/vms", tags=["vms"])
@@ -220,6 +221,14 @@ async def console_log(
     with stream_place(tenant):  # its host may hang
         log = await to_thread.run_sync(services.guest_access.console_log, tenant, name, most, limiter=OPENING)
     return ConsoleLogAnswer.of(log)
+
+
+@router.get("/{name}/console-sessions/{kind}", status_code=426, response_model=None, responses=STREAM)
+async def open_console_session(name: VmInPath, kind: ConsoleKind, tenant: TenantOf = DEFAULT_TENANT) -> None:
+    """Open a console with a ticket over a websocket. Binary messages are the console's; text is JSON.
+
+    The server tells who is there; ``{"take_over": true}`` takes the keyboard."""
+    raise _no_websocket()
 
 
 @router.get("/{name}/tcp/{port}", status_code=426, response_model=None, responses=STREAM)

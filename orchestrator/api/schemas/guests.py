@@ -13,6 +13,7 @@ from orchestrator.core.drivers.guest_facts import GuestFacts
 from orchestrator.core.gpu.licence import GuestLicence
 from orchestrator.core.guest.guest import GuestRecord, RoleResult
 from orchestrator.core.guest.settings import MAX_SECRET_BYTES, MAX_SETTINGS
+from orchestrator.core.vms.console_session import ConsoleKind
 
 Roles = Annotated[
     tuple[Annotated[str, Field(max_length=63)], ...],
@@ -70,3 +71,26 @@ class ProvisioningAnswer(AnswerBody):
     @classmethod
     def of(cls, record: GuestRecord, licence: GuestLicence) -> ProvisioningAnswer:
         return cls.copied(record, licence=licence)
+
+
+class ConsoleTicketBody(StrictForm):
+    """A console that is to be opened by a stream of its own, as pages do it."""
+
+    model_config = ConfigDict(
+        title="AskForConsole",
+        json_schema_extra={"examples": [{"kind": "serial", "origin": "https://pool.example.org:8443"}]},
+    )
+
+    kind: ConsoleKind
+    """Which console."""
+    origin: str | None = Field(default=None, max_length=300)
+    """Of the page whose stream it is for, as browsers send it; null: of a program."""
+
+
+class ConsoleTicketAnswer(AnswerBody):
+    """The only answer that holds the ticket."""
+
+    ticket: str
+    """Good once; the stream names the subprotocols ``binary`` and ``ticket.`` with this."""
+    expires_at: Moment
+    """Until when it opens one."""

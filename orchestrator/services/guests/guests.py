@@ -128,12 +128,12 @@ class GuestAccessService:
 
     def open_console(self, tenant: str, name: str) -> ByteStream:
         """:raises Conflict: ``vm.not_running``"""
-        vm = self._running(tenant, name)
+        vm = self.running(tenant, name)
         return self.link.open_console(self._opening(vm, "open_console"), vm.id)
 
     def open_display(self, tenant: str, name: str) -> ByteStream:
         """RFB. :raises Conflict: ``vm.not_running``, ``vm.no_display``"""
-        vm = self._running(tenant, name)
+        vm = self.running(tenant, name)
         try:
             return self.link.open_display(self._opening(vm, "open_display"), vm.id)
         except Conflict as error:
@@ -153,7 +153,7 @@ class GuestAccessService:
         :raises InvalidInput: ``port.out_of_range``; :raises Conflict: ``vm.not_running``"""
         if not 1 <= port <= 65535:
             raise InvalidInput("port.out_of_range", f"{port} is not a TCP port", hint="1 to 65535")
-        vm = self._running(tenant, name)
+        vm = self.running(tenant, name)
         return self.link.open_tcp(self._opening(vm, f"open_tcp {port}"), vm.id, port)
 
     def _opening(self, vm: Vm, action: str) -> Host:
@@ -163,7 +163,8 @@ class GuestAccessService:
             tx.audit.append(at=at, actor=actor(), action=action, subject=vm.full_name, outcome="accepted")
             return tx.hosts.get(vm.host)
 
-    def _running(self, tenant: str, name: str) -> Vm:
+    def running(self, tenant: str, name: str) -> Vm:
+        """:raises NotFound: ``vm.unknown``; :raises Conflict: ``vm.not_running``"""
         vm = self._vm(tenant, name)
         if vm.state not in {"running", "starting", "creating"}:
             raise Conflict("vm.not_running", f"VM {name} is {vm.state}", hint=f"'vgpuctl start-vm {name}' starts it")
