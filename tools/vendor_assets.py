@@ -26,7 +26,7 @@ MANIFEST: Final = "manifest.json"
 
 def packages_of(directory: Path) -> list[dict[str, Any]]:
     """The manifest's packages: ``name``, ``version``, ``licence``, ``integrity``, and ``files``, each with its path in
-    the package (``source``), its ``name`` here and ``sha256``."""
+    the package (``source``), its ``name`` here, below this directory, and ``sha256``."""
     read: list[dict[str, Any]] = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
     return read
 
@@ -34,7 +34,8 @@ def packages_of(directory: Path) -> list[dict[str, Any]]:
 def differing(directory: Path) -> list[str]:
     """Files that are not as the manifest says, and files that it does not name."""
     named = {file["name"]: file["sha256"] for package in packages_of(directory) for file in package["files"]}
-    present = {path.name for path in directory.iterdir()} - {MANIFEST}
+    files = (path for path in directory.rglob("*") if path.is_file())
+    present = {path.relative_to(directory).as_posix() for path in files} - {MANIFEST}
     wrong = {name for name in named.keys() & present if sha256_of((directory / name).read_bytes()) != named[name]}
     return sorted(wrong | (named.keys() ^ present))
 
@@ -70,6 +71,7 @@ def _vendor(directory: Path, package: dict[str, Any], *, pin: bool) -> list[str]
     wrong += [file["name"] for file in package["files"] if sha256_of(contents[file["name"]]) != file["sha256"]]
     if not wrong:
         for name, content in contents.items():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
             (directory / name).write_bytes(content)
     return wrong
 

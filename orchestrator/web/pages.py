@@ -81,7 +81,7 @@ def _application(logins: Logins) -> Starlette:
     routes = [
         Route("/", _to_map),
         Route("/web", _to_map),
-        Route("/web/static/{digest}/{name}", _static),
+        Route("/web/static/{digest}/{name:path}", _static),
         *(Route(path, view, methods=[method]) for (method, path), view in LOGIN.items()),
         *(Route(path, _for_readers(view, live_parts), methods=[method]) for (method, path), view in views.items()),
         Route("/web/{rest:path}", _for_readers(_nothing, live_parts)),

@@ -31,19 +31,26 @@ LIVE: Final = "live"
 READINGS: Final = "readings"
 """The block that is fetched again when hosts have sent something new."""
 _WHOLE: Final = "content"
-_TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_TYPES: Final = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _GIB_MIB: Final = 1024
 _KIB: Final = 1024
 
 
 @cache
 def assets() -> dict[str, tuple[bytes, str, str]]:
-    """By name: content, media type, and the address, which has the content's hash in it."""
+    """By name: content, media type, and the address. It has the content's hash in it; the hash of all where a package
+    has a directory of its own, as its files name each other."""
+    vendored = STATIC / "vendor"
+    groups = [{path.name: path} for path in (*STATIC.glob("*.*"), *vendored.glob("*.*s"))]
+    for package in (path for path in vendored.iterdir() if path.is_dir()):
+        files = (path for path in sorted(package.rglob("*.*")) if path.suffix in _TYPES)
+        groups.append({path.relative_to(vendored).as_posix(): path for path in files})
     served = {}
-    for path in sorted((*STATIC.glob("*.*"), *STATIC.glob("vendor/*.*s"))):
-        content = path.read_bytes()
-        digest = hashlib.sha256(content).hexdigest()[:16]
-        served[path.name] = content, _TYPES[path.suffix], f"/web/static/{digest}/{path.name}"
+    for group in groups:
+        contents = {name: path.read_bytes() for name, path in group.items()}
+        digest = hashlib.sha256(b"".join(contents.values())).hexdigest()[:16]
+        for name, content in contents.items():
+            served[name] = content, _TYPES[group[name].suffix], f"/web/static/{digest}/{name}"
     return served
 
 

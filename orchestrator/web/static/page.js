@@ -17,7 +17,7 @@ function takeTicket() {
 let afterG = false;
 
 function onKey(event) {
-  const typing = event.target.closest("input, select, textarea");
+  const typing = event.target.closest("input, select, textarea, .console");
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "/") {
     const first = document.querySelector("form.filter input, form.filter select");
