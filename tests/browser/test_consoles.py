@@ -3,12 +3,9 @@
 
 from __future__ import annotations
 
-import json
-import re
-
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Arrive, ServedSite
+from tests.browser.conftest import Arrive
 
 VM = "vms/default/train"
 
@@ -18,7 +15,7 @@ def terminal_has(page: Page, text: str) -> None:
 
 
 def connected(page: Page) -> None:
-    expect(page.locator("#console-state")).to_have_text("Connected")
+    expect(page.locator("#console-state")).to_have_text("Connected.")
 
 
 def shade(page: Page) -> int:
@@ -44,6 +41,7 @@ def test_a_serial_console_shows_what_was_printed_before_and_takes_keys(arrive: A
     terminal_has(page, "login:")
     terminal_has(page, "console of ")
     expect(page.locator("#console-who")).to_contain_text("You write.")
+    expect(page.get_by_role("button", name="Take over")).to_be_hidden()
     page.get_by_role("button", name="Type into it").click()
     page.keyboard.type("echo hello")
     terminal_has(page, "echo hello")

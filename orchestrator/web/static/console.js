@@ -152,7 +152,7 @@ async function connect() {
   made.addEventListener("open", () => {
     socket = made;
     pause = FIRST_PAUSE_MS;
-    say("Connected");
+    say("Connected.");
     view.opened(made);
   });
   made.addEventListener("message", (event) => {
