@@ -30,7 +30,7 @@ class ViewerMessages:
         self._unread = b""
         self._greeted = 0
         self.typed = 0
-        """How many keys and movements there were, passed on or not."""
+        """How many keys and movements came, passed on or not."""
 
     def passed(self, data: bytes, *, writes: bool) -> bytes:
         """What of it goes to the guest's screen; a message that has begun is kept until it is whole.
@@ -56,19 +56,19 @@ class ViewerMessages:
         if not self._unread:
             return None
         kind = self._unread[0]
-        length = _FIXED.get(kind) or self._told_length(kind)
+        length = _FIXED.get(kind) or self._counted_length(kind)
         if length is not None and length > MAX_MESSAGE:
             raise _no_rfb(f"a message of {length} bytes")
         return length
 
-    def _told_length(self, kind: int) -> int | None:
+    def _counted_length(self, kind: int) -> int | None:
         if kind in _COUNTED:
             at, size, base, each = _COUNTED[kind]
             count = self._number(at, size)
             return None if count is None else base + each * count
         if kind == _CUT_TEXT:
-            size_told = self._number(4, 4)
-            return None if size_told is None else 8 + min(size_told, (1 << 32) - size_told)  # below 0: RFB's newer way
+            length = self._number(4, 4)
+            return None if length is None else 8 + min(length, (1 << 32) - length)  # below 0: RFB's newer way
         if kind != _QEMU or self._number(1, 1) not in {None, 0}:
             raise _no_rfb(f"message {kind}")
         return _QEMU_KEY

@@ -35,8 +35,8 @@ router = APIRouter(prefix="/vms", tags=["vms"])
 streams = APIRouter(prefix="/vms", tags=["vms"])
 PROTOCOL: Final = "binary"
 _TICKET: Final = "ticket."
-TOLD: Final = 4000
-"""Closed after its client was told why, in a text message."""
+REFUSED_FOR_A_REASON: Final = 4000
+"""Closed after a text message with the problem."""
 MAX_TEXT: Final = 200
 """Characters of a client's text message."""
 _TAKE_OVER: Final = {"take_over": True}
@@ -116,10 +116,10 @@ class AttendedConsole:
     _typed_at: float = field(default_factory=time.monotonic)
 
     async def serve(self) -> None:
-        """Until an end closes it, or it may not go on. What refuses it is told to its client in words."""
+        """Until an end closes it, or it may not go on. Its client gets the problem that refuses it."""
         await self.socket.accept(PROTOCOL)
         try:
-            await self._tell_who_is_there()
+            await self._report()
             await self.tell_others()
             stream = await to_thread.run_sync(self.services.consoles.open, self.tenant, self.session, limiter=OPENING)
             settle(self.socket.scope)
@@ -143,7 +143,7 @@ class AttendedConsole:
                 return
             try:
                 self._check_time()
-                await self._tell_who_is_there()
+                await self._report()
             except (Conflict, NotFound, Denied) as error:
                 await self._refuse(error)
                 return
@@ -160,7 +160,7 @@ class AttendedConsole:
         if now - self._began > LONGEST_S:
             raise Conflict("console.too_long", f"it was open for {LONGEST_S / 3600:.0f} hours", hint="open it again")
 
-    async def _tell_who_is_there(self) -> None:
+    async def _report(self) -> None:
         at = await to_thread.run_sync(self.services.consoles.at, self.tenant, self.session)
         self._writes = at.you_write
         if at != self._shown:
@@ -193,7 +193,7 @@ class AttendedConsole:
         self._typed_at = time.monotonic()
         await to_thread.run_sync(self.services.consoles.take_over, self.session)
         await self.tell_others()
-        await self._tell_who_is_there()
+        await self._report()
         return b""
 
     async def tell_others(self) -> None:
@@ -201,14 +201,14 @@ class AttendedConsole:
         for other in tuple(_attended):
             if other is not self and (other.session.vm, other.session.kind) == (self.session.vm, self.session.kind):
                 with suppress(VgpuctlError, *_GONE):
-                    await other._tell_who_is_there()
+                    await other._report()
 
     async def _refuse(self, error: VgpuctlError) -> None:
         self.why = error.code
         problem = bytes(refusal(error, self.caller).body).decode()
         with anyio.move_on_after(CLOSE_S), suppress(*_GONE):
             await self.socket.send_text(f'{{"problem": {problem}}}')
-        await end(self.socket, TOLD, error.code)
+        await end(self.socket, REFUSED_FOR_A_REASON, error.code)
 
 
 def _parsed(text: str) -> object:

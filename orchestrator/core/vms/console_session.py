@@ -32,7 +32,7 @@ class ConsoleSession:
     """Its id."""
     kind: ConsoleKind
     actor: str
-    """Who it was given to, and in which words others at the console are told of it."""
+    """Who it was given to, as the audit names it."""
     bound: str
     """What :func:`binding` says of who may use it."""
     until: float
