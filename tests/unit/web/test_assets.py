@@ -56,8 +56,9 @@ def test_what_htmx_acts_on_carries_the_page_s_nonce(path: Path) -> None:
 
 
 def test_addresses_of_files_have_their_hash() -> None:
-    own = {"page.js", "console.js", "keyboards.js", "page.css", "icon.svg"}
-    assert {name for name in assets() if "/" not in name} == own | {"htmx.min.js", "hx-csp.min.js"}
+    own = {path.name for path in (PAGES / "static").glob("*.*")}
+    alone = {"htmx.min.js", "hx-csp.min.js", "hx-sse.min.js", "uplot.min.js", "uplot.min.css"}
+    assert {name for name in assets() if "/" not in name} == own | alone
     assert {name.partition("/")[0] for name in assets() if "/" in name} == {"novnc", "xterm"}
     assert all(re.fullmatch(rf"/web/static/[0-9a-f]{{16}}/{re.escape(name)}", row[2]) for name, row in assets().items())
 
