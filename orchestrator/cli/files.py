@@ -7,6 +7,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from errno import EBADF
 from pathlib import Path
 from typing import Final
@@ -102,6 +103,20 @@ def write_new(files: Mapping[Path, tuple[bytes, int]], *, what: str) -> None:
         raise InvalidInput(
             f"{what}.unwritable", f"cannot make {_name(path)}: {why_unwritable(error)}", hint=hint
         ) from error
+
+
+def write_private(path: Path, text: str) -> None:
+    """In one piece, in place of what was there, and never others' to read. :raises OSError:"""
+    scratch = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as stream:
+            stream.write(text)
+        scratch.replace(path)
+    except OSError:
+        with suppress(OSError):
+            scratch.unlink(missing_ok=True)
+        raise
 
 
 def _typed(max_bytes: int) -> bytes | None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks ID tokens (OpenID Connect Core 1.0 §3.1.3.7) with the keys that their provider publishes."""
+"""Logs browsers in and checks ID tokens (OpenID Connect Core 1.0 §3.1.3.7) with the keys that their provider
+publishes."""
 
 from __future__ import annotations
 
@@ -7,14 +8,16 @@ import re
 import shlex
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from joserfc import jws, jwt
 from joserfc.errors import ExpiredTokenError
 
-from orchestrator.core.errors import Denied
+from orchestrator.core.errors import Denied, Retryable
 from orchestrator.core.tenancy.tenant import login_names
+from orchestrator.oidc import code_flow
 from orchestrator.oidc.keys import UNUSABLE, PublishedKeys
 from orchestrator.oidc.provider import Provider
 from orchestrator.ports.clock import Clock
@@ -24,6 +27,8 @@ ALGORITHMS: Final = ("RS256", "PS256", "ES256")
 """Only those with a public key: a secret shared with the provider could sign as well as check."""
 _LEEWAY_S: Final = 60
 _MAX_KEY_ID: Final = 200
+_PROVIDER_S: Final = 15.0
+"""How long a browser's login waits for what the provider publishes."""
 _NAME: Final = re.compile(r"[!-~]{1,180}", re.ASCII)
 
 
@@ -65,6 +70,8 @@ class OidcIdentities:
     clock: Clock
     administering: Strength = Strength()
     """How admins, operators and tenants' admins must have logged in."""
+    client_secret: str | None = field(default=None, repr=False)
+    """Of a client that has one at its provider, for logins of browsers."""
     _keys: PublishedKeys = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -88,6 +95,46 @@ class OidcIdentities:
             raise Denied(
                 "token.refused", "this token is not valid", hint="log in again: 'vgpuctl login --help'"
             ) from error
+
+    @property
+    def browsers(self) -> OidcIdentities:
+        """See :class:`~orchestrator.ports.identity.BrowserLogins`, for the following, too."""
+        return self
+
+    @property
+    def issuer(self) -> str:
+        return self.provider.issuer
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        return self.administering.acr
+
+    def begin_login(self, back: str, acr: str | None) -> tuple[str, dict[str, str]]:
+        address, attempt = code_flow.begin(self._published(), self.audience, back, acr=acr)
+        return address, asdict(attempt)
+
+    def finish_login(self, kept: Mapping[str, str], answer: Mapping[str, str]) -> str:
+        attempt = code_flow.Attempt(**kept)
+        text = code_flow.redeem(
+            self.provider, self._published(), self.audience, attempt, answer, client_secret=self.client_secret
+        )
+        _wait(self.awaited(text))
+        self.login(text)
+        if self._claims(text).get("nonce") != attempt.nonce:
+            raise code_flow.refused("the token was made for another login")
+        return text
+
+    def logout_address(self, back: str) -> str | None:
+        """RP-Initiated Logout 1.0. It is shown no token, and so asks the person: many keep addresses."""
+        try:
+            where = self._keys.metadata().get("end_session_endpoint")
+        except Retryable:
+            return None
+        return None if where is None else code_flow.logout_address(str(where), self.audience, back)
+
+    def _published(self) -> dict[str, Any]:
+        _wait(self._keys.awaited(""))
+        return self._keys.metadata()
 
     def _claims(self, text: str) -> dict[str, Any]:
         _key_id(text)  # what is no token at all is told so, whether there are keys or not
@@ -113,6 +160,12 @@ class OidcIdentities:
         alone = isinstance(audience, str) or len(audience) == 1
         if made_for != self.audience and not (made_for is None and alone):
             raise ValueError("a login at another client")
+
+
+def _wait(answered: Future[None] | None) -> None:
+    if answered is not None:
+        with suppress(TimeoutError):  # what is not there by then is told by who needs it
+            answered.result(_PROVIDER_S)
 
 
 def _key_id(text: str) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keys that a provider publishes, kept here: who shows a token whose key is known waits for nobody.
+"""What a provider publishes, kept here: who shows a token whose key is known waits for nobody.
 
 The provider is asked on a thread of its own, once at a time: one that hangs holds none of those that answer requests.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from concurrent.futures import Future
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from joserfc.errors import JoseError
@@ -47,6 +47,7 @@ class PublishedKeys:
         self._clock = clock
         self._lock = threading.Lock()
         self._keys: KeySet | None = None
+        self._metadata: dict[str, Any] = {}
         self._published_at = self._asked_at = float("-inf")
         self._asking: Future[None] | None = None
         self._wanted: set[str] = set()
@@ -56,11 +57,17 @@ class PublishedKeys:
 
     def known(self) -> KeySet:
         """:raises Retryable: ``login.unreachable``: there are none"""
+        return self._published()[0]
+
+    def metadata(self) -> dict[str, Any]:
+        """The discovery document that the keys came with. :raises Retryable: ``login.unreachable``: there is none"""
+        return self._published()[1]
+
+    def _published(self) -> tuple[KeySet, dict[str, Any]]:
         with self._lock:
-            keys = self._keys if self._clock.monotonic() - self._published_at <= _KEPT_S else None
-        if keys is None:
-            raise Retryable("login.unreachable", "the identity provider does not answer", hint="try again in a moment")
-        return keys
+            if self._keys is not None and self._clock.monotonic() - self._published_at <= _KEPT_S:
+                return self._keys, self._metadata
+        raise Retryable("login.unreachable", "the identity provider does not answer", hint="try again in a moment")
 
     def awaited(self, key_id: str) -> Future[None] | None:
         """Done when the provider has answered or cannot be asked; None: nothing that it says would tell more.
@@ -87,19 +94,21 @@ class PublishedKeys:
 
     def _ask(self) -> None:
         keys: KeySet | None = None
+        metadata: dict[str, Any] = {}
         try:
-            where = str(self._provider.metadata().get("jwks_uri"))
+            metadata = self._provider.metadata()
+            where = str(metadata.get("jwks_uri"))
             keys = KeySet.import_key_set(cast(KeySetSerialization, self._provider.get(where)))
         except _NOT_HAD as error:
             log.warning("the identity provider's keys cannot be had: %s", _reason(error))
         finally:
-            self._end(keys)
+            self._end(keys, metadata)
 
-    def _end(self, keys: KeySet | None) -> None:
+    def _end(self, keys: KeySet | None, metadata: dict[str, Any]) -> None:
         now = self._clock.monotonic()
         with self._lock:
             if keys is not None:
-                self._keys, self._published_at = keys, now
+                self._keys, self._metadata, self._published_at = keys, metadata, now
                 kept = {key_id: at for key_id, at in self._unknown.items() if now - at <= _UNKNOWN_S}
                 kept |= dict.fromkeys(self._wanted - {str(key.kid) for key in keys}, now)
                 self._unknown = dict(list(kept.items())[-_MAX_UNKNOWN:])

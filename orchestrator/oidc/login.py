@@ -3,23 +3,16 @@
 
 from __future__ import annotations
 
-import re
-import secrets
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Final
-
-from authlib.common.errors import AuthlibBaseError
-from authlib.oauth2.rfc6749.parameters import parse_authorization_code_response, prepare_grant_uri
-from authlib.oauth2.rfc7636 import create_s256_code_challenge
+from urllib.parse import parse_qsl, urlsplit
 
 from orchestrator.core.errors import Denied
-from orchestrator.oidc.provider import Provider, check_address
+from orchestrator.oidc.code_flow import begin, redeem
+from orchestrator.oidc.provider import Provider
 
-SCOPE: Final = "openid email profile"
-_TOKEN: Final = re.compile("[!-~]{1,16000}", re.ASCII)
-"""It goes into a header and a file, of which so much is read (client/token.py)."""
 _POLL_S: Final = 0.5
 
 
@@ -66,46 +59,8 @@ def log_in(
     :raises Retryable: ``login.unreachable``
     """
     published = provider.metadata()
-    where = str(published.get("authorization_endpoint"))
-    check_address(where)
-    state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(64)
     with _RedirectListener(("127.0.0.1", 0), _RedirectHandler) as listener:
-        back = f"http://127.0.0.1:{listener.server_port}/"
-        show(
-            prepare_grant_uri(
-                where,
-                client_id,
-                "code",
-                back,
-                SCOPE,
-                state,
-                code_challenge=create_s256_code_challenge(verifier),
-                code_challenge_method="S256",
-                acr_values=acr,
-            )
-        )
+        address, attempt = begin(published, client_id, f"http://127.0.0.1:{listener.server_port}/", acr=acr)
+        show(address)
         answer = listener.wait(limit_s)
-    try:
-        code = parse_authorization_code_response(answer, state)["code"]
-    except (AuthlibBaseError, ValueError) as error:
-        raise _refused(str(error)) from error
-    form = {
-        "grant_type": "authorization_code", "code": code, "redirect_uri": back, "client_id": client_id,
-        "code_verifier": verifier,
-    }  # fmt: skip
-    tokens = provider.post(str(published.get("token_endpoint")), form)
-    token = tokens.get("id_token")
-    if not isinstance(token, str):
-        raise _refused(str(tokens.get("error_description") or tokens.get("error") or "it gave no ID token"))
-    if _TOKEN.fullmatch(token) is None:
-        raise _refused("what it gave as an ID token is none")
-    return token
-
-
-def _refused(details: str) -> Denied:
-    return Denied(
-        "login.refused",
-        "the provider refused the login",
-        details=details[:300],
-        hint="log in again; whoever runs the provider knows why it refuses",
-    )
+    return redeem(provider, published, client_id, attempt, dict(parse_qsl(urlsplit(answer).query)))

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from orchestrator.adapters.bundles.library import BundleLibrary
 from orchestrator.adapters.controllers.peer_auth import announce_address, credential
@@ -42,6 +42,7 @@ from orchestrator.reconcile.leases import LeaseKeeper
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.reconcile.repairs import Pacing, Repairer
 from orchestrator.reconcile.watcher import Watcher
+from orchestrator.regular_file import read_at_most
 from orchestrator.server import telemetry
 from orchestrator.server.known_database import KnownDatabase
 from orchestrator.server.reach import Reach, over_ssh, readable_files
@@ -344,7 +345,33 @@ def _identities(settings: Settings, clock: Clock) -> Identities | None:
     check_address(settings.oidc_issuer)
     provider = Provider(issuer=settings.oidc_issuer, ca_file=settings.oidc_ca_file)
     strength = Strength(acr=_words(settings.oidc_required_acr), amr=_words(settings.oidc_required_amr))
-    return OidcIdentities(provider, settings.oidc_client_id, settings.oidc_groups_claim, clock, strength)
+    secret = settings.oidc_client_secret_file
+    return OidcIdentities(
+        provider,
+        settings.oidc_client_id,
+        settings.oidc_groups_claim,
+        clock,
+        strength,
+        client_secret=None if secret is None else _secret_in(secret),
+    )
+
+
+_MAX_SECRET_BYTES: Final = 4096
+
+
+def _secret_in(file: Path) -> str:
+    """:raises InvalidInput: ``settings.invalid``"""
+    try:
+        text = (read_at_most(file, _MAX_SECRET_BYTES) or b"").decode().strip()
+    except (OSError, ValueError):
+        text = ""
+    if not text:
+        raise InvalidInput(
+            "settings.invalid",
+            f"setting oidc_client_secret_file: no secret can be read from {ascii(str(file))[1:-1]}",
+            hint="one line of text that the server's user can read",
+        )
+    return text
 
 
 def _words(given: str | tuple[str, ...]) -> tuple[str, ...]:

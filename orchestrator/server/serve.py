@@ -16,14 +16,18 @@ import stat
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
+
+from starlette.types import ASGIApp
 
 from orchestrator.adapters.engine.timer import Timer
 from orchestrator.api.connection_limits import take_descriptors
 from orchestrator.api.limits import Activity
 from orchestrator.api.listening import group_socket_of, tls_of
+from orchestrator.api.loopback import Loopback
 from orchestrator.api.process import only_one, serve_until_done
 from orchestrator.api.services import Process
 from orchestrator.client.autostart import START_ERROR_MARK, connect_running, state_unusable
@@ -91,7 +95,7 @@ def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
                 activity=Activity(),
                 timers=app.timers,
                 leaving=_end_in_time,
-                pages=pages_beside(app.services.controllers.key),
+                pages=_pages(app),
             )
             if fleet is not None and not detached and sys.stderr.isatty():
                 threading.Thread(target=_show_pages, args=[state], daemon=True).start()
@@ -102,6 +106,11 @@ def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
             _end_in_time()
             if left := app.close():
                 _end_now(f"{left} steps wait for hosts that hang")
+
+
+def _pages(app: App) -> Callable[[ASGIApp, Loopback], ASGIApp]:
+    identities = app.services.tenancy.access.identities
+    return pages_beside(app.services.controllers.key, None if identities is None else identities.browsers)
 
 
 def _end_in_time() -> None:

@@ -123,6 +123,9 @@ class Settings(BaseSettings):
     """Address of the identity provider, as its tokens name it; None: nobody logs in."""
     oidc_client_id: str | None = None
     """What this pool is called there: tokens made for others are refused."""
+    oidc_client_secret_file: Path | None = None
+    """File with what proves to the provider that browsers' logins are ours, where it wants a proof; None: the client is
+    a public one."""
     oidc_groups_claim: str = "groups"
     """Where its tokens list the groups somebody belongs to."""
     oidc_required_acr: str | tuple[str, ...] = ()

@@ -86,9 +86,9 @@ class Guard:
         await self.pages(scope, receive, send_guarded)
 
     def _know(self, request: HTTPConnection) -> None:
-        state, cookie, client = request.state, request.cookies.get(COOKIE), request.client
+        state, client = request.state, request.client
         state.session_host = None if self.only_host is None else self.only_host()
-        state.proof = None if cookie is None else self.sessions.open(cookie, state.session_host)
+        state.proof = self.sessions.open(request.cookies, state.session_host)
         address = ("unknown", 0) if client is None else (client.host, client.port)
         state.api = ApiCalls(self.api, state.proof or _UNPROVEN, address)
 

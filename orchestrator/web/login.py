@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How somebody becomes known to the pages: by a token that is pasted, or by a ticket that 'vgpuctl web' brings."""
+"""How somebody becomes known to the pages: by a token that is pasted, by a ticket that 'vgpuctl web' brings, or at the
+identity provider (provider_login.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -13,48 +16,71 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from orchestrator.api.loopback import Loopback
 from orchestrator.api.protocols import uid_of
 from orchestrator.core.errors import Denied, Fatal, InvalidInput
+from orchestrator.ports.identity import BrowserLogins
 from orchestrator.web.api_calls import ApiCalls, Refused
 from orchestrator.web.forms import form_of
-from orchestrator.web.proofs import COOKIE, SESSION_S, BrowserSessions, Proof, Tickets
-from orchestrator.web.rendering import render
+from orchestrator.web.proofs import COOKIES, SESSION_S, BrowserSessions, Proof, Tickets
+from orchestrator.web.rendering import address, render
 
 _SCHEME: Final = "bearer "
 _FIRST: Final = "/web/map"
+_LOCAL: Final = re.compile(r"/web/(?!log)[!-\[\]-~]{0,999}", re.ASCII)
+"""Addresses that a login may go on to: of a page here that is not about logins."""
 
 
 @dataclass(frozen=True)
 class Logins:
-    """What logging in needs. ``loopback``: the port of this machine where a local user's browser finds the pages."""
+    """What logging in needs. ``loopback``: the port of this machine where a local user's browser finds the pages;
+    ``provider``: None: there is no identity provider."""
 
     sessions: BrowserSessions
     tickets: Tickets
     loopback: Loopback
+    provider: BrowserLogins | None = None
 
 
 def to_login(request: Request, *, over: bool = False) -> Response:
-    """``over``: the session has ended, with its token."""
-    ask = "over" if over else "needed"
-    target = f"/web/login?because={ask}"
+    """``over``: the session has ended, with its token. Who logs in comes back to the page."""
+    target = address("login", because="over" if over else "needed", to=local_page(_page_of(request), ""))
     if request.headers.get("hx-request") == "true":
         return Response(status_code=204, headers={"HX-Redirect": target})
     answer = RedirectResponse(target, 303)
     if over:
-        _forget(answer)
+        forget(request, answer)
     return answer
+
+
+def _page_of(request: Request) -> str:
+    """The page that a fragment or a form is of, as far as the browser says; else what was asked for."""
+    shown = urlsplit(request.headers.get("hx-current-url", "") if request.method == "GET" else "")
+    page = shown if shown.path else urlsplit(str(request.url)) if request.method == "GET" else shown
+    return f"{page.path}?{page.query}" if page.query else page.path
+
+
+def local_page(text: str, otherwise: str = _FIRST) -> str:
+    """``text`` where it is the address of a page here, without a host: nobody is led elsewhere by a login."""
+    return text if _LOCAL.fullmatch(text) else otherwise
+
+
+def provider_of(request: Request) -> BrowserLogins | None:
+    """None: there is none, or this is the port of a local user, where no provider sends anybody back to."""
+    logins: Logins = request.app.state.logins
+    return None if request.state.session_host is not None else logins.provider
 
 
 async def login_page(request: Request) -> Response:
     """``GET /web/login``"""
-    return _login_form(request, None)
+    return login_form(request, None, request.query_params.get("to", ""))
 
 
 async def login(request: Request) -> Response:
     """``POST /web/login``: a token becomes a session. It stands in the form alone, never in an address."""
     form = await form_of(request)
+    target = form.get("to", "")
     try:
-        return await _begin(request, Proof(token=_token_of(form.get("token", ""))))
+        return await begin_session(request, Proof(token=_token_of(form.get("token", ""))), target)
     except Refused as refused:
-        return _login_form(request, refused)
+        return login_form(request, refused, target)
 
 
 async def ticket_page(request: Request) -> Response:
@@ -67,15 +93,15 @@ async def take_ticket(request: Request) -> Response:
     logins: Logins = request.app.state.logins
     proof = logins.tickets.take((await form_of(request)).get("ticket", ""))
     try:
-        if proof is None:
+        if proof is None or (proof.uid is not None and request.state.session_host is None):
             raise Refused.of(
                 Denied(
                     "session.ticket_refused",
-                    "this ticket was used already, or its minute is over",
+                    "this ticket was used already, its minute is over, or it is for another address",
                     hint="'vgpuctl web' gives a new one",
                 )
             )
-        return await _begin(request, proof)
+        return await begin_session(request, proof, _FIRST)
     except Refused as refused:
         return _ticket_form(request, refused)
 
@@ -87,13 +113,16 @@ async def give_ticket(request: Request) -> Response:
     proof = _shown(request)
     caller = await _whoami(request, proof)
     address = None if proof.uid is None else _opened(logins.loopback)
-    return JSONResponse({"ticket": logins.tickets.give(proof), "address": address, "actor": caller["actor"]})
+    return JSONResponse(
+        {"ticket": logins.tickets.give(proof, caller["actor"]), "address": address, "actor": caller["actor"]}
+    )
 
 
-async def log_out(_: Request) -> Response:
-    """``POST /web/logout``"""
-    answer = RedirectResponse("/web/login?because=left", 303)
-    _forget(answer)
+async def log_out(request: Request) -> Response:
+    """``POST /web/logout``: of these pages; a link of the page that follows leads to the provider's own logout, as no
+    form of ours may be answered by another site."""
+    answer = RedirectResponse(address("login", because="left"), 303)
+    forget(request, answer)
     return answer
 
 
@@ -127,11 +156,21 @@ def _ticket_form(request: Request, refused: Refused | None) -> Response:
     return render(request, "ticket.html", values, 200 if refused is None else refused.status)
 
 
-def _login_form(request: Request, refused: Refused | None) -> Response:
+def login_form(request: Request, refused: Refused | None, target: str) -> Response:
+    """``target``: the page that a login goes on to."""
+    provider, because = provider_of(request), request.query_params.get("because", "")
+    weak = refused is not None and refused.problem["code"] == "login.too_weak"
+    left = (
+        None if provider is None or because != "left" else provider.logout_address(str(request.url.replace(query="")))
+    )
     values = {
         "title": "Log in",
-        "because": request.query_params.get("because", ""),
+        "because": because,
         "refused": None if refused is None else refused.problem,
+        "target": local_page(target, ""),
+        "provider": None if provider is None else urlsplit(provider.issuer).hostname,
+        "levels": provider.levels if provider is not None and weak else (),
+        "leave_provider": left,
     }
     return render(request, "login.html", values, 200 if refused is None else refused.status)
 
@@ -145,12 +184,12 @@ def _token_of(text: str) -> str:
     return text
 
 
-async def _begin(request: Request, proof: Proof) -> Response:
+async def begin_session(request: Request, proof: Proof, target: str) -> Response:
     """:raises Refused: nobody is known by it; ``session.too_long``"""
     logins: Logins = request.app.state.logins
     await _whoami(request, proof)
-    value = logins.sessions.seal(proof, request.state.session_host)
-    if value is None:
+    cookies = logins.sessions.seal(proof, request.state.session_host)
+    if cookies is None:
         raise Refused.of(
             InvalidInput(
                 "session.too_long",
@@ -158,8 +197,10 @@ async def _begin(request: Request, proof: Proof) -> Response:
                 hint="'vgpuctl token create' makes a short one",
             )
         )
-    answer = RedirectResponse(_FIRST, 303)
-    answer.set_cookie(COOKIE, value, int(SESSION_S), path="/", secure=True, httponly=True, samesite="lax")
+    answer = RedirectResponse(local_page(target), 303)
+    forget(request, answer, but=cookies)
+    for name, value in cookies.items():
+        answer.set_cookie(name, value, int(SESSION_S), path="/", secure=True, httponly=True, samesite="lax")
     return answer
 
 
@@ -180,5 +221,8 @@ def _shown(request: Request) -> Proof:
     return Proof(uid=uid)
 
 
-def _forget(answer: Response) -> None:
-    answer.delete_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="lax")
+def forget(request: Request, answer: Response, but: Collection[str] = ()) -> None:
+    """The browser's session ends; ``but``: cookies that are set anew."""
+    for name in COOKIES:
+        if name in request.cookies and name not in but:
+            answer.delete_cookie(name, path="/", secure=True, httponly=True, samesite="lax")

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orchestrator.api.loopback import Loopback
 from orchestrator.core.errors import Bug, InvalidInput, NotFound
+from orchestrator.ports.identity import BrowserLogins
 from orchestrator.web.api_calls import Refused
 from orchestrator.web.callers import reader_of
 from orchestrator.web.guard import Guard, is_page
@@ -27,6 +28,7 @@ from orchestrator.web.live import news
 from orchestrator.web.login import ROUTES as LOGIN
 from orchestrator.web.login import Logins, to_login
 from orchestrator.web.proofs import BrowserSessions, Tickets
+from orchestrator.web.provider_login import ROUTES as PROVIDER
 from orchestrator.web.rendering import LIVE, assets, error_page, part_of
 from orchestrator.web.sharing import Shared
 from orchestrator.web.views import consoles, create, findings, fleet, lists, operations, vms
@@ -52,14 +54,15 @@ class BesideApi:
         await (self._pages if is_page(scope) else self._api)(scope, receive, send)
 
 
-def pages_beside(ring: bytes) -> Callable[[ASGIApp, Loopback], ASGIApp]:
+def pages_beside(ring: bytes, provider: BrowserLogins | None = None) -> Callable[[ASGIApp, Loopback], ASGIApp]:
     """What the server's process puts around its API. ``ring``: the database's keys, core/tenancy/key_ring.py.
+    ``provider``: None: nobody logs in elsewhere.
 
     The port of this machine alone has the pages and no API: nobody is vouched for there."""
 
     def beside(api: ASGIApp, loopback: Loopback) -> ASGIApp:
         sessions = BrowserSessions(ring, time.time)
-        pages = _application(Logins(sessions, Tickets(time.time), loopback))
+        pages = _application(Logins(sessions, Tickets(time.time), loopback, provider))
         loopback.serves = Guard(pages, api, sessions, only_host=lambda: loopback.host)
         return BesideApi(Guard(pages, api, sessions), api)
 
@@ -82,7 +85,7 @@ def _application(logins: Logins) -> Starlette:
         Route("/", _to_map),
         Route("/web", _to_map),
         Route("/web/static/{digest}/{name:path}", _static),
-        *(Route(path, view, methods=[method]) for (method, path), view in LOGIN.items()),
+        *(Route(path, view, methods=[method]) for (method, path), view in {**LOGIN, **PROVIDER}.items()),
         *(Route(path, _for_readers(view, live_parts), methods=[method]) for (method, path), view in views.items()),
         Route("/web/{rest:path}", _for_readers(_nothing, live_parts)),
     ]

@@ -28,7 +28,10 @@ class OidcProvider:
         self.key = RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})
         self.claims: dict[str, object] = {}
         self.refuses = self.away = False
-        self.challenges: dict[str, str] = {}
+        self.attempts: dict[str, dict[str, str]] = {}
+        """What was asked for, by the code that answers it."""
+        self.secret: str | None = None
+        """Of the client; None: it is a public one."""
         self.instead: dict[str, bytes] = {}
         """What it says at a path, whatever that should be."""
 
@@ -46,28 +49,33 @@ class OidcProvider:
             return 503, {"error": "temporarily_unavailable"}
         match path:
             case "/pool/.well-known/openid-configuration":
-                places = {"authorization_endpoint": "authorize", "token_endpoint": "token", "jwks_uri": "keys"}
+                places = {"authorization_endpoint": "authorize", "token_endpoint": "token", "jwks_uri": "keys",
+                          "end_session_endpoint": "logout"}  # fmt: skip
                 return 200, {"issuer": self.issuer} | {name: f"{self.issuer}/{last}" for name, last in places.items()}
             case "/pool/keys":
                 return 200, {"keys": [self.key.as_dict(private=False)]}
             case "/pool/authorize":
                 return 302, f"{given['redirect_uri']}?{urlencode(self._decision(given))}"
             case "/pool/token":
-                challenge = create_s256_code_challenge(given["code_verifier"])
-                if self.challenges.pop(given["code"], None) != challenge:
+                asked = self.attempts.pop(given["code"], {})
+                verified = asked.get("code_challenge") == create_s256_code_challenge(given["code_verifier"])
+                if not verified or asked["redirect_uri"] != given["redirect_uri"]:
                     return 400, {"error": "invalid_grant"}
-                return 200, {"id_token": self.token(self.claims), "token_type": "Bearer"}
+                if given.get("client_secret") != self.secret:
+                    return 401, {"error": "invalid_client"}
+                claims = {"nonce": asked.get("nonce"), **self.claims}
+                return 200, {"id_token": self.token(claims), "token_type": "Bearer"}
         return 404, {"error": "not_found"}
 
     def _decision(self, given: dict[str, str]) -> dict[str, str]:
         if self.refuses:
-            return {"error": "access_denied", "state": given["state"]}
+            return {"error": "access_denied", "error_description": "<b>not</b> today", "state": given["state"]}
         code = secrets.token_urlsafe(16)
         assert given["code_challenge_method"] == "S256"
-        self.challenges[code] = given["code_challenge"]
+        self.attempts[code] = given
         if "acr_values" in given:  # the level that was asked for is what the person then shows
             self.claims = {**self.claims, "acr": given["acr_values"]}
-        return {"code": code, "state": given["state"]}
+        return {"code": code, "state": given["state"], "iss": self.issuer}
 
 
 @contextmanager

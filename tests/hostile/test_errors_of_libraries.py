@@ -10,7 +10,6 @@ import socket
 import ssl
 import struct
 import tarfile
-import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -18,13 +17,10 @@ from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
-from urllib.request import urlopen
 
 import httpx2
 import paramiko
 import pytest
-from authlib.common.errors import AuthlibBaseError
 from backports import zstd
 from joserfc.errors import JoseError
 from websockets.datastructures import Headers
@@ -40,7 +36,6 @@ from orchestrator.cli import guest_stream
 from orchestrator.cli.session import CliSession
 from orchestrator.core.errors import InvalidInput, VgpuctlError
 from orchestrator.core.hosts.host import Host
-from orchestrator.oidc import login
 from orchestrator.oidc.identities import OidcIdentities
 from orchestrator.oidc.keys import PublishedKeys
 from orchestrator.oidc.provider import Provider
@@ -248,16 +243,6 @@ def test_an_id_token_and_the_keys(monkeypatch: pytest.MonkeyPatch, kind: type[Ex
     assert asked is not None
     asked.result(10)
     refused(keys.known)
-
-
-@pytest.mark.parametrize("kind", [*all_of(AuthlibBaseError), ValueError])
-def test_a_login_in_the_browser(monkeypatch: pytest.MonkeyPatch, kind: type[Exception]) -> None:
-    def visit(address: str) -> None:
-        back = parse_qs(urlsplit(address).query)["redirect_uri"][0]
-        threading.Thread(target=lambda: urlopen(f"{back}?code=x").read()).start()
-
-    monkeypatch.setattr(login, "parse_authorization_code_response", _raise(raised(kind)))
-    refused(lambda: login.log_in(ThisProvider(issuer="https://login.test"), "client", visit, limit_s=20))
 
 
 OF_WEBSOCKETS = [kind for kind in all_of(WebSocketException) if kind.__module__ == WebSocketException.__module__]

@@ -38,6 +38,7 @@ class Provider:
     """Says of whoever comes what it was told to."""
 
     names: tuple[str, ...]
+    browsers: None = None
 
     def awaited(self, _text: str) -> Future[None] | None:
         return None

@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-import os
 import webbrowser
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from orchestrator.cli.files import read_text
+from orchestrator.cli.files import read_text, write_private
 from orchestrator.cli.output import printable, show
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.client.contexts import path
@@ -64,15 +62,9 @@ def _token_file(ctx: typer.Context) -> Path:
 
 def _keep(file: Path, token: str) -> None:
     """In one piece and never others' to read."""
-    scratch = file.with_name(f"{file.name}.{os.getpid()}")
     try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as stream:
-            stream.write(f"{token}\n")
-        scratch.replace(file)
+        write_private(file, f"{token}\n")
     except OSError as error:
-        with suppress(OSError):
-            scratch.unlink(missing_ok=True)
         raise InvalidInput(
             "token.unwritable",
             f"cannot write {str(file)!a}: {why_unwritable(error)}",

@@ -3,16 +3,25 @@
 
 from __future__ import annotations
 
+import os
 import webbrowser
-from typing import Annotated
+from html import escape
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
+from orchestrator.cli.files import write_private
 from orchestrator.cli.output import printable
 from orchestrator.cli.session import session_of
 from orchestrator.client.contexts import ClientContext
-from orchestrator.core.errors import Fatal
+from orchestrator.client.location import state_directory
+from orchestrator.core.errors import Fatal, why_unwritable
 
+_PAGE: Final = """<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">
+<title>vgpuctl</title><meta http-equiv="refresh" content="0; url={address}">
+<p><a href="{address}">The pages of vgpuctl</a></p>
+"""
 Open = Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser too, where there is one.")]
 
 
@@ -26,7 +35,19 @@ def web(ctx: typer.Context, *, open_it: Open = True) -> None:
     address = f"{_origin_of(session.context, given['address'])}/web/ticket#{given['ticket']}"
     typer.echo(printable(address))
     if open_it:
-        webbrowser.open(address)
+        _open(address)
+
+
+def _open(address: str) -> None:
+    """By way of a file that nobody else can read: every user of the machine sees what a browser is started with."""
+    directory = os.environ.get("XDG_RUNTIME_DIR")
+    file = (Path(directory) if directory else state_directory()).absolute() / "vgpuctl-web.html"
+    try:
+        write_private(file, _PAGE.format(address=escape(address)))
+    except OSError as error:
+        typer.echo(f"open it yourself: {printable(str(file))} cannot be written: {why_unwritable(error)}", err=True)
+        return
+    webbrowser.open(file.as_uri())
 
 
 def _origin_of(context: ClientContext | None, local: str | None) -> str:

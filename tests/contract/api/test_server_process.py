@@ -129,7 +129,13 @@ def test_a_deep_state_directory_works(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("config.yaml", "colour: red\n"), ("config.yaml", "workers: many\n"), ("config.yaml", "a: [")]
+    ("name", "content"),
+    [
+        ("config.yaml", "colour: red\n"),
+        ("config.yaml", "workers: many\n"),
+        ("config.yaml", "a: ["),
+        ("config.yaml", "oidc_issuer: https://a.test\noidc_client_id: a\noidc_client_secret_file: /nothing\n"),
+    ],
 )
 def test_a_wrong_setting_is_one_line_and_names_itself(product: Product, name: str, content: str) -> None:
     product.state.mkdir()

@@ -4,7 +4,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from orchestrator.api.limits import Activity
 from orchestrator.api.loopback import Loopback
 from orchestrator.api.services import Process
 from orchestrator.core.tenancy.access import Role
+from orchestrator.oidc.identities import OidcIdentities
 from orchestrator.web.pages import pages_beside
 from tests.contract.api.real_app import AsPeer, furnished_plane
 from tests.fakes.control_plane import ControlPlane
@@ -54,11 +56,31 @@ class Site:
         return TestClient(AsPeer(self.app, os.geteuid()), base_url=ORIGIN)
 
 
+def local_browser(site: Site) -> TestClient:
+    """One at the port of this machine alone, opened by 'vgpuctl web' for its owner."""
+    given = site.local_command().post("/web/tickets").json()
+    assert site.loopback.serves is not None
+    browser = TestClient(site.loopback.serves, base_url=given["address"], follow_redirects=False)
+    answer = browser.post("/web/ticket", data={"ticket": given["ticket"]}, headers={"Sec-Fetch-Site": "same-origin"})
+    assert answer.headers["location"] == "/web/map", answer.text
+    browser.headers["Cookie"] = answer.headers["set-cookie"].partition(";")[0]  # secure ones are sent over TLS alone
+    return browser
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    plane = furnished_plane(tmp_path)  # a running VM default/train, hosts t4 and l40s
+    with site_with(tmp_path, None) as made:
+        yield made
+
+
+@contextmanager
+def site_with(state: Path, provider: OidcIdentities | None) -> Iterator[Site]:
+    plane = furnished_plane(state)  # a running VM default/train, hosts t4 and l40s
+    if provider is not None:
+        access = replace(plane.services.tenancy.access, identities=provider)
+        plane = replace(plane, services=replace(plane.services, tenancy=replace(plane.services.tenancy, access=access)))
     process = Process(started_at=time.time(), idle_seconds=None, activity=Activity())
     api = create_app(plane.services, process)
     loopback = Loopback(lambda _app, listener: listener.close())
-    yield Site(plane, pages_beside(Fernet.generate_key())(api, loopback), loopback)
+    yield Site(plane, pages_beside(Fernet.generate_key(), provider)(api, loopback), loopback)
     plane.store.close()

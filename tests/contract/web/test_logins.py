@@ -4,19 +4,37 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import urlencode
 
 import pytest
 from starlette.testclient import TestClient
 
 from orchestrator.core.tenancy.tenant import token_id_of
 from orchestrator.web.proofs import COOKIE
-from tests.contract.web.conftest import FROM_A_PAGE, ORIGIN, Site
+from tests.contract.web.conftest import FROM_A_PAGE, ORIGIN, Site, local_browser
 
 
 def test_a_stranger_is_sent_to_the_login_from_every_page(site: Site) -> None:
-    for path in ("/web/map", "/web/vms", "/web/vms/default/train", "/web/vms/new"):
+    for path in ("/web/map", "/web/vms?state=lost", "/web/vms/default/train", "/web/vms/new"):
         answer = site.browser().get(path)
-        assert (answer.status_code, answer.headers["location"]) == (303, "/web/login?because=needed")
+        assert answer.status_code == 303
+        assert answer.headers["location"] == f"/web/login?{urlencode({'because': 'needed', 'to': path})}"
+
+
+@pytest.mark.parametrize(
+    ("to", "target"),
+    [
+        ("/web/vms?state=lost", "/web/vms?state=lost"),
+        *((to, "/web/map") for to in (
+            "", "//evil.test", "https://evil.test/web/map", "/web/\\evil", "/web/logout", "/web/login", "/v1/vms",
+            "/webs", "/web/a b", "/web/" + 1000 * "a", "javascript:alert(1)",
+        )),
+    ],
+)  # fmt: skip
+def test_who_logs_in_goes_on_to_a_page_of_ours_alone(site: Site, to: str, target: str) -> None:
+    form = {"token": site.token("*", "admin"), "to": to}
+    answer = site.browser().post("/web/login", data=form, headers=FROM_A_PAGE)
+    assert (answer.status_code, answer.headers["location"]) == (303, target)
 
 
 def test_a_uid_of_the_socket_alone_opens_no_page(site: Site) -> None:
@@ -46,13 +64,15 @@ def test_a_session_ends_when_its_token_is_revoked(site: Site) -> None:
     assert browser.get("/web/vms").status_code == 200
     site.plane.services.tenancy.tokens.revoke("default", token_id_of(token) or "")
     answer = browser.get("/web/vms")
-    assert (answer.status_code, answer.headers["location"]) == (303, "/web/login?because=over")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/web/login?because=over&to=%2Fweb%2Fvms")
     assert f'{COOKIE}=""' in answer.headers["set-cookie"]
 
 
-def test_a_fragment_of_an_ended_session_leads_to_the_login(site: Site) -> None:
-    answer = site.browser().get("/web/vms", headers={"HX-Request": "true"})
-    assert (answer.status_code, answer.headers["hx-redirect"]) == (204, "/web/login?because=needed")
+def test_a_fragment_of_an_ended_session_leads_to_the_login_and_back_to_its_page(site: Site) -> None:
+    shown = {"HX-Request": "true", "HX-Current-URL": f"{ORIGIN}/web/vms?tenant=a"}
+    answer = site.browser().get("/web/vms?tenant=a", headers=shown)
+    assert answer.status_code == 204
+    assert answer.headers["hx-redirect"] == "/web/login?because=needed&to=%2Fweb%2Fvms%3Ftenant%3Da"
 
 
 def test_whoever_logs_out_is_a_stranger(site: Site) -> None:
@@ -61,17 +81,16 @@ def test_whoever_logs_out_is_a_stranger(site: Site) -> None:
     assert browser.get("/web/map").status_code == 303
 
 
-def test_a_local_user_s_ticket_logs_in_as_that_user_once(site: Site) -> None:
+def test_a_local_user_s_ticket_logs_in_as_that_user_once_and_on_this_machine_alone(site: Site) -> None:
     given = site.local_command().post("/web/tickets").json()
     assert re.fullmatch(r"http://vgpuctl-[0-9a-f]{16}\.localhost:[0-9]+", given["address"])
-    browser = site.browser()
-    answer = browser.post("/web/ticket", data={"ticket": given["ticket"]}, headers=FROM_A_PAGE)
-    assert answer.headers["location"] == "/web/map"
+    browser = local_browser(site)
     assert given["actor"] in browser.get("/web/map").text
-    again = site.browser().post("/web/ticket", data={"ticket": given["ticket"]}, headers=FROM_A_PAGE)
-    assert again.status_code == 403
-    assert "session.ticket_refused" in again.text
-    assert "set-cookie" not in again.headers
+    for _ in range(2):  # over TLS first, then once more
+        answer = site.browser().post("/web/ticket", data={"ticket": given["ticket"]}, headers=FROM_A_PAGE)
+        assert answer.status_code == 403
+        assert "session.ticket_refused" in answer.text
+        assert "set-cookie" not in answer.headers
 
 
 def test_a_token_s_ticket_ends_with_the_token(site: Site) -> None:
@@ -174,10 +193,17 @@ def test_a_ticket_behind_another_site_s_link_waits_for_a_click(
 
 
 def test_a_session_of_this_machine_s_own_port_is_none_on_the_network(site: Site) -> None:
-    given = site.local_command().post("/web/tickets").json()
+    local = local_browser(site)
+    assert local.get("/web/map").status_code == 200
+    assert site.browser().get("/web/map", headers={"Cookie": local.headers["Cookie"]}).status_code == 303
+
+
+def test_nobody_s_tickets_push_out_another_s(site: Site) -> None:
+    token = site.token("default", "tenant-user")
+    first = site.local_command().post("/web/tickets").json()["ticket"]
+    for _ in range(300):
+        site.api(token).post("/web/tickets")
     assert site.loopback.serves is not None
-    local = TestClient(site.loopback.serves, base_url=given["address"], follow_redirects=False)
-    answer = local.post("/web/ticket", data={"ticket": given["ticket"]}, headers={"Sec-Fetch-Site": "same-origin"})
-    cookie = {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
-    assert local.get("/web/map", headers=cookie).status_code == 200
-    assert site.browser().get("/web/map", headers=cookie).status_code == 303
+    local = TestClient(site.loopback.serves, base_url=f"http://{site.loopback.host}", follow_redirects=False)
+    answer = local.post("/web/ticket", data={"ticket": first}, headers={"Sec-Fetch-Site": "same-origin"})
+    assert answer.status_code == 303
