@@ -70,6 +70,7 @@ _SECURITY: Final = {
 }
 _SCHEMA: Final = "#/components/schemas/{model}"
 _REFERENCE: Final = re.compile(r"#/components/schemas/(\w+)")
+_PART: Final = re.compile("(Answer|Body)$")
 
 
 def operation_id(route: APIRoute) -> str:
@@ -123,9 +124,10 @@ def _add_schema(schemas: dict[str, Any], model: type[BaseModel]) -> None:
 
 
 def _with_short_names(document: dict[str, Any]) -> dict[str, Any]:
-    """Schemas under their titles, of which "Answer" says nothing: classes have longer names here than clients want."""
+    """Schemas under their titles, of which "Answer" and "Body" say nothing: classes have longer names here than clients
+    want."""
     schemas = document["components"]["schemas"]
-    names = {key: schema.get("title", key).removesuffix("Answer") for key, schema in schemas.items()}
+    names = {key: _PART.sub("", schema.get("title", key)) for key, schema in schemas.items()}
     document["components"]["schemas"] = {names[key]: {**schema, "title": names[key]} for key, schema in schemas.items()}
     text = _REFERENCE.sub(lambda match: f"#/components/schemas/{names[match[1]]}", json.dumps(document))
     renamed: dict[str, Any] = json.loads(text)

@@ -27,12 +27,17 @@ class Described(BaseModel):
     copied_from: ClassVar[tuple[type, ...]] = ()
     """Classes of the core with fields of the same names, whose docstrings hold where the model has none."""
 
+    example: ClassVar[Mapping[str, object] | None] = None
+    """For readers of the API's description."""
+
     def __init_subclass__(
-        cls, *, copies: type[Any] | None = None, without: Collection[str] = (), defaults: bool = False, **config: Any
-    ) -> None:
+        cls, *, copies: type[Any] | None = None, without: Collection[str] = (), defaults: bool = False,
+        example: Mapping[str, object] | None = None, **config: Any,
+    ) -> None:  # fmt: skip
         """``copies``: a dataclass of the core whose fields the model has too, but for those of ``without`` and those
         that it writes itself; with ``defaults`` they may be left out where the core lets them be."""
         super().__init_subclass__(**config)
+        cls.example = example
         if copies is None:
             return
         cls.copied_from = (copies, *cls.copied_from)
@@ -46,7 +51,10 @@ class Described(BaseModel):
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         schema = handler(core_schema)
-        properties = handler.resolve_ref_schema(schema).get("properties", {})
+        whole = handler.resolve_ref_schema(schema)
+        if cls.example is not None:
+            whole["examples"] = [cls.example]
+        properties = whole.get("properties", {})
         docs = field_docs(cls)
         for name, info in cls.model_fields.items():
             if name in docs and (key := info.alias or name) in properties:

@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from orchestrator.catalogue.described import StrictForm
@@ -85,20 +85,15 @@ class GroupForm(ComponentsForm):
     """Selector: ring=canary,!spare."""
 
 
-class DriverLockForm(StrictForm):
+class DriverLockForm(
+    StrictForm,
+    example={
+        "schema_version": 1,
+        "site": {"host_driver": "580.82.02", "guest_driver": "580.82.07"},
+        "groups": {"canary": {"labels": "ring=canary", "host_driver": "580.95.02"}},
+    },
+):
     """The whole file."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "schema_version": 1,
-                    "site": {"host_driver": "580.82.02", "guest_driver": "580.82.07"},
-                    "groups": {"canary": {"labels": "ring=canary", "host_driver": "580.95.02"}},
-                }
-            ]
-        }
-    )
 
     schema_version: SchemaVersion
     """Of the form of this document."""

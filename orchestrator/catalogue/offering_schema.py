@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from orchestrator.catalogue.described import StrictForm
@@ -54,12 +54,14 @@ class ParametersForm(StrictForm, copies=VgpuParameters, defaults=True):
     """false: the vGPU draws no VNC console; null: the driver's default."""
 
 
-class OfferingForm(StrictForm, copies=Offering, without={"origin"}, defaults=True):
+class OfferingForm(
+    StrictForm,
+    copies=Offering,
+    without={"origin"},
+    defaults=True,
+    example={"name": "notebook", "kind": "time_sliced", "vgpu_type": "NVIDIA L40S-12Q"},
+):
     """One offering."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"name": "notebook", "kind": "time_sliced", "vgpu_type": "NVIDIA L40S-12Q"}]}
-    )
 
     name: OfferingName
     version: int = Field(default=1, ge=1, le=1_000_000)

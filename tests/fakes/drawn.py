@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from orchestrator.api.schemas.capacity import CapacityAnswer, ExplainAnswer, GpuMapAnswer
+from orchestrator.api.schemas.capacity import CapacityAnswer, ExplanationAnswer, GpuMapAnswer
 from orchestrator.cli.advice.explain import capacity_columns, render_explanation
 from orchestrator.cli.advice.gpu_map import render_gpu_map
 from orchestrator.cli.table import render_table
@@ -24,11 +24,11 @@ def drawn_explanation(
     explanation: Explanation, *, names: Mapping[str, str] | None = None, preempts: Sequence[str] = ()
 ) -> str:
     named = Named(explanation=explanation, names=dict(names or {}), preempts=tuple(preempts))
-    return _text(render_explanation(_data(ExplainAnswer.of(named)), WIDTH))
+    return _text(render_explanation(_data(ExplanationAnswer.of(named)), WIDTH))
 
 
 def drawn_for_tenant(told: TenantExplanation) -> str:
-    return _text(render_explanation(_data(ExplainAnswer.of_tenant(told)), WIDTH))
+    return _text(render_explanation(_data(ExplanationAnswer.of_tenant(told)), WIDTH))
 
 
 def drawn_capacity(rows: tuple[CapacityRow, ...]) -> str:

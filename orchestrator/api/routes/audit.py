@@ -18,10 +18,8 @@ from orchestrator.store.records import AuditFilter
 MAX_SEQUENCE = 2**31 - 1
 
 
-class AuditAnswer(AnswerBody, copies=AuditRecord, without={"proof", "seal"}):
+class AuditRecordAnswer(AnswerBody, copies=AuditRecord, without={"proof", "seal"}):
     """Who did or wanted what, and what came of it."""
-
-    model_config = ConfigDict(title="AuditRecord")
 
     at: Moment
     sealed: bool
@@ -34,7 +32,7 @@ class AuditAnswer(AnswerBody, copies=AuditRecord, without={"proof", "seal"}):
         return cls.copied(record, sealed=record.seal is not None, site=site)
 
 
-class ExportedRecord(AuditAnswer):
+class ExportedRecord(AuditRecordAnswer):
     """A record as it is stored."""
 
     model_config = ConfigDict(title="ExportedAuditRecord")
@@ -45,10 +43,8 @@ class ExportedRecord(AuditAnswer):
     """That the seal covers the record."""
 
 
-class VerdictAnswer(AnswerBody):
+class AuditVerdictAnswer(AnswerBody):
     """Problems are empty when no sealed record was touched."""
-
-    model_config = ConfigDict(title="AuditVerdict")
 
     sealed: int
     """How many records seals cover."""
@@ -60,7 +56,7 @@ class VerdictAnswer(AnswerBody):
     """What keeps it from being used, for people."""
 
     @classmethod
-    def of(cls, verdict: Verdict) -> VerdictAnswer:
+    def of(cls, verdict: Verdict) -> AuditVerdictAnswer:
         head = None if verdict.head is None else str(verdict.head)
         return cls(sealed=verdict.sealed, unsealed=verdict.unsealed, head=head, problems=list(verdict.problems))
 
@@ -101,7 +97,7 @@ def list_all(
     paging: PagingOf,
     only: Annotated[AuditFilter, Depends(_filter)],
     before: Annotated[int | None, Query(ge=1, le=MAX_SEQUENCE, description="Only those before this sequence")] = None,
-) -> list[AuditAnswer]:
+) -> list[AuditRecordAnswer]:
     """List audit records. Who did or wanted what, newest first; refusals too."""
     after = paging.after(1)
     start = before if after is None else sequence_of(after[0])
@@ -111,7 +107,7 @@ def list_all(
         lambda record: (str(record.sequence),),
         lambda: services.tenancy.audit.how_many(before=before, **only),
     )
-    return [AuditAnswer.of(record, services.tenancy.audit.site) for record in page]
+    return [AuditRecordAnswer.of(record, services.tenancy.audit.site) for record in page]
 
 
 @router.get("/export")
@@ -129,6 +125,6 @@ def export(
 def verify(
     services: ServicesOf,
     head: Annotated[str | None, Query(max_length=100, description="A head that was noted earlier")] = None,
-) -> VerdictAnswer:
+) -> AuditVerdictAnswer:
     """Verify the audit. Whether a sealed record was changed, put in or removed."""
-    return VerdictAnswer.of(services.tenancy.audit.verify(head))
+    return AuditVerdictAnswer.of(services.tenancy.audit.verify(head))

@@ -13,8 +13,8 @@ from orchestrator.api.schemas.base import MAX_NAME
 from orchestrator.api.schemas.capacity import (
     CapacityAnswer,
     CapacityQuery,
-    ExplainAnswer,
     ExplainQuery,
+    ExplanationAnswer,
     GpuMapAnswer,
 )
 from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
@@ -50,14 +50,14 @@ def explain(
     caller: CallerOf,
     query: Annotated[ExplainQuery, Query()],
     tenant: TenantOf = DEFAULT_TENANT,
-) -> ExplainAnswer:
+) -> ExplanationAnswer:
     """Explain where a VM would go and why, or why not and what would make it fit. For a tenant,
     whether it fits."""
     check_may_name_place(caller, query.host, query.gpu)
     question = query.to_question(tenant)
     if caller.everywhere:
-        return ExplainAnswer.of(services.capacity.explain(question))
-    return ExplainAnswer.of_tenant(services.capacity.explain_for_tenant(question))
+        return ExplanationAnswer.of(services.capacity.explain(question))
+    return ExplanationAnswer.of_tenant(services.capacity.explain_for_tenant(question))
 
 
 async def _filter(

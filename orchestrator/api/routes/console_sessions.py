@@ -21,7 +21,7 @@ from orchestrator.api.auth import ASK_AGAIN_S, credential_of, still_may
 from orchestrator.api.errors import refusal
 from orchestrator.api.routes.guest_streams import CLOSE_S, ENDED, NO_BYTES, OPENING, allowed, end, relay, stream_place
 from orchestrator.api.schemas.base import VmInPath, moment
-from orchestrator.api.schemas.guests import ConsoleTicketAnswer, ConsoleTicketBody
+from orchestrator.api.schemas.guests import AskForConsoleBody, ConsoleTicketAnswer
 from orchestrator.api.services import ServicesOf, TenantOf
 from orchestrator.api.use_cases import Services
 from orchestrator.core.errors import Conflict, Denied, InvalidInput, NotFound, VgpuctlError
@@ -46,7 +46,7 @@ _GONE: Final = (WebSocketDisconnect, OSError, RuntimeError)
 
 @router.post("/{name}/console-tickets", status_code=201)
 def give_ticket(
-    name: VmInPath, body: ConsoleTicketBody, request: Request, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
+    name: VmInPath, body: AskForConsoleBody, request: Request, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
 ) -> ConsoleTicketAnswer:
     """Ask for a ticket for a VM's console. It is good once, for 30 s, with the credential of this request."""
     ticket, until = services.consoles.give(tenant, name, body.kind, credential_of(request), body.origin)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from orchestrator.api.schemas.drivers import DriverUpgradeAnswer, StartUpgradeBody
+from orchestrator.api.schemas.drivers import DriverUpgradeAnswer, StartDriverUpgradeBody
 from orchestrator.api.services import ServicesOf
 from orchestrator.core.drivers.upgrade import DriverUpgrade
 
@@ -17,7 +17,7 @@ def _answer(services: ServicesOf, upgrade: DriverUpgrade) -> DriverUpgradeAnswer
 
 
 @router.post("", status_code=202)
-def start(body: StartUpgradeBody, services: ServicesOf) -> DriverUpgradeAnswer:
+def start(body: StartDriverUpgradeBody, services: ServicesOf) -> DriverUpgradeAnswer:
     """Start the driver upgrade. Bring a driver onto hosts, some at a time; one such upgrade goes on at once."""
     act = services.driver_upgrades.plan if body.dry_run else services.driver_upgrades.start
     return _answer(services, act(body.to_request()))

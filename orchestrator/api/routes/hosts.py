@@ -12,12 +12,12 @@ from orchestrator.api.schemas.hosts import (
     AddHostBody,
     ChangeHostBody,
     CheckHostBody,
-    CordonBody,
-    ForgetBody,
+    CordonHostBody,
+    ForgetHostBody,
     HostAnswer,
     HostCheckAnswer,
     HostKeyAnswer,
-    ScanBody,
+    ScanHostBody,
 )
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.services import SelectorOf, ServicesOf
@@ -27,7 +27,7 @@ router = APIRouter(prefix="/hosts", tags=["hosts"])
 
 
 @router.post("/scan")
-def scan(body: ScanBody, services: ServicesOf) -> HostKeyAnswer:
+def scan(body: ScanHostBody, services: ServicesOf) -> HostKeyAnswer:
     """Scan a host for its key. The SSH host key at an address, for the operator to confirm; nothing is pinned."""
     return HostKeyAnswer.of(services.hosts.scan(body.address, body.port))
 
@@ -80,7 +80,7 @@ def remove(response: Response, name: NameInPath, services: ServicesOf) -> Starte
 
 
 @router.post("/{name}/forget")
-def forget(name: NameInPath, body: ForgetBody, services: ServicesOf) -> HostAnswer:
+def forget(name: NameInPath, body: ForgetHostBody, services: ServicesOf) -> HostAnswer:
     """Forget a host. Give up a host that will never come back: its VMs are lost, what it held is free again."""
     return HostAnswer.of(services.hosts.forget(name, confirm=body.confirm))
 
@@ -99,7 +99,7 @@ def provision(response: Response, name: NameInPath, services: ServicesOf) -> Sta
 
 
 @router.post("/{name}/cordon")
-def cordon(name: NameInPath, services: ServicesOf, body: CordonBody | None = None) -> HostAnswer:
+def cordon(name: NameInPath, services: ServicesOf, body: CordonHostBody | None = None) -> HostAnswer:
     """Cordon a host. Place no new VMs there."""
     return HostAnswer.of(services.hosts.cordon(name, None if body is None else body.reason))
 

@@ -20,15 +20,10 @@ from orchestrator.core.labels import selects
 from orchestrator.core.vms.image import Image, NewImage
 
 
-class AddImageBody(StrictForm):
+class AddImageBody(StrictForm, example={"name": "debian-13", "source": "/srv/images/debian-13.qcow2"}):
     """A file or URL to take as a base image."""
 
     copied_from = (NewImage,)
-
-    model_config = ConfigDict(
-        title="AddImage",
-        json_schema_extra={"examples": [{"name": "debian-13", "source": "/srv/images/debian-13.qcow2"}]},
-    )
 
     name: Name
     source: str = Field(max_length=4096)
@@ -51,10 +46,8 @@ class UploadQuery(BaseModel):
     shared: bool = Field(default=False, description="Other tenants may use it too, as ``tenant/name``")
 
 
-class GuestDriverBody(StrictForm):
+class GuestDriverBody(StrictForm, example={"version": "580.65.06"}):
     """Which NVIDIA driver is in an image."""
-
-    model_config = ConfigDict(title="GuestDriver", json_schema_extra={"examples": [{"version": "580.65.06"}]})
 
     version: str | None = Field(max_length=40)
     """null: nobody knows, or there is none."""

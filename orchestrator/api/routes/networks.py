@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Response
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.http_answers import located
@@ -21,12 +21,8 @@ from orchestrator.core.labels import selects
 from orchestrator.core.vms.network import Network
 
 
-class AddNetworkBody(StrictForm):
+class AddNetworkBody(StrictForm, example={"name": "blue", "subnet": "10.88.1.0/24"}):
     """A NAT network to make on every host that needs it."""
-
-    model_config = ConfigDict(
-        title="AddNetwork", json_schema_extra={"examples": [{"name": "blue", "subnet": "10.88.1.0/24"}]}
-    )
 
     name: Name
     """What it is called."""
@@ -34,12 +30,8 @@ class AddNetworkBody(StrictForm):
     """None: the next free one."""
 
 
-class AddSiteNetworkBody(AddNetworkBody):
+class AddSiteNetworkBody(AddNetworkBody, example={"name": "office", "bridge": "br0", "vlan": 120}):
     """The same, or a network on a bridge that hosts have: of the site or of one tenant."""
-
-    model_config = ConfigDict(
-        title="AddSiteNetwork", json_schema_extra={"examples": [{"name": "office", "bridge": "br0", "vlan": 120}]}
-    )
 
     bridge: str | None = Field(default=None, max_length=64)
     """Linux bridge of hosts; null: a NAT network."""

@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.permissions import may_operate
 from orchestrator.api.schemas.base import moment
-from orchestrator.api.schemas.server import ServerAnswer, StopBody
+from orchestrator.api.schemas.server import ServerAnswer, StopServerBody
 from orchestrator.api.services import ProcessOf, ServicesOf
 from orchestrator.api.use_cases import Services
 from orchestrator.client import version
@@ -45,7 +45,7 @@ def get(services: ServicesOf, process: ProcessOf, caller: CallerOf) -> ServerAns
 
 
 @router.post("/stop", status_code=202)
-def stop(body: StopBody, services: ServicesOf, process: ProcessOf) -> None:
+def stop(body: StopServerBody, services: ServicesOf, process: ProcessOf) -> None:
     """Stop the server. End the process; running operations are parked after their current step and taken up by the
     next one."""
     running = running_operations(services)

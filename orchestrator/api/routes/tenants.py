@@ -11,7 +11,7 @@ from orchestrator.api.auth import CallerOf
 from orchestrator.api.http_answers import located
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import MAX_NAME, DescribeBody, TenantInPath
-from orchestrator.api.schemas.tenants import MAX_SUBJECT, CreateTenantBody, MemberAnswer, MemberBody, TenantAnswer
+from orchestrator.api.schemas.tenants import MAX_SUBJECT, CreateTenantBody, MemberAnswer, PutMemberBody, TenantAnswer
 from orchestrator.api.services import SelectorOf, ServicesOf
 from orchestrator.core.labels import selects
 from orchestrator.core.tenancy.tenant import Member
@@ -65,7 +65,7 @@ def members(tenant: Place, services: ServicesOf, paging: PagingOf) -> list[Membe
 
 
 @router.put("/{tenant}/members", status_code=204)
-def put_member(tenant: Place, body: MemberBody, services: ServicesOf) -> None:
+def put_member(tenant: Place, body: PutMemberBody, services: ServicesOf) -> None:
     """Put a tenant's member. Give somebody a role there; it replaces the one they had."""
     services.tenancy.tenants.put_member(Member(tenant=tenant, subject=body.subject, role=body.role))
 

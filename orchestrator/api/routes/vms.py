@@ -20,10 +20,10 @@ from orchestrator.api.schemas.vms import (
     ChangeVmBody,
     ConsoleLogAnswer,
     CreateVmBody,
-    ExtendBody,
-    PlanAnswer,
-    RenameBody,
+    ExtendLeaseBody,
+    RenameVmBody,
     VmAnswer,
+    VmPlanAnswer,
     vm_json,
 )
 from orchestrator.api.services import SelectorOf, ServicesOf, TenantFilter, TenantOf
@@ -93,10 +93,10 @@ def create(response: Response, body: CreateVmBody, services: ServicesOf, caller:
 
 
 @router.post("/plan")
-def plan(body: CreateVmBody, services: ServicesOf, caller: CallerOf) -> PlanAnswer:
+def plan(body: CreateVmBody, services: ServicesOf, caller: CallerOf) -> VmPlanAnswer:
     """Plan a VM. What create would do; nothing is stored."""
     check_may_name_place(caller, body.host, body.gpu)
-    return PlanAnswer.of(services.vms.plan(body.to_request(), coarse=not watches_pool(caller)), caller.tenants)
+    return VmPlanAnswer.of(services.vms.plan(body.to_request(), coarse=not watches_pool(caller)), caller.tenants)
 
 
 @router.post("/adopt", status_code=202)
@@ -186,7 +186,7 @@ def restart(
 
 @router.post("/{name}/rename", status_code=202)
 def rename(
-    response: Response, name: VmInPath, body: RenameBody, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
+    response: Response, name: VmInPath, body: RenameVmBody, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
 ) -> StartedAnswer:
     """Rename a VM. Give a stopped VM another name. Its guest keeps the host name that it has."""
     return started(response, services.vms.rename(tenant, name, body.name))
@@ -194,7 +194,7 @@ def rename(
 
 @router.post("/{name}/extend")
 def extend(
-    name: VmInPath, body: ExtendBody, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
+    name: VmInPath, body: ExtendLeaseBody, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
 ) -> VmAnswer:
     """Extend a VM's lease within what the tenant's policy allows."""
     return _answer(services.vms.extend(tenant, name, body.to_request()), services, caller)

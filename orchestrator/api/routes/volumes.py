@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.http_answers import located, started
@@ -21,13 +21,8 @@ from orchestrator.core.vms.volume import Volume, VolumeState
 from orchestrator.services.vms.volumes import VolumeInfo
 
 
-class CreateVolumeBody(StrictForm):
+class CreateVolumeBody(StrictForm, example={"name": "data", "size_bytes": 21474836480}):
     """A data volume. The same name and size again mean the same volume."""
-
-    model_config = ConfigDict(
-        title="CreateVolume",
-        json_schema_extra={"examples": [{"name": "data", "size_bytes": 21474836480}]},
-    )
 
     name: Name
     """What it is called."""
@@ -39,21 +34,17 @@ class CreateVolumeBody(StrictForm):
     """Where it shall lie; null: where its first VM goes."""
 
 
-class AttachVolumeBody(StrictForm):
+class AttachVolumeBody(StrictForm, example={"vm": "train"}):
     """Which VM the volume is attached to, or taken from."""
-
-    model_config = ConfigDict(title="AttachVolume", json_schema_extra={"examples": [{"vm": "train"}]})
 
     vm: Name
     """Name of a VM of the same tenant, which is stopped."""
 
 
-class VolumeAnswer(AboutAnswer):
+class DataVolumeAnswer(AboutAnswer):
     """A disk of a tenant that stays when the VM goes that it is attached to."""
 
     copied_from = (Volume,)
-
-    model_config = ConfigDict(title="DataVolume")
 
     id: str
     name: str
@@ -68,7 +59,7 @@ class VolumeAnswer(AboutAnswer):
     created_at: Moment
 
     @classmethod
-    def of(cls, info: VolumeInfo, *, watching: bool) -> VolumeAnswer:
+    def of(cls, info: VolumeInfo, *, watching: bool) -> DataVolumeAnswer:
         """``watching``: the reader may know of hosts."""
         one = info.volume
         return cls.copied_about(one, one.about, vm=info.vm, host=one.host if watching else None)
@@ -78,38 +69,40 @@ router = APIRouter(prefix="/volumes", tags=["volumes"])
 
 
 @router.post("", status_code=201)
-def create(response: Response, body: CreateVolumeBody, services: ServicesOf, caller: CallerOf) -> VolumeAnswer:
+def create(response: Response, body: CreateVolumeBody, services: ServicesOf, caller: CallerOf) -> DataVolumeAnswer:
     """Create a data volume. Its file is made when it is first attached."""
     check_may_name_place(caller, body.host)
     located(response, "volumes", body.name)
     made = services.volumes.create(body.tenant, body.name, body.size_bytes, body.host)
-    return VolumeAnswer.of(made, watching=watches_pool(caller))
+    return DataVolumeAnswer.of(made, watching=watches_pool(caller))
 
 
 @router.get("")
 def list_all(
     services: ServicesOf, caller: CallerOf, paging: PagingOf, selector: SelectorOf, tenant: TenantFilter = None
-) -> list[VolumeAnswer]:
+) -> list[DataVolumeAnswer]:
     """List volumes. Data volumes by tenant and name."""
     theirs = services.volumes.list(caller.visible(tenant))
     selected = (info for info in theirs if selects(selector, info.volume.about.labels))
     cut = paging.cut(selected, lambda info: (info.volume.tenant, info.volume.name))
-    return [VolumeAnswer.of(info, watching=watches_pool(caller)) for info in cut]
+    return [DataVolumeAnswer.of(info, watching=watches_pool(caller)) for info in cut]
 
 
 @router.get("/{name}")
-def get(name: NameInPath, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT) -> VolumeAnswer:
+def get(
+    name: NameInPath, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
+) -> DataVolumeAnswer:
     """Get a volume."""
-    return VolumeAnswer.of(services.volumes.get(tenant, name), watching=watches_pool(caller))
+    return DataVolumeAnswer.of(services.volumes.get(tenant, name), watching=watches_pool(caller))
 
 
 @router.patch("/{name}")
 def describe(
     name: NameInPath, body: DescribeBody, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
-) -> VolumeAnswer:
+) -> DataVolumeAnswer:
     """Describe a volume. Set description and labels; those not named stay."""
     info = services.volumes.describe(tenant, name, body.description, body.labels)
-    return VolumeAnswer.of(info, watching=watches_pool(caller))
+    return DataVolumeAnswer.of(info, watching=watches_pool(caller))
 
 
 @router.delete("/{name}", status_code=202)

@@ -7,7 +7,7 @@ from typing import Final
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment, Name, NameInPath
@@ -18,13 +18,8 @@ from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 from orchestrator.core.webhook import MAX_URL, Webhook
 
 
-class CreateWebhookBody(StrictForm):
+class CreateWebhookBody(StrictForm, example={"name": "chat", "url": "https://example.org/hook", "nouns": ["vm"]}):
     """An address that is told what happens from now on."""
-
-    model_config = ConfigDict(
-        title="CreateWebhook",
-        json_schema_extra={"examples": [{"name": "chat", "url": "https://example.org/hook", "nouns": ["vm"]}]},
-    )
 
     name: Name
     """What it is called."""

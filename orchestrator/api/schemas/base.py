@@ -29,13 +29,8 @@ LabelValue = Annotated[str, Field(max_length=MAX_NAME)]
 """Which letters it may have is said once, in core/labels.py."""
 
 
-class DescribeBody(StrictForm):
+class DescribeBody(StrictForm, example={"description": "nodes of team A", "labels": {"Team": "a"}}):
     """What people say of a thing; what is not named stays."""
-
-    model_config = ConfigDict(
-        title="Describe",
-        json_schema_extra={"examples": [{"description": "nodes of team A", "labels": {"Team": "a"}}]},
-    )
 
     description: str | None = Field(default=None, max_length=MAX_DESCRIPTION, pattern=LINE_PATTERN)
     """null: it stays."""
@@ -107,8 +102,6 @@ class ProblemReason(AnswerBody, copies=Reason):
 
 class ProblemAnswer(AnswerBody):
     """What went wrong. ``code`` is stable, ``detail`` is for people."""
-
-    model_config = ConfigDict(title="Problem")
 
     type: str
     """Kind of it."""

@@ -220,10 +220,8 @@ class AskedAnswer(AnswerBody):
         return cls.copied(request, vcpus=request.vcpus + own_vcpus, memory_mib=request.memory_mib + huge_mib)
 
 
-class ExplainAnswer(AnswerBody):
+class ExplanationAnswer(AnswerBody):
     """Where a VM would go and why, or why not and what would change that. A tenant is told whether it fits."""
-
-    model_config = ConfigDict(title="Explanation")
 
     asked: AskedAnswer
     """What was asked, with offerings resolved."""
@@ -249,7 +247,7 @@ class ExplainAnswer(AnswerBody):
     """VMs that would be stopped for it; not told to tenants."""
 
     @classmethod
-    def of(cls, named: Named) -> ExplainAnswer:
+    def of(cls, named: Named) -> ExplanationAnswer:
         explanation = named.explanation
         return cls.copied(
             explanation,
@@ -262,7 +260,7 @@ class ExplainAnswer(AnswerBody):
         )
 
     @classmethod
-    def of_tenant(cls, explanation: TenantExplanation) -> ExplainAnswer:
+    def of_tenant(cls, explanation: TenantExplanation) -> ExplanationAnswer:
         return cls.copied(
             explanation,
             asked=AskedAnswer.of(explanation.request),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment, Name
 from orchestrator.catalogue.described import StrictForm
@@ -68,23 +68,17 @@ class DriverCheckAnswer(AnswerBody):
         return cls(rows=tuple(map(DriverRowAnswer.of, rows)))
 
 
-class AddDriverBundleBody(StrictForm):
+class AddDriverBundleBody(
+    StrictForm,
+    example={
+        "source": "/srv/NVIDIA-Linux-x86_64-580.65.05-vgpu-kvm.run",
+        "signature": "(text of the .asc file)",
+        "key": "(text of the signer's key, armored)",
+    },
+):
     """A signed driver of the operator's."""
 
     copied_from = (NewBundle,)
-
-    model_config = ConfigDict(
-        title="AddDriverBundle",
-        json_schema_extra={
-            "examples": [
-                {
-                    "source": "/srv/NVIDIA-Linux-x86_64-580.65.05-vgpu-kvm.run",
-                    "signature": "(text of the .asc file)",
-                    "key": "(text of the signer's key, armored)",
-                }
-            ]
-        },
-    )
 
     source: str = Field(max_length=4096)
     """Absolute path on the server's machine: .run, .deb or .rpm."""
@@ -131,14 +125,10 @@ class DriverBundleAnswer(AnswerBody):
 _APART = "these windows have no minute in common"
 
 
-class StartUpgradeBody(StrictForm):
+class StartDriverUpgradeBody(StrictForm, example={"version": "580.95.02", "max_unavailable": 2}):
     """Which hosts get which driver, and how many at a time."""
 
     copied_from = (DriverUpgrade,)
-
-    model_config = ConfigDict(
-        title="StartDriverUpgrade", json_schema_extra={"examples": [{"version": "580.95.02", "max_unavailable": 2}]}
-    )
 
     version: str = Field(max_length=40)
     """Of the host driver; its bundle must be there."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
 from orchestrator.catalogue.described import StrictForm
@@ -22,13 +22,8 @@ from orchestrator.services.messages import GpuInfo, TypeUse
 _PCI_ADDRESS: Final = "^([0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[01][0-9a-fA-F][.][0-7]$"
 
 
-class AcceptGpusBody(StrictForm):
+class AcceptGpusBody(StrictForm, example={"addresses": ["0000:41:00.0"]}):
     """Cards of a host are right where they are."""
-
-    model_config = ConfigDict(
-        title="AcceptGpus",
-        json_schema_extra={"examples": [{"addresses": ["0000:41:00.0"]}]},
-    )  # fmt: skip
 
     addresses: list[Annotated[str, Field(max_length=16, pattern=_PCI_ADDRESS)]] = Field(
         default_factory=list, max_length=64
@@ -145,17 +140,11 @@ class GpuAnswer(AnswerBody):
         )
 
 
-class MigLayoutBody(StrictForm):
+class MigLayoutBody(
+    StrictForm,
+    example={"entries": [{"devices": [0], "mig-enabled": True, "mig-devices": {"1g.10gb": 2, "3g.40gb": 1}}]},
+):
     """One configuration."""
-
-    model_config = ConfigDict(
-        title="MigLayout",
-        json_schema_extra={
-            "examples": [
-                {"entries": [{"devices": [0], "mig-enabled": True, "mig-devices": {"1g.10gb": 2, "3g.40gb": 1}}]}
-            ]
-        },
-    )
 
     entries: Entries
     """As below mig-configs in the file; the last one that speaks of a GPU counts."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment
 from orchestrator.catalogue.described import StrictForm
@@ -30,10 +30,8 @@ Secrets = Annotated[
 ]
 
 
-class ProvisionVmBody(StrictForm):
+class ProvisionVmBody(StrictForm, example={"roles": ["guest_check"]}):
     """Roles that are to be run in the guest of a VM."""
-
-    model_config = ConfigDict(title="ProvisionVm", json_schema_extra={"examples": [{"roles": ["guest_check"]}]})
 
     roles: Roles
     settings: Settings = Field(default={})
@@ -73,13 +71,8 @@ class ProvisioningAnswer(AnswerBody):
         return cls.copied(record, licence=licence)
 
 
-class ConsoleTicketBody(StrictForm):
+class AskForConsoleBody(StrictForm, example={"kind": "serial", "origin": "https://pool.example.org:8443"}):
     """A console that is to be opened by a stream of its own, as pages do it."""
-
-    model_config = ConfigDict(
-        title="AskForConsole",
-        json_schema_extra={"examples": [{"kind": "serial", "origin": "https://pool.example.org:8443"}]},
-    )
 
     kind: ConsoleKind
     """Which console."""

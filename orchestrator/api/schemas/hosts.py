@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from orchestrator.api.schemas.base import (
     AnswerBody,
@@ -32,10 +32,8 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 Address = Annotated[str, Field(min_length=1, max_length=255, description="IP address or DNS name")]
 
 
-class ScanBody(StrictForm):
+class ScanHostBody(StrictForm, example={"address": "192.0.2.10", "port": 22}):
     """Where to look for an SSH host key."""
-
-    model_config = ConfigDict(title="ScanHost", json_schema_extra={"examples": [{"address": "192.0.2.10", "port": 22}]})
 
     address: Address
     port: Port = 22
@@ -46,24 +44,18 @@ class HostKeyAnswer(CopiedAnswer, copies=HostKey):
     """The SSH host key that answers there now; nothing is pinned yet."""
 
 
-class AddHostBody(StrictForm):
+class AddHostBody(
+    StrictForm,
+    example={
+        "name": "gpu1",
+        "address": "192.0.2.10",
+        "provisioning_key": "(private key in OpenSSH form)",
+        "fingerprint": "SHA256:uNiVztksCsDhcc0u9e8BrrJXVGYeGYi2YJKKkoDmSXs",
+    },
+):
     """A host to enrol."""
 
     copied_from = (AddHost,)
-
-    model_config = ConfigDict(
-        title="AddHost",
-        json_schema_extra={
-            "examples": [
-                {
-                    "name": "gpu1",
-                    "address": "192.0.2.10",
-                    "provisioning_key": "(private key in OpenSSH form)",
-                    "fingerprint": "SHA256:uNiVztksCsDhcc0u9e8BrrJXVGYeGYi2YJKKkoDmSXs",
-                }
-            ]
-        },
-    )
 
     name: Name
     address: Address
@@ -79,21 +71,15 @@ class AddHostBody(StrictForm):
         return AddHost(**{name: getattr(self, name) for name in type(self).model_fields})
 
 
-class CheckHostBody(StrictForm):
+class CheckHostBody(
+    StrictForm,
+    example={
+        "address": "192.0.2.10",
+        "provisioning_key": "(private key in OpenSSH form)",
+        "fingerprint": "SHA256:uNiVztksCsDhcc0u9e8BrrJXVGYeGYi2YJKKkoDmSXs",
+    },
+):
     """A host to look at before it is added."""
-
-    model_config = ConfigDict(
-        title="CheckHost",
-        json_schema_extra={
-            "examples": [
-                {
-                    "address": "192.0.2.10",
-                    "provisioning_key": "(private key in OpenSSH form)",
-                    "fingerprint": "SHA256:uNiVztksCsDhcc0u9e8BrrJXVGYeGYi2YJKKkoDmSXs",
-                }
-            ]
-        },
-    )
 
     address: Address
     port: Port = 22
@@ -126,19 +112,15 @@ class HostCheckAnswer(AnswerBody):
         )
 
 
-class CordonBody(StrictForm):
+class CordonHostBody(StrictForm, example={"reason": "fan 3 is loud"}):
     """Why a host gets no new VMs."""
-
-    model_config = ConfigDict(title="CordonHost", json_schema_extra={"examples": [{"reason": "fan 3 is loud"}]})
 
     reason: str | None = Field(default=None, min_length=1, max_length=200, pattern=LINE_PATTERN)
     """Why, for people."""
 
 
-class ForgetBody(StrictForm):
+class ForgetHostBody(StrictForm, example={"confirm": "gpu1"}):
     """A host to give up."""
-
-    model_config = ConfigDict(title="ForgetHost", json_schema_extra={"examples": [{"confirm": "gpu1"}]})
 
     confirm: str = Field(max_length=63)
     """The host's name once more: its VMs are lost by this."""
@@ -147,12 +129,8 @@ class ForgetBody(StrictForm):
 Overcommit = Annotated[float, Field(ge=1.0, le=MAX_OVERCOMMIT)] | Literal["site"] | None
 
 
-class ChangeHostBody(StrictForm):
+class ChangeHostBody(StrictForm, example={"vcpu_overcommit": 2.0, "labels": {"rack": "3"}}):
     """New values of a host; what is not named stays."""
-
-    model_config = ConfigDict(
-        title="ChangeHost", json_schema_extra={"examples": [{"vcpu_overcommit": 2.0, "labels": {"rack": "3"}}]}
-    )
 
     vcpu_overcommit: Overcommit = None
     """vCPUs that VMs may have together for each of the host's; site: the site's setting."""

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from pydantic import ConfigDict
-
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, LabelsByKey
 from orchestrator.core.gpu.vgpu_parameters import Scheduler, VgpuParameters
 from orchestrator.core.offerings.offering import Offering, unsupported
@@ -62,10 +60,8 @@ class SchedulerAnswer(CopiedAnswer, copies=Scheduler, defaults=True):
     """How the GPU's time is divided. None leaves the driver's default."""
 
 
-class ParametersAnswer(CopiedAnswer, copies=VgpuParameters, defaults=True):
+class VgpuParametersAnswer(CopiedAnswer, copies=VgpuParameters, defaults=True):
     """Parameters of the vGPU plugin. None leaves the driver's default."""
-
-    model_config = ConfigDict(title="VgpuParameters")
 
 
 class OfferingAnswer(CopiedAnswer, copies=Offering, without={"origin"}):
@@ -73,4 +69,4 @@ class OfferingAnswer(CopiedAnswer, copies=Offering, without={"origin"}):
 
     hosts: LabelsByKey
     scheduler: SchedulerAnswer | None
-    parameters: ParametersAnswer
+    parameters: VgpuParametersAnswer

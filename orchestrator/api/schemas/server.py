@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
 from orchestrator.catalogue.described import StrictForm
@@ -36,10 +36,8 @@ class ServerAnswer(AnswerBody):
     """What goes wrong in the server now; operators alone are told."""
 
 
-class StopBody(StrictForm):
+class StopServerBody(StrictForm, example={"only_idle": True}):
     """How to stop."""
-
-    model_config = ConfigDict(title="StopServer", json_schema_extra={"examples": [{"only_idle": True}]})
 
     only_idle: bool = False
     """Refuse while operations run."""

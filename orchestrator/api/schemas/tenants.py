@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from orchestrator.api.schemas.base import AboutAnswer, AnswerBody, CopiedAnswer, Moment, Name
 from orchestrator.catalogue.described import StrictForm
@@ -17,10 +17,8 @@ from orchestrator.core.vms.lease import MAX_GRACE_S, MAX_LEASE_S, MIN_LEASE_S, T
 MAX_SUBJECT = 200
 
 
-class CreateTenantBody(StrictForm):
+class CreateTenantBody(StrictForm, example={"name": "research"}):
     """A tenant: VMs, members and quota of its own."""
-
-    model_config = ConfigDict(title="CreateTenant", json_schema_extra={"examples": [{"name": "research"}]})
 
     name: Name
     """What it is called."""
@@ -37,12 +35,8 @@ class TenantAnswer(AboutAnswer):
         return cls.copied_about(tenant, tenant.about)
 
 
-class MemberBody(StrictForm):
+class PutMemberBody(StrictForm, example={"subject": "uid:1000", "role": "tenant-user"}):
     """Somebody's role. ``uid:1000`` is a user of the server's machine."""
-
-    model_config = ConfigDict(
-        title="PutMember", json_schema_extra={"examples": [{"subject": "uid:1000", "role": "tenant-user"}]}
-    )
 
     subject: str = Field(max_length=MAX_SUBJECT)
     """What or whom it is about."""
@@ -54,13 +48,8 @@ class MemberAnswer(CopiedAnswer, copies=Member):
     """Somebody's role in a tenant, or everywhere."""
 
 
-class CreateTokenBody(StrictForm):
+class CreateTokenBody(StrictForm, example={"tenant": "research", "role": "tenant-user", "lifetime_s": 86400}):
     """A token for a program. It acts in one tenant (``*``: everywhere) with one role."""
-
-    model_config = ConfigDict(
-        title="CreateToken",
-        json_schema_extra={"examples": [{"tenant": "research", "role": "tenant-user", "lifetime_s": 86400}]},
-    )
 
     tenant: str = Field(default="default", max_length=255)
     """Whose it is."""
@@ -114,12 +103,10 @@ class NewTokenAnswer(AnswerBody):
     """The token as lists show it."""
 
 
-class ChangePolicyBody(StrictForm, copies=TenantPolicy, defaults=True):
+class ChangePolicyBody(
+    StrictForm, copies=TenantPolicy, defaults=True, example={"default_lease_s": 28800, "max_lease_s": 2592000}
+):
     """New values; what is not named stays."""
-
-    model_config = ConfigDict(
-        title="ChangePolicy", json_schema_extra={"examples": [{"default_lease_s": 28800, "max_lease_s": 2592000}]}
-    )
 
     default_lease_s: int | None = Field(default=None, ge=MIN_LEASE_S, le=MAX_LEASE_S)
     max_lease_s: int | None = Field(default=None, ge=MIN_LEASE_S, le=MAX_LEASE_S)
@@ -135,12 +122,8 @@ _Resource = Annotated[str, Field(min_length=1, max_length=MAX_RESOURCE)]
 _Amount = Annotated[int, Field(ge=0, le=MAX_LIMIT)]
 
 
-class ChangeQuotaBody(StrictForm):
+class ChangeQuotaBody(StrictForm, example={"limits": {"devices": 2, "framebuffer": 40960}}):
     """New limits by resource; null takes a limit away. Framebuffer, memory and disk in MiB."""
-
-    model_config = ConfigDict(
-        title="ChangeQuota", json_schema_extra={"examples": [{"limits": {"devices": 2, "framebuffer": 40960}}]}
-    )
 
     limits: dict[_Resource, _Amount | None] = Field(min_length=1, max_length=100)
     """By resource; null takes a limit away. Framebuffer, memory and disk in MiB."""
@@ -148,9 +131,7 @@ class ChangeQuotaBody(StrictForm):
     """Also limits of GPU models that the site has no GPU of."""
 
 
-class HeldAnswer(CopiedAnswer):
-    model_config = ConfigDict(title="QuotaLine")
-
+class QuotaLineAnswer(CopiedAnswer):
     resource: str
     """What is limited, like vcpus or vgpus:GRID T4-2Q."""
     limit: int | None

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from pydantic import ConfigDict
-
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment
 from orchestrator.catalogue.quota_names import models_of
 from orchestrator.core.domain_xml.interface import mac_address
@@ -32,10 +30,8 @@ class DeviceAnswer(AnswerBody):
     """Its UUID; null: the function itself is passed through."""
 
 
-class CardAnswer(AnswerBody):
+class NetworkCardAnswer(AnswerBody):
     """A network card of a VM."""
-
-    model_config = ConfigDict(title="NetworkCard")
 
     mac: str
     """Its hardware address, the same for the VM's life."""

@@ -10,14 +10,14 @@ from datetime import datetime
 from sys import getsizeof
 from typing import Annotated, Final
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic_core import to_json
 
 from orchestrator.api.schemas.base import MAX_NAME, AnswerBody, LabelValue, Name, moment, moment_or_none
 from orchestrator.api.schemas.guests import Roles, Secrets, Settings
 from orchestrator.api.schemas.vm_parts import (
-    CardAnswer,
     DeviceAnswer,
+    NetworkCardAnswer,
     NicFunctionAnswer,
     PlannedStopAnswer,
     card_members,
@@ -71,25 +71,22 @@ def wanted_end(lease_s: int | None, until: str | None) -> WantedEnd:
     return WantedEnd(after_s=lease_s, at=None if until is None else parse_moment(until, field="until"))
 
 
-class CreateVmBody(StrictForm, copies=CreateVm, without={"end"}, defaults=True):
+class CreateVmBody(
+    StrictForm,
+    copies=CreateVm,
+    without={"end"},
+    defaults=True,
+    example={
+        "name": "train",
+        "profile": "NVIDIA L40S-12Q",
+        "image": "debian-13",
+        "vcpus": 4,
+        "memory_mib": 8192,
+        "disk_bytes": 21474836480,
+        "ssh_keys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEXAMPLE me@desk"],
+    },
+):
     """A wanted VM. The same name and values again mean the same VM."""
-
-    model_config = ConfigDict(
-        title="CreateVm",
-        json_schema_extra={
-            "examples": [
-                {
-                    "name": "train",
-                    "profile": "NVIDIA L40S-12Q",
-                    "image": "debian-13",
-                    "vcpus": 4,
-                    "memory_mib": 8192,
-                    "disk_bytes": 21474836480,
-                    "ssh_keys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEXAMPLE me@desk"],
-                }
-            ]
-        },
-    )
 
     name: Name
     tenant: Name = "default"
@@ -132,12 +129,10 @@ class CreateVmBody(StrictForm, copies=CreateVm, without={"end"}, defaults=True):
         return CreateVm(**values | sizes, end=wanted_end(self.lease_s, self.until))
 
 
-class ChangeVmBody(StrictForm):
+class ChangeVmBody(StrictForm, example={"labels": {"team": "vision"}}):
     """New labels of a VM, and whether it is protected; what is not named stays."""
 
     copied_from = (VmChange,)
-
-    model_config = ConfigDict(title="ChangeVm", json_schema_extra={"examples": [{"labels": {"team": "vision"}}]})
 
     labels: dict[str, LabelValue | None] = Field(default={}, max_length=64)
     protected: bool | None = None
@@ -148,10 +143,8 @@ class ChangeVmBody(StrictForm):
         return VmChange(labels=self.labels, protected=self.protected)
 
 
-class ExtendBody(StrictForm):
+class ExtendLeaseBody(StrictForm, example={"lease_s": 14400}):
     """A later end of a VM's lease: after some seconds from now, or at a moment."""
-
-    model_config = ConfigDict(title="ExtendLease", json_schema_extra={"examples": [{"lease_s": 14400}]})
 
     lease_s: LeaseSeconds = None
     until: Until = None
@@ -161,24 +154,17 @@ class ExtendBody(StrictForm):
         return wanted_end(self.lease_s, self.until)
 
 
-class RenameBody(StrictForm):
+class RenameVmBody(StrictForm, example={"name": "train-2"}):
     """Another name for a VM."""
-
-    model_config = ConfigDict(title="RenameVm", json_schema_extra={"examples": [{"name": "train-2"}]})
 
     name: Name
     """No other VM of the tenant has it."""
 
 
-class AdoptVmBody(StrictForm):
+class AdoptVmBody(StrictForm, example={"host": "gpu-1", "domain": "byhand", "tenant": "research", "name": "train"}):
     """A libvirt domain that somebody else made, with one vGPU on a GPU of ours."""
 
     copied_from = (AdoptVm,)
-
-    model_config = ConfigDict(
-        title="AdoptVm",
-        json_schema_extra={"examples": [{"host": "gpu-1", "domain": "byhand", "tenant": "research", "name": "train"}]},
-    )
 
     host: Name
     domain: str = Field(min_length=1, max_length=MAX_NAME)
@@ -218,7 +204,7 @@ class VmAnswer(AnswerBody, copies=VmSpec, without={"gpu", "start", "user_data"})
     """Whose the network is; null: the site's."""
     more_networks: tuple[str, ...]
     """Networks of its further network cards, in their order."""
-    cards: tuple[CardAnswer, ...]
+    cards: tuple[NetworkCardAnswer, ...]
     """Its network cards, in the order in which the guest sees them."""
     volumes: tuple[str, ...]
     """Data volumes that it has, in this order."""
@@ -303,14 +289,12 @@ def vm_members(
 _COPIED: Final = frozenset(VmAnswer.model_fields.keys() & {member.name for member in fields(VmSpec)})
 
 
-class PlanAnswer(AnswerBody):
+class VmPlanAnswer(AnswerBody):
     """What create would do, to the last host action. Identifiers differ in a real run.
 
     A tenant gets one when it would fit, without where and how: hosts and GPUs are the operator's."""
 
     copied_from = (DryRun,)
-
-    model_config = ConfigDict(title="VmPlan")
 
     host: str | None
     """Null for a tenant."""
@@ -327,7 +311,7 @@ class PlanAnswer(AnswerBody):
     provision: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, plan: DryRun, tenants: Collection[str] | None) -> PlanAnswer:
+    def of(cls, plan: DryRun, tenants: Collection[str] | None) -> VmPlanAnswer:
         """``tenants``: whose things the caller may know of; None: everybody's."""
         if tenants is not None:
             preempts = named_for(tenants, plan.preempts)
