@@ -83,6 +83,14 @@ class Paging:
         rest = [item for item in ordered if after is None or key(item) > after]
         return self.page(rest, key)
 
+    def first(self, ordered: list[Item]) -> list[Item]:
+        """The only page of a list whose order changes all the time. :raises InvalidInput: ``request.cursor``"""
+        if self._after is not None:
+            raise _forged()
+        if len(ordered) > self.limit:
+            self._response.headers[TOTAL] = str(len(ordered))
+        return ordered[: self.limit]
+
     def page(
         self, items: list[Item], key: Callable[[Item], Key], how_many: Callable[[], int] | None = None
     ) -> list[Item]:

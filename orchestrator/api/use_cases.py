@@ -10,6 +10,7 @@ from orchestrator.core.event import EventIds
 from orchestrator.core.vms.network import DEFAULT_RANGE
 from orchestrator.operations.context import World
 from orchestrator.ports.engine import Engine
+from orchestrator.ports.readings import OtherControllers
 from orchestrator.ports.webhooks import WebhookSender
 from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
 from orchestrator.reconcile.findings import FindingService
@@ -86,6 +87,7 @@ class Site:
     tenancy: Tenancy
     overcommit: Overcommit
     sender: WebhookSender
+    others: OtherControllers
     tenant_subnets: IPv4Network = DEFAULT_RANGE
 
 
@@ -101,6 +103,7 @@ def services_of(
     overcommit = site.overcommit
     store, clock, ids = world.store, world.clock, world.ids
     index, events = FleetIndex(store, overcommit), EventService(store=store, ids=EventIds(site.key))
+    kept = KeptReadings(clock)
     networks = NetworkService(store=store, clock=clock, index=index, subnets=site.tenant_subnets)
     planner, access = (
         Planner(index=index, clock=clock, ids=ids),
@@ -135,8 +138,8 @@ def services_of(
         volumes=VolumeService(store=store, engine=engine, planner=planner),
         operations=OperationService(world=world, engine=engine),
         capacity=capacity,
-        controllers=ControllerService(store=store, clock=clock, files=world.images, key=site.key),
-        readings=ReadingService(store=store, kept=KeptReadings(clock)),
+        controllers=ControllerService(store=store, clock=clock, files=world.images, kept=kept, key=site.key),
+        readings=ReadingService(store=store, kept=kept, others=site.others),
         findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),
         events=events,
         webhooks=WebhookService(store=store, clock=clock, ids=ids, events=events, sender=site.sender),

@@ -13,7 +13,7 @@ from orchestrator.cli.complete import hosts, networks, vms, volumes
 from orchestrator.cli.picking import names_or_patterns
 from orchestrator.cli.scope import note_tenant, noted_tenant, scoped_name
 from orchestrator.cli.session import CliSession, session_of
-from orchestrator.core.errors import InvalidInput, NotFound
+from orchestrator.core.errors import InvalidInput
 from orchestrator.core.hosts.nic import NicKind
 from orchestrator.core.names import check_name
 from orchestrator.core.tenancy.access import EVERYWHERE
@@ -126,16 +126,6 @@ def listed_tenant(ctx: typer.Context, tenant: str | None, *, all_tenants: bool) 
 OfHost = Annotated[str | None, typer.Option("--host", help="Only those of this host.", autocompletion=hosts)]
 Svg = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write it as a picture (SVG), too.")]
 OfModel = Annotated[str | None, typer.Option("--model", help="Only those whose model has this in its name.")]
-
-
-def check_model(wanted: str | None, models: Iterable[str]) -> None:
-    """``models``: of all GPUs there are. :raises NotFound: ``gpu.model_unknown``: ``wanted`` is in the name of none"""
-    known = sorted(set(models))
-    if wanted is None or not known or any(wanted.lower() in model.lower() for model in known):
-        return
-    raise NotFound(
-        "gpu.model_unknown", f"no GPU here is of model {ascii(wanted)[:60]}", hint=f"there are {', '.join(known)[:300]}"
-    )
 
 
 Value = TypeVar("Value")

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readings as people see them: rows of ``top`` and lines of ``show``. A number that was not read is ``-``."""
+"""Readings as people see them: columns of ``top`` and lines of ``show``. A number that was not read is ``-``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -14,87 +13,7 @@ from orchestrator.cli.output import shown, width
 from orchestrator.cli.table import Column, Fit, field, render_table
 from orchestrator.core.units import GIB
 
-Row = dict[str, Any]
 Readings = Annotated[bool, typer.Option("--readings", help="With what it does now, and how old that is.")]
-
-
-def number_of(reading: Mapping[str, Any], quantity: str, label: str | None = None) -> float | None:
-    """Of the first value that is it. ``label``: None: whichever there is."""
-    fitting = (
-        value["number"]
-        for value in reading["values"]
-        if value["quantity"] == quantity and label in {None, value["label"]}
-    )
-    return next(fitting, None)
-
-
-def rate_of(reading: Mapping[str, Any], quantity: str) -> float | None:
-    """What a counter grew by the second lately, all its labels together."""
-    charted = (reading["history"] or {"series": ()})["series"]
-    last = [series["numbers"][-1] for series in charted if series["quantity"] == quantity and series["numbers"]]
-    grown = [number for number in last if number is not None]
-    return sum(grown) if grown else None
-
-
-def gpu_rows(host: Mapping[str, Any]) -> list[Row]:
-    """A row for each GPU of a host's readings."""
-    return [
-        {
-            "host": host["host"],
-            "address": reading["gpu"],
-            "model": reading["model"],
-            "use": number_of(reading, "gpu_utilization_ratio"),
-            "memory_used_bytes": number_of(reading, "gpu_memory_used_bytes"),
-            "memory_total_bytes": number_of(reading, "gpu_memory_total_bytes"),
-            "temperature_celsius": number_of(reading, "gpu_temperature_celsius", "gpu"),
-            "power_watts": number_of(reading, "gpu_power_watts"),
-            "silent": reading["silent"],
-            "age_s": host["age_s"],
-        }
-        for reading in host["readings"]
-        if reading["kind"] == "gpu"
-    ]
-
-
-def host_row(host: Mapping[str, Any]) -> Row:
-    """A host in one row: means, sums and the hottest of its GPUs. How many it has is not known while it is silent."""
-    gpus, heard = gpu_rows(host), host["age_s"] is not None
-    return {
-        "host": host["host"],
-        "gpus": len(gpus) if heard else None,
-        "silent": sum(gpu["silent"] is not None for gpu in gpus) if heard else None,
-        "use": _of(fmean, gpus, "use"),
-        "memory_used_bytes": _of(sum, gpus, "memory_used_bytes"),
-        "memory_total_bytes": _of(sum, gpus, "memory_total_bytes"),
-        "temperature_celsius": _of(max, gpus, "temperature_celsius"),
-        "power_watts": _of(sum, gpus, "power_watts"),
-        "age_s": host["age_s"],
-    }
-
-
-def vm_row(vm: Mapping[str, Any]) -> Row:
-    """A VM with its vGPUs in one row. Rates need the history."""
-    itself = [reading for reading in vm["readings"] if reading["kind"] == "vm"]
-    vgpus = [reading for reading in vm["readings"] if reading["kind"] == "vgpu"]
-    numbers = [{quantity: number_of(vgpu, quantity) for quantity in _OF_VGPUS} for vgpu in vgpus]
-    return {
-        "name": vm["name"],
-        "cpus": next((rate_of(reading, "vm_cpu_seconds_total") for reading in itself), None),
-        "memory_bytes": next((number_of(reading, "vm_memory_resident_bytes") for reading in itself), None),
-        "use": _of(fmean, numbers, "vgpu_sm_ratio"),
-        "memory_used_bytes": _of(sum, numbers, "vgpu_memory_used_bytes"),
-        "memory_total_bytes": _of(sum, numbers, "vgpu_memory_total_bytes"),
-        "licensed": _of(min, numbers, "vgpu_licensed"),
-        "age_s": vm["age_s"],
-    }
-
-
-_OF_VGPUS: Final = ("vgpu_sm_ratio", "vgpu_memory_used_bytes", "vgpu_memory_total_bytes", "vgpu_licensed")
-
-
-def _of(together: Any, rows: Iterable[Mapping[str, Any]], key: str) -> float | None:
-    numbers = [row[key] for row in rows if row[key] is not None]
-    return together(numbers) if numbers else None
 
 
 def _numeric(header: str, key: str, text: str, *, scale: float = 1.0, spare: bool = False) -> Column:

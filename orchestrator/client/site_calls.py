@@ -144,6 +144,33 @@ class SiteCalls:
         answer: models.Gpu = self._get(path_of("gpus", host, address))
         return answer
 
+    def host_activities(
+        self, *, text: str | None = None, sort: str | None = None, limit: int | None = None
+    ) -> list[models.HostActivity]:
+        """What the GPUs of each host do now, by name, or the first so many in another order. ``text``: that is in one
+        of a row's members; ``sort``: members with commas between, ``-`` before one: the other way round."""
+        return self.connection.pages(path_of("readings", "hosts"), {"filter": text, "sort": sort}, at_most=limit)
+
+    def gpu_activities(
+        self,
+        host: str | None = None,
+        model: str | None = None,
+        *,
+        text: str | None = None,
+        sort: str | None = None,
+        limit: int | None = None,
+    ) -> list[models.GpuActivity]:
+        """What GPUs do now, as hosts are listed. ``model``: that is in the name of theirs."""
+        only = {"host": host, "model": model, "filter": text, "sort": sort}
+        return self.connection.pages(path_of("readings", "gpus"), only, at_most=limit)
+
+    def vm_activities(
+        self, tenant: str | None = None, *, text: str | None = None, sort: str | None = None, limit: int | None = None
+    ) -> list[models.VmActivity]:
+        """What running VMs and their vGPUs do now, as hosts are listed."""
+        only = {"tenant": tenant, "filter": text, "sort": sort}
+        return self.connection.pages(path_of("readings", "vms"), only, at_most=limit)
+
     def host_readings(self, host: str, *, history: bool = False) -> models.HostReadings:
         """What its GPUs, vGPUs and VMs do now. ``history``: with the last five minutes."""
         answer: models.HostReadings = self._get(path_of("readings", "hosts", host), history="true" if history else None)

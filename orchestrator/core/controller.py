@@ -18,6 +18,19 @@ _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[0-9A-Za-z.-]{1,255}):[0-9]{1,5}", r
 _CERTIFICATE = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _MAX_TEXT = 1024
 MAX_INVITATION_S = 24 * 3600
+MAX_HOSTS_ASKED = 60
+"""For whose readings one controller asks another in one request: bodies are short where no token is shown."""
+_PROCESS = "~"
+
+
+def process_of(controller: str, number: str) -> str:
+    """Name of one process of a controller."""
+    return f"{controller}{_PROCESS}{number}"
+
+
+def controller_of(process: str) -> str:
+    """Whose process it is."""
+    return process.partition(_PROCESS)[0]
 
 
 def turn_of(host: str, name: str, living: Collection[str]) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from orchestrator.adapters.bundles.library import BundleLibrary
 from orchestrator.adapters.controllers.peer_auth import announce_address, credential
+from orchestrator.adapters.controllers.readings import ReadingsElsewhere
 from orchestrator.adapters.engine.durable import DurableEngine
 from orchestrator.adapters.engine.importing import import_later
 from orchestrator.adapters.engine.live_controllers import LiveControllers, process_name
@@ -330,7 +331,15 @@ def _site(settings: Settings, world: World, key: bytes) -> Site:
         tenants = replace(tenants, tokens=replace(tenants.tokens, max_administering_s=days * DAY_S))
     trust = trusted(settings.webhook_ca_file)
     sender = HttpsSender(trust=trust, allowed=settings.webhook_networks)
-    return Site(key=key, tenancy=tenants, overcommit=overcommit, sender=sender, tenant_subnets=settings.tenant_subnets)
+    shown = credential(settings.state / "secrets" / "controller_credential")
+    return Site(
+        key=key,
+        tenancy=tenants,
+        overcommit=overcommit,
+        sender=sender,
+        others=ReadingsElsewhere(world.store, controller_name(settings.state), shown),
+        tenant_subnets=settings.tenant_subnets,
+    )
 
 
 def _identities(settings: Settings, clock: Clock) -> Identities | None:

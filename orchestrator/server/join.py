@@ -87,7 +87,7 @@ def join(state: Path, token: str) -> str:
 def _fetched(invited: Invitation) -> tuple[str, str]:
     body = json.dumps({"id": invited.id, "secret": invited.secret}).encode()
     headers = {"Content-Type": "application/json"}
-    with asked(invited.address, invited.certificate, "POST", "/controllers/join", headers=headers, body=body) as got:
+    with asked(invited.address, invited.certificate, "/controllers/join", headers=headers, body=body) as got:
         return _answer(got)
 
 

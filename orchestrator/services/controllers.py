@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import hmac
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.core.actions.host_actions import ImageFormat
 from orchestrator.core.controller import MAX_INVITATION_S, Door, Invitation
 from orchestrator.core.errors import Conflict, Denied, InvalidInput, NotFound
+from orchestrator.core.readings.received import ReceivedFrame
 from orchestrator.core.tenancy.tenant import digest_of
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.files import ImageFiles
+from orchestrator.services.readings.kept import KeptReadings
 from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
 
 _ID_BYTES = 6
 _SECRET_BYTES = 32
@@ -29,7 +33,7 @@ def invite(store: Store, clock: Clock, name: str, lifetime_s: float) -> Invitati
         raise InvalidInput("controller.lifetime", "a token to join with is good for a day at most", hint="--for 15m")
     secret, invitation_id, now = secrets.token_urlsafe(_SECRET_BYTES), secrets.token_hex(_ID_BYTES), clock.now()
     with store.begin() as tx:
-        door = next((door for door in tx.controllers.doors() if door.name == name), None)
+        door = _door(tx.controllers.doors(), name)
         if door is None:
             raise Conflict(
                 "controller.no_address",
@@ -50,6 +54,7 @@ class ControllerService:
     store: Store
     clock: Clock
     files: ImageFiles
+    kept: KeptReadings
     key: bytes
 
     def join(self, invitation_id: str, secret: str) -> tuple[str, str]:
@@ -74,14 +79,29 @@ class ControllerService:
         :raises Denied: ``controller.unknown``; :raises NotFound: ``image.unknown``
         """
         with self.store.read() as tx:
-            known = _door(tx.controllers.doors(), name)
+            _check_controller(tx, name, secret)
             is_registered = any((image.sha256, image.format) == (sha256, image_format) for image in tx.images.list())
-        if known is None or not hmac.compare_digest(known.credential, digest_of(secret)):
-            raise Denied("controller.unknown", "no controller of this site shows that", hint="only controllers may ask")
         path = self.files.local(sha256, image_format)
         if not is_registered or path is None:
             raise NotFound("image.unknown", "this controller does not have that image", hint="ask another one")
         return path
+
+    def readings(self, name: str, secret: str, hosts: Iterable[str]) -> dict[str, ReceivedFrame]:
+        """What this controller hears of these hosts, for one that shows its secret.
+
+        :raises Denied: ``controller.unknown``
+        """
+        with self.store.read() as tx:
+            _check_controller(tx, name, secret)
+        last = ((host, self.kept.last(host)) for host in hosts)
+        return {host: received for host, received in last if received is not None}
+
+
+def _check_controller(tx: Transaction, name: str, secret: str) -> None:
+    """:raises Denied: ``controller.unknown``"""
+    known = _door(tx.controllers.doors(), name)
+    if known is None or not hmac.compare_digest(known.credential, digest_of(secret)):
+        raise Denied("controller.unknown", "no controller of this site shows that", hint="only controllers may ask")
 
 
 def _door(doors: tuple[Door, ...], name: str) -> Door | None:

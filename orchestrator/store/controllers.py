@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from sqlalchemy import delete, insert, select, update
 
-from orchestrator.core.controller import Door
+from orchestrator.core.controller import Door, controller_of
 from orchestrator.store.statements import Statements
 from orchestrator.store.tables import controller_doors, controllers, invitations, unreached_hosts
 
@@ -76,6 +76,11 @@ class Controllers:
         """By name; also of those that do not run now."""
         rows = self._db.execute(select(controller_doors).order_by(controller_doors.c.name))
         return tuple(Door(**row._asdict()) for row in rows)
+
+    def living_doors(self) -> tuple[Door, ...]:
+        """By name; of those alone of which a process lives."""
+        living = {controller_of(process) for process in self._living()}
+        return tuple(door for door in self.doors() if door.name in living)
 
     def invite(self, invitation_id: str, digest: str, now: float, expires_at: float) -> None:
         """``digest``: SHA-256 of its secret. Those that are over by now are forgotten."""

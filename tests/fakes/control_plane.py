@@ -36,6 +36,7 @@ from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine, a100, l40s, t4
 from tests.fakes.fake_world import CountedIds, FakeClock, FakeImages, FakeKeys, FakeSeeds, HeldEngine
 from tests.fakes.new_database import new_store
+from tests.fakes.readings import Nobody
 from tests.fakes.webhooks import FakeSender
 
 KEY = b"SUyU4-1hOL-dPpaQ25Uu0ry_jSEUmU0pE_q5wWxSgkQ="
@@ -173,7 +174,7 @@ def control_plane(
         store=store, observer=observer, repairer=repairer, leases=leases, clock=world.clock, at_once=2
     )
     people = tenancy(store, world.clock, owner_uid=os.geteuid(), key=KEY)
-    site = Site(key=KEY, tenancy=people, overcommit=Overcommit(), sender=FakeSender())
+    site = Site(key=KEY, tenancy=people, overcommit=Overcommit(), sender=FakeSender(), others=Nobody())
     services = services_of(world, engine, reconciler, HostInspection(scan, fake), site)
     if not services.images.list():
         services.images.add(NewImage(name="guest", source="/guest.qcow2"))

@@ -1,16 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readings of hosts in a dictionary: each has sent one frame, three seconds ago."""
+"""Readings of hosts in a dictionary: each has sent two frames, the last one three seconds ago."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
 from orchestrator.core.errors import NotFound
 from orchestrator.core.hosts.host import Host
-from orchestrator.core.readings.quantities import BY_NAME
-from orchestrator.services.readings.believed import BelievedReading, StoredHost, believed, of_vm
-from orchestrator.services.readings.kept import History, ReceivedFrame, Series
+from orchestrator.core.readings.frame import HostFrame, Reading
+from orchestrator.core.readings.received import ReceivedFrame, moment_of
+from orchestrator.services.readings.believed import StoredHost, believed, of_vm
 from orchestrator.services.readings.readings import HostReadings, VmReadings
-from tests.fakes.frames import frame_of
+from tests.fakes.frames import VM_NUMBERS, frame_of, vm_reading
 from tests.fakes.world import World
+
+CPUS = 1.5
+"""That each VM has kept busy."""
+PERIOD_S = 10.0
+CPU_SECONDS = ("vm_cpu_seconds_total", "")
+
+
+class Nobody:
+    """The other controllers where there are none."""
+
+    def readings(self, hosts: Collection[str], *, moments: int) -> Mapping[str, ReceivedFrame]:
+        del hosts, moments
+        return {}
 
 
 class Readings:
@@ -27,26 +43,40 @@ class Readings:
         known = StoredHost(host=info.host, snapshot=info.snapshot, vms=vms)
         if info.snapshot is None:
             return HostReadings(known=known, received=None)
-        received = ReceivedFrame(frame=frame_of(info.snapshot, *vms.values()), age_s=3.0, clock_ahead_s=0.0)
+        received = received_twice(frame_of(info.snapshot, *vms.values()))
         return HostReadings(known=known, received=received, readings=believed(known, received.frame))
+
+    def of_hosts(self) -> tuple[HostReadings, ...]:
+        return tuple(self.of_host(name) for name in sorted(self._world.hosts))
 
     def of_vm(self, tenant: str, name: str) -> VmReadings:
         vm = self._world.vms.get((tenant, name))
         if vm is None:
             raise NotFound("vm.unknown", f"no VM is called {name[:63]!a}")
         host = self.of_host(vm.host)
-        return VmReadings(vm=vm, received=host.received, readings=of_vm(host.readings, vm, host.known.vms))
+        own = [item for item in host.readings if item.vm is not None and item.vm.id == vm.id]
+        return VmReadings(vm=vm, received=host.received, readings=of_vm(own, host.known.vms))
 
     def of_tenant(self, tenant: str) -> tuple[VmReadings, ...]:
-        return tuple(self.of_vm(*key) for key in sorted(self._world.vms) if key[0] == tenant)
+        return self.of_tenants((tenant,))
 
-    def history(self, host: str, item: BelievedReading) -> History:
-        del host
-        growth = 1.5 if item.reading.kind == "vm" else 0.5
-        quantity = "vm_cpu_seconds_total" if item.reading.kind == "vm" else "gpu_utilization_ratio"
-        return History(
-            ages_s=(13.0, 3.0), series=(Series(quantity=BY_NAME[quantity], label="", numbers=(None, growth)),)
-        )
+    def of_tenants(self, tenants: Collection[str] | None) -> tuple[VmReadings, ...]:
+        return tuple(self.of_vm(*key) for key in sorted(self._world.vms) if tenants is None or key[0] in tenants)
 
     def hosts(self) -> tuple[Host, ...]:
         return tuple(info.host for _, info in sorted(self._world.hosts.items()))
+
+
+def received_twice(frame: HostFrame) -> ReceivedFrame:
+    """With the moment before, since when each VM has kept :data:`CPUS` busy."""
+    before = HostFrame(frame.taken_at - PERIOD_S, tuple(map(_earlier, frame.readings)))
+    first = moment_of(-13.0, before, None, ())
+    moments = (first, moment_of(-3.0, frame, before, first.columns))
+    return ReceivedFrame(frame=frame, received_at=-3.0, now=0.0, clock_ahead_s=0.0, moments=moments)
+
+
+def _earlier(reading: Reading) -> Reading:
+    if reading.kind != "vm":
+        return reading
+    then = VM_NUMBERS[CPU_SECONDS] - CPUS * PERIOD_S
+    return replace(vm_reading(reading.id, {**VM_NUMBERS, CPU_SECONDS: then}), vm=reading.vm)

@@ -39,6 +39,7 @@ from orchestrator.services.fleet.view import Overcommit
 from orchestrator.services.hosts.mig_layouts import MigLayoutService
 from orchestrator.services.messages import AdoptVm, CreateVm, DryRun, Started, VmChange
 from orchestrator.services.offerings import OfferingService
+from orchestrator.services.readings.kept import KeptReadings
 from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.services.vm_checks import check_unprotected
 from orchestrator.services.vms.planning import Planner
@@ -359,7 +360,9 @@ class InMemory:
         self.mig_layouts = MigLayoutService(store=store, engine=engine, clock=clock, ids=ids)
         self.driver_bundles = DriverBundleService(store=kept.store, files=files, clock=kept.clock)
         self.events, self.webhooks = watched(store, ids)
-        self.controllers = ControllerService(store=kept.store, clock=kept.clock, files=FakeImages(), key=b"key")
+        self.controllers = ControllerService(
+            store=store, clock=clock, files=FakeImages(), kept=KeptReadings(clock), key=b"key"
+        )
 
     def as_services(self) -> Services:
         """For the API, which names the real classes."""

@@ -264,7 +264,7 @@ def test_a_stream_of_a_guest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ki
 @pytest.mark.parametrize("kind", [*all_of(http.client.HTTPException), *SYSTEM])
 def test_another_controller(monkeypatch: pytest.MonkeyPatch, kind: type[Exception]) -> None:
     def ask() -> None:
-        with peer_auth.asked("127.0.0.1:1", "", "GET", "/", headers={}):
+        with peer_auth.asked("127.0.0.1:1", "", "/", headers={}):
             raise AssertionError
 
     monkeypatch.setattr(http.client.HTTPConnection, "request", _raise(raised(kind)))

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
-from orchestrator.adapters.controllers.peer_auth import asked, chunks
+from orchestrator.adapters.controllers.peer_auth import asked, chunks, credential_header
 from orchestrator.adapters.images.library import ImageLibrary
 from orchestrator.core.actions.host_actions import ImageFormat
 from orchestrator.core.controller import Door
@@ -108,9 +108,9 @@ class FetchedImages:
         )
 
     def _fetch_from(self, door: Door, sha256: str, image_format: ImageFormat) -> None:
-        headers = {"Authorization": f"Controller {self._name} {self._credential}"}
+        headers = credential_header(self._name, self._credential)
         path = f"{PATH}{sha256}.{image_format}"
-        with asked(door.address, door.certificate, "GET", path, headers=headers) as answer:
+        with asked(door.address, door.certificate, path, headers=headers) as answer:
             if answer.status != _OK:
                 raise Retryable("controller.refused", f"it answers {answer.status}")
             self._library.keep(chunks(answer), sha256, image_format)

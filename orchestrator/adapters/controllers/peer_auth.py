@@ -30,6 +30,11 @@ def credential(path: Path) -> str:
     return path.read_text(encoding="ascii").strip()
 
 
+def credential_header(name: str, shown: str) -> dict[str, str]:
+    """By which the others know the controller ``name``. ``shown``: its secret."""
+    return {"Authorization": f"Controller {name} {shown}"}
+
+
 def announce_address(
     store: Store, name: str, *, listen: str | None, advertise: str | None, certificate: Path | None, shown: str
 ) -> None:
@@ -65,11 +70,11 @@ def fingerprint(certificate: Path) -> str:
 
 
 class _Connection(http.client.HTTPSConnection):
-    def __init__(self, address: str, certificate: str) -> None:
+    def __init__(self, address: str, certificate: str, answer_s: float) -> None:
         host, _, port = address.rpartition(":")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # compared below, before anything is said
-        super().__init__(host.strip("[]"), int(port), timeout=ANSWER_S, context=context)
+        super().__init__(host.strip("[]"), int(port), timeout=answer_s, context=context)
         self._known = certificate
 
     def connect(self) -> None:
@@ -86,15 +91,21 @@ class _Connection(http.client.HTTPSConnection):
 
 @contextmanager
 def asked(
-    address: str, certificate: str, method: str, path: str, *, headers: dict[str, str], body: bytes | None = None
+    address: str,
+    certificate: str,
+    path: str,
+    *,
+    headers: dict[str, str],
+    body: bytes | None = None,
+    answer_s: float = ANSWER_S,
 ) -> Iterator[http.client.HTTPResponse]:
-    """The answer, whatever its status.
+    """The answer to a GET, or with a body to a POST, whatever its status.
 
     :raises Retryable: ``controller.unreachable``; :raises Fatal: ``controller.other_certificate``
     """
-    connection = _Connection(address, certificate)
+    connection = _Connection(address, certificate, answer_s)
     try:
-        connection.request(method, path, body, headers)
+        connection.request("GET" if body is None else "POST", path, body, headers)
         yield connection.getresponse()
     except (OSError, http.client.HTTPException) as error:
         raise Retryable(

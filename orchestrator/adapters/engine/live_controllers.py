@@ -9,19 +9,18 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Mapping
-from typing import Final
 
+from orchestrator.core.controller import controller_of, process_of
 from orchestrator.store.database import Store
 
 _MISSED = 3
 """A controller that was seen unchanged as many times in a row has gone."""
-_PROCESS: Final = "~"
 log = logging.getLogger(__name__)
 
 
 def process_name(controller: str) -> str:
     """Of this process alone: machines that were cloned, and containers, have the same host name and directories."""
-    return f"{controller}{_PROCESS}{secrets.token_hex(3)}"
+    return process_of(controller, secrets.token_hex(3))
 
 
 class LiveControllers:
@@ -66,10 +65,10 @@ class LiveControllers:
 
     def _notice_double(self, beats: Mapping[str, int]) -> None:
         """A row that grows is no remainder of the process that was here before."""
-        controller = self.name.partition(_PROCESS)[0]
+        controller = controller_of(self.name)
         others = beats.keys() - {self.name}
         grown = {name for name in others if name in self._seen and beats[name] > self._seen[name][0]}
-        doubles = sorted(name for name in grown if name.partition(_PROCESS)[0] == controller)
+        doubles = sorted(name for name in grown if controller_of(name) == controller)
         if doubles and self.double is None:
             log.error("another process is the controller %s, too: was its machine cloned?", controller)
         if doubles:
@@ -77,7 +76,7 @@ class LiveControllers:
                 f"{len(doubles)} more processes are the controller {controller}: "
                 "give each machine a host name of its own, or each server another state directory"
             )
-        elif not doubles and not any(name.partition(_PROCESS)[0] == controller for name in others):
+        elif not doubles and not any(controller_of(name) == controller for name in others):
             self.double = None
 
     def leave(self) -> None:

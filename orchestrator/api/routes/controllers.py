@@ -10,10 +10,11 @@ from fastapi import APIRouter, Depends, Header
 from fastapi.responses import FileResponse
 
 from orchestrator.api.http_requests import no_repeated_names, storable_target
-from orchestrator.api.schemas.server import JoinAnswer, JoinBody
+from orchestrator.api.schemas.server import JoinAnswer, JoinBody, ReadingsBody
 from orchestrator.api.services import ServicesOf
 from orchestrator.core.actions.host_actions import ImageFormat
 from orchestrator.core.errors import Denied, NotFound
+from orchestrator.core.readings.received import received_to_dict
 
 router = APIRouter(
     prefix="/controllers", include_in_schema=False, dependencies=[Depends(storable_target), Depends(no_repeated_names)]
@@ -34,11 +35,26 @@ def join(body: JoinBody, services: ServicesOf) -> JoinAnswer:
 @router.get("/images/{file}")
 def image(file: str, services: ServicesOf, authorization: Annotated[str, Header()] = "") -> FileResponse:
     """The content of a base image."""
-    shown = authorization.split(" ")
-    if len(shown) != _PARTS or shown[0] != "Controller":
-        raise Denied("controller.unknown", "no controller of this site shows that", hint="only controllers may ask")
+    shown = _shown(authorization)
     wanted = _FILE.fullmatch(file)
     if wanted is None:
         raise NotFound("image.unknown", "that is no image", hint="ask for its SHA-256 and format")
-    path = services.controllers.image(shown[1], shown[2], wanted[1], _FORMATS[wanted[2]])
+    path = services.controllers.image(*shown, wanted[1], _FORMATS[wanted[2]])
     return FileResponse(path, media_type="application/octet-stream")
+
+
+@router.post("/readings")
+def readings(
+    body: ReadingsBody, services: ServicesOf, authorization: Annotated[str, Header()] = ""
+) -> dict[str, object]:
+    """What this controller hears of hosts, by their names."""
+    received = services.controllers.readings(*_shown(authorization), body.hosts)
+    return {host: received_to_dict(last, moments=body.moments) for host, last in received.items()}
+
+
+def _shown(authorization: str) -> tuple[str, str]:
+    """Name and secret of the controller that asks. :raises Denied: ``controller.unknown``"""
+    shown = authorization.split(" ")
+    if len(shown) != _PARTS or shown[0] != "Controller":
+        raise Denied("controller.unknown", "no controller of this site shows that", hint="only controllers may ask")
+    return shown[1], shown[2]

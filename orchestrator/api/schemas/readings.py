@@ -7,12 +7,9 @@ from collections.abc import Callable
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
 from orchestrator.core.readings.quantities import SubjectKind
+from orchestrator.core.readings.received import History, ReceivedFrame
 from orchestrator.services.readings.believed import BelievedReading
-from orchestrator.services.readings.kept import History
 from orchestrator.services.readings.readings import HostReadings, VmReadings
-
-HistoryOf = Callable[[BelievedReading], History | None]
-"""None: it is not asked for."""
 
 
 class ReadingValue(AnswerBody):
@@ -101,7 +98,7 @@ class HostReadingsAnswer(AnswerBody):
     host: str
     """Name of the host."""
     age_s: float | None
-    """Seconds since it was received; null: nothing was received within 30 s, or another controller hears this host."""
+    """Seconds since it was received; null: nothing was received within 30 s."""
     clock_ahead_s: float | None
     """How far the host's clock is before the server's; negative: behind."""
     problems: tuple[str, ...]
@@ -110,8 +107,8 @@ class HostReadingsAnswer(AnswerBody):
     """GPUs, GPU instances, vGPUs and VMs."""
 
     @classmethod
-    def of(cls, host: HostReadings, history_of: HistoryOf) -> HostReadingsAnswer:
-        received = host.received
+    def of(cls, host: HostReadings, *, history: bool) -> HostReadingsAnswer:
+        received, history_of = host.received, _histories(host.received, history=history)
         return cls(
             host=host.known.host.name,
             age_s=None if received is None else received.age_s,
@@ -149,9 +146,10 @@ class VmReadingsAnswer(AnswerBody):
     """The VM itself, its vGPUs and GPU instances."""
 
     @classmethod
-    def of(cls, vm: VmReadings, history_of: HistoryOf) -> VmReadingsAnswer:
+    def of(cls, vm: VmReadings, *, history: bool) -> VmReadingsAnswer:
         ordered = sorted(vm.readings, key=lambda item: (item.reading.kind, item.reading.id))
         before = [item.reading.kind for item in ordered]
+        history_of = _histories(vm.received, history=history)
         return cls(
             vm=vm.vm.id,
             name=vm.vm.full_name,
@@ -179,6 +177,14 @@ class ScrapeTargets(AnswerBody):
 
 
 _FACTS_OF_TENANTS = frozenset({"vgpu_type", "guest_driver_version"})
+
+
+def _histories(received: ReceivedFrame | None, *, history: bool) -> Callable[[BelievedReading], History | None]:
+    """What each reading was in the last minutes; None: it is not asked for."""
+    if received is None or not history:
+        return lambda _: None
+    of = received.histories()
+    return lambda item: of(item.reading.kind, item.reading.id)
 
 
 def _values(item: BelievedReading) -> tuple[ReadingValue, ...]:

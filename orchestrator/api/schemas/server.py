@@ -10,9 +10,11 @@ from pydantic import Field
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
 from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.advice.overview import ModelUse
+from orchestrator.core.controller import MAX_HOSTS_ASKED
 from orchestrator.core.diff.finding import Severity
 from orchestrator.core.drivers.upgrade import UpgradeState
 from orchestrator.core.hosts.host import HostState
+from orchestrator.core.readings.received import KEPT_FRAMES
 
 
 class ServerAnswer(AnswerBody):
@@ -48,6 +50,13 @@ class JoinBody(StrictForm):
 
     id: str = Field(max_length=12)
     secret: str = Field(max_length=100)
+
+
+class ReadingsBody(StrictForm):
+    """What one controller asks another one for."""
+
+    hosts: list[str] = Field(max_length=MAX_HOSTS_ASKED)
+    moments: int = Field(ge=0, le=KEPT_FRAMES)
 
 
 class JoinAnswer(AnswerBody):

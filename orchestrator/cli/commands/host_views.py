@@ -13,7 +13,7 @@ from orchestrator.cli.ages import show_time
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.host_options import claimed_line, label_lines, nic_lines, numa_lines, pinned_line
 from orchestrator.cli.output import render_details, show, shown
-from orchestrator.cli.parameters import OfModel, Selector, Sort, check_model
+from orchestrator.cli.parameters import OfModel, Selector, Sort
 from orchestrator.cli.picking import names_or_patterns, picked
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import CliSession, Format, Output, session_of
@@ -21,6 +21,7 @@ from orchestrator.cli.table import Column, Fit, Listing, age, field
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.gpu.model import check_model
 from orchestrator.core.hosts.features import FEATURES
 from orchestrator.core.hosts.host import HostState
 from orchestrator.core.labels import show_labels

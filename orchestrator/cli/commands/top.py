@@ -3,32 +3,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
 
 import typer
 
 from orchestrator.cli.group import new_group
 from orchestrator.cli.parameters import AllTenants, ListTenant, OfHost, OfModel, Sort, listed_tenant
-from orchestrator.cli.readings import GPU_COLUMNS, HOST_COLUMNS, VM_COLUMNS, Row, gpu_rows, host_row, vm_row
+from orchestrator.cli.readings import GPU_COLUMNS, HOST_COLUMNS, VM_COLUMNS
 from orchestrator.cli.session import CliSession, Format, Output, session_of
-from orchestrator.cli.table import Column, Listing
-from orchestrator.cli.watch import View, Watch, list_view, show_view
-from orchestrator.core.errors import NotFound
+from orchestrator.cli.table import Column, Listing, say_cut
+from orchestrator.cli.watch import Watch, list_view, show_view
 
 app = new_group("What hosts, GPUs and VMs do now; nothing is older than 30 s.")
 
 Filter = Annotated[str | None, typer.Option("--filter", metavar="TEXT", help="Only rows with this in one of them.")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, max=10_000, help="Only the first so many.")]
+MEMBERS: Final = {
+    "memory": "memory_used_bytes", "temp": "temperature_celsius", "power": "power_watts", "resident": "memory_bytes",
+    "why-not": "silent", "read": "age_s",
+}  # fmt: skip
+"""Columns that are not called as what they show."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What all of them have in common."""
+
+    text: str | None
+    sort: str | None
+    limit: int | None
+    watch: bool
+    output: Format
+
+    def of_server(self, **members: str) -> dict[str, Any]:
+        """What the server does of it; without a limit rows are sorted here. ``members``: as :data:`MEMBERS`."""
+        sort = self._members(MEMBERS | members) if self.limit else None
+        return {"text": self.text, "sort": sort, "limit": self.limit}
+
+    def show(
+        self, session: CliSession, read: Callable[[], Sequence[Mapping[str, Any]]], columns: Sequence[Column]
+    ) -> None:
+        """What ``read`` answers, now or again and again."""
+        listing = Listing(columns=columns, none="nothing of that kind is there", output=self.output, sort=self.sort)
+        show_view(session, lambda: list_view(read(), listing, columns[0].text), self.output, watch=self.watch)
+        if self.limit is not None and session.client.connection.total is not None:
+            say_cut(self.limit, session.client.connection.total, self.sort)
+
+    def _members(self, members: Mapping[str, str]) -> str | None:
+        """Columns as the API calls them."""
+        if self.sort is None:
+            return None
+        words = (key.strip().lower().replace("_", "-").replace(" ", "-") for key in self.sort.split(","))
+        signs = ((word[:1] if word.startswith("-") else "", word.removeprefix("-")) for word in words)
+        return ",".join(sign + members.get(name, name.replace("-", "_")) for sign, name in signs)
 
 
 @app.command("hosts")
 def top_hosts(
-    ctx: typer.Context, text: Filter = None, sort: Sort = "-use", watch: Watch = False, output: Output = Format.TABLE
+    ctx: typer.Context,
+    text: Filter = None,
+    sort: Sort = "-use",
+    limit: Limit = None,
+    watch: Watch = False,
+    output: Output = Format.TABLE,
 ) -> None:
     """GPUs of each host together."""
-    session = session_of(ctx)
-    _show(session, lambda: [host_row(host) for host in _hosts(session, None)], HOST_COLUMNS, text, sort, watch, output)
+    session, wanted = session_of(ctx), Wanted(text, sort, limit, watch, output)
+    wanted.show(session, lambda: session.client.host_activities(**wanted.of_server()), HOST_COLUMNS)
 
 
 @app.command("gpus")
@@ -38,17 +81,15 @@ def top_gpus(
     model: OfModel = None,
     text: Filter = None,
     sort: Sort = "-use",
+    limit: Limit = None,
     watch: Watch = False,
     output: Output = Format.TABLE,
 ) -> None:
     """GPUs by use."""
-    session = session_of(ctx)
-
-    def rows() -> list[Row]:
-        gpus = [gpu for readings in _hosts(session, host) for gpu in gpu_rows(readings)]
-        return [gpu for gpu in gpus if model is None or model.lower() in gpu["model"].lower()]
-
-    _show(session, rows, GPU_COLUMNS, text, sort, watch, output)
+    session, wanted = session_of(ctx), Wanted(text, sort, limit, watch, output)
+    wanted.show(
+        session, lambda: session.client.gpu_activities(host, model, **wanted.of_server(name="host")), GPU_COLUMNS
+    )
 
 
 @app.command("vms")
@@ -58,49 +99,11 @@ def top_vms(
     all_tenants: AllTenants = False,
     text: Filter = None,
     sort: Sort = "-use",
+    limit: Limit = None,
     watch: Watch = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Running VMs by the use of their vGPUs."""
-    session = session_of(ctx)
+    session, wanted = session_of(ctx), Wanted(text, sort, limit, watch, output)
     whose = listed_tenant(ctx, tenant, all_tenants=all_tenants)
-
-    def rows() -> list[Row]:
-        vms = session.client.vms(whose, state="running")
-        now = _readings_of(lambda vm: session.client.vm_readings(vm["name"], vm["tenant"], history=True), vms)
-        return [vm_row(vm) for vm in now]
-
-    _show(session, rows, VM_COLUMNS, text, sort, watch, output)
-
-
-def _hosts(session: CliSession, host: str | None) -> list[Any]:
-    if host is not None:
-        return [session.client.host_readings(host)]
-    return _readings_of(lambda known: session.client.host_readings(known["name"]), session.client.hosts())
-
-
-def _readings_of(read: Callable[[Any], Any], listed: Iterable[Any]) -> list[Any]:
-    """What goes between being listed and being read is left out."""
-    readings = []
-    for known in listed:
-        with suppress(NotFound):
-            readings.append(read(known))
-    return readings
-
-
-def _show(
-    session: CliSession,
-    rows: Callable[[], list[Row]],
-    columns: Sequence[Column],
-    text: str | None,
-    sort: str | None,
-    watch: bool,
-    output: Format,
-) -> None:
-    listing = Listing(columns=columns, none="nothing of that kind is there", output=output, sort=sort)
-
-    def read_view() -> View:
-        fitting = [row for row in rows() if text is None or any(text in str(cell) for cell in row.values())]
-        return list_view(fitting, listing, columns[0].text)
-
-    show_view(session, read_view, output, watch=watch)
+    wanted.show(session, lambda: session.client.vm_activities(whose, **wanted.of_server()), VM_COLUMNS)

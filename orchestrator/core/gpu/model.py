@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
+
+from orchestrator.core.errors import NotFound
 
 Architecture = Literal[
     "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell"
@@ -73,3 +76,13 @@ class FabricPartition:
     nvlinks_per_gpu: int
     source: str
     notes: str
+
+
+def check_model(wanted: str | None, models: Iterable[str]) -> None:
+    """``models``: of all GPUs there are. :raises NotFound: ``gpu.model_unknown``: ``wanted`` is in the name of none"""
+    known = sorted(set(models))
+    if wanted is None or not known or any(wanted.lower() in model.lower() for model in known):
+        return
+    raise NotFound(
+        "gpu.model_unknown", f"no GPU here is of model {ascii(wanted)[:60]}", hint=f"there are {', '.join(known)[:300]}"
+    )

@@ -6,7 +6,7 @@ A host can name others' VMs; what it says of those is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,6 +34,10 @@ class StoredHost:
         """By UUID and by PCI address."""
         seen = () if self.snapshot is None else self.snapshot.gpus
         return {name: gpu for gpu in seen for name in (gpu.address, gpu.uuid) if name}
+
+    def models(self) -> Iterator[str]:
+        """Of its GPUs."""
+        return map(model_name, () if self.snapshot is None else self.snapshot.gpus)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,16 +67,10 @@ def believed(known: StoredHost, frame: HostFrame) -> tuple[BelievedReading, ...]
     return (*_gpus(known, of_gpus), *_parts(known, gpus, rest))
 
 
-def of_vm(readings: tuple[BelievedReading, ...], vm: Vm, neighbours: Mapping[str, Vm]) -> tuple[BelievedReading, ...]:
-    """What the VM's tenant may see: of the VM itself, its vGPUs and GPU instances that no other tenant's VM lies in.
-    ``neighbours``: all VMs of its host, by id."""
-    return tuple(
-        item
-        for item in readings
-        if item.vm is not None
-        and item.vm.id == vm.id
-        and (item.reading.kind in {"vm", "vgpu"} or _alone(item, neighbours))
-    )
+def of_vm(own: Iterable[BelievedReading], neighbours: Mapping[str, Vm]) -> tuple[BelievedReading, ...]:
+    """What a VM's tenant may see of its ``own``: of the VM itself, its vGPUs and GPU instances that no other tenant's
+    VM lies in. ``neighbours``: all VMs of its host, by id."""
+    return tuple(item for item in own if item.reading.kind in {"vm", "vgpu"} or _alone(item, neighbours))
 
 
 def _gpus(known: StoredHost, sent: Mapping[str, Reading]) -> Iterator[BelievedReading]:

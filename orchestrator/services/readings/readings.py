@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.readings.quantities import SubjectKind
+from orchestrator.core.readings.received import KEPT_FRAMES, ReceivedFrame
 from orchestrator.core.vms.vm import Vm
+from orchestrator.ports.readings import OtherControllers
 from orchestrator.services.readings.believed import BelievedReading, StoredHost, believed, of_vm
-from orchestrator.services.readings.kept import History, KeptReadings, ReceivedFrame
+from orchestrator.services.readings.kept import KeptReadings
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vm_checks import known_vm
 from orchestrator.store.database import Store
@@ -23,7 +25,7 @@ class HostReadings:
 
     known: StoredHost
     received: ReceivedFrame | None
-    """None: this process has heard nothing of it lately."""
+    """None: no controller has heard anything of it lately."""
     readings: tuple[BelievedReading, ...] = ()
 
     def only(self, gpu: str | None, kind: SubjectKind | None) -> HostReadings:
@@ -48,10 +50,12 @@ class VmReadings:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingService:
-    """Reads only. Frames are joined with what the database says at this moment."""
+    """Reads only. Frames are joined with what the database says at this moment; what this controller does not hear
+    the others are asked for."""
 
     store: Store
     kept: KeptReadings
+    others: OtherControllers
 
     @property
     def site(self) -> str:
@@ -61,13 +65,21 @@ class ReadingService:
     def of_host(self, name: str) -> HostReadings:
         """:raises NotFound: ``host.unknown``"""
         with self.store.read() as tx:
-            return self._of_host(tx, name)
+            known = _stored(tx, tx.hosts.get(name), tx.vms.list(host=name))
+        return self._received([known], KEPT_FRAMES)[0]
+
+    def of_hosts(self) -> tuple[HostReadings, ...]:
+        """Of all, by name, with the last moment alone."""
+        with self.store.read() as tx:
+            known = _stored_hosts(tx)
+        return self._received(known, 1)
 
     def of_vm(self, tenant: str, name: str) -> VmReadings:
         """:raises NotFound: ``vm.unknown``"""
         with self.store.read() as tx:
             vm = known_vm(tx, tenant, name)
-            return _of_vm(vm, self._of_host(tx, vm.host))
+            known = _stored(tx, tx.hosts.get(vm.host), tx.vms.list(host=vm.host))
+        return _of_vms([vm], self._received([known], KEPT_FRAMES))[0]
 
     def of_tenant(self, tenant: str) -> tuple[VmReadings, ...]:
         """Of all its VMs, by name.
@@ -76,28 +88,64 @@ class ReadingService:
         """
         with self.store.read() as tx:
             known_tenant(tx, tenant)
-            vms = tx.vms.list(tenant=tenant)
-            hosts = {name: self._of_host(tx, name) for name in sorted({vm.host for vm in vms})}
-        return tuple(_of_vm(vm, hosts[vm.host]) for vm in vms)
+        return self.of_tenants((tenant,))
 
-    def history(self, host: str) -> Callable[[BelievedReading], History]:
-        """The last minutes of each reading of :meth:`of_host`, all of the same moments."""
-        histories = self.kept.histories(host)
-        return lambda item: histories.of(item.reading.kind, item.reading.id)
+    def of_tenants(self, tenants: Collection[str] | None) -> tuple[VmReadings, ...]:
+        """Of their VMs (None: of all), by tenant and name, with the last moment alone."""
+        with self.store.read() as tx:
+            vms = [vm for vm in tx.vms.list() if tenants is None or vm.spec.tenant in tenants]
+            known = _stored_hosts(tx, {vm.host for vm in vms})
+        return _of_vms(vms, self._received(known, 1))
 
     def hosts(self) -> tuple[Host, ...]:
         """All that may be scraped, by name: nobody is to be alerted of one that was given up."""
         with self.store.read() as tx:
-            kept = (host for host in tx.hosts.list() if host.state != "forgotten")
-            return tuple(sorted(kept, key=lambda host: host.name))
+            return _kept_hosts(tx)
 
-    def _of_host(self, tx: Transaction, name: str) -> HostReadings:
-        vms = {vm.id: vm for vm in tx.vms.list(host=name)}
-        known = StoredHost(host=tx.hosts.get(name), snapshot=tx.hosts.snapshot(name), vms=vms)
-        received = self.kept.last(name)
-        readings = () if received is None else believed(known, received.frame)
-        return HostReadings(known=known, received=received, readings=readings)
+    def _received(self, known: Iterable[StoredHost], moments: int) -> tuple[HostReadings, ...]:
+        """No transaction may be open: other controllers are asked."""
+        frames = {stored.host.name: self.kept.last(stored.host.name) for stored in known}
+        unheard = [name for name, received in frames.items() if received is None]
+        others = self.others.readings(unheard, moments=moments) if unheard else {}
+        return tuple(_joined(stored, frames[stored.host.name] or others.get(stored.host.name)) for stored in known)
 
 
-def _of_vm(vm: Vm, host: HostReadings) -> VmReadings:
-    return VmReadings(vm=vm, received=host.received, readings=of_vm(host.readings, vm, host.known.vms))
+def _kept_hosts(tx: Transaction) -> tuple[Host, ...]:
+    kept = (host for host in tx.hosts.list() if host.state != "forgotten")
+    return tuple(sorted(kept, key=lambda host: host.name))
+
+
+def _stored_hosts(tx: Transaction, names: Collection[str] | None = None) -> list[StoredHost]:
+    """Those of them (None: all) that were not given up, by name."""
+    vms: dict[str, list[Vm]] = {}
+    for vm in tx.vms.list():
+        vms.setdefault(vm.host, []).append(vm)
+    hosts = (host for host in _kept_hosts(tx) if names is None or host.name in names)
+    return [_stored(tx, host, vms.get(host.name, ())) for host in hosts]
+
+
+def _stored(tx: Transaction, host: Host, vms: Iterable[Vm]) -> StoredHost:
+    return StoredHost(host=host, snapshot=tx.hosts.snapshot(host.name), vms={vm.id: vm for vm in vms})
+
+
+def _joined(known: StoredHost, received: ReceivedFrame | None) -> HostReadings:
+    readings = () if received is None else believed(known, received.frame)
+    return HostReadings(known=known, received=received, readings=readings)
+
+
+def _of_vms(vms: Iterable[Vm], hosts: Iterable[HostReadings]) -> tuple[VmReadings, ...]:
+    """Without those whose host was given up."""
+    by_name = {host.known.host.name: (host, _by_vm(host.readings)) for host in hosts}
+    shown = ((vm, *by_name[vm.host]) for vm in vms if vm.host in by_name)
+    return tuple(
+        VmReadings(vm=vm, received=host.received, readings=of_vm(readings.get(vm.id, ()), host.known.vms))
+        for vm, host, readings in shown
+    )
+
+
+def _by_vm(readings: Iterable[BelievedReading]) -> dict[str, list[BelievedReading]]:
+    of: dict[str, list[BelievedReading]] = {}
+    for item in readings:
+        if item.vm is not None:
+            of.setdefault(item.vm.id, []).append(item)
+    return of

@@ -14,7 +14,8 @@ from typing import Final
 
 from orchestrator.client.client import Client
 from orchestrator.core.readings.frame import PERIOD_S, HostFrame, frame_from_dict, frame_to_dict
-from orchestrator.services.readings.kept import KEPT_FRAMES, STALE_S, KeptReadings
+from orchestrator.core.readings.received import KEPT_FRAMES
+from orchestrator.services.readings.kept import STALE_S, KeptReadings
 from tests.bench.server_path.site import site
 from tests.fakes.fake_world import FakeClock
 from tests.fakes.frames import GPU_NUMBERS, gpu_reading

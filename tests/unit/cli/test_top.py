@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.cli.readings import gpu_rows, host_row, rate_of, reading_lines, vm_row
-from orchestrator.client.client import Client
+from orchestrator.cli.readings import GPU_COLUMNS, HOST_COLUMNS, VM_COLUMNS, reading_lines
+from orchestrator.cli.table import Column
 from tests.fakes.typed import Cli
 from tests.fakes.world import GPU
 
@@ -44,21 +44,6 @@ def test_vms_are_shown_with_their_vgpus(cli: Cli, vm: str) -> None:
     assert f"default/{vm}" not in cli("top", "vms", "--filter", "nothing-like-it").out
 
 
-def test_what_goes_after_it_was_listed_is_left_out(cli: Cli, vm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    vms, hosts = Client.vms, Client.hosts
-    gone: Any = {"name": "gone", "tenant": "default"}
-    monkeypatch.setattr(Client, "vms", lambda self, *whose, **only: [gone, *vms(self, *whose, **only)])
-    monkeypatch.setattr(Client, "hosts", lambda self: [gone, *hosts(self)])
-    assert f"default/{vm}" in cli("top", "vms").out
-    assert "gpu1" in cli("top", "hosts").out
-
-
-def test_of_a_host_that_is_silent_no_number_of_gpus_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    silent: Any = {"host": "gpu1", "age_s": None, "readings": []}
-    monkeypatch.setattr(Client, "host_readings", lambda _self, _name: silent)
-    assert cli("top", "hosts").out.splitlines()[1].split() == ["gpu1", *"-" * 6, "silent"]
-
-
 def test_a_gpu_and_a_vm_are_shown_with_numbers_when_asked(cli: Cli, vm: str) -> None:
     gpu = cli("gpu", "show", "gpu1", GPU, "--readings").out
     assert "read 3s ago" in gpu
@@ -74,19 +59,32 @@ def test_an_unknown_column_is_refused(cli: Cli) -> None:
     assert (refused.code, refused.out) == (2, "")
 
 
-def test_what_was_not_read_is_no_zero() -> None:
-    silent: dict[str, Any] = {
-        "kind": "gpu",
-        "gpu": GPU,
-        "model": "T4",
-        "values": [],
-        "silent": "hangs",
-        "history": None,
-    }
-    host = {"host": "gpu1", "age_s": 3.0, "readings": [silent]}
-    assert gpu_rows(host)[0]["use"] is None
-    assert (host_row(host)["use"], host_row(host)["silent"]) == (None, 1)
-    assert vm_row({"name": "default/a", "age_s": None, "readings": []})["cpus"] is None
-    assert rate_of(silent, "vm_cpu_seconds_total") is None
+def test_the_first_rows_are_chosen_before_others_are_left_out(cli: Cli, vm: str) -> None:
+    assert cli("create-vm", "aside", "--profile", "GRID T4-1Q", "--image", "guest").code == 0
+    every = [row["name"] for row in json.loads(cli("top", "vms", "--sort", "-name", "-o", "json").out)]
+    first = cli("top", "vms", "--sort", "-name", "--limit", "1", "-o", "json")
+    assert [row["name"] for row in json.loads(first.out)] == every[:1]
+    assert first.err == f"first 1 of {len(every)}; --limit {len(every)} shows all\n"
+    refused = cli("top", "vms", "--sort", "temp", "--limit", "1")
+    assert (refused.code, refused.out, "request.sort" in refused.err) == (2, "", True)
+    assert cli("delete-vm", "aside", "--yes").code == 0
+
+
+@pytest.mark.parametrize("column", [*GPU_COLUMNS, *HOST_COLUMNS, *VM_COLUMNS])
+def test_every_column_is_something_that_the_server_sorts_by(cli: Cli, column: Column) -> None:
+    noun = "gpus" if column in GPU_COLUMNS else "hosts" if column in HOST_COLUMNS else "vms"
+    shown = cli("top", noun, "--limit", "1", "--sort", f"-{column.header.lower()}")
+    assert shown.code == 0, shown.err
+
+
+def test_a_model_that_no_gpu_has_is_refused(cli: Cli) -> None:
+    assert "gpu1" in cli("top", "gpus", "--model", "t4").out
+    refused = cli("top", "gpus", "--model", "T5")
+    assert (refused.code, refused.out) == (4, "")
+    assert refused.err == cli("gpu", "list", "--model", "T5").err
+
+
+def test_what_was_not_read_is_told_with_its_reason() -> None:
+    silent: dict[str, Any] = {"kind": "gpu", "gpu": GPU, "model": "T4", "values": [], "silent": "hangs"}
     assert reading_lines(3.0, [silent]) == ["", "read 3s ago", "no numbers: hangs"]
     assert "within 30 s" in reading_lines(None, [])[1]

@@ -3,14 +3,28 @@
 
 from __future__ import annotations
 
+import json
+import weakref
+from array import array
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.core.errors import Unknown
 from orchestrator.core.readings.frame import HostFrame, Reading, arranged
-from orchestrator.services.readings.kept import KEPT_FRAMES, KEPT_S, STALE_S, KeptReadings
+from orchestrator.core.readings.quantities import SubjectKind
+from orchestrator.core.readings.received import (
+    KEPT_FRAMES,
+    KEPT_S,
+    History,
+    ReceivedFrame,
+    received_from_dict,
+    received_to_dict,
+)
+from orchestrator.services.readings.kept import STALE_S, KeptReadings
 from tests.fakes.fake_world import FakeClock
 from tests.fakes.frames import gpu_reading, vm_reading
 
@@ -31,6 +45,13 @@ def cpu_seconds(seconds: float, taken_at: float) -> HostFrame:
     return frame(vm_reading(VM, {CPU: seconds}), taken_at=taken_at)
 
 
+def history_of(kept: KeptReadings, subject: str = GPU, host: str = "gpu-1") -> History:
+    """Empty while the host is silent."""
+    last = kept.last(host)
+    return History() if last is None else last.histories()("vm" if subject == VM else "gpu", subject)
+
+
+@settings(deadline=None)
 @given(gaps=st.lists(st.floats(0.1, 90.0), min_size=1, max_size=80), later=st.floats(0.0, 400.0))
 def test_only_what_was_received_in_time_is_told(gaps: list[float], later: float) -> None:
     clock = FakeClock()
@@ -42,9 +63,9 @@ def test_only_what_was_received_in_time_is_told(gaps: list[float], later: float)
         kept.receive("gpu-1", utilization(number / 100))
     clock.sleep(later)
     now = clock.monotonic()
-    last, history = kept.last("gpu-1"), kept.histories("gpu-1").of("gpu", GPU)
+    last, history = kept.last("gpu-1"), history_of(kept)
     assert (last is not None) == (now - received[-1][0] <= STALE_S)
-    expected = [ratio for at, ratio in received[-KEPT_FRAMES:] if now - at <= KEPT_S]
+    expected = [ratio for at, ratio in received[-KEPT_FRAMES:] if last is not None and now - at <= KEPT_S]
     numbers = [series.numbers for series in history.series]
     assert numbers == ([] if not expected else [tuple(pytest.approx(ratio, abs=1e-6) for ratio in expected)])
     assert len(history.ages_s) == len(expected)
@@ -70,7 +91,7 @@ def test_a_counter_is_kept_as_what_it_grew_by_the_second() -> None:
     for seconds, taken_at in ((1e9, 1000.0), (1e9 + 20, 1010.0), (1e9 + 25, 1020.0), (3.0, 1030.0), (4.0, 1030.0)):
         clock.sleep(10)
         kept.receive("gpu-1", cpu_seconds(seconds, taken_at))
-    (series,) = kept.histories("gpu-1").of("vm", VM).series
+    (series,) = history_of(kept, VM).series
     first, *rest = series.numbers
     assert (series.quantity.name, first) == ("vm_cpu_seconds_total", None)
     assert rest == [2.0, 0.5, None, None]  # it began again; the host's clock stood still
@@ -83,10 +104,10 @@ def test_a_subject_that_comes_and_goes_has_gaps() -> None:
         clock.sleep(10)
         other = [gpu_reading(GPU, {UTILIZATION: 0.25})] if present else []
         kept.receive("gpu-1", frame(gpu_reading("GPU-0", {UTILIZATION: 1.0}), *other, taken_at=0))
-    (series,) = kept.histories("gpu-1").of("gpu", GPU).series
+    (series,) = history_of(kept).series
     assert series.numbers == (0.25, None, 0.25)
-    assert kept.histories("gpu-1").of("gpu", "GPU-2").series == ()
-    assert kept.histories("gpu-2").of("gpu", GPU).ages_s == ()
+    assert history_of(kept, "GPU-2").series == ()
+    assert history_of(kept, host="gpu-2").ages_s == ()
 
 
 def test_what_is_no_number_is_not_charted() -> None:
@@ -94,18 +115,79 @@ def test_what_is_no_number_is_not_charted() -> None:
     keys, numbers = arranged({UTILIZATION: 0.5})
     numbers[0] = float("nan")
     kept.receive("gpu-1", frame(Reading("gpu", GPU, keys, numbers), taken_at=0))
-    assert kept.histories("gpu-1").of("gpu", GPU).series == ()
+    assert history_of(kept).series == ()
 
 
 def test_hosts_that_were_not_heard_for_long_are_forgotten_and_no_others() -> None:
     clock = FakeClock()
     kept = KeptReadings(clock)
-    kept.receive("gone", utilization(0.1))
+
+    def heard(host: str) -> weakref.ref[array[float]]:
+        sent = utilization(0.1)
+        kept.receive(host, sent)
+        return weakref.ref(sent.readings[0].numbers)
+
+    gone = heard("gone")
     clock.sleep(KEPT_S - 1)
-    kept.receive("gpu-1", utilization(0.2))
+    stays = heard("gpu-1")
     kept.drop_old()
-    assert kept.histories("gone").of("gpu", GPU).series
+    assert gone() is not None
     clock.sleep(2)
     kept.drop_old()
-    assert not kept.histories("gone").of("gpu", GPU).series
-    assert kept.last("gpu-1") is not None
+    assert gone() is None
+    assert stays() is not None
+
+
+@settings(deadline=None)
+@given(
+    gaps=st.lists(st.floats(0.1, 30.0), min_size=1, max_size=40),
+    most=st.integers(0, KEPT_FRAMES),
+    late_s=st.floats(0, 29),
+)
+def test_another_controller_is_told_all_that_is_kept(gaps: list[float], most: int, late_s: float) -> None:
+    clock = FakeClock()
+    kept = KeptReadings(clock)
+    for number, gap in enumerate(gaps):
+        clock.sleep(gap)
+        sent = (gpu_reading(f"GPU-{number % 3}", {UTILIZATION: number / 100}), vm_reading(VM, {CPU: 1e9 + number}))
+        kept.receive("gpu-1", frame(*sent, taken_at=10.0 * number))
+    clock.sleep(late_s)
+    here = kept.last("gpu-1")
+    assert here is not None
+    there = received_from_dict(json.loads(json.dumps(received_to_dict(here, moments=most))))
+    assert (there.frame, there.clock_ahead_s) == (here.frame, here.clock_ahead_s)
+    assert there.age_s == pytest.approx(here.age_s)
+    assert there.last_moment("vm", VM) == (here.last_moment("vm", VM) if most else {})
+    subjects: tuple[tuple[SubjectKind, str], ...] = (("gpu", "GPU-0"), ("vm", VM))
+    for kind, subject in subjects:
+        shown = history_of_last(here, most, kind, subject)
+        told = there.histories()(kind, subject)
+        assert told.series == shown.series
+        assert told.ages_s == pytest.approx(shown.ages_s)
+
+
+def history_of_last(received: ReceivedFrame, most: int, kind: SubjectKind, subject: str) -> History:
+    return replace(
+        received, moments=received.moments[len(received.moments) - min(most, len(received.moments)) :]
+    ).histories()(kind, subject)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        {"moments": [{"age_s": 1, "columns": 7, "numbers": ""}]},
+        {"moments": [{"age_s": 1, "columns": 0, "numbers": "AAA"}]},
+        {"columns": [["gpu"]], "moments": 3},
+        {"frame": {}},
+        {"age_s": None},
+    ],
+)
+def test_what_another_controller_sends_is_checked(spoil: dict[str, object]) -> None:
+    kept = KeptReadings(FakeClock())
+    kept.receive("gpu-1", utilization(0.5))
+    last = kept.last("gpu-1")
+    assert last is not None
+    every: tuple[object, ...] = ({**received_to_dict(last, moments=1), **spoil}, [], None, {})
+    for broken in every:
+        with pytest.raises(Unknown):
+            received_from_dict(broken)
