@@ -43,7 +43,7 @@ UPGRADE: Final = {"version": "580.105.06", "hosts": [T4_HOST]}
 VM: Final = {"profile": "GRID T4-4Q", "image": "guest", "vcpus": 2, "memory_mib": 1024, "disk_bytes": 1024**3}
 OFFERING: Final = {"name": "small", "kind": "time_sliced", "vgpu_type": "GRID T4-2Q"}
 REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
-    ("POST", "vms", {**VM, "name": "render"}), ("GET", "vms/train", None),
+    ("POST", "vms", {**VM, "name": "render"}), ("GET", "vms/train", None), ("GET", "readings/vms", None),
     ("POST", "vms/plan", {**VM, "name": "planned"}), ("GET", "vms/train/console/log", None),
     ("POST", "hosts/scan", {"address": "t4.test"}), ("POST", f"hosts/{T4_HOST}/check", None),
     ("GET", f"hosts/{T4_HOST}", None), ("GET", f"gpus/{T4_HOST}/{GPU}", None), ("GET", "profiles/t4-2q", None),
@@ -61,6 +61,7 @@ REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("GET", "tokens", None), ("GET", "tenants/default/quota", None), ("GET", "tenants/default/policy", None),
     ("GET", "audit", None), ("GET", "audit/export", None), ("GET", "audit/verify", None), ("GET", "whoami", None),
     ("GET", f"readings/hosts/{T4_HOST}?history=true", None), ("GET", "readings/vms/train?history=true", None),
+    ("GET", "readings/hosts", None), ("GET", "readings/gpus", None),
     ("GET", "metrics/targets", None),
     ("POST", "webhooks", {"name": "chat", "url": "https://example.org/hook", "nouns": ["vm"]}),
     ("GET", "webhooks", None), ("GET", "vms/trian", None),

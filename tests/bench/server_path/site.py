@@ -74,6 +74,12 @@ class Site:
         """With a connection of its own."""
         return client_of(self.state)
 
+    def run(self, *words: str) -> None:
+        """A command, as people type it."""
+        environment = {**os.environ, "VGPUCTL_STATE": str(self.state)}
+        command = [sys.executable, "-m", "orchestrator.cli.main", *words]
+        subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
+
     def core_seconds(self) -> float:
         """Processor time that the server has used."""
         fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()

@@ -17,9 +17,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from orchestrator.catalogue.metric_names import LIBVIRT_NAMES, dcgm_names, metric_name
+from orchestrator.core.controller import Door
 from orchestrator.core.readings.frame import HostFrame, Reading, frame_from_dict, frame_to_dict
 from orchestrator.core.readings.quantities import BY_NAME
 from orchestrator.core.tenancy.access import EVERYWHERE, Role
+from orchestrator.core.tenancy.tenant import digest_of
 from orchestrator.core.vms.vm import Vm
 from tests.contract.api.real_app import real_app
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
@@ -202,6 +204,35 @@ def test_clocks_of_next_year_are_told_and_change_no_number(scene: Scene) -> None
     assert told["clock_ahead_s"] == pytest.approx(year, abs=1)
     assert told["age_s"] < 1
     assert told["readings"][0]["values"][0] == {"quantity": "gpu_utilization_ratio", "label": "", "number": 0.37}
+
+
+def test_only_a_controller_is_told_what_this_one_hears(scene: Scene) -> None:
+    door = Door(name="other-1", address="other.test:8443", certificate="0" * 64, credential=digest_of("shown"))
+    with scene.plane.store.begin() as tx:
+        tx.controllers.put_door(door)
+    body = {"hosts": [T4_HOST, L40S_HOST, "nowhere"], "moments": 1}
+
+    def told(authorization: str) -> Any:
+        headers = {"authorization": authorization}
+        answer = scene.stranger.post("/controllers/readings", json=body, headers=headers)
+        return answer.json() if answer.status_code == 200 else answer.json()["code"]
+
+    for shown in ("", "Bearer shown", "Controller other-1", "Controller other-1 x", "Controller other-2 shown"):
+        assert told(shown) == "controller.unknown", shown
+    assert set(told("Controller other-1 shown")) == {T4_HOST}, "of what it does not hear it says nothing"
+
+
+def test_lists_are_for_whom_their_things_are(scene: Scene) -> None:
+    for noun in ("hosts", "gpus", "vms"):
+        assert scene.client.get(f"/v1/readings/{noun}").json(), noun
+        assert scene.stranger.get(f"/v1/readings/{noun}").status_code == 403, noun
+    names = [row["name"] for row in scene.client.get("/v1/readings/vms?tenant=other").json()]
+    assert names == ["other/of-other"]
+    assert scene.client.get("/v1/readings/hosts?sort=-use&after=WyJ0NCJd").json()["code"] == "request.cursor"
+    pages = [scene.client.get("/v1/readings/vms?limit=1").json()[0]["name"]]
+    following = scene.client.get("/v1/readings/vms?limit=1").links["next"]["url"]
+    pages.append(scene.client.get(following).json()[0]["name"])
+    assert pages == ["default/of-default", "other/of-other"]
 
 
 def test_history_has_what_is_charted_and_only_if_it_is_asked_for(scene: Scene) -> None:
