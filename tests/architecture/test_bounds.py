@@ -33,7 +33,7 @@ KEPT = {
     "orchestrator/core/wire.py": "classes",
     "orchestrator/reconcile/wanted.py": "32 GPUs of at most 512 types",
     "orchestrator/catalogue/metric_names.py": "one",
-    "orchestrator/services/readings/kept.py": "1,024 lists of at most 200 keys",
+    "orchestrator/core/readings/received.py": "1,024 lists of at most 200 keys",
     "orchestrator/services/hosts/gpus.py": "1,024 states of a cut",
     "orchestrator/web/rendering.py": "one",
     "orchestrator/sim/": "hosts that we make ourselves",

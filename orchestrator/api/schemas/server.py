@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 
 from pydantic import Field
 
-from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
+from orchestrator.api.schemas.base import MAX_NAME, AnswerBody, CopiedAnswer
 from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.advice.overview import ModelUse
 from orchestrator.core.controller import MAX_HOSTS_ASKED
@@ -55,7 +56,7 @@ class JoinBody(StrictForm):
 class ReadingsBody(StrictForm):
     """What one controller asks another one for."""
 
-    hosts: list[str] = Field(max_length=MAX_HOSTS_ASKED)
+    hosts: list[Annotated[str, Field(max_length=MAX_NAME)]] = Field(max_length=MAX_HOSTS_ASKED)
     moments: int = Field(ge=0, le=KEPT_FRAMES)
 
 

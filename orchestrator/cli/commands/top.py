@@ -28,7 +28,7 @@ MEMBERS: Final = {
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Shown:
     """What all of them have in common."""
 
     text: str | None
@@ -70,8 +70,8 @@ def top_hosts(
     output: Output = Format.TABLE,
 ) -> None:
     """GPUs of each host together."""
-    session, wanted = session_of(ctx), Wanted(text, sort, limit, watch, output)
-    wanted.show(session, lambda: session.client.host_activities(**wanted.of_server()), HOST_COLUMNS)
+    session, shown = session_of(ctx), Shown(text, sort, limit, watch, output)
+    shown.show(session, lambda: session.client.host_activities(**shown.of_server()), HOST_COLUMNS)
 
 
 @app.command("gpus")
@@ -86,10 +86,8 @@ def top_gpus(
     output: Output = Format.TABLE,
 ) -> None:
     """GPUs by use."""
-    session, wanted = session_of(ctx), Wanted(text, sort, limit, watch, output)
-    wanted.show(
-        session, lambda: session.client.gpu_activities(host, model, **wanted.of_server(name="host")), GPU_COLUMNS
-    )
+    session, shown = session_of(ctx), Shown(text, sort, limit, watch, output)
+    shown.show(session, lambda: session.client.gpu_activities(host, model, **shown.of_server(name="host")), GPU_COLUMNS)
 
 
 @app.command("vms")
@@ -104,6 +102,6 @@ def top_vms(
     output: Output = Format.TABLE,
 ) -> None:
     """Running VMs by the use of their vGPUs."""
-    session, wanted = session_of(ctx), Wanted(text, sort, limit, watch, output)
+    session, shown = session_of(ctx), Shown(text, sort, limit, watch, output)
     whose = listed_tenant(ctx, tenant, all_tenants=all_tenants)
-    wanted.show(session, lambda: session.client.vm_activities(whose, **wanted.of_server()), VM_COLUMNS)
+    shown.show(session, lambda: session.client.vm_activities(whose, **shown.of_server()), VM_COLUMNS)
