@@ -28,7 +28,7 @@ MEMBERS: Final = {
 
 
 @dataclass(frozen=True)
-class Shown:
+class TopRows:
     """What all of them have in common."""
 
     text: str | None
@@ -70,8 +70,8 @@ def top_hosts(
     output: Output = Format.TABLE,
 ) -> None:
     """GPUs of each host together."""
-    session, shown = session_of(ctx), Shown(text, sort, limit, watch, output)
-    shown.show(session, lambda: session.client.host_activities(**shown.of_server()), HOST_COLUMNS)
+    session, rows = session_of(ctx), TopRows(text, sort, limit, watch, output)
+    rows.show(session, lambda: session.client.host_activities(**rows.of_server()), HOST_COLUMNS)
 
 
 @app.command("gpus")
@@ -86,8 +86,8 @@ def top_gpus(
     output: Output = Format.TABLE,
 ) -> None:
     """GPUs by use."""
-    session, shown = session_of(ctx), Shown(text, sort, limit, watch, output)
-    shown.show(session, lambda: session.client.gpu_activities(host, model, **shown.of_server(name="host")), GPU_COLUMNS)
+    session, rows = session_of(ctx), TopRows(text, sort, limit, watch, output)
+    rows.show(session, lambda: session.client.gpu_activities(host, model, **rows.of_server(name="host")), GPU_COLUMNS)
 
 
 @app.command("vms")
@@ -102,6 +102,6 @@ def top_vms(
     output: Output = Format.TABLE,
 ) -> None:
     """Running VMs by the use of their vGPUs."""
-    session, shown = session_of(ctx), Shown(text, sort, limit, watch, output)
+    session, rows = session_of(ctx), TopRows(text, sort, limit, watch, output)
     whose = listed_tenant(ctx, tenant, all_tenants=all_tenants)
-    shown.show(session, lambda: session.client.vm_activities(whose, **shown.of_server()), VM_COLUMNS)
+    rows.show(session, lambda: session.client.vm_activities(whose, **rows.of_server()), VM_COLUMNS)
