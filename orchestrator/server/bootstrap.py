@@ -183,13 +183,9 @@ def build(
     services = services_of(world, engine, reconciler, inspection, site)
     if settings.database_server is not None:
         announce_address(
-            store,
-            controller_name(settings.state),
-            listen=settings.listen,
-            advertise=settings.advertise,
-            certificate=settings.tls_cert,
-            shown=credential(secrets / "controller_credential"),
-        )
+            store, controller_name(settings.state), listen=settings.listen, advertise=settings.advertise,
+            certificate=settings.tls_cert, shown=credential(secrets / "controller_credential"),
+        )  # fmt: skip
     reach.when_lost(reconciler.observe_soon)
     heard = services.readings.kept
     watcher = Watcher(
@@ -227,23 +223,11 @@ def build(
     guest_timer.start()
     webhook_timer.start()
     return App(
-        services=services,
-        engine=engine,
-        store=store,
-        living=living,
-        timer=timer,
-        guests=guests,
-        guest_timer=guest_timer,
-        webhooks=webhooks,
-        webhook_timer=webhook_timer,
-        reach=reach,
-        lock=lock,
-        reconciler=reconciler,
-        watcher=watcher,
+        services=services, engine=engine, store=store, living=living, timer=timer, guests=guests,
+        guest_timer=guest_timer, webhooks=webhooks, webhook_timer=webhook_timer, reach=reach, lock=lock,
+        reconciler=reconciler, watcher=watcher, time=time, database=database,
         files=OwnFiles(settings.state, ("executor.lock", *([] if settings.database_url else [_DATABASE]))),
-        time=time,
-        database=database,
-    )
+    )  # fmt: skip
 
 
 def _store(settings: Settings, key: bytes, site_prefix: str) -> Store:
@@ -332,14 +316,11 @@ def _site(settings: Settings, world: World, key: bytes) -> Site:
     trust = trusted(settings.webhook_ca_file)
     sender = HttpsSender(trust=trust, allowed=settings.webhook_networks)
     shown = credential(settings.state / "secrets" / "controller_credential")
+    others = ReadingsElsewhere(world.store, controller_name(settings.state), shown)
     return Site(
-        key=key,
-        tenancy=tenants,
-        overcommit=overcommit,
-        sender=sender,
-        others=ReadingsElsewhere(world.store, controller_name(settings.state), shown),
+        key=key, tenancy=tenants, overcommit=overcommit, sender=sender, others=others,
         tenant_subnets=settings.tenant_subnets,
-    )
+    )  # fmt: skip
 
 
 def _identities(settings: Settings, clock: Clock) -> Identities | None:
