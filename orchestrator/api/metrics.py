@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final, get_args
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Histogram, generate_latest
@@ -17,10 +17,12 @@ from orchestrator.api.route_table import table_of
 from orchestrator.api.services import Process
 from orchestrator.api.use_cases import Services
 from orchestrator.client.version import VERSION
+from orchestrator.core.advice.gpu_map import use_of
 from orchestrator.core.gpu.licence import LicenceState
 from orchestrator.core.hosts.host import HostState
 from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.services.messages import HostInfo
+from orchestrator.services.vms.capacity import Question
 
 MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
 NO_ROUTE: Final = "other"
@@ -81,7 +83,8 @@ class _Pool(Collector):
         hosts = self._services.hosts.list()
         yield from self._hosts(hosts)
         yield from self._storage([info.snapshot for info in hosts if info.snapshot is not None])
-        yield from self._gpus()
+        yield from self._gpus({(info.host.name, gpu) for info in hosts for gpu in info.host.managed_gpus})
+        yield from self._fits()
 
     def _operations(self) -> GaugeMetricFamily:
         family = GaugeMetricFamily("vgpuctl_operations", "Stored operations", labels=["kind", "state"])
@@ -128,20 +131,35 @@ class _Pool(Collector):
             value=sum(used.get(snapshot.file, 0) for snapshot in volumes),
         )
 
-    def _gpus(self) -> Iterator[GaugeMetricFamily]:
-        gpus: Counter[str] = Counter()
-        claims: Counter[str] = Counter()
-        for info in self._services.gpus.list(None):
-            if info.managed:
-                gpus[info.gpu.model] += 1
-                claims[info.gpu.model] += len(info.vms)
+    def _gpus(self, given: Collection[tuple[str, str]]) -> Iterator[GaugeMetricFamily]:
+        """GPUs, and what is free of them: of one that is in use only what it is cut for fits there."""
         managed = GaugeMetricFamily("vgpuctl_gpus", "Physical GPUs given to vgpuctl", labels=["model"])
         claimed = GaugeMetricFamily("vgpuctl_gpu_claims", "Claims of VMs on GPUs", labels=["model"])
-        for model in sorted(gpus):
-            managed.add_metric([model], gpus[model])
-            claimed.add_metric([model], claims[model])
-        yield managed
-        yield claimed
+        free = GaugeMetricFamily("vgpuctl_gpus_free", "Free GPUs, parts of GPUs added up", labels=["model", "on"])
+        rows = [row for row in self._services.capacity.gpu_map() if (row.host, row.gpu) in given]
+        for model in sorted({row.model for row in rows}):
+            its = [row for row in rows if row.model == model]
+            managed.add_metric([model], len(its))
+            claimed.add_metric([model], sum(cell.vm is not None for row in its for cell in row.cells))
+            free.add_metric([model, "empty"], sum(use_of(row) == "empty" for row in its))
+            parts = (row.free / row.slots for row in its if use_of(row) == "partly" and row.free is not None)
+            free.add_metric([model, "in_use"], sum(parts))
+        yield from (managed, claimed, free)
+
+    def _fits(self) -> Iterator[GaugeMetricFamily]:
+        """Of what a tenant alone has nothing: its names are its own."""
+        fits = GaugeMetricFamily("vgpuctl_profile_fits", "How many more VMs of usual size fit now", labels=["profile"])
+        own = {offering.name for offering in self._services.offerings.list() if offering.kept_for is not None}
+        for row in self._services.capacity.capacity(Question(each=True)):
+            if row.profile not in own:
+                fits.add_metric([row.profile], row.fits_now)
+        yield fits
+        held = GaugeMetricFamily(
+            "vgpuctl_quota_held_ratio", "How much of a limit is held where that is most", labels=["resource"]
+        )
+        for resource, share in sorted(self._services.tenancy.quotas.fullest().items()):
+            held.add_metric([resource], share)
+        yield held
 
 
 class _Timers(Collector):
@@ -165,8 +183,10 @@ class _Timers(Collector):
         if served is not None:
             ends.add_metric([], served.ends_at)
             unfit.add_metric([], served.refused is not None)
-        yield ends
-        yield unfit
+        backup = GaugeMetricFamily("vgpuctl_backup_timestamp_seconds", "When the last backup was made; 0: none was")
+        if (backed_up_at := self._process.backed_up_at()) is not None:
+            backup.add_metric([], backed_up_at)
+        yield from (ends, unfit, backup)
 
 
 class TimeAnswers:

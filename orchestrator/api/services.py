@@ -31,6 +31,8 @@ class Process:
     """What is done again and again in it."""
     certificate: ServedCertificate | None = None
     """None: it does not listen on the network."""
+    backed_up_at: Callable[[], float | None] = lambda: None
+    """When the last backup was made, seconds since the epoch; 0: never; None: that is not this program's to do."""
     leaving: Callable[[], object] = lambda: None
     """Called when it begins to end."""
     pages: Callable[[ASGIApp, Loopback], ASGIApp] | None = None

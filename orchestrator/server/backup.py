@@ -24,7 +24,7 @@ from typing import BinaryIO, Final
 
 from orchestrator.adapters.state.age import decrypt, encrypt, identities_in, is_encrypted, recipients_of
 from orchestrator.adapters.state.clock import RandomIds
-from orchestrator.adapters.state.directory import AuditHead, ExecutorLock, KnownCount
+from orchestrator.adapters.state.directory import AuditHead, ExecutorLock, KnownCount, LastBackup
 from orchestrator.adapters.state.keys import database_key
 from orchestrator.client.location import state_directory
 from orchestrator.core.drivers.upgrade import after_restore
@@ -87,6 +87,7 @@ def back_up(state: Path, file: Path, recipients: Sequence[str] = ()) -> None:
                 _pack(state, Path(directory) / DATABASE, raw)
             raw.flush()
             os.fsync(raw.fileno())
+        LastBackup(state).made()
     except OSError as error:
         file.unlink()
         raise _unwritable(file, error) from error

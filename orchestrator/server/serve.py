@@ -24,6 +24,7 @@ from typing import Final
 from starlette.types import ASGIApp
 
 from orchestrator.adapters.engine.timer import Timer
+from orchestrator.adapters.state.directory import LastBackup
 from orchestrator.api.connection_limits import take_descriptors
 from orchestrator.api.limits import Activity
 from orchestrator.api.listening import group_socket_of, tls_of
@@ -94,6 +95,7 @@ def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
                 idle_seconds=limit,
                 activity=Activity(),
                 timers=app.timers,
+                backed_up_at=LastBackup(state).at if settings.database_server is None else lambda: None,
                 leaving=_end_in_time,
                 pages=_pages(app),
             )

@@ -164,6 +164,12 @@ _DRAWN: Final = Precompiled(
     .where(tenant_usage.c.tenant != bindparam("besides"), _BEYOND > 0)
     .group_by(tenant_usage.c.resource)
 )
+_LIMITED: Final = Precompiled(
+    select(tenant_usage.c.resource, tenant_usage.c.used, _OWN.c.amount)
+    .join(_OWN, _OF_OWN)
+    .outerjoin(_POOL, _OF_POOL)
+    .where(_POOL.c.tenant.is_(None))
+)
 _LOCK_POOL: Final = Precompiled(
     select(quotas.c.resource).where(quotas.c.tenant == EVERYWHERE).order_by(quotas.c.resource).with_for_update()
 )
@@ -207,6 +213,10 @@ class TenantUsage:
     def drawn(self, besides: str) -> Counter[str]:
         """What all tenants but this one have taken from the pool; ``*``: all of them."""
         return Counter({row.resource: int(row.drawn) for row in self._db.execute(_DRAWN, {"besides": besides})})
+
+    def limited(self) -> list[tuple[str, int, int]]:
+        """Resource, what is held of it, limit: of every tenant with a limit of its own and no pool beside it."""
+        return [(row.resource, row.used, row.amount) for row in self._db.execute(_LIMITED, {})]
 
     def write(self, *, within_limits: bool) -> None:
         """Call last. ``within_limits``: others may have taken more meanwhile than was planned with.

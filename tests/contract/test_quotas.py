@@ -133,6 +133,22 @@ def test_a_refused_vm_leaves_nothing_behind_and_a_plan_is_refused_too(eight_l40s
         assert [one.kind for one in tx.operations.list()] == ["add_host"]
 
 
+def test_the_fullest_quota_is_counted_without_a_name_and_a_pool_is_the_end_of_all(eight_l40s: Site) -> None:
+    fullest = eight_l40s.plane.services.tenancy.quotas.fullest
+    assert fullest() == {}
+    eight_l40s.limit("red", devices=4, vcpus=100)
+    eight_l40s.limit("blue", devices=10, images=0)
+    for number in range(3):
+        assert eight_l40s.create("red", f"r{number}", "NVIDIA L40S-48Q")
+    assert eight_l40s.create("blue", "b", "NVIDIA L40S-48Q")
+    assert fullest() == {"devices": 0.75, "vcpus": 0.03}
+    eight_l40s.limit(EVERYWHERE, devices=2)
+    assert fullest() == {"devices": 0.0, "vcpus": 0.03}
+    assert eight_l40s.create("red", "own", "NVIDIA L40S-48Q")
+    assert eight_l40s.create("red", "pooled", "NVIDIA L40S-48Q")
+    assert fullest()["devices"] == 0.5
+
+
 def test_a_quota_goes_with_its_tenant(eight_l40s: Site) -> None:
     site = eight_l40s
     site.limit("short", vms=0)

@@ -55,6 +55,24 @@ class KnownCount:
         part.replace(self._file)
 
 
+class LastBackup:
+    """When the last backup of this state directory was made: the time of an empty file."""
+
+    def __init__(self, state: Path) -> None:
+        self._file = state / "last_backup"
+
+    def made(self) -> None:
+        """Just now."""
+        self._file.touch(mode=0o600)
+
+    def at(self) -> float:
+        """Seconds since the epoch; 0: none was."""
+        try:
+            return self._file.stat().st_mtime
+        except OSError:
+            return 0.0
+
+
 @dataclass(frozen=True)
 class KnownRecord:
     """Of the audit. ``settled``: what a person had settled last of the database when it was written."""

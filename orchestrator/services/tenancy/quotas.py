@@ -180,6 +180,20 @@ class QuotaService:
                 names = [*RESOURCES, *sorted(limits.keys() - set(RESOURCES))]
         return tuple(QuotaUse(resource=name, limit=limits.get(name), used=used.get(name, 0)) for name in names)
 
+    def fullest(self) -> dict[str, float]:
+        """By resource, how much of a limit is held where that is most, of a tenant or of the pool that all share; 1:
+        all of it. Where there is such a pool, a tenant's own limit is not its end and does not count."""
+        with self.store.read() as tx:
+            drawn = tx.quotas.drawn(besides=EVERYWHERE)
+            shared = (limit for limit in tx.quotas.list() if limit.tenant == EVERYWHERE)
+            held = [(limit.resource, drawn.get(limit.resource, 0), limit.amount) for limit in shared]
+            held += tx.tenant_usage.limited()
+        fullest: dict[str, float] = {}
+        for resource, used, limit in held:
+            share = used / limit if limit else float(used > 0)
+            fullest[resource] = max(share, fullest.get(resource, 0.0))
+        return fullest
+
     def change(self, tenant: str, limits: Mapping[str, int | None], *, anyway: bool = False) -> tuple[QuotaUse, ...]:
         """Set these limits, or with None take them away; others stay. What is held already stays held. ``anyway``: also
         of models that the site has no GPU of.

@@ -5,11 +5,13 @@ import os
 import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from pyrage.x25519 import Identity
 
+from orchestrator.adapters.state.directory import LastBackup
 from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.server.backup import DATABASE, back_up, restore
 from tests.fakes.control_plane import KEY, T4_HOST, ControlPlane, control_plane, create_vm
@@ -46,6 +48,15 @@ def test_a_backup_of_a_database_in_use_is_restored_whole_and_is_secret(tmp_path:
     assert (tmp_path / "new" / "secrets" / "database_key").read_bytes() == KEY
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["secrets", DATABASE]
     plane.store.close()
+
+
+def test_a_backup_that_was_made_is_remembered_and_one_that_failed_is_not(tmp_path: Path, plane: ControlPlane) -> None:
+    last = LastBackup(tmp_path / "old")
+    with pytest.raises(InvalidInput):
+        back_up(tmp_path / "old", tmp_path / "absent" / "backup")
+    assert last.at() == 0
+    back_up(tmp_path / "old", tmp_path / "backup")
+    assert last.at() == pytest.approx(time.time(), abs=60)
 
 
 def test_what_had_not_ended_is_stuck_and_can_be_abandoned_or_retried(tmp_path: Path, plane: ControlPlane) -> None:

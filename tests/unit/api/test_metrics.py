@@ -20,6 +20,7 @@ from orchestrator.core.hosts.snapshot import FileSnapshot
 from orchestrator.core.tenancy.access import EVERYWHERE, Role
 from orchestrator.ports.timers import TimerHealth
 from tests.fakes.asking import ask, ask_within
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, create_vm, plane_with
 from tests.fakes.services import InMemory
 
 PAGE = Path(__file__).parents[3] / "docs/reference/metrics.md"
@@ -79,6 +80,25 @@ def test_what_volumes_can_hold_and_what_is_used_of_it_and_of_the_hosts_is_told(a
     }  # fmt: skip
     assert float(values["vgpuctl_volumes"]) == 1
     assert "secret-name" not in told
+
+
+def test_what_is_free_and_fits_and_how_full_quotas_are_is_told_without_a_tenants_name(tmp_path: Path) -> None:
+    with plane_with(tmp_path, T4_HOST, L40S_HOST) as plane:
+        plane.services.tenancy.tenants.create("planted-secret")
+        plane.services.tenancy.quotas.change("planted-secret", {"vgpus": 4})
+        plane.services.vms.create(replace(create_vm("planted-secret"), tenant="planted-secret", host=T4_HOST))
+        plane.engine.drain()
+        plane.reconciler.round()
+        process = Process(started_at=0, idle_seconds=None, activity=Activity(), backed_up_at=lambda: 12.0)
+        told = ask(create_app(plane.services, process), "GET", "/metrics", uid=ME).body
+    lines = told.splitlines()
+    assert {
+        'vgpuctl_gpus_free{model="Tesla T4",on="empty"} 1.0', 'vgpuctl_gpus_free{model="Tesla T4",on="in_use"} 0.875',
+        'vgpuctl_gpus_free{model="L40S",on="empty"} 2.0', 'vgpuctl_gpu_claims{model="Tesla T4"} 1.0',
+        'vgpuctl_profile_fits{profile="l40s-12q"} 8.0', 'vgpuctl_quota_held_ratio{resource="vgpus"} 0.25',
+        "vgpuctl_backup_timestamp_seconds 12.0",
+    } - set(lines) == set(), [line for line in lines if "free{" in line or "fits{" in line]  # fmt: skip
+    assert "planted-secret" not in told
 
 
 def test_answers_are_timed_by_route_and_never_by_a_callers_own_text(app: FastAPI) -> None:

@@ -89,6 +89,22 @@ SERIES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {f'vgpuctl_vgpu_licensed{{{GPU},vm="v"}}': "0x99"},
         {f'vgpuctl_vgpu_licensed{{{GPU},vm="v"}}': "1x99"},
     ),
+    "GpusFragmented": (
+        {'vgpuctl_gpus_free{model="m",on="in_use"}': "3x99", 'vgpuctl_gpus_free{model="m",on="empty"}': "2x99"},
+        {'vgpuctl_gpus_free{model="m",on="in_use"}': "1x99", 'vgpuctl_gpus_free{model="m",on="empty"}': "0x99"},
+    ),
+    "NothingFits": (
+        {'vgpuctl_profile_fits{profile="p"}': "4x20 0x79"},
+        {'vgpuctl_profile_fits{profile="p"}': "0x99", 'vgpuctl_profile_fits{profile="q"}': "1x99"},
+    ),
+    "QuotaNearFull": (
+        {'vgpuctl_quota_held_ratio{resource="vcpus"}': "0.95x99"},
+        {'vgpuctl_quota_held_ratio{resource="vcpus"}': "0.9x99"},
+    ),
+    "BackupOld": (
+        {"vgpuctl_backup_timestamp_seconds": "-180000x99"},
+        {"vgpuctl_backup_timestamp_seconds": "-80000x99"},
+    ),
     "OperationStuck": (
         {'vgpuctl_operations{kind="create_vm",state="stuck"}': "1x99"},
         {'vgpuctl_operations{kind="create_vm",state="running"}': "1x99"},
@@ -153,11 +169,36 @@ def test_rules_ask_for_metrics_that_there_are() -> None:
     assert asked <= known
 
 
-def test_every_alert_has_its_row_that_says_what_to_do() -> None:
+def test_every_alert_has_its_row_that_says_what_to_do_and_every_row_its_alert(cli: Cli) -> None:
     page = (ROOT / "docs/howto/alerts.md").read_text()
-    assert [name for name in ALERTS if f'<a id="{name.lower()}"></a>{name} |' not in page] == []
+    assert set(re.findall(r'<a id="(\w+)"></a>', page)) == {name.lower() for name in ALERTS}
     for name, rule in ALERTS.items():
-        assert rule["annotations"]["runbook_url"] == f"docs/howto/alerts.md#{name.lower()}"
+        assert f'<a id="{name.lower()}"></a>{name} |' in page
+        told = cli(*rule["annotations"]["runbook"].split()[1:])
+        assert (told.code, [line[:7] for line in told.out.splitlines()]) == (0, ["first: ", "then:  "]), name
+        assert not re.search(r"[`\[\]<]", told.out), told.out
+
+
+def test_the_commands_of_a_row_are_commands(cli: Cli) -> None:
+    for name in ALERTS:
+        for words in re.findall(r"'vgpuctl ((?:[a-z][a-z-]* ?)+)", cli("metrics", "runbook", name).out):
+            assert cli(*words.split(), "--help").code == 0, (name, words)
+
+
+def test_an_alert_that_there_is_not_is_refused(cli: Cli) -> None:
+    refused = cli("metrics", "runbook", "GpuHott")
+    assert (refused.code, refused.out) == (4, "")
+    assert "did you mean GpuHot?" in refused.err
+
+
+def test_where_runbooks_are_is_added_to_each_alert(cli: Cli, tmp_path: Path) -> None:
+    told = yaml.safe_load(cli("metrics", "rules", "--runbooks", "https://docs.example/a.html").out)
+    assert {
+        rule["annotations"]["runbook_url"] for group in told["groups"] for rule in group["rules"] if "alert" in rule
+    } == {f"https://docs.example/a.html#{name.lower()}" for name in ALERTS}
+    for bad in ("docs/alerts.md", "https://x y", 'https://x"y', "https://x\ny", "javascript:x"):
+        refused = cli("metrics", "rules", "--runbooks", bad, "--write", str(tmp_path))
+        assert (refused.code, list(tmp_path.iterdir())) == (2, []), bad
 
 
 def test_the_command_writes_the_file(cli: Cli, tmp_path: Path) -> None:
