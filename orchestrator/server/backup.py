@@ -17,7 +17,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -78,13 +78,11 @@ def back_up(state: Path, file: Path, recipients: Sequence[str] = ()) -> None:
     try:
         with os.fdopen(descriptor, "wb") as raw, tempfile.TemporaryDirectory(dir=state) as directory:
             copy_database(state / DATABASE, Path(directory) / DATABASE)
-            if sealed_for:
-                with tempfile.TemporaryFile(dir=directory) as plain:
-                    _pack(state, Path(directory) / DATABASE, plain)
+            with tempfile.TemporaryFile(dir=directory) if sealed_for else nullcontext(raw) as plain:
+                _pack(state, Path(directory) / DATABASE, plain)
+                if sealed_for:
                     plain.seek(0)
                     encrypt(plain, raw, sealed_for)
-            else:
-                _pack(state, Path(directory) / DATABASE, raw)
             raw.flush()
             os.fsync(raw.fileno())
         LastBackup(state).made()
