@@ -56,13 +56,11 @@ class Client(SiteCalls):
 
     def create_vm(self, wanted: Body) -> models.Started:
         """Started. The same request again attaches to the operation or shows the VM."""
-        started: models.Started = self._post(path_of("vms"), wanted)
-        return started
+        return self._post(path_of("vms"), wanted)
 
     def plan_vm(self, wanted: Body) -> models.VmPlan:
         """Where it would go, every host action and the domain XML; changes nothing."""
-        planned: models.VmPlan = self._ask(path_of("vms", "plan"), wanted)
-        return planned
+        return self._ask(path_of("vms", "plan"), wanted)
 
     def vms(self, tenant: str | None = None, **only: str | None) -> list[models.Vm]:
         """``only``: ``state``, ``host``, ``profile``, ``label`` (of a file), ``selector`` of labels."""
@@ -70,12 +68,10 @@ class Client(SiteCalls):
 
     def change_vm(self, name: str, tenant: str, values: Body) -> models.Vm:
         """``labels`` by key (None takes one away), ``protected``."""
-        vm: models.Vm = self.connection.call("PATCH", path_of("vms", name), values, {"tenant": tenant})
-        return vm
+        return self.connection.call("PATCH", path_of("vms", name), values, {"tenant": tenant})
 
     def vm(self, name: str, tenant: str) -> models.Vm:
-        answer: models.Vm = self._get(path_of("vms", name), tenant=tenant)
-        return answer
+        return self._get(path_of("vms", name), tenant=tenant)
 
     def console_log(self, name: str, tenant: str, most: int | None = None) -> bytes:
         """The last of what its serial console wrote, at most so many bytes."""
@@ -85,88 +81,68 @@ class Client(SiteCalls):
     def vm_readings(self, name: str, tenant: str, *, history: bool = False) -> models.VmReadings:
         """What it and its vGPUs do now. ``history``: with the last five minutes."""
         wanted = "true" if history else None
-        answer: models.VmReadings = self._get(path_of("readings", "vms", name), tenant=tenant, history=wanted)
-        return answer
+        return self._get(path_of("readings", "vms", name), tenant=tenant, history=wanted)
 
     def delete_vm(self, name: str, tenant: str) -> models.Started:
-        started: models.Started = self._delete(path_of("vms", name), tenant=tenant)
-        return started
+        return self._delete(path_of("vms", name), tenant=tenant)
 
     def start_vm(self, name: str, tenant: str) -> models.Started:
-        started: models.Started = self._post(path_of("vms", name, "start"), tenant=tenant)
-        return started
+        return self._post(path_of("vms", name, "start"), tenant=tenant)
 
     def stop_vm(self, name: str, tenant: str, *, force: bool = False) -> models.Started:
         """``force``: power off at once, without asking the guest."""
-        started: models.Started = self._post(
-            path_of("vms", name, "stop"), tenant=tenant, force="true" if force else None
-        )
-        return started
+        return self._post(path_of("vms", name, "stop"), tenant=tenant, force="true" if force else None)
 
     def restart_vm(self, name: str, tenant: str, *, force: bool = False) -> models.Started:
-        started: models.Started = self._post(
-            path_of("vms", name, "restart"), tenant=tenant, force="true" if force else None
-        )
-        return started
+        return self._post(path_of("vms", name, "restart"), tenant=tenant, force="true" if force else None)
 
     def rename_vm(self, name: str, tenant: str, new: str) -> models.Started:
         """One that is stopped."""
-        started: models.Started = self._post(path_of("vms", name, "rename"), {"name": new}, tenant=tenant)
-        return started
+        return self._post(path_of("vms", name, "rename"), {"name": new}, tenant=tenant)
 
     def extend_vm(self, name: str, tenant: str, end: Body) -> models.Vm:
         """``lease_s`` from now, or ``until``; the VM."""
-        vm: models.Vm = self._post(path_of("vms", name, "extend"), end, tenant=tenant)
-        return vm
+        return self._post(path_of("vms", name, "extend"), end, tenant=tenant)
 
     def volumes(self, tenant: str | None = None, selector: str | None = None) -> list[models.DataVolume]:
         """``selector``: of labels."""
         return self._list(path_of("volumes"), tenant=tenant, selector=selector)
 
     def volume(self, name: str, tenant: str) -> models.DataVolume:
-        answer: models.DataVolume = self._get(path_of("volumes", name), tenant=tenant)
-        return answer
+        return self._get(path_of("volumes", name), tenant=tenant)
 
     def create_volume(self, wanted: Body) -> models.DataVolume:
         """Made on its host when it is first attached. The same request again shows it."""
-        made: models.DataVolume = self._post(path_of("volumes"), wanted)
-        return made
+        return self._post(path_of("volumes"), wanted)
 
     def describe_volume(self, name: str, changes: Body, tenant: str) -> models.DataVolume:
         """Description and labels; those not named stay."""
-        volume: models.DataVolume = self.connection.call("PATCH", path_of("volumes", name), changes, {"tenant": tenant})
-        return volume
+        return self.connection.call("PATCH", path_of("volumes", name), changes, {"tenant": tenant})
 
     def delete_volume(self, name: str, tenant: str) -> models.Started:
-        started: models.Started = self._delete(path_of("volumes", name), tenant=tenant)
-        return started
+        return self._delete(path_of("volumes", name), tenant=tenant)
 
     def attach_volume(self, name: str, vm: str, tenant: str) -> models.Started:
         """To a VM that is stopped."""
-        started: models.Started = self._post(path_of("volumes", name, "attach"), {"vm": vm}, tenant=tenant)
-        return started
+        return self._post(path_of("volumes", name, "attach"), {"vm": vm}, tenant=tenant)
 
     def detach_volume(self, name: str, vm: str, tenant: str) -> models.Started:
         """From a VM that is stopped; what is on it stays."""
-        started: models.Started = self._post(path_of("volumes", name, "detach"), {"vm": vm}, tenant=tenant)
-        return started
+        return self._post(path_of("volumes", name, "detach"), {"vm": vm}, tenant=tenant)
 
     def tenants(self, selector: str | None = None) -> list[models.Tenant]:
         """``selector``: of labels; None: all that the caller may know of."""
         return self._list(path_of("tenants"), selector=selector)
 
     def tenant(self, name: str) -> models.Tenant:
-        answer: models.Tenant = self._get(path_of("tenants", name))
-        return answer
+        return self._get(path_of("tenants", name))
 
     def create_tenant(self, name: str) -> models.Tenant:
-        tenant: models.Tenant = self._post(path_of("tenants"), {"name": name})
-        return tenant
+        return self._post(path_of("tenants"), {"name": name})
 
     def describe_tenant(self, name: str, changes: Body) -> models.Tenant:
         """Description and labels; those not named stay."""
-        tenant: models.Tenant = self.connection.call("PATCH", path_of("tenants", name), changes)
-        return tenant
+        return self.connection.call("PATCH", path_of("tenants", name), changes)
 
     def delete_tenant(self, name: str) -> None:
         self._delete(path_of("tenants", name))
@@ -183,35 +159,29 @@ class Client(SiteCalls):
 
     def quota(self, tenant: str) -> list[models.QuotaLine]:
         """``*``: the pool that all tenants share."""
-        answer: list[models.QuotaLine] = self._get(path_of("tenants", tenant, "quota"))
-        return answer
+        return self._get(path_of("tenants", tenant, "quota"))
 
     def change_quota(self, tenant: str, limits: Body, *, anyway: bool = False) -> list[models.QuotaLine]:
         """By resource; None takes a limit away. Framebuffer, memory and disk in MiB. ``anyway``: also of models that
         the site has no GPU of."""
         path = path_of("tenants", tenant, "quota")
         wanted = {"limits": limits, **({"anyway": True} if anyway else {})}
-        answer: list[models.QuotaLine] = self.connection.call("PATCH", path, wanted)
-        return answer
+        return self.connection.call("PATCH", path, wanted)
 
     def policy(self, tenant: str) -> models.Policy:
-        answer: models.Policy = self._get(path_of("tenants", tenant, "policy"))
-        return answer
+        return self._get(path_of("tenants", tenant, "policy"))
 
     def change_policy(self, tenant: str, values: Body) -> models.Policy:
         """Durations in seconds; what is not named stays."""
-        answer: models.Policy = self.connection.call("PATCH", path_of("tenants", tenant, "policy"), values)
-        return answer
+        return self.connection.call("PATCH", path_of("tenants", tenant, "policy"), values)
 
     def create_token(self, wanted: Body) -> models.NewToken:
         """``token``, which no other answer shows, and ``about``."""
-        made: models.NewToken = self._ask(path_of("tokens"), wanted)
-        return made
+        return self._ask(path_of("tokens"), wanted)
 
     def whoami(self) -> models.Caller:
         """``actor``, ``grants`` and the ``only_tenant`` they have a role in."""
-        caller: models.Caller = self._get(path_of("whoami"))
-        return caller
+        return self._get(path_of("whoami"))
 
     def tokens(self, tenant: str) -> list[models.Token]:
         return self._list(path_of("tokens"), tenant=tenant)
@@ -232,8 +202,7 @@ class Client(SiteCalls):
             after = answer[-1]["sequence"]
 
     def verify_audit(self, head: str | None) -> models.AuditVerdict:
-        verdict: models.AuditVerdict = self._get(path_of("audit", "verify"), head=head)
-        return verdict
+        return self._get(path_of("audit", "verify"), head=head)
 
     def events(
         self, *, after: str | None = None, last: int = 0, nouns: Sequence[str] = (), follow: bool = True,
@@ -267,15 +236,13 @@ class Client(SiteCalls):
             time.sleep(pause_s(min(failed, MAX_PAUSES)))
 
     def create_webhook(self, wanted: Body) -> models.NewWebhook:
-        made: models.NewWebhook = self._ask(path_of("webhooks"), wanted)
-        return made
+        return self._ask(path_of("webhooks"), wanted)
 
     def webhooks(self, tenant: str) -> list[models.Webhook]:
         return self.connection.pages(path_of("webhooks"), {"tenant": tenant})
 
     def webhook(self, name: str, tenant: str) -> models.Webhook:
-        webhook: models.Webhook = self._get(path_of("webhooks", name), tenant=tenant)
-        return webhook
+        return self._get(path_of("webhooks", name), tenant=tenant)
 
     def delete_webhook(self, name: str, tenant: str) -> None:
         self._delete(path_of("webhooks", name), tenant=tenant)
@@ -300,34 +267,27 @@ class Client(SiteCalls):
         self, operation_id: str, *, wait_s: float | None = None, since: int | None = None
     ) -> models.Operation:
         """With ``wait_s``: answers when it differs from revision ``since``, is finished, or the time is over."""
-        answer: models.Operation = self._get(path_of("operations", operation_id), wait=wait_s, since=since)
-        return answer
+        return self._get(path_of("operations", operation_id), wait=wait_s, since=since)
 
     def retry_operation(self, operation_id: str) -> models.Operation:
-        answer: models.Operation = self._post(path_of("operations", operation_id, "retry"))
-        return answer
+        return self._post(path_of("operations", operation_id, "retry"))
 
     def abandon_operation(self, operation_id: str) -> models.Operation:
-        answer: models.Operation = self._post(path_of("operations", operation_id, "abandon"))
-        return answer
+        return self._post(path_of("operations", operation_id, "abandon"))
 
     def cancel_operation(self, operation_id: str) -> models.Operation:
-        answer: models.Operation = self._post(path_of("operations", operation_id, "cancel"))
-        return answer
+        return self._post(path_of("operations", operation_id, "cancel"))
 
     def capacity(self, question: Body) -> models.Capacity:
         """``rows``."""
-        answer: models.Capacity = self._get(path_of("capacity"), **question)
-        return answer
+        return self._get(path_of("capacity"), **question)
 
     def status(self, tenant: str | None = None) -> models.Status:
         """The site counted; of one tenant what is its own."""
-        answer: models.Status = self._get(path_of("status"), tenant=tenant)
-        return answer
+        return self._get(path_of("status"), tenant=tenant)
 
     def explain(self, question: Body) -> models.Explanation:
-        answer: models.Explanation = self._get(path_of("explain"), **question)
-        return answer
+        return self._get(path_of("explain"), **question)
 
     def scrape_targets(self, tenant: str | None = None) -> list[models.ScrapeTargets]:
         """Pages with metrics, for service discovery: of all hosts, or of the tenants that the caller may know of."""

@@ -50,27 +50,22 @@ class SiteCalls:
     def web_ticket(self) -> Mapping[str, Any]:
         """A ``ticket`` that logs a browser in once, within a minute, as ``actor``; ``address``: of the server's pages
         for a user of its machine, None: they are where the API is."""
-        answer: Mapping[str, Any] = self.connection.call("POST", "/web/tickets")
-        return answer
+        return self.connection.call("POST", "/web/tickets")
 
     def scan_host(self, address: str, port: int) -> models.HostKey:
         """The SSH host key that answers there now; nothing is pinned."""
-        key: models.HostKey = self._ask(path_of("hosts", "scan"), {"address": address, "port": port})
-        return key
+        return self._ask(path_of("hosts", "scan"), {"address": address, "port": port})
 
     def check_host(self, name: str) -> models.HostCheck:
         """``ready`` and ``requirements``."""
-        answer: models.HostCheck = self._post(path_of("hosts", name, "check"))
-        return answer
+        return self._post(path_of("hosts", name, "check"))
 
     def check_new_host(self, wanted: Body) -> models.HostCheck:
         """Of a host that is not added; the key is used for this and not kept."""
-        answer: models.HostCheck = self._post(path_of("hosts", "check"), wanted)
-        return answer
+        return self._post(path_of("hosts", "check"), wanted)
 
     def add_host(self, wanted: Body) -> models.Started:
-        started: models.Started = self._post(path_of("hosts"), wanted)
-        return started
+        return self._post(path_of("hosts"), wanted)
 
     def findings(self, host: str | None) -> list[models.Finding]:
         """What differs, as the last observations showed it."""
@@ -78,71 +73,57 @@ class SiteCalls:
 
     def observe_findings(self, host: str | None) -> list[models.Finding]:
         """What differs, after observing the hosts."""
-        answer: list[models.Finding] = self._ask(path_of("findings", "look"), {}, host=host)
-        return answer
+        return self._ask(path_of("findings", "look"), {}, host=host)
 
     def repair_findings(self, host: str | None, remove: str | None = None) -> models.Repairs:
         """Operations that were begun. ``remove``: only what removes all of the VM or volume with that id."""
-        begun: models.Repairs = self._post(path_of("findings", "repair"), host=host, remove=remove)
-        return begun
+        return self._post(path_of("findings", "repair"), host=host, remove=remove)
 
     def hosts(self, selector: str | None = None) -> list[models.Host]:
         """``selector``: of labels, like ``rack=3,!spare``; None: all."""
         return self._list(path_of("hosts"), selector=selector)
 
     def host(self, name: str) -> models.Host:
-        answer: models.Host = self._get(path_of("hosts", name))
-        return answer
+        return self._get(path_of("hosts", name))
 
     def change_host(self, name: str, values: Body) -> models.Host:
         """``vcpu_overcommit``, ``memory_overcommit``, ``allow_unconfined``, ``labels`` by key (None takes one away)."""
-        host: models.Host = self.connection.call("PATCH", path_of("hosts", name), values)
-        return host
+        return self.connection.call("PATCH", path_of("hosts", name), values)
 
     def adopt_vm(self, wanted: Body) -> models.Started:
-        started: models.Started = self._post(path_of("vms", "adopt"), wanted)
-        return started
+        return self._post(path_of("vms", "adopt"), wanted)
 
     def remove_host(self, name: str) -> models.Started:
-        started: models.Started = self._delete(path_of("hosts", name))
-        return started
+        return self._delete(path_of("hosts", name))
 
     def forget_host(self, name: str, confirm: str) -> models.Host:
-        host: models.Host = self._post(path_of("hosts", name, "forget"), {"confirm": confirm})
-        return host
+        return self._post(path_of("hosts", name, "forget"), {"confirm": confirm})
 
     def upgrade_agent(self, name: str) -> models.Started:
-        started: models.Started = self._post(path_of("hosts", name, "upgrade-agent"))
-        return started
+        return self._post(path_of("hosts", name, "upgrade-agent"))
 
     def provision_host(self, name: str) -> models.Started:
-        started: models.Started = self._post(path_of("hosts", name, "provision"))
-        return started
+        return self._post(path_of("hosts", name, "provision"))
 
     def provision_vm(self, name: str, tenant: str, wanted: Body) -> models.Started:
         """``roles``: by name; ``new_host_key``; ``settings`` and ``secrets`` for the roles, by name."""
-        started: models.Started = self._post(path_of("vms", name, "provision"), wanted, tenant=tenant)
-        return started
+        return self._post(path_of("vms", name, "provision"), wanted, tenant=tenant)
 
     def provisioned(self, name: str, tenant: str) -> models.Provisioning:
         """What was put into the guest."""
-        answer: models.Provisioning = self._get(path_of("vms", name, "provision"), tenant=tenant)
-        return answer
+        return self._get(path_of("vms", name, "provision"), tenant=tenant)
 
     def cordon(self, name: str, reason: str | None = None) -> models.Host:
-        host: models.Host = self._post(path_of("hosts", name, "cordon"), {"reason": reason} if reason else None)
-        return host
+        return self._post(path_of("hosts", name, "cordon"), {"reason": reason} if reason else None)
 
     def uncordon(self, name: str) -> models.Host:
-        host: models.Host = self._post(path_of("hosts", name, "uncordon"))
-        return host
+        return self._post(path_of("hosts", name, "uncordon"))
 
     def gpus(self) -> list[models.Gpu]:
         return self._list(path_of("gpus"))
 
     def gpu(self, host: str, address: str) -> models.Gpu:
-        answer: models.Gpu = self._get(path_of("gpus", host, address))
-        return answer
+        return self._get(path_of("gpus", host, address))
 
     def host_activities(
         self, *, text: str | None = None, sort: str | None = None, limit: int | None = None
@@ -173,8 +154,7 @@ class SiteCalls:
 
     def host_readings(self, host: str, *, history: bool = False) -> models.HostReadings:
         """What its GPUs, vGPUs and VMs do now. ``history``: with the last five minutes."""
-        answer: models.HostReadings = self._get(path_of("readings", "hosts", host), history="true" if history else None)
-        return answer
+        return self._get(path_of("readings", "hosts", host), history="true" if history else None)
 
     def profiles(
         self, *, kind: str | None = None, model: str | None = None, host: str | None = None, free: bool = False
@@ -184,8 +164,7 @@ class SiteCalls:
         return self._list(path_of("profiles"), kind=kind, model=model, host=host, free=wanted)
 
     def profile(self, name: str) -> models.Profile:
-        answer: models.Profile = self._get(path_of("profiles", name))
-        return answer
+        return self._get(path_of("profiles", name))
 
     def offerings(self) -> list[models.Offering]:
         """Those that the site added."""
@@ -193,8 +172,7 @@ class SiteCalls:
 
     def put_offering(self, wanted: Body) -> models.Offering:
         """Added, or changed where no VM has it."""
-        offering: models.Offering = self.connection.call("PUT", path_of("offerings"), wanted)
-        return offering
+        return self.connection.call("PUT", path_of("offerings"), wanted)
 
     def remove_offering(self, name: str) -> None:
         self._delete(path_of("offerings", name))
@@ -204,73 +182,56 @@ class SiteCalls:
 
     def add_driver_bundle(self, wanted: Body) -> models.DriverBundle:
         """``source``: an absolute path on the server's machine; ``signature`` and ``key``: texts."""
-        bundle: models.DriverBundle = self._post(path_of("driver-bundles"), wanted)
-        return bundle
+        return self._post(path_of("driver-bundles"), wanted)
 
     def upload_driver_bundle(self, content: Content, signature: str | None, key: str) -> models.DriverBundle:
         """``content``: of :func:`orchestrator.client.content.open_content`; the others: texts."""
         path = path_of("driver-bundles", self.connection.digest_of(content), "content")
-        bundle: models.DriverBundle = self.connection.upload(path, content, {"signature": signature, "key": key})
-        return bundle
+        return self.connection.upload(path, content, {"signature": signature, "key": key})
 
     def remove_driver_bundle(self, sha256: str) -> None:
         self._delete(path_of("driver-bundles", sha256))
 
     def driver_lock(self) -> models.DriverLock:
         """``site`` and ``groups``."""
-        answer: models.DriverLock = self._get(path_of("driver-lock"))
-        return answer
+        return self._get(path_of("driver-lock"))
 
     def put_driver_lock(self, wanted: Body) -> models.DriverLock:
-        lock: models.DriverLock = self.connection.call("PUT", path_of("driver-lock"), wanted)
-        return lock
+        return self.connection.call("PUT", path_of("driver-lock"), wanted)
 
     def accept_gpus(self, host: str, addresses: Sequence[str]) -> models.Started:
         """``addresses``: of GPUs whose card was replaced by another one, which is right."""
-        started: models.Started = self._post(path_of("gpus", host, "accept"), {"addresses": list(addresses)})
-        return started
+        return self._post(path_of("gpus", host, "accept"), {"addresses": list(addresses)})
 
     def plan_mig_layout(self, host: str, entries: Sequence[Body]) -> list[models.LayoutPlan]:
         """For each GPU that the entries speak of."""
-        answer: list[models.LayoutPlan] = self._ask(
-            path_of("hosts", host, "mig-layout", "plan"), {"entries": list(entries)}
-        )
-        return answer
+        return self._ask(path_of("hosts", host, "mig-layout", "plan"), {"entries": list(entries)})
 
     def apply_mig_layout(self, host: str, entries: Sequence[Body]) -> models.Started:
-        started: models.Started = self.connection.call(
-            "PUT", path_of("hosts", host, "mig-layout"), {"entries": list(entries)}
-        )
-        return started
+        return self.connection.call("PUT", path_of("hosts", host, "mig-layout"), {"entries": list(entries)})
 
     def release_mig_layout(self, host: str, gpu: str | None) -> models.Started:
-        started: models.Started = self._delete(path_of("hosts", host, "mig-layout"), gpu=gpu)
-        return started
+        return self._delete(path_of("hosts", host, "mig-layout"), gpu=gpu)
 
     def driver_check(self, host_driver: str | None) -> models.DriverCheck:
         """``rows``; with ``host_driver`` VMs are judged as if every host had that one."""
-        answer: models.DriverCheck = self._get(path_of("driver-check"), host_driver=host_driver)
-        return answer
+        return self._get(path_of("driver-check"), host_driver=host_driver)
 
     def start_driver_upgrade(self, wanted: Body) -> models.DriverUpgrade:
-        upgrade: models.DriverUpgrade = self._post(path_of("driver-upgrade"), wanted)
-        return upgrade
+        return self._post(path_of("driver-upgrade"), wanted)
 
     def driver_upgrade(self) -> models.DriverUpgrade:
         """The newest one, with how far each host is."""
-        upgrade: models.DriverUpgrade = self._get(path_of("driver-upgrade"))
-        return upgrade
+        return self._get(path_of("driver-upgrade"))
 
     def change_driver_upgrade(self, what: str) -> models.DriverUpgrade:
         """``what``: pause, resume or abort."""
-        upgrade: models.DriverUpgrade = self._post(path_of("driver-upgrade", what))
-        return upgrade
+        return self._post(path_of("driver-upgrade", what))
 
     def set_guest_driver(self, image: str, version: str | None, tenant: str | None = None) -> models.Image:
         """``tenant``: whose own image it is; None: the site's."""
         path = _image_path(tenant, image, "guest-driver")
-        changed: models.Image = self.connection.call("PUT", path, {"version": version})
-        return changed
+        return self.connection.call("PUT", path, {"version": version})
 
     def images(self, tenant: str | None = None, selector: str | None = None) -> list[models.Image]:
         """Those that VMs can be made of: the site's, and of tenants. ``selector``: of labels."""
@@ -278,8 +239,7 @@ class SiteCalls:
 
     def add_image(self, wanted: Body) -> models.Image:
         """``source``: a URL, or a path on the server's machine in its ``file_directories``."""
-        image: models.Image = self._post(path_of("images"), wanted)
-        return image
+        return self._post(path_of("images"), wanted)
 
     def upload_image(
         self, name: str, content: Content, image_format: str | None = None, tenant: str | None = None, *,
@@ -289,13 +249,11 @@ class SiteCalls:
         ``tenant``: whose alone it is, unless ``shared``; None: the site's. What is there already is not sent again."""
         query = {"sha256": self.connection.digest_of(content), "format": image_format}
         query |= {} if tenant is None else {"shared": "true" if shared else "false"}
-        image: models.Image = self.connection.upload(_image_path(tenant, name, "content"), content, query)
-        return image
+        return self.connection.upload(_image_path(tenant, name, "content"), content, query)
 
     def describe_image(self, name: str, changes: Body, tenant: str | None = None) -> models.Image:
         """Description and labels, of the tenant's own; None: of the site's. Those not named stay."""
-        image: models.Image = self.connection.call("PATCH", _image_path(tenant, name), changes)
-        return image
+        return self.connection.call("PATCH", _image_path(tenant, name), changes)
 
     def remove_image(self, name: str, tenant: str | None = None) -> None:
         self._delete(_image_path(tenant, name))
@@ -306,23 +264,19 @@ class SiteCalls:
 
     def network(self, name: str, tenant: str | None = None) -> models.Network:
         """What the tenant calls so, of its own or shared; None: of the site."""
-        answer: models.Network = self._get(_network_path(tenant, name))
-        return answer
+        return self._get(_network_path(tenant, name))
 
     def image(self, name: str, tenant: str | None = None) -> models.Image:
         """What the tenant calls so, its own or the site's; None: of the site."""
-        answer: models.Image = self._get(_image_path(tenant, name))
-        return answer
+        return self._get(_image_path(tenant, name))
 
     def add_network(self, wanted: Body, tenant: str | None = None) -> models.Network:
         """Of the tenant alone; None: of the site, for every tenant."""
-        network: models.Network = self._post(_network_path(tenant), wanted)
-        return network
+        return self._post(_network_path(tenant), wanted)
 
     def describe_network(self, name: str, changes: Body, tenant: str | None = None) -> models.Network:
         """Description and labels, of the tenant's own; None: of the site's. Those not named stay."""
-        network: models.Network = self.connection.call("PATCH", _network_path(tenant, name), changes)
-        return network
+        return self.connection.call("PATCH", _network_path(tenant, name), changes)
 
     def delete_network(self, name: str, tenant: str | None = None) -> None:
         self._delete(_network_path(tenant, name))
@@ -330,8 +284,7 @@ class SiteCalls:
     def share_network(self, name: str, *, shared: bool) -> models.Network:
         """Of the site: whether tenants may put VMs on it."""
         path = path_of("networks", name, "share" if shared else "unshare")
-        network: models.Network = self._post(path)
-        return network
+        return self._post(path)
 
 
 def _network_path(tenant: str | None, *name: str) -> str:
