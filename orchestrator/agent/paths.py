@@ -65,7 +65,6 @@ class Paths:
 
     @cached_property
     def data(self) -> Path:
-        """Data volumes."""
         return self.storage / "data"
 
     @cached_property

@@ -83,7 +83,6 @@ class WaitingClient:
         return self._known
 
     def leave(self) -> None:
-        """Wait no longer."""
         self.leaving = True
         self.woken.set()
 

@@ -95,7 +95,6 @@ class Catalogue:
         return {alias: model for model in self.gpu_models for alias in model.aliases}
 
     def model(self, name: str) -> GpuModel | None:
-        """The model of that name in the table."""
         return self._models_by_name.get(name)
 
     def model_of_pci(self, device: str, subsystem: str, memory_mib: int = 0) -> GpuModel | None:
@@ -148,7 +147,6 @@ class Catalogue:
 
     @property
     def type_names(self) -> tuple[str, ...]:
-        """Names of all vGPU types."""
         return tuple(self._types_by_name)
 
     @property

@@ -139,7 +139,6 @@ class NetworkForm(_DescribedForm):
         return self
 
     def to_core(self) -> WantedNetwork:
-        """The network as the core knows it."""
         return WantedNetwork(
             name=self.name,
             subnet=self.subnet,
@@ -157,7 +156,6 @@ class ImageForm(_DescribedForm):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
     def to_core(self) -> WantedImage:
-        """The image as the core knows it."""
         return WantedImage(name=self.name, source=self.source, sha256=self.sha256)
 
 
@@ -169,7 +167,6 @@ class VolumeForm(_DescribedForm):
     size: Annotated[str, _checked(disk_bytes)]
 
     def to_core(self) -> WantedVolume:
-        """The volume as the core knows it."""
         return WantedVolume(name=self.name, tenant=self.tenant, size_bytes=disk_bytes(self.size))
 
 
@@ -203,7 +200,6 @@ class VmForm(StrictForm, copies=VmShape, without={"memory_mib", "disk_bytes"}, d
         return self
 
     def to_core(self) -> ManifestVm:
-        """The VM as the core knows it."""
         shape: dict[str, Any] = {member.name: getattr(self, member.name, 0) for member in fields(VmShape)} | {
             "vcpus": self.vcpus or 0,
             "memory_mib": 0 if self.memory is None else memory_mib(self.memory),

@@ -58,7 +58,6 @@ class GpuModelRow(TableRow):
     notes: str = ""
 
     def to_core(self) -> GpuModel:
-        """The row as the core knows it."""
         aliases = (pair.lower().split(":") for pair in (self.vgpu_alias_subsystems or "").split())
         return GpuModel(
             name=self.gpu_model,
@@ -122,7 +121,6 @@ class VgpuTypeRow(TableRow):
     notes: str = ""
 
     def to_core(self) -> VgpuType:
-        """The row as the core knows it."""
         return VgpuType(
             name=self.type_name,
             gpu_model=self.gpu_model,
@@ -223,7 +221,6 @@ class FabricPartitionRow(TableRow):
     notes: str = ""
 
     def to_core(self) -> FabricPartition:
-        """The row as the core knows it."""
         return FabricPartition(
             baseboard=self.baseboard,
             partition_id=self.partition_id,
@@ -248,7 +245,6 @@ class XidActionRow(TableRow):
     notes: str = ""
 
     def to_core(self) -> Meaning:
-        """What the core goes by."""
         return Meaning(self.scope, self.action)
 
 

@@ -83,7 +83,6 @@ class OfferingForm(
     """The names are newer than the shipped tables: do not look them up."""
 
     def to_core(self, origin: Origin = "catalogue") -> Offering:
-        """The offering as the core knows it."""
         values = self.model_dump(exclude={"unlisted"})
         return Offering.from_fields({**values, "origin": origin, "hosts": check_labels(self.hosts)})
 

@@ -165,7 +165,6 @@ class CliSession:
 
 
 def session_of(ctx: typer.Context) -> CliSession:
-    """The session of this run."""
     session = ctx.find_root().obj
     if not isinstance(session, CliSession):
         raise TypeError("the command line was not started by its main()")

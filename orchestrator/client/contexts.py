@@ -105,7 +105,6 @@ def _options(before: ClientContext, after: ClientContext) -> str:
 
 
 def path(environment: Mapping[str, str] | None = None) -> Path:
-    """Where the file is."""
     environment = os.environ if environment is None else environment
     base = environment.get("XDG_CONFIG_HOME")
     return (Path(base) if base else Path.home() / ".config") / "vgpuctl" / "contexts.json"

@@ -66,7 +66,6 @@ class Invitation:
     secret: str
 
     def text(self) -> str:
-        """The token."""
         parts = json.dumps([self.address, self.certificate, self.id, self.secret])
         return _PREFIX + base64.urlsafe_b64encode(parts.encode()).decode().rstrip("=")
 

@@ -78,7 +78,6 @@ class WantedAbout:
 
 
 def show_changes(description: str | None, labels: Mapping[str, str | None]) -> str:
-    """For the audit."""
     changes = [f"{key}={value}" if value is not None else f"no {key}" for key, value in labels.items()]
     return ", ".join([*changes, *([] if description is None else [f"description {description!r}"])])
 

@@ -122,7 +122,6 @@ class Context:
         )
 
     def text(self, key: str) -> str:
-        """An input that is text."""
         value = self.inputs.get(key)
         if not isinstance(value, str):
             raise Bug("operation.inputs", f"operation {self.operation_id} lacks its input {key}")

@@ -56,7 +56,6 @@ class VmChange:
 
     @property
     def words(self) -> str:
-        """For the audit."""
         labels = [f"{key}={value}" if value is not None else f"no {key}" for key, value in self.labels.items()]
         kept = [] if self.protected is None else ["protected" if self.protected else "not protected"]
         return ", ".join([*labels, *kept])

@@ -100,7 +100,6 @@ class MachineLink(ABC):
         return self._call(host, OBSERVE, lambda machine: things_of(snapshot_of(self._ours(machine)), vm))
 
     def perform(self, host: Host, action: HostAction, token: FencingToken) -> ActionResult:
-        """Do one thing."""
         name = f"{type(action).__name__} {getattr(action, 'vm', '')} {token.operation[:8]}/{token.attempt}"
         return self._call(host, name, lambda machine: perform(machine, action, token, fenced=self._fenced))
 

@@ -265,7 +265,6 @@ def check_owner(machine: SimulatedMachine, key: str, vm: str) -> None:
 
 
 def owner_of(machine: SimulatedMachine, name: str) -> str | None:
-    """Whose the vGPU of that name is."""
     return machine.owner(f"mdev:{name}") or machine.owner(f"vf:{name}")
 
 

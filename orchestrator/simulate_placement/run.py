@@ -66,7 +66,6 @@ def read_requests(path: Path) -> Iterator[RequestRow]:
 
 
 def row_error(path: Path | str, line: int, reason: str) -> InvalidInput:
-    """The error for one line."""
     return problems_error("requests.invalid", [Problem(file=str(path), line=line, reason=reason)], _HINT)
 
 

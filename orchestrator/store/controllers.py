@@ -38,7 +38,6 @@ class Controllers:
         return bool(self._living() - {name, *missing})
 
     def reach(self, name: str, host: str) -> None:
-        """It does."""
         its = (unreached_hosts.c.controller == name, unreached_hosts.c.host == host)
         self._db.execute(delete(unreached_hosts).where(*its))
 

@@ -86,7 +86,6 @@ class Findings:
         return tuple(_stored(row) for row in self._db.execute(query))
 
     def set_operation(self, finding: Finding, operation_id: str) -> None:
-        """The operation that repairs it."""
         self._db.execute(update(findings).where(_is(finding)).values(operation=operation_id))
 
 

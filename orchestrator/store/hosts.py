@@ -150,7 +150,6 @@ class Hosts:
         return tuple(host_of(row, managed[row.name]) for row in rows)
 
     def addresses(self) -> tuple[str, ...]:
-        """Of all hosts."""
         return tuple(self._db.execute(select(hosts.c.address)).scalars())
 
     def silent(self) -> dict[str, float | None]:

@@ -190,7 +190,6 @@ class _Compiled:
         return given if self._order is None else [given[name] for name in self._order]
 
     def rows(self, cursor: Any) -> Sequence[AnyRow]:
-        """All that the cursor has."""
         if not self._columns:
             return ()
         if self._convert_columns is None:

@@ -237,7 +237,6 @@ class SshHostLink:
         _close([*lines, *streams])
 
     def close(self) -> None:
-        """Close everything to all hosts."""
         with self._lock:
             all_lines: list[HostLine | StreamLines] = [*self._lines.values(), *self._streams.values()]
             self._lines.clear()

@@ -28,7 +28,6 @@ def checker_missing(why: str) -> Fatal:
 
 
 def too_large() -> InvalidInput:
-    """Of the file."""
     return InvalidInput("image.too_large", f"the image has more than {MAX_IMAGE_BYTES // 1024**3}GiB", hint=_SMALLER)
 
 

@@ -254,7 +254,6 @@ class MigBackedVgpus:
             raise Conflict("gpu.instance_differs", "the GPU instance there has another profile", details=shown)
 
     def _carrier(self, name: str) -> TypedFunctions | MdevDevices:
-        """Who makes the vGPU of that name."""
         return self._mdevs if is_uuid(name) else self._functions
 
     def _vgpus(self, gpu: str) -> list[FoundVgpu]:

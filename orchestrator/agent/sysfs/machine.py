@@ -83,7 +83,6 @@ _NOT_OURS: Final = frozenset({"secure-boot", "requires-smm"})
 
 
 def read_features(paths: Paths) -> tuple[HostFeature, ...]:
-    """Those that it has."""
     return tuple(feature for feature, has_feature in _FINDERS.items() if has_feature(paths))
 
 

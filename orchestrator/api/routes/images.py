@@ -32,7 +32,6 @@ class AddImageBody(StrictForm, example={"name": "debian-13", "source": "/srv/ima
     format: ImageFormat | None = None
 
     def wanted(self) -> NewImage:
-        """As the service takes it."""
         return NewImage(name=self.name, source=self.source, sha256=self.sha256, format=self.format)
 
 

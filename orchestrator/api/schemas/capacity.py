@@ -68,7 +68,6 @@ class CapacityQuery(_Query):
     tenant: str | None = Field(default=None, exclude=True)
 
     def to_question(self, tenant: str) -> Question:
-        """What the service takes."""
         return Question(profile=self.profile or "", each=self.profile is None, **self.to_shape(tenant))
 
 
@@ -83,7 +82,6 @@ class ExplainQuery(_Query):
     priority: Priority | None = Field(default=None, description="Whom would it preempt with that one?")
 
     def to_question(self, tenant: str) -> Question:
-        """What the service takes."""
         return Question(
             profile=self.profile,
             count=self.count,

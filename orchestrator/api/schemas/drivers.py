@@ -87,7 +87,6 @@ class AddDriverBundleBody(
     sha256: str | None = Field(default=None, max_length=64)
 
     def wanted(self) -> NewBundle:
-        """As the service takes it."""
         return NewBundle(source=self.source, signature=self.signature, key=self.key, sha256=self.sha256)
 
 

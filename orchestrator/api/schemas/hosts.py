@@ -67,7 +67,6 @@ class AddHostBody(
     take_over: bool = False
 
     def to_request(self) -> AddHost:
-        """What the service takes."""
         return AddHost(**{name: getattr(self, name) for name in type(self).model_fields})
 
 
@@ -147,7 +146,6 @@ class ChangeHostBody(StrictForm, example={"vcpu_overcommit": 2.0, "labels": {"ra
     """By key; null takes one away."""
 
     def to_request(self) -> HostChange:
-        """What the service takes."""
         return HostChange(
             vcpu_overcommit=self.vcpu_overcommit,
             memory_overcommit=self.memory_overcommit,

@@ -123,7 +123,6 @@ class CreateVmBody(
     provision_secrets: Secrets = Field(default={}, repr=False)
 
     def to_request(self) -> CreateVm:
-        """What the service takes."""
         values = {name: getattr(self, name) for name in type(self).model_fields if name not in {"lease_s", "until"}}
         sizes = {name: values[name] or 0 for name in ("vcpus", "memory_mib", "disk_bytes")}
         return CreateVm(**values | sizes, end=wanted_end(self.lease_s, self.until))
@@ -139,7 +138,6 @@ class ChangeVmBody(StrictForm, example={"labels": {"team": "vision"}}):
     """Whether it is refused to delete it until this is taken back; null: as it is."""
 
     def to_request(self) -> VmChange:
-        """What the service takes."""
         return VmChange(labels=self.labels, protected=self.protected)
 
 
@@ -150,7 +148,6 @@ class ExtendLeaseBody(StrictForm, example={"lease_s": 14400}):
     until: Until = None
 
     def to_request(self) -> WantedEnd:
-        """What the service takes."""
         return wanted_end(self.lease_s, self.until)
 
 
@@ -175,7 +172,6 @@ class AdoptVmBody(StrictForm, example={"host": "gpu-1", "domain": "byhand", "ten
     although_managed_by: str | None = Field(default=None, min_length=1, max_length=MAX_NAME)
 
     def to_request(self) -> AdoptVm:
-        """What the service takes."""
         return AdoptVm(**self.model_dump())
 
 

@@ -120,7 +120,6 @@ def _title(remedy: Mapping[str, Any]) -> str:
 
 
 def _action_text(action: Mapping[str, Any]) -> str:
-    """Who, and where."""
     host = action["host"]
     at = f"{host}/{'+'.join(short_gpu_id(host, gpu) for gpu in action['gpu_ids'])}"
     return f"{_who_text(action)} ({action['profile']}) on {at}"

@@ -137,7 +137,6 @@ def _found(session: CliSession, which: str) -> Json:
 
 
 def details(bundle: Mapping[str, Any]) -> list[str]:
-    """A driver for people."""
     size = bundle["size_bytes"] // MIB * MIB
     pairs = [
         ("kind", shown(bundle["kind"])),

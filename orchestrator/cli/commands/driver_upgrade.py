@@ -178,7 +178,6 @@ def _finish(upgrade: Json, output: Format, *, wait: bool) -> None:
 
 
 def details(upgrade: Mapping[str, Any]) -> list[str]:
-    """An upgrade for people."""
     counts = Counter(host["phase"] for host in upgrade["hosts"])
     pairs = [
         ("to", shown(upgrade["version"])),

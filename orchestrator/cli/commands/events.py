@@ -89,7 +89,6 @@ def events(
 
 
 def _print(happened: Iterable[Mapping[str, Any]], *, as_json: bool) -> None:
-    """Each as it comes."""
     for event in happened:
         print(json.dumps(event) if as_json else _line(event), flush=True)
 

@@ -146,7 +146,6 @@ def show_gpu(
 
 
 def details(gpu: Mapping[str, Any]) -> list[str]:
-    """A GPU for people."""
     pairs = [
         ("host", shown(gpu["host"])),
         ("address", shown(gpu["address"])),

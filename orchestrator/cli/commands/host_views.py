@@ -134,7 +134,6 @@ def _cordoned(host: Mapping[str, Any]) -> str:
 
 
 def details(host: Mapping[str, Any]) -> list[str]:
-    """A host for people."""
     software = host["software"] or {}
     pairs = [
         ("name", shown(host["name"])),

@@ -174,7 +174,6 @@ _WAYS_OUT: Final[Mapping[str, str]] = {
 
 
 def details(operation: Mapping[str, Any]) -> list[str]:
-    """An operation for people."""
     pairs = [
         ("id", shown(operation["id"])),
         ("kind", shown(operation["kind"])),

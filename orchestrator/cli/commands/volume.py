@@ -76,7 +76,6 @@ OnHost = Annotated[
 
 
 def details(volume: Mapping[str, Any]) -> list[str]:
-    """A volume for people."""
     return render_details(
         [
             ("name", shown(volume["name"])),

@@ -44,12 +44,10 @@ def draw_whole(address: str, model: str) -> Device:
 
 
 def make(vm_id: str, device: Device) -> tuple[HostAction, ...]:
-    """The actions that make it, in order."""
     return ATTACHMENTS[device.kind].make(vm_id, device)
 
 
 def remove(vm_id: str, device: Device) -> tuple[HostAction, ...]:
-    """The actions that remove it, in order."""
     inverses = (action.inverse() for action in reversed(make(vm_id, device)))
     return tuple(action for action in inverses if action is not None)
 

@@ -56,7 +56,6 @@ def made_at(vm_id: str, device: Device, at: VgpuPosition | None) -> MakeVgpu:
 
 
 def pci_source(address: str) -> ET.Element:
-    """The ``<source>`` of a PCI ``<hostdev>``."""
     domain, bus, slot, function = split_pci_address(address)
     source = ET.Element("source")
     ET.SubElement(

@@ -37,7 +37,6 @@ _OVER = "a lease, or no VM"
 
 
 def vm_findings(wanted: ExpectedVm, snapshot: HostSnapshot) -> Iterator[Finding]:
-    """All that differs for one VM."""
     vm = wanted.vm
     if not wanted.claimed:
         yield vm_finding(

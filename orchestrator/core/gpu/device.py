@@ -74,7 +74,6 @@ class Device:
 
     @property
     def instance(self) -> InstancePlace | None:
-        """Its GPU instance."""
         if self.gi_profile is None or self.gi_start is None:
             return None
         return InstancePlace(self.gi_profile, self.gi_start)

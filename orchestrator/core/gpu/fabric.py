@@ -54,5 +54,4 @@ class FabricSnapshot:
         return next((partition for partition in self.partitions if set(partition.modules) == wanted), None)
 
     def partition(self, number: int) -> ObservedPartition | None:
-        """The partition of that id."""
         return next((partition for partition in self.partitions if partition.id == number), None)

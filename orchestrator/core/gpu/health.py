@@ -46,7 +46,6 @@ class GpuSignal:
 
     @property
     def words(self) -> str:
-        """For people."""
         name = f"Xid {self.name[len(_XID) :]}" if self.name.startswith(_XID) else _STATES.get(self.name, self.name)
         return f"{name}: {self.text}" if self.text else name
 

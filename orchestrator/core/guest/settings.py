@@ -64,7 +64,6 @@ class GuestSetting:
 
     @property
     def allowed(self) -> str:
-        """For people."""
         return " or ".join(self.words) if self.words else f"{self.minimum} to {self.maximum}"
 
     def parsed(self, value: SettingValue) -> SettingValue | None:

@@ -36,7 +36,6 @@ class HugePages:
 
     @property
     def mib(self) -> int:
-        """All of them."""
         return self.total * self.size_kib // 1024
 
 

@@ -43,7 +43,6 @@ class IndexSet:
         self._summary |= 1 << number
 
     def discard(self, item: int) -> None:
-        """Take ``item`` out if it is there."""
         number, offset = divmod(item, _BITS)
         block = self._blocks.get(number, 0) & ~(1 << offset)
         if block:

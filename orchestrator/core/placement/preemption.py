@@ -189,7 +189,6 @@ class _Sets:
         return tuple(held.host.gpus) if self.request.near_gpus else held.gpus
 
     def cheapest(self, where: FleetHost | Gpu) -> _Found | None:
-        """The cheapest set on that GPU or host."""
         host = where if isinstance(where, FleetHost) else where.host
         if _closed(self.request, host):
             return None

@@ -45,7 +45,6 @@ class Rankings:
         fleet.on_group = self._add_group
 
     def of(self, demand: Demand) -> list[RankedPlace]:
-        """The ranking of a demand."""
         ranking = self._lists.get(demand)
         if ranking is None:
             ranking = self._lists[demand] = sorted(self._all(demand))

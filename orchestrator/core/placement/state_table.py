@@ -63,7 +63,6 @@ class StateTable:
         return number, True
 
     def cut_index(self, name: str) -> int | None:
-        """Position of the cut of that name."""
         return self._cut_at.get(name)
 
     def options(self, demand: Demand) -> tuple[tuple[int, str], ...]:

@@ -100,7 +100,6 @@ def not_started(context: Context) -> None:
 
 
 def claim_of(context: Context) -> str:
-    """What it has claimed, for people."""
     claim, vm = context.claim(), context.vm()
     if vm is None or claim is None:
         return "it holds nothing any more"

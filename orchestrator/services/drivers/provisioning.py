@@ -38,7 +38,6 @@ class Swap:
     reboot: bool = False
 
     def inputs(self) -> dict[str, object]:
-        """Of the operation."""
         return {
             "driver": self.driver.sha256,
             "version": self.driver.content.version,

@@ -136,7 +136,6 @@ class FleetIndex:
         return self._known
 
     def fleet(self) -> Fleet:
-        """All hosts."""
         if self._fleet is None:
             ordered = tuple(self._viewed[name] for name in sorted(self._viewed))
             self._fleet = Fleet(hosts=ordered, known=self._known, rooms=self._viewer.rooms)

@@ -73,7 +73,6 @@ def vms_coming(seen: HostRecord) -> tuple[Vm, ...]:
 
 
 def spent_of_nodes(vm: Vm, nodes: Sequence[NumaNode]) -> Amounts:
-    """What the VM has that is counted by NUMA node."""
     if vm.cpus is None:
         return ()
     own = set(whole_cores(nodes, vm.cpus.pinned))

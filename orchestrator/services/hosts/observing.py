@@ -151,7 +151,6 @@ def _shown(tx: Transaction, vm: Vm, domain: DomainSnapshot | None, snapshot: Hos
 
 
 def _still(tx: Transaction, name: str) -> Host | None:
-    """The host, if it is still one that is observed."""
     try:
         host = tx.hosts.get(name)
     except NotFound:

@@ -293,7 +293,6 @@ def _tied(fleet: Fleet, ties: _Ties) -> Fleet:
 
 
 def _rows(host: Viewed) -> Iterable[GpuRow]:
-    """By GPU."""
     rows = gpu_map((host.view,), names={vm.id: vm.spec.name for vm in host.seen.vms})
     return sorted(rows, key=lambda row: row.gpu)
 

@@ -52,7 +52,6 @@ def needs_of_device(device: Device) -> tuple[Need, ...]:
 
 
 def facts_of_gpu(gpu: GpuSnapshot) -> tuple[Fact, ...]:
-    """Of a GPU, whatever is on it."""
     return scheduler.facts_of(gpu)
 
 

@@ -70,7 +70,6 @@ def needs_of_device(device: Device) -> tuple[Need, ...]:
 
 
 def facts_of(gpu: GpuSnapshot) -> tuple[Fact, ...]:
-    """Of a GPU."""
     return (FixedScheduler(),) if gpu.scheduler is None else ()
 
 
