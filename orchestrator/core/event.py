@@ -19,7 +19,7 @@ from orchestrator.core.tenancy.key_ring import origin_of
 
 Noun = Literal[
     "operation", "vm", "host", "gpu", "finding", "driver_upgrade", "tenant", "quota", "policy", "network", "volume",
-    "image",
+    "image", "offering", "token",
 ]  # fmt: skip
 NOUNS: Final[tuple[Noun, ...]] = get_args(Noun)
 GapReason = Literal["forgotten", "slow"]

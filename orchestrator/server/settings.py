@@ -42,7 +42,7 @@ class Settings(BaseSettings):
     operations_kept_days: float = Field(default=90.0, ge=1.0, le=3650.0)
     """How long after its end an operation can still be shown."""
     events_kept: int = Field(default=DEFAULT_KEPT, ge=1000, le=10_000_000)
-    """How many events of the fleet are kept for those who come back."""
+    """How many events of the fleet are kept for those who come back; of the last hour ten times as many."""
     events_kept_days: float = Field(default=7.0, ge=0.01, le=365.0)
     """How long."""
     refresh_seconds: float = Field(default=30.0, ge=1.0, le=3600.0)

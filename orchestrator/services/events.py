@@ -17,6 +17,8 @@ DEFAULT_KEPT: Final = 100_000
 _AT_ONCE: Final = 2000
 """Forgotten in one transaction, which holds up other writers."""
 _DAY_S: Final = 86_400.0
+RECENT_S: Final = 3600.0
+"""Who comes back within so long finds what happened, however much others did."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +74,7 @@ class EventService:
 
 @dataclass(frozen=True, kw_only=True)
 class EventRetention:
-    """``most`` events are kept at most, and none for longer than ``days``."""
+    """``most`` events are kept at most, of the last hour ten times as many, and none for longer than ``days``."""
 
     store: Store
     time: SiteTime
@@ -84,8 +86,10 @@ class EventRetention:
         forgotten = 0
         while True:
             with self.store.begin() as tx:
-                before = self.time.now() - self.days * _DAY_S
-                count = tx.events.prune(kept=self.most, before=before, most=_AT_ONCE)
+                now = self.time.now()
+                count = tx.events.prune(
+                    kept=self.most, before=now - self.days * _DAY_S, recent=now - RECENT_S, most=_AT_ONCE
+                )
             forgotten += count
             if count < _AT_ONCE:
                 return forgotten

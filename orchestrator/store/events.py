@@ -30,6 +30,7 @@ _AFTER: Final = (
     select(events).where(events.c.number > bindparam("after")).order_by(events.c.number).limit(bindparam("most"))
 )
 _NEW: Final = Precompiled(_AFTER)
+RECENT_FOLD: Final = 10
 _IN_ONE: Final = 16
 """Rows of one statement at most."""
 _RESTORED_STEP: Final = 2**32
@@ -95,11 +96,13 @@ class Events:
         newest = select(events).where(events.c.number <= until, *_matching(only)).order_by(events.c.number.desc())
         return tuple(map(_event_of, reversed(self._db.execute(newest.limit(most)).all())))
 
-    def prune(self, *, kept: int, before: float, most: int) -> int:
-        """Forget the oldest of those that are too many or too old, at most so many; how many that were."""
-        too_many = select(events.c.number).order_by(events.c.number.desc()).offset(kept).limit(1)
-        too_old = select(func.max(events.c.number)).where(events.c.at < before)
-        last = max(self._db.execute(query).scalar_one_or_none() or 0 for query in (too_many, too_old))
+    def prune(self, *, kept: int, before: float, recent: float, most: int) -> int:
+        """Forget the oldest of those that are too many or too old, at most so many; how many that were. Of those that
+        happened since ``recent``, :data:`RECENT_FOLD` times as many stay: who does much pushes no others' out before
+        they were read. When one happened is what its controller's clock said, so none counts as older than those
+        before it."""
+        too_many = min(self._beyond(kept), self._last_before(recent))
+        last = max(too_many, self._last_before(before), self._beyond(RECENT_FOLD * kept))
         going = select(events.c.number).where(events.c.number <= last).order_by(events.c.number).limit(most)
         numbers: Sequence[int] = self._db.execute(going).scalars()
         if not numbers:
@@ -107,6 +110,16 @@ class Events:
         self._db.execute(delete(events).where(events.c.number <= numbers[-1]))
         self._meta.put(_PRUNED, str(numbers[-1]))
         return len(numbers)
+
+    def _beyond(self, kept: int) -> int:
+        """The number of the newest that so many are newer than; 0: there is none."""
+        query = select(events.c.number).order_by(events.c.number.desc()).offset(kept).limit(1)
+        return self._db.execute(query).scalar_one_or_none() or 0
+
+    def _last_before(self, at: float) -> int:
+        """The last number up to which all happened before."""
+        since = self._db.execute(select(func.min(events.c.number)).where(events.c.at >= at)).scalar_one()
+        return self.newest() if since is None else int(since) - 1
 
     def disown(self, tenant: str) -> None:
         """Those of the tenant are nobody's from now on, those of this transaction too: another one may get its name."""

@@ -117,10 +117,12 @@ def _owner(tenant: str) -> str | None:
 class Tokens:
     """Tokens, by their digests."""
 
-    def __init__(self, connection: Statements) -> None:
+    def __init__(self, connection: Statements, events: Events) -> None:
         self._db = connection
+        self._events = events
 
     def add(self, token: ApiToken) -> None:
+        self._events.note("token", token.id, "created", tenant=_owner(token.tenant), role=token.role)
         self._db.execute(insert(tokens).values(asdict(token)))
 
     def find(self, token_id: str) -> ApiToken | None:
@@ -142,7 +144,9 @@ class Tokens:
     def revoke(self, token_id: str, at: float) -> None:
         """The first time counts."""
         query = update(tokens).where(tokens.c.id == token_id, tokens.c.revoked_at.is_(None))
-        self._db.execute(query.values(revoked_at=at))
+        token = self.find(token_id)
+        if self._db.execute(query.values(revoked_at=at)).rowcount and token is not None:
+            self._events.note("token", token_id, "revoked", tenant=_owner(token.tenant), role=token.role)
 
     def forget_ended(self, tenant: str, now: float, most: int) -> None:
         """Of those that are revoked or over, all but the newest ones."""

@@ -184,7 +184,7 @@ def test_a_new_collector_is_told_what_happens_from_now_on(scene: Scene) -> None:
 def test_who_was_away_for_longer_than_events_are_kept_is_told_a_gap(scene: Scene) -> None:
     with scene.plane.store.begin() as tx:
         tx.meta.put(POSITION, "1")
-        tx.events.prune(kept=2, before=0.0, most=1000)
+        tx.events.prune(kept=2, before=0.0, recent=1e12, most=1000)
     scene.collector.lines.clear()
     scene.at_once()
     assert scene.collector.told()[0][0] == "vgpuctl.gap"

@@ -199,7 +199,7 @@ def test_what_is_no_longer_kept_is_told_as_a_gap(scene: Scene) -> None:
     scene.hooks.create("red", "hook", URL, [])
     scene.happen("a", "b", "c")
     with scene.store.begin() as tx:
-        tx.events.prune(kept=1, before=0.0, most=100)
+        tx.events.prune(kept=1, before=0.0, recent=1e12, most=100)
     delivery = scene.controller()
     delivery.round()
     delivery.round()

@@ -15,13 +15,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import create_engine, text
 
+from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.diff.finding import Finding, host_finding
 from orchestrator.core.event import EventFilter, EventIds, FleetChange
+from orchestrator.core.tenancy.access import EVERYWHERE
 from orchestrator.core.tenancy.quota import Limit
-from orchestrator.core.tenancy.tenant import Member, Tenant
+from orchestrator.core.tenancy.tenant import ApiToken, Member, Tenant
 from orchestrator.core.vms.network import Network
 from orchestrator.services.events import EventService
 from orchestrator.store.database import Store
+from orchestrator.store.events import RECENT_FOLD
 from orchestrator.store.transaction import Transaction
 from tests.contract.store.test_store import GPU, KEY, host, vm
 from tests.postgres.cluster import Cluster
@@ -47,6 +50,11 @@ def happened(store: Store, *changes: Callable[[Transaction], object]) -> list[Fl
 
 def service(store: Store) -> EventService:
     return EventService(store=store, ids=EventIds(KEY))
+
+
+def forget_all(store: Store) -> None:
+    with store.begin() as tx:
+        tx.events.prune(kept=0, before=0.0, recent=1e12, most=1000)
 
 
 def note(tx: Transaction, name: str) -> None:
@@ -174,21 +182,73 @@ def test_the_oldest_go_when_there_are_too_many_and_when_they_are_too_old(store: 
         happened(store, partial(note, name=name))
     with store.begin() as tx:
         last = tx.events.newest()
-        assert tx.events.prune(kept=4, before=0.0, most=100) == tx.events.pruned() == last - 4
+        assert tx.events.prune(kept=4, before=0.0, recent=1e12, most=100) == tx.events.pruned() == last - 4
     assert [change.name for change in read(store)] == ["c", "d", "e", "f"]
     with store.begin() as tx:
-        assert tx.events.prune(kept=4, before=1e12, most=3) == 3
+        assert tx.events.prune(kept=4, before=1e12, recent=1e12, most=3) == 3
         assert tx.events.pruned() == last - 1
-        assert tx.events.prune(kept=4, before=1e12, most=3) == 1
-        assert tx.events.prune(kept=4, before=1e12, most=3) == 0
+        assert tx.events.prune(kept=4, before=1e12, recent=1e12, most=3) == 1
+        assert tx.events.prune(kept=4, before=1e12, recent=1e12, most=3) == 0
         assert tx.events.newest() == tx.events.pruned() == last
+
+
+def test_of_the_last_hour_ten_times_as_many_stay_so_that_nobody_pushes_out_what_others_have_not_read(
+    store: Store,
+) -> None:
+    forget_all(store)
+    happened(store, partial(note, name="others'"))
+    many = 2 * RECENT_FOLD
+    for number in range(many):
+        happened(store, partial(note, name=f"{number}"))
+    with store.begin() as tx:
+        assert tx.events.prune(kept=many // RECENT_FOLD + 1, before=0.0, recent=0.0, most=100) == 0
+        assert tx.events.prune(kept=many // RECENT_FOLD, before=0.0, recent=0.0, most=100) == 1
+        assert tx.events.prune(kept=4, before=0.0, recent=1e12, most=100) == many - 4
+
+
+@pytest.mark.parametrize("wrong", [0.0, 1e11])
+def test_a_controllers_wrong_clock_takes_nothing_from_the_log_of_the_others(store: Store, wrong: float) -> None:
+    """It is years behind, or ahead."""
+    forget_all(store)
+    for name, at in (("a", 1e9), ("b", 1e9 + 1), ("its", wrong), ("c", 1e9 + 2)):
+        with store.begin() as tx:
+            note(tx, name)
+            tx.events.write(at)
+    with store.begin() as tx:
+        tx.events.prune(kept=100, before=1e9 + 1, recent=0.0, most=100)
+    assert [change.name for change in read(store)] == ["b", "its", "c"]
+
+
+def test_offerings_and_tokens_are_told_of_and_what_is_secret_is_not(store: Store) -> None:
+    offering = shipped_profiles().resolve("t4-2q")
+    token = ApiToken(
+        id="0123456789ab", digest="d" * 64, tenant="red", role="tenant-user", made_by="uid:0", created_at=1.0,
+        expires_at=None, revoked_at=None,
+    )  # fmt: skip
+    changes = happened(
+        store,
+        lambda tx: tx.offerings.put(offering),
+        lambda tx: tx.offerings.put(offering),
+        lambda tx: tx.offerings.remove(offering.name),
+        lambda tx: tx.offerings.remove(offering.name),
+        lambda tx: tx.tenants.add(Tenant(name="red", created_at=1.0)),
+        lambda tx: tx.tokens.add(token),
+        lambda tx: tx.tokens.add(replace(token, id="b" * 12, digest="e" * 64, tenant=EVERYWHERE)),
+        *[lambda tx: tx.tokens.revoke(token.id, 2.0)] * 2,
+    )
+    of = [(change.noun, change.change, change.tenant) for change in changes if change.noun != "tenant"]
+    assert of == [
+        ("offering", "created", None), ("offering", "changed", None), ("offering", "removed", None),
+        ("token", "created", "red"), ("token", "created", None), ("token", "revoked", "red"),
+    ]  # fmt: skip
+    assert token.digest not in str(changes)
 
 
 def test_a_number_is_never_given_twice_though_all_that_were_there_are_gone(url: str, store: Store) -> None:
     happened(store, lambda tx: note(tx, "gone"))
     with store.begin() as tx:
         last = tx.events.newest()
-        tx.events.prune(kept=10, before=1e12, most=100)
+        tx.events.prune(kept=10, before=1e12, recent=1e12, most=100)
     store.close()
     again = Store(url, key=KEY, new_site="site")
     with again.begin() as tx:

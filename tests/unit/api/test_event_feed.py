@@ -40,7 +40,7 @@ class Scene:
 
     def prune(self, kept: int) -> None:
         with self.plane.store.begin() as tx:
-            tx.events.prune(kept=kept, before=0.0, most=10_000)
+            tx.events.prune(kept=kept, before=0.0, recent=1e12, most=10_000)
 
 
 @pytest.fixture
