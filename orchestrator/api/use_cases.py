@@ -26,8 +26,7 @@ from orchestrator.services.fleet.view import Overcommit
 from orchestrator.services.guests.consoles import ConsoleService
 from orchestrator.services.guests.guests import GuestAccessService, GuestService
 from orchestrator.services.hosts.checks import HostCheckService, HostInspection
-from orchestrator.services.hosts.gpu_cards import CardService
-from orchestrator.services.hosts.gpus import GpuService
+from orchestrator.services.hosts.gpus import CardService, GpuService
 from orchestrator.services.hosts.hosts import HostService
 from orchestrator.services.hosts.mig_layouts import MigLayoutService
 from orchestrator.services.images import ImageService

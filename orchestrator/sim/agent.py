@@ -13,23 +13,128 @@ from typing import Any
 from orchestrator.core.actions.gpu_cards import AcceptGpus
 from orchestrator.core.actions.host_actions import (
     ActionResult,
+    AdoptDomain,
     DisableVirtualFunctions,
     EnableVirtualFunctions,
     FencingToken,
     HostAction,
     ManageGpus,
+    ReleaseDomain,
     StopDomain,
 )
-from orchestrator.sim import (
-    gpu_settings,
-    mig_actions,
-    nics,
-    settling,
-    vgpu_actions,
-    vm_actions,
-    whole_gpus,
-)
-from orchestrator.sim.machine import Effect, SimulatedMachine
+from orchestrator.core.actions.settle_ledger import KnownVm, SettleLedger
+from orchestrator.core.actions.vgpu_settings import SetGpuSetting
+from orchestrator.core.attachments import make
+from orchestrator.core.errors import Conflict, Denied, NotFound
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.vms.volume import id_of
+from orchestrator.sim import gpu_settings, mig_actions, nics, vgpu_actions, vm_actions, whole_gpus
+from orchestrator.sim.gpu_settings import settings_of
+from orchestrator.sim.machine import Effect, SimulatedMachine, claim, gpu_there, release
+from orchestrator.sim.vgpu_actions import drop, hold, is_as_made, key_of
+from orchestrator.sim.whole_gpus import partition_key
+
+
+def settle(machine: SimulatedMachine, action: SettleLedger) -> ActionResult:
+    """Where it was not lost: devices of domains of ours that nobody owns."""
+    if not machine.ledger.lost:
+        ours = [vm for vm in action.vms if machine.owner(f"domain:{vm.vm}") is not None]
+        return ActionResult(changed=sum(_claim_device(machine, vm.vm, item) for vm in ours for item in vm.devices) > 0)
+    machine.ledger.managed = frozenset(action.gpus)
+    for gpu in machine.kernel.gpus:
+        mig_before = {item.gpu: item.on for item in action.mig_modes}.get(gpu.address, gpu.mig)
+        if mig_before != gpu.mig:
+            machine.ledger.mig_before[gpu.address] = mig_before
+    for vm in action.vms:
+        _claim_all(machine, vm)
+    for item in action.data:
+        if item.volume in machine.data:
+            claim(machine, f"data:{item.volume}", id_of(item.volume.removesuffix(".raw")))
+            if item.vm is not None:
+                claim(machine, f"attached:{item.volume}", item.vm)
+    machine.ledger.lost = False
+    return ActionResult(changed=True)
+
+
+def _claim_all(machine: SimulatedMachine, vm: KnownVm) -> None:
+    for kind, name, exists in (
+        ("volume", vm.volume, vm.volume in machine.volumes and not vm.adopted),
+        ("seed", vm.seed, vm.seed in machine.seeds and not vm.adopted),
+        ("domain", vm.vm, vm.vm in machine.domains),
+    ):
+        if exists:
+            claim(machine, f"{kind}:{name}", vm.vm)
+    for device in vm.devices:
+        _claim_device(machine, vm.vm, device)
+    if vm.nic is not None and vm.nic.vf in machine.kernel.nic_vfio:
+        claim(machine, f"nic:{vm.nic.vf}", vm.vm, until_reboot=True)
+
+
+def _claim_device(machine: SimulatedMachine, vm: str, device: Device) -> bool:
+    """Whether it is there as described and was nobody's; then it is the VM's."""
+    key = f"gpu:{device.gpu}" if device.is_whole_gpu else key_of(device)
+    if machine.owner(key) is not None or not is_as_made(machine.kernel, device):
+        return False
+    claim(machine, key, vm, until_reboot=True)
+    if device.is_whole_gpu:
+        machine.ledger.passed[device.gpu] = (device.type_name, gpu_there(machine, device.gpu).kind.total_vfs)
+    if device.gi_start is not None:
+        hold(machine, device.gpu, device.gi_start, vm)
+    place, fabric = device.fabric, machine.kernel.fabric
+    if place is not None and fabric is not None and place.partition in fabric.active:
+        claim(machine, partition_key(place.partition), vm, until_reboot=True)
+    for made_by in make(vm, device):
+        if isinstance(made_by, SetGpuSetting):
+            settings_of(machine).settle(made_by)
+    return True
+
+
+def adopt(machine: SimulatedMachine, action: AdoptDomain) -> ActionResult:
+    domain, names = machine.domains.get(action.vm), {device.name for device in action.devices}
+    for device in action.devices:
+        gpu = machine.kernel.gpu_of(device.parent)
+        if gpu is None or gpu.address not in machine.ledger.managed:
+            raise Denied("gpu.not_managed", f"{device.parent} is on no GPU that was given to us")
+        if not is_as_made(machine.kernel, device):
+            raise Conflict("vgpu.differs", "the vGPU is not there any more as it was seen")
+        claim(machine, key_of(device), action.vm, until_reboot=True)
+        if device.gi_start is not None:
+            hold(machine, device.gpu, device.gi_start, action.vm)
+    if domain is None:
+        raise NotFound("vm.not_found", "the domain is not defined on this host")
+    if domain.devices != tuple(device.name for device in action.devices):
+        raise Conflict("vm.definition_differs", "the domain has other host devices than were seen")
+    changed = not domain.adopted
+    if changed and machine.owner(f"domain:{action.vm}") is not None:
+        raise Conflict("host.owned_by_other", "the domain is ours already")
+    claim(machine, f"domain:{action.vm}", action.vm)
+    domain.adopted = True
+    machine.foreign -= {action.vm, *names}
+    return ActionResult(changed=changed)
+
+
+def release_domain(machine: SimulatedMachine, action: ReleaseDomain) -> ActionResult:
+    domain = machine.domains.get(action.vm)
+    changed = domain is not None and domain.adopted
+    if domain is not None and not domain.adopted and machine.owner(f"domain:{action.vm}") is not None:
+        raise Conflict("host.owned_by_other", "the domain was made by us")
+    release(machine, f"domain:{action.vm}", action.vm)
+    if domain is not None:
+        domain.adopted = False
+    for device in action.devices:
+        release(machine, key_of(device), action.vm)
+        if device.gi_start is not None:
+            drop(machine, device.gpu, device.gi_start, action.vm)
+    existing = {*machine.domains, *machine.kernel.devices()}
+    machine.foreign |= existing & {action.vm, *(device.name for device in action.devices)}
+    return ActionResult(changed=changed)
+
+
+SETTLING: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {
+    SettleLedger: settle,
+    AdoptDomain: adopt,
+    ReleaseDomain: release_domain,
+}
 
 
 def perform(machine: SimulatedMachine, action: HostAction, token: FencingToken, *, fenced: bool = True) -> ActionResult:
@@ -64,7 +169,7 @@ HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]
     **gpu_settings.HANDLERS,
     **nics.HANDLERS,
     **vm_actions.HANDLERS,
-    **settling.HANDLERS,
+    **SETTLING,
     AcceptGpus: vgpu_actions.accept,
     ManageGpus: manage,
     EnableVirtualFunctions: vgpu_actions.enable,

@@ -11,7 +11,7 @@ import typer
 from orchestrator.cli import enrolment
 from orchestrator.cli.commands import host_several
 from orchestrator.cli.commands.host_import import import_hosts
-from orchestrator.cli.commands.host_provision import provision
+from orchestrator.cli.commands.host_several import provision
 from orchestrator.cli.commands.host_views import Name, ended, host_name, list_hosts, show_host
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.confirm import Yes, confirm

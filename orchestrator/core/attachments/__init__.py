@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 
 from orchestrator.core.actions.host_actions import HostAction
 from orchestrator.core.attachments import mdev, mig_backed, passthrough, vendor_vfio
-from orchestrator.core.attachments.attachment import Attachment
+from orchestrator.core.attachments.functions import Attachment
 from orchestrator.core.errors import Bug
 from orchestrator.core.gpu.device import Device, DeviceKind, InstancePlace, ObservedDevice
 from orchestrator.core.hosts.snapshot import GpuSnapshot

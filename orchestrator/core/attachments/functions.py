@@ -1,16 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kinds on PCI functions share: choosing one to make a vGPU on, what makes it, naming one in a domain."""
+"""What every attachment kind provides, and what those on PCI functions share: choosing one, what makes a vGPU on it,
+naming it in a domain."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from xml.etree import ElementTree as ET
+from xml.etree.ElementTree import Element
 
 from orchestrator.core.actions.host_actions import HostAction, MakeVgpu, SetMigMode, VgpuPosition
 from orchestrator.core.actions.vgpu_settings import SetVgpuParameters, settings_for
-from orchestrator.core.gpu.device import Device
+from orchestrator.core.gpu.device import Device, ObservedDevice
 from orchestrator.core.gpu.pci import split_pci_address
 from orchestrator.core.hosts.snapshot import GpuSnapshot, VgpuParent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attachment:
+    """Pure functions of one kind."""
+
+    draw: Callable[[GpuSnapshot, str, frozenset[str], str], Device | None]
+    """(GPU, vGPU type, functions taken by claims, fresh UUID) → the device to make."""
+    make: Callable[[str, Device], tuple[HostAction, ...]]
+    """(VM id, device) → the actions that make it, in order; their inverses backwards remove it."""
+    still_free: Callable[[GpuSnapshot, Device, str], bool]
+    """(GPU, device, VM id): whether it can be made there now, or is there and ours."""
+    observed: Callable[[GpuSnapshot], Iterator[ObservedDevice]]
+    """Devices of the kind that exist on the GPU."""
+    hostdev: Callable[[Device], Element]
+    """The domain's ``<hostdev>``."""
+    changes_gpu: bool = False
+    """Whether the GPU itself is another one while a VM has such a device: its mode, its driver, its instances."""
 
 
 def first_free(parents: Sequence[VgpuParent], type_name: str, taken: frozenset[str]) -> VgpuParent | None:

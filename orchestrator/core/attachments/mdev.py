@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
-from orchestrator.core.attachments.attachment import Attachment
 from orchestrator.core.attachments.functions import (
+    Attachment,
     first_free,
     made,
     observed_place,

@@ -15,8 +15,7 @@ from orchestrator.core.actions.host_actions import (
     SetMigMode,
     VgpuPosition,
 )
-from orchestrator.core.attachments.attachment import Attachment
-from orchestrator.core.attachments.functions import made_at, with_parameters
+from orchestrator.core.attachments.functions import Attachment, made_at, with_parameters
 from orchestrator.core.attachments.mdev import ATTACHMENT as AS_MDEV
 from orchestrator.core.attachments.mdev import mediated
 from orchestrator.core.attachments.vendor_vfio import ATTACHMENT as ON_FUNCTION

@@ -8,8 +8,7 @@ from xml.etree import ElementTree as ET
 
 from orchestrator.core.actions.fabric import ActivateFabricPartition
 from orchestrator.core.actions.host_actions import BindVfio, HostAction
-from orchestrator.core.attachments.attachment import Attachment
-from orchestrator.core.attachments.functions import pci_source
+from orchestrator.core.attachments.functions import Attachment, pci_source
 from orchestrator.core.errors import Bug
 from orchestrator.core.gpu.device import Device, ObservedDevice
 from orchestrator.core.hosts.snapshot import GpuSnapshot

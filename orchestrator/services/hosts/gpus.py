@@ -4,22 +4,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 
 from orchestrator.catalogue.gpu_tables import model_name, tables_of
-from orchestrator.core.errors import NotFound
+from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.geometry.cut import Cut, IllegalLayout, Taken
+from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostVgpuType
 from orchestrator.core.names import near
+from orchestrator.core.operation import FINISHED
 from orchestrator.core.placement.views import GpuView, HostView
 from orchestrator.core.vms.claim import Claim
 from orchestrator.core.vms.vm import Vm
+from orchestrator.ports.clock import Clock, Ids
+from orchestrator.ports.engine import Engine
+from orchestrator.services.begin import new_operation, record
 from orchestrator.services.fleet.view import closed_by_fault, gpu_view, kept_alone
-from orchestrator.services.messages import GpuInfo, TypeUse
+from orchestrator.services.messages import GpuInfo, Started, TypeUse
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
@@ -127,3 +132,42 @@ def whole_gpus(host: HostView, models: Collection[str]) -> list[GpuView]:
     passable = [gpu for gpu in host.gpus if gpu.usable and gpu.reason_not_whole is None]
     of_models = Counter(gpu.geometry.model for gpu in passable if not models or gpu.geometry.model in models)
     return [gpu for gpu in passable for model, _ in of_models.most_common(1) if gpu.geometry.model == model]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardService:
+    store: Store
+    engine: Engine
+    clock: Clock
+    ids: Ids
+
+    def accept(self, host: str, addresses: Sequence[str]) -> Started:
+        """Cards that are at other addresses now are taken to be the GPUs that they were, and VMs follow them.
+        ``addresses``: managed GPUs whose card is another one, which is right.
+
+        :raises NotFound: ``host.unknown``, ``gpu.not_ours``; :raises Conflict: ``host.busy``
+        :raises InvalidInput: ``pci.address_invalid``
+        """
+        named = [parse_pci_address(address) for address in addresses]
+        with self.store.begin() as tx:
+            standing = tx.hosts.get(host)
+            for address in named:
+                if address not in standing.managed_gpus:
+                    raise NotFound(
+                        "gpu.not_ours",
+                        f"GPU {address} of host {host} was not given to us",
+                        hint=f"'vgpuctl gpu list --host {host}' tells which were",
+                    )
+            busy = next(
+                (operation for operation in tx.operations.of_subject(host) if operation.state not in FINISHED), None
+            )
+            if busy is not None:
+                raise Conflict(
+                    "host.busy",
+                    f"operation {busy.id} ({busy.kind.replace('_', ' ')}) works on host {host}",
+                    hint="wait until it has ended",
+                )
+            operation = new_operation("accept_gpus", standing, clock=self.clock, ids=self.ids)
+            record(tx, operation, host=host, inputs={"addresses": named})
+        self.engine.submit(operation.id)
+        return Started(operation=operation.id, name=host)
