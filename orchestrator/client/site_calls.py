@@ -157,11 +157,14 @@ class SiteCalls:
         return self._get(path_of("readings", "hosts", host), history="true" if history else None)
 
     def profiles(
-        self, *, kind: str | None = None, model: str | None = None, host: str | None = None, free: bool = False
-    ) -> list[models.Profile]:
-        """``model``: what a GPU's model has in its name that gives it; ``free``: only those of which one fits now."""
-        wanted = "true" if free else None
-        return self._list(path_of("profiles"), kind=kind, model=model, host=host, free=wanted)
+        self, *, kind: str | None = None, model: str | None = None, host: str | None = None, free: bool = False,
+        available: bool = False,
+    ) -> list[models.Profile]:  # fmt: skip
+        """``model``: what a GPU's model has in its name that gives it; ``free``: only those of which one fits now;
+        ``available``: only those that some host offers."""
+        only = {"free": free, "available": available}
+        wanted = {name: "true" for name, value in only.items() if value}
+        return self._list(path_of("profiles"), kind=kind, model=model, host=host, **wanted)
 
     def profile(self, name: str) -> models.Profile:
         return self._get(path_of("profiles", name))

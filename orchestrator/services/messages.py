@@ -12,7 +12,7 @@ from orchestrator.core.guest.settings import SettingValue
 from orchestrator.core.hosts.domain import BootPolicy
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
-from orchestrator.core.offerings.offering import Offering, OfferingKind, VmSize
+from orchestrator.core.offerings.offering import Offering, OfferingKind, VmSize, unsupported
 from orchestrator.core.vms.claim import HostCapacity
 from orchestrator.core.vms.lease import WantedEnd
 from orchestrator.core.vms.vm import VmShape
@@ -224,6 +224,8 @@ class ProfileFilter:
     host: str | None = None
     free: bool = False
     """One of it fits now."""
+    available: bool = False
+    """Some host offers it, and nothing of it is unsupported."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,3 +240,8 @@ class ProfileInfo:
     """Of all its devices together; None: as the GPUs have it."""
     size: VmSize
     """Of its VMs that ask for none."""
+
+    @property
+    def available(self) -> bool:
+        """Some host offers it, and nothing of it is unsupported."""
+        return bool(self.hosts) and not unsupported(self.offering)

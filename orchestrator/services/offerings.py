@@ -161,7 +161,9 @@ class ProfileService:
             names = {offering.name for offering in known.offerings}
             listed = (known.resolve(name) for name in [*sorted(names), *sorted(known.types - names)])
             infos = self._infos({one.name: one for one in listed if _picks(fleet, only, one)}, fleet)
-            return tuple(info for info in infos if info.free or not only.free)
+            return tuple(
+                info for info in infos if (info.free or not only.free) and (info.available or not only.available)
+            )
 
 
 def _framebuffer(now: Fleet, offering: Offering) -> int | None:

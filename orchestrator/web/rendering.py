@@ -20,6 +20,8 @@ from starlette.responses import HTMLResponse, Response
 
 from orchestrator.client.version import VERSION
 from orchestrator.core.geometry.cut import cut_words
+from orchestrator.core.tenancy.quota import show_amount
+from orchestrator.core.vms.lease import show_span
 from orchestrator.web.api_calls import Refused
 from orchestrator.web.callers import NOBODY
 
@@ -84,6 +86,21 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
 
 
+def amount(number: int | None, resource: str) -> str:
+    """Of a quota, as the command line has it."""
+    return "none" if number is None else show_amount(resource, number)
+
+
+def span(seconds: int | None) -> str:
+    """A policy's seconds as people type them: ``7d``."""
+    return "none" if seconds is None else show_span(seconds)
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 host``, ``2 hosts``."""
+    return noun if number == 1 else f"{noun}s"
+
+
 def words(name: str | None) -> str:
     """``create_vm`` as ``create vm``."""
     return "" if name is None else name.replace("_", " ").replace("-", " ")
@@ -105,7 +122,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"moment": moment, "mib": mib, "size": size, "words": words, "cut": cut_words, "number": number}
+    filters = (moment, mib, size, words, counted, number, amount, span)
+    made.filters |= {filter_.__name__: filter_ for filter_ in filters} | {"cut": cut_words}
     made.globals |= {"address": address, "asset": lambda name: assets()[name][2], "version": VERSION}
     return made
 

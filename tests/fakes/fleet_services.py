@@ -161,6 +161,7 @@ class Profiles:
         found = ProfileInfo(offering=offering, hosts=hosts, free=free, framebuffer_mib=2048, size=size)
         wanted = only or ProfileFilter()
         fits = wanted.kind in {None, offering.kind} and wanted.host in {None, *hosts} and bool(free or not wanted.free)
+        fits = fits and bool(hosts or not wanted.available)
         return (found,) if fits and (wanted.model or "").lower() in "tesla t4" else ()
 
     def get(self, name: str, tenants: Collection[str] | None = None) -> ProfileInfo:

@@ -28,8 +28,9 @@ async def _filter(
         str | None, Query(max_length=MAX_NAME, description="Only what this host offers; for who runs the pool")
     ] = None,
     free: Annotated[bool, Query(description="Only those of which one more fits now; for who runs the pool")] = False,
+    available: Annotated[bool, Query(description="Only those that some host offers")] = False,
 ) -> ProfileFilter:
-    return ProfileFilter(kind=kind, model=model, host=host, free=free)
+    return ProfileFilter(kind=kind, model=model, host=host, free=free, available=available)
 
 
 ProfileFilterOf = Annotated[ProfileFilter, Depends(_filter)]

@@ -41,7 +41,7 @@ class ProfileAnswer(
     @classmethod
     def of(cls, info: ProfileInfo, *, watching: bool) -> ProfileAnswer:
         """``watching``: the reader may know of the whole pool."""
-        missing, size = unsupported(info.offering), info.size
+        size = info.size
         return cls.copied(
             info.offering,
             framebuffer_mib=info.framebuffer_mib,
@@ -51,8 +51,8 @@ class ProfileAnswer(
             host_labels=info.offering.hosts,
             hosts=info.hosts if watching else (),
             free=info.free if watching else None,
-            available=bool(info.hosts) and not missing,
-            unsupported=missing,
+            available=info.available,
+            unsupported=unsupported(info.offering),
         )
 
 

@@ -102,15 +102,14 @@ def list_profiles(
 ) -> None:
     """List offerings and vGPU types that this site can give. What is free comes first."""
     client, of_kind = session_of(ctx).client, kind
-    profiles = client.profiles(kind=of_kind, model=model, host=host, free=free)
+    profiles = client.profiles(kind=of_kind, model=model, host=host, free=free, available=not everything)
     by_free = sorted(profiles, key=lambda profile: not profile["free"])
     picked = kind is not None or model is not None or host is not None or free
     if everything:
         show_list(by_free, ALL_COLUMNS, output, "no such profiles" if picked else "no profiles", sort)
     else:
-        given = [profile for profile in by_free if profile["available"]]
         what = "no host here gives such a profile" if picked else "no host here gives any"
-        show_list(given, COLUMNS, output, f"{what}; --all lists what vgpuctl knows", sort)
+        show_list(by_free, COLUMNS, output, f"{what}; --all lists what vgpuctl knows", sort)
 
 
 @app.command("show")

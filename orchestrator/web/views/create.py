@@ -117,14 +117,18 @@ async def _page(
 
 async def _choices(request: Request) -> dict[str, Any]:
     """What the form's lists offer; nothing for htmx, which asks whether it fits alone."""
-    names = ("profiles", "images", "networks")
     if request.headers.get("hx-request") == "true":
-        return {"tenants": (), **dict.fromkeys(names, ())}
+        return dict.fromkeys(("tenants", "profiles", "images", "networks"), ())
     api: ApiCalls = request.state.api
     tenants = request.state.reader.tenants
     if tenants is None:
         tenants = [tenant["name"] for tenant in await api.get("/v1/tenants")]
-    return {"tenants": tenants, **{name: await api.get(f"/v1/{name}") for name in names}}
+    profiles = await api.get("/v1/profiles", available="true")
+    return {
+        "tenants": tenants,
+        "profiles": profiles,
+        **{name: await api.get(f"/v1/{name}") for name in ("images", "networks")},
+    }
 
 
 ROUTES: Final[dict[tuple[str, str], Page]] = {

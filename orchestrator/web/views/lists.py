@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import field as field_of
+from typing import Any, ClassVar, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -32,7 +33,8 @@ class ListColumn:
 @dataclass(frozen=True)
 class ListOf:
     """``route``: as api/permissions.py names it; ``filters``: parameters that the page has fields for; ``member``: of
-    the answer that is the list; ``empty``: what to do first where there is nothing."""
+    the answer that is the list; ``empty``: what to do first where there is nothing; ``fixed``: parameters that are the
+    same for everybody; ``labels``: of filters whose names do not say what is typed there."""
 
     title: str
     route: str
@@ -42,6 +44,12 @@ class ListOf:
     filters: tuple[str, ...] = ()
     member: str | None = None
     paged: bool = True
+    fixed: Mapping[str, str] = field_of(default_factory=dict)
+    labels: ClassVar[Mapping[str, str]] = {
+        "selector": "Labels, like team=vision",
+        "since": "Since, like 2026-12-01T10:00Z",
+        "until": "Until, like 2026-12-01T12:00Z",
+    }
 
     @property
     def path(self) -> str:
@@ -102,11 +110,13 @@ LISTS: Final = {
             field("vCPUs", "vcpus"),
             ListColumn("Memory", lambda row: mib(row["memory_mib"])),
             ListColumn("Disk", lambda row: size(row["disk_bytes"])),
-            ListColumn("GPU memory", lambda row: mib(row["framebuffer_mib"])),
+            ListColumn("GPU memory", lambda row: mib(row["framebuffer_mib"]) if row["framebuffer_mib"] else "all"),
+            field("Free", "free"),
             field("About", "description"),
         ),
         "No host offers anything: add one first, 'vgpuctl host add NAME --address A'.",
-        "What a VM can be made of. A name leads to the form for a VM of it.",
+        "What a VM can be made of here. A name leads to the form for a VM of it.",
+        fixed={"available": "true"},
     ),
     "images": ListOf(
         "Images",
@@ -207,7 +217,7 @@ async def plain_list(request: Request) -> Response:
     """``GET /web/{list}``"""
     shown = LISTS[request.url.path.rpartition("/")[2]]
     limit = ROWS_ON_A_PAGE if shown.paged else None
-    page = await list_page(request, shown.path, shown.filters, limit=limit, member=shown.member)
+    page = await list_page(request, shown.path, shown.filters, limit=limit, member=shown.member, fixed=shown.fixed)
     return render(request, "list.html", {"title": shown.title, "list": shown, "page": page}, page.status)
 
 

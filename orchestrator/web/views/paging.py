@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -33,16 +33,22 @@ class ListPage:
 
 
 async def list_page(
-    request: Request, path: str, filters: Iterable[str], *, limit: int | None, member: str | None = None
+    request: Request,
+    path: str,
+    filters: Iterable[str],
+    *,
+    limit: int | None,
+    member: str | None = None,
+    fixed: Mapping[str, str] = {},
 ) -> ListPage:
     """The page that the address asks for; ``limit`` None: the API has one page. ``member``: of the answer that is the
-    list."""
+    list. ``fixed``: parameters that the address does not choose."""
     api: ApiCalls = request.state.api
     given = request.query_params
     chosen = {name: given.get(name, "") for name in filters}
     cursor = given.get("after") or None
     try:
-        answer = await api.page(path, {**chosen, "after": cursor, "limit": limit})
+        answer = await api.page(path, {**chosen, **fixed, "after": cursor, "limit": limit})
     except Refused as refused:
         return ListPage([], chosen, refused=refused.problem)
     rows = answer.data if member is None else answer.data[member]

@@ -115,10 +115,18 @@ def test_a_filter_with_a_typo_is_refused_beside_the_filter(site: Site) -> None:
 
 def test_a_fragment_is_the_page_s_own_part(site: Site) -> None:
     browser = site.logged_in(site.token("*", "admin"))
-    page, fragment = browser.get("/web/vms").text, browser.get("/web/vms", headers={"HX-Request": "true"}).text
+    page = browser.get("/web/vms").text
+    fragment = browser.get("/web/vms", headers={"HX-Request": "true", "HX-Target": "div#live"}).text
     assert "<html" not in fragment
     assert "default/train" in fragment
     assert re.sub(r"\s+", " ", fragment.strip()) in re.sub(r"\s+", " ", page)
+
+
+@pytest.mark.parametrize("path", ["vms", "vms/default/train", "hosts/t4", "images", "tenants/default", "nothing"])
+def test_a_fragment_of_no_name_is_the_page_s_content(site: Site, path: str) -> None:
+    fragment = site.logged_in(site.token("*", "admin")).get(f"/web/{path}", headers={"HX-Request": "true"})
+    assert fragment.status_code in {200, 404}
+    assert "<html" not in fragment.text
 
 
 def test_text_of_tenants_is_text(site: Site) -> None:
@@ -271,3 +279,33 @@ def test_a_deleted_volume_s_operation_leads_to_no_vm(site: Site) -> None:
     page = site.logged_in(token).get(f"/web/operations/{deletion.id}").text
     assert "default/data" in shown(page)
     assert "/web/vms/default/data" not in page
+
+
+def test_numbers_have_the_units_that_the_command_line_has(site: Site) -> None:
+    admin = site.token("*", "admin")
+    site.api(admin).patch("/v1/tenants/default/quota", json={"limits": {"framebuffer": 48 * 1024}}).raise_for_status()
+    page = shown(site.logged_in(admin).get("/web/tenants/default").text)
+    assert re.search(r"framebuffer \w+ 48GiB", page), page
+    assert "Disks kept after a lease 7d" in page
+    assert "1 VM, 1 running" in page
+
+
+def test_the_form_and_the_list_have_the_profiles_that_hosts_offer(site: Site) -> None:
+    admin = site.token("*", "admin")
+    every = site.api(admin).get("/v1/profiles").json()
+    offered = site.api(admin).get("/v1/profiles?available=true").json()
+    assert offered == [profile for profile in every if profile["available"]] != every
+    browser = site.logged_in(admin)
+    form = browser.get("/web/vms/new?profile=a10-12q").text
+    choices = re.search(r'<select name="profile".*?</select>', form, re.DOTALL)
+    assert choices is not None
+    assert len(re.findall("<option", choices[0])) == len(offered) + 2
+    assert "<option selected>a10-12q" in choices[0]
+    assert f"{len(offered)} in all" in browser.get("/web/profiles").text
+
+
+def test_filters_say_what_is_typed_there(site: Site) -> None:
+    browser = site.logged_in(site.token("*", "admin"))
+    pages = {name: shown(browser.get(f"/web/{name}").text) for name in ("hosts", "vms", *LISTS)}
+    assert {name for name, page in pages.items() if "Selector" in page} == set()
+    assert "any true" not in pages["audit"]
