@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from orchestrator.agent.attachments import kinds_of
@@ -18,10 +19,11 @@ from orchestrator.agent.kernel_log import KernelLog
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
 from orchestrator.agent.libvirt.console_keeping import HOURS, MIB, ConsoleBounds, ConsoleKeeper
-from orchestrator.agent.libvirt.consoles import ConsoleLogs
+from orchestrator.agent.libvirt.consoles import Console, ConsoleLogs
 from orchestrator.agent.libvirt.domain_readings import DomainReadings
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
+from orchestrator.agent.libvirt.shared_consoles import SharedConsoles
 from orchestrator.agent.nic_links import IpLinks
 from orchestrator.agent.nics import NicFunctions
 from orchestrator.agent.nvml.gpu_settings import setting_drivers
@@ -97,6 +99,7 @@ class Agent:
     restorer: Restorer
     logs: ConsoleLogs
     console_keeper: ConsoleKeeper
+    consoles: SharedConsoles
     sessions: Sessions
     readings: Readings
 
@@ -153,6 +156,7 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
         ),
         logs=logs,
         console_keeper=ConsoleKeeper(paths, libvirt, config.consoles),
+        consoles=SharedConsoles(partial(Console, libvirt)),
         sessions=sessions,
         readings=Readings(
             Sampler(

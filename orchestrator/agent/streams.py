@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 from orchestrator.agent.assembly import Agent
-from orchestrator.agent.libvirt.consoles import Console
 from orchestrator.agent.libvirt.displays import open_display
 from orchestrator.agent.sessions import HeardReader
 from orchestrator.core.actions.host_actions import ActionResult, ImageFormat
@@ -61,7 +60,7 @@ def serve_console(agent: Agent, hello: Hello, greet: Greet, reader: HeardReader,
     :raises Conflict: ``vm.foreign_domain``"""
     vm = _text(hello, "vm")
     agent.domains.check_ours(vm)
-    console = Console(agent.libvirt, vm)
+    console = agent.consoles.join(vm)
     greet()
     _join(reader, near, console)
 

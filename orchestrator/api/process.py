@@ -38,6 +38,8 @@ from orchestrator.core.errors import Conflict
 CLOSE_LIMIT_S: Final = 5
 """How long open requests may take to end when the server stops."""
 TICK_S: Final = 0.2
+MAX_MESSAGE: Final = 1 << 20
+"""Bytes of a websocket's message; programs of ours send 64 KiB at once."""
 
 
 class _Server(uvicorn.Server):
@@ -119,6 +121,7 @@ def _config(app: ASGIApp, certificate: ServedCertificate | None) -> uvicorn.Conf
         app,
         http=PeerHttpProtocol,
         ws=PeerWebSocketProtocol,
+        ws_max_size=MAX_MESSAGE,
         loop="asyncio",
         lifespan="off",
         log_config=None,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -84,10 +85,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedSite]:
         yield ServedSite(client)
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """Not for the session: while the driver stands, this thread has a running event loop, and whatever else the same
-    worker is given cannot begin one."""
+@contextmanager
+def started_chromium() -> Iterator[Browser]:
+    """Debian's."""
     program = shutil.which("chromium") or shutil.which("chromium-headless-shell")
     assert program is not None, "packages/dev.txt has the browser"
     with sync_playwright() as driver:
@@ -96,6 +96,14 @@ def chromium() -> Iterator[Browser]:
         )
         yield started
         started.close()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Not for the session: while the driver stands, this thread has a running event loop, and whatever else the same
+    worker is given cannot begin one."""
+    with started_chromium() as started:
+        yield started
 
 
 @pytest.fixture

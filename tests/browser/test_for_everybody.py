@@ -12,14 +12,14 @@ from tests.browser.conftest import Arrive, ServedSite
 
 PAGES = (
     "map", "map?use=full", "hosts", "hosts/t4-0", "gpus/t4-0/0000:41:00.0", "vms", "vms?state=lost",
-    "vms/default/train", "vms/new", "vms/new?profile=GRID%20T4-4Q", "operations", "findings", "capacity", "profiles",
-    "images", "networks", "volumes", "tenants", "tenants/vision", "drivers", "bundles", "audit", "nothing",
-    "hosts?selector=%3D",
+    "vms/default/train", "vms/default/train/console", "vms/default/train/screen", "vms/new",
+    "vms/new?profile=GRID%20T4-4Q", "operations", "findings", "capacity", "profiles", "images", "networks", "volumes",
+    "tenants", "tenants/vision", "drivers", "bundles", "audit", "nothing", "hosts?selector=%3D",
 )  # fmt: skip
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
 
-def _violations(page: Page, axe: str, scheme: Any) -> list[str]:
+def violations(page: Page, axe: str, scheme: Any) -> list[str]:
     page.emulate_media(color_scheme=scheme)
     page.evaluate(axe)
     found = page.evaluate("rules => axe.run({runOnly: rules})", RULES)["violations"]
@@ -29,12 +29,12 @@ def _violations(page: Page, axe: str, scheme: Any) -> list[str]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_page_breaks_a_rule_of_accessibility(arrive: Arrive, axe: str, scheme: str) -> None:
     visitor = arrive()
-    assert {path: broken for path in PAGES if (broken := _violations(visitor.visit(path), axe, scheme))} == {}
+    assert {path: broken for path in PAGES if (broken := violations(visitor.visit(path), axe, scheme))} == {}
     operation = visitor.visit("operations").locator("tbody a").first.get_attribute("href") or ""
-    assert _violations(visitor.visit(operation.removeprefix("/web/")), axe, scheme) == []
+    assert violations(visitor.visit(operation.removeprefix("/web/")), axe, scheme) == []
     visitor.context.clear_cookies()
     assert {
-        path: broken for path in ("login", "ticket") if (broken := _violations(visitor.visit(path), axe, scheme))
+        path: broken for path in ("login", "ticket") if (broken := violations(visitor.visit(path), axe, scheme))
     } == {}
     assert visitor.said == []
 

@@ -26,9 +26,14 @@ class GuestAccess:
     def __init__(self, vms: VmsOfFakes) -> None:
         self._vms = vms
 
-    def open_console(self, tenant: str, name: str) -> ByteStream:
-        if self._vms.get(tenant, name).state != "running":
+    def running(self, tenant: str, name: str) -> Vm:
+        vm = self._vms.get(tenant, name)
+        if vm.state != "running":
             raise Conflict("vm.not_running", f"{name} is not running")
+        return vm
+
+    def open_console(self, tenant: str, name: str) -> ByteStream:
+        self.running(tenant, name)
         return Echo()
 
     def open_display(self, tenant: str, name: str) -> ByteStream:

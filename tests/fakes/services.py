@@ -36,6 +36,8 @@ from orchestrator.services.drivers.provisioning import ProvisioningService
 from orchestrator.services.drivers.upgrades import DriverUpgradeService
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.fleet.view import Overcommit
+from orchestrator.services.guests.consoles import ConsoleService
+from orchestrator.services.guests.guests import GuestAccessService
 from orchestrator.services.hosts.mig_layouts import MigLayoutService
 from orchestrator.services.messages import AdoptVm, CreateVm, DryRun, Started, VmChange
 from orchestrator.services.offerings import OfferingService
@@ -330,11 +332,10 @@ class InMemory:
     def __init__(self) -> None:
         self.world = World()
         self.world.networks["default"] = Network(name="default", subnet="192.168.122.0/24", shared=True)
-        self.vms = vms = Vms(self.world)
-        self.guest_access = GuestAccess(vms)
+        self.vms = Vms(self.world)
+        self.guest_access = GuestAccess(self.vms)
         self.adoption = Adoption(self.world)
-        self.hosts = Hosts(self.world)
-        self.host_checks = HostChecks(self.world)
+        self.hosts, self.host_checks = Hosts(self.world), HostChecks(self.world)
         self.gpus = Gpus(self.world)
         self.guests = FakeGuestService(self.world)
         self.profiles = Profiles(self.world)
@@ -360,6 +361,7 @@ class InMemory:
         self.mig_layouts = MigLayoutService(store=store, engine=engine, clock=clock, ids=ids)
         self.driver_bundles = DriverBundleService(store=kept.store, files=files, clock=kept.clock)
         self.events, self.webhooks = watched(store, ids)
+        self.consoles = _consoles(self.guest_access, self.tenancy)
         self.controllers = ControllerService(
             store=store, clock=clock, files=FakeImages(), kept=KeptReadings(clock), key=b"key"
         )
@@ -377,3 +379,7 @@ class InMemory:
 def _offerings(kept: Tenancy) -> OfferingService:
     store = kept.tenants.store
     return OfferingService(store=store, index=FleetIndex(store, Overcommit()), clock=kept.tenants.clock)
+
+
+def _consoles(access: GuestAccess, kept: Tenancy) -> ConsoleService:
+    return ConsoleService(store=kept.tenants.store, access=cast(GuestAccessService, access), clock=kept.tenants.clock)

@@ -42,6 +42,7 @@ router = APIRouter(prefix="/vms", tags=["vms"])
 Force = Annotated[bool, Query(description="Power off at once, without asking the guest")]
 
 LogBytes = Annotated[int, Query(ge=1, le=MAX_LOG_BYTES, description="At most so many bytes")]
+KindInPath = Annotated[ConsoleKind, Path(description="Which console")]
 Port = Annotated[int, Path(ge=1, le=65535, description="TCP port of the guest")]
 STREAM: Final[dict[int | str, dict[str, Any]]] = {
     101: {
@@ -224,7 +225,7 @@ async def console_log(
 
 
 @router.get("/{name}/console-sessions/{kind}", status_code=426, response_model=None, responses=STREAM)
-async def open_console_session(name: VmInPath, kind: ConsoleKind, tenant: TenantOf = DEFAULT_TENANT) -> None:
+async def open_console_session(name: VmInPath, kind: KindInPath, tenant: TenantOf = DEFAULT_TENANT) -> None:
     """Open a console with a ticket over a websocket. Binary messages are the console's; text is JSON.
 
     The server tells who is there; ``{"take_over": true}`` takes the keyboard."""

@@ -167,7 +167,8 @@ class GuestAccessService:
         """:raises NotFound: ``vm.unknown``; :raises Conflict: ``vm.not_running``"""
         vm = self._vm(tenant, name)
         if vm.state not in {"running", "starting", "creating"}:
-            raise Conflict("vm.not_running", f"VM {name} is {vm.state}", hint=f"'vgpuctl start-vm {name}' starts it")
+            own = vm.spec.name
+            raise Conflict("vm.not_running", f"VM {own} is {vm.state}", hint=f"'vgpuctl start-vm {own}' starts it")
         return vm
 
     def _vm(self, tenant: str, name: str) -> Vm:

@@ -191,5 +191,6 @@ part("take").addEventListener("click", () => socket?.send('{"take_over": true}')
 part("again").addEventListener("click", connect);
 part("enter").addEventListener("click", () => view.focus());
 root.hidden = false;
+part("scriptless").hidden = true;
 view = kind === "serial" ? await serialView() : await screenView();
 connect();

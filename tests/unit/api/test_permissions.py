@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from starlette.routing import WebSocketRoute
 
 from orchestrator.api.permissions import RULES
-from orchestrator.api.routes import guest_streams
+from orchestrator.api.routes import console_sessions, guest_streams
 from orchestrator.core.tenancy.access import EVERYWHERE, Role
 from tests.fakes.services import InMemory
 from tests.unit.api.asking import serving
@@ -29,7 +29,7 @@ CALLERS: list[tuple[str, Role]] = [
 def _routes(app: FastAPI) -> Iterator[str]:
     for path, verbs in app.openapi()["paths"].items():
         yield from (f"{verb.upper()} {path}" for verb in verbs)
-    for route in guest_streams.router.routes:
+    for route in (*guest_streams.router.routes, *console_sessions.streams.routes):
         if isinstance(route, WebSocketRoute):
             yield f"WEBSOCKET /v1{route.path_format}"
 
@@ -59,6 +59,7 @@ class Scene:
             "{address}": "x",
             "{token_id}": "x",
             "{port}": "22",
+            "{kind}": "serial",
         }.items():
             path = path.replace(name, value)
         return self.runner.run(_answer(self.app, method, path, tenant, token, query + also))
