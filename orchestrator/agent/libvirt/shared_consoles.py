@@ -16,7 +16,7 @@ SLOW_S: Final = 5.0
 then the guest waits."""
 
 
-class Console(Protocol):
+class OpenedConsole(Protocol):
     def send(self, data: bytes) -> None: ...
     def receive(self, size: int) -> bytes: ...
     def close(self) -> None: ...
@@ -25,7 +25,7 @@ class Console(Protocol):
 class SharedConsoles:
     """By VM. Safe for threads. ``open_console``: raises as consoles.Console does."""
 
-    def __init__(self, open_console: Callable[[str], Console], slow_s: float = SLOW_S) -> None:
+    def __init__(self, open_console: Callable[[str], OpenedConsole], slow_s: float = SLOW_S) -> None:
         self._open_console = open_console
         self._slow_s = slow_s
         self._lock = threading.Lock()
@@ -56,7 +56,7 @@ class SharedConsoles:
 class _Shared:
     def __init__(self, slow_s: float) -> None:
         self.lock = threading.Lock()
-        self.console: Console | None = None
+        self.console: OpenedConsole | None = None
         self.over = False
         self.ends: set[socket.socket] = set()
         self._slow_s = slow_s
