@@ -64,7 +64,7 @@ def fits(client: Client, profile: str) -> int:
 def domains(state: Path) -> dict[str, tuple[bool, float, tuple[str, ...]]]:
     """What the simulated host keeps of its domains: whether each runs, since when, with which devices."""
     (file,) = state.rglob("a100-0.test")
-    kept = json.loads(file.read_text())["domains"]
+    kept = json.loads(file.read_text())["machine"]["domains"]
     return {uuid: (one["running"], one["started_at"], tuple(one["devices"])) for uuid, one in kept.items()}
 
 

@@ -72,7 +72,8 @@ class Place:
     def processes(self) -> dict[str, float]:
         """When each VM's process was started, by id."""
         kept = json.loads((self.directory / "machines/l40s-0.test").read_text())
-        return {uuid: domain["started_at"] for uuid, domain in kept["domains"].items() if domain["running"]}
+        domains = kept["machine"]["domains"]
+        return {uuid: domain["started_at"] for uuid, domain in domains.items() if domain["running"]}
 
 
 @contextmanager
