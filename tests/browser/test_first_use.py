@@ -74,6 +74,8 @@ def _fill(client: Client, vms: dict[str, tuple[str, ...]]) -> None:
 def _picture(page: Page, name: str, *, whole: bool = True) -> None:
     for scheme, end in SCHEMES if WRITES else ():
         page.emulate_media(color_scheme=scheme)
+        if whole:
+            page.set_viewport_size({"width": WIDTH, "height": 300})  # a picture is as high as its page
         page.screenshot(path=PICTURES / f"{name}{end}.png", full_page=whole)
 
 
@@ -98,7 +100,9 @@ def test_the_tutorial_s_way_through_the_pages(arrive: Arrive) -> None:
     expect(page.locator("#fit")).to_contain_text("It fits.")
     _picture(page, "first-fits")
     page.get_by_role("button", name="Create", exact=True).click()
+    expect(page.get_by_role("heading", name="Ways out")).to_be_visible()
     expect(page.get_by_role("status")).to_contain_text("done")
+    expect(page.get_by_role("heading", name="Ways out")).to_be_hidden()
     _choose(page, "three", "GRID T4-16Q")
     expect(page.locator("#fit")).to_contain_text("no_capacity")
     _picture(page, "first-refusal")

@@ -40,8 +40,8 @@ async def fleet_map(request: Request) -> Response:
 
 def _drawn(gpu: dict[str, Any]) -> dict[str, Any]:
     """With what a reader is told in words: how much is taken, by whom."""
-    taken = [cell for cell in gpu["cells"] if cell["vm"] is not None]
-    used = sum(cell["size"] for cell in taken if cell["vm"] != HIDDEN_VM)
+    taken = [cell for cell in gpu["cells"] if cell["vm"] not in {None, HIDDEN_VM}]
+    used = sum(cell["size"] for cell in taken)
     owners = [f"{cell['tenant']}/{cell['vm']}" if cell["tenant"] else cell["vm"] for cell in taken]
     return {**gpu, "used": used, "owners": owners, "hidden": HIDDEN_VM}
 

@@ -309,3 +309,9 @@ def test_filters_say_what_is_typed_there(site: Site) -> None:
     pages = {name: shown(browser.get(f"/web/{name}").text) for name in ("hosts", "vms", *LISTS)}
     assert {name for name, page in pages.items() if "Selector" in page} == set()
     assert "any true" not in pages["audit"]
+
+
+def test_a_tenant_s_map_names_who_has_what_of_its_own_alone(site: Site) -> None:
+    page = shown(site.logged_in(site.token("default", "tenant-user")).get("/web/map").text)
+    assert re.search(r"1 of \d+ slots taken: default/train ", page), page
+    assert "taken: default/train, (not yours)" not in page
