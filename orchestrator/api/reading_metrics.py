@@ -117,7 +117,7 @@ def _gauge(name: str, text: str, labels: Labels, number: float) -> Metric:
 
 def _gpu_counts(known: StoredHost) -> Iterator[tuple[str, int]]:
     managed = set(known.host.managed_gpus)
-    seen = () if known.snapshot is None else known.snapshot.gpus
+    seen = known.seen
     yield "managed", len(managed)
     yield "present", len(managed & {gpu.address for gpu in seen})
 
@@ -195,7 +195,7 @@ def _vm_info(base: Labels, vms: Iterable[Vm]) -> Metric:
 def _dcgm_labels(host: HostReadings) -> dict[str, dict[str, str]]:
     """By the GPU's PCI address."""
     name = host.known.host.name
-    gpus = () if host.known.snapshot is None else host.known.snapshot.gpus
+    gpus = host.known.seen
     drivers = {
         item.gpu.address: item.reading.facts.get("driver_version", "")
         for item in host.readings

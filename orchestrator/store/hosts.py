@@ -86,6 +86,7 @@ _PLACEMENT: Final = Precompiled(
 )
 _CLAIMED: Final = select(slot_claims.c.vm).where(slot_claims.c.host == bindparam("host")).limit(1)
 _OBSERVATION: Final = Precompiled(select(observations).where(observations.c.host == bindparam("host")))
+_DIGESTS: Final = Precompiled(select(observations.c.host, observations.c.digest))
 _TURN: Final = Precompiled(select(observations.c.turn).where(observations.c.host == bindparam("host")))
 _CHANGE_OBSERVATION: Final = Precompiled(update(observations).where(observations.c.host == bindparam("its_host")))
 _DOCUMENT: Final = Precompiled(select(cast(snapshots.c.document, Text)).where(snapshots.c.host == bindparam("host")))
@@ -290,6 +291,10 @@ class Hosts:
         return (
             known if stored.storage_free_bytes is None else replace(known, storage_free_bytes=stored.storage_free_bytes)
         )
+
+    def digests(self) -> dict[str, str]:
+        """Of the snapshot of each host that has one: another digest, another snapshot."""
+        return {row.host: row.digest for row in self._db.execute(_DIGESTS)}
 
     def snapshot_turn(self, name: str) -> int | None:
         """The newest turn when the observation that gave the snapshot began."""

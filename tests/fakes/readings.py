@@ -11,6 +11,7 @@ from orchestrator.core.hosts.host import Host
 from orchestrator.core.readings.frame import HostFrame, Reading
 from orchestrator.core.readings.received import ReceivedFrame, moment_of
 from orchestrator.services.readings.believed import StoredHost, believed, of_vm
+from orchestrator.services.readings.known_gpus import KnownGpu
 from orchestrator.services.readings.readings import HostReadings, VmReadings
 from tests.fakes.frames import VM_NUMBERS, frame_of, vm_reading
 from tests.fakes.world import World
@@ -40,7 +41,9 @@ class Readings:
         if info is None:
             raise NotFound("host.unknown", f"no host is called {name[:63]!a}")
         vms = {vm.id: vm for vm in self._world.vms.values() if vm.host == name}
-        known = StoredHost(host=info.host, snapshot=info.snapshot, vms=vms)
+        gpus = () if info.snapshot is None else info.snapshot.gpus
+        seen = tuple(KnownGpu(gpu.address, gpu.uuid, gpu.model) for gpu in gpus)
+        known = StoredHost(host=info.host, seen=seen, vms=vms)
         if info.snapshot is None:
             return HostReadings(known=known, received=None)
         received = received_twice(frame_of(info.snapshot, *vms.values()))

@@ -94,7 +94,7 @@ def list_gpus(
     :raises NotFound: ``gpu.model_unknown``
     """
     hosts = services.readings.of_hosts() if host is None else (services.readings.of_host(host),)
-    check_model(model, (name for readings in hosts for name in readings.known.models()))
+    check_model(model, (gpu.model for readings in hosts for gpu in readings.known.seen))
     gpus = (gpu for readings in hosts for gpu in GpuActivityAnswer.all_of(readings))
     rows = (gpu for gpu in gpus if model is None or model.casefold() in gpu.model.casefold())
     return arranged.page(rows, GpuActivityAnswer, paging, lambda gpu: (gpu.host, gpu.address))

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from orchestrator.catalogue.gpu_tables import model_name
 from orchestrator.core.hosts.host import Host
-from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.core.readings.frame import HostFrame, Reading, arranged
 from orchestrator.core.vms.vm import Vm
+from orchestrator.services.readings.known_gpus import KnownGpu
 
 NOTHING_SENT: Final = "the host sends nothing of it"
 PASSED_THROUGH: Final = "passed through"
@@ -25,19 +24,14 @@ class StoredHost:
     """A host as the database has it."""
 
     host: Host
-    snapshot: HostSnapshot | None
-    """None: it was never observed."""
+    seen: tuple[KnownGpu, ...]
+    """Its GPUs, as they were observed last."""
     vms: Mapping[str, Vm]
     """Those on the host, by id."""
 
-    def gpus(self) -> Mapping[str, GpuSnapshot]:
+    def gpus(self) -> Mapping[str, KnownGpu]:
         """By UUID and by PCI address."""
-        seen = () if self.snapshot is None else self.snapshot.gpus
-        return {name: gpu for gpu in seen for name in (gpu.address, gpu.uuid) if name}
-
-    def models(self) -> Iterator[str]:
-        """Of its GPUs."""
-        return map(model_name, () if self.snapshot is None else self.snapshot.gpus)
+        return {name: gpu for gpu in self.seen for name in (gpu.address, gpu.uuid) if name}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +40,7 @@ class BelievedReading:
 
     reading: Reading
     """Without numbers: ``silent`` says why."""
-    gpu: GpuSnapshot | None = None
+    gpu: KnownGpu | None = None
     """That it is, or that it lies on. None: of a VM."""
     vm: Vm | None = None
     """Of ours, that it is, or that has it. None: none, or somebody else's."""
@@ -54,7 +48,7 @@ class BelievedReading:
     @property
     def model(self) -> str:
         """Of the GPU; empty: it has none."""
-        return "" if self.gpu is None else model_name(self.gpu)
+        return "" if self.gpu is None else self.gpu.model
 
 
 def believed(known: StoredHost, frame: HostFrame) -> tuple[BelievedReading, ...]:
@@ -74,7 +68,7 @@ def of_vm(own: Iterable[BelievedReading], neighbours: Mapping[str, Vm]) -> tuple
 
 
 def _gpus(known: StoredHost, sent: Mapping[str, Reading]) -> Iterator[BelievedReading]:
-    for gpu in () if known.snapshot is None else known.snapshot.gpus:
+    for gpu in known.seen:
         reading = sent.get(gpu.address)
         if reading is not None:
             yield BelievedReading(reading=reading, gpu=gpu, vm=known.vms.get(reading.vm))
@@ -83,9 +77,7 @@ def _gpus(known: StoredHost, sent: Mapping[str, Reading]) -> Iterator[BelievedRe
             yield BelievedReading(reading=_silent(gpu, whole), gpu=gpu, vm=whole)
 
 
-def _parts(
-    known: StoredHost, gpus: Mapping[str, GpuSnapshot], readings: Iterator[Reading]
-) -> Iterator[BelievedReading]:
+def _parts(known: StoredHost, gpus: Mapping[str, KnownGpu], readings: Iterator[Reading]) -> Iterator[BelievedReading]:
     for reading in readings:
         if reading.kind == "vm":
             if reading.id in known.vms:
@@ -94,11 +86,11 @@ def _parts(
             yield BelievedReading(reading=reading, gpu=gpus[reading.gpu], vm=known.vms.get(reading.vm))
 
 
-def _has_whole(vm: Vm, gpu: GpuSnapshot) -> bool:
+def _has_whole(vm: Vm, gpu: KnownGpu) -> bool:
     return any(device.is_whole_gpu and device.gpu == gpu.address for device in vm.devices)
 
 
-def _silent(gpu: GpuSnapshot, whole: Vm | None) -> Reading:
+def _silent(gpu: KnownGpu, whole: Vm | None) -> Reading:
     why = NOTHING_SENT if whole is None else PASSED_THROUGH
     return Reading("gpu", gpu.uuid or gpu.address, *arranged({}), silent=why)
 

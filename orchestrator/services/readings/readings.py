@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.readings.quantities import SubjectKind
@@ -13,6 +13,7 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.readings import OtherControllers
 from orchestrator.services.readings.believed import BelievedReading, StoredHost, believed, of_vm
 from orchestrator.services.readings.kept import KeptReadings
+from orchestrator.services.readings.known_gpus import KnownGpus
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vm_checks import known_vm
 from orchestrator.store.database import Store
@@ -56,6 +57,7 @@ class ReadingService:
     store: Store
     kept: KeptReadings
     others: OtherControllers
+    gpus: KnownGpus = field(default_factory=KnownGpus)
 
     @property
     def site(self) -> str:
@@ -65,20 +67,20 @@ class ReadingService:
     def of_host(self, name: str) -> HostReadings:
         """:raises NotFound: ``host.unknown``"""
         with self.store.read() as tx:
-            known = _stored(tx, tx.hosts.get(name), tx.vms.list(host=name))
+            known = self._stored(tx, name)
         return self._received([known], KEPT_FRAMES)[0]
 
     def of_hosts(self) -> tuple[HostReadings, ...]:
         """Of all, by name, with the last moment alone."""
         with self.store.read() as tx:
-            known = _stored_hosts(tx)
+            known = self._stored_hosts(tx)
         return self._received(known, 1)
 
     def of_vm(self, tenant: str, name: str) -> VmReadings:
         """:raises NotFound: ``vm.unknown``"""
         with self.store.read() as tx:
             vm = known_vm(tx, tenant, name)
-            known = _stored(tx, tx.hosts.get(vm.host), tx.vms.list(host=vm.host))
+            known = self._stored(tx, vm.host)
         return _of_vms([vm], self._received([known], KEPT_FRAMES))[0]
 
     def of_tenant(self, tenant: str) -> tuple[VmReadings, ...]:
@@ -94,13 +96,25 @@ class ReadingService:
         """Of their VMs (None: of all), by tenant and name, with the last moment alone."""
         with self.store.read() as tx:
             vms = [vm for vm in tx.vms.list() if tenants is None or vm.spec.tenant in tenants]
-            known = _stored_hosts(tx, {vm.host for vm in vms})
+            known = self._stored_hosts(tx, {vm.host for vm in vms})
         return _of_vms(vms, self._received(known, 1))
 
     def hosts(self) -> tuple[Host, ...]:
         """All that may be scraped, by name: nobody is to be alerted of one that was given up."""
         with self.store.read() as tx:
             return _kept_hosts(tx)
+
+    def _stored(self, tx: Transaction, name: str) -> StoredHost:
+        vms = {vm.id: vm for vm in tx.vms.list(host=name)}
+        return StoredHost(host=tx.hosts.get(name), seen=self.gpus.of(tx, name), vms=vms)
+
+    def _stored_hosts(self, tx: Transaction, names: Collection[str] | None = None) -> list[StoredHost]:
+        """Those of them (None: all) that were not given up, by name."""
+        vms, gpus = dict[str, dict[str, Vm]](), self.gpus.of_all(tx)
+        for vm in tx.vms.list():
+            vms.setdefault(vm.host, {})[vm.id] = vm
+        hosts = (host for host in _kept_hosts(tx) if names is None or host.name in names)
+        return [StoredHost(host=host, seen=gpus.get(host.name, ()), vms=vms.get(host.name, {})) for host in hosts]
 
     def _received(self, known: Iterable[StoredHost], moments: int) -> tuple[HostReadings, ...]:
         """No transaction may be open: other controllers are asked."""
@@ -113,19 +127,6 @@ class ReadingService:
 def _kept_hosts(tx: Transaction) -> tuple[Host, ...]:
     kept = (host for host in tx.hosts.list() if host.state != "forgotten")
     return tuple(sorted(kept, key=lambda host: host.name))
-
-
-def _stored_hosts(tx: Transaction, names: Collection[str] | None = None) -> list[StoredHost]:
-    """Those of them (None: all) that were not given up, by name."""
-    vms: dict[str, list[Vm]] = {}
-    for vm in tx.vms.list():
-        vms.setdefault(vm.host, []).append(vm)
-    hosts = (host for host in _kept_hosts(tx) if names is None or host.name in names)
-    return [_stored(tx, host, vms.get(host.name, ())) for host in hosts]
-
-
-def _stored(tx: Transaction, host: Host, vms: Iterable[Vm]) -> StoredHost:
-    return StoredHost(host=host, snapshot=tx.hosts.snapshot(host.name), vms={vm.id: vm for vm in vms})
 
 
 def _joined(known: StoredHost, received: ReceivedFrame | None) -> HostReadings:
