@@ -47,6 +47,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "vnc": ("vnc train", "vnc train --port 5901"),
     "ssh": ("ssh train -l debian", "ssh train -- nvidia-smi"),
     "metrics rules": ("metrics rules --write /etc/prometheus/rules",),
+    "metrics boards": ("metrics boards --write /var/lib/grafana/dashboards",),
     "metrics runbook": ("metrics runbook GpuHot",),
     "top hosts": ("top hosts --watch",),
     "top gpus": ("top gpus --sort -temp", "top gpus --host gpu-1 -o json"),

@@ -76,7 +76,7 @@ ENTRIES: Final = {
     "operation": CommandEntry("operation", "app", "Watch operations; ways out when one is stuck."),
     "status": CommandEntry("status", "status", "The whole site on one screen."),
     "top": CommandEntry("top", "app", "What hosts, GPUs and VMs do now."),
-    "metrics": CommandEntry("metrics", "app", "Files for Prometheus: rules and alerts."),
+    "metrics": CommandEntry("metrics", "app", "Files for Prometheus and Grafana: rules, alerts, boards."),
     "doctor": CommandEntry("doctor", "doctor", "Tell what differs from what is wanted; repair it."),
     "capacity": CommandEntry("why", "capacity", "How many more VMs fit now, and with moves."),
     "explain": CommandEntry("why", "explain", "Where a VM would go and why, or why not."),

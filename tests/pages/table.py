@@ -72,7 +72,9 @@ TABLE: Final[dict[str, Page]] = {
         exits={"vgpuctl doctor": GONE_HOSTS},
         elsewhere={"vgpuctl adopt-vm": "wants a domain that somebody else made; tests/operations adopts one"},
     ),
-    "docs/howto/alerts.md": Page(words={"/etc/prometheus/rules": "{here}"}),
+    "docs/howto/alerts.md": Page(
+        words={"/etc/prometheus/rules": "{here}", "/var/lib/grafana/dashboards": "{here}"},
+    ),
     "docs/howto/ansible-inventory.md": Page(
         words={"$PWD/collections": "{root}/collections", "inventory/": "{root}/inventory/"},
         script=True,

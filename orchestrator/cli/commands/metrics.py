@@ -16,7 +16,7 @@ from orchestrator.cli.output import safe_line
 from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.names import near
 
-app = new_group("Files for Prometheus: rules and alerts.")
+app = new_group("Files for Prometheus and Grafana: rules, alerts, boards.")
 
 _PACKAGE: Final = Path(__file__).parents[2]
 RULES: Final = _PACKAGE / "observability" / "rules.yaml"
@@ -56,6 +56,23 @@ def rules(
     file = write / "vgpuctl-rules.yaml"
     write_new({file: (text.encode(), 0o644)}, what="rules")
     print(safe_line(f"wrote {file}"))
+
+
+@app.command("boards")
+def boards(
+    write: Annotated[Path, typer.Option("--write", metavar="DIR", help="Where the files go, one for each board.")],
+) -> None:
+    """Write boards for Grafana.
+
+    Of the fleet, hosts and GPUs, tenants, VMs, drivers and licences. Grafana imports them one by one, or reads the
+    directory (provisioning); their data source is Prometheus.
+    """
+    from orchestrator.observability.boards import boards as made  # reading their file takes longer than most commands
+
+    files = {write / f"{name}.json": json.dumps(board, indent=1).encode() + b"\n" for name, board in made().items()}
+    write_new({file: (content, 0o644) for file, content in files.items()}, what="rules")
+    for file in files:
+        print(safe_line(f"wrote {file}"))
 
 
 @app.command("runbook")

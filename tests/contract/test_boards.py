@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shipped boards and rules, by a real Prometheus that finds and scrapes a real server over TLS: every question of every
+board has an answer. Grafana itself is nowhere here: what it makes of the files is not tried."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from orchestrator.catalogue.metric_names import metric_name
+from orchestrator.cli.commands.metrics import RULES
+from orchestrator.client.client import Client
+from orchestrator.core.readings.quantities import BY_NAME
+from orchestrator.observability.boards import boards
+from tests.fakes.certificate import OverTls, over_tls
+from tests.fakes.running import client_of, running_server
+from tests.fakes.simulated import wish
+
+ROOT = Path(__file__).parents[2]
+FLEET = """\
+groups:
+  - {name: t4, count: 2, gpu_model: Tesla T4, gpus_per_host: 1, vcpus: 32, memory_gib: 64}
+  - {name: a100, count: 1, gpu_model: A100-SXM4-80GB, gpus_per_host: 2, modes_allowed: [mig], vcpus: 32, memory_gib: 99}
+"""
+"""Two T4 of which one gets a vGPU, so that there are free GPUs in use and empty ones; MIG for GPU instances."""
+LIMIT_S = 120.0
+QUERIES = [
+    pytest.param(target["expr"], id=f"{name}: {panel['title']} {target['refId']}")
+    for name, board in boards().items()
+    for panel in board["panels"]
+    for target in panel["targets"]
+]
+
+
+class Prometheus:
+    """On a loopback port; scrapes every other second."""
+
+    def __init__(self, directory: Path, tls: OverTls, token: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        (directory / "token").write_text(token)
+        way = {
+            "scheme": "https", "tls_config": {"ca_file": str(tls.certificate)},
+            "authorization": {"type": "Bearer", "credentials_file": str(directory / "token")},
+        }  # fmt: skip
+        found = {key: value for key, value in way.items() if key != "scheme"}
+        jobs = [
+            {"job_name": "vgpuctl", "static_configs": [{"targets": [tls.listen]}], **way},
+            {
+                "job_name": "vgpuctl-hosts", **way,
+                "http_sd_configs": [{"url": f"{tls.url}/v1/metrics/targets", "refresh_interval": "1s", **found}],
+            },
+        ]  # fmt: skip
+        file = directory / "prometheus.yml"
+        every = {"scrape_interval": "2s", "evaluation_interval": "1s"}
+        file.write_text(yaml.safe_dump({"global": every, "rule_files": [str(RULES)], "scrape_configs": jobs}))
+        self.process = subprocess.Popen(
+            ["prometheus", f"--config.file={file}", f"--storage.tsdb.path={directory / 'series'}",
+             f"--web.listen-address={self.address}"],
+            stdout=subprocess.DEVNULL, stderr=(directory / "prometheus.log").open("wb"),
+        )  # fmt: skip
+
+    def get(self, path: str, **words: str) -> Any:
+        query = urllib.parse.urlencode(words)
+        with urllib.request.urlopen(f"http://{self.address}/api/v1/{path}?{query}", timeout=30) as answer:
+            return json.load(answer)["data"]
+
+    def ask(self, query: str) -> list[Any]:
+        result: list[Any] = self.get("query", query=query)["result"]
+        return result
+
+
+def until(reached: Any, what: str) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not reached():
+        assert time.monotonic() < deadline, f"{what} did not happen"
+        time.sleep(0.5)
+
+
+def prepare(client: Client) -> None:
+    """A VM with a vGPU and one with a GPU instance, a quota that is held in part."""
+    client.create_tenant("research")
+    client.change_quota("research", {"vcpus": 16})
+    for name, profile in (("drawn", "GRID T4-4Q"), ("sliced", "a100-sxm-80-1-10c")):
+        client.wait(client.create_vm(wish(name, profile, tenant="research")))
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    directory = tmp_path_factory.mktemp("boards")
+    tls = over_tls(directory)
+    (directory / "fleet.yaml").write_text(FLEET)
+    state = directory / "state"
+    state.mkdir(mode=0o700)
+    (state / "config.yaml").write_text("refresh_seconds: 1.0\n")
+    words = ("--simulate", str(directory / "fleet.yaml"), *tls.words)
+    with running_server(state, *words, module="orchestrator.server.serve"), client_of(state) as client:
+        prepare(client)
+        token = client.create_token({"tenant": "*", "role": "read-only"})["token"]
+        with scraping(directory, tls, token) as made:
+            yield made
+
+
+@contextmanager
+def scraping(directory: Path, tls: OverTls, token: str) -> Iterator[Prometheus]:
+    made = Prometheus(directory, tls, token)
+
+    def answers() -> bool:
+        assert made.process.poll() is None, (directory / "prometheus.log").read_text()[-2000:]
+        try:
+            return bool(made.ask("count(rate(vgpuctl_vgpu_licensed[1m])) > 0"))
+        except OSError:
+            return False
+
+    try:
+        until(answers, "a scrape of a VM's vGPU")
+        until(lambda: made.ask("vgpuctl_vgpu_licensed == 1"), "the guest's licence")
+        until(lambda: made.ask("rate(vgpuctl_http_request_seconds_count[5m])"), "two scrapes of the server")
+        until(lambda: made.ask("vgpuctl:gpus_fragmented_ratio and on () vgpuctl:clock_limited_ratio"), "the rules")
+        yield made
+    finally:
+        made.process.terminate()
+        made.process.wait(timeout=30)
+
+
+def test_all_is_found_and_scraped(prometheus: Prometheus) -> None:
+    targets = prometheus.get("targets", state="active")["activeTargets"]
+    assert {(its["labels"]["job"], its["health"], its["lastError"]) for its in targets} == {
+        ("vgpuctl", "up", ""), ("vgpuctl-hosts", "up", ""),
+    }  # fmt: skip
+    assert len(targets) == 4
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_every_question_of_a_board_has_an_answer(prometheus: Prometheus, query: str) -> None:
+    asked = re.sub(r"\$(host|gpu|tenant|name)", ".*", query.replace("$__rate_interval", "5m"))
+    assert "$" not in asked
+    assert prometheus.ask(asked) != []
+
+
+def test_what_may_be_chosen_on_a_board_is_there(prometheus: Prometheus) -> None:
+    for name, board in boards().items():
+        for variable in board["templating"]["list"][1:]:
+            asked = re.fullmatch(r"label_values\((.*), (\w+)\)", re.sub(r"\$\w+", ".*", variable["query"]["query"]))
+            assert asked is not None, (name, variable)
+            assert prometheus.ask(f'count by ({asked[2]}) ({asked[1]}{{{asked[2]}!=""}})'.replace("}{", ",")) != []
+
+
+def test_every_rule_is_evaluated_and_a_new_site_lacks_nothing_but_a_backup(prometheus: Prometheus) -> None:
+    rules = [rule for group in prometheus.get("rules")["groups"] for rule in group["rules"]]
+    assert {(rule["health"], rule.get("lastError", "")) for rule in rules} == {("ok", "")}
+    pending = {rule["name"] for rule in rules if rule["type"] == "alerting" and rule["alerts"]}
+    assert pending - {"CertificateEnds", "VgpuLicenceMissing"} == {"BackupOld"}  # it ends soon; a guest has just begun
+
+
+def test_boards_ask_for_metrics_that_there_are_and_are_whole() -> None:
+    reference = (ROOT / "docs/reference/metrics.md").read_text()
+    recorded = {
+        rule["record"]
+        for group in yaml.safe_load(RULES.read_text())["groups"]
+        for rule in group["rules"]
+        if "record" in rule
+    }
+    known = {metric_name(name) for name in BY_NAME} | set(re.findall(r"`(vgpuctl_[a-z_]+[a-z])", reference)) | recorded
+    known |= {"vgpuctl_http_request_seconds_count", "vgpuctl_http_request_seconds_bucket"}
+    for name, board in boards().items():
+        panels = board["panels"]
+        asked = {
+            word
+            for panel in panels
+            for target in panel["targets"]
+            for word in re.findall(r"\b(?:vgpuctl|libvirt)[a-z_:]+", target["expr"])
+        }
+        assert asked - known == set(), name
+        assert len({panel["id"] for panel in panels}) == len({panel["title"] for panel in panels}) == len(panels)
+        places = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in panels]
+        assert len(set(places)) == len(places)
