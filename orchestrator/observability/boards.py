@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +17,6 @@ _SIZES: Final = {"stat": (4, 4), "timeseries": (12, 8), "table": (12, 8)}
 """By kind of panel: width and height in Grafana's grid."""
 
 
-@cache
 def boards() -> Mapping[str, Mapping[str, Any]]:
     """Each by its uid, which is the name of its file."""
     return {board["uid"]: _board(board) for board in yaml.safe_load(_FILE.read_text(encoding="utf-8"))}
