@@ -13,6 +13,8 @@ TICKET_S: Final = 30.0
 """Between a ticket and the stream that is opened with it."""
 KEPT_S: Final = 30.0
 """A session whose controller has said nothing for so long is over."""
+OPENED_WITHIN_S: Final = 120.0
+"""So long a host may take to open a console: nobody renews it meanwhile."""
 RENEWED_S: Final = 10.0
 """How often a controller says that a session goes on."""
 IDLE_S: Final = 1800.0

@@ -11,6 +11,7 @@ from orchestrator.core.errors import Conflict, Denied
 from orchestrator.core.vms.console_session import (
     KEPT_S,
     MAX_OF_ACTOR,
+    OPENED_WITHIN_S,
     RENEWED_S,
     TICKET_S,
     ConsoleKind,
@@ -75,7 +76,7 @@ class ConsoleService:
         :raises Denied: ``console.ticket_refused``; :raises Conflict: ``vm.not_running``"""
         vm, now = self.access.running(tenant, name), self.clock.now()
         with self.store.begin() as tx:
-            session = tx.consoles.use(session_id(ticket), now, now + KEPT_S)
+            session = tx.consoles.use(session_id(ticket), now, now + OPENED_WITHIN_S)
             if session is not None and (session.vm, session.kind, session.bound) == (
                 vm.id, kind, binding(credential, origin),
             ):  # fmt: skip

@@ -11,6 +11,7 @@ import pytest
 from starlette.testclient import TestClient, WebSocketDenialResponse, WebSocketTestSession
 from starlette.websockets import WebSocketDisconnect
 
+from orchestrator.core.errors import Conflict
 from orchestrator.core.tenancy.tenant import token_id_of
 from orchestrator.core.vms.console_session import MAX_OF_ACTOR
 from tests.contract.web.conftest import FROM_A_PAGE, ORIGIN, Site
@@ -208,6 +209,18 @@ def test_who_watches_a_screen_sends_no_key_to_it(site: Site) -> None:
         two.send_bytes(PRESSED_A)
         at_console(two)
         assert viewer.picture().pixels != before
+
+
+def test_a_host_may_take_a_minute_to_open_a_console(site: Site) -> None:
+    consoles, clock = site.plane.services.consoles, site.plane.world.clock
+    ticket, _ = consoles.give("default", "train", "serial", "uid:1", None)
+    session = consoles.use(ticket, "default", "train", "serial", "uid:1", None)
+    clock.sleep(60)
+    assert consoles.at("default", session).you_write
+    clock.sleep(200)
+    with pytest.raises(Conflict) as over:
+        consoles.at("default", session)
+    assert over.value.code == "console.over"
 
 
 def test_a_person_has_so_many_consoles_and_no_more(site: Site) -> None:
