@@ -332,8 +332,8 @@ class InMemory:
     def __init__(self) -> None:
         self.world = World()
         self.world.networks["default"] = Network(name="default", subnet="192.168.122.0/24", shared=True)
-        self.vms = Vms(self.world)
-        self.guest_access = GuestAccess(self.vms)
+        self.vms = vms = Vms(self.world)
+        self.guest_access = GuestAccess(vms)
         self.adoption = Adoption(self.world)
         self.hosts, self.host_checks = Hosts(self.world), HostChecks(self.world)
         self.gpus = Gpus(self.world)
