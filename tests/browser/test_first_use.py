@@ -106,6 +106,9 @@ def test_the_tutorial_s_way_through_the_pages(arrive: Arrive) -> None:
     _choose(page, "three", "GRID T4-16Q")
     expect(page.locator("#fit")).to_contain_text("no_capacity")
     _picture(page, "first-refusal")
+    page.get_by_role("link", name="Profiles").click()
+    page.get_by_role("link", name="t4-4q", exact=True).click()
+    expect(page.locator("#fit")).to_contain_text("It fits.")
     page.get_by_role("link", name="Map").click()
     expect(page.get_by_text("1 of 2 slots taken: default/two")).to_be_visible()
 
