@@ -7,8 +7,13 @@ from typing import Final
 
 from orchestrator.core.errors import InvalidInput
 
-_GREETING: Final = (12, 1, 1)
-"""Bytes of the version, of the way to log in (none is needed) and of whether others may watch, in turn."""
+_GREETING: Final = (
+    (12, frozenset({b"RFB 003.007\n", b"RFB 003.008\n"})),
+    (1, frozenset({b"\1"})),
+    (1, frozenset({b"\0", b"\1"})),
+)
+"""The version, the way to log in (none is needed) and whether others may watch, in turn: bytes, and what is taken. An
+older version has no second part, and so all that follows would be read as something else than the screen reads."""
 _KEY, _POINTER, _CUT_TEXT, _POWER, _SET_SIZE, _QEMU = 4, 5, 6, 250, 251, 255
 _FIXED: Final = {0: 20, 3: 10, _KEY: 8, _POINTER: 6, 150: 10, _POWER: 4}
 """Bytes of each kind of message."""
@@ -27,7 +32,7 @@ class ViewerMessages:
     """Of one viewer, in any pieces."""
 
     def __init__(self) -> None:
-        self._unread = b""
+        self._unread = bytearray()
         self._greeted = 0
         self.typed = 0
         """How many keys and movements came, passed on or not."""
@@ -37,39 +42,42 @@ class ViewerMessages:
 
         :raises InvalidInput: ``console.no_rfb``: it is none that viewers say"""
         self._unread += data
-        passed = bytearray()
-        while (length := self._length()) is not None and len(self._unread) >= length:
-            message, self._unread = self._unread[:length], self._unread[length:]
+        passed, at = bytearray(), 0
+        while (length := self._length(at)) is not None and len(self._unread) >= at + length:
+            message, at = bytes(self._unread[at : at + length]), at + length
             if self._greeted < len(_GREETING):
+                if message not in _GREETING[self._greeted][1]:
+                    raise _no_rfb("another version, or a login")
                 self._greeted += 1
                 passed += message
                 continue
             self.typed += message[0] in _TYPED
             if writes or message[0] not in _ACTS:
                 passed += message
+        del self._unread[:at]
         return bytes(passed)
 
-    def _length(self) -> int | None:
-        """Of the message that has begun; None: not known yet. :raises InvalidInput: ``console.no_rfb``"""
+    def _length(self, at: int) -> int | None:
+        """Of the message that begins there; None: not known yet. :raises InvalidInput: ``console.no_rfb``"""
         if self._greeted < len(_GREETING):
-            return _GREETING[self._greeted]
-        if not self._unread:
+            return _GREETING[self._greeted][0]
+        if len(self._unread) == at:
             return None
-        kind = self._unread[0]
-        length = _FIXED.get(kind) or self._counted_length(kind)
+        kind = self._unread[at]
+        length = _FIXED.get(kind) or self._counted_length(kind, at)
         if length is not None and length > MAX_MESSAGE:
             raise _no_rfb(f"a message of {length} bytes")
         return length
 
-    def _counted_length(self, kind: int) -> int | None:
+    def _counted_length(self, kind: int, at: int) -> int | None:
         if kind in _COUNTED:
-            at, size, base, each = _COUNTED[kind]
-            count = self._number(at, size)
+            place, size, base, each = _COUNTED[kind]
+            count = self._number(at + place, size)
             return None if count is None else base + each * count
         if kind == _CUT_TEXT:
-            length = self._number(4, 4)
+            length = self._number(at + 4, 4)
             return None if length is None else 8 + min(length, (1 << 32) - length)  # below 0: RFB's newer way
-        if kind != _QEMU or self._number(1, 1) not in {None, 0}:
+        if kind != _QEMU or self._number(at + 1, 1) not in {None, 0}:
             raise _no_rfb(f"message {kind}")
         return _QEMU_KEY
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import struct
+import time
 
 import pytest
 
@@ -57,3 +58,22 @@ def test_what_is_no_message_of_a_viewer_is_refused_before_it_is_kept(message: by
     with pytest.raises(InvalidInput) as refused:
         viewer.passed(message, writes=True)
     assert refused.value.code == "console.no_rfb"
+
+
+@pytest.mark.parametrize(
+    "greeting", [b"RFB 003.003\n\x01", b"RFB 003.005\n\x01", b"RFB 004.001\n\x01", b"RFB 003.008\n\x02"]
+)
+def test_a_greeting_after_which_the_screen_reads_otherwise_than_we_do_is_refused(greeting: bytes) -> None:
+    """After version 3.3 no way to log in follows: a watcher's key would be part of a list of encodings here."""
+    key_among_encodings = struct.pack(">BBHBBxxI", 2, 2, 0, 4, 1, ord("a")) + bytes(8)
+    viewer = ViewerMessages()
+    with pytest.raises(InvalidInput) as refused:
+        viewer.passed(greeting + key_among_encodings, writes=False)
+    assert refused.value.code == "console.no_rfb"
+
+
+def test_many_short_messages_at_once_take_no_longer_than_one_by_one() -> None:
+    messages = ACTS[4] * (MAX_MESSAGE // len(ACTS[4]))
+    viewer, began = ViewerMessages(), time.process_time()
+    assert viewer.passed(GREETING + messages, writes=True) == GREETING + messages
+    assert time.process_time() - began < 3, "each copies all that follow it"
