@@ -19,6 +19,8 @@ _READS: Final = frozenset({"POST /v1/vms/plan"})
 _ON_RECORD: Final = frozenset({"GET /v1/vms/{name}/console/log"})
 _TAKEN: Final = "taken_of"
 """In the request's state: the tenant of whose allowance one was taken."""
+_SETTLED: Final = "records_settled"
+"""The same: how many of the request's records were counted already."""
 
 
 async def within_allowance(request: Request, caller: CallerOf) -> None:
@@ -42,8 +44,10 @@ def take_one(connection: HTTPConnection, caller: Caller) -> None:
 
 
 def settle(scope: Scope) -> None:
-    """When it has ended; once more changes nothing."""
-    tenant = scope["state"].pop(_TAKEN, None)
+    """When it has ended; once more changes nothing. What is open for long takes and settles several times."""
+    state = scope["state"]
+    tenant = state.pop(_TAKEN, None)
     if tenant is not None:
         services: Services = scope["app"].state.services
-        services.tenancy.allowance.settle(tenant, recorded(), services.tenancy.audit.clock.now())
+        new, state[_SETTLED] = recorded() - state.get(_SETTLED, 0), recorded()
+        services.tenancy.allowance.settle(tenant, new, services.tenancy.audit.clock.now())

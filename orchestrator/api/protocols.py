@@ -140,11 +140,39 @@ class PeerHttpProtocol(TimedHttpProtocol):
 
 
 class PeerWebSocketProtocol(WebSocketsSansIOProtocol):
-    """The same for websockets."""
+    """The same for websockets: a client that takes nothing of what it is sent loses its connection."""
+
+    READ_WITHIN_S: ClassVar = TimedHttpProtocol.READ_WITHIN_S
+    _reading: asyncio.TimerHandle | None = None
+    _over = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self.client = _peer(transport) or self.client
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._time_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if not self._over:
+            _stop(self._reading)
+            self._reading = None
+
+    def on_task_complete(self, task: asyncio.Task[None]) -> None:
+        """A transport that closes sends first what it still has."""
+        super().on_task_complete(task)
+        self._over = True
+        if not self.disconnected:
+            self._time_reading()
+
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        self.transport.abort()
+
+    def _time_reading(self) -> None:
+        self._reading = self._reading or self.loop.call_later(self.READ_WITHIN_S, self.transport.abort)
 
     async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)
@@ -152,6 +180,7 @@ class PeerWebSocketProtocol(WebSocketsSansIOProtocol):
             self._end_handshake()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        _stop(self._reading)
         super().connection_lost(exc)
         self._end_handshake()
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from orchestrator.adapters.state.clock import SystemClock
 from orchestrator.api.listening import Tls
-from orchestrator.api.protocols import TimedHttpProtocol
+from orchestrator.api.protocols import PeerWebSocketProtocol, TimedHttpProtocol
 from orchestrator.client.location import state_directory
 from orchestrator.core.tenancy.tenant import Member
 from orchestrator.oidc.identities import OidcIdentities
@@ -37,10 +37,11 @@ def main() -> None:
     configure("WARNING")
     resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
     TimedHttpProtocol.SENT_WITHIN_S = {"head": given.patience, "body": given.patience}
-    TimedHttpProtocol.READ_WITHIN_S = given.patience
+    TimedHttpProtocol.READ_WITHIN_S = PeerWebSocketProtocol.READ_WITHIN_S = given.patience
     state = state_directory()
     state.mkdir(parents=True, exist_ok=True)
     plane = control_plane(state)
+    plane.add_host("t4")
     plane.services.tenancy.tenants.create("red")
     plane.services.tenancy.tenants.put_member(Member(tenant="red", subject="oidc:ann", role="tenant-user"))
     (state / "token").write_text(plane.services.tenancy.tokens.create("red", "tenant-user", None)[1])

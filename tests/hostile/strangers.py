@@ -42,15 +42,16 @@ class Open:
         return one
 
     def encrypted(self, source: str = STRANGER) -> ssl.SSLSocket:
-        return _trust(self.state).wrap_socket(self.connected(source), server_hostname="127.0.0.1")
+        return trust(self.state).wrap_socket(self.connected(source), server_hostname="127.0.0.1")
 
-    def neighbour(self, path: str, token: str | None = None) -> tuple[int, Any]:
+    def neighbour(self, path: str, token: str | None = None, body: object = None) -> tuple[int, Any]:
         """Asked over the network by somebody who has done nothing."""
         connection = HTTPSConnection(
-            "127.0.0.1", self.port, context=_trust(self.state), timeout=WAIT_S, source_address=(NEIGHBOUR, 0)
+            "127.0.0.1", self.port, context=trust(self.state), timeout=WAIT_S, source_address=(NEIGHBOUR, 0)
         )
         with closing(connection):
-            connection.request("GET", path, headers={"Authorization": f"Bearer {token or self.token}"})
+            headers = {"Authorization": f"Bearer {token or self.token}", "Content-Type": "application/json"}
+            connection.request("GET" if body is None else "POST", path, body and json.dumps(body), headers)
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read())
 
@@ -79,7 +80,7 @@ def _pid(owner: Send) -> int:
     return int(answer.json()["pid"])
 
 
-def _trust(state: Path) -> ssl.SSLContext:
+def trust(state: Path) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(state / "server.pem"))
 
 

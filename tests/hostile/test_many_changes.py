@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from starlette.testclient import TestClient, WebSocketDenialResponse
+from starlette.testclient import TestClient, WebSocketDenialResponse, WebSocketTestSession
 
 from orchestrator.api.app import create_app
 from orchestrator.api.limits import Activity
@@ -113,6 +116,38 @@ def test_who_reaches_into_a_guest_again_and_again_is_bounded_as_well(plane: Cont
         pass
     assert caught.value.status_code == 429
     assert askers.records() == before + FEW + 1, "a refused stream is on record, a refused read is none"
+
+
+def _told(stream: WebSocketTestSession, *, you_write: bool) -> Any:
+    """That it is so, or why the console ends."""
+    while True:
+        message = stream.receive()
+        told = json.loads(message.get("text") or "{}")
+        if "problem" in told or told.get("at", {}).get("you_write") is you_write:
+            return told
+
+
+def test_two_who_take_a_console_over_from_each_other_again_and_again_are_bounded_as_well(plane: ControlPlane) -> None:
+    askers = Askers(plane)
+    clients, path = [askers("default"), askers("default")], f"{VM}/console-sessions/serial"
+    tickets = [client.post(f"{VM}/console-tickets", json={"kind": "serial"}).json()["ticket"] for client in clients]
+    before = askers.records()
+    with ExitStack() as opened:
+        one, two = (
+            opened.enter_context(client.websocket_connect(path, ["binary", f"ticket.{ticket}"]))
+            for client, ticket in zip(clients, tickets, strict=True)
+        )
+        _told(two, you_write=False)
+        for number in range(FEW):
+            taking, losing = (one, two) if number % 2 else (two, one)
+            taking.send_text('{"take_over": true}')
+            taking.send_text('{"take_over": true}')
+            last = _told(taking, you_write=True)
+            if "problem" in last:
+                break
+            _told(losing, you_write=False)
+        assert last["problem"]["code"] == "server.too_many_changes"
+    assert askers.records() == before + FEW + 2, "two that closed beside what was allowed"
 
 
 def test_a_large_plan_of_terraform_is_within_it() -> None:

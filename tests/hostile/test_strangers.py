@@ -3,19 +3,22 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from joserfc import jwt
 from joserfc.jwk import RSAKey
+from websockets.sync.client import ClientConnection, connect
 
 from orchestrator.api.connection_limits import ConnectionLimit, Listener
 from tests.hostile.open_server import DESCRIPTORS
-from tests.hostile.strangers import STRANGER, Open, open_server, read_to_the_end
+from tests.hostile.strangers import STRANGER, Open, open_server, read_to_the_end, trust
 from tests.simulated.test_seeds import sampled
 
 CONNECTIONS = 237
@@ -27,6 +30,7 @@ KEY = RSAKey.generate_key(2048)
 HEAD = b"GET /v1/vms HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /v1/vms HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 OPENAPI = b"GET /v1/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
+SESSION = "/v1/vms/talks/console-sessions/serial?tenant=red"
 MAX_LOG_LINES = 50
 """Of one flood, whatever its size; orchestrator/server/telemetry.py bounds lines from one place."""
 
@@ -152,6 +156,54 @@ def test_junk_logins_while_the_provider_hangs_hold_up_nobody(tmp_path: Path) -> 
         assert all(b"login.unreachable" in answer for answer in answers)
         assert not any(b"127.0.0.1" in answer for answer in answers)
         server.answers_others()
+
+
+def _ticket(server: Open) -> str:
+    asked = server.neighbour("/v1/vms/talks/console-tickets?tenant=red", body={"kind": "serial"})
+    return f"ticket.{asked[1]['ticket']}"
+
+
+def _deaf(server: Open) -> socket.socket:
+    """Somebody at the VM's serial console who types, but reads nothing of what comes back."""
+    one = server.encrypted()
+    head = (
+        f"GET {SESSION} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+        f"Authorization: Bearer {server.token}\r\nSec-WebSocket-Protocol: binary, {_ticket(server)}\r\n\r\n"
+    )
+    one.sendall(head.encode())
+    assert one.recv(4096).startswith(b"HTTP/1.1 101 ")
+    return _said(one, 256 * (b"\x82\xfe\x80\0" + bytes(4) + bytes(0x8000)))
+
+
+def _reading(server: Open) -> ClientConnection:
+    return connect(
+        f"wss://127.0.0.1{SESSION}", sock=server.connected(), ssl=trust(server.state),
+        additional_headers={"Authorization": f"Bearer {server.token}"}, subprotocols=["binary", _ticket(server)],
+    )  # fmt: skip
+
+
+def _told(stream: ClientConnection) -> Any:
+    """Of who is there; what the guest prints is left out."""
+    while not isinstance(message := stream.recv(timeout=30), str):
+        pass
+    return json.loads(message)["at"]
+
+
+def test_who_reads_nothing_of_a_console_holds_up_nobody_else_at_it_and_loses_it(tmp_path: Path) -> None:
+    with open_server(tmp_path / "open", "--patience", "8") as server:
+        wish = {"tenant": "red", "name": "talks", "profile": "GRID T4-4Q", "image": "guest", "vcpus": 1}
+        made = server.owner("POST", "/v1/vms", {**wish, "memory_mib": 256, "disk_bytes": 2**30})
+        assert made.status == 202, made.body
+        while server.owner("GET", "/v1/vms/talks?tenant=red").json()["state"] != "running":
+            pass
+        with _deaf(server) as deaf, _reading(server) as other:
+            at = _told(other)
+            assert (at["you_write"], len(at["watching"])) == (False, 1)
+            other.send('{"take_over": true}')
+            assert _told(other)["you_write"]
+            assert _told(other)["watching"] == [], "it lost its place"
+            read_to_the_end(deaf)
 
 
 def test_a_listener_counts_what_is_open_and_nothing_else() -> None:

@@ -16,10 +16,20 @@ from fastapi import APIRouter, Request, WebSocket
 from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
-from orchestrator.api.allowance import settle
+from orchestrator.api.allowance import settle, take_one
 from orchestrator.api.auth import ASK_AGAIN_S, credential_of, still_may
 from orchestrator.api.errors import refusal
-from orchestrator.api.routes.guest_streams import CLOSE_S, ENDED, NO_BYTES, OPENING, allowed, end, relay, stream_place
+from orchestrator.api.routes.guest_streams import (
+    CHUNK,
+    CLOSE_S,
+    ENDED,
+    NO_BYTES,
+    OPENING,
+    allowed,
+    end,
+    relay,
+    stream_place,
+)
 from orchestrator.api.schemas.base import VmInPath, moment
 from orchestrator.api.schemas.guests import AskForConsoleBody, ConsoleTicketAnswer
 from orchestrator.api.services import ServicesOf, TenantOf
@@ -112,6 +122,7 @@ class AttendedConsole:
     _writes: bool = False
     _shown: AtConsole | None = None
     _messages: ViewerMessages = field(default_factory=ViewerMessages)
+    _reporting: anyio.Lock = field(default_factory=anyio.Lock)
     _began: float = field(default_factory=time.monotonic)
     _typed_at: float = field(default_factory=time.monotonic)
 
@@ -161,11 +172,15 @@ class AttendedConsole:
             raise Conflict("console.too_long", f"it was open for {LONGEST_S / 3600:.0f} hours", hint="open it again")
 
     async def _report(self) -> None:
-        at = await to_thread.run_sync(self.services.consoles.at, self.tenant, self.session)
-        self._writes = at.you_write
-        if at != self._shown:
-            self._shown = at
-            await self.socket.send_text(json.dumps({"at": asdict(at)}))
+        """Whoever reads nothing holds up neither the questions of whether it may go on nor anybody else: it is told
+        later."""
+        async with self._reporting:  # what was asked later is known later
+            at = await to_thread.run_sync(self.services.consoles.at, self.tenant, self.session)
+            self._writes = at.you_write
+            if at != self._shown:
+                with anyio.move_on_after(CLOSE_S):
+                    await self.socket.send_text(json.dumps({"at": asdict(at)}))
+                    self._shown = at
 
     async def _taken(self, message: Message) -> bytes | None:
         """What of it reaches the guest; None: it is nothing that a client may say."""
@@ -176,8 +191,11 @@ class AttendedConsole:
             self._typed_at = time.monotonic()
             return data if self._writes else b""
         typed = self._messages.typed
+        passed = b""
         try:
-            passed = self._messages.passed(data, writes=self._writes)
+            for at in range(0, len(data), CHUNK):
+                passed += self._messages.passed(data[at : at + CHUNK], writes=self._writes)
+                await anyio.sleep(0)  # others are served between two pieces
         except InvalidInput as error:
             await self._refuse(error)
             return None
@@ -191,17 +209,29 @@ class AttendedConsole:
             await end(self.socket, NO_BYTES, "bytes, or a wish to take over")
             return None
         self._typed_at = time.monotonic()
+        if self._writes:
+            return b""
+        try:
+            take_one(self.socket, self.caller)
+        except VgpuctlError as error:
+            await self._refuse(error)
+            return None
         await to_thread.run_sync(self.services.consoles.take_over, self.session)
+        settle(self.socket.scope)
         await self.tell_others()
         await self._report()
         return b""
 
     async def tell_others(self) -> None:
         """Those that this controller serves, at once; others hear of it when they ask next."""
-        for other in tuple(_attended):
-            if other is not self and (other.session.vm, other.session.kind) == (self.session.vm, self.session.kind):
-                with suppress(VgpuctlError, *_GONE):
-                    await other._report()
+        async with anyio.create_task_group() as tasks:
+            for other in _attended - {self}:
+                if (other.session.vm, other.session.kind) == (self.session.vm, self.session.kind):
+                    tasks.start_soon(other._hear)
+
+    async def _hear(self) -> None:
+        with suppress(VgpuctlError, *_GONE):
+            await self._report()
 
     async def _refuse(self, error: VgpuctlError) -> None:
         self.why = error.code
