@@ -51,7 +51,8 @@ class Open:
         )
         with closing(connection):
             headers = {"Authorization": f"Bearer {token or self.token}", "Content-Type": "application/json"}
-            connection.request("GET" if body is None else "POST", path, body and json.dumps(body), headers)
+            method, sent = ("GET", None) if body is None else ("POST", json.dumps(body))
+            connection.request(method, path, sent, headers)
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read())
 

@@ -15,6 +15,7 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Subprotocol
 
 from orchestrator.api.connection_limits import ConnectionLimit, Listener
 from tests.hostile.open_server import DESCRIPTORS
@@ -178,9 +179,12 @@ def _deaf(server: Open) -> socket.socket:
 
 def _reading(server: Open) -> ClientConnection:
     return connect(
-        f"wss://127.0.0.1{SESSION}", sock=server.connected(), ssl=trust(server.state),
-        additional_headers={"Authorization": f"Bearer {server.token}"}, subprotocols=["binary", _ticket(server)],
-    )  # fmt: skip
+        f"wss://127.0.0.1{SESSION}",
+        sock=server.connected(),
+        ssl=trust(server.state),
+        additional_headers={"Authorization": f"Bearer {server.token}"},
+        subprotocols=[Subprotocol("binary"), Subprotocol(_ticket(server))],
+    )
 
 
 def _told(stream: ClientConnection) -> Any:
