@@ -9,9 +9,7 @@ GPUs and 64 vGPUs takes some 40 KB.
 from __future__ import annotations
 
 import functools
-import math
 import re
-import sys
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -35,7 +33,8 @@ MAX_FACT: Final = 80
 MAX_PROBLEMS: Final = 20
 SHARED_KEYS: Final = 200
 """No GPU has more; what a host that lies has more of is its own."""
-_MOST: Final = sys.float_info.max
+_MOST: Final = 1e24
+"""More than anything that is counted; sums and means of such numbers are numbers, too."""
 _KINDS: Final = get_args(SubjectKind)
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9/:.-]{0,79}", re.ASCII)
 
@@ -86,10 +85,10 @@ class HostFrame:
 
 
 def arranged(numbers: Mapping[Key, float]) -> tuple[tuple[Key, ...], array[float]]:
-    """Keys and numbers of a :class:`Reading`. What is no finite number is left out."""
-    finite = {key: number for key, number in numbers.items() if math.isfinite(number)}
-    keys = tuple(finite)
-    return _shared(keys) if len(keys) <= SHARED_KEYS else keys, array("d", finite.values())
+    """Keys and numbers of a :class:`Reading`. What nobody counts is left out: no number, infinite, too large."""
+    counted = {key: number for key, number in numbers.items() if abs(number) <= _MOST}
+    keys = tuple(counted)
+    return _shared(keys) if len(keys) <= SHARED_KEYS else keys, array("d", counted.values())
 
 
 def frame_to_dict(frame: HostFrame) -> dict[str, object]:
@@ -108,7 +107,7 @@ def frame_from_dict(data: object) -> HostFrame:
     :raises Unknown: ``agent.answer_invalid``: it is no frame, has too much of something, or one subject twice
     """
     taken_at = data.get("taken_at") if isinstance(data, dict) else None
-    if not isinstance(data, dict) or not _is_number(taken_at) or not math.isfinite(taken_at):
+    if not isinstance(data, dict) or not _is_number(taken_at) or not abs(taken_at) <= _MOST:
         raise _invalid("it has no time")
     listed, problems = data.get("readings"), data.get("problems", [])
     if not isinstance(listed, list) or len(listed) > MAX_SUBJECTS or not isinstance(problems, list):
@@ -173,7 +172,7 @@ def _numbers(kind: SubjectKind, numbers: object) -> Iterator[tuple[Key, float]]:
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    """Of whole ones those that have a place among floats."""
+    """Of whole ones those that may be counted."""
     return type(value) is float or (type(value) is int and abs(value) <= _MOST)
 
 

@@ -145,8 +145,12 @@ def _charts(named: Iterable[tuple[str, Reading]], only: Collection[str] | None) 
 def _licence(licensed: float | None, ends: float | None) -> str:
     if licensed is None:
         return "unknown"
-    until = "" if not ends else f" until {datetime.fromtimestamp(ends, UTC):%Y-%m-%d %H:%M UTC}"
-    return f"licensed{until}" if licensed else "none"
+    if not licensed:
+        return "none"
+    try:
+        return f"licensed until {datetime.fromtimestamp(ends, UTC):%Y-%m-%d %H:%M UTC}" if ends else "licensed"
+    except (ValueError, OverflowError, OSError):  # a year that nobody writes
+        return "licensed"
 
 
 def _unit(quantity: str) -> tuple[str, float]:

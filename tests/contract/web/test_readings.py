@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from html import unescape
 from typing import Any
 
 import pytest
 
-from orchestrator.core.readings.frame import Reading, arranged
+from orchestrator.core.readings.frame import Reading, arranged, frame_from_dict, frame_to_dict
+from orchestrator.core.readings.quantities import QUANTITIES
 from orchestrator.core.vms.vm import Vm
 from orchestrator.web.views.readings import UNITS
 from tests.contract.web.conftest import Site
@@ -92,6 +94,25 @@ def test_a_gpu_that_was_passed_through_says_why_it_has_no_reading(site: Site) ->
     gpu = snapshot_of(site.plane.machine("t4")).gpus[0].address
     page = shown(site.logged_in(site.token("*", "admin")).get(f"/web/gpus/t4/{gpu}").text)
     assert "no reading, passed through" in page
+
+
+@pytest.mark.parametrize("number", [sys.float_info.max, -sys.float_info.max, 1e20, -1e18, 1e-320])
+def test_whatever_numbers_a_host_sends_everybody_is_answered(site: Site, number: float) -> None:
+    plane, vm = site.plane, site.plane.services.vms.get("default", "train")
+    for _ in range(2):
+        plane.world.clock.sleep(10)
+        sent: Any = frame_to_dict(frame_of(snapshot_of(plane.machine("t4")), vm, taken_at=plane.world.clock.now()))
+        for reading in sent["readings"]:
+            known = [quantity for quantity in QUANTITIES if quantity.subject == reading["kind"]]
+            reading["numbers"] = {quantity.name: number for quantity in known if quantity.has_label("")}
+        plane.services.readings.kept.receive("t4", frame_from_dict(sent))
+    token, gpu = site.token("*", "admin"), snapshot_of(plane.machine("t4")).gpus[0].address
+    for path in ("hosts", "gpus", "vms", "hosts/t4?history=true", "vms/train?history=true"):
+        answer = site.api(token).get(f"/v1/readings/{path}")
+        assert (answer.status_code, answer.json() != []) == (200, True), path
+    for page in ("vms/default/train", "hosts/t4", f"gpus/t4/{gpu}"):
+        assert site.logged_in(token).get(f"/web/{page}").status_code == 200, page
+    assert site.api(token).get("/v1/metrics/hosts/t4").status_code == 200
 
 
 def test_a_page_says_that_nothing_was_received(site: Site) -> None:
