@@ -29,8 +29,11 @@ MAX_TICKETS: Final = 8
 """Of one person; the oldest of them goes."""
 ATTEMPT_COOKIE: Final = f"{COOKIE}-login"
 ATTEMPT_S: Final = 600.0
+SECRET_COOKIE: Final = f"{COOKIE}-new"
+SECRET_S: Final = 60.0
 _SESSION_ROW: Final = "web.session.2"
 _ATTEMPT_ROW: Final = "web.login"
+_ONCE_ROW: Final = "web.once"
 """What they are bound to, so that neither can be shown as the other, nor any other stored secret as one."""
 
 
@@ -86,6 +89,15 @@ class BrowserSessions:
         """None: it is none of ours, or its ten minutes are over."""
         content = self._open(_ATTEMPT_ROW, value)
         return None if content is None else LoginAttempt(kept=content["kept"], target=content["target"])
+
+    def seal_secret(self, secret: str, back: str) -> str:
+        """What is shown once, and the address to go back to from there."""
+        return self._seal(_ONCE_ROW, {"secret": secret, "back": back}, SECRET_S)
+
+    def open_secret(self, value: str) -> tuple[str, str] | None:
+        """None: it is none of ours, or its minute is over."""
+        content = self._open(_ONCE_ROW, value)
+        return None if content is None else (content["secret"], content["back"])
 
     def _seal(self, row: str, content: dict[str, Any], life_s: float) -> str:
         text = json.dumps({**content, "end": self._now() + life_s})

@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -57,10 +58,11 @@ def assets() -> dict[str, tuple[bytes, str, str]]:
 
 
 def moment(text: str | None) -> str:
-    """``2026-12-01T10:00:05.1Z`` as ``2026-12-01 10:00:05 UTC``."""
+    """``2026-12-01T10:00:05.1Z`` as ``2026-12-01 10:00:05 UTC``, which a script shows in the reader's own zone."""
     if text is None:
         return "never"
-    return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    at = datetime.fromisoformat(text).astimezone(UTC)
+    return Markup('<time datetime="{}">{}</time>').format(at.isoformat(), at.strftime("%Y-%m-%d %H:%M:%S UTC"))
 
 
 def mib(number: int | None) -> str:
@@ -113,6 +115,10 @@ def address(*parts: str, **query: object) -> str:
     return f"/web/{path}?{chosen}" if chosen else f"/web/{path}"
 
 
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 @cache
 def _environment() -> Environment:
     made = Environment(
@@ -123,7 +129,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     filters = (moment, mib, size, words, counted, number, amount, span)
-    made.filters |= {filter_.__name__: filter_ for filter_ in filters} | {"cut": cut_words}
+    made.filters |= {filter_.__name__: filter_ for filter_ in filters} | {"cut": cut_words, "digest": _digest}
     made.globals |= {"address": address, "asset": lambda name: assets()[name][2], "version": VERSION}
     return made
 
@@ -149,6 +155,7 @@ def render(request: Request, template: str, values: Mapping[str, Any], status: i
     }
     if status >= HTTPStatus.BAD_REQUEST:
         context["stream"] = None
+    context["parts"] = _environment().get_template("parts.html").make_module(context)
     page = _environment().get_template(template)
     part = part_of(request)
     if part is None:

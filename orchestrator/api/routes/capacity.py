@@ -64,7 +64,7 @@ async def _filter(
     host: Annotated[
         str | None, Query(max_length=MAX_NAME, description="Only GPUs of this host; for who runs the pool")
     ] = None,
-    model: Annotated[str | None, Query(max_length=MAX_NAME, description="Only models with this in their name")] = None,
+    model: Annotated[str | None, Query(max_length=MAX_NAME, description="Only GPUs of this model")] = None,
     use: Annotated[GpuUse | None, Query(description="Only GPUs of which so much is claimed")] = None,
 ) -> GpuFilter:
     return GpuFilter(host, model, use)

@@ -71,14 +71,14 @@ class GpuFilter:
     host: str | None = None
     """Name of the host."""
     model: str | None = None
-    """What the model has in its name, in any case."""
+    """Its whole name, in any case."""
     use: GpuUse | None = None
 
     def picks(self, row: GpuRow) -> bool:
         """Whether the GPU is to be on the map."""
         return (
             (self.host is None or row.host == self.host)
-            and (self.model is None or self.model.casefold() in row.model.casefold())
+            and (self.model is None or self.model.casefold() == row.model.casefold())
             and (self.use is None or use_of(row) == self.use)
         )
 

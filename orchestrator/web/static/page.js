@@ -28,9 +28,29 @@ function onKey(event) {
   afterG = event.key === "g";
 }
 
+// 2026-12-01 10:00:05 of the reader's zone, and what the server said on hover
+function showTimes() {
+  for (const time of document.querySelectorAll("time:not([title])")) {
+    const at = new Date(time.dateTime);
+    time.title = time.textContent;
+    time.textContent = `${at.toLocaleDateString("sv")} ${at.toLocaleTimeString("sv")}`;
+  }
+}
+
+// a second click of a doubled one is not sent; a page that is gone back to may send its forms again
+function sendOnce(event) {
+  if ("sent" in event.target.dataset) event.preventDefault();
+  event.target.dataset.sent = "";
+  setTimeout(() => delete event.target.dataset.sent, 2000);
+}
+
 // hx-csp judges what htmx acts on, but not who opens a stream
 document.addEventListener("htmx:sse:before:connection", event => {
   if (event.target.getAttribute("hx-nonce") !== NONCE) event.preventDefault();
 });
 document.addEventListener("keydown", onKey);
+document.addEventListener("submit", sendOnce);
+document.addEventListener("htmx:after:swap", showTimes);
+document.getElementById("zone").textContent = "times are of your zone, UTC when you point at them";
+showTimes();
 takeTicket();

@@ -10,9 +10,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.web.api_calls import ApiCalls, Problem, Refused
 from orchestrator.web.forms import form_of
+from orchestrator.web.proofs import SECRET_COOKIE, SECRET_S, BrowserSessions
 from orchestrator.web.rendering import address, render
 
 Form = Mapping[str, str]
@@ -39,16 +40,47 @@ Change = Callable[[ApiCalls, Form], Awaitable[Any]]
 Shown = Callable[[Request, RefusedAct], Awaitable[Response]]
 
 
-async def carry_out(request: Request, act: str, change: Change, shown: Shown, target: str) -> Response:
+async def carry_out(
+    request: Request, act: str | Callable[[Form], str], change: Change, shown: Shown, target: str
+) -> Response:
     """``change`` is asked for; its operation's page follows, or ``target`` where there is none. ``shown``: the page
-    that the form is on, with the refusal."""
+    that the form is on, with the refusal, beside ``act``."""
     form = await form_of(request)
     try:
         answer = await change(request.state.api, form)
     except Refused as refused:
-        return await shown(request, RefusedAct(act, refused.problem, form))
+        return await shown(request, RefusedAct(act if isinstance(act, str) else act(form), refused.problem, form))
+    if isinstance(answer, dict) and "token" in answer:
+        return show_once(request, answer["token"], target)
     operation = answer.get("operation") if isinstance(answer, dict) and "existing" in answer else None
     return RedirectResponse(target if operation is None else address("operations", operation), 303)
+
+
+def show_once(request: Request, token: str, back: str) -> Response:
+    """A page of its own shows it, so that a reload makes no second one; a minute long, and to this browser alone."""
+    sessions: BrowserSessions = request.app.state.logins.sessions
+    answer = RedirectResponse(address("new-token"), 303)
+    sealed = sessions.seal_secret(token, back)
+    answer.set_cookie(SECRET_COOKIE, sealed, int(SECRET_S), path="/", secure=True, httponly=True, samesite="strict")
+    return answer
+
+
+async def new_token(request: Request) -> Response:
+    """``GET /web/new-token``"""
+    sessions: BrowserSessions = request.app.state.logins.sessions
+    token, back = sessions.open_secret(request.cookies.get(SECRET_COOKIE, "")) or ("", address("map"))
+    answer = render(request, "token.html", {"title": "New token", "token": token, "back": back})
+    answer.delete_cookie(SECRET_COOKIE, path="/", secure=True, httponly=True, samesite="strict")
+    return answer
+
+
+async def unchanged(api: ApiCalls, form: Form, member: str, path: str, **query: str | None) -> None:
+    """A form that was sent twice, or again much later, takes nothing that got the same name since it was shown.
+
+    :raises Refused: ``form.another``
+    """
+    if str((await api.get(path, **query))[member]) != form.get(member):
+        raise Refused.of(Conflict("form.another", "something else has this name by now", hint="look at it first"))
 
 
 def confirmed(form: Form, wanted: str) -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, Final
 
@@ -27,7 +29,7 @@ async def fleet_map(request: Request) -> Response:
     api: ApiCalls = request.state.api
     status = await api.get("/v1/status")
     page = await list_page(request, "/v1/gpu-map", ("host", "model", "use"), limit=GPUS_ON_A_PAGE, member="gpus")
-    gpus = [_drawn(gpu) for gpu in page.rows]
+    gpus = _drawn(page.rows)
     values = {
         "title": "Map",
         "status": status,
@@ -38,12 +40,17 @@ async def fleet_map(request: Request) -> Response:
     return render(request, "map.html", values, page.status)
 
 
-def _drawn(gpu: dict[str, Any]) -> dict[str, Any]:
-    """With what a reader is told in words: how much is taken, by whom."""
-    taken = [cell for cell in gpu["cells"] if cell["vm"] not in {None, HIDDEN_VM}]
-    used = sum(cell["size"] for cell in taken)
-    owners = [f"{cell['tenant']}/{cell['vm']}" if cell["tenant"] else cell["vm"] for cell in taken]
-    return {**gpu, "used": used, "owners": owners, "hidden": HIDDEN_VM}
+def _drawn(gpus: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """With what a reader is told in words: how much is taken, by whom; of a GPU that is given whole, how many its VM
+    has of these."""
+    drawn = []
+    for gpu in gpus:
+        taken = [cell for cell in gpu["cells"] if cell["vm"] not in {None, HIDDEN_VM}]
+        used = sum(cell["size"] for cell in taken)
+        owners = [f"{cell['tenant']}/{cell['vm']}" if cell["tenant"] else cell["vm"] for cell in taken]
+        drawn.append({**gpu, "used": used, "owners": owners, "hidden": HIDDEN_VM})
+    whole = Counter((gpu["host"], *gpu["owners"]) for gpu in drawn if gpu["cut"] == "whole")
+    return [{**gpu, "whole_of": whole[gpu["host"], *gpu["owners"]] if gpu["cut"] == "whole" else 0} for gpu in drawn]
 
 
 async def hosts(request: Request) -> Response:
@@ -68,7 +75,7 @@ async def _host(request: Request, refused: RefusedAct | None) -> Response:
     }
     if (part := part_of(request)) != READINGS:
         values["host"] = await api.get(path_of("hosts", name))
-        values["gpus"] = [_drawn(gpu) for gpu in (await api.get("/v1/gpu-map", host=name))["gpus"]]
+        values["gpus"] = _drawn((await api.get("/v1/gpu-map", host=name))["gpus"])
         values["vms"] = await api.get("/v1/vms", host=name)
     if part != LIVE:
         values["readings_now"] = await readings.of_host(api, name)
@@ -108,7 +115,7 @@ async def gpu(request: Request) -> Response:
     if (part := part_of(request)) != READINGS:
         values["gpu"] = await api.get(path_of("gpus", name, where))
         rows = (await api.get("/v1/gpu-map", host=name))["gpus"]
-        values["on_map"] = next((_drawn(row) for row in rows if row["gpu"] == where), None)
+        values["on_map"] = next((row for row in _drawn(rows) if row["gpu"] == where), None)
     if part != LIVE:
         values["readings_now"] = await readings.of_gpu(api, name, where)
     return render(request, "gpu.html", values)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists that are read and not changed here: each is a path of the API, its filters and its columns."""
+"""Lists: each is a path of the API, its filters and its columns; what can be done to their rows is in list_acts.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from dataclasses import field as field_of
 from typing import Any, ClassVar, Final
@@ -11,14 +11,18 @@ from typing import Any, ClassVar, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from orchestrator.web.api_calls import ApiCalls, Refused, path_of
+from orchestrator.core.errors import NotFound
+from orchestrator.web.api_calls import ApiCalls, Problem, Refused, path_of
 from orchestrator.web.login import Page
 from orchestrator.web.rendering import address, mib, moment, render, size, words
+from orchestrator.web.views.acts import RefusedAct, Shown, carry_out, new_token, render_acts
+from orchestrator.web.views.list_acts import LIST_ACTS, ListAct
 from orchestrator.web.views.paging import list_page
 
 Row = Mapping[str, Any]
 ROWS_ON_A_PAGE: Final = 100
 _NOT_FOUND: Final = 404
+_MEMBERS: Final = "/v1/tenants/{tenant}/members"
 
 
 @dataclass(frozen=True)
@@ -215,35 +219,104 @@ LISTS: Final = {
 
 async def plain_list(request: Request) -> Response:
     """``GET /web/{list}``"""
-    shown = LISTS[request.url.path.rpartition("/")[2]]
+    return await _plain_list(request, None)
+
+
+async def _plain_list(request: Request, refused: RefusedAct | None) -> Response:
+    name = request.url.path.split("/")[2]
+    shown = LISTS[name]
     limit = ROWS_ON_A_PAGE if shown.paged else None
     page = await list_page(request, shown.path, shown.filters, limit=limit, member=shown.member, fixed=shown.fixed)
-    return render(request, "list.html", {"title": shown.title, "list": shown, "page": page}, page.status)
+    rows = [{**row, "tenant": row["name"]} for row in page.rows] if name == "tenants" else page.rows
+    query = f"?{request.url.query}" if request.url.query else ""
+    acts = LIST_ACTS.get(name, ())
+    values = {
+        "title": shown.title, "list": shown, "page": page, "rows": rows, "acts": acts, "about": {}, "query": query,
+        "base": address(name, "act"), "unplaced": _unplaced(refused, (acts, [*rows, {}])),
+    }  # fmt: skip
+    return render_acts(request, "list.html", values, refused, page.status)
+
+
+def _unplaced(refused: RefusedAct | None, *forms: tuple[Iterable[ListAct], Iterable[Row]]) -> Problem | None:
+    """The refusal of what the page has no form for any more: its thing is gone."""
+    if refused is None or any(refused.act == act.id_of(row) for acts, rows in forms for act in acts for row in rows):
+        return None
+    return refused.problem
+
+
+async def act(request: Request) -> Response:
+    """``POST /web/{list}/act/{act}``"""
+    name = request.url.path.split("/")[2]
+    return await _carry_out(request, name, request.path_params["act"], _plain_list, address(name))
+
+
+async def _carry_out(request: Request, name: str, act_name: str, shown: Shown, target: str) -> Response:
+    """:raises Refused: ``request.no_such_path``"""
+    wanted = next((act for act in LIST_ACTS.get(name, ()) if act.name == act_name), None)
+    if wanted is None:
+        raise Refused.of(NotFound("request.no_such_path", "nothing here can do that", hint="take a button of the page"))
+    return await carry_out(request, wanted.id_of, wanted.carry_out, shown, target)
 
 
 async def tenant(request: Request) -> Response:
-    """``GET /web/tenants/{tenant}``: its quota, its policy and what it has"""
+    """``GET /web/tenants/{tenant}``: its quota, its policy, what it has, who is in it"""
+    return await _tenant(request, None)
+
+
+async def _tenant(request: Request, refused: RefusedAct | None) -> Response:
     api: ApiCalls = request.state.api
     name = request.path_params["tenant"]
+    may = request.state.reader.may
+    members = await api.get(path_of("tenants", name, "members")) if may("GET " + _MEMBERS, name) else None
+    tokens = await api.get("/v1/tokens", tenant=name) if may("GET /v1/tokens", name) else None
     values = {
         "title": f"Tenant {name}",
         "tenant": await api.get(path_of("tenants", name)),
         "quota": await api.get(path_of("tenants", name, "quota")),
         "policy": await api.get(path_of("tenants", name, "policy")),
         "status": await api.get("/v1/status", tenant=name),
+        "members": members,
+        "tokens": None if tokens is None else [{**token, "token_id": token["id"]} for token in tokens],
+        "acts": LIST_ACTS,
+        "about": {"tenant": name},
     }
-    return render(request, "tenant.html", values)
+    listed = [*(members or ()), *(values["tokens"] or ()), values["about"]]
+    values["unplaced"] = _unplaced(refused, *((LIST_ACTS[of], listed) for of in ("quota", "members", "tokens")))
+    return render_acts(request, "tenant.html", values, refused)
+
+
+async def act_of_tenant(request: Request) -> Response:
+    """``POST /web/tenants/{tenant}/{list}/{act}``: of its quota, members, tokens"""
+    of, name = request.path_params["list"], request.path_params["tenant"]
+    return await _carry_out(request, of, request.path_params["act"], _tenant, address("tenants", name))
 
 
 async def drivers(request: Request) -> Response:
     """``GET /web/drivers``: hosts and VMs against the lock, and the upgrade that goes on"""
+    return await _drivers(request, None)
+
+
+async def _drivers(request: Request, refused: RefusedAct | None) -> Response:
     api: ApiCalls = request.state.api
     values = {
         "title": "Drivers",
         "check": await api.get("/v1/driver-check"),
         "upgrade": await _if_any(api, "/v1/driver-upgrade"),
+        "acts": LIST_ACTS["upgrade"],
     }
-    return render(request, "drivers.html", values)
+    values["unplaced"] = _unplaced(refused, (LIST_ACTS["upgrade"], filter(None, [values["upgrade"]])))
+    return render_acts(request, "drivers.html", values, refused)
+
+
+async def act_of_upgrade(request: Request) -> Response:
+    """``POST /web/drivers/{act}``: pause, resume, abort"""
+    return await _carry_out(request, "upgrade", request.path_params["act"], _drivers, address("drivers"))
+
+
+async def oneself(request: Request) -> Response:
+    """``GET /web/me``: as whom the server knows the reader, and what that one may do where"""
+    answer = await request.state.api.get("/v1/whoami")
+    return render(request, "me.html", {"title": "You", "caller": answer})
 
 
 async def _if_any(api: ApiCalls, path: str) -> Any:
@@ -257,6 +330,11 @@ async def _if_any(api: ApiCalls, path: str) -> Any:
 
 ROUTES: Final[dict[tuple[str, str], Page]] = {
     **{("GET", f"/web/{name}"): plain_list for name in LISTS},
+    **{("POST", f"/web/{name}/act/{{act}}"): act for name in LISTS if name in LIST_ACTS},
     ("GET", "/web/tenants/{tenant}"): tenant,
+    ("POST", "/web/tenants/{tenant}/{list}/{act}"): act_of_tenant,
     ("GET", "/web/drivers"): drivers,
+    ("POST", "/web/drivers/{act}"): act_of_upgrade,
+    ("GET", "/web/me"): oneself,
+    ("GET", "/web/new-token"): new_token,
 }

@@ -16,7 +16,7 @@ from orchestrator.web.live import stream_of
 from orchestrator.web.login import Page
 from orchestrator.web.rendering import LIVE, READINGS, address, part_of, render
 from orchestrator.web.views import readings
-from orchestrator.web.views.acts import Form, RefusedAct, carry_out, confirmed, render_acts
+from orchestrator.web.views.acts import Form, RefusedAct, carry_out, confirmed, render_acts, unchanged
 from orchestrator.web.views.paging import list_page
 
 VMS_ON_A_PAGE: Final = 100
@@ -74,6 +74,7 @@ async def delete(request: Request) -> Response:
 
     async def change(api: ApiCalls, form: Form) -> Any:
         confirmed(form, name)
+        await unchanged(api, form, "id", path_of("vms", name), tenant=tenant)
         return await api.change("DELETE", path_of("vms", name), tenant=tenant)
 
     tenant, name = request.path_params["tenant"], request.path_params["name"]

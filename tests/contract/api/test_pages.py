@@ -66,8 +66,8 @@ def test_the_gpu_map_in_pages_of_one_is_the_whole_map(owner: TestClient, target:
 
 
 def test_a_page_of_the_gpu_map_says_how_many_its_filter_picks(owner: TestClient) -> None:
-    tesla = owner.get("/v1/gpu-map?model=tesla").json()["gpus"]
-    reply = owner.get("/v1/gpu-map?model=tesla&limit=1")
+    tesla = owner.get("/v1/gpu-map?model=tesla%20t4").json()["gpus"]
+    reply = owner.get("/v1/gpu-map?model=tesla%20t4&limit=1")
     assert len(tesla) > 1
     assert reply.json()["gpus"] == tesla[:1]
     assert reply.headers["x-total-count"] == str(len(tesla))

@@ -178,10 +178,40 @@ def test_a_refusal_appears_where_the_click_was(site: Site) -> None:
     assert 'value="8 parsecs"' in form[0]
 
 
+def _id(site: Site) -> str:
+    return str(site.plane.services.vms.get("default", "train").id)
+
+
+def test_a_form_of_a_vm_that_is_gone_deletes_none_of_its_name(site: Site) -> None:
+    browser = site.logged_in(site.token("default", "tenant-user"))
+    form = {"confirm": "train", "id": "of-the-one-before"}
+    answer = browser.post("/web/vms/default/train/delete", data=form, headers=FROM_A_PAGE)
+    assert answer.status_code == 409
+    assert "form.another" in answer.text
+    assert site.plane.services.vms.get("default", "train").state == "running"
+
+
+def test_buttons_follow_the_vm_s_state_and_a_doubled_click_stops_it_once(site: Site) -> None:
+    browser = site.logged_in(site.token("default", "tenant-user"))
+    page = browser.get("/web/vms/default/train").text
+    assert re.findall(r"<button>(\w+)</button>", page)[:2] == ["Stop", "Restart"]
+    key = re.search(r'name="key" value="(restart-[^"]+)"', page)
+    assert key is not None
+    for _ in range(2):
+        browser.post("/web/vms/default/train/restart", data={"key": key[1]}, headers=FROM_A_PAGE)
+        site.plane.engine.drain()
+    assert len(_operations(site, "restart_vm")) == 1
+    browser.post("/web/vms/default/train/stop", data={"key": "k"}, headers=FROM_A_PAGE)
+    site.plane.engine.drain()
+    assert re.findall(r"<button>(\w+)</button>", browser.get("/web/vms/default/train").text)[0] == "Start"
+
+
 @pytest.mark.parametrize("typed", ["", "TRAIN", "default/train"])
 def test_nothing_is_deleted_whose_name_is_not_typed(site: Site, typed: str) -> None:
     browser = site.logged_in(site.token("default", "tenant-user"))
-    answer = browser.post("/web/vms/default/train/delete", data={"confirm": typed}, headers=FROM_A_PAGE)
+    answer = browser.post(
+        "/web/vms/default/train/delete", data={"confirm": typed, "id": _id(site)}, headers=FROM_A_PAGE
+    )
     assert answer.status_code == 400
     assert "form.not_confirmed" in answer.text
     assert site.plane.services.vms.get("default", "train").state == "running"
@@ -189,7 +219,9 @@ def test_nothing_is_deleted_whose_name_is_not_typed(site: Site, typed: str) -> N
 
 def test_a_vm_is_deleted_when_its_name_is_typed(site: Site) -> None:
     browser = site.logged_in(site.token("default", "tenant-user"))
-    answer = browser.post("/web/vms/default/train/delete", data={"confirm": "train"}, headers=FROM_A_PAGE)
+    answer = browser.post(
+        "/web/vms/default/train/delete", data={"confirm": "train", "id": _id(site)}, headers=FROM_A_PAGE
+    )
     assert answer.status_code == 303
     site.plane.engine.drain()
     assert _operations(site, "delete_vm")[0].state in FINISHED

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be done to the things of lists, by the forms of the pages alone."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from orchestrator.api.permissions import RULES
+from orchestrator.api.request_keys import WITHOUT
+from orchestrator.web.views.list_acts import LIST_ACTS
+from tests.contract.web.conftest import FROM_A_PAGE, Site
+
+_FORM = re.compile(r'<form method="post" action="([^"]+)">(.*?)</form>', re.DOTALL)
+
+
+def forms(html: str) -> dict[str, list[dict[str, str]]]:
+    """What each form of a page sends as it is shown, by its address."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for action, inside in _FORM.findall(html):
+        fields = {name: unescape(value) for name, value in re.findall(r'name="([^"]+)" value="([^"]*)"', inside)}
+        found.setdefault(unescape(action), []).append(fields)
+    return found
+
+
+def send(browser: TestClient, page: str, action: str, of: str = "", **typed: str) -> Any:
+    """The form of ``page`` that is about ``of``, with what a person types."""
+    shown = forms(browser.get(page).text)[action]
+    form = next(fields for fields in shown if of in {"", *fields.values()})
+    return browser.post(action, data={**form, **typed}, headers=FROM_A_PAGE)
+
+
+def done(answer: Any) -> str:
+    assert answer.status_code == 303, unescape(re.sub("<[^>]+>", " ", answer.text))[-1500:]
+    return str(answer.headers["location"])
+
+
+@pytest.mark.parametrize("act", [act for acts in LIST_ACTS.values() for act in acts], ids=lambda act: act.route)
+def test_each_act_is_a_route_of_the_api(act: Any) -> None:
+    assert act.route in RULES
+    assert act.keyed is (act.route not in WITHOUT)
+
+
+def test_a_volume_is_made_and_deleted_by_the_name_that_is_typed(site: Site) -> None:
+    browser = site.logged_in(site.token("default", "tenant-user"))
+    new = {"name": "data", "size_bytes": "1GiB"}
+    assert done(send(browser, "/web/volumes", "/web/volumes/act/new", **new)) == "/web/volumes"
+    assert "data" in browser.get("/web/volumes").text
+    wrong = send(browser, "/web/volumes", "/web/volumes/act/delete", "data", confirm="dota")
+    assert wrong.status_code == 400
+    assert "<details open>" in wrong.text
+    assert "form.not_confirmed" in wrong.text
+    done(send(browser, "/web/volumes", "/web/volumes/act/delete", "data", confirm="data"))
+    site.plane.engine.drain()
+    assert site.plane.services.volumes.list(None) == ()
+
+
+def test_a_form_of_a_thing_that_is_gone_takes_nothing_of_the_same_name(site: Site) -> None:
+    browser = site.logged_in(site.token("*", "admin"))
+    site.plane.services.volumes.create("default", "data", 2**30)
+    (form,) = forms(browser.get("/web/volumes").text)["/web/volumes/act/delete"]
+    site.plane.services.volumes.delete("default", "data")
+    site.plane.engine.drain()
+    site.plane.services.volumes.create("default", "data", 2**31)
+    answer = browser.post("/web/volumes/act/delete", data={**form, "confirm": "data"}, headers=FROM_A_PAGE)
+    assert answer.status_code == 409
+    assert "form.another" in answer.text
+    assert len(site.plane.services.volumes.list(None)) == 1
+
+
+def test_a_wrong_size_is_refused_beside_the_form_which_keeps_what_was_typed(site: Site) -> None:
+    browser = site.logged_in(site.token("default", "tenant-user"))
+    answer = send(browser, "/web/volumes?selector=a%3Db", "/web/volumes/act/new", name="data", size_bytes="8 parsecs")
+    assert answer.status_code == 400
+    assert '<details class="new" open>' in answer.text
+    assert 'value="8 parsecs"' in answer.text
+
+
+def test_quota_members_and_tokens_are_on_the_tenant_s_page(site: Site) -> None:
+    browser, page = site.logged_in(site.token("*", "admin")), "/web/tenants/default"
+    done(send(browser, page, f"{page}/quota/set", resource="vms", limit="7"))
+    assert re.search(r"vms</th><td>1</td><td>7<", browser.get(page).text)
+    done(send(browser, page, f"{page}/quota/set", resource="vms", limit=""))
+    assert not re.search(r"vms</th><td>1</td><td>7<", browser.get(page).text)
+    done(send(browser, page, f"{page}/members/put", subject="oidc:ann@example.org", role="read-only"))
+    assert "oidc:ann@example.org" in browser.get(page).text
+    done(send(browser, page, f"{page}/members/remove", "oidc:ann@example.org"))
+    assert "oidc:ann@example.org" not in browser.get(page).text
+
+
+def test_a_token_is_shown_once_and_revoked_by_its_id(site: Site) -> None:
+    browser, page = site.logged_in(site.token("*", "admin")), "/web/tenants/default"
+    where = done(send(browser, page, f"{page}/tokens/new", role="tenant-user", name="ci", lifetime_s="1d"))
+    shown = browser.get(where).text
+    token = re.search(r"<code>(vgpuctl_([0-9a-f]{12})_[^<]+)</code>", shown)
+    assert token is not None
+    assert site.api(token[1]).get("/v1/vms").status_code == 200
+    assert token[1] not in browser.get(where).text
+    assert token[1] not in browser.get(page).text
+    done(send(browser, page, f"{page}/tokens/revoke", token[2], confirm=token[2]))
+    assert site.api(token[1]).get("/v1/vms").status_code == 401
+
+
+def test_what_is_gone_is_told_though_its_form_is_gone_too(site: Site) -> None:
+    browser = site.logged_in(site.token("*", "admin"))
+    site.plane.services.volumes.create("default", "data", 2**30)
+    (form,) = forms(browser.get("/web/volumes").text)["/web/volumes/act/delete"]
+    sent = {**form, "confirm": "data"}
+    answers = []
+    for _ in range(3):
+        answers.append(browser.post("/web/volumes/act/delete", data=sent, headers=FROM_A_PAGE))
+        site.plane.engine.drain()
+    assert [answer.status_code for answer in answers] == [303, 404, 404]
+    assert "volume.unknown" in answers[1].text
+
+
+def test_who_may_not_has_no_such_form(site: Site) -> None:
+    browser = site.logged_in(site.token("default", "read-only"))
+    for page in ("volumes", "networks", "images", "tenants/default"):
+        assert "/act/" not in browser.get(f"/web/{page}").text
+    denied = browser.post(
+        "/web/volumes/act/new", data={"name": "a", "tenant": "default", "size_bytes": "1GiB"}, headers=FROM_A_PAGE
+    )
+    assert denied.status_code == 403
+
+
+def test_networks_and_tenants_are_made_and_deleted(site: Site) -> None:
+    browser = site.logged_in(site.token("*", "admin"))
+    done(send(browser, "/web/tenants", "/web/tenants/act/new", name="blue"))
+    done(send(browser, "/web/networks", "/web/networks/act/new", name="lab", tenant="blue"))
+    assert "blue" in browser.get("/web/networks").text
+    done(send(browser, "/web/networks", "/web/networks/act/delete", "blue", confirm="lab"))
+    done(send(browser, "/web/tenants", "/web/tenants/act/delete", "blue", confirm="blue"))
+    assert "blue" not in browser.get("/web/tenants").text
+
+
+def test_an_act_that_nothing_has_is_refused(site: Site) -> None:
+    browser = site.logged_in(site.token("*", "admin"))
+    for path in ("volumes/act/burn", "tenants/default/tokens/burn", "tenants/default/nothing/new", "drivers/burn"):
+        assert browser.post(f"/web/{path}", data={}, headers=FROM_A_PAGE).status_code in {400, 404}
+
+
+def test_the_page_of_oneself_says_what_one_may_where(site: Site) -> None:
+    page = site.logged_in(site.token("default", "tenant-user")).get("/web/me").text
+    assert re.search(r"default</a></th><td>tenant-user<", page)
