@@ -12,6 +12,7 @@ from typing import Final
 from orchestrator.adapters.controllers.peer_auth import asked, credential_header
 from orchestrator.core.controller import MAX_HOSTS_ASKED, Door
 from orchestrator.core.errors import Retryable, Unknown, VgpuctlError
+from orchestrator.core.foreign_json import parse_json
 from orchestrator.core.readings.received import ReceivedFrame, received_from_dict
 from orchestrator.store.database import Store
 
@@ -58,7 +59,7 @@ class ReadingsElsewhere:
             if answer.status != _OK:
                 raise Retryable("controller.refused", f"it answers {answer.status}")
             try:
-                received = json.load(answer)
+                received = parse_json(answer.read())
             except ValueError as error:
                 raise Unknown("controller.answer_invalid", "it sent no JSON") from error
         known = received if isinstance(received, dict) else {}

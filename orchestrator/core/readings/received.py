@@ -143,22 +143,37 @@ def received_from_dict(data: Any) -> ReceivedFrame:
     :raises Unknown: ``agent.answer_invalid``, ``controller.answer_invalid``
     """
     try:
-        columns: list[Columns] = [
-            tuple((kind, subject, tuple((name, label) for name, label in keys)) for kind, subject, keys in of_moment)
-            for of_moment in data["columns"]
-        ]
-        return ReceivedFrame(
-            frame=frame_from_dict(data["frame"]),
-            received_at=-float(data["age_s"]),
-            now=0.0,
-            clock_ahead_s=float(data["clock_ahead_s"]),
-            moments=tuple(
-                Moment(-float(moment["age_s"]), columns[moment["columns"]], array("f", b64decode(moment["numbers"])))
-                for moment in data["moments"]
-            ),
-        )
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+        return _received(data)
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
         raise Unknown("controller.answer_invalid", "another controller sent readings that are none") from error
+
+
+def _received(data: Any) -> ReceivedFrame:
+    columns: list[Columns] = [
+        tuple((kind, subject, tuple((name, label) for name, label in keys)) for kind, subject, keys in of_moment)
+        for of_moment in data["columns"]
+    ]
+    sizes = {of_moment: sum(len(keys) for _, _, keys in of_moment) for of_moment in columns}
+    moments = tuple(
+        Moment(-_finite(moment["age_s"]), columns[moment["columns"]], array("f", b64decode(moment["numbers"])))
+        for moment in data["moments"]
+    )
+    if any(len(moment.numbers) != sizes[moment.columns] for moment in moments):
+        raise ValueError("numbers without names")
+    return ReceivedFrame(
+        frame=frame_from_dict(data["frame"]),
+        received_at=-_finite(data["age_s"]),
+        now=0.0,
+        clock_ahead_s=_finite(data["clock_ahead_s"]),
+        moments=moments,
+    )
+
+
+def _finite(value: Any) -> float:
+    """:raises ValueError, TypeError, OverflowError: it is no number, or none that can be counted with"""
+    if not math.isfinite(number := float(value)):
+        raise ValueError(f"{number} seconds")
+    return number
 
 
 def _charted(keys: tuple[Key, ...]) -> tuple[tuple[Key, ...], tuple[tuple[int, bool], ...]]:

@@ -180,6 +180,12 @@ def history_of_last(received: ReceivedFrame, most: int, kind: SubjectKind, subje
         {"columns": [["gpu"]], "moments": 3},
         {"frame": {}},
         {"age_s": None},
+        {"age_s": float("nan")},
+        {"clock_ahead_s": 10**400},
+        {"moments": [{"age_s": 1, "columns": 0, "numbers": ""}]},
+        {"moments": [{"age_s": 1, "columns": 0, "numbers": "AAAAAAAAAAA="}]},
+        {"moments": [{"age_s": 1e999, "columns": 0, "numbers": "AAAAAA=="}]},
+        {"columns": [[[["gpu"], GPU, [UTILIZATION]]]], "moments": [{"age_s": 1, "columns": 0, "numbers": "AAAAAA=="}]},
     ],
 )
 def test_what_another_controller_sends_is_checked(spoil: dict[str, object]) -> None:
