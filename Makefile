@@ -135,7 +135,7 @@ bench-server: dev ## a real server over HTTP with 10, 1,000 and 10,000 hosts; BE
 	@$(BIN)/python -m tests.bench.server_path $(BENCH_SERVER)
 bench-api: dev ## answers of the API under 64 clients, of commands, with 10,000 VMs
 	@$(BIN)/python -m tests.bench.api
-bench-web: dev ## pages of a fleet of 1,000 hosts in a real browser: first paint, size, processor of a fragment
+bench-web: dev ## pages of fleets of 100 to 10,000 hosts in a real browser: first paint, size, processor, 200 people looking
 	@$(BIN)/python -m tests.bench.web $(BENCH_WEB)
 bench-upgrade: dev lab-packages ## rolling driver upgrade of 1,000 hosts in virtual time, of three lab hosts; BENCH_UPGRADE="--case lab" chooses
 	@$(BIN)/python -m tests.bench.upgrade $(BENCH_UPGRADE)

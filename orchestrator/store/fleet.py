@@ -9,7 +9,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import ColumnElement, Select, Text, bindparam, cast, insert, or_, select, update
+from sqlalchemy import ColumnElement, Select, Text, bindparam, cast, func, insert, or_, select, update
 
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.attachments.host_facts import HostFacts, facts_of
@@ -17,7 +17,9 @@ from orchestrator.core.gpu.fabric import FabricSnapshot
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.operation import UNFINISHED
+from orchestrator.core.tenancy.access import Tenants
 from orchestrator.core.vms.lease import ends_soon
+from orchestrator.core.vms.vm import VmState
 from orchestrator.store.hosts import PUT_DOCUMENT, ParsedSnapshots, observation_values
 from orchestrator.store.records import FleetChanges, HostRecord, LastObservation, UnchangedObservation
 from orchestrator.store.rows import VM_COLUMNS, host_of, host_values, vm_of
@@ -52,6 +54,10 @@ _VOLUMES: Final = _of_hosts(OF_HOSTS, volumes.c.host)
 _DOCUMENT: Final = select(cast(snapshots.c.document, Text)).where(snapshots.c.host == bindparam("host"))
 
 
+_VM_KIND: Final = (vms.c.tenant, vms.c.state)
+_VM_COUNTS: Final = Precompiled(select(*_VM_KIND, func.count().label("stored")).group_by(*_VM_KIND))
+
+
 class Fleet:
     """Many hosts at once: read, and written when they are enrolled."""
 
@@ -73,6 +79,11 @@ class Fleet:
         ordered = sorted(names)
         for at in range(0, len(ordered), _MAX_NAMES):
             yield from self._hosts(ordered[at : at + _MAX_NAMES])
+
+    def vm_counts(self, tenants: Tenants) -> dict[tuple[str, VmState], int]:
+        """How many VMs these tenants have, by tenant and state."""
+        rows = self._db.execute(_VM_COUNTS)
+        return {(row.tenant, row.state): row.stored for row in rows if tenants is None or row.tenant in tenants}
 
     def add_enrolled(self, seen: Sequence[tuple[Host, HostSnapshot]], turn: int) -> None:
         """New hosts as ``host add`` leaves them; all of their GPUs' virtual functions were switched on by us.

@@ -9,13 +9,13 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Final
 
-from sqlalchemy import Text, and_, bindparam, cast, delete, insert, or_, select, update
+from sqlalchemy import Text, and_, bindparam, cast, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.core.attachments.host_facts import DISK_STEP, disk_of, facts_of
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.hosts.cpus import cpus_text
-from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.host import Host, HostState
 from orchestrator.core.hosts.mig_layout import CUT, MigLayout
 from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.names import near
@@ -65,6 +65,9 @@ _CHANGE: Final = Precompiled(update(hosts).where(hosts.c.name == bindparam("its_
 _LAYOUTS: Final = select(gpus.c.address, gpus.c.mig_layout).order_by(gpus.c.address)
 _ITS_GPUS: Final = Precompiled(_LAYOUTS.where(gpus.c.host == bindparam("host")))
 _ALL_GPUS: Final = _LAYOUTS.add_columns(gpus.c.host)
+_COUNTS: Final = Precompiled(
+    select(hosts.c.state, hosts.c.cordoned, func.count().label("stored")).group_by(hosts.c.state, hosts.c.cordoned)
+)
 _ENABLED: Final = _LAYOUTS.where(gpus.c.host == bindparam("host"), gpus.c.functions_by_us)
 _MARK: Final = update(gpus).where(gpus.c.host == bindparam("its_host"), gpus.c.address == bindparam("its_address"))
 _KEPT: Final = select(gpu_cuts.c.cut).where(
@@ -143,12 +146,20 @@ class Hosts:
             )
         return host_of(row, [tuple(gpu) for gpu in self._db.execute(_ITS_GPUS, {"host": name})])
 
-    def list(self) -> tuple[Host, ...]:
-        rows = self._db.execute(select(hosts).order_by(hosts.c.name)).all()
+    def list(self, after: str | None = None, most: int | None = None) -> tuple[Host, ...]:
+        """By name: ``most`` of those behind ``after``."""
+        query = select(hosts).order_by(hosts.c.name).limit(most)
+        rows = self._db.execute(query if after is None else query.where(hosts.c.name > after)).all()
         managed: dict[str, list[tuple[str, Any]]] = {row.name: [] for row in rows}
-        for address, layout, host in self._db.execute(_ALL_GPUS):
+        all_gpus = _ALL_GPUS if most is None else _ALL_GPUS.where(gpus.c.host.in_(managed))
+        for address, layout, host in self._db.execute(all_gpus):
             managed[host].append((address, layout))
         return tuple(host_of(row, managed[row.name]) for row in rows)
+
+    def counts(self) -> dict[tuple[HostState, bool], int]:
+        """How many there are, by state and whether they are cordoned."""
+        rows = self._db.execute(_COUNTS)
+        return {(row.state, bool(row.cordoned)): row.stored for row in rows}
 
     def addresses(self) -> tuple[str, ...]:
         return tuple(self._db.execute(select(hosts.c.address)).scalars())

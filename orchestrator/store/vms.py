@@ -9,12 +9,13 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from sqlalchemy import Executable, Select, Text, and_, bindparam, cast, delete, insert, or_, select, update
+from sqlalchemy import Executable, Select, Text, and_, bindparam, cast, delete, insert, or_, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.core.errors import Conflict
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.cpus import cpus_text
+from orchestrator.core.tenancy.access import Tenants
 from orchestrator.core.tenancy.quota import amounts_of
 from orchestrator.core.vms.claim import Claim, HostCapacity
 from orchestrator.core.vms.vm import DeallocationReason, Vm, VmSpec, VmState, WantedState
@@ -100,6 +101,12 @@ class Vms:
         if tenant is not None:
             query = query.where(vms.c.tenant == tenant)
         return tuple(vm_of(row) for row in self._db.execute(query, {} if host is None else {"host": host}))
+
+    def page(self, tenants: Tenants, after: tuple[str, str] | None, most: int | None) -> tuple[Vm, ...]:
+        """By tenant and name, of these tenants (None: of all): ``most`` of those behind ``after``."""
+        query = _IN_ORDER if after is None else _IN_ORDER.where(tuple_(vms.c.tenant, vms.c.name) > after)
+        query = query if tenants is None else query.where(vms.c.tenant.in_(tenants))
+        return tuple(map(vm_of, self._db.execute(query.limit(most))))
 
     def lease_over(self, host: str, at: float) -> tuple[Vm, ...]:
         """Those on the host whose lease has ended and that still have their place, by tenant and name."""

@@ -37,7 +37,7 @@ def drawn_capacity(rows: tuple[CapacityRow, ...]) -> str:
 
 
 def drawn_map(rows: tuple[GpuRow, ...], width: int) -> str:
-    return _text(render_gpu_map(_data(GpuMapAnswer.of(rows))["gpus"], width))
+    return _text(render_gpu_map(_data(GpuMapAnswer.of(rows, {}))["gpus"], width))
 
 
 def _data(answer: BaseModel) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import islice
@@ -11,19 +12,23 @@ from orchestrator.catalogue.gpu_tables import tables_of
 from orchestrator.core.advice.alike import CapacityRow, OneOfEach
 from orchestrator.core.advice.explain import TenantExplanation, explain, for_tenant
 from orchestrator.core.advice.gpu_map import EVERY_GPU, GpuFilter, GpuRow, gpu_map, own_gpus
+from orchestrator.core.advice.overview import FleetUse
 from orchestrator.core.diff import Finding, Repair, StoredFinding
 from orchestrator.core.drivers.matrix import version_key
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound
 from orchestrator.core.hosts.bridges import Uplink, check_uplink
+from orchestrator.core.hosts.host import HostState
 from orchestrator.core.hosts.readiness import Requirement, requirements
-from orchestrator.core.labels import changed_labels
+from orchestrator.core.labels import Selector, changed_labels, selects
 from orchestrator.core.names import check_name
 from orchestrator.core.offerings.offering import Offering, vm_size
 from orchestrator.core.placement.rules import named
 from orchestrator.core.placement.rules.wanted import Wanted
 from orchestrator.core.placement.views import GpuView, HostView, Request
+from orchestrator.core.tenancy.access import Tenants
 from orchestrator.core.vms.image import Image, NewImage, stored_name
 from orchestrator.core.vms.network import Network, own_name
+from orchestrator.core.vms.vm import VmState
 from orchestrator.services.hosts.gpus import place_of
 from orchestrator.services.messages import (
     AddHost,
@@ -78,6 +83,13 @@ class Hosts:
 
     def list(self) -> tuple[HostInfo, ...]:
         return tuple(self._world.hosts.values())
+
+    def page(self, selector: Selector, after: str | None, most: int) -> tuple[tuple[HostInfo, ...], int]:
+        picked = [info for name, info in sorted(self._world.hosts.items()) if selects(selector, info.host.labels)]
+        return tuple(info for info in picked if after is None or info.host.name > after)[:most], len(picked)
+
+    def counts(self) -> dict[tuple[HostState, bool], int]:
+        return Counter((info.host.state, info.host.cordoned) for info in self._world.hosts.values())
 
     def get(self, name: str) -> HostInfo:
         if name not in self._world.hosts:
@@ -299,6 +311,16 @@ class Capacity:
         every = filter(only.picks, gpu_map(self._fleet()))
         rows = [row for row in every if after is None or (row.host or "", row.gpu) > after]
         return tuple(rows[:most])
+
+    def how_many_gpus(self, only: GpuFilter) -> int:
+        return len(self.gpu_map(only=only))
+
+    def use(self) -> FleetUse:
+        return FleetUse.of(self.gpu_map())
+
+    def vm_counts(self, tenants: Tenants) -> dict[tuple[str, VmState], int]:
+        mine = ((key[0], vm.state) for key, vm in self._world.vms.items() if tenants is None or key[0] in tenants)
+        return Counter(mine)
 
     def room(self, question: Question, tenant: str) -> tuple[CapacityRow, ...]:
         return self.capacity(question)

@@ -152,8 +152,11 @@ class Vms:
         self._world.vms[tenant, name] = replace(vm, spec=spec)
         return self._world.vms[tenant, name]
 
-    def list(self, tenants: tuple[str, ...] | None) -> tuple[Vm, ...]:
-        return tuple(vm for key, vm in sorted(self._world.vms.items()) if tenants is None or key[0] in tenants)
+    def list(
+        self, tenants: tuple[str, ...] | None, after: tuple[str, str] | None = None, most: int | None = None
+    ) -> tuple[Vm, ...]:
+        mine = {key: vm for key, vm in sorted(self._world.vms.items()) if tenants is None or key[0] in tenants}
+        return tuple(vm for key, vm in mine.items() if after is None or key > after)[:most]
 
     def unseen(self) -> dict[str, float | None]:
         silent = {"unreachable", "quarantined", "forgotten"}

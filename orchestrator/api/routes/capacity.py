@@ -92,10 +92,10 @@ def gpu_map(
         rows = tuple(filter(only.picks, own if after is None else own[_place_of(after[1]) :]))
 
     def how_many() -> int:
-        every = services.capacity.gpu_map(only=only) if tenants is None else filter(only.picks, own)
-        return sum(1 for _ in every)
+        return services.capacity.how_many_gpus(only) if tenants is None else sum(map(only.picks, own))
 
-    return GpuMapAnswer.of(paging.page(list(rows), lambda row: (row.host or "", row.gpu), how_many))
+    page = paging.page(list(rows), lambda row: (row.host or "", row.gpu), how_many)
+    return GpuMapAnswer.of(page, services.readings.of_gpus({row.host for row in page if row.host is not None}))
 
 
 def _place_of(counted: str) -> int:

@@ -21,7 +21,6 @@ from orchestrator.api.schemas.hosts import (
 )
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.services import SelectorOf, ServicesOf
-from orchestrator.core.labels import selects
 
 router = APIRouter(prefix="/hosts", tags=["hosts"])
 
@@ -57,8 +56,9 @@ def add(response: Response, body: AddHostBody, services: ServicesOf) -> StartedA
 @router.get("")
 def list_all(services: ServicesOf, paging: PagingOf, selector: SelectorOf) -> list[HostAnswer]:
     """List hosts by name."""
-    selected = (info for info in services.hosts.list() if selects(selector, info.host.labels))
-    return [HostAnswer.of(info) for info in paging.cut(selected, lambda info: (info.host.name,))]
+    after = paging.after(1)
+    infos, total = services.hosts.page(selector, None if after is None else after[0], paging.limit + 1)
+    return [HostAnswer.of(info) for info in paging.page(list(infos), lambda info: (info.host.name,), lambda: total)]
 
 
 @router.get("/{name}")

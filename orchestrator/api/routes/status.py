@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from fastapi import APIRouter
@@ -20,12 +20,12 @@ from orchestrator.api.schemas.server import (
 )
 from orchestrator.api.services import ServicesOf, TenantFilter
 from orchestrator.api.use_cases import Services
-from orchestrator.core.advice.overview import TenantUse, use_by_model, use_by_tenant
+from orchestrator.core.advice.overview import FleetUse, TenantUse
 from orchestrator.core.drivers.upgrade import OVER, DriverUpgrade
 from orchestrator.core.errors import NotFound
-from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.host import HostState
 from orchestrator.core.operation import UNFINISHED, OperationState
-from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.vm import VmState
 
 _STUCK: Final[tuple[OperationState, ...]] = ("stuck",)
 router = APIRouter(prefix="/status", tags=["status"])
@@ -37,11 +37,12 @@ def get(services: ServicesOf, caller: CallerOf, tenant: TenantFilter = None) -> 
     its own."""
     tenants = caller.visible(tenant)
     watching = tenants is None
-    rows = services.capacity.gpu_map() if tenants is None else services.capacity.own_gpu_map(tenants)
+    capacity = services.capacity
+    use = capacity.use() if tenants is None else FleetUse.of(capacity.own_gpu_map(tenants))
     return StatusAnswer(
-        hosts=_hosts(info.host for info in services.hosts.list()) if watching else None,
-        gpus=tuple(ModelUseAnswer.of(item) for item in use_by_model(rows)),
-        tenants=_tenants(services.vms.list(tenants), use_by_tenant(rows)),
+        hosts=_hosts(services.hosts.counts()) if watching else None,
+        gpus=tuple(ModelUseAnswer.of(item) for item in use.by_model()),
+        tenants=_tenants(services.capacity.vm_counts(tenants), use.by_tenant()),
         operations=OperationCountsAnswer(
             under_way=services.operations.how_many(states=UNFINISHED, tenants=tenants),
             stuck=services.operations.how_many(states=_STUCK, tenants=tenants),
@@ -51,21 +52,26 @@ def get(services: ServicesOf, caller: CallerOf, tenant: TenantFilter = None) -> 
     )
 
 
-def _hosts(hosts: Iterable[Host]) -> HostCountsAnswer:
-    rows = list(hosts)
-    return HostCountsAnswer(states=Counter(host.state for host in rows), cordoned=sum(host.cordoned for host in rows))
+def _hosts(counts: Mapping[tuple[HostState, bool], int]) -> HostCountsAnswer:
+    states = Counter[HostState]()
+    for (state, _), count in counts.items():
+        states[state] += count
+    cordoned = sum(count for (_, is_cordoned), count in counts.items() if is_cordoned)
+    return HostCountsAnswer(states=states, cordoned=cordoned)
 
 
-def _tenants(vms: Iterable[Vm], uses: Mapping[str, TenantUse]) -> tuple[TenantCountsAnswer, ...]:
-    states = [(vm.spec.tenant, vm.state) for vm in vms]
-    of_tenant = Counter(tenant for tenant, _ in states)
-    running = Counter(tenant for tenant, state in states if state == "running")
+def _tenants(
+    counts: Mapping[tuple[str, VmState], int], uses: Mapping[str, TenantUse]
+) -> tuple[TenantCountsAnswer, ...]:
+    of_tenant = Counter[str]()
+    for (tenant, _), count in counts.items():
+        of_tenant[tenant] += count
     nothing = TenantUse(0, 0.0)
     return tuple(
         TenantCountsAnswer(
             tenant=tenant,
             vms=count,
-            running=running[tenant],
+            running=counts.get((tenant, "running"), 0),
             gpus=uses.get(tenant, nothing).gpus,
             used=uses.get(tenant, nothing).used,
         )

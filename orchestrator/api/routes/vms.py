@@ -62,6 +62,11 @@ class VmFilter:
     label: str | None
     selector: Selector
 
+    @property
+    def is_all(self) -> bool:
+        """Whether it picks every VM."""
+        return not any((self.state, self.host, self.profile, self.label, self.selector))
+
     def picks(self, vm: Vm) -> bool:
         """Whether the VM is to be in the list."""
         return (
@@ -114,15 +119,24 @@ def list_all(
     """List VMs. By tenant and name."""
     watching = watches_pool(caller)
     check_may_name_place(caller, only.host)
-    picked = [vm for vm in services.vms.list(caller.visible(tenant)) if only.picks(vm)]
-    if not picked:
-        _check_named(only, services, caller)
+    tenants, after = caller.visible(tenant), paging.after(2)
+    if only.is_all:
+        following = services.vms.list(tenants, None if after is None else (after[0], after[1]), paging.limit + 1)
+        page = paging.page(list(following), _key, lambda: sum(services.capacity.vm_counts(tenants).values()))
+    else:
+        picked = [vm for vm in services.vms.list(tenants) if only.picks(vm)]
+        if not picked:
+            _check_named(only, services, caller)
+        page = paging.cut(picked, _key)
     unseen, stops = services.vms.unseen(), services.driver_upgrades.planned_stops()
     faults = services.findings.gpu_faults()
-    page = paging.cut(picked, lambda vm: (vm.spec.tenant, vm.spec.name))
     return paging.answer(
         vm_json(vm, unseen.get(vm.host), stops.of(vm), faults.get(vm.id), watching=watching) for vm in page
     )
+
+
+def _key(vm: Vm) -> tuple[str, str]:
+    return vm.spec.tenant, vm.spec.name
 
 
 def _check_named(only: VmFilter, services: Services, caller: Caller) -> None:

@@ -18,6 +18,7 @@ from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.hosts.nic import NicKind
 from orchestrator.core.placement.rules.nodes import own_of
 from orchestrator.core.placement.views import Part, Request
+from orchestrator.core.readings.frame import Reading
 from orchestrator.core.vms.network import DEFAULT_NAME
 from orchestrator.core.vms.priority import Priority
 from orchestrator.core.vms.vm import (
@@ -124,6 +125,10 @@ class GpuRowAnswer(CopiedAnswer, copies=GpuRow):
     """One GPU as its slots; ``slots`` is 0 while it is empty and may be cut in any way."""
 
     cells: tuple[CellAnswer, ...]
+    utilization_ratio: float | None = None
+    """Share of the last second in which a kernel ran; null: it was not read lately, or the reader may not know it."""
+    memory_used_bytes: float | None = None
+    """Framebuffer in use; null as above."""
 
 
 class GpuMapAnswer(AnswerBody):
@@ -133,8 +138,17 @@ class GpuMapAnswer(AnswerBody):
     """GPUs, by host and address."""
 
     @classmethod
-    def of(cls, rows: Iterable[GpuRow]) -> GpuMapAnswer:
-        return cls(gpus=tuple(GpuRowAnswer.of(row) for row in rows))
+    def of(cls, rows: Iterable[GpuRow], readings: Mapping[tuple[str, str], Reading]) -> GpuMapAnswer:
+        """``readings``: of GPUs by host and PCI address, as far as the reader may know of them."""
+        return cls(gpus=tuple(_gpu_row(row, readings.get((row.host or "", row.gpu))) for row in rows))
+
+
+def _gpu_row(row: GpuRow, reading: Reading | None) -> GpuRowAnswer:
+    answer = GpuRowAnswer.of(row)
+    if reading is None:
+        return answer
+    numbers = ((name, reading.get(f"gpu_{name}")) for name in ("utilization_ratio", "memory_used_bytes"))
+    return answer.model_copy(update=dict(numbers))
 
 
 class PartAnswer(AnswerBody):

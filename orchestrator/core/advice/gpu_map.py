@@ -78,9 +78,13 @@ class GpuFilter:
         """Whether the GPU is to be on the map."""
         return (
             (self.host is None or row.host == self.host)
-            and (self.model is None or self.model.casefold() == row.model.casefold())
+            and self.picks_model(row.model)
             and (self.use is None or use_of(row) == self.use)
         )
+
+    def picks_model(self, model: str) -> bool:
+        """Whether GPUs of the model are to be on the map, as far as that decides."""
+        return self.model is None or self.model.casefold() == model.casefold()
 
 
 EVERY_GPU: Final = GpuFilter()

@@ -19,6 +19,10 @@ ADMINISTERING: frozenset[Role] = frozenset({"admin", "operator", "tenant-admin"}
 """Who may let others in or take from them what they have: a site may ask for more before it believes them."""
 
 
+Tenants = tuple[str, ...] | None
+"""Whose things; None: everybody's."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Grant:
     """One role, in one tenant or :data:`EVERYWHERE`."""

@@ -11,6 +11,8 @@ from itertools import islice
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.gpu_tables import GpuTables
 from orchestrator.core.advice.alike import KnownRooms
+from orchestrator.core.advice.gpu_map import gpu_map
+from orchestrator.core.advice.overview import FleetUse
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.geometry.board import WHOLE
@@ -47,6 +49,11 @@ class Viewed:
     def kind(self) -> int:
         """The same for hosts that no request can tell apart; worked out when first asked for."""
         return self.rooms.number_of(self.view)
+
+    @cached_property
+    def use(self) -> FleetUse:
+        """How much of its GPUs is used; worked out when first asked for."""
+        return FleetUse.of(gpu_map((self.view,)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,11 +4,10 @@ what was on it is lost, what it held is free again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
-from orchestrator.core.attachments.host_facts import facts_of
 from orchestrator.core.drivers.upgrade import UNDER_WAY
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
 from orchestrator.core.hosts.cpus import check_pinnable
@@ -25,7 +24,8 @@ from orchestrator.core.hosts.host import (
     new_host,
 )
 from orchestrator.core.hosts.nic import check_given
-from orchestrator.core.labels import KEPT_FOR, changed_labels
+from orchestrator.core.hosts.snapshot import HostSnapshot
+from orchestrator.core.labels import KEPT_FOR, Selector, changed_labels, selects
 from orchestrator.core.names import check_name
 from orchestrator.core.operation import FINISHED
 from orchestrator.operations.steps.volumes import check_no_volumes
@@ -38,6 +38,7 @@ from orchestrator.services.fleet.view import Overcommit, capacity_of
 from orchestrator.services.messages import AddHost, HostChange, HostInfo, HostKey, Started
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.store.database import Store
+from orchestrator.store.records import HostRecord
 from orchestrator.store.transaction import Transaction
 
 
@@ -254,9 +255,23 @@ class HostService:
             self.engine.submit(started.operation)
         return started
 
+    def counts(self) -> dict[tuple[HostState, bool], int]:
+        """How many there are, by state and whether they are cordoned."""
+        with self.store.read() as tx:
+            return tx.hosts.counts()
+
     def list(self) -> tuple[HostInfo, ...]:
         with self.store.read() as tx:
-            return tuple(self._info(tx, host) for host in tx.hosts.list())
+            return self._infos(tx, tx.hosts.list())
+
+    def page(self, selector: Selector, after: str | None, most: int) -> tuple[tuple[HostInfo, ...], int]:
+        """By name: ``most`` of those behind ``after``, and how many there are in all."""
+        with self.store.read() as tx:
+            if selector:
+                picked = [host for host in tx.hosts.list() if selects(selector, host.labels)]
+                chosen = [host for host in picked if after is None or host.name > after][:most]
+                return self._infos(tx, chosen), len(picked)
+            return self._infos(tx, tx.hosts.list(after, most)), sum(tx.hosts.counts().values())
 
     def get(self, name: str) -> HostInfo:
         """:raises NotFound: ``host.unknown``"""
@@ -297,19 +312,25 @@ class HostService:
             return self._info(tx, tx.hosts.get(name))
 
     def _info(self, tx: Transaction, host: Host) -> HostInfo:
-        vms, snapshot = tx.vms.list(host=host.name), tx.hosts.snapshot(host.name)
-        claims = tx.claims.of_host(host.name)
-        claiming = [vm for vm in vms if vm.deallocated is None]
+        return self._infos(tx, (host,))[0]
+
+    def _infos(self, tx: Transaction, hosts: Sequence[Host]) -> tuple[HostInfo, ...]:
+        records = {record.host.name: record for record in tx.fleet.hosts([host.name for host in hosts])}
+        return tuple(self._info_of(records[host.name], tx.hosts.snapshot(host.name)) for host in hosts)
+
+    def _info_of(self, record: HostRecord, snapshot: HostSnapshot | None) -> HostInfo:
+        claiming = [vm for vm in record.vms if vm.deallocated is None]
         agent = None if snapshot is None else snapshot.agent_version
+        capacity = None if record.facts is None else capacity_of(record.facts, self.overcommit.of(record.host))
         return HostInfo(
-            host=host,
+            host=record.host,
             snapshot=snapshot,
-            vms=tuple(vm.full_name for vm in vms),
-            capacity=None if snapshot is None else capacity_of(facts_of(snapshot), self.overcommit.of(host)),
+            vms=tuple(sorted(vm.full_name for vm in record.vms)),
+            capacity=capacity,
             claimed_vcpus=sum(vm.floating_vcpus for vm in claiming),
             claimed_memory_mib=sum(vm.ordinary_mib for vm in claiming),
-            pinned_cpus=tuple(sorted(cpu for claim in claims for cpu in claim.cpus)),
-            nic_functions={claim.nic: claim.vm for claim in claims if claim.nic is not None},
+            pinned_cpus=tuple(sorted(cpu for claim in record.claims for cpu in claim.cpus)),
+            nic_functions={claim.nic: claim.vm for claim in record.claims if claim.nic is not None},
             agent_differs=agent is not None and self.own_agent() not in {None, agent},
         )
 

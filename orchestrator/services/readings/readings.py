@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from orchestrator.core.hosts.host import Host
+from orchestrator.core.readings.frame import Reading
 from orchestrator.core.readings.quantities import SubjectKind
 from orchestrator.core.readings.received import KEPT_FRAMES, ReceivedFrame
 from orchestrator.core.vms.vm import Vm
@@ -99,6 +100,16 @@ class ReadingService:
             known = self._stored_hosts(tx, {vm.host for vm in vms})
         return _of_vms(vms, self._received(known, 1))
 
+    def of_gpus(self, hosts: Collection[str]) -> dict[tuple[str, str], Reading]:
+        """What GPUs of these hosts do now, by host and PCI address; a host can say something of its own alone."""
+        return {
+            (host, reading.facts.get("pci_address", reading.id)): reading
+            for host, received in self._frames(hosts, 1).items()
+            if received is not None
+            for reading in received.frame.readings
+            if reading.kind == "gpu"
+        }
+
     def hosts(self) -> tuple[Host, ...]:
         """All that may be scraped, by name: nobody is to be alerted of one that was given up."""
         with self.store.read() as tx:
@@ -116,12 +127,16 @@ class ReadingService:
         hosts = (host for host in _kept_hosts(tx) if names is None or host.name in names)
         return [StoredHost(host=host, seen=gpus.get(host.name, ()), vms=vms.get(host.name, {})) for host in hosts]
 
-    def _received(self, known: Iterable[StoredHost], moments: int) -> tuple[HostReadings, ...]:
+    def _received(self, known: Collection[StoredHost], moments: int) -> tuple[HostReadings, ...]:
+        frames = self._frames([stored.host.name for stored in known], moments)
+        return tuple(_joined(stored, frames[stored.host.name]) for stored in known)
+
+    def _frames(self, hosts: Collection[str], moments: int) -> dict[str, ReceivedFrame | None]:
         """No transaction may be open: other controllers are asked."""
-        frames = {stored.host.name: self.kept.last(stored.host.name) for stored in known}
-        unheard = [name for name, received in frames.items() if received is None]
+        frames = {host: self.kept.last(host) for host in hosts}
+        unheard = [host for host, received in frames.items() if received is None]
         others = self.others.readings(unheard, moments=moments) if unheard else {}
-        return tuple(_joined(stored, frames[stored.host.name] or others.get(stored.host.name)) for stored in known)
+        return {host: received or others.get(host) for host, received in frames.items()}
 
 
 def _kept_hosts(tx: Transaction) -> tuple[Host, ...]:

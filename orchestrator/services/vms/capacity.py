@@ -18,6 +18,7 @@ from orchestrator.core.advice.explain import (
     led_by,
 )
 from orchestrator.core.advice.gpu_map import EVERY_GPU, GpuFilter, GpuRow, gpu_map, own_gpus
+from orchestrator.core.advice.overview import FleetUse
 from orchestrator.core.errors import Conflict, NotFound, Reason
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.names import check_name
@@ -30,9 +31,10 @@ from orchestrator.core.placement.reasons import leading_reason
 from orchestrator.core.placement.rules import affinity
 from orchestrator.core.placement.rules.wanted import Wanted, profile_of
 from orchestrator.core.placement.views import Placement, Request
+from orchestrator.core.tenancy.access import Tenants
 from orchestrator.core.tenancy.quota import Amounts
 from orchestrator.core.vms.network import DEFAULT_NAME
-from orchestrator.core.vms.vm import VmShape
+from orchestrator.core.vms.vm import VmShape, VmState
 from orchestrator.ports.clock import Clock
 from orchestrator.services.fleet.index import Fleet, FleetIndex
 from orchestrator.services.fleet.known_profiles import KnownProfiles
@@ -219,9 +221,23 @@ class CapacityService:
         if only.host is not None:
             hosts = tuple(viewed for viewed in hosts if viewed.view.name == only.host)
         first = 0 if after is None else bisect_left(hosts, after[0], key=lambda one: one.view.name)
-        rows = (row for at in range(first, len(hosts)) for row in _rows(hosts[at]))
+        chosen = (viewed for viewed in islice(hosts, first, None) if viewed.use.how_many(only))
+        rows = (row for viewed in chosen for row in _rows(viewed))
         left = (row for row in rows if after is None or row.host != after[0] or row.gpu > after[1])
         return tuple(islice(filter(only.picks, left), most))
+
+    def how_many_gpus(self, only: GpuFilter) -> int:
+        """That :meth:`gpu_map` would have without a bound."""
+        return len(self.gpu_map(only=only)) if only.host is not None else self.use().how_many(only)
+
+    def use(self) -> FleetUse:
+        """How much of all GPUs is used."""
+        return self._fleet().use
+
+    def vm_counts(self, tenants: Tenants) -> dict[tuple[str, VmState], int]:
+        """How many VMs these tenants have, by tenant and state."""
+        with self.store.read() as tx:
+            return tx.fleet.vm_counts(tenants)
 
     def own_gpu_map(self, tenants: Collection[str]) -> tuple[GpuRow, ...]:
         """The GPUs that VMs of these tenants are on, without all that is others'."""

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from orchestrator.core.errors import Conflict, NoCapacity
 from orchestrator.core.labels import changed_labels
 from orchestrator.core.names import check_name
+from orchestrator.core.tenancy.access import Tenants
 from orchestrator.core.vms.image import short_of
 from orchestrator.core.vms.lease import WantedEnd, extended_lease_end, new_lease_end, show_moment
 from orchestrator.core.vms.network import short_name
@@ -230,12 +231,10 @@ class VmService:
         with self.store.read() as tx:
             return known_vm(tx, tenant, name)
 
-    def list(self, tenants: tuple[str, ...] | None) -> tuple[Vm, ...]:
-        """Of these tenants (None: of all), by tenant and name."""
+    def list(self, tenants: Tenants, after: tuple[str, str] | None = None, most: int | None = None) -> tuple[Vm, ...]:
+        """Of these tenants (None: of all), by tenant and name: ``most`` of those behind ``after``."""
         with self.store.read() as tx:
-            if tenants is None:
-                return tx.vms.list()
-            return tuple(vm for tenant in sorted(tenants) for vm in tx.vms.list(tenant=tenant))
+            return tx.vms.page(tenants, after, most)
 
     def unseen(self) -> dict[str, float | None]:
         """Hosts whose VMs nobody can say anything about now, and until when somebody could."""

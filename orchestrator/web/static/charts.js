@@ -36,7 +36,7 @@ function draw(again) {
     if (again === true || !plot.isConnected) { known.chart.destroy(); drawn.delete(plot); }
   }
   for (const plot of document.querySelectorAll(".chart .plot")) {
-    const { names, data } = readTable(plot.parentElement.querySelector("table"));
+    const { names, data } = readTable(plot.parentElement.querySelector("details table"));
     const known = drawn.get(plot), shape = names.join("\n");
     if (known && known.shape === shape) { known.chart.setData(data); continue; }
     if (known) known.chart.destroy();

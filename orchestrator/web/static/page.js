@@ -48,6 +48,14 @@ function sendOnce(event) {
 document.addEventListener("htmx:sse:before:connection", event => {
   if (event.target.getAttribute("hx-nonce") !== NONCE) event.preventDefault();
 });
+// what could not be fetched is asked for again: its signal was given, and no other may come
+const AGAIN_MS = 2000;
+const again = event => {
+  const status = event.detail.ctx.response?.status ?? 500;
+  if (event.target.id === "live" && status >= 500) setTimeout(() => document.body.dispatchEvent(new Event("news")), AGAIN_MS);
+};
+document.addEventListener("htmx:error", again);
+document.addEventListener("htmx:response:error", again);
 document.addEventListener("keydown", onKey);
 document.addEventListener("submit", sendOnce);
 document.addEventListener("htmx:after:swap", showTimes);

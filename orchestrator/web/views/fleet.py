@@ -21,7 +21,7 @@ from orchestrator.web.views.acts import Form, RefusedAct, carry_out, render_acts
 from orchestrator.web.views.paging import list_page
 
 GPUS_ON_A_PAGE: Final = 200
-HOSTS_ON_A_PAGE: Final = 100
+HOSTS_ON_A_PAGE: Final = 40
 
 
 async def fleet_map(request: Request) -> Response:

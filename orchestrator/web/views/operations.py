@@ -17,7 +17,7 @@ from orchestrator.web.rendering import address, render
 from orchestrator.web.views.acts import Form, RefusedAct, carry_out, confirmed, render_acts
 from orchestrator.web.views.paging import list_page
 
-OPERATIONS_ON_A_PAGE: Final = 50
+OPERATIONS_ON_A_PAGE: Final = 30
 _FILTERS: Final = ("tenant", "state", "kind", "subject")
 _WAYS_OUT: Final = frozenset({"cancel", "retry", "abandon"})
 

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.bench.web``: writes build/bench/web.json. ``--hosts``: how many with eight GPUs each."""
+"""``python -m tests.bench.web``: writes build/bench/web.json. ``--hosts``: how many with eight GPUs each, one fleet
+after the other, each for ten minutes at most."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -18,6 +21,8 @@ from playwright.sync_api import Page, ViewportSize, sync_playwright
 from orchestrator.client.autostart import server_info
 from orchestrator.client.client import Client
 from tests.bench.placement.rows import Row, rows_of, table, write
+from tests.bench.web.looking import PEOPLE, looking
+from tests.fakes.running import client_of
 from tests.fakes.simulated import serving_fleet, wish
 
 REPORT: Final = Path("build/bench/web.json")
@@ -27,6 +32,7 @@ VMS: Final = 50
 WINDOW: Final = ViewportSize(width=1280, height=720)
 VISITS: Final = 5
 REPEATS: Final = 40
+LIMIT_S: Final = 600
 _FLEET: Final = """\
 groups:
   - {{name: l40s, count: {hosts}, gpu_model: L40S, gpus_per_host: 8, vcpus: 128, memory_gib: 1024}}
@@ -41,7 +47,7 @@ _PAINTED: Final = """() => new Promise(resolve => {
 _FETCH: Final = """async ([address, repeats]) => {
     const sizes = [];
     for (let number = 0; number < repeats; number++) {
-        const answer = await fetch(address, {headers: {"HX-Request": "true"}});
+        const answer = await fetch(address, {headers: {"HX-Request": "true", "HX-Target": "div#live"}});
         if (answer.status != 200) throw new Error(answer.status);
         sizes.push((await answer.text()).length);
     }
@@ -72,7 +78,7 @@ def _fragment(page: Page, address: str, pid: int) -> dict[str, float]:
     return {"cpu_ms": (_cpu_s(pid) - begin) * 1000 / REPEATS, "html_kb": median(sizes) / 1000}
 
 
-def _rows(client: Client, hosts: int, picture: Path | None) -> Iterator[Row]:
+def _rows(client: Client, other: Client, hosts: int, picture: Path | None) -> Iterator[Row]:
     for number in range(VMS):
         client.create_vm(wish(f"vm-{number}", "NVIDIA L40S-12Q"))
     for operation in client.operations():
@@ -97,20 +103,41 @@ def _rows(client: Client, hosts: int, picture: Path | None) -> Iterator[Row]:
             cost = _fragment(page, f"{given['address']}/web/{path}", pid)
             yield from rows_of("web", f"{path}, {hosts} hosts", "fragment", cost)
         context.close()
+    yield from rows_of("web", f"vms, {hosts} hosts, {PEOPLE} people", "looking", looking(client, other))
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    def over(*_: object) -> None:
+        raise TimeoutError
+
+    signal.signal(signal.SIGALRM, over)
+    signal.alarm(LIMIT_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--hosts", type=int, default=1000)
+    parser.add_argument("--hosts", type=int, nargs="+", default=[100, 1000, 10_000])
     parser.add_argument("--picture", type=Path, help="where a picture of the map is written")
     chosen = parser.parse_args()
-    hosts: int = chosen.hosts
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        serving_fleet(Path(directory), _FLEET.format(hosts=hosts)) as client,
-    ):
-        rows = list(_rows(client, hosts, chosen.picture))
-    write(rows, REPORT)
+    rows: list[Row] = []
+    for hosts in chosen.hosts:
+        try:
+            with (
+                _limited(),
+                tempfile.TemporaryDirectory() as directory,
+                serving_fleet(Path(directory), _FLEET.format(hosts=hosts)) as client,
+                client_of(Path(directory) / "state") as other,
+            ):
+                for row in _rows(client, other, hosts, chosen.picture):
+                    rows.append(row)
+        except TimeoutError:
+            sys.stderr.write(f"{hosts} hosts: not done after {LIMIT_S} s\n")
+        write(rows, REPORT)
     sys.stdout.write(f"{table(rows)}\n")
 
 

@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from orchestrator.core.advice.gpu_map import HIDDEN_VM, Cell, GpuRow
-from orchestrator.core.advice.overview import ModelUse, TenantUse, use_by_model, use_by_tenant
+from orchestrator.core.advice.overview import FleetUse, ModelUse, TenantUse
 from tests.contract.api.real_app import real_app
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.drivers import with_bundle
@@ -83,7 +83,7 @@ def test_a_tenant_sees_its_own_part(plane: ControlPlane) -> None:
 def test_what_is_not_ours_is_used_and_nobodys() -> None:
     cells = (Cell(0, 1, "foreign"), Cell(1, 1, "a", "red"), Cell(2, 2))
     row = GpuRow("h", "g", "L4", None, "time_sliced:1024", 4, 2, cells)
-    assert use_by_model([row]) == (ModelUse("L4", 1, 0, 0, 0.5),)
-    assert use_by_tenant([row]) == {"red": TenantUse(1, 0.25)}
+    assert FleetUse.of([row]).by_model() == (ModelUse("L4", 1, 0, 0, 0.5),)
+    assert FleetUse.of([row]).by_tenant() == {"red": TenantUse(1, 0.25)}
     hidden = replace(row, free=None, cells=(Cell(0, 1, "a", "red"), Cell(1, 3, HIDDEN_VM)))
-    assert use_by_model([hidden]) == (ModelUse("L4", 1, None, None, 0.25),)
+    assert FleetUse.of([hidden]).by_model() == (ModelUse("L4", 1, None, None, 0.25),)

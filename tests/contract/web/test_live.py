@@ -160,7 +160,7 @@ def test_a_page_whose_reader_may_no_more_is_led_to_the_login(site: Site, monkeyp
 
     play(course)
     answer = browser.get("/web/vms", headers=FRAGMENT)
-    assert (answer.status_code, answer.headers["hx-redirect"]) == (204, "/web/login?because=over")
+    assert (answer.status_code, answer.headers["hx-redirect"]) == (204, "/web/login?because=over&to=%2Fweb%2Fvms")
 
 
 @pytest.mark.parametrize("path", PAGES)

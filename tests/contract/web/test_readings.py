@@ -129,3 +129,17 @@ def test_readings_are_fetched_again_alone(site: Site) -> None:
         assert "<figcaption>" in part
         assert "Id</dt>" not in part
         assert tables(part).keys() == tables(page).keys()
+
+
+def test_the_map_says_how_busy_each_gpu_is_as_the_api_does_and_no_tenant_is_told(site: Site) -> None:
+    send_frames(site)
+    token, own = site.token("*", "read-only"), site.token("default", "tenant-user")
+    rows = site.api(token).get("/v1/gpu-map").json()["gpus"]
+    read = [row for row in rows if row["utilization_ratio"] is not None]
+    assert [row["host"] for row in read] == ["t4"]
+    assert f"{read[0]['utilization_ratio'] * 100:.4g} % busy, 2 GiB in use" in shown(
+        site.logged_in(token).get("/web/map").text
+    )
+    (mine,) = site.api(own).get("/v1/gpu-map").json()["gpus"]
+    assert (mine["utilization_ratio"], mine["memory_used_bytes"]) == (None, None)
+    assert "busy" not in shown(site.logged_in(own).get("/web/map").text)

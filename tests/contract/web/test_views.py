@@ -21,6 +21,7 @@ OPERATORS = (
     "map", "hosts", "hosts/t4", "vms", "vms/default/train", "vms/new", "operations", "findings", "findings?which=all",
     "tenants/default", "drivers", *LISTS,
 )  # fmt: skip
+LIVE = {"HX-Request": "true", "HX-Target": "div#live"}
 POOL_ONLY = ("hosts", "hosts/t4", "findings", "drivers", "bundles", "audit")
 
 
@@ -115,8 +116,7 @@ def test_a_filter_with_a_typo_is_refused_beside_the_filter(site: Site) -> None:
 
 def test_a_fragment_is_the_page_s_own_part(site: Site) -> None:
     browser = site.logged_in(site.token("*", "admin"))
-    page = browser.get("/web/vms").text
-    fragment = browser.get("/web/vms", headers={"HX-Request": "true", "HX-Target": "div#live"}).text
+    page, fragment = browser.get("/web/vms").text, browser.get("/web/vms", headers=LIVE).text
     assert "<html" not in fragment
     assert "default/train" in fragment
     assert re.sub(r"\s+", " ", fragment.strip()) in re.sub(r"\s+", " ", page)
@@ -247,7 +247,9 @@ def test_a_host_is_cordoned_and_uncordoned(site: Site) -> None:
 def test_the_form_says_whether_it_fits_and_makes_nothing(site: Site) -> None:
     browser = site.logged_in(site.token("*", "admin"))
     form = {"tenant": "default", "profile": "GRID T4-2Q", "image": "guest", "memory": "1536MiB"}
-    fragment = browser.post("/web/vms/new/plan", data=form, headers={**FROM_A_PAGE, "HX-Request": "true"})
+    fragment = browser.post(
+        "/web/vms/new/plan", data=form, headers={**FROM_A_PAGE, "HX-Request": "true", "HX-Target": "div#fit"}
+    )
     assert "It fits." in fragment.text, shown(fragment.text)
     same = "vgpuctl create-vm new-vm --tenant default --profile 'GRID T4-2Q' --image guest --memory 1536MiB"
     assert same in unescape(fragment.text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.core.advice.gpu_map import EVERY_GPU, Cell, GpuFilter, GpuRow, GpuUse, use_of
+from orchestrator.core.advice.overview import FleetUse
 
 VM = Cell(0, 2, "train", "default")
 
@@ -34,12 +35,24 @@ def test_how_much_of_a_gpu_is_claimed(row: GpuRow, use: GpuUse) -> None:
         (EVERY_GPU, True),
         (GpuFilter(host="t4"), True),
         (GpuFilter(host="t"), False),
-        (GpuFilter(model="tesla"), True),
+        (GpuFilter(model="tesla t4"), True),
+        (GpuFilter(model="tesla"), False),
         (GpuFilter(model="L40S"), False),
         (GpuFilter(use="partly"), True),
         (GpuFilter(use="full"), False),
-        (GpuFilter(host="t4", model="T4", use="full"), False),
+        (GpuFilter(host="t4", model="Tesla T4", use="full"), False),
     ],
 )
 def test_all_that_is_asked_of_a_gpu_must_hold(only: GpuFilter, picked: bool) -> None:
     assert only.picks(gpu(VM, Cell(2, 2))) is picked
+
+
+@pytest.mark.parametrize(
+    "only",
+    [EVERY_GPU, GpuFilter(model="tesla t4"), GpuFilter(model="l4"), GpuFilter(use="partly"), GpuFilter(use="unusable")],
+)
+def test_gpus_that_a_filter_picks_are_counted_without_their_rows(only: GpuFilter) -> None:
+    rows = [gpu(VM, Cell(2, 2)), gpu(Cell(0, 4, "train")), gpu(slots=0), gpu(Cell(0, 4), unusable="broken")]
+    use = FleetUse.added(FleetUse.of([one_gpu]) for one_gpu in rows)
+    assert use.how_many(only) == sum(map(only.picks, rows))
+    assert (use.by_model(), use.by_tenant()) == (FleetUse.of(rows).by_model(), FleetUse.of(rows).by_tenant())

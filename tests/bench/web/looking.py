@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many people at one page: how late each of them sees what somebody does, and how fast the API is meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import http.client
+import time
+from dataclasses import dataclass, field
+from statistics import quantiles
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+
+from orchestrator.client.client import Client
+from orchestrator.web.live import stream_of
+from tests.fakes.simulated import wish
+
+PEOPLE: Final = 200
+CAUSES: Final = 10
+APART_S: Final = 2.0
+LAST_S: Final = 5.0
+"""After the last cause: who has not seen it by then is counted with that."""
+_FORM: Final = "application/x-www-form-urlencoded"
+
+
+@dataclass
+class Crowd:
+    """``begun``: when each VM was asked for, by name; ``seen``: how many seconds later each person saw each."""
+
+    address: str
+    cookie: str
+    page: str
+    begun: dict[str, float] = field(default_factory=dict)
+    seen: list[float] = field(default_factory=list)
+    fetched: int = 0
+
+    async def look(self) -> None:
+        """One person: fetches what is live whenever the page's stream says so."""
+        stream, asking = await self._get(stream_of("vm"))
+        known: set[str] = set()
+        try:
+            async for line in stream:
+                if line.strip() == b"event: news":
+                    body = await self._fragment()
+                    late = {name for name in self.begun.keys() - known if f"default/{name}".encode() in body}
+                    known |= late
+                    self.seen += [time.monotonic() - self.begun[name] for name in late]
+        finally:
+            asking.close()
+
+    async def _fragment(self) -> bytes:
+        reader, writer = await self._get(self.page, "HX-Request: true\r\nHX-Target: div#live\r\nConnection: close\r\n")
+        answer = await reader.read()
+        writer.close()
+        self.fetched += 1
+        return gzip.decompress(answer.partition(b"\r\n\r\n")[2])
+
+    async def _get(self, path: str, headers: str = "") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        host = urlsplit(self.address)
+        reader, writer = await asyncio.open_connection("127.0.0.1", host.port, limit=2**20)
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: {host.netloc}\r\nCookie: {self.cookie}\r\n{headers}\r\n".encode())
+        return reader, writer
+
+
+def cookie_of(given: Any) -> str:
+    """Of a session that the ticket begins."""
+    host = urlsplit(given["address"])
+    connection = http.client.HTTPConnection("127.0.0.1", host.port)
+    headers = {"Host": host.netloc, "Content-Type": _FORM, "Origin": given["address"], "Sec-Fetch-Site": "same-origin"}
+    connection.request("POST", "/web/ticket", urlencode({"ticket": given["ticket"]}), headers)
+    cookie = connection.getresponse().getheader("set-cookie", "")
+    connection.close()
+    return str(cookie).partition(";")[0]
+
+
+def looking(client: Client, other: Client, people: int = PEOPLE) -> dict[str, float]:
+    """Seconds until somebody sees a VM that was asked for, and milliseconds of the API's answer about one, alone and
+    beside all who look. ``other``: a client of the same server, for the API's answers."""
+    given = client.web_ticket()
+    crowd = Crowd(given["address"], cookie_of(given), "/web/vms")
+    alone = _answers(other)
+    beside = asyncio.run(_watched(client, other, crowd, people))
+    missed = people * len(crowd.begun) - len(crowd.seen)
+    seen = quantiles([*crowd.seen, *[LAST_S] * missed], n=100)
+    return {
+        "seen_p50_s": seen[49], "seen_p95_s": seen[94], "seen_p99_s": seen[98], "not_seen": missed,
+        "fetched": crowd.fetched, "api_alone_p95_ms": alone, "api_beside_p95_ms": beside,
+    }  # fmt: skip
+
+
+async def _watched(client: Client, other: Client, crowd: Crowd, people: int) -> float:
+    watching = [asyncio.create_task(crowd.look()) for _ in range(people)]
+    await asyncio.sleep(APART_S)
+    answers = asyncio.create_task(asyncio.to_thread(_answers, other))
+    for number in range(CAUSES):
+        crowd.begun[name := f"late-{number}"] = time.monotonic()
+        await asyncio.to_thread(client.create_vm, wish(name, "NVIDIA L40S-12Q"))
+        await asyncio.sleep(APART_S)
+    await asyncio.sleep(LAST_S - APART_S)
+    for task in watching:
+        task.cancel()
+    await asyncio.gather(*watching, return_exceptions=True)
+    return await answers
+
+
+def _answers(client: Client) -> float:
+    """Milliseconds: of 100 answers the 95th."""
+    taken = []
+    for _ in range(100):
+        begin = time.monotonic()
+        client.vm("vm-0", "default")
+        taken.append((time.monotonic() - begin) * 1000)
+        time.sleep(0.05)
+    return quantiles(taken, n=100)[94]
