@@ -198,3 +198,15 @@ def test_each_keyboard_makes_every_printable_character_of_ascii_by_its_own_keys(
     assert at == [[*altgr, down], ["KeyQ", 0x40, down], ["KeyQ", 0x40, up], [*altgr, up]]
     assert [key[0] for key in caret] == ["Backquote", "Backquote", "Space", "Space"]
     assert no_key is None
+
+
+def test_a_guest_that_wants_something_repeated_for_ever_does_not_hang_the_page(arrive: Arrive) -> None:
+    page = arrive().visit(f"{VM}/console")
+    connected(page)
+    page.get_by_role("button", name="Type into it").click()
+    for final in "ILMSTZb":
+        page.keyboard.type("x")
+        page.keyboard.press("Escape")
+        page.keyboard.type(f"[2147483647{final}")
+    page.keyboard.type("still here")
+    terminal_has(page, "still here")

@@ -8,6 +8,7 @@ const CLOSED = { NORMAL: 1000, NOT_ALLOWED: 1008 };
 const AGAIN = "console.over";
 const FIRST_PAUSE_MS = 1000;
 const LONGEST_PAUSE_MS = 15000;
+const MAX_REPEATED = 200; // xterm.js would insert as many lines as a guest wants, one by one, and the page would hang
 const TYPED_EVERY_MS = 25; // a guest's keyboard has a short memory
 
 const part = (name) => document.getElementById(`console-${name}`);
@@ -54,6 +55,7 @@ async function serialView() {
   const terminal = new Terminal({ cols: 80, rows: 24, scrollback: 5000, screenReaderMode: true });
   const encoder = new TextEncoder();
   const send = (bytes) => { if (socket?.readyState === WebSocket.OPEN) socket.send(bytes); };
+  for (const final of "ILMSTZb") terminal.parser.registerCsiHandler({ final }, ([count]) => count > MAX_REPEATED);
   terminal.open(place);
   terminal.onData((text) => send(encoder.encode(text)));
   terminal.onBinary((text) => send(Uint8Array.from(text, (letter) => letter.charCodeAt(0))));
