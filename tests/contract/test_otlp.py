@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import logging
+import socket
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -171,6 +174,31 @@ def test_a_collector_that_hangs_holds_a_round_for_a_moment_only(scene: Scene) ->
     scene.at_once()
     assert time.monotonic() - began < 3
     assert "Read timed out" in str(scene.pushing.health().error)
+
+
+def test_a_collector_whose_answer_never_ends_holds_a_round_for_a_moment_only(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporter, "LIMIT_S", 0.2)
+    begun = threading.Event()
+
+    def answer(listening: socket.socket) -> None:
+        asking, _ = listening.accept()
+        with asking, suppress(OSError):
+            asking.recv(65536)
+            asking.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n")
+            begun.set()
+            while True:
+                asking.sendall(b"x")
+                time.sleep(0.05)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=answer, args=(listening,), daemon=True).start()
+        pushed = OtlpExporter(f"http://127.0.0.1:{listening.getsockname()[1]}", {}, None)
+        began = time.monotonic()
+        assert pushed.events({"service.name": "x"}, []) is None
+        assert begun.is_set()
+        assert time.monotonic() - began < 5
 
 
 def test_a_new_collector_is_told_what_happens_from_now_on(scene: Scene) -> None:

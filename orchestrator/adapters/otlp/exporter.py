@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -97,7 +98,9 @@ class _Session(requests.Session):
             answer = super().request(*words, **{**named, "stream": True})
             self._why = "its answer broke off"
             with answer:
-                answer.raw.read(_MAX_ANSWER)  # more would only fill memory
+                left, until = _MAX_ANSWER, time.monotonic() + LIMIT_S
+                while left > 0 and time.monotonic() < until and (part := answer.raw.read1(left)):
+                    left -= len(part)  # more would only fill memory
         except requests.RequestException as error:
             self._why = f"{type(error).__name__}: {str(error)[-_MAX_WHY:]}"  # what caused it stands last
             raise
