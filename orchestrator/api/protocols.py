@@ -17,6 +17,7 @@ from starlette.requests import HTTPConnection
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
 
 from orchestrator.api.connection_limits import peer_credentials
 from orchestrator.core.tenancy.audit import Origin
@@ -159,6 +160,18 @@ class PeerWebSocketProtocol(WebSocketsSansIOProtocol):
         if not self._over:
             _stop(self._reading)
             self._reading = None
+
+    def handle_ping(self) -> None:
+        """Answers that nobody reads would be kept."""
+        if self.writable.is_set():
+            super().handle_ping()
+        else:
+            self.conn.data_to_send()
+
+    def handle_cont(self, event: Frame) -> None:
+        """A piece with nothing in it counts for no bound."""
+        if event.data or event.fin:
+            super().handle_cont(event)
 
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
         """A transport that closes sends first what it still has."""
