@@ -81,6 +81,7 @@ async def open_session(
                 _attended.remove(attended)
                 with anyio.CancelScope(shield=True):
                     await to_thread.run_sync(services.consoles.leave, session, attended.why)
+                    settle(socket.scope)
                     await attended.tell_others()
 
     await allowed(socket, services, tenant, serve)
@@ -133,13 +134,11 @@ class AttendedConsole:
             await self._report()
             await self.tell_others()
             stream = await to_thread.run_sync(self.services.consoles.open, self.tenant, self.session, limiter=OPENING)
-            settle(self.socket.scope)
             try:
                 await relay(self.socket, stream, self._watch, self._taken)
             finally:
                 stream.close()  # not before nobody waits for it any more: its descriptor may be another's then
         except VgpuctlError as error:
-            settle(self.socket.scope)
             await self._refuse(error)
         except _GONE:
             return
