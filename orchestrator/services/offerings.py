@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -11,7 +11,7 @@ from orchestrator.catalogue.offering_files import mistakes_in
 from orchestrator.catalogue.profiles import Profiles, shipped_profiles
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound, Reason
 from orchestrator.core.names import check_name, near
-from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.offerings.offering import Offering, unsupported
 from orchestrator.core.placement.rules import labels, nodes
 from orchestrator.core.placement.views import HostView
 from orchestrator.ports.clock import Clock
@@ -135,19 +135,24 @@ class ProfileService:
         :raises NotFound: ``profile.unknown`` with near names"""
         with self.index.current() as now:
             offering = now.known.of_tenants(tenants).resolve(name)
-            return self._infos({name: offering}, now.fleet())[0]
+            return self._infos({name: offering}, now.fleet(), _EVERY)[0]
 
-    def _infos(self, offerings: Mapping[str, Offering], now: Fleet) -> tuple[ProfileInfo, ...]:
-        free = self.capacity.free(offerings)
+    def _infos(self, offerings: Mapping[str, Offering], now: Fleet, only: ProfileFilter) -> tuple[ProfileInfo, ...]:
+        """Counts room only for those that are not left out before."""
+        places = _Places.of(now)
+        hosts = {name: places.hosts(offering) for name, offering in offerings.items()}
+        if only.available:
+            hosts = {name: some for name, some in hosts.items() if some and not unsupported(offerings[name])}
+        free = self.capacity.free(hosts)
         return tuple(
             ProfileInfo(
-                offering=offering,
-                hosts=tuple(host.name for host in now.views if _offers(host, offering)),
+                offering=offerings[name],
+                hosts=some,
                 free=free[name],
-                framebuffer_mib=_framebuffer(now, offering),
-                size=now.known.profiles.size(offering),
+                framebuffer_mib=_framebuffer(now, offerings[name]),
+                size=now.known.profiles.size(offerings[name]),
             )
-            for name, offering in offerings.items()
+            for name, some in hosts.items()
         )
 
     def list(self, tenants: Collection[str] | None = None, only: ProfileFilter = _EVERY) -> tuple[ProfileInfo, ...]:
@@ -160,10 +165,38 @@ class ProfileService:
             known = fleet.known.of_tenants(tenants)
             names = {offering.name for offering in known.offerings}
             listed = (known.resolve(name) for name in [*sorted(names), *sorted(known.types - names)])
-            infos = self._infos({one.name: one for one in listed if _picks(fleet, only, one)}, fleet)
-            return tuple(
-                info for info in infos if (info.free or not only.free) and (info.available or not only.available)
-            )
+            infos = self._infos({one.name: one for one in listed if _picks(fleet, only, one)}, fleet, only)
+            return tuple(info for info in infos if info.free or not only.free)
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where offerings could be. One host is asked for all that could ever hold the same: a pool has few kinds of them,
+    and a list of profiles asks about each of some hundred."""
+
+    hosts_by_kind: tuple[tuple[str, int], ...]
+    """Names of hosts and the numbers of their kinds."""
+    alike: tuple[tuple[HostView, frozenset[int]], ...]
+    """One host, and the kinds that differ from it at most in what they hold now."""
+
+    @classmethod
+    def of(cls, now: Fleet) -> _Places:
+        """To be called inside :meth:`FleetIndex.current`."""
+        alike: dict[Hashable, tuple[HostView, set[int]]] = {}
+        for kind in now.each.kinds:
+            alike.setdefault(_offered_by(kind.first), (kind.first, set()))[1].add(kind.number)
+        kinds = tuple((viewed.view.name, viewed.kind) for viewed in now.hosts)
+        return cls(kinds, tuple((first, frozenset(numbers)) for first, numbers in alike.values()))
+
+    def hosts(self, offering: Offering) -> tuple[str, ...]:
+        """Names of those that offer it, in the fleet's order."""
+        kinds = frozenset[int]().union(*(numbers for first, numbers in self.alike if _offers(first, offering)))
+        return tuple(name for name, kind in self.hosts_by_kind if kind in kinds) if kinds else ()
+
+
+def _offered_by(host: HostView) -> Hashable:
+    """All that :func:`_offers` asks a host about."""
+    return host.facts, tuple((gpu.geometry.key, gpu.usable, gpu.reason_not_whole is None) for gpu in host.gpus)
 
 
 def _framebuffer(now: Fleet, offering: Offering) -> int | None:

@@ -3,16 +3,23 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator.catalogue.gpu_tables import GpuTables, tables_of
 from orchestrator.core.hosts.snapshot import GpuSnapshot
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.placement.views import HostView
+from orchestrator.services import offerings
 from orchestrator.services.fleet import index as fleet_index
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.fleet.view import Overcommit
-from tests.fakes.control_plane import L40S_HOST, T4_HOST, control_plane
+from orchestrator.services.messages import ProfileFilter
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, control_plane, create_vm
+from tests.fakes.fake_host import FakeHosts
+from tests.fakes.fake_machine import FakeMachine, t4
 
 
 @pytest.fixture
@@ -43,4 +50,32 @@ def test_a_large_fleet_is_read_without_searching_it_for_garbage_and_never_search
     assert set(seen) == {searched}
     assert gc.isenabled()
     assert (gc.get_freeze_count() == 0) == searched
+    plane.store.close()
+
+
+def test_a_list_of_profiles_asks_one_host_of_all_that_differ_only_in_what_they_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"h{number}" for number in range(4)]
+    machines = {f"{name}.test": FakeMachine(machine_id=name, gpus=[t4()]) for name in names}
+    plane = control_plane(tmp_path, hosts=FakeHosts(machines))
+    asked: list[str] = []
+    offers = offerings._offers
+
+    def counted(host: HostView, offering: Offering) -> bool:
+        asked.append(host.name)
+        return offers(host, offering)
+
+    monkeypatch.setattr(offerings, "_offers", counted)
+    counts = []
+    for number, name in enumerate(names):
+        plane.add_host(name)
+        for vm in range(number):
+            plane.services.vms.create(replace(create_vm(f"vm-{number}-{vm}", start=False), host=name))
+        plane.engine.drain()
+        asked.clear()
+        available = plane.services.profiles.list(only=ProfileFilter(available=True))
+        counts.append(len(asked))
+        assert {one.offering.name: one.hosts for one in available}["GRID T4-2Q"] == tuple(names[: number + 1])
+    assert len(set(counts)) == 1
     plane.store.close()
