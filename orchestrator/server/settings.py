@@ -113,7 +113,7 @@ class Settings(BaseSettings):
     otlp_ca_file: Path | None = None
     """PEM file of whom to trust there; None: whom this machine trusts."""
     otlp_seconds: float = Field(default=60.0, ge=5.0, le=3600.0)
-    """How often. Some 50 ms of processor time for a host of 8 GPUs each time."""
+    """How often. Some 10 ms of processor time for a host of 8 GPUs without vGPUs each time."""
 
     ansible_sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
     """What keeps a run of Ansible from all that is not its own; ``none`` (where bubblewrap cannot run, as in many
