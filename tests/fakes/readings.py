@@ -52,6 +52,15 @@ class Readings:
     def of_hosts(self) -> tuple[HostReadings, ...]:
         return tuple(self.of_host(name) for name in sorted(self._world.hosts))
 
+    def of_gpus(self, hosts: Collection[str]) -> dict[tuple[str, str], Reading]:
+        return {
+            (host, reading.facts.get("pci_address", reading.id)): reading
+            for host in hosts
+            if (received := self.of_host(host).received) is not None
+            for reading in received.frame.readings
+            if reading.kind == "gpu"
+        }
+
     def of_vm(self, tenant: str, name: str) -> VmReadings:
         vm = self._world.vms.get((tenant, name))
         if vm is None:
