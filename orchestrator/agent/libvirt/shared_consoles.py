@@ -95,8 +95,7 @@ class _Shared:
     def _give(self, end: socket.socket, data: bytes) -> bool:
         try:
             while data:
-                _, writable, _ = select.select([], [end], [], self._slow_s)
-                if writable:
+                if _takes_more(end, self._slow_s):
                     data = data[end.send(data) :]
                 elif len(self.ends) > 1:
                     return False
@@ -108,6 +107,13 @@ class _Shared:
         """Whoever reads at the other end still gets what is under way."""
         self.ends.discard(end)
         end.close()
+
+
+def _takes_more(end: socket.socket, seconds: float) -> bool:
+    """By ``poll``: an agent with many consoles has descriptors that ``select`` refuses."""
+    ready = select.poll()
+    ready.register(end, select.POLLOUT)
+    return bool(ready.poll(seconds * 1000))
 
 
 class ConsoleStream:

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import resource
 import threading
+from contextlib import ExitStack
 
 import pytest
 
@@ -120,3 +123,18 @@ def test_a_console_that_was_refused_may_be_asked_for_again() -> None:
     host.refused = False
     consoles.join("a").close()
     assert host.guests[0].closed == 1
+
+
+def test_an_agent_with_many_descriptors_shows_consoles_too() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    with ExitStack() as undo:
+        undo.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        while (taken := os.open("/dev/null", os.O_RDONLY)) < 1024:
+            undo.callback(os.close, taken)
+        undo.callback(os.close, taken)
+        host = Host()
+        stream = SharedConsoles(host.open).join("a")
+        host.guests[0].printed.put(b"hello")
+        assert read(stream, 5) == b"hello"
+        stream.close()
