@@ -1,14 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host sends of its GPUs and VMs, while its driver answers and while it hangs."""
+"""What a host sends of its GPUs is what its driver says, and a real Prometheus has it through the server."""
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
+from urllib.request import urlopen
 
 import pytest
+import yaml
 
+from orchestrator.core.units import MIB
+from tests.fakes.certificate import OverTls, over_tls
 from tests.fakes.several import until
 from tests.lab.conftest import LabHost
 from tests.lab.enrolled import MDEV, Enrolled, enrol
@@ -18,6 +28,21 @@ pytestmark = pytest.mark.lab
 
 WAIT_S: Final = 180.0
 """Frames are ten seconds apart; under emulation a reading takes seconds."""
+SENSORS: Final = {
+    "utilization": 70, "temperature_c": 61, "power_mw": 61500, "encoder_utilization": 5, "ecc": 1, "ecc_corrected": 3,
+}  # fmt: skip
+ASKED: Final = {
+    "utilization.gpu": ("gpu_utilization_ratio", "", 0.01),
+    "memory.used": ("gpu_memory_used_bytes", "", MIB),
+    "memory.free": ("gpu_memory_free_bytes", "", MIB),
+    "memory.total": ("gpu_memory_total_bytes", "", MIB),
+    "temperature.gpu": ("gpu_temperature_celsius", "gpu", 1),
+    "power.draw": ("gpu_power_watts", "", 1),
+    "enforced.power.limit": ("gpu_power_limit_watts", "enforced", 1),
+    "power.default_limit": ("gpu_power_limit_watts", "default", 1),
+    "ecc.errors.corrected.volatile.total": ("gpu_ecc_errors_total", "corrected", 1),
+}
+"""By the name that nvidia-smi has: quantity, label, and how much of its unit one of nvidia-smi's is."""
 OF_A_VM: Final = {
     "vm_cpu_seconds_total", "vm_memory_maximum_bytes", "vm_disk_written_bytes_total", "vm_network_sent_bytes_total",
 }  # fmt: skip
@@ -26,6 +51,9 @@ OF_A_VM: Final = {
 @dataclass(frozen=True)
 class Scene:
     enrolled: Enrolled
+    tls: OverTls
+    index: int
+    """Of the GPU that was given to us, as the driver counts."""
 
     def readings(self) -> list[dict[str, Any]]:
         """Of all GPUs of the host and what lies on them, as an operator sees them."""
@@ -41,6 +69,11 @@ class Scene:
     def of_vm(self, name: str) -> list[dict[str, Any]]:
         return list(self.enrolled.product.json("show-vm", name, "--readings")["readings"])
 
+    def nvidia_smi(self) -> dict[str, float]:
+        fields = ",".join(ASKED)
+        said = self.enrolled.shell(f"nvidia-smi -i {self.index} --query-gpu={fields} --format=csv,noheader,nounits")
+        return dict(zip(ASKED, map(float, said.split(", ")), strict=True))
+
     def sensors(self, **values: int) -> None:
         """What the GPU's sensors say from now on; nothing: what they say by themselves."""
         lines = "".join(f"{name} {value}\n" for name, value in values.items()) or "\n"
@@ -50,13 +83,33 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def scene(t4: LabHost, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    with enrol(MDEV, t4, tmp_path_factory.mktemp("state"), guests_boot_within_s=0) as enrolled:
+    state = tmp_path_factory.mktemp("state")
+    tls = over_tls(state)
+    settings = {"listen": tls.listen, "tls_cert": str(tls.certificate), "tls_key": str(tls.key)}
+    (state / "config.yaml").write_text(yaml.safe_dump(settings))
+    with enrol(MDEV, t4, state, guests_boot_within_s=0) as enrolled:
         enrolled.product.ok(*enrolled.request("busy"))
-        yield Scene(enrolled)
+        listed = enrolled.shell("nvidia-smi --query-gpu=index,pci.bus_id --format=csv,noheader").lower().split()
+        by_address = dict(zip((address[4:] for address in listed[1::2]), listed[::2], strict=True))
+        yield Scene(enrolled, tls, int(by_address[enrolled.gpu].rstrip(",")))
+
+
+def _values(reading: dict[str, Any]) -> dict[tuple[str, str], float]:
+    return {(value["quantity"], value["label"]): value["number"] for value in reading["values"]}
 
 
 def _happens(reached: Callable[[], object], what: str) -> None:
     until(reached, what, WAIT_S)
+
+
+def test_a_frame_says_what_nvidia_smi_says(scene: Scene) -> None:
+    scene.sensors(**SENSORS)
+    _happens(lambda: _values(scene.own()).get(("gpu_temperature_celsius", "gpu")) == 61, "a frame with these sensors")
+    values, said = _values(scene.own()), scene.nvidia_smi()
+    wanted = {name: values[quantity, label] / of_one for name, (quantity, label, of_one) in ASKED.items()}
+    assert said == pytest.approx(wanted, rel=0.001, abs=0.5)
+    assert (said["temperature.gpu"], said["ecc.errors.corrected.volatile.total"]) == (61, 3)
+    scene.sensors()
 
 
 def test_a_vm_has_numbers_of_its_own_and_of_its_vgpu(scene: Scene) -> None:
@@ -75,3 +128,59 @@ def test_a_gpu_that_hangs_silences_itself_alone(scene: Scene) -> None:
     assert {reading["kind"] for reading in scene.of_vm("busy")} >= {"vm"}
     scene.sensors()
     _happens(lambda: scene.own().get("values"), "numbers of the GPU that answers again")
+
+
+@contextmanager
+def prometheus(scene: Scene, directory: Path) -> Iterator[Callable[[str], list[dict[str, Any]]]]:
+    """Finds its targets at the server, as docs/reference/metrics.md says; what it is given answers queries."""
+    scene.enrolled.product.ok(
+        "token", "create", "--tenant", "*", "--role", "read-only", "--save", str(directory / "token")
+    )
+    at_server = {
+        "authorization": {"type": "Bearer", "credentials_file": str(directory / "token")},
+        "tls_config": {"ca_file": str(scene.tls.certificate)},
+    }
+    job = {
+        "job_name": "vgpuctl", "scheme": "https", **at_server,
+        "http_sd_configs": [{"url": f"{scene.tls.url}/v1/metrics/targets", **at_server, "refresh_interval": "5s"}],
+    }  # fmt: skip
+    config = {"global": {"scrape_interval": "5s"}, "scrape_configs": [job]}
+    (directory / "prometheus.yml").write_text(json.dumps(config))  # YAML's aliases make it send no token
+    own = over_tls(directory).listen
+    words = [f"--config.file={directory}/prometheus.yml", f"--storage.tsdb.path={directory}/data"]
+    with (
+        (directory / "log").open("wb") as log,
+        subprocess.Popen(["prometheus", *words, f"--web.listen-address={own}"], stdout=log, stderr=log) as process,
+    ):
+        try:
+            yield partial(_query, own)
+        finally:
+            process.terminate()
+
+
+def _query(address: str, expression: str) -> list[dict[str, Any]]:
+    try:
+        with urlopen(f"http://{address}/api/v1/query?query={quote(expression)}", timeout=10) as answer:
+            return list(json.load(answer)["data"]["result"])
+    except OSError:
+        return []  # it has only just been started
+
+
+def test_prometheus_scrapes_a_host_through_the_server(scene: Scene, tmp_path: Path) -> None:
+    vm = scene.enrolled.product.json("show-vm", "busy")["id"]
+    with prometheus(scene, tmp_path) as query:
+        in_vgpus = 'count by (vgpu) ({__name__=~"vgpuctl_vgpu_.*", vgpu!=""})'
+        _happens(lambda: query(in_vgpus), f"series of a vGPU: {(tmp_path / 'log').read_text()[-500:]}")
+        assert [target["value"][1] for target in query("up")] == ["1"]
+        per_gpu = query('count by (gpu) ({__name__=~"vgpuctl_gpu_.*", vgpu="", instance=~".+:.+"})')
+        assert len(per_gpu) >= 1
+        assert all(int(count["value"][1]) >= 20 for count in per_gpu), per_gpu
+        assert [int(count["value"][1]) >= 8 for count in query(in_vgpus)] == [True], query(in_vgpus)
+        for name in (
+            "libvirt_domain_info_cpu_time_seconds_total", "libvirt_domain_info_maximum_memory_bytes",
+            "libvirt_domain_block_stats_write_bytes_total", "libvirt_domain_interface_stats_transmit_bytes_total",
+            "vgpuctl_vgpu_memory_used_bytes",
+        ):  # fmt: skip
+            joined = query(f"{name} * on (vm) group_left (name, tenant) vgpuctl_vm_info")
+            found = {(row["metric"]["vm"], row["metric"]["name"], row["metric"]["tenant"]) for row in joined}
+            assert found == {(vm, "busy", "default")}, name
