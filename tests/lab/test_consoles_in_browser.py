@@ -8,6 +8,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import started_chromium
 from tests.fakes.running import client_of
+from tests.fakes.several import until
 from tests.lab.enrolled import Enrolled
 from tests.lab.product import Product
 
@@ -53,7 +54,7 @@ def test_two_people_at_a_guest_s_console_and_its_screen(enrolled: Enrolled) -> N
         for page in (writer, watcher):
             expect(page.locator(".xterm-rows")).to_contain_text("42-from-the-guest")
         screen = opened(watcher, "screen")
-        screen.wait_for_function(f"({COLOURS})() > 1")
+        until(lambda: screen.evaluate(COLOURS) > 1, "a picture of the guest", GUEST_MS / 1000)
         product.ok("stop-vm", "seen", "--force")
         expect(writer.locator("#console-again")).to_be_visible()
         expect(screen.locator("#console-again")).to_be_visible()
