@@ -53,11 +53,8 @@ Tables = Callable[[GpuSnapshot], GpuTables]
 
 
 def model_name(gpu: GpuSnapshot) -> str:
-    """The driver's name for it; of one that its driver does not have, as vfio-pci's, the catalogue's by its PCI ids."""
-    if gpu.model != f"NVIDIA {gpu.pci_vendor}:{gpu.pci_device}":
-        return gpu.model
-    model = shipped().model_of_pci(gpu.pci_device, gpu.pci_subsystem_device)
-    return gpu.model if model is None else model.name
+    """The catalogue's, as the map, offerings and quotas have it; of one that the catalogue lacks, the driver's."""
+    return tables_of(gpu).ever.model
 
 
 def tables_of(gpu: GpuSnapshot) -> GpuTables:

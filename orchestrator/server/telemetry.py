@@ -63,4 +63,5 @@ def configure(level: str = "INFO") -> None:
     )
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.getLogger("paramiko").setLevel(logging.WARNING)  # it logs every connection
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # it logs its start, its end and every websocket
     logging.getLogger("alembic").setLevel(logging.WARNING)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -24,7 +25,7 @@ from orchestrator.core.geometry.cut import cut_words
 from orchestrator.core.tenancy.quota import show_amount
 from orchestrator.core.vms.lease import show_span
 from orchestrator.web.api_calls import Refused
-from orchestrator.web.callers import NOBODY
+from orchestrator.web.callers import NOBODY, Reader
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,26 @@ _WHOLE: Final = "content"
 _TYPES: Final = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _GIB_MIB: Final = 1024
 _KIB: Final = 1024
+_COMMAND: Final = re.compile(r"'vgpuctl ([a-z]+(?:-vms?| [a-z]+)?)\b")
+_COMMANDS: Final[dict[str, frozenset[str]]] = {
+    "Map": frozenset({"gpu list", "gpu map", "gpu show"}),
+    "Hosts": frozenset({"host list", "host show", "host cordon", "host uncordon"}),
+    "VMs": frozenset(
+        {"list-vms", "show-vm", "create-vm", "start-vm", "stop-vm", "restart-vm", "delete-vm", "extend-vm"}
+    ),
+    "Operations": frozenset({"operation list", "operation show", "operation retry"}),
+    "Findings": frozenset({"doctor"}),
+    "Capacity": frozenset({"capacity"}),
+    "Profiles": frozenset({"profile list", "profile show"}),
+    "Images": frozenset({"image list", "image remove"}),
+    "Networks": frozenset({"network list", "network create", "network add", "network remove"}),
+    "Volumes": frozenset({"volume list", "volume create", "volume attach", "volume detach", "volume delete"}),
+    "Tenants": frozenset({"tenant list", "tenant create", "tenant delete", "quota show", "quota set", "token create"}),
+    "Drivers": frozenset({"driver check"}),
+    "Bundles": frozenset({"driver bundle"}),
+    "Audit": frozenset({"audit", "audit list"}),
+}
+"""What a page shows or does: commands by the page's name."""
 
 
 @cache
@@ -115,6 +136,12 @@ def address(*parts: str, **query: object) -> str:
     return f"/web/{path}?{chosen}" if chosen else f"/web/{path}"
 
 
+def pages_of(text: str, reader: Reader) -> list[tuple[str, str]]:
+    """Name and address of the pages on which one finds what the commands do that are named in the text."""
+    named = set(_COMMAND.findall(text))
+    return [(name, target) for name, target in reader.navigation if named & _COMMANDS.get(name, frozenset())]
+
+
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -128,7 +155,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (moment, mib, size, words, counted, number, amount, span)
+    filters = (moment, mib, size, words, counted, number, amount, span, pages_of)
     made.filters |= {filter_.__name__: filter_ for filter_ in filters} | {"cut": cut_words, "digest": _digest}
     made.globals |= {"address": address, "asset": lambda name: assets()[name][2], "version": VERSION}
     return made

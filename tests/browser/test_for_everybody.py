@@ -26,9 +26,9 @@ def violations(page: Page, axe: str, scheme: Any) -> list[str]:
     return [f"{one['id']}: {one['nodes'][0]['html'][:120]}" for one in found]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_page_breaks_a_rule_of_accessibility(arrive: Arrive, axe: str, scheme: str) -> None:
-    visitor = arrive()
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 2560)])
+def test_no_page_breaks_a_rule_of_accessibility(arrive: Arrive, axe: str, scheme: str, width: int) -> None:
+    visitor = arrive(width=width)
     assert {path: broken for path in PAGES if (broken := violations(visitor.visit(path), axe, scheme))} == {}
     operation = visitor.visit("operations").locator("tbody a").first.get_attribute("href") or ""
     assert violations(visitor.visit(operation.removeprefix("/web/")), axe, scheme) == []
@@ -44,6 +44,18 @@ def test_no_page_is_wider_than_its_window(arrive: Arrive, width: int) -> None:
     visitor = arrive(width=width)
     wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert {path: over for path in PAGES if (over := visitor.visit(path).evaluate(wide)) > 0} == {}
+
+
+def test_on_a_phone_what_a_gpu_is_and_what_changes_a_row_are_in_sight(site: ServedSite, arrive: Arrive) -> None:
+    page = arrive(width=360).visit("map")
+    cut_off = "spans => spans.filter(span => span.scrollWidth > span.clientWidth).map(span => span.textContent)"
+    assert page.locator(".gpu span").evaluate_all(cut_off) == []
+    page.goto(page.url.replace("map", "images"))
+    page.get_by_text("Change", exact=True).first.click()
+    button = page.get_by_role("button", name="Delete").first.bounding_box()
+    assert button is not None
+    assert button["x"] >= 0
+    assert button["x"] + button["width"] <= 360
 
 
 def test_keys_lead_through_the_pages(arrive: Arrive) -> None:

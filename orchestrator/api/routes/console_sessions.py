@@ -131,10 +131,10 @@ class AttendedConsole:
         """Until an end closes it, or it may not go on. Its client gets the problem that refuses it."""
         await self.socket.accept(PROTOCOL)
         try:
-            await self._report()
-            await self.tell_others()
             stream = await to_thread.run_sync(self.services.consoles.open, self.tenant, self.session, limiter=OPENING)
             try:
+                await self._report()  # not before: who hears it is connected
+                await self.tell_others()
                 await relay(self.socket, stream, self._watch, self._taken)
             finally:
                 stream.close()  # not before nobody waits for it any more: its descriptor may be another's then

@@ -17,6 +17,7 @@ from orchestrator.api.schemas.base import (
 )
 from orchestrator.api.schemas.host_parts import FabricAnswer, HostNicAnswer, NumaNodeAnswer
 from orchestrator.catalogue.described import StrictForm
+from orchestrator.catalogue.gpu_tables import model_name
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.cpus import cpus_text, parse_cpus
 from orchestrator.core.hosts.features import FEATURES
@@ -299,7 +300,7 @@ class HostAnswer(AnswerBody):
             nics=tuple(HostNicAnswer.of(nic, info) for nic in seen.nics) if seen else None,
             fabric=FabricAnswer.of(seen) if seen else None,
             gpus=tuple(
-                HostGpuAnswer(address=gpu.address, model=gpu.model, managed=gpu.address in host.managed_gpus)
+                HostGpuAnswer(address=gpu.address, model=model_name(gpu), managed=gpu.address in host.managed_gpus)
                 for gpu in (seen.gpus if seen else ())
             ),
             vms=info.vms,

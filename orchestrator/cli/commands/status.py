@@ -17,7 +17,7 @@ USED: Final = Column("USED", lambda row: f"{row['used']:g}")
 MODELS: Final = (
     field("MODEL", "model", Fit.WHOLE),
     field("GPUS", "gpus"),
-    field("FREE", "free"),
+    field("EMPTY", "free"),
     USED,
     field("UNUSABLE", "unusable"),
 )
@@ -31,7 +31,7 @@ TENANTS: Final = (
 
 
 def status(ctx: typer.Context, tenant: ListTenant = None, output: Output = Format.TABLE) -> None:
-    """The whole site on one screen: GPUs free and used, VMs, hosts, operations, findings, upgrades.
+    """The whole site on one screen: GPUs empty and used, VMs, hosts, operations, findings, upgrades.
 
     A tenant sees its part. USED counts in whole GPUs: two halves of cards are 1.
     """
@@ -50,9 +50,10 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
 def _counts(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     hosts, findings, upgrade = status["hosts"], status["findings"], status["driver_upgrade"]
     if hosts is not None:
-        yield "hosts", _joined([*_by_number(hosts["states"]), *_some(hosts["cordoned"], "cordoned")], "none")
+        states, cordoned = hosts["states"], _some(hosts["cordoned"], "cordoned")
+        yield "hosts", _joined([*_some(sum(states.values())), *_by_number(states), *cordoned], "none")
     gpus, free = sum(gpu["gpus"] for gpu in status["gpus"]), sum(gpu["free"] or 0 for gpu in status["gpus"])
-    yield "GPUs", f"{gpus}, {free} free" if hosts is not None else f"{gpus} with VMs on them"
+    yield "GPUs", f"{gpus}, {free} empty" if hosts is not None else f"{gpus} with VMs on them"
     vms, running = (sum(tenant[key] for tenant in status["tenants"]) for key in ("vms", "running"))
     yield "VMs", f"{vms}, {running} running"
     operations = status["operations"]
@@ -70,8 +71,8 @@ def _by_number(counts: Mapping[str, int]) -> Iterator[str]:
     return (f"{number} {shown(word)}" for word, number in sorted(counts.items(), key=lambda one: (-one[1], one[0])))
 
 
-def _some(number: int, word: str) -> list[str]:
-    return [f"{number} {word}"] if number else []
+def _some(number: int, word: str = "") -> list[str]:
+    return [f"{number} {word}".rstrip()] if number else []
 
 
 def _joined(parts: list[str], none: str) -> str:

@@ -47,7 +47,7 @@ def ansible_inventory(
     groups: dict[str, list[str]] = defaultdict(list)
     variables: dict[str, dict[str, Any]] = {}
     for host in hosts:
-        of_host = _models_of_host(host, gpu_map)
+        of_host = sorted({gpu["model"] for gpu in host["gpus"]})
         variables[host["name"]] = _host_variables(host, of_host)
         _put(groups, host["name"], _groups_of_host(host, site, of_host))
     models, by_name = _models(gpu_map), {host["name"]: host for host in hosts}
@@ -92,12 +92,6 @@ def group_name(kind: str, value: str) -> str:
 
 def _driver(host: Json) -> str | None:
     return (host["software"] or {}).get("nvidia_driver")
-
-
-def _models_of_host(host: Json, gpu_map: Json) -> list[str]:
-    """As models are called where VMs are on them: a host's driver calls an A40 ``NVIDIA A40``."""
-    known = {gpu["gpu"]: gpu["model"] for gpu in gpu_map["gpus"] if gpu["host"] == host["name"]}
-    return sorted({known.get(gpu["address"], gpu["model"].removeprefix("NVIDIA ")) for gpu in host["gpus"]})
 
 
 def _groups_of_host(host: Json, site: str, models: Iterable[str]) -> Iterator[str]:

@@ -154,14 +154,14 @@ async function connect() {
   made.addEventListener("open", () => {
     socket = made;
     pause = FIRST_PAUSE_MS;
-    say("Connected.");
+    say("Waiting for the VM's host …");
     view.opened(made);
   });
   made.addEventListener("message", (event) => {
     if (typeof event.data !== "string") return;
     const told = JSON.parse(event.data);
     if (told.problem) problem = told.problem;
-    if (told.at) showWho(told.at);
+    if (told.at) { say("Connected."); showWho(told.at); }
   });
   made.addEventListener("close", (event) => {
     socket = null;

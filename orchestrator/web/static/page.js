@@ -5,13 +5,13 @@
 const NONCE = document.currentScript.nonce;
 const PLACES = { m: "/web/map", h: "/web/hosts", v: "/web/vms", o: "/web/operations", f: "/web/findings", c: "/web/vms/new" };
 
-function takeTicket() {
+function takeTicket(submits) {
   const form = document.getElementById("ticket");
   const ticket = location.hash.slice(1);
   if (!form || !ticket) return;
   history.replaceState(null, "", location.pathname); // a ticket is good once, but it need not stay in the history
   form.elements.ticket.value = ticket;
-  if ("openedByReader" in form.dataset) form.requestSubmit();
+  if (submits && "openedByReader" in form.dataset) form.requestSubmit();
 }
 
 let afterG = false;
@@ -61,4 +61,6 @@ document.addEventListener("submit", sendOnce);
 document.addEventListener("htmx:after:swap", showTimes);
 document.getElementById("zone").textContent = "times are of your zone, UTC when you point at them";
 showTimes();
-takeTicket();
+takeTicket(true);
+// an address with a ticket that is opened where a ticket is asked for loads nothing; another page may have done it
+addEventListener("hashchange", () => takeTicket(false));

@@ -37,8 +37,9 @@ class ListColumn:
 @dataclass(frozen=True)
 class ListOf:
     """``route``: as api/permissions.py names it; ``filters``: parameters that the page has fields for; ``member``: of
-    the answer that is the list; ``empty``: what to do first where there is nothing; ``fixed``: parameters that are the
-    same for everybody; ``labels``: of filters whose names do not say what is typed there."""
+    the answer that is the list; ``empty``: said where there is nothing, with the page's acts and the ``command`` that
+    make the first one; ``fixed``: parameters that are the same for everybody; ``labels``: of filters whose names do
+    not say what is typed there."""
 
     title: str
     route: str
@@ -49,6 +50,7 @@ class ListOf:
     member: str | None = None
     paged: bool = True
     fixed: Mapping[str, str] = field_of(default_factory=dict)
+    command: str = ""
     labels: ClassVar[Mapping[str, str]] = {
         "selector": "Labels, like team=vision",
         "since": "Since, like 2026-12-01T10:00Z",
@@ -99,11 +101,12 @@ LISTS: Final = {
             field("Fits now", "fits_now"),
             ListColumn("Why none", _fits),
         ),
-        "Nothing is offered: add a host first, 'vgpuctl host add NAME --address A'.",
+        "Nothing is offered before there is a host",
         "How many more VMs of one profile fit on the fleet as it is; each row is counted alone.",
         ("tenant",),
         "rows",
         paged=False,
+        command="vgpuctl host add NAME --address A",
     ),
     "profiles": ListOf(
         "Profiles",
@@ -118,9 +121,10 @@ LISTS: Final = {
             field("Free", "free"),
             field("About", "description"),
         ),
-        "No host offers anything: add one first, 'vgpuctl host add NAME --address A'.",
+        "No host offers anything yet",
         "What a VM can be made of here. A name leads to the form for a VM of it.",
         fixed={"available": "true"},
+        command="vgpuctl host add NAME --address A",
     ),
     "images": ListOf(
         "Images",
@@ -136,8 +140,9 @@ LISTS: Final = {
             field("About", "description"),
             _moment("Added", "created_at"),
         ),
-        "There is no image: 'vgpuctl image add NAME FILE' adds the first one.",
+        "There is no image",
         filters=("tenant", "selector"),
+        command="vgpuctl image add NAME FILE",
     ),
     "networks": ListOf(
         "Networks",
@@ -152,8 +157,9 @@ LISTS: Final = {
             field("Labels", "labels"),
             field("About", "description"),
         ),
-        "There is no network: 'vgpuctl network create NAME' makes one.",
+        "There is no network",
         filters=("tenant", "selector"),
+        command="vgpuctl network create NAME",
     ),
     "volumes": ListOf(
         "Volumes",
@@ -167,8 +173,9 @@ LISTS: Final = {
             field("Labels", "labels"),
             field("About", "description"),
         ),
-        "There is no data volume: 'vgpuctl volume create NAME --size 20GiB' makes one.",
+        "There is no data volume",
         filters=("tenant", "selector"),
+        command="vgpuctl volume create NAME --size 20GiB",
     ),
     "tenants": ListOf(
         "Tenants",
@@ -179,8 +186,9 @@ LISTS: Final = {
             field("About", "description"),
             _moment("Made", "created_at"),
         ),
-        "There is no tenant: 'vgpuctl tenant create NAME' makes one.",
+        "There is no tenant",
         filters=("selector",),
+        command="vgpuctl tenant create NAME",
     ),
     "bundles": ListOf(
         "Driver bundles",
@@ -194,7 +202,8 @@ LISTS: Final = {
             field("Signed by", "key_id"),
             _moment("Added", "created_at"),
         ),
-        "There is no driver bundle: 'vgpuctl driver bundle add FILE --key KEY' adds one.",
+        "There is no driver bundle",
+        command="vgpuctl driver bundle add FILE --key KEY",
     ),
     "audit": ListOf(
         "Audit",
@@ -209,7 +218,7 @@ LISTS: Final = {
             field("From", "source"),
             field("By", "interface"),
         ),
-        "Nothing was recorded that this filter picks.",
+        "Nothing was recorded yet",
         "Who did or wanted what, newest first; refusals too.",
         ("actor", "subject", "since", "until", "refused"),
     ),

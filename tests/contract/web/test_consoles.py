@@ -254,11 +254,11 @@ def test_a_console_ends_with_its_vm_and_its_page_is_told_so(site: Site) -> None:
 
 
 def test_a_vm_without_a_screen_says_so_to_its_page(site: Site) -> None:
+    """And nothing of who is at it: the page takes that as being connected."""
     vm = site.plane.services.vms.get("default", "train")
     site.plane.hosts.without_screen.add(vm.id)
     browser = site.logged_in(site.token("default", "tenant-user"))
     with opened(browser, ticket_of(browser, "graphical"), f"{PAGE}/console-sessions/graphical") as stream:
-        at_console(stream)
         problem = json.loads(stream.receive_text())["problem"]
         assert (problem["code"], "restart-vm" in problem["hint"]) == ("vm.no_display", True)
         assert stream.receive()["code"] == 4000

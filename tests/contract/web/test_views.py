@@ -166,6 +166,7 @@ def test_a_double_click_creates_one_vm(site: Site) -> None:
 
 def test_a_refusal_appears_where_the_click_was(site: Site) -> None:
     browser = site.logged_in(site.token("default", "tenant-user"))
+    assert "Extend" not in browser.get("/web/vms/default/train").text, "it has no lease"
     answer = browser.post("/web/vms/default/train/start", data={"key": "k3"}, headers=FROM_A_PAGE)
     assert answer.status_code in {303, 409}
     answer = browser.post(

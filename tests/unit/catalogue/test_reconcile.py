@@ -117,10 +117,10 @@ def test_memory_that_no_reservation_explains_is_reported() -> None:
     assert reconcile_types(CATALOGUE, replace(gpu(()), memory_mib=24576)).disagreements[0].kind == "memory"
 
 
-def test_a_gpu_that_its_driver_does_not_have_goes_by_the_model_of_its_pci_ids() -> None:
+def test_a_gpu_goes_by_the_catalogue_s_name_of_its_pci_ids() -> None:
     unread = replace(gpu(()), model="NVIDIA 10de:26b9", memory_mib=None)
     assert model_name(unread) == "L40S"
-    assert model_name(gpu(())) == "NVIDIA L40S"
+    assert model_name(gpu(())) == "L40S"
     assert model_name(replace(unread, pci_device="ffff", model="NVIDIA 10de:ffff")) == "NVIDIA 10de:ffff"
     assert reconcile_types(CATALOGUE, unread).disagreements == ()
 

@@ -2,10 +2,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from orchestrator.web.rendering import address, mib, moment, size, words
+from orchestrator.core.tenancy.access import EVERYWHERE, Caller, Grant
+from orchestrator.web.callers import NAVIGATION, Reader
+from orchestrator.web.rendering import _COMMANDS, address, mib, moment, pages_of, size, words
 
 
 @pytest.mark.parametrize(
@@ -44,3 +47,20 @@ def test_a_name_never_becomes_syntax_of_an_address() -> None:
 
 def test_stored_names_are_told_in_words() -> None:
     assert words("create_vm") == "create vm"
+
+
+def test_a_hint_leads_to_the_pages_that_do_what_its_commands_do() -> None:
+    operator = Reader(Caller(actor="uid:0", grants=(Grant(tenant=EVERYWHERE, role="admin"),)))
+    tenant = Reader(Caller(actor="token:1", grants=(Grant(tenant="vision", role="tenant-user"),)))
+    assert pages_of("'vgpuctl gpu list' shows what is free", operator) == [("Map", "/web/map")]
+    assert pages_of("'vgpuctl host uncordon h1' when it shall get new VMs", operator) == [("Hosts", "/web/hosts")]
+    assert pages_of("'vgpuctl host uncordon h1' when it shall get new VMs", tenant) == []
+    assert pages_of("'vgpuctl extend-vm a' or 'vgpuctl delete-vm a'", tenant) == [("VMs", "/web/vms")]
+    assert pages_of("'vgpuctl host upgrade-agent h1'", operator) == []
+
+
+def test_commands_that_pages_stand_for_are_commands_and_the_pages_are_there() -> None:
+    assert set(_COMMANDS) <= {name for name, _, _ in NAVIGATION}
+    reference = (Path(__file__).parents[3] / "docs/reference/cli.md").read_text()
+    commands = frozenset().union(*_COMMANDS.values())
+    assert {command for command in commands if not re.search(rf"vgpuctl {command}\b", reference)} == set()
