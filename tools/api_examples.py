@@ -53,7 +53,7 @@ REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("PUT", "driver-lock", {"schema_version": 1, "site": {"host_driver": {"version": "580.105.06"}}}),
     ("GET", "driver-check", None), ("POST", "driver-upgrade", UPGRADE), ("GET", "vms/train/provision", None),
     ("GET", "operations", None), ("GET", "capacity?profile=t4-2q", None), ("GET", "explain?profile=t4-2q", None),
-    ("GET", "gpu-map", None),
+    ("GET", "gpu-map", None), ("GET", "gpu-map/racks", None),
     ("GET", "status", None), ("GET", "server", None), ("GET", "tenants/default", None),
     ("PATCH", "tenants/default", {"description": "nodes of team A", "labels": {"Team": "a"}}),
     ("PUT", "tenants/default/members", {"subject": "uid:1000", "role": "tenant-admin"}),

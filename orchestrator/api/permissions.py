@@ -84,6 +84,7 @@ RULES: Final[dict[str, Rule]] = {
     "GET /v1/metrics/dcgm/{host}": Rule("pool", _WATCH),
     "GET /v1/metrics/tenants/{tenant}": Rule("path", _SEE),
     "GET /v1/gpu-map": Rule("list", _SEE),
+    "GET /v1/gpu-map/racks": Rule("pool", _WATCH),
     "GET /v1/profiles": Rule("anybody", _SEE),
     "GET /v1/profiles/{name}": Rule("anybody", _SEE),
     "PUT /v1/offerings": Rule("pool", _OPERATE),

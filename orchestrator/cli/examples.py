@@ -84,6 +84,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "mig release": ("mig release gpu-1", "mig release gpu-1 --gpu 0000:41:00.0 --yes"),
     "mig export": ("mig export gpu-1",),
     "gpu map": ("gpu map --host gpu-1",),
+    "gpu racks": ("gpu racks", "gpu racks --model L40S"),
     "profile list": ("profile list --all", "profile list --model L40S --free", "profile list --kind passthrough"),
     "profile show": ('profile show "NVIDIA L40S-12Q"',),
     "profile add": ("profile add offerings.yaml",),

@@ -296,3 +296,7 @@ class Client(SiteCalls):
     def gpu_map(self, tenant: str | None = None) -> models.GpuMap:
         """``gpus``: all of them, read in pages."""
         return {"gpus": self.connection.pages(path_of("gpu-map"), {"tenant": tenant}, member="gpus")}
+
+    def gpu_racks(self, model: str | None = None) -> models.Racks:
+        """``racks``: all hosts, as columns, and how much of their GPUs is used."""
+        return self._get(path_of("gpu-map", "racks"), model=model)

@@ -12,7 +12,7 @@ from orchestrator.catalogue.gpu_tables import tables_of
 from orchestrator.core.advice.alike import CapacityRow, OneOfEach
 from orchestrator.core.advice.explain import TenantExplanation, explain, for_tenant
 from orchestrator.core.advice.gpu_map import EVERY_GPU, GpuFilter, GpuRow, gpu_map, own_gpus
-from orchestrator.core.advice.overview import FleetUse
+from orchestrator.core.advice.overview import FleetUse, HostUse, RackUse, by_rack
 from orchestrator.core.diff import Finding, Repair, StoredFinding
 from orchestrator.core.drivers.matrix import version_key
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound
@@ -314,6 +314,9 @@ class Capacity:
 
     def how_many_gpus(self, only: GpuFilter) -> int:
         return len(self.gpu_map(only=only))
+
+    def racks(self, only: GpuFilter = EVERY_GPU) -> tuple[RackUse, ...]:
+        return by_rack([HostUse("gpu1", None, "ready", *self.use().of_host(only))])
 
     def use(self) -> FleetUse:
         return FleetUse.of(self.gpu_map())

@@ -38,7 +38,7 @@ COMMANDS = (
     "ssh train", "stop-vm train --no-wait", "start-vm train --no-wait", "extend-vm train --lease 1h", "list-vms",
     "list-vms -o yaml", "list-vms -o json", "list-vms -o csv", "create-vm dry --profile t4-small --dry-run",
     "host list", "host show gpu1", "gpu list", "gpu show gpu1 41:00.0",
-    "gpu accept gpu1", "gpu map", "profile list",
+    "gpu accept gpu1", "gpu map", "gpu racks", "profile list",
     "profile show t4-small", "image list", "network list", "operation list", "capacity", "explain --profile t4-small",
     "doctor", "tenant list", "token list", "audit list", "server status",
     "events train", "export", "console train --log", "rename-vm train other --no-wait", "restart-vm train --no-wait",

@@ -16,6 +16,7 @@ from orchestrator.api.schemas.capacity import (
     ExplainQuery,
     ExplanationAnswer,
     GpuMapAnswer,
+    RacksAnswer,
 )
 from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
 from orchestrator.api.visibility import check_may_name_place
@@ -66,8 +67,12 @@ async def _filter(
     ] = None,
     model: Annotated[str | None, Query(max_length=MAX_NAME, description="Only GPUs of this model")] = None,
     use: Annotated[GpuUse | None, Query(description="Only GPUs of which so much is claimed")] = None,
+    rack: Annotated[
+        str | None,
+        Query(max_length=MAX_NAME, description="Only GPUs of hosts with this label 'rack'; for who runs the pool"),
+    ] = None,
 ) -> GpuFilter:
-    return GpuFilter(host, model, use)
+    return GpuFilter(host, model, use, rack)
 
 
 @router.get("/gpu-map")
@@ -80,7 +85,7 @@ def gpu_map(
 ) -> GpuMapAnswer:
     """Get the map of GPUs. GPUs as their slots, with the VMs in them, by host; for a tenant, the GPUs that its VMs
     are on."""
-    check_may_name_place(caller, only.host)
+    check_may_name_place(caller, only.host, only.rack)
     tenants, after = caller.visible(tenant), paging.after(2)
     if tenants is None:
         of_host = None if after is None else (after[0], after[1])
@@ -96,6 +101,15 @@ def gpu_map(
 
     page = paging.page(list(rows), lambda row: (row.host or "", row.gpu), how_many)
     return GpuMapAnswer.of(page, services.readings.of_gpus({row.host for row in page if row.host is not None}))
+
+
+@router.get("/gpu-map/racks")
+def gpu_racks(
+    services: ServicesOf,
+    model: Annotated[str | None, Query(max_length=MAX_NAME, description="Only GPUs of this model")] = None,
+) -> RacksAnswer:
+    """Get the map's overview. All hosts by rack (their label 'rack'), and how much of each one's GPUs is used."""
+    return RacksAnswer.of(services.capacity.racks(GpuFilter(model=model)))
 
 
 def _place_of(counted: str) -> int:

@@ -12,6 +12,7 @@ from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Name
 from orchestrator.core.advice.alike import CapacityRow
 from orchestrator.core.advice.explain import TenantExplanation
 from orchestrator.core.advice.gpu_map import Cell, GpuRow
+from orchestrator.core.advice.overview import RackUse
 from orchestrator.core.advice.remedies import Action, Remedy, RemedyKind
 from orchestrator.core.errors import Reason
 from orchestrator.core.gpu.pci import parse_pci_address
@@ -149,6 +150,21 @@ def _gpu_row(row: GpuRow, reading: Reading | None) -> GpuRowAnswer:
         return answer
     numbers = ((name, reading.get(f"gpu_{name}")) for name in ("utilization_ratio", "memory_used_bytes"))
     return answer.model_copy(update=dict(numbers))
+
+
+class RackUseAnswer(CopiedAnswer, copies=RackUse):
+    """Hosts of one rack, as columns."""
+
+
+class RacksAnswer(AnswerBody):
+    """How much of each host's GPUs is used, by rack: all hosts at once."""
+
+    racks: tuple[RackUseAnswer, ...]
+    """By the value of the hosts' label ``rack``, those without it last."""
+
+    @classmethod
+    def of(cls, racks: Iterable[RackUse]) -> RacksAnswer:
+        return cls(racks=tuple(map(RackUseAnswer.of, racks)))
 
 
 class PartAnswer(AnswerBody):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final
 
 import typer
@@ -60,6 +60,25 @@ MAP_COLUMNS: Final = (
     ),
 )
 """Of the map where it is not drawn."""
+
+
+def _rack(rack: Mapping[str, Any]) -> str:
+    return "(no rack)" if rack["rack"] is None else shown(rack["rack"])
+
+
+def _sum(name: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda rack: f"{sum(rack[name]):g}"
+
+
+RACK_COLUMNS: Final = (
+    Column("RACK", _rack, Fit.WHOLE),
+    Column("HOSTS", lambda rack: str(len(rack["hosts"]))),
+    Column("READY", lambda rack: str(rack["states"].count("ready"))),
+    Column("GPUS", _sum("gpus")),
+    Column("USED", _sum("used")),
+    Column("EMPTY", _sum("empty")),
+    Column("UNUSABLE", _sum("unusable")),
+)
 
 TYPE_COLUMNS: Final = (
     field("TYPE", "name", Fit.WHOLE),
@@ -205,6 +224,27 @@ def map_gpus(
         if output in {Format.NAME, Format.CSV}:
             return View(data=gpus, lines=lambda: list_lines(gpus, MAP_COLUMNS, output, ""))
         return View(data=gpus, lines=lambda: [printable(line) for line in draw(gpus, width() or DRAWN_WIDTH)])
+
+    show_view(session, read_view, output, watch=watch)
+
+
+@app.command("racks")
+def list_racks(
+    ctx: typer.Context,
+    model: Annotated[str | None, typer.Option("--model", help="Only GPUs of this model, by its whole name.")] = None,
+    sort: Sort = None,
+    watch: Watch = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """List how much of the GPUs is used by rack: by the label 'rack' of their hosts."""
+    session = session_of(ctx)
+    listing = Listing(columns=RACK_COLUMNS, none="no such GPUs", output=output, sort=sort)
+
+    def read_view() -> View:
+        racks = session.client.gpu_racks(model)["racks"]
+        if not racks:
+            check_model(model, (gpu["model"] for gpu in session.client.status()["gpus"]))
+        return list_view(racks, listing, _rack)
 
     show_view(session, read_view, output, watch=watch)
 

@@ -58,6 +58,8 @@ class GpuRow:
     """Runs of slots from the first to the last."""
     unusable: str | None = None
     """Why nothing is placed on it; None: it is usable."""
+    rack: str | None = None
+    """Label ``rack`` of its host; None: it has none, or the reader may not know it."""
 
 
 GpuUse = Literal["empty", "partly", "full", "unusable"]
@@ -73,14 +75,25 @@ class GpuFilter:
     model: str | None = None
     """Its whole name, in any case."""
     use: GpuUse | None = None
+    rack: str | None = None
+    """Label ``rack`` of its host."""
+
+    @property
+    def picks_hosts(self) -> bool:
+        """Whether it says which hosts."""
+        return self.host is not None or self.rack is not None
 
     def picks(self, row: GpuRow) -> bool:
         """Whether the GPU is to be on the map."""
         return (
-            (self.host is None or row.host == self.host)
+            self.picks_host(row.host, row.rack)
             and self.picks_model(row.model)
             and (self.use is None or use_of(row) == self.use)
         )
+
+    def picks_host(self, host: str | None, rack: str | None) -> bool:
+        """Whether GPUs of the host are to be on the map, as far as that decides."""
+        return self.host in {None, host} and self.rack in {None, rack}
 
     def picks_model(self, model: str) -> bool:
         """Whether GPUs of the model are to be on the map, as far as that decides."""
@@ -131,7 +144,9 @@ def _own_row(row: GpuRow, own: Sequence[Cell], number: int) -> GpuRow:
         at += cell.size
     if at < row.slots:
         cells.append(Cell(at, row.slots - at, HIDDEN_VM))
-    return replace(row, host=None, gpu=f"GPU {number}", numa=None, free=None, cells=tuple(cells), unusable=None)
+    return replace(
+        row, host=None, gpu=f"GPU {number}", numa=None, free=None, cells=tuple(cells), unusable=None, rack=None
+    )
 
 
 def _row(host: HostView, gpu: GpuView, names: Mapping[str, str]) -> GpuRow:
@@ -150,7 +165,9 @@ def _row(host: HostView, gpu: GpuView, names: Mapping[str, str]) -> GpuRow:
         unusable = host.reason or "the host is cordoned" if host.cordoned else gpu.reason_unusable or "no reason given"
     free = sum(cell.size for cell in cells if cell.vm is None)
     shown = short_gpu_id(host.name, gpu.gpu_id)
-    return GpuRow(host.name, shown, gpu.geometry.model, gpu.numa, gpu.cut, slots, free, tuple(cells), unusable)
+    return GpuRow(
+        host.name, shown, gpu.geometry.model, gpu.numa, gpu.cut, slots, free, tuple(cells), unusable, host.rack
+    )
 
 
 def short_gpu_id(host: str, gpu_id: str) -> str:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of the GPUs is used, by model and by tenant: the data behind ``status``."""
+"""How much of the GPUs is used, by model and by tenant: the data behind ``status``; by host and rack: behind the
+map's overview."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from orchestrator.core.advice.gpu_map import HIDDEN_VM, GpuFilter, GpuRow, GpuUse, use_of
+from orchestrator.core.advice.gpu_map import EVERY_GPU, HIDDEN_VM, GpuFilter, GpuRow, GpuUse, use_of
+from orchestrator.core.hosts.host import HostState
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,70 @@ class FleetUse:
             for model, counts in self.models.items()
             if only.picks_model(model)
         )
+
+    def of_host(self, only: GpuFilter = EVERY_GPU) -> tuple[int, int, int, float]:
+        """GPUs of the models that it picks, those of them that are empty and unusable, and how many are used."""
+        counted = [counts for model, counts in self.models.items() if only.picks_model(model)]
+        return (
+            sum(counts.gpus for counts in counted),
+            sum(counts.uses["empty"] for counts in counted),
+            sum(counts.uses["unusable"] for counts in counted),
+            round(sum(counts.used for counts in counted), 2),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HostUse:
+    """One host, as the overview has it."""
+
+    host: str
+    rack: str | None
+    state: HostState
+    gpus: int
+    empty: int
+    unusable: int
+    used: float
+
+
+@dataclass(frozen=True, slots=True)
+class RackUse:
+    """Hosts with the same label ``rack``, as columns: each list has an entry for each host, in the order of their
+    names."""
+
+    rack: str | None
+    """Value of the label; None: these hosts have none."""
+    hosts: tuple[str, ...]
+    """Their names."""
+    states: tuple[HostState, ...]
+    """Where each stands."""
+    gpus: tuple[int, ...]
+    """How many it has."""
+    empty: tuple[int, ...]
+    """GPUs of it with nothing on them and usable."""
+    unusable: tuple[int, ...]
+    """GPUs of it on which nothing new is placed: cordoned or broken."""
+    used: tuple[float, ...]
+    """How many whole GPUs the parts that VMs have add up to."""
+
+
+def by_rack(hosts: Iterable[HostUse]) -> tuple[RackUse, ...]:
+    """By the label's value, hosts without one last. ``hosts``: by name; those without GPUs are left out."""
+    racks = defaultdict[str | None, list[HostUse]](list)
+    for host in hosts:
+        if host.gpus:
+            racks[host.rack].append(host)
+    return tuple(
+        RackUse(
+            rack,
+            tuple(host.host for host in of_rack),
+            tuple(host.state for host in of_rack),
+            tuple(host.gpus for host in of_rack),
+            tuple(host.empty for host in of_rack),
+            tuple(host.unusable for host in of_rack),
+            tuple(host.used for host in of_rack),
+        )
+        for rack, of_rack in sorted(racks.items(), key=lambda item: (item[0] is None, item[0] or ""))
+    )
 
 
 _NOTHING: Final = TenantUse(0, 0.0)

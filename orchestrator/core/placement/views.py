@@ -84,6 +84,8 @@ class HostView:
     """Every VM on it, for affinity."""
     facts: tuple[Fact, ...] = ()
     """What VMs may need of it beside room."""
+    rack: str | None = None
+    """Its label ``rack``, for people."""
 
 
 HostChecks = tuple[Callable[[HostInUse], Iterator[str]], ...]

@@ -13,7 +13,7 @@ from orchestrator.catalogue.gpu_tables import Tables, tables_of
 from orchestrator.catalogue.profiles import Profiles, shipped_profiles
 from orchestrator.core.advice.alike import KnownRooms, OneOfEach, kinds_of
 from orchestrator.core.advice.outlook import lasting_reason
-from orchestrator.core.advice.overview import FleetUse
+from orchestrator.core.advice.overview import FleetUse, RackUse, by_rack
 from orchestrator.core.errors import Reason
 from orchestrator.core.interpreter import loading
 from orchestrator.core.labels import KEPT_FOR
@@ -72,6 +72,11 @@ class Fleet:
     def use(self) -> FleetUse:
         """How much of all GPUs is used."""
         return FleetUse.added(viewed.use for viewed in self.hosts)
+
+    @cached_property
+    def racks(self) -> tuple[RackUse, ...]:
+        """All hosts, by rack."""
+        return by_rack(viewed.host_use for viewed in self.hosts)
 
     @cached_property
     def vm_names(self) -> dict[str, str]:

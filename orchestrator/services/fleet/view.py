@@ -11,8 +11,8 @@ from itertools import islice
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.gpu_tables import GpuTables
 from orchestrator.core.advice.alike import KnownRooms
-from orchestrator.core.advice.gpu_map import gpu_map
-from orchestrator.core.advice.overview import FleetUse
+from orchestrator.core.advice.gpu_map import EVERY_GPU, GpuFilter, gpu_map
+from orchestrator.core.advice.overview import FleetUse, HostUse
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.geometry.board import WHOLE
@@ -54,6 +54,15 @@ class Viewed:
     def use(self) -> FleetUse:
         """How much of its GPUs is used; worked out when first asked for."""
         return FleetUse.of(gpu_map((self.view,)))
+
+    @cached_property
+    def host_use(self) -> HostUse:
+        """Of all of its GPUs; worked out when first asked for."""
+        return self.host_use_of(EVERY_GPU)
+
+    def host_use_of(self, only: GpuFilter) -> HostUse:
+        """Of its GPUs of the models that it picks."""
+        return HostUse(self.view.name, self.view.rack, self.seen.host.state, *self.use.of_host(only))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +122,7 @@ def free_on_host(seen: HostRecord, facts: HostFacts, overcommit: Overcommit) -> 
         reason_code=closed[0] if closed else "host.not_ready",
         vms=frozenset(vm.id for vm in seen.vms),
         facts=cpu_facts(host, facts),
+        rack=dict(host.labels).get("rack"),
     )
 
 

@@ -18,7 +18,7 @@ from orchestrator.core.advice.explain import (
     led_by,
 )
 from orchestrator.core.advice.gpu_map import EVERY_GPU, GpuFilter, GpuRow, gpu_map, own_gpus
-from orchestrator.core.advice.overview import FleetUse
+from orchestrator.core.advice.overview import FleetUse, RackUse, by_rack
 from orchestrator.core.errors import Conflict, NotFound, Reason
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.names import check_name
@@ -218,8 +218,8 @@ class CapacityService:
     ) -> tuple[GpuRow, ...]:
         """GPUs as their slots with the VMs in them, by host: ``most`` of those behind ``after`` that ``only`` picks."""
         hosts = self._fleet().hosts
-        if only.host is not None:
-            hosts = tuple(viewed for viewed in hosts if viewed.view.name == only.host)
+        if only.picks_hosts:
+            hosts = tuple(viewed for viewed in hosts if only.picks_host(viewed.view.name, viewed.view.rack))
         first = 0 if after is None else bisect_left(hosts, after[0], key=lambda one: one.view.name)
         chosen = (viewed for viewed in islice(hosts, first, None) if viewed.use.how_many(only))
         rows = (row for viewed in chosen for row in _rows(viewed))
@@ -228,7 +228,12 @@ class CapacityService:
 
     def how_many_gpus(self, only: GpuFilter) -> int:
         """That :meth:`gpu_map` would have without a bound."""
-        return len(self.gpu_map(only=only)) if only.host is not None else self.use().how_many(only)
+        return len(self.gpu_map(only=only)) if only.picks_hosts else self.use().how_many(only)
+
+    def racks(self, only: GpuFilter = EVERY_GPU) -> tuple[RackUse, ...]:
+        """Hosts by rack, and how much of their GPUs is used: of those of the model that ``only`` names."""
+        fleet = self._fleet()
+        return fleet.racks if only.model is None else by_rack(viewed.host_use_of(only) for viewed in fleet.hosts)
 
     def use(self) -> FleetUse:
         """How much of all GPUs is used."""

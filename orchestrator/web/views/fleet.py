@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any, Final
 
@@ -18,26 +18,61 @@ from orchestrator.web.login import Page
 from orchestrator.web.rendering import LIVE, READINGS, address, part_of, render
 from orchestrator.web.views import readings
 from orchestrator.web.views.acts import Form, RefusedAct, carry_out, render_acts
-from orchestrator.web.views.paging import list_page
+from orchestrator.web.views.overview import drawn_racks
+from orchestrator.web.views.paging import ListPage, list_page
 
 GPUS_ON_A_PAGE: Final = 200
 HOSTS_ON_A_PAGE: Final = 40
+MAP_FILTERS: Final = ("host", "model", "use", "rack")
+MAP_NOUNS: Final = ("host", "gpu", "vm", "operation", "finding")
 
 
 async def fleet_map(request: Request) -> Response:
-    """``GET /web/map``: each GPU as it is cut, by host."""
+    """``GET /web/map``: each GPU as it is cut, by rack and host; where that is more than a page and whoever watches the
+    pool has not said which, a cell for each host."""
     api: ApiCalls = request.state.api
     status = await api.get("/v1/status")
-    page = await list_page(request, "/v1/gpu-map", ("host", "model", "use"), limit=GPUS_ON_A_PAGE, member="gpus")
-    gpus = _drawn(page.rows)
+    query = request.query_params
+    chosen = {name: query.get(name, "") for name in MAP_FILTERS}
+    narrowed = any(query.get(name) for name in ("host", "use", "rack", "after"))
+    if narrowed or not request.state.reader.watches_pool or _gpus(status, chosen["model"]) <= GPUS_ON_A_PAGE:
+        return await _gpu_by_gpu(request, status)
+    racks = (await api.get("/v1/gpu-map/racks", model=chosen["model"]))["racks"]
+    values = {
+        "title": "Map",
+        "status": status,
+        "page": ListPage([], chosen),
+        "overview": drawn_racks(racks),
+        "stream": stream_of(*MAP_NOUNS),
+    }
+    return render(request, "map.html", values)
+
+
+async def gpus(request: Request) -> Response:
+    """``GET /web/map/gpus``: as the map, never by hosts."""
+    return await _gpu_by_gpu(request, await request.state.api.get("/v1/status"))
+
+
+async def _gpu_by_gpu(request: Request, status: Mapping[str, Any]) -> Response:
+    page = await list_page(request, "/v1/gpu-map", MAP_FILTERS, limit=GPUS_ON_A_PAGE, member="gpus")
+    drawn = sorted(_drawn(page.rows), key=lambda gpu: (gpu["rack"] is None, gpu["rack"] or ""))
     values = {
         "title": "Map",
         "status": status,
         "page": page,
-        "hosts": [(host, list(rows)) for host, rows in groupby(gpus, key=lambda gpu: gpu["host"])],
-        "stream": stream_of("host", "gpu", "vm", "operation", "finding", names=filter(None, [page.filters["host"]])),
+        "overview": None,
+        "racks": [
+            (rack, [(host, list(rows)) for host, rows in groupby(of_rack, key=lambda gpu: gpu["host"])])
+            for rack, of_rack in groupby(drawn, key=lambda gpu: gpu["rack"])
+        ],
+        "stream": stream_of(*MAP_NOUNS, names=filter(None, [page.filters["host"]])),
     }
     return render(request, "map.html", values, page.status)
+
+
+def _gpus(status: Mapping[str, Any], model: str) -> int:
+    """How many there are of the model, or in all."""
+    return sum(one["gpus"] for one in status["gpus"] if model.casefold() in {"", one["model"].casefold()})
 
 
 def _drawn(gpus: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -123,6 +158,7 @@ async def gpu(request: Request) -> Response:
 
 ROUTES: Final[dict[tuple[str, str], Page]] = {
     ("GET", "/web/map"): fleet_map,
+    ("GET", "/web/map/gpus"): gpus,
     ("GET", "/web/hosts"): hosts,
     ("GET", "/web/hosts/{name}"): host,
     ("POST", "/web/hosts/{name}/cordon"): cordon,

@@ -18,6 +18,7 @@ LISTS = (
     "host check gpu1",
     "gpu list",
     "gpu map",
+    "gpu racks",
     "top hosts",
     "top gpus",
     "top vms",

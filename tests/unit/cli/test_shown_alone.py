@@ -58,7 +58,7 @@ def test_a_refusal_of_many_gpus_says_why_before_it_says_which() -> None:
     ]
 
 
-@pytest.mark.parametrize("words", ["gpu list", "gpu map", "host list"])
+@pytest.mark.parametrize("words", ["gpu list", "gpu map", "gpu racks", "host list"])
 def test_a_model_that_no_gpu_is_of_is_an_error_and_no_empty_list(cli: Cli, words: str) -> None:
     refused = cli(*words.split(), "--model", "h100")
     assert (refused.code, refused.out) == (4, "")
