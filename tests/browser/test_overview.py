@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import Arrive, ServedSite
+from tests.browser.conftest import TIMEOUT_MS, Arrive, ServedSite
 from tests.browser.test_for_everybody import violations
 from tests.fakes.simulated import serving_fleet
 
@@ -60,5 +60,5 @@ def test_a_cell_changes_with_its_host(site: ServedSite, arrive: Arrive) -> None:
     cell = page.locator(f'.cells a[href="hosts/{name}"] rect')
     expect(cell).to_have_class("free")
     site.client.cordon(name)
-    expect(cell).to_have_class("broken")
+    expect(cell).to_have_class("broken", timeout=TIMEOUT_MS)
     site.client.uncordon(name)
