@@ -36,6 +36,7 @@ KEPT = {
     "orchestrator/core/readings/received.py": "1,024 lists of at most 200 keys",
     "orchestrator/services/hosts/gpus.py": "1,024 states of a cut",
     "orchestrator/web/rendering.py": "one",
+    "orchestrator/web/views/overview.py": "512 pictures of at most 100 hosts",
     "orchestrator/sim/": "hosts that we make ourselves",
 }
 """Files with an ``lru_cache`` or ``cache``, and why what is kept there is small. Where others say how large each is, it

@@ -72,7 +72,7 @@ async def _gpu_by_gpu(request: Request, status: Mapping[str, Any]) -> Response:
 
 def _gpus(status: Mapping[str, Any], model: str) -> int:
     """How many there are of the model, or in all."""
-    return sum(one["gpus"] for one in status["gpus"] if model.casefold() in {"", one["model"].casefold()})
+    return sum(of["gpus"] for of in status["gpus"] if model.casefold() in {"", of["model"].casefold()})
 
 
 def _drawn(gpus: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

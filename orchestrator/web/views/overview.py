@@ -41,7 +41,7 @@ def _rack(rack: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=512)
 def _block(hosts: tuple[Host, ...]) -> Markup:
     """Kept, as at each event of a fleet nearly all of them are as before."""
     width, height = min(len(hosts), _COLUMNS) * _PITCH, -(-len(hosts) // _COLUMNS) * _PITCH
