@@ -84,6 +84,8 @@ def test_the_map_shows_each_way_to_cut_a_gpu(arrive: Arrive) -> None:
     for cut in ("MIG", "whole", "vGPUs of 20GiB"):
         expect(page.get_by_text(re.compile(cut)).first).to_be_visible()
     _picture(page, "map", whole=False)
+    page.get_by_role("link", name="hgx-0", exact=True).click()
+    expect(page.get_by_text(re.compile(r"\d+ \(modules \d(, \d){3}\)"))).to_be_visible()
 
 
 @pytest.mark.parametrize("site", ["demo"], indirect=True)
