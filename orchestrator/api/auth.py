@@ -44,7 +44,7 @@ class KnowTheSender:
         if scope["type"] == "http" and scope["path"].startswith(f"{PREFIX}/") and has_body(scope):
             connection = Request(scope)
             try:
-                caller = await _identified(connection, scope["app"].state.services)
+                caller = await identified(connection, scope["app"].state.services)
             except VgpuctlError as error:
                 await refusal(error, None)(scope, receive, send)
                 return
@@ -60,7 +60,7 @@ async def authorize(connection: HTTPConnection) -> Caller:
     :raises NotFound: ``tenant.unknown``, ``operation.unknown``: not there, or not the caller's to know of
     """
     services: Services = connection.app.state.services
-    caller = connection.scope["state"].pop(_SENDER, None) or await _identified(connection, services)
+    caller = connection.scope["state"].pop(_SENDER, None) or await identified(connection, services)
     act_for(caller.actor, of_pool=bool(caller.everywhere))
     connection.state.caller = caller
     rule = RULES.get(route_of(connection.scope))
@@ -98,7 +98,7 @@ class Asked:
 
 async def authorize_watching(connection: HTTPConnection) -> None:
     """For what is told of the whole pool outside the versioned API. Raises as :func:`authorize` does."""
-    caller = await _identified(connection, connection.app.state.services, HEALTH_THREADS)
+    caller = await identified(connection, connection.app.state.services, HEALTH_THREADS)
     _need(WATCHING, caller.everywhere)
 
 
@@ -112,9 +112,13 @@ def route_of(scope: Scope) -> str:
 CallerOf = Annotated[Caller, Depends(authorize)]
 
 
-async def _identified(connection: HTTPConnection, services: Services, threads: CapacityLimiter | None = None) -> Caller:
+async def identified(connection: HTTPConnection, services: Services, threads: CapacityLimiter | None = None) -> Caller:
     """A token says more than a uid: whoever shows one acts with its rights, even root. ``threads``: of which the
-    database is asked; None: of those that serve requests."""
+    database is asked; None: of those that serve requests.
+
+    :raises Denied: ``token.refused``, ``token.missing``, ``peer.denied``, ``login.too_weak``
+    :raises Retryable: ``login.unreachable``, and as the database is away
+    """
     given = connection.headers.get("authorization")
     access = services.tenancy.access
     if given is not None:

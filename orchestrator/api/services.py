@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Query
+from starlette.applications import Starlette
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp
 
@@ -35,7 +36,7 @@ class Process:
     """When the last backup was made, seconds since the epoch; 0: never; None: that is not this program's to do."""
     leaving: Callable[[], object] = lambda: None
     """Called when it begins to end."""
-    pages: Callable[[ASGIApp, Loopback], ASGIApp] | None = None
+    pages: Callable[[Starlette, Loopback], ASGIApp] | None = None
     """Puts pages for browsers beside the API; None: there are none."""
     stopping: bool = False
     """Set once: long waits end, no new ones begin, the process ends."""

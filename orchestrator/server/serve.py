@@ -21,6 +21,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
+from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from orchestrator.adapters.engine.timer import Timer
@@ -110,7 +111,7 @@ def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
                 _end_now(f"{left} steps wait for hosts that hang")
 
 
-def _pages(app: App) -> Callable[[ASGIApp, Loopback], ASGIApp]:
+def _pages(app: App) -> Callable[[Starlette, Loopback], ASGIApp]:
     identities = app.services.tenancy.access.identities
     return pages_beside(app.services.controllers.key, None if identities is None else identities.browsers)
 

@@ -10,10 +10,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.applications import Starlette
+from starlette.requests import HTTPConnection
+from starlette.types import Message, Receive, Scope, Send
 
+from orchestrator.api.auth import identified
 from orchestrator.client.version import VERSION
 from orchestrator.core.errors import NotFound, VgpuctlError, error_to_dict
+from orchestrator.core.tenancy.access import Caller
 from orchestrator.web.proofs import Proof
 
 Problem = Mapping[str, Any]
@@ -63,9 +67,15 @@ def path_of(*parts: str) -> str:
 class ApiCalls:
     """Of one request from a browser. ``client``: its address, for the audit."""
 
-    app: ASGIApp
+    app: Starlette
     proof: Proof
     client: tuple[str, int]
+
+    async def caller(self) -> Caller:
+        """As ``GET /v1/whoami`` has it, and past the API's routes: they would cost more than all else of a fragment
+        that others fetch too. Raises what refuses the proof, which nobody counts or records."""
+        scope = self._scope("GET", "/v1/whoami", "", self._headers(b"", None))
+        return await identified(HTTPConnection(scope), self.app.state.services)
 
     async def get(self, path: str, **query: str | int | None) -> Any:
         """:raises Refused:"""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
+from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -56,7 +57,7 @@ class Guard:
     """
 
     pages: ASGIApp
-    api: ASGIApp
+    api: Starlette
     sessions: BrowserSessions
     only_host: Callable[[], str] | None = None
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from functools import lru_cache
+from itertools import count
+from typing import Any, ClassVar, Final
 from urllib.parse import urlencode
 
 from anyio import create_task_group
@@ -27,6 +29,10 @@ from orchestrator.web.api_calls import ApiCalls
 
 BETWEEN_S: Final = 0.5
 """Between two signals at least: what happens meanwhile is one."""
+APART_S: Final = 0.002
+"""Between the signals of two streams, so that requests to the API come in between what readers fetch."""
+MAX_TURNS: Final = 200
+"""However many streams there are, no signal waits for longer than as many of them take."""
 ALIVE_S: Final = 15.0
 REFUSED_MS: Final = 10_000
 """After so long, a page whose stream was refused fetches what is live and asks for its stream again."""
@@ -67,7 +73,7 @@ class Shown:
     def has(self, texts: str) -> bool:
         """Whether one of the events is about something that is shown."""
         datas = (text.partition("data: ")[2] for text in texts.split("\n\n"))
-        return any(self._shows(json.loads(data)) for data in datas if data)
+        return any(self._shows(_event_of(data)) for data in datas if data)
 
     def _shows(self, event: Mapping[str, Any]) -> bool:
         if event["noun"] == "gap":
@@ -77,12 +83,28 @@ class Shown:
         return named and noun in self.nouns and datetime.fromisoformat(event["at"]).timestamp() >= self.since
 
 
+@lru_cache(maxsize=64)
+def _event_of(data: str) -> Mapping[str, Any]:
+    """All streams are told the same at about the same time."""
+    event: Mapping[str, Any] = json.loads(data)
+    return event
+
+
+def waits_s(number: int, streams: int) -> float:
+    """Before a signal of the stream of that number, of so many that are told at once."""
+    return number % max(1, min(streams, MAX_TURNS)) * APART_S
+
+
 class Signals(Response):
     """An answer: signals for one page, until it is closed, its reader may no more, or the process leaves."""
 
+    open: ClassVar[int] = 0
+    """Streams of this process."""
+    _numbers: ClassVar[Iterator[int]] = count()
+
     def __init__(self, api: ApiCalls, query: QueryParams) -> None:
         super().__init__()
-        self._api, self._shown = api, Shown.of(query)
+        self._api, self._shown, self._number = api, Shown.of(query), next(self._numbers)
         nouns = {"operation" if noun == "step" else noun for noun in self._shown.nouns}
         query_parts = [("noun", noun) for noun in sorted(nouns)] + [("last", str(_LAST))]
         self._query = urlencode(
@@ -99,12 +121,16 @@ class Signals(Response):
                 if message["type"] == "http.response.start":
                     begun = message["status"] == 200
                     if begun:
+                        Signals.open += 1
                         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
                         group.start_soon(self._tell, send)
                 elif begun and self._shown.has(message.get("body", b"").decode()):
                     self._news.set()
 
-            await self._api.forward("/v1/events", self._query, receive, take)
+            try:
+                await self._api.forward("/v1/events", self._query, receive, take)
+            finally:
+                Signals.open -= begun
             group.cancel_scope.cancel()
         if begun:  # who may no more is led to the login by what it fetches now
             await send({"type": "http.response.body", "body": _SIGNAL.encode()})
@@ -120,6 +146,7 @@ class Signals(Response):
             with suppress(TimeoutError):
                 async with asyncio.timeout(ALIVE_S):
                     await self._news.wait()
+                await asyncio.sleep(waits_s(self._number, Signals.open))
                 text = _SIGNAL
             self._news.clear()
 

@@ -54,13 +54,13 @@ class BesideApi:
         await (self._pages if is_page(scope) else self._api)(scope, receive, send)
 
 
-def pages_beside(ring: bytes, provider: BrowserLogins | None = None) -> Callable[[ASGIApp, Loopback], ASGIApp]:
+def pages_beside(ring: bytes, provider: BrowserLogins | None = None) -> Callable[[Starlette, Loopback], ASGIApp]:
     """What the server's process puts around its API. ``ring``: the database's keys, core/tenancy/key_ring.py.
     ``provider``: None: nobody logs in elsewhere.
 
     The port of this machine alone has the pages and no API: nobody is vouched for there."""
 
-    def beside(api: ASGIApp, loopback: Loopback) -> ASGIApp:
+    def beside(api: Starlette, loopback: Loopback) -> ASGIApp:
         sessions = BrowserSessions(ring, time.time)
         pages = _application(Logins(sessions, Tickets(time.time), loopback, provider))
         loopback.serves = Guard(pages, api, sessions, only_host=lambda: loopback.host)
@@ -103,7 +103,7 @@ def _for_readers(view: View, live_parts: Shared[tuple[int, bytes]]) -> View:
         if request.state.proof is None:
             return to_login(request)
         try:
-            request.state.reader = reader = reader_of(await request.state.api.get("/v1/whoami"))
+            request.state.reader = reader = await reader_of(request.state.api)
         except Refused as refused:
             if refused.status != _NOT_LOGGED_IN:
                 raise

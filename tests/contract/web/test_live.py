@@ -13,6 +13,7 @@ import pytest
 from orchestrator.api import event_feed
 from orchestrator.core.tenancy.tenant import token_id_of
 from orchestrator.web import live
+from orchestrator.web.api_calls import ApiCalls
 from orchestrator.web.proofs import COOKIE
 from orchestrator.web.sharing import Shared
 from tests.contract.web.conftest import Site
@@ -161,6 +162,48 @@ def test_a_page_whose_reader_may_no_more_is_led_to_the_login(site: Site, monkeyp
     play(course)
     answer = browser.get("/web/vms", headers=FRAGMENT)
     assert (answer.status_code, answer.headers["hx-redirect"]) == (204, "/web/login?because=over&to=%2Fweb%2Fvms")
+
+
+def test_who_reads_is_known_without_a_request_to_the_api_and_who_may_not_is_refused_by_one(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two hundred readers fetch a list at once: it is made once, and what each of them costs besides is what counts."""
+    paths: list[str] = []
+    answer = ApiCalls.answer
+
+    async def counted(api: ApiCalls, method: str, path: str, *arguments: Any, **more: Any) -> Any:
+        paths.append(path)
+        return await answer(api, method, path, *arguments, **more)
+
+    token = site.token("*", "read-only")
+    browser = site.logged_in(token)
+    monkeypatch.setattr(ApiCalls, "answer", counted)
+    assert browser.get("/web/vms", headers=FRAGMENT).status_code == 200
+    assert (paths.count("/v1/vms"), paths.count("/v1/whoami")) == (1, 0)
+    site.plane.services.tenancy.tokens.revoke("*", token_id_of(token) or "")
+    paths.clear()
+    assert browser.get("/web/vms", headers=FRAGMENT).status_code == 204
+    assert paths == ["/v1/whoami"]
+
+
+def test_streams_are_told_one_after_the_other_and_none_waits_for_long() -> None:
+    assert live.waits_s(7, 1) == 0
+    for streams in (2, 50, 200, 10_000):
+        waits = sorted(live.waits_s(number, streams) for number in range(1000, 1000 + streams))
+        assert len(set(waits)) == min(streams, live.MAX_TURNS)
+        assert waits[-1] < 0.5
+
+
+def test_a_stream_that_is_over_counts_no_more(site: Site) -> None:
+    before = live.Signals.open
+    stream = watching(site, site.token("*", "read-only"), "noun=vm&since=0")
+
+    async def course() -> None:
+        async with stream:
+            assert live.Signals.open == before + 1
+
+    play(course)
+    assert live.Signals.open == before
 
 
 @pytest.mark.parametrize("path", PAGES)
