@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from itertools import count
 from typing import Any, ClassVar, Final
 from urllib.parse import urlencode
@@ -73,7 +72,7 @@ class Shown:
     def has(self, texts: str) -> bool:
         """Whether one of the events is about something that is shown."""
         datas = (text.partition("data: ")[2] for text in texts.split("\n\n"))
-        return any(self._shows(_event_of(data)) for data in datas if data)
+        return any(self._shows(json.loads(data)) for data in datas if data)
 
     def _shows(self, event: Mapping[str, Any]) -> bool:
         if event["noun"] == "gap":
@@ -81,13 +80,6 @@ class Shown:
         noun = "step" if event["change"] == "step" else event["noun"]
         named = not self.names or not self.names.isdisjoint({event["name"], event["subject"], event["host"]})
         return named and noun in self.nouns and datetime.fromisoformat(event["at"]).timestamp() >= self.since
-
-
-@lru_cache(maxsize=64)
-def _event_of(data: str) -> Mapping[str, Any]:
-    """All streams are told the same at about the same time."""
-    event: Mapping[str, Any] = json.loads(data)
-    return event
 
 
 def waits_s(number: int, streams: int) -> float:
