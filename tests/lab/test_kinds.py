@@ -5,15 +5,19 @@ started and taken away, while the others run on."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
+from tests.fakes.several import until
 from tests.lab.conftest import LabHost
 from tests.lab.enrolled import MDEV, MDEV_ON_VFS, MIG_BACKED, VENDOR_VFIO, WHOLE, Enrolled, enrol
 from tests.lab.host_facts import facts, vgpu_count
 
 pytestmark = pytest.mark.lab
 
+READ_WITHIN_S = 180.0
+"""Frames are ten seconds apart; under emulation a reading takes seconds."""
 _VGPUS = {"pf": MDEV, "vf": MDEV_ON_VFS, "instance": MIG_BACKED, "vendor": VENDOR_VFIO}
 _ATTACHED_BY = {"pf": "mdev", "vf": "mdev", "instance": "mig_backed", "vendor": "vendor_vfio"}
 
@@ -34,6 +38,8 @@ def test_each_kind_comes_and_goes_beside_the_others_and_the_host_is_as_before(en
         states.append(facts(enrolled.shell))
     assert vgpu_count(enrolled.shell) == len(_VGPUS)
     _nothing_is_amiss(enrolled)
+    for name in _VGPUS:
+        until(partial(_has_readings, enrolled, name), f"readings of {name} and its vGPU", READ_WITHIN_S)
 
     processes = {name: enrolled.running_since(name) for name in _VGPUS}
     for name in reversed(_VGPUS):
@@ -70,6 +76,11 @@ def _is_itself_and_confined(enrolled: Enrolled, name: str, attached_by: str) -> 
     assert enrolled.is_confined(name)
     written = enrolled.shell(f"virsh dumpxml --inactive {shown['id']}")
     assert written.count("<backingStore type='file'>") == 1
+
+
+def _has_readings(enrolled: Enrolled, name: str) -> bool:
+    readings = enrolled.product.json("show-vm", name, "--readings")["readings"]
+    return {reading["kind"] for reading in readings if reading["values"]} >= {"vm", "vgpu"}
 
 
 def _nothing_is_amiss(enrolled: Enrolled) -> None:
