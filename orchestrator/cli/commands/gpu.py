@@ -236,7 +236,7 @@ def list_racks(
     watch: Watch = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """List how much of the GPUs is used by rack: by the label 'rack' of their hosts."""
+    """List the use of GPUs by rack, the label 'rack' of hosts."""
     session = session_of(ctx)
     listing = Listing(columns=RACK_COLUMNS, none="no such GPUs", output=output, sort=sort)
 
