@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from orchestrator.core.readings.frame import HostFrame, Key, Reading, arranged
+from orchestrator.core.readings.frame import PASSED_THROUGH, HostFrame, Key, Reading, arranged
 from orchestrator.core.readings.quantities import FATAL_XIDS, RECOVERY_ACTIONS
 from orchestrator.sim.kernel import SimulatedGpu
 from orchestrator.sim.machine import Domain, SimulatedMachine
@@ -68,7 +68,7 @@ def _of_gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> list[Reading]:
     uuid = machine.uuid_of(gpu)
     if gpu.driver != "nvidia":
         owner = machine.owner(f"gpu:{gpu.address}") or ""
-        return [Reading("gpu", uuid, *arranged({}), vm=owner, facts=_facts(machine, gpu), silent="passed through")]
+        return [Reading("gpu", uuid, *arranged({}), vm=owner, facts=_facts(machine, gpu), silent=PASSED_THROUGH)]
     vgpus = [_vgpu(machine, gpu, vgpu) for vgpu in open_vgpus(machine, gpu)]
     instances = [_instance(machine, gpu, number) for number in sorted(gpu.instances)]
     return [_gpu(machine, gpu, vgpus), *instances, *vgpus]

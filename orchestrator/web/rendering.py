@@ -22,6 +22,7 @@ from starlette.responses import HTMLResponse, Response
 
 from orchestrator.client.version import VERSION
 from orchestrator.core.geometry.cut import cut_words
+from orchestrator.core.readings.frame import PASSED_THROUGH
 from orchestrator.core.tenancy.quota import show_amount
 from orchestrator.core.vms.lease import show_span
 from orchestrator.web.api_calls import Refused
@@ -158,6 +159,7 @@ def _environment() -> Environment:
     filters = (moment, mib, size, words, counted, number, amount, span, pages_of)
     made.filters |= {filter_.__name__: filter_ for filter_ in filters} | {"cut": cut_words, "digest": _digest}
     made.globals |= {"address": address, "asset": lambda name: assets()[name][2], "version": VERSION}
+    made.globals["passed_through"] = PASSED_THROUGH
     return made
 
 

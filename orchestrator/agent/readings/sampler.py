@@ -16,7 +16,7 @@ from orchestrator.agent.sysfs import pci
 from orchestrator.agent.sysfs.machine import driver_epoch
 from orchestrator.core.errors import WorldError
 from orchestrator.core.hosts.mig_layout import KEEPER
-from orchestrator.core.readings.frame import HostFrame, Key, Reading, arranged
+from orchestrator.core.readings.frame import PASSED_THROUGH, HostFrame, Key, Reading, arranged
 from orchestrator.core.readings.quantities import FATAL_XIDS
 
 DRIVER: Final = "nvidia"
@@ -90,7 +90,7 @@ class Sampler:
             if driver == DRIVER or gpu not in uuids:
                 continue
             owner = self.ledger.owner(gpu_key(gpu))
-            silent = "passed through" if driver == "vfio-pci" else f"driver {driver or 'none'} has it"
+            silent = PASSED_THROUGH if driver == "vfio-pci" else f"driver {driver or 'none'} has it"
             facts = {"pci_address": gpu}
             yield Reading(
                 "gpu", uuids[gpu], *arranged({}), vm="" if owner is None else owner.vm, silent=silent, facts=facts

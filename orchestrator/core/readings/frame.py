@@ -22,6 +22,8 @@ READINGS_BYTES: Final = 1024 * 1024
 """The largest message with a frame: several times what a host with 16 GPUs, 512 vGPUs and as many VMs sends."""
 PERIOD_S: Final = 10.0
 """Between two frames of a host."""
+PASSED_THROUGH: Final = "passed through"
+"""Why nobody on the host can read a GPU that a VM has whole."""
 MAX_SUBJECTS: Final = 2500
 MAX_NUMBERS: Final = 300
 """Of one subject."""

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.core.hosts.host import Host
-from orchestrator.core.readings.frame import HostFrame, Reading, arranged
+from orchestrator.core.readings.frame import PASSED_THROUGH, HostFrame, Reading, arranged
 from orchestrator.core.vms.vm import Vm
 from orchestrator.services.readings.known_gpus import KnownGpu
 
 NOTHING_SENT: Final = "the host sends nothing of it"
-PASSED_THROUGH: Final = "passed through"
 
 
 @dataclass(frozen=True, kw_only=True)
