@@ -19,7 +19,7 @@ from orchestrator.core.errors import Denied, Fatal, InvalidInput
 from orchestrator.ports.identity import BrowserLogins
 from orchestrator.web.api_calls import ApiCalls, Refused
 from orchestrator.web.forms import form_of
-from orchestrator.web.proofs import COOKIES, SESSION_S, BrowserSessions, Proof, Tickets
+from orchestrator.web.proofs import COOKIES, SESSION_S, BrowserSessions, Proof, Tickets, drop_cookie, keep_cookie
 from orchestrator.web.rendering import address, render
 
 _SCHEME: Final = "bearer "
@@ -200,7 +200,7 @@ async def begin_session(request: Request, proof: Proof, target: str) -> Response
     answer = RedirectResponse(local_page(target), 303)
     forget(request, answer, but=cookies)
     for name, value in cookies.items():
-        answer.set_cookie(name, value, int(SESSION_S), path="/", secure=True, httponly=True, samesite="lax")
+        keep_cookie(answer, name, value, SESSION_S)
     return answer
 
 
@@ -225,4 +225,4 @@ def forget(request: Request, answer: Response, but: Collection[str] = ()) -> Non
     """The browser's session ends; ``but``: cookies that are set anew."""
     for name in COOKIES:
         if name in request.cookies and name not in but:
-            answer.delete_cookie(name, path="/", secure=True, httponly=True, samesite="lax")
+            drop_cookie(answer, name)

@@ -13,7 +13,9 @@ import json
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+from starlette.responses import Response
 
 from orchestrator.core.foreign_json import parse_json
 from orchestrator.store.secrets import SecretBox, Unreadable
@@ -31,6 +33,7 @@ ATTEMPT_COOKIE: Final = f"{COOKIE}-login"
 ATTEMPT_S: Final = 600.0
 SECRET_COOKIE: Final = f"{COOKIE}-new"
 SECRET_S: Final = 60.0
+SameSite = Literal["lax", "strict"]
 _SESSION_ROW: Final = "web.session.2"
 _ATTEMPT_ROW: Final = "web.login"
 _ONCE_ROW: Final = "web.once"
@@ -52,6 +55,16 @@ class LoginAttempt:
 
     kept: dict[str, str]
     target: str
+
+
+def keep_cookie(answer: Response, name: str, value: str, life_s: float, samesite: SameSite = "lax") -> None:
+    """No script reads it; ``__Host-`` cookies are taken with this path over TLS alone (RFC 6265bis §4.1.3.2)."""
+    answer.set_cookie(name, value, int(life_s), path="/", secure=True, httponly=True, samesite=samesite)
+
+
+def drop_cookie(answer: Response, name: str, samesite: SameSite = "lax") -> None:
+    """``samesite``: as it was kept."""
+    answer.delete_cookie(name, path="/", secure=True, httponly=True, samesite=samesite)
 
 
 class BrowserSessions:

@@ -19,7 +19,7 @@ from orchestrator.core.errors import Denied, NotFound, VgpuctlError
 from orchestrator.ports.identity import BrowserLogins
 from orchestrator.web.api_calls import Refused
 from orchestrator.web.login import Logins, Page, begin_session, local_page, login_form, provider_of
-from orchestrator.web.proofs import ATTEMPT_COOKIE, ATTEMPT_S, LoginAttempt, Proof
+from orchestrator.web.proofs import ATTEMPT_COOKIE, ATTEMPT_S, LoginAttempt, Proof, drop_cookie, keep_cookie
 
 _HOST: Final = re.compile(r"[0-9A-Za-z.:\[\]-]{1,255}", re.ASCII)
 _AT_ONCE: Final = 8
@@ -41,7 +41,7 @@ async def begin(request: Request) -> Response:
     logins: Logins = request.app.state.logins
     answer = RedirectResponse(where, 303)
     sealed = logins.sessions.seal_attempt(LoginAttempt(kept=kept, target=target))
-    answer.set_cookie(ATTEMPT_COOKIE, sealed, int(ATTEMPT_S), path="/", secure=True, httponly=True, samesite="lax")
+    keep_cookie(answer, ATTEMPT_COOKIE, sealed, ATTEMPT_S)
     return answer
 
 
@@ -64,7 +64,7 @@ async def finish(request: Request) -> Response:
         answer = await begin_session(request, Proof(token=token), target)
     except Refused as refused:
         answer = login_form(request, refused, target)
-    answer.delete_cookie(ATTEMPT_COOKIE, path="/", secure=True, httponly=True, samesite="lax")
+    drop_cookie(answer, ATTEMPT_COOKIE)
     return answer
 
 

@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.web.api_calls import ApiCalls, Problem, Refused
 from orchestrator.web.forms import form_of
-from orchestrator.web.proofs import SECRET_COOKIE, SECRET_S, BrowserSessions
+from orchestrator.web.proofs import SECRET_COOKIE, SECRET_S, BrowserSessions, drop_cookie, keep_cookie
 from orchestrator.web.rendering import address, render
 
 Form = Mapping[str, str]
@@ -61,7 +61,7 @@ def show_once(request: Request, token: str, back: str) -> Response:
     sessions: BrowserSessions = request.app.state.logins.sessions
     answer = RedirectResponse(address("new-token"), 303)
     sealed = sessions.seal_secret(token, back)
-    answer.set_cookie(SECRET_COOKIE, sealed, int(SECRET_S), path="/", secure=True, httponly=True, samesite="strict")
+    keep_cookie(answer, SECRET_COOKIE, sealed, SECRET_S, "strict")
     return answer
 
 
@@ -70,7 +70,7 @@ async def new_token(request: Request) -> Response:
     sessions: BrowserSessions = request.app.state.logins.sessions
     token, back = sessions.open_secret(request.cookies.get(SECRET_COOKIE, "")) or ("", address("map"))
     answer = render(request, "token.html", {"title": "New token", "token": token, "back": back})
-    answer.delete_cookie(SECRET_COOKIE, path="/", secure=True, httponly=True, samesite="strict")
+    drop_cookie(answer, SECRET_COOKIE, "strict")
     return answer
 
 
