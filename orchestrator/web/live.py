@@ -99,9 +99,9 @@ class Signals(Response):
         self._api, self._shown, self._number = api, Shown.of(query), next(self._numbers)
         nouns = {"operation" if noun == "step" else noun for noun in self._shown.nouns}
         query_parts = [("noun", noun) for noun in sorted(nouns)] + [("last", str(_LAST))]
-        self._query = urlencode(
-            [*query_parts, *(("tenant", query["tenant"]) for _ in range(bool(query.get("tenant"))))]
-        )
+        if tenant := query.get("tenant"):
+            query_parts.append(("tenant", tenant))
+        self._query = urlencode(query_parts)
         self._news = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
