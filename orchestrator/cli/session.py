@@ -7,9 +7,10 @@ import os
 import sys
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import typer
+from typer.core import TyperOption
 
 from orchestrator.cli import clock
 from orchestrator.client.contexts import CONTEXT_VARIABLE, ClientContext, current
@@ -171,26 +172,30 @@ def session_of(ctx: typer.Context) -> CliSession:
     return session
 
 
-def _remember(ctx: typer.Context, chosen: Format) -> Format:
+def format_of(ctx: typer.Context) -> Format:
+    """What ``-o`` says, or what the command prints without it."""
+    return session_of(ctx).format
+
+
+def _remember(ctx: typer.Context, _: Any, chosen: Format) -> None:
     if isinstance(ctx.find_root().obj, CliSession):
         session_of(ctx).format = chosen
-    return chosen
 
 
-def _formats(incomplete: str) -> list[str]:
+def _formats(_: typer.Context, __: list[str], incomplete: str) -> list[str]:
     return [name for name in (*FORMATS, _JSONPATH) if name.startswith(incomplete)]
 
 
-Output = Annotated[
-    Format,
-    typer.Option(
-        "--output",
-        "-o",
-        parser=parse_format,
+def output_option(default: Format) -> TyperOption:
+    """``-o``, which the command's function is not given: the session has it."""
+    return TyperOption(
+        param_decls=["output", "--output", "-o"],
+        type=parse_format,
+        default=default,
+        show_default=True,
         callback=_remember,
+        expose_value=False,
         autocompletion=_formats,
         metavar="FORMAT",
         help="table, wide, name, csv, json, yaml or jsonpath=PATH.",
-        show_default=True,
-    ),
-]
+    )

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any, Final, TypeVar
@@ -15,6 +15,7 @@ from typer.main import get_command
 
 from orchestrator.cli.complete import complete_parameters
 from orchestrator.cli.examples import add_examples
+from orchestrator.cli.session import Format, output_option
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import closest
 
@@ -24,6 +25,15 @@ COMPLETE_VARIABLE: Final = "_VGPUCTL_COMPLETE"
 _QUOTED: Final = re.compile("'vgpuctl ([^']+)'")
 _WHOLE: Final = 1_000
 """Letters of a summary: more than any has."""
+OUTPUTS: Final[Mapping[str, Format | None]] = {
+    **dict.fromkeys(("console", "vnc", "ssh", "vm console", "vm vnc", "vm ssh", "vm proxy"), None),
+    **dict.fromkeys(("serve", "server backup", "server restore", "server rotate-key", "server invite"), None),
+    **dict.fromkeys(("server join", "metrics rules", "metrics boards", "metrics runbook", "audit export"), None),
+    **dict.fromkeys(("webhook delete", "webhook test", "web", "inventory", "completion"), None),
+    "export": Format.YAML,
+    "schema": Format.JSON,
+}
+"""Commands without ``-o``, and those that print no table without it. By their words."""
 HELP_OPTIONS: Final = {"help_option_names": ["-h", "--help"]}
 
 
@@ -225,9 +235,19 @@ def load(name: str, entry: CommandEntry) -> Any:
         single.command(name, context_settings=HELP_OPTIONS)(target)
         command = get_command(single)
     command.name = name
+    _add_output(name, command)
     add_examples(name, command)
     complete_parameters(command)
     return command
+
+
+def _add_output(words: str, command: Any) -> None:
+    """``-o`` to a command, and to those of a group; to the group itself where it has options of its own."""
+    chosen = OUTPUTS.get(words, Format.TABLE)
+    if chosen is not None and (command.params or not isinstance(command, Group)):
+        command.params.append(output_option(chosen))
+    for name, child in getattr(command, "commands", {}).items():
+        _add_output(f"{words} {name}", child)
 
 
 def with_tenant(hint: str | None, tenant: str | None) -> str | None:

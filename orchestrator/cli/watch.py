@@ -53,9 +53,7 @@ def list_view(rows: Sequence[Mapping[str, Any]], listing: Listing, name: Callabl
     )
 
 
-def show_view(
-    session: CliSession, read_view: ReadView, output: Format, *, watch: bool, pause_s: float = PAUSE_S
-) -> None:
+def show_view(session: CliSession, read_view: ReadView, *, watch: bool, pause_s: float = PAUSE_S) -> None:
     """Print what ``read_view`` finds, with ``watch`` until it is final.
 
     :param pause_s: between two readings; 0 for one that waits by itself until something changed
@@ -63,9 +61,9 @@ def show_view(
     """
     view = read_view()
     if not watch:
-        show(view.data, output, view.lines)
+        show(view.data, session.format, view.lines)
         return
-    screen = _screen(output)
+    screen = _screen(session.format)
     try:
         screen.draw(view)
         while not view.final:

@@ -15,7 +15,7 @@ from orchestrator.cli.confirm import Yes, confirm_picked
 from orchestrator.cli.files import files_of, read_text
 from orchestrator.cli.output import colour, show, shown, width
 from orchestrator.cli.parameters import ListTenant
-from orchestrator.cli.session import CliSession, Format, Output, session_of
+from orchestrator.cli.session import CliSession, Format, format_of, session_of
 from orchestrator.cli.table import Column, Fit, field, list_lines, render_table
 from orchestrator.core.errors import InvalidInput, Reason, VgpuctlError
 from orchestrator.core.manifest import Change, FieldChange, Manifest
@@ -74,28 +74,28 @@ def _by_row(
     return list_lines(rows, columns, output, "") if output in {Format.NAME, Format.CSV} else lines()
 
 
-def plan(ctx: typer.Context, file: Files, prune: Prune = False, output: Output = Format.TABLE) -> None:
+def plan(ctx: typer.Context, file: Files, prune: Prune = False) -> None:
     """Show what apply would do; exit code 3 when it would do something."""
     _, changes = _changes(session_of(ctx), file, prune=prune)
     rows = [asdict(change) for change in changes]
     show(
         rows,
-        output,
+        format_of(ctx),
         lambda: _by_row(
             rows,
             (*_NAMED, COLUMNS[-1]),
-            output,
+            format_of(ctx),
             lambda: [*render_table(rows, COLUMNS, width()), "", _summary(changes)] if rows else [_AS_WANTED],
         ),
     )
     raise typer.Exit(DIFFERENT if changes else 0)
 
 
-def diff(ctx: typer.Context, file: Files, prune: Prune = False, output: Output = Format.TABLE) -> None:
+def diff(ctx: typer.Context, file: Files, prune: Prune = False) -> None:
     """Show every value that is not as a file says; exit code 3 when there is one."""
     _, changes = _changes(session_of(ctx), file, prune=prune)
-    if changes or output not in {Format.TABLE, Format.WIDE}:
-        show([asdict(change) for change in changes], output, lambda: _diff_lines(changes))
+    if changes or format_of(ctx) not in {Format.TABLE, Format.WIDE}:
+        show([asdict(change) for change in changes], format_of(ctx), lambda: _diff_lines(changes))
     raise typer.Exit(DIFFERENT if changes else 0)
 
 
@@ -107,7 +107,6 @@ def apply(
         int, typer.Option("--parallel", min=1, max=MAX_PARALLEL, help="VMs worked on at the same time.")
     ] = 8,
     yes: Yes = False,
-    output: Output = Format.TABLE,
 ) -> None:
     """Make everything as a file says. A second time nothing changes. Asks before VMs are deleted."""
     from orchestrator.cli.manifest.carry_out import CarryOut
@@ -121,24 +120,29 @@ def apply(
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     rows = [_row(outcome) for outcome in outcomes]
     columns = (*_NAMED, field("DONE", "done"))
-    show(rows, output, lambda: _by_row(rows, columns, output, lambda: [_total(outcomes, len(failed))]))
+    show(rows, session.format, lambda: _by_row(rows, columns, session.format, lambda: [_total(outcomes, len(failed))]))
     if failed:
         raise _partial(outcomes, failed)
 
 
-def export(ctx: typer.Context, tenant: ListTenant = None, output: Output = Format.YAML) -> None:
+def export(ctx: typer.Context, tenant: ListTenant = None) -> None:
     """Print what exists as a file for apply. User data, images' sources and adopted VMs are not in it."""
     from orchestrator.cli.manifest.export import exported
 
     manifest = exported(session_of(ctx).client, tenant)
-    show(manifest, Format.YAML if output is Format.TABLE else output, list)
+    show(manifest, _as_file(ctx, Format.YAML), list)
 
 
-def schema(output: Output = Format.JSON) -> None:
+def schema(ctx: typer.Context) -> None:
     """Print the JSON schema of the file, for editors."""
     from orchestrator.catalogue.manifest_file import ManifestForm
 
-    show(ManifestForm.model_json_schema(), Format.JSON if output is Format.TABLE else output, list)
+    show(ManifestForm.model_json_schema(), _as_file(ctx, Format.JSON), list)
+
+
+def _as_file(ctx: typer.Context, form: Format) -> Format:
+    """A file is no table."""
+    return form if format_of(ctx) is Format.TABLE else format_of(ctx)
 
 
 def _changes(session: CliSession, files: Sequence[Path], *, prune: bool) -> tuple[Manifest, tuple[Change, ...]]:

@@ -14,7 +14,7 @@ from orchestrator.cli.clock import now
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Sort
-from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import Column, Fit, Listing, age, field, show_newest, time
 from orchestrator.core.errors import Fatal, InvalidInput, NotFound, Reason
 from orchestrator.core.units import parse_duration
@@ -75,13 +75,12 @@ def list_records(
     until: Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Only before then." + _WHEN)] = None,
     refused: Annotated[bool, typer.Option("--refused", help="Only what was refused.")] = False,
     sort: Sort = None,
-    output: Output = Format.TABLE,
 ) -> None:
     """List audit records, newest first."""
     client = session_of(ctx).client
     only = {"since": _moment(since, "since"), "until": _moment(until, "until"), "refused": "true" if refused else None}
     records = client.audit(limit if sort is None else None, before, actor=who, subject=about, **only)
-    listing = Listing(columns=COLUMNS, none="no records", output=output, sort=sort)
+    listing = Listing(columns=COLUMNS, none="no records", output=format_of(ctx), sort=sort)
     show_newest(records, client.connection.total, limit, listing)
 
 
@@ -89,7 +88,6 @@ def list_records(
 def show_record(
     ctx: typer.Context,
     number: Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="As 'audit list' shows it.")],
-    output: Output = Format.TABLE,
 ) -> None:
     """Show one audit record."""
     records = session_of(ctx).client.audit(1, number + 1)
@@ -100,7 +98,7 @@ def show_record(
     pairs += [("from", shown(record["source"])), ("with", shown(record["interface"]))]
     pairs += [("client", shown(record["user_agent"])), ("site", shown(record["site"]))]
     pairs += [("what", shown(record["action"])), ("subject", shown(record["subject"]))]
-    show(record, output, lambda: render_details([*pairs, ("outcome", shown(record["outcome"]))]))
+    show(record, format_of(ctx), lambda: render_details([*pairs, ("outcome", shown(record["outcome"]))]))
 
 
 @app.command("export")
@@ -120,7 +118,6 @@ def verify(
         str | None,
         typer.Option("--since", "--head", help="A head that an earlier check printed and you noted elsewhere."),
     ] = None,
-    output: Output = Format.TABLE,
 ) -> None:
     """Check that no record was changed, put in or removed. Fails when one was.
 
@@ -137,7 +134,7 @@ def verify(
         )
     show(
         verdict,
-        output,
+        format_of(ctx),
         lambda: render_details(
             [
                 ("sealed", shown(verdict["sealed"])),

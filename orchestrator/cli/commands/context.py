@@ -14,7 +14,7 @@ from orchestrator.cli.files import MAX_KEY_BYTES, read_text
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Sort
-from orchestrator.cli.session import Format, Output
+from orchestrator.cli.session import format_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.client.contexts import ClientContext, load, path, save
 from orchestrator.client.token import check_token_file
@@ -58,13 +58,13 @@ def _token(file: Path | None) -> str | None:
 
 @app.command("add")
 def add(
+    ctx: typer.Context,
     name: Name,
     url: Annotated[str | None, typer.Option("--url", help="https://HOST:PORT of a server elsewhere.")] = None,
     ca_file: Annotated[Path | None, typer.Option("--ca-file", help="PEM file of whom to trust.")] = None,
     token_file: Annotated[Path | None, typer.Option("--token-file", help="File with your token, mode 0600.")] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="For commands that name none.")] = None,
     state: Annotated[Path | None, typer.Option("--state", help="State directory of a server here.")] = None,
-    output: Output = Format.TABLE,
 ) -> None:
     """Remember a server under a name. The first one becomes the current one."""
     context = ClientContext(
@@ -79,18 +79,18 @@ def add(
     if contexts.current is None and len(contexts.contexts) == 1:
         contexts = replace(contexts, current=name)
     save(path(), contexts)
-    show(asdict(context), output, lambda: [f"{name} is {context.url or context.state}"])
+    show(asdict(context), format_of(ctx), lambda: [f"{name} is {context.url or context.state}"])
 
 
 @app.command("set")
 def change(
+    ctx: typer.Context,
     name: Name,
     url: Annotated[str | None, typer.Option("--url", help="https://HOST:PORT of a server elsewhere.")] = None,
     ca_file: Annotated[str | None, typer.Option("--ca-file", help=f"PEM file of whom to trust; {_NONE}.")] = None,
     token_file: Annotated[str | None, typer.Option("--token-file", help=f"File with your token; {_NONE}.")] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help=f"For commands that name none; {_NONE}.")] = None,
     state: Annotated[Path | None, typer.Option("--state", help="State directory of a server here.")] = None,
-    output: Output = Format.TABLE,
 ) -> None:
     """Correct a context. What is not named stays; a URL takes the place of a state directory, or it of a URL."""
     contexts = load(path())
@@ -104,46 +104,50 @@ def change(
     if tenant is not None:
         context = replace(context, tenant=tenant or None)
     save(path(), contexts.changed(context))
-    show(asdict(context), output, lambda: [f"{name} is {context.url or context.state}"])
+    show(asdict(context), format_of(ctx), lambda: [f"{name} is {context.url or context.state}"])
 
 
 @app.command("use")
 def use(
+    ctx: typer.Context,
     name: Annotated[
         str | None, typer.Argument(help="Name of the context; none: the server here.", autocompletion=contexts)
     ] = None,
-    output: Output = Format.TABLE,
 ) -> None:
     """Make a context the current one."""
     contexts = load(path())
     if name is not None:
         contexts.get(name)
     save(path(), replace(contexts, current=name))
-    show({"current": name}, output, lambda: [f"commands go to {name or 'the server here'}"])
+    show({"current": name}, format_of(ctx), lambda: [f"commands go to {name or 'the server here'}"])
 
 
 @app.command("list")
-def list_contexts(sort: Sort = None, output: Output = Format.TABLE) -> None:
+def list_contexts(ctx: typer.Context, sort: Sort = None) -> None:
     """List contexts."""
     contexts = load(path())
     rows = [
         {**asdict(context), "current": name == contexts.current} for name, context in sorted(contexts.contexts.items())
     ]
-    show_list(rows, COLUMNS, output, "no contexts: commands go to the server here", sort)
+    show_list(rows, COLUMNS, format_of(ctx), "no contexts: commands go to the server here", sort)
 
 
 @app.command("show")
-def show_context(name: Name, output: Output = Format.TABLE) -> None:
+def show_context(ctx: typer.Context, name: Name) -> None:
     """Show one context."""
     contexts = load(path())
     context = contexts.get(name)
     row = {**asdict(context), "current": name == contexts.current}
     labels = {"ca_file": "CA file", "token_file": "token file", "url": "URL", "state": "state directory"}
-    show(row, output, lambda: render_details([(labels.get(key, key), shown(value)) for key, value in row.items()]))
+    show(
+        row,
+        format_of(ctx),
+        lambda: render_details([(labels.get(key, key), shown(value)) for key, value in row.items()]),
+    )
 
 
 @app.command("remove")
-def remove(name: Name, output: Output = Format.TABLE) -> None:
+def remove(ctx: typer.Context, name: Name) -> None:
     """Forget a context; its server is left alone."""
     save(path(), load(path()).without(name))
-    show({"removed": name}, output, lambda: [f"{name} is forgotten"])
+    show({"removed": name}, format_of(ctx), lambda: [f"{name} is forgotten"])

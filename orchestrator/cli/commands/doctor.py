@@ -15,7 +15,7 @@ from orchestrator.cli.commands.operation import SHORT_ID
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.output import printable
 from orchestrator.cli.parameters import Sort
-from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.session import Format, format_of, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.client.autostart import server_info
 
@@ -88,7 +88,6 @@ def doctor(
         bool, typer.Option("--repair", help="Begin all repairs, also those that are not done by themselves.")
     ] = False,
     sort: Sort = None,
-    output: Output = Format.TABLE,
 ) -> None:
     """Tell what differs from what is wanted; repair it.
 
@@ -104,8 +103,8 @@ def doctor(
         client.repair_findings(host)
         findings = client.findings(host)
     _warn_of_certificate(server_info(client.connection))
-    show_list(findings, COLUMNS, output, "nothing differs", sort)
-    if len(findings) > _SUMMED_FROM and output in {Format.TABLE, Format.WIDE}:
+    show_list(findings, COLUMNS, format_of(ctx), "nothing differs", sort)
+    if len(findings) > _SUMMED_FROM and format_of(ctx) in {Format.TABLE, Format.WIDE}:
         print(_summary(findings))
     if findings or stuck:
         raise typer.Exit(DIFFERENCES_EXIT)

@@ -15,7 +15,7 @@ from orchestrator.cli.files import read_text
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import ServerPath, Sort
-from orchestrator.cli.session import CliSession, Format, Output, session_of
+from orchestrator.cli.session import CliSession, Format, format_of, session_of
 from orchestrator.cli.table import Column, Fit, Listing, field, show_list, show_rows
 from orchestrator.cli.uploading import sending
 from orchestrator.client.connection import Json
@@ -77,7 +77,6 @@ def add(
     ] = None,
     sha256: Annotated[str | None, typer.Option("--sha256", help="What the content must hash to.")] = None,
     server_path: ServerPath = False,
-    output: Output = Format.TABLE,
 ) -> None:
     """Take a signed driver; nothing of it is executed."""
     session = session_of(ctx)
@@ -89,31 +88,31 @@ def add(
     else:
         with sending(session, file, sha256) as content:
             bundle = session.client.upload_driver_bundle(content, signed, signer)
-    show(bundle, output, lambda: details(bundle))
+    show(bundle, session.format, lambda: details(bundle))
 
 
 @bundle_app.command("list")
-def list_bundles(ctx: typer.Context, sort: Sort = None, output: Output = Format.TABLE) -> None:
+def list_bundles(ctx: typer.Context, sort: Sort = None) -> None:
     """List drivers by kind and version."""
     none = "no drivers yet: vgpuctl driver bundle add FILE --signature FILE.asc --key KEY.asc"
-    show_list(session_of(ctx).client.driver_bundles(), COLUMNS, output, none, sort)
+    show_list(session_of(ctx).client.driver_bundles(), COLUMNS, format_of(ctx), none, sort)
 
 
 @bundle_app.command("show")
-def show_bundle(ctx: typer.Context, which: Which, output: Output = Format.TABLE) -> None:
+def show_bundle(ctx: typer.Context, which: Which) -> None:
     """Show one driver."""
     bundle = _found(session_of(ctx), which)
-    show(bundle, output, lambda: details(bundle))
+    show(bundle, format_of(ctx), lambda: details(bundle))
 
 
 @bundle_app.command("remove")
-def remove(ctx: typer.Context, which: Which, output: Output = Format.TABLE) -> None:
+def remove(ctx: typer.Context, which: Which) -> None:
     """Forget a driver and delete its file; no host is touched."""
     session = session_of(ctx)
     bundle = _found(session, which)
     session.client.remove_driver_bundle(bundle["sha256"])
     line = f"{shown(bundle['kind'])} {shown(bundle['version'])} is removed"
-    show({"sha256": bundle["sha256"], "removed": True}, output, lambda: [line])
+    show({"sha256": bundle["sha256"], "removed": True}, session.format, lambda: [line])
 
 
 def _found(session: CliSession, which: str) -> Json:
@@ -153,22 +152,18 @@ def details(bundle: Mapping[str, Any]) -> list[str]:
 
 
 @lock_app.command("show")
-def show_lock(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+def show_lock(ctx: typer.Context) -> None:
     """Show which versions are locked."""
-    _show_lock(session_of(ctx).client.driver_lock(), output)
+    _show_lock(session_of(ctx).client.driver_lock(), format_of(ctx))
 
 
 @lock_app.command("apply")
-def apply_lock(
-    ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(help="drivers.lock.yaml")],
-    output: Output = Format.TABLE,
-) -> None:
+def apply_lock(ctx: typer.Context, file: Annotated[Path, typer.Argument(help="drivers.lock.yaml")]) -> None:
     """Lock the versions of a file; what does not go together is refused. No host is touched."""
     from orchestrator.catalogue.driver_lock_file import read_lock
 
     form = read_lock(file, read_text(file, what="file", max_bytes=MAX_LOCK_BYTES))
-    _show_lock(session_of(ctx).client.put_driver_lock(form.model_dump(exclude_none=True)), output)
+    _show_lock(session_of(ctx).client.put_driver_lock(form.model_dump(exclude_none=True)), format_of(ctx))
 
 
 def _show_lock(lock: Json, output: Format) -> None:
@@ -192,7 +187,6 @@ def check(
         str | None, typer.Option("--if-hosts-had", metavar="VERSION", help="Judge VMs as if all hosts had this driver.")
     ] = None,
     sort: Sort = None,
-    output: Output = Format.TABLE,
 ) -> None:
     """Show hosts and VMs whose drivers are not as locked, or forbidden. Exit code 3 when there are."""
     rows = session_of(ctx).client.driver_check(host_driver)["rows"]
@@ -201,5 +195,5 @@ def check(
     unknown = sum(row["verdict"] == "unknown" for row in rows)
     summary = f"{len(rows)} compared, {len(bad)} not as they should be, {unknown} that nobody can judge"
     none = "nothing is as it should not be" if rows else "there are no hosts yet"
-    show_rows(rows, chosen, Listing(columns=CHECKED, none=none, output=output, sort=sort, said=[summary]))
+    show_rows(rows, chosen, Listing(columns=CHECKED, none=none, output=format_of(ctx), sort=sort, said=[summary]))
     raise typer.Exit(DIFFERENT if bad else 0)

@@ -15,7 +15,7 @@ from orchestrator.cli.ages import show_time
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.output import printable, render_details, show, shown, width
 from orchestrator.cli.progress import retry
-from orchestrator.cli.session import CliSession, Format, Output, session_of
+from orchestrator.cli.session import CliSession, Format, format_of, session_of
 from orchestrator.cli.table import Column, Fit, field, render_table
 from orchestrator.cli.tree import HELP_OPTIONS, Commands, Group
 from orchestrator.client.connection import Json
@@ -88,7 +88,6 @@ def upgrade(
     ] = "if-needed",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which hosts would go in which step.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")] = True,
-    output: Output = Format.TABLE,
 ) -> None:
     """Bring another driver onto hosts, some at a time. VMs stop and start again, each on its host."""
     if ctx.invoked_subcommand is not None:
@@ -103,9 +102,9 @@ def upgrade(
     }  # fmt: skip
     begun = session.client.start_driver_upgrade(wanted)
     if dry_run:
-        show(begun, output, lambda: _waves(begun))
+        show(begun, session.format, lambda: _waves(begun))
         return
-    _finish(_followed(session, begun) if wait else begun, output, wait=wait)
+    _finish(_followed(session, begun) if wait else begun, session.format, wait=wait)
 
 
 def _waves(planned: Mapping[str, Any]) -> list[str]:
@@ -199,24 +198,24 @@ def _shown(upgrade: Json, output: Format) -> None:
 
 
 @app.command("status")
-def status(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+def status(ctx: typer.Context) -> None:
     """Show the newest upgrade and how far each host is."""
-    _shown(session_of(ctx).client.driver_upgrade(), output)
+    _shown(session_of(ctx).client.driver_upgrade(), format_of(ctx))
 
 
 @app.command("pause")
-def pause(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+def pause(ctx: typer.Context) -> None:
     """Begin no further host; what has begun ends."""
-    _shown(session_of(ctx).client.change_driver_upgrade("pause"), output)
+    _shown(session_of(ctx).client.change_driver_upgrade("pause"), format_of(ctx))
 
 
 @app.command("resume")
-def resume(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+def resume(ctx: typer.Context) -> None:
     """Go on after a pause or a halt; the failures so far are forgiven."""
-    _shown(session_of(ctx).client.change_driver_upgrade("resume"), output)
+    _shown(session_of(ctx).client.change_driver_upgrade("resume"), format_of(ctx))
 
 
 @app.command("abort")
-def abort(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+def abort(ctx: typer.Context) -> None:
     """End it: hosts that wait stay as they are, what has begun ends."""
-    _shown(session_of(ctx).client.change_driver_upgrade("abort"), output)
+    _shown(session_of(ctx).client.change_driver_upgrade("abort"), format_of(ctx))

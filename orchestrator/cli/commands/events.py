@@ -14,7 +14,7 @@ from orchestrator.cli.commands.vm_views import show_history
 from orchestrator.cli.complete import vms
 from orchestrator.cli.output import shown
 from orchestrator.cli.parameters import ListTenant, Sort, vm_name_if_any
-from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.session import Format, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list, time
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.event import NOUNS
@@ -61,7 +61,6 @@ def events(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many that are over.")] = 50,
     sort: Sort = None,
-    output: Output = Format.TABLE,
 ) -> None:
     """What happened to a VM, or in the whole fleet.
 
@@ -69,7 +68,7 @@ def events(
     """
     session = session_of(ctx)
     if name is not None and not (follow or noun or after or as_json):
-        show_history(session.client, name, tenant or session.own_tenant, limit, sort, output)
+        show_history(session.client, name, tenant or session.own_tenant, limit, sort, session.format)
         return
     unknown = set(noun or ()).difference(NOUNS)
     if unknown:
@@ -79,13 +78,13 @@ def events(
         after=after, last=min(limit, _MAX_LAST), nouns=noun or (), follow=follow, tenant=whose, name=name
     )
     if follow or as_json:
-        _print(happened, as_json=as_json or output == Format.JSON)
+        _print(happened, as_json=as_json or session.format == Format.JSON)
     else:
         listed = list(happened)
         rows = [event for event in listed if event["noun"] != "gap"]
         if len(rows) < len(listed):
             print(_GAP, file=sys.stderr)
-        show_list(rows, COLUMNS, output, "nothing has happened yet", sort)
+        show_list(rows, COLUMNS, session.format, "nothing has happened yet", sort)
 
 
 def _print(happened: Iterable[Mapping[str, Any]], *, as_json: bool) -> None:

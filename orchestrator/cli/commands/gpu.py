@@ -15,7 +15,7 @@ from orchestrator.cli.output import printable, render_details, show, shown, widt
 from orchestrator.cli.parameters import OfHost, OfModel, Sort, Svg, tenant_if_named
 from orchestrator.cli.progress import follow
 from orchestrator.cli.readings import Readings, reading_lines
-from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.session import Format, format_of, session_of
 from orchestrator.cli.table import Column, Fit, Listing, field, list_lines, render_table, size
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.geometry.cut import cut_words
@@ -119,17 +119,12 @@ def _picked(gpu: Mapping[str, Any], host: str | None, model: str | None) -> bool
 
 @app.command("list")
 def list_gpus(
-    ctx: typer.Context,
-    host: OfHost = None,
-    model: OfModel = None,
-    sort: Sort = None,
-    watch: Watch = False,
-    output: Output = Format.TABLE,
+    ctx: typer.Context, host: OfHost = None, model: OfModel = None, sort: Sort = None, watch: Watch = False
 ) -> None:
     """List GPUs of all hosts."""
     session = session_of(ctx)
     none = "no such GPUs" if host or model else "no GPUs yet: vgpuctl host add NAME --address A"
-    listing = Listing(columns=COLUMNS, none=none, output=output, sort=sort)
+    listing = Listing(columns=COLUMNS, none=none, output=session.format, sort=sort)
     if host is not None:
         session.client.host(host)
 
@@ -139,7 +134,7 @@ def list_gpus(
         picked = [gpu for gpu in gpus if _picked(gpu, host, model)]
         return list_view(picked, listing, lambda gpu: f"{shown(gpu['host'])}/{gpu['address']}")
 
-    show_view(session, read_view, output, watch=watch)
+    show_view(session, read_view, watch=watch)
 
 
 @app.command("show")
@@ -148,7 +143,6 @@ def show_gpu(
     host: Annotated[str, typer.Argument(help="Name of the host.", autocompletion=hosts)],
     address: Annotated[str, typer.Argument(help="PCI address.")],
     readings: Readings = False,
-    output: Output = Format.TABLE,
 ) -> None:
     """Show one GPU with its vGPU types, free and used."""
     client = session_of(ctx).client
@@ -161,7 +155,7 @@ def show_gpu(
         ]
         gpu["readings"] = [dict(reading) for reading in own]
         lines += reading_lines(of_host["age_s"], own)
-    show(gpu, output, lambda: lines)
+    show(gpu, format_of(ctx), lambda: lines)
 
 
 def details(gpu: Mapping[str, Any]) -> list[str]:
@@ -203,7 +197,6 @@ def map_gpus(
     whole: Annotated[bool, typer.Option("--all", help="Draw all of them, however many hosts there are.")] = False,
     svg: Svg = None,
     watch: Watch = False,
-    output: Output = Format.TABLE,
 ) -> None:
     """Draw every GPU as its slots, with the VMs in them. Of more than 20 hosts a summary."""
     from orchestrator.cli.advice.gpu_map import render_gpu_map, render_summary
@@ -221,11 +214,11 @@ def map_gpus(
             write_svg(svg, gpu_map_svg(gpus))
         many = not whole and len({gpu["host"] for gpu in gpus}) > DRAWN_HOSTS
         draw = render_summary if many else render_gpu_map
-        if output in {Format.NAME, Format.CSV}:
-            return View(data=gpus, lines=lambda: list_lines(gpus, MAP_COLUMNS, output, ""))
+        if session.format in {Format.NAME, Format.CSV}:
+            return View(data=gpus, lines=lambda: list_lines(gpus, MAP_COLUMNS, session.format, ""))
         return View(data=gpus, lines=lambda: [printable(line) for line in draw(gpus, width() or DRAWN_WIDTH)])
 
-    show_view(session, read_view, output, watch=watch)
+    show_view(session, read_view, watch=watch)
 
 
 @app.command("racks")
@@ -234,11 +227,10 @@ def list_racks(
     model: Annotated[str | None, typer.Option("--model", help="Only GPUs of this model, by its whole name.")] = None,
     sort: Sort = None,
     watch: Watch = False,
-    output: Output = Format.TABLE,
 ) -> None:
     """List the use of GPUs by rack, the label 'rack' of hosts."""
     session = session_of(ctx)
-    listing = Listing(columns=RACK_COLUMNS, none="no such GPUs", output=output, sort=sort)
+    listing = Listing(columns=RACK_COLUMNS, none="no such GPUs", output=session.format, sort=sort)
 
     def read_view() -> View:
         racks = session.client.gpu_racks(model)["racks"]
@@ -246,7 +238,7 @@ def list_racks(
             check_model(model, (gpu["model"] for gpu in session.client.status()["gpus"]))
         return list_view(racks, listing, _rack)
 
-    show_view(session, read_view, output, watch=watch)
+    show_view(session, read_view, watch=watch)
 
 
 @app.command("accept")
@@ -258,7 +250,6 @@ def accept(
     ] = None,
     yes: Yes = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")] = True,
-    output: Output = Format.TABLE,
 ) -> None:
     """Say that a host's cards are right where they are now.
 
@@ -271,7 +262,7 @@ def accept(
     session = session_of(ctx)
     started = session.client.accept_gpus(host, replaced)
     if not wait:
-        show(started, output, lambda: [f"operation {shown(started['operation'])} started"])
+        show(started, session.format, lambda: [f"operation {shown(started['operation'])} started"])
         return
     operation = follow(session, str(started["operation"]))
-    show(operation, output, lambda: [f"the cards of {host} are accepted where they are"], name=host)
+    show(operation, session.format, lambda: [f"the cards of {host} are accepted where they are"], name=host)

@@ -19,7 +19,7 @@ from orchestrator.cli.group import new_group
 from orchestrator.cli.output import show, shown
 from orchestrator.cli.parameters import Wait
 from orchestrator.cli.progress import follow
-from orchestrator.cli.session import CliSession, Format, Output, session_of
+from orchestrator.cli.session import CliSession, format_of, session_of
 from orchestrator.cli.table import Fit, Listing, field, show_rows
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
@@ -49,7 +49,6 @@ def check(
         str | None, typer.Option("--host-key-fingerprint", help="SHA256:… of the host's key, known from elsewhere.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Accept the host key that answers now.")] = False,
-    output: Output = Format.TABLE,
 ) -> None:
     """List what a host lacks and what would mend it. Exit code 3 when something is missing. Changes nothing."""
     session = session_of(ctx)
@@ -62,7 +61,7 @@ def check(
         answer = _check_new(session, address, port, user, provisioning_key, fingerprint, yes=yes)
     missing = sum(requirement["state"] == "missing" for requirement in answer["requirements"])
     summary = f"{missing} missing" if missing else "nothing is missing"
-    listing = Listing(columns=COLUMNS, none="nothing is asked of it", output=output, said=[summary])
+    listing = Listing(columns=COLUMNS, none="nothing is asked of it", output=session.format, said=[summary])
     show_rows(answer, answer["requirements"], listing)
     raise typer.Exit(NOT_READY if missing else 0)
 
@@ -90,12 +89,11 @@ Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of its
 
 @app.command("scan")
 def scan(
-    ctx: typer.Context, address: Annotated[str, typer.Argument(help="IP address or DNS name.")], port: Port = 22,
-    output: Output = Format.TABLE,
+    ctx: typer.Context, address: Annotated[str, typer.Argument(help="IP address or DNS name.")], port: Port = 22
 ) -> None:  # fmt: skip
     """Show the SSH host key that answers at an address."""
     key = session_of(ctx).client.scan_host(check_address(address), port)
-    show(key, output, lambda: [f"{shown(key['type'])} {shown(key['fingerprint'])}"])
+    show(key, format_of(ctx), lambda: [f"{shown(key['type'])} {shown(key['fingerprint'])}"])
 
 
 @app.command("add")
@@ -119,7 +117,6 @@ def add(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Accept the host key that answers now.")] = False,
     wait: Wait = True,
-    output: Output = Format.TABLE,
 ) -> None:
     """Enrol a host. Its key is pinned, the agent installed, its GPUs are taken."""
     session = session_of(ctx)
@@ -151,19 +148,19 @@ app.command("set")(host_several.set_host)
 
 
 @app.command("remove")
-def remove(ctx: typer.Context, name: Name, yes: Yes = False, wait: Wait = True, output: Output = Format.TABLE) -> None:
+def remove(ctx: typer.Context, name: Name, yes: Yes = False, wait: Wait = True) -> None:
     """Give a host back as it was; refused while VMs are there."""
     confirm("give back host", [name], yes=yes)
     session = session_of(ctx)
     started = session.client.remove_host(name)
     if started["operation"] is None:
-        show(started, output, lambda: [f"the record of {name} is gone"])
+        show(started, session.format, lambda: [f"the record of {name} is gone"])
         return
     if not wait:
-        show(started, output, lambda: [f"{name}: operation {shown(started['operation'])} started"])
+        show(started, session.format, lambda: [f"{name}: operation {shown(started['operation'])} started"])
         return
     operation = follow(session, started["operation"])
-    show(operation, output, lambda: [f"{name} is given back"], name=name)
+    show(operation, session.format, lambda: [f"{name} is given back"], name=name)
 
 
 @app.command("forget")
@@ -173,13 +170,12 @@ def forget(
     confirm: Annotated[
         str | None, typer.Option("--confirm", metavar="NAME", help="The host's name once more; asked for without it.")
     ] = None,
-    output: Output = Format.TABLE,
 ) -> None:
     """Give up a host that will never come back: its VMs are lost."""
     session = session_of(ctx)
     host = session.client.forget_host(name, confirm or enrolment.confirmed_name(name))
     lost = len(host["vms"])
-    show(host, output, lambda: [f"{shown(host['name'])} is given up; {lost} VMs are lost and can be deleted"])
+    show(host, session.format, lambda: [f"{shown(host['name'])} is given up; {lost} VMs are lost and can be deleted"])
 
 
 app.command("upgrade-agent")(host_several.upgrade_agent)

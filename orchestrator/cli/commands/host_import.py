@@ -11,7 +11,7 @@ import typer
 
 from orchestrator.cli import enrolment
 from orchestrator.cli.output import shown
-from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.session import Format, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.core.errors import Fatal, error_to_dict
 
@@ -48,7 +48,6 @@ def import_hosts(
     parallel: Annotated[int, typer.Option("--parallel", min=1, max=64, help="So many hosts at once.")] = 8,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Accept the host keys that answer now.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which hosts would be enrolled.")] = False,
-    output: Output = Format.TABLE,
 ) -> None:
     """Enrol the hosts of an Ansible inventory. Those enrolled already are left alone."""
     from orchestrator.cli.inventory.importing import enrol_all, split_present, with_fingerprints
@@ -59,12 +58,14 @@ def import_hosts(
     wanted = wanted_hosts(read_inventory(inventory, limit, vault_password_file))
     new, present = split_present(session.client.hosts(), wanted)
     if dry_run:
-        show_list([_planned(host, provisioning_key) for host in new], PLANNED, output, "all of them are enrolled")
+        show_list(
+            [_planned(host, provisioning_key) for host in new], PLANNED, session.format, "all of them are enrolled"
+        )
         return
     keys = _keys(new, provisioning_key)
     known, lost = with_fingerprints(session, new, at_once=parallel, yes=yes)
     imported = [*present, *lost, *enrol_all(session, known, keys, at_once=parallel)]
-    _tell(sorted(imported, key=lambda host: host.name), output)
+    _tell(sorted(imported, key=lambda host: host.name), session.format)
 
 
 def _keys(wanted: Sequence[WantedHost], default: Path | None) -> dict[str, str]:

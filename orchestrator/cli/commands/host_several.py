@@ -15,7 +15,7 @@ from orchestrator.cli.host_options import PinnableCpus, RdmaNics, checked_cpus, 
 from orchestrator.cli.output import shown
 from orchestrator.cli.parameters import Label, Selector, Unlabel, Wait
 from orchestrator.cli.progress import follow
-from orchestrator.cli.session import CliSession, Format, Output, session_of
+from orchestrator.cli.session import CliSession, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.cli.vm_outcome import Outcome, each
 from orchestrator.client.connection import Json
@@ -52,7 +52,6 @@ def set_host(
     unlabel: Unlabel = None,
     selector: Selector = None,
     yes: Yes = False,
-    output: Output = Format.TABLE,
 ) -> None:
     """Set hosts' overcommit, confinement, CPUs, NICs, labels."""
     labels = parse_changes(label or (), unlabel or ())
@@ -76,12 +75,7 @@ def set_host(
 
 
 def upgrade_agent(
-    ctx: typer.Context,
-    names: Names = None,
-    selector: Selector = None,
-    yes: Yes = False,
-    wait: Wait = True,
-    output: Output = Format.TABLE,
+    ctx: typer.Context, names: Names = None, selector: Selector = None, yes: Yes = False, wait: Wait = True
 ) -> None:
     """Install this version's agent; VMs are left alone."""
     session = session_of(ctx)
@@ -101,7 +95,6 @@ def cordon(
     reason: Annotated[str | None, typer.Option("--reason", help="Why, for whoever finds it cordoned.")] = None,
     selector: Selector = None,
     yes: Yes = False,
-    output: Output = Format.TABLE,
 ) -> None:
     """Place no new VMs on hosts."""
     session = session_of(ctx)
@@ -114,13 +107,7 @@ def cordon(
     )
 
 
-def uncordon(
-    ctx: typer.Context,
-    names: Names = None,
-    selector: Selector = None,
-    yes: Yes = False,
-    output: Output = Format.TABLE,
-) -> None:
+def uncordon(ctx: typer.Context, names: Names = None, selector: Selector = None, yes: Yes = False) -> None:
     """Place VMs on hosts again."""
     session = session_of(ctx)
     hosts = picked_hosts(session, names, selector, question="uncordon hosts", yes=yes)
@@ -135,19 +122,14 @@ PROVISIONED: Final = (
 
 
 def provision(
-    ctx: typer.Context,
-    names: Names = None,
-    selector: Selector = None,
-    yes: Yes = False,
-    wait: Wait = True,
-    output: Output = Format.TABLE,
+    ctx: typer.Context, names: Names = None, selector: Selector = None, yes: Yes = False, wait: Wait = True
 ) -> None:
     """Put the locked driver on hosts; may reboot them. VMs must be stopped."""
     session = session_of(ctx)
     hosts = picked_hosts(session, names, selector, question="put the driver on hosts", yes=yes)
     begun = {name: _begun(session, name) for name in hosts}
     rows = [_ended(session, name, started, wait=wait) for name, started in begun.items()]
-    show_list(rows, PROVISIONED, output, "no hosts")
+    show_list(rows, PROVISIONED, session.format, "no hosts")
     failed = [row for row in rows if row["error"]]
     if failed:
         raise Fatal(

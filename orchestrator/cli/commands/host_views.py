@@ -16,7 +16,7 @@ from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import OfModel, Selector, Sort
 from orchestrator.cli.picking import names_or_patterns, picked
 from orchestrator.cli.progress import follow
-from orchestrator.cli.session import CliSession, Format, Output, session_of
+from orchestrator.cli.session import CliSession, format_of, session_of
 from orchestrator.cli.table import Column, Fit, Listing, age, field
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.client.connection import Json
@@ -87,13 +87,12 @@ def list_hosts(
     selector: Selector = None,
     sort: Sort = None,
     watch: Watch = False,
-    output: Output = Format.TABLE,
 ) -> None:
     """List hosts."""
     session = session_of(ctx)
     picks = _filter(state, model)
     none = "no such hosts" if state or model or selector else "no hosts yet: vgpuctl host add NAME --address A"
-    listing = Listing(columns=COLUMNS, none=none, output=output, sort=sort)
+    listing = Listing(columns=COLUMNS, none=none, output=session.format, sort=sort)
 
     def read_view() -> View:
         hosts = [host for host in session.client.hosts(selector) if picks(host)]
@@ -101,13 +100,13 @@ def list_hosts(
             check_model(model, (gpu["model"] for host in session.client.hosts() for gpu in host["gpus"]))
         return list_view(hosts, listing, lambda host: shown(host["name"]))
 
-    show_view(session, read_view, output, watch=watch)
+    show_view(session, read_view, watch=watch)
 
 
-def show_host(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> None:
+def show_host(ctx: typer.Context, name: Name) -> None:
     """Show one host."""
     host = session_of(ctx).client.host(name)
-    show(host, output, lambda: details(host))
+    show(host, format_of(ctx), lambda: details(host))
 
 
 def _filter(state: str | None, model: str | None) -> Callable[[Mapping[str, Any]], bool]:

@@ -25,7 +25,7 @@ from orchestrator.cli.parameters import (
 )
 from orchestrator.cli.said import SAID, said_of, something_said
 from orchestrator.cli.scope import scoped_name
-from orchestrator.cli.session import CliSession, Format, Output, session_of
+from orchestrator.cli.session import CliSession, format_of, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list, size
 from orchestrator.cli.uploading import image_key, sending, take_image
 from orchestrator.client.connection import Json
@@ -103,7 +103,6 @@ def add(
     server_path: ServerPath = False,
     tenant: Whose = None,
     shared: Annotated[bool, typer.Option("--shared", help="Other tenants may use it too, as TENANT/NAME.")] = False,
-    output: Output = Format.TABLE,
 ) -> None:
     """Take a file or URL as a base image. The same again, shared or not, changes that."""
     session, digest = session_of(ctx), check_sha256(sha256, "image.digest_invalid")
@@ -118,7 +117,7 @@ def add(
         image = session.client.add_image(wanted)
     else:
         image = take_image(session, name, source, digest, image_format)
-    show(image, output, lambda: [f"{_name(image)}: {image['format']}, SHA-256 {image['sha256']}"])
+    show(image, session.format, lambda: [f"{_name(image)}: {image['format']}, SHA-256 {image['sha256']}"])
 
 
 def _check_sent(source: str, *, server_path: bool) -> None:
@@ -133,16 +132,10 @@ def _check_sent(source: str, *, server_path: bool) -> None:
 
 
 @app.command("list")
-def list_images(
-    ctx: typer.Context,
-    tenant: ListTenant = None,
-    selector: Selector = None,
-    sort: Sort = None,
-    output: Output = Format.TABLE,
-) -> None:
+def list_images(ctx: typer.Context, tenant: ListTenant = None, selector: Selector = None, sort: Sort = None) -> None:
     """List base images that VMs can be made of."""
     images = session_of(ctx).client.images(tenant, selector)
-    show_list(images, COLUMNS, output, "no images yet: vgpuctl image add NAME FILE-OR-URL", sort)
+    show_list(images, COLUMNS, format_of(ctx), "no images yet: vgpuctl image add NAME FILE-OR-URL", sort)
 
 
 @app.command("guest-driver")
@@ -151,24 +144,18 @@ def guest_driver(
     name: ImageName,
     version: Annotated[str, typer.Argument(help="Version of the NVIDIA driver in it, or 'none'.")],
     tenant: Whose = None,
-    output: Output = Format.TABLE,
 ) -> None:
     """Say which driver is in an image. Its VMs start only on hosts that take it."""
     image = session_of(ctx).client.set_guest_driver(name, None if version == "none" else version, tenant)
     known = shown(image["guest_driver"]) if image["guest_driver"] else "nobody knows which driver is in it"
-    show(image, output, lambda: [f"{_name(image)}: {known}"])
+    show(image, format_of(ctx), lambda: [f"{_name(image)}: {known}"])
 
 
 @app.command("show")
-def show_image(
-    ctx: typer.Context,
-    name: ImageName,
-    tenant: Whose = None,
-    output: Output = Format.TABLE,
-) -> None:
+def show_image(ctx: typer.Context, name: ImageName, tenant: Whose = None) -> None:
     """Show one base image."""
     image = session_of(ctx).client.image(name, tenant)
-    show(image, output, lambda: _details(image))
+    show(image, format_of(ctx), lambda: _details(image))
 
 
 def _details(image: Json) -> list[str]:
@@ -195,23 +182,16 @@ def set_image(
     description: Description = None,
     label: Label = None,
     unlabel: Unlabel = None,
-    output: Output = Format.TABLE,
 ) -> None:
     """Set an image's description and labels."""
     changes = something_said(description, label, unlabel)
     image = session_of(ctx).client.describe_image(name, changes, tenant)
-    show(image, output, lambda: _details(image))
+    show(image, format_of(ctx), lambda: _details(image))
 
 
 @app.command("remove")
-def remove(
-    ctx: typer.Context,
-    name: ImageName,
-    tenant: Whose = None,
-    yes: Yes = False,
-    output: Output = Format.TABLE,
-) -> None:
+def remove(ctx: typer.Context, name: ImageName, tenant: Whose = None, yes: Yes = False) -> None:
     """Forget a base image that no VM uses."""
     confirm("remove image", [name], yes=yes)
     session_of(ctx).client.remove_image(name, tenant)
-    show({"name": name, "removed": True}, output, lambda: [f"{name} is removed"])
+    show({"name": name, "removed": True}, format_of(ctx), lambda: [f"{name} is removed"])

@@ -11,7 +11,7 @@ import typer
 
 from orchestrator.cli.files import read_text, write_private
 from orchestrator.cli.output import printable, show
-from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.session import format_of, session_of
 from orchestrator.client.contexts import path
 from orchestrator.client.program import need_extra
 from orchestrator.core.errors import InvalidInput, why_unwritable
@@ -33,7 +33,6 @@ def login(
         str | None, typer.Option("--acr", metavar="LEVEL", help="Ask for this level, as sites may of admins.")
     ] = None,
     browser: Annotated[bool, typer.Option(help="Open a browser; the address is printed anyway.")] = True,
-    output: Output = Format.TABLE,
 ) -> None:
     """Log in at an identity provider; later commands act as you."""
     need_extra("login")
@@ -52,7 +51,7 @@ def login(
 
     token = log_in(Provider(issuer=issuer, ca_file=ca_file), client_id, send, acr=acr)
     _keep(file, token)
-    show({"token_file": str(file)}, output, lambda: [f"you are logged in; the token is in {file}"])
+    show({"token_file": str(file)}, format_of(ctx), lambda: [f"you are logged in; the token is in {file}"])
 
 
 def _token_file(ctx: typer.Context) -> Path:

@@ -17,7 +17,7 @@ from orchestrator.cli.group import new_group
 from orchestrator.cli.output import show, shown
 from orchestrator.cli.parameters import Sort
 from orchestrator.cli.progress import follow
-from orchestrator.cli.session import CliSession, Format, Output, session_of
+from orchestrator.cli.session import CliSession, Format, format_of, session_of
 from orchestrator.cli.table import Column, Fit, Listing, field, show_list, show_rows
 from orchestrator.client.connection import Json
 
@@ -48,28 +48,24 @@ COLUMNS: Final = (
 
 
 @app.command("show")
-def show_instances(ctx: typer.Context, host: Host, sort: Sort = None, output: Output = Format.TABLE) -> None:
+def show_instances(ctx: typer.Context, host: Host, sort: Sort = None) -> None:
     """Show the GPU instances of a host, whoever made them.
 
     -o wide has the UUIDs and capability files that containers need.
     """
     gpus = _gpus_of(ctx, host)
-    listing = Listing(columns=COLUMNS, none="no GPUs", output=output, sort=sort)
+    listing = Listing(columns=COLUMNS, none="no GPUs", output=format_of(ctx), sort=sort)
     show_rows(gpus, list(rows(gpus)), listing)
 
 
 @app.command("export")
-def export(
-    ctx: typer.Context,
-    host: Host,
-    output: Output = Format.TABLE,
-) -> None:
+def export(ctx: typer.Context, host: Host) -> None:
     """Print a host's GPU instances as a configuration of mig-parted.
 
     It is called current. GPUs are numbered in PCI order; those without MIG are left out.
     """
     layouts = entries(_gpus_of(ctx, host))
-    show({"version": "v1", "mig-configs": {NAME: layouts}}, output, lambda: config_lines(layouts))
+    show({"version": "v1", "mig-configs": {NAME: layouts}}, format_of(ctx), lambda: config_lines(layouts))
 
 
 File = Annotated[Path, typer.Option("--file", "-f", help="Configuration file of mig-parted.")]
@@ -78,17 +74,15 @@ Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is d
 
 
 @app.command("plan")
-def plan(ctx: typer.Context, host: Host, file: File, config: Config, output: Output = Format.TABLE) -> None:
+def plan(ctx: typer.Context, host: Host, file: File, config: Config) -> None:
     """Show what apply would do to each GPU. Exit code 3 when it would do something."""
     plans = session_of(ctx).client.plan_mig_layout(host, _entries_in(file, config))
-    show_list(plans, PLANNED, output, "no GPUs")
+    show_list(plans, PLANNED, format_of(ctx), "no GPUs")
     raise typer.Exit(DIFFERENT if any(plan["changes"] for plan in plans) else 0)
 
 
 @app.command("apply")
-def apply(
-    ctx: typer.Context, host: Host, file: File, config: Config, wait: Wait = True, output: Output = Format.TABLE
-) -> None:
+def apply(ctx: typer.Context, host: Host, file: File, config: Config, wait: Wait = True) -> None:
     """Cut GPUs as a configuration of mig-parted says, and keep them so.
 
     Only GPUs without anything of others on them. VMs get no part of them until mig release; those that leave
@@ -96,7 +90,7 @@ def apply(
     """
     session = session_of(ctx)
     started = session.client.apply_mig_layout(host, _entries_in(file, config))
-    _end(session, started, wait, output, f"{config} is applied to {host}")
+    _end(session, started, wait, session.format, f"{config} is applied to {host}")
 
 
 @app.command("release")
@@ -106,13 +100,12 @@ def release(
     gpu: Annotated[str | None, typer.Option("--gpu", metavar="ADDRESS", help="This GPU only.")] = None,
     yes: Yes = False,
     wait: Wait = True,
-    output: Output = Format.TABLE,
 ) -> None:
     """Remove the GPU instances of a layout. VMs may have the GPUs again."""
     confirm("release the MIG layout of", [gpu or host], yes=yes)
     session = session_of(ctx)
     started = session.client.release_mig_layout(host, gpu)
-    _end(session, started, wait, output, f"the MIG layout of {gpu or host} is released")
+    _end(session, started, wait, session.format, f"the MIG layout of {gpu or host} is released")
 
 
 def _end(session: CliSession, started: Json, wait: bool, output: Format, done: str) -> None:

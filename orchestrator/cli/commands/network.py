@@ -25,7 +25,7 @@ from orchestrator.cli.parameters import (
 )
 from orchestrator.cli.said import SAID, said_of, something_said
 from orchestrator.cli.scope import noted_tenant, scoped_name
-from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.session import Format, format_of, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
@@ -88,16 +88,11 @@ def _show(network: Json, output: Format) -> None:
 
 @app.command("create")
 def create(
-    ctx: typer.Context,
-    name: NewName,
-    subnet: Subnet = None,
-    tenant: Tenant = "default",
-    of_site: OfSite = False,
-    output: Output = Format.TABLE,
+    ctx: typer.Context, name: NewName, subnet: Subnet = None, tenant: Tenant = "default", of_site: OfSite = False
 ) -> None:
     """Create a NAT network of a tenant, where its VMs reach each other. Hosts get it when a VM needs it."""
     wanted = {"name": name, "subnet": subnet}
-    _show(session_of(ctx).client.add_network(wanted, _tenant_of(ctx, tenant, of_site=of_site)), output)
+    _show(session_of(ctx).client.add_network(wanted, _tenant_of(ctx, tenant, of_site=of_site)), format_of(ctx))
 
 
 @app.command("add")
@@ -117,7 +112,6 @@ def add(
         str | None,
         typer.Option("--tenant", help="Whose alone the bridge is; shared otherwise.", callback=tenant_if_named),
     ] = None,
-    output: Output = Format.TABLE,
 ) -> None:
     """Add a bridge that hosts have as a network (operators). Without one: the same as create --shared."""
     wanted = {
@@ -128,7 +122,7 @@ def add(
         "dhcp_servers": dhcp_server or [],
         "tenant": tenant,
     }
-    _show(session_of(ctx).client.add_network(wanted), output)
+    _show(session_of(ctx).client.add_network(wanted), format_of(ctx))
 
 
 @app.command("list")
@@ -138,24 +132,21 @@ def list_networks(
     all_tenants: AllTenants = False,
     selector: Selector = None,
     sort: Sort = None,
-    output: Output = Format.TABLE,
 ) -> None:
     """List networks that VMs can be put on. A tenant's default one comes with its first VM."""
     only = listed_tenant(ctx, tenant, all_tenants=all_tenants)
-    show_list(session_of(ctx).client.networks(only, selector), COLUMNS, output, "no networks", sort)
+    show_list(session_of(ctx).client.networks(only, selector), COLUMNS, format_of(ctx), "no networks", sort)
 
 
 @app.command("show")
-def show_network(
-    ctx: typer.Context, name: Name, tenant: Tenant = "default", of_site: OfSite = False, output: Output = Format.TABLE
-) -> None:
+def show_network(ctx: typer.Context, name: Name, tenant: Tenant = "default", of_site: OfSite = False) -> None:
     """Show one network and the VMs on it that you may know of."""
     client = session_of(ctx).client
     network = client.network(name, _tenant_of(ctx, tenant, of_site=of_site))
     wanted = (name, network["tenant"])
     members = [vm for vm in client.vms(network["tenant"]) for card in vm["cards"] if _network_of(card) == wanted]
     vms = [f"{vm['tenant']}/{vm['name']}" for vm in members]
-    show({**network, "vms": vms}, output, lambda: _details(network, ("VMs", shown(vms))))
+    show({**network, "vms": vms}, format_of(ctx), lambda: _details(network, ("VMs", shown(vms))))
 
 
 def _details(network: Json, *more: tuple[str, str]) -> list[str]:
@@ -186,40 +177,34 @@ def set_network(
     description: Description = None,
     label: Label = None,
     unlabel: Unlabel = None,
-    output: Output = Format.TABLE,
 ) -> None:
     """Set a network's description and labels."""
     changes, place = something_said(description, label, unlabel), _tenant_of(ctx, tenant, of_site=of_site)
     network = session_of(ctx).client.describe_network(name, changes, place)
-    show(network, output, lambda: _details(network))
+    show(network, format_of(ctx), lambda: _details(network))
 
 
 @app.command("share")
-def share(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> None:
+def share(ctx: typer.Context, name: Name) -> None:
     """Let every tenant put VMs on a network of the site. They do not reach each other there."""
-    _show(session_of(ctx).client.share_network(name, shared=True), output)
+    _show(session_of(ctx).client.share_network(name, shared=True), format_of(ctx))
 
 
 @app.command("unshare")
-def unshare(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> None:
+def unshare(ctx: typer.Context, name: Name) -> None:
     """Let no tenant put more VMs on a network of the site. Those that are there stay."""
-    _show(session_of(ctx).client.share_network(name, shared=False), output)
+    _show(session_of(ctx).client.share_network(name, shared=False), format_of(ctx))
 
 
 @app.command("delete")
 def delete(
-    ctx: typer.Context,
-    name: Name,
-    tenant: Tenant = "default",
-    of_site: OfSite = False,
-    yes: Yes = False,
-    output: Output = Format.TABLE,
+    ctx: typer.Context, name: Name, tenant: Tenant = "default", of_site: OfSite = False, yes: Yes = False
 ) -> None:
     """Delete a network that no VM is on."""
     place = _tenant_of(ctx, tenant, of_site=of_site)
     confirm("delete network", [name], yes=yes)
     session_of(ctx).client.delete_network(name, place)
-    show({"name": name, "deleted": True}, output, lambda: [f"{name} is deleted"])
+    show({"name": name, "deleted": True}, format_of(ctx), lambda: [f"{name} is deleted"])
 
 
 @app.command("remove")
@@ -230,9 +215,8 @@ def remove(
         str | None, typer.Option("--tenant", help="Whose it is; the site's otherwise.", callback=tenant_if_named)
     ] = None,
     yes: Yes = False,
-    output: Output = Format.TABLE,
 ) -> None:
     """Remove what add added, when no VM is on it (operators). Bridges of hosts stay as they are."""
     confirm("remove network", [name], yes=yes)
     session_of(ctx).client.delete_network(name, tenant)
-    show({"name": name, "deleted": True}, output, lambda: [f"{name} is removed"])
+    show({"name": name, "deleted": True}, format_of(ctx), lambda: [f"{name} is removed"])

@@ -18,7 +18,7 @@ from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown, width
 from orchestrator.cli.parameters import ListTenant, Sort
 from orchestrator.cli.progress import POLL_S, follow
-from orchestrator.cli.session import CliSession, Format, Output, session_of
+from orchestrator.cli.session import CliSession, session_of
 from orchestrator.cli.table import Column, Fit, Listing, age, field, render_table, show_newest
 from orchestrator.cli.waiting import seconds_of, waits_for
 from orchestrator.cli.watch import View, Watch, list_view, show_view
@@ -124,7 +124,6 @@ def list_operations(
     ] = 100,
     sort: Sort = None,
     watch: Watch = False,
-    output: Output = Format.TABLE,
 ) -> None:
     """List operations, newest first."""
     session = session_of(ctx)
@@ -135,7 +134,7 @@ def list_operations(
         "tenant": tenant,
     }
     newest = _Newest(limit)
-    listing = Listing(columns=COLUMNS, none="no operations", output=output, sort=sort)
+    listing = Listing(columns=COLUMNS, none="no operations", output=session.format, sort=sort)
 
     def read_view() -> View:
         operations = session.client.operations(active=active, limit=limit, **only)
@@ -143,14 +142,14 @@ def list_operations(
         return replace(view, pushed_out=newest.pushed_out(operations))
 
     if watch:
-        show_view(session, read_view, output, watch=True)
+        show_view(session, read_view, watch=True)
         return
     operations = session.client.operations(active=active, limit=limit if sort is None else None, **only)
     show_newest(operations, session.client.connection.total, limit, listing)
 
 
 @app.command("show")
-def show_operation(ctx: typer.Context, operation_id: Id, watch: Watch = False, output: Output = Format.TABLE) -> None:
+def show_operation(ctx: typer.Context, operation_id: Id, watch: Watch = False) -> None:
     """Show one operation with its steps. Of a stuck one, what remains; a watched one is shown until it ends."""
     session = session_of(ctx)
     seen: int | None = None
@@ -163,7 +162,7 @@ def show_operation(ctx: typer.Context, operation_id: Id, watch: Watch = False, o
         seen = operation["revision"]
         return View(data=operation, lines=lambda: details(operation), final=operation["state"] in FINISHED)
 
-    show_view(session, read_view, output, watch=watch, pause_s=0)
+    show_view(session, read_view, watch=watch, pause_s=0)
 
 
 _WAYS_OUT: Final[Mapping[str, str]] = {
@@ -203,32 +202,32 @@ def details(operation: Mapping[str, Any]) -> list[str]:
 
 
 @app.command("wait")
-def wait(ctx: typer.Context, operation_id: Id, output: Output = Format.TABLE) -> None:
+def wait(ctx: typer.Context, operation_id: Id) -> None:
     """Follow an operation until it is finished; fails when it failed."""
     session = session_of(ctx)
     operation = follow(session, full_id(session, operation_id), joined=True)
-    show(operation, output, lambda: [f"{shown(operation['kind'])} is done"])
+    show(operation, session.format, lambda: [f"{shown(operation['kind'])} is done"])
 
 
 @app.command("retry")
-def retry(ctx: typer.Context, operation_id: Id, output: Output = Format.TABLE) -> None:
+def retry(ctx: typer.Context, operation_id: Id) -> None:
     """A stuck operation: go on from where it stands, or take the rest back."""
     session = session_of(ctx)
     operation = session.client.retry_operation(full_id(session, operation_id))
-    show(operation, output, lambda: details(operation))
+    show(operation, session.format, lambda: details(operation))
 
 
 @app.command("abandon")
-def abandon(ctx: typer.Context, operation_id: Id, output: Output = Format.TABLE) -> None:
+def abandon(ctx: typer.Context, operation_id: Id) -> None:
     """Release what one holds that is stuck or waits for its host. You cleaned up by hand."""
     session = session_of(ctx)
     operation = session.client.abandon_operation(full_id(session, operation_id))
-    show(operation, output, lambda: details(operation))
+    show(operation, session.format, lambda: details(operation))
 
 
 @app.command("cancel")
-def cancel(ctx: typer.Context, operation_id: Id, output: Output = Format.TABLE) -> None:
+def cancel(ctx: typer.Context, operation_id: Id) -> None:
     """Stop after the current step and take everything back."""
     session = session_of(ctx)
     operation = session.client.cancel_operation(full_id(session, operation_id))
-    show(operation, output, lambda: details(operation))
+    show(operation, session.format, lambda: details(operation))

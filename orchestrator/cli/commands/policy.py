@@ -15,7 +15,7 @@ from orchestrator.cli.complete import tenants
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Sort, each_once, own_tenant
-from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.client.connection import Json
 from orchestrator.core.drivers.leaving import parse_leave
@@ -65,21 +65,21 @@ COLUMNS: Final = (
 
 
 @app.command("list")
-def list_policies(ctx: typer.Context, sort: Sort = None, output: Output = Format.TABLE) -> None:
+def list_policies(ctx: typer.Context, sort: Sort = None) -> None:
     """List the policies of the tenants that you may know of."""
     client = session_of(ctx).client
     policies: list[dict[str, Any]] = []
     for tenant in client.tenants():
         with suppress(NotFound):  # deleted meanwhile
             policies.append({"tenant": tenant["name"], **client.policy(tenant["name"])})
-    show_list(policies, COLUMNS, output, "no tenants", sort)
+    show_list(policies, COLUMNS, format_of(ctx), "no tenants", sort)
 
 
 @app.command("show")
-def show_policy(ctx: typer.Context, tenant: Place = "default", output: Output = Format.TABLE) -> None:
+def show_policy(ctx: typer.Context, tenant: Place = "default") -> None:
     """Show a tenant's policy."""
     policy = session_of(ctx).client.policy(tenant)
-    show(policy, output, lambda: _lines(policy))
+    show(policy, format_of(ctx), lambda: _lines(policy))
 
 
 @app.command("set")
@@ -94,7 +94,6 @@ def set_policy(
             " isolation=gpu: as tenant set. driver-upgrade=22:00-05:00: when VMs may stop, UTC; or stop, wait.",
         ),
     ],
-    output: Output = Format.TABLE,
 ) -> None:
     """Set parts of a tenant's policy; those not named stay.
 
@@ -102,7 +101,7 @@ def set_policy(
     """
     wanted = each_once(values, _parsed)
     policy = session_of(ctx).client.change_policy(tenant, wanted)
-    show(policy, output, lambda: _lines(policy))
+    show(policy, format_of(ctx), lambda: _lines(policy))
 
 
 def _parsed(text: str) -> tuple[str, PolicyValue]:

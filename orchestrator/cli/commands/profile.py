@@ -15,7 +15,7 @@ from orchestrator.cli.failure import MAX_REASONS
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import printable, render_details, show, shown
 from orchestrator.cli.parameters import OfHost, Sort
-from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list, size
 from orchestrator.core.labels import show_labels
 from orchestrator.core.offerings.offering import OfferingKind
@@ -98,7 +98,6 @@ def list_profiles(
     host: OfHost = None,
     free: Annotated[bool, typer.Option("--free", help="Only those of which one more fits now.")] = False,
     sort: Sort = None,
-    output: Output = Format.TABLE,
 ) -> None:
     """List offerings and vGPU types that this site can give. What is free comes first."""
     client, of_kind = session_of(ctx).client, kind
@@ -106,23 +105,22 @@ def list_profiles(
     by_free = sorted(profiles, key=lambda profile: not profile["free"])
     picked = kind is not None or model is not None or host is not None or free
     if everything:
-        show_list(by_free, ALL_COLUMNS, output, "no such profiles" if picked else "no profiles", sort)
+        show_list(by_free, ALL_COLUMNS, format_of(ctx), "no such profiles" if picked else "no profiles", sort)
     else:
         what = "no host here gives such a profile" if picked else "no host here gives any"
-        show_list(by_free, COLUMNS, output, f"{what}; --all lists what vgpuctl knows", sort)
+        show_list(by_free, COLUMNS, format_of(ctx), f"{what}; --all lists what vgpuctl knows", sort)
 
 
 @app.command("show")
 def show_profile(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(help="Any name that --profile takes.", autocompletion=profiles)],
-    output: Output = Format.TABLE,
 ) -> None:
     """Show one profile."""
     profile = session_of(ctx).client.profile(name)
     show(
         profile,
-        output,
+        format_of(ctx),
         lambda: render_details(
             [
                 ("name", shown(profile["name"])),
@@ -146,35 +144,30 @@ def show_profile(
 
 
 @app.command("add")
-def add(
-    ctx: typer.Context,
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="Offering file.")],
-    output: Output = Format.TABLE,
-) -> None:
+def add(ctx: typer.Context, path: Annotated[Path, typer.Argument(metavar="FILE", help="Offering file.")]) -> None:
     """Add the offerings of a file to this site's. One that no VM has may be changed so."""
     from orchestrator.catalogue.offering_files import site_offerings
     from orchestrator.cli.offerings import request_of
 
     client = session_of(ctx).client
     put = [client.put_offering(request_of(offering, look_up=look_up)) for offering, look_up in site_offerings(path)]
-    show(put, output, lambda: [f"{shown(offering_row['name'])}: {_gives(offering_row)}" for offering_row in put])
+    show(
+        put, format_of(ctx), lambda: [f"{shown(offering_row['name'])}: {_gives(offering_row)}" for offering_row in put]
+    )
 
 
 @app.command("remove")
 def remove(
-    ctx: typer.Context,
-    name: Annotated[str, typer.Argument(help="Offering of this site.", autocompletion=offerings)],
-    output: Output = Format.TABLE,
+    ctx: typer.Context, name: Annotated[str, typer.Argument(help="Offering of this site.", autocompletion=offerings)]
 ) -> None:
     """Take away an offering of this site that no VM has."""
     session_of(ctx).client.remove_offering(name)
-    show({"name": name, "removed": True}, output, lambda: [f"{shown(name)} is removed"])
+    show({"name": name, "removed": True}, format_of(ctx), lambda: [f"{shown(name)} is removed"])
 
 
 @app.command("validate")
 def validate(
-    ctx: typer.Context, path: Annotated[Path, typer.Argument(metavar="FILE", help="Offering file.")],
-    output: Output = Format.TABLE,
+    ctx: typer.Context, path: Annotated[Path, typer.Argument(metavar="FILE", help="Offering file.")]
 ) -> None:  # fmt: skip
     """Check a file of offerings. File, line and reason of every mistake are told. Needs no server."""
     from orchestrator.catalogue.offering_files import validate_offering_file
@@ -183,6 +176,6 @@ def validate(
     lines = [printable(str(problem)) for problem in problems[:MAX_REASONS]] or [f"{printable(str(path))} is right"]
     if len(problems) > MAX_REASONS:
         lines.append(f"and {len(problems) - MAX_REASONS} more (-o json has all)")
-    show([asdict(problem) for problem in problems], output, lambda: lines)
+    show([asdict(problem) for problem in problems], format_of(ctx), lambda: lines)
     if problems:
         raise typer.Exit(2)

@@ -14,7 +14,7 @@ import typer
 from orchestrator.cli.complete import tenants
 from orchestrator.cli.group import new_group
 from orchestrator.cli.parameters import Sort, each_once, own_tenant_or_everywhere
-from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.core.errors import Denied, InvalidInput, NotFound
 from orchestrator.core.tenancy.access import EVERYWHERE
@@ -54,7 +54,7 @@ ALL_COLUMNS: Final = (field("TENANT", "tenant", Fit.WHOLE), *COLUMNS)
 
 
 @app.command("list")
-def list_quotas(ctx: typer.Context, sort: Sort = None, output: Output = Format.TABLE) -> None:
+def list_quotas(ctx: typer.Context, sort: Sort = None) -> None:
     """List what tenants may hold and hold; '*' is the pool that all share."""
     client = session_of(ctx).client
     limits: list[dict[str, Any]] = []
@@ -62,13 +62,13 @@ def list_quotas(ctx: typer.Context, sort: Sort = None, output: Output = Format.T
         with suppress(Denied, NotFound):  # a tenant's own have no role everywhere; one may be deleted meanwhile
             lines = (line for line in client.quota(tenant) if line["used"] or line["limit"] is not None)
             limits += [{"tenant": tenant, **line} for line in lines]
-    show_list(limits, ALL_COLUMNS, output, "no limits, and nothing is held", sort)
+    show_list(limits, ALL_COLUMNS, format_of(ctx), "no limits, and nothing is held", sort)
 
 
 @app.command("show")
-def show_quota(ctx: typer.Context, tenant: Place = "default", sort: Sort = None, output: Output = Format.TABLE) -> None:
+def show_quota(ctx: typer.Context, tenant: Place = "default", sort: Sort = None) -> None:
     """Show a tenant's limits and what it holds. Beyond its limit it takes from the pool."""
-    show_list(session_of(ctx).client.quota(tenant), COLUMNS, output, "no limits", sort)
+    show_list(session_of(ctx).client.quota(tenant), COLUMNS, format_of(ctx), "no limits", sort)
 
 
 def _help() -> str:
@@ -90,11 +90,10 @@ def set_quota(
         typer.Argument(metavar="RESOURCE=AMOUNT...", help="For example devices=2 framebuffer=40GiB vms=none."),
     ],
     anyway: Annotated[bool, typer.Option("--anyway", help="Also limits of GPU models that no host has yet.")] = False,
-    output: Output = Format.TABLE,
 ) -> None:
     wanted = each_once(limits, _parsed)
     quota = session_of(ctx).client.change_quota(tenant, wanted, anyway=anyway)
-    show_list(quota, COLUMNS, output, "no limits")
+    show_list(quota, COLUMNS, format_of(ctx), "no limits")
 
 
 def _parsed(text: str) -> tuple[str, int | None]:

@@ -22,7 +22,7 @@ from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Tenant
 from orchestrator.cli.restored import chosen, items_of, remove, take_over
-from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.session import Format, format_of, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.client.autostart import connect_running, server_info, stop
 from orchestrator.client.connection import Json
@@ -77,17 +77,17 @@ def _program(ctx: typer.Context, module: str, *words: str) -> tuple[list[str], d
 
 
 @app.command("status")
-def status(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+def status(ctx: typer.Context) -> None:
     """Show the running server; starts none."""
     state = session_of(ctx).local_state
     connection = connect_running(state)
     if connection is None:
-        show({"running": False, "state": str(state)}, output, lambda: [f"no server runs in {state}"])
+        show({"running": False, "state": str(state)}, format_of(ctx), lambda: [f"no server runs in {state}"])
         return
     info = {"running": True, "state": str(state), **server_info(connection)}
     show(
         info,
-        output,
+        format_of(ctx),
         lambda: render_details(
             [
                 ("state directory", str(state)),
@@ -122,7 +122,6 @@ def make_cert(
     ca_cert: Annotated[Path | None, typer.Option("--ca-cert", help="PEM file of the authority that signs.")] = None,
     ca_key: Annotated[Path | None, typer.Option("--ca-key", help="PEM file of its key.")] = None,
     days: Annotated[int, typer.Option("--days", min=1, max=3650, help="How long it is good.")] = 365,
-    output: Output = Format.TABLE,
 ) -> None:
     """Make a certificate and its key for the server.
 
@@ -142,7 +141,7 @@ def make_cert(
     trusted = certificate if ca_cert is None else ca_cert.absolute()
     files = {"certificate": str(certificate), "key": str(key), "trusted": str(trusted), "names": names,
             "ends_at": made.ends_at.isoformat(), "sha256": made.sha256}  # fmt: skip
-    show(files, output, lambda: _made(files))
+    show(files, format_of(ctx), lambda: _made(files))
 
 
 def _made(made: Mapping[str, Any]) -> list[str]:
@@ -163,14 +162,14 @@ def _made(made: Mapping[str, Any]) -> list[str]:
 
 
 @app.command("stop")
-def stop_server(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+def stop_server(ctx: typer.Context) -> None:
     """Stop the server. Running operations are taken up by the next one."""
     state = session_of(ctx).local_state
     connection = connect_running(state)
     if connection is not None:
         stop(connection, state, only_idle=False)
     was = connection is not None
-    show({"stopped": was}, output, lambda: ["the server has stopped" if was else f"no server runs in {state}"])
+    show({"stopped": was}, format_of(ctx), lambda: ["the server has stopped" if was else f"no server runs in {state}"])
 
 
 @app.command("backup")
@@ -252,7 +251,6 @@ def settle_restored(
     ] = None,
     tenant: Tenant = "default",
     yes: Yes = False,
-    output: Output = Format.TABLE,
 ) -> None:
     """Let hosts obey a restored database; settle what is newer.
 
@@ -261,10 +259,10 @@ def settle_restored(
     """
     session = session_of(ctx)
     if not (take or away) and connect_running(session.local_state) is None:
-        if output in {Format.TABLE, Format.WIDE}:
+        if session.format in {Format.TABLE, Format.WIDE}:
             _become(ctx, "orchestrator.server.backup", "settle-restored")
-        settled = _run(ctx, "orchestrator.server.backup", "settle-restored", f"--output={output}")
-        show({"name": settled["state"], **settled}, output, list)
+        settled = _run(ctx, "orchestrator.server.backup", "settle-restored", f"--output={session.format}")
+        show({"name": settled["state"], **settled}, session.format, list)
         return
     client = session.client
     items = items_of(client)
@@ -274,7 +272,7 @@ def settle_restored(
     done = {item.id: _settled(partial(take_over, client, item, tenant)) for item in taken}
     done |= {item.id: _settled(partial(remove, client, item)) for item in removed}
     rows = [{**asdict(item), "ways": item.ways, "done": done.get(item.id, "")} for item in items]
-    show_list(rows, _ITEMS, output, "nothing on the hosts is newer than the database", None)
+    show_list(rows, _ITEMS, session.format, "nothing on the hosts is newer than the database", None)
 
 
 def _settled(act: Callable[[], str]) -> str:

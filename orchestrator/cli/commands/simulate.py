@@ -12,18 +12,18 @@ import typer
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Svg
-from orchestrator.cli.session import Format, Output
+from orchestrator.cli.session import format_of
 
 app = new_group("Try a workload on a fleet that exists in memory.")
 
 
 @app.command("placement")
 def placement(
+    ctx: typer.Context,
     fleet: Annotated[Path, typer.Option("--fleet", metavar="FILE", help="Fleet file (YAML).")],
     requests: Annotated[Path, typer.Option("--requests", metavar="FILE", help="Requests (CSV), by time of arrival.")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the result (JSON) goes.")],
     svg: Svg = None,
-    output: Output = Format.TABLE,
 ) -> None:
     """Place a stream of requests on a fleet. Says how well that went.
 
@@ -37,7 +37,7 @@ def placement(
         from orchestrator.cli.advice.pictures import gpu_map_svg, write_svg
 
         write_svg(svg, gpu_map_svg([asdict(gpu) for gpu in gpus]))
-    show(summary, output, lambda: render_details([(name, _number(value)) for name, value in summary.items()]))
+    show(summary, format_of(ctx), lambda: render_details([(name, _number(value)) for name, value in summary.items()]))
 
 
 def _number(value: float | int | None) -> str:

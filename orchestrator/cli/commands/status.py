@@ -10,7 +10,7 @@ import typer
 
 from orchestrator.cli.output import render_details, show, shown, width
 from orchestrator.cli.parameters import ListTenant
-from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import Column, Fit, field, render_table
 
 USED: Final = Column("USED", lambda row: f"{row['used']:g}")
@@ -30,13 +30,13 @@ TENANTS: Final = (
 )
 
 
-def status(ctx: typer.Context, tenant: ListTenant = None, output: Output = Format.TABLE) -> None:
+def status(ctx: typer.Context, tenant: ListTenant = None) -> None:
     """The whole site on one screen: GPUs empty and used, VMs, hosts, operations, findings, upgrades.
 
     A tenant sees its part. USED counts in whole GPUs: two halves of cards are 1.
     """
     answer = session_of(ctx).client.status(tenant)
-    show(answer, output, lambda: list(_lines(answer)))
+    show(answer, format_of(ctx), lambda: list(_lines(answer)))
 
 
 def _lines(status: Mapping[str, Any]) -> Iterator[str]:

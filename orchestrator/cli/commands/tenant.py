@@ -23,7 +23,7 @@ from orchestrator.cli.parameters import (
     tenant_or_everywhere,
 )
 from orchestrator.cli.said import SAID, need_something, said_by, said_of
-from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import Fit, age, field, show_list
 from orchestrator.core.tenancy.access import Role
 from orchestrator.core.vms.isolation import Isolation
@@ -59,21 +59,17 @@ def _lines(tenant: Mapping[str, Any]) -> list[str]:
 
 @app.command("create")
 def create(
-    ctx: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of the new tenant.", callback=tenant_name)],
-    output: Output = Format.TABLE,
+    ctx: typer.Context, name: Annotated[str, typer.Argument(help="Name of the new tenant.", callback=tenant_name)]
 ) -> None:
     """Create a tenant: VMs, members and tokens of its own."""
     tenant = session_of(ctx).client.create_tenant(name)
-    show(tenant, output, lambda: _lines(tenant))
+    show(tenant, format_of(ctx), lambda: _lines(tenant))
 
 
 @app.command("list")
-def list_tenants(
-    ctx: typer.Context, selector: Selector = None, sort: Sort = None, output: Output = Format.TABLE
-) -> None:
+def list_tenants(ctx: typer.Context, selector: Selector = None, sort: Sort = None) -> None:
     """List the tenants that you may know of."""
-    show_list(session_of(ctx).client.tenants(selector), COLUMNS, output, "no tenants", sort)
+    show_list(session_of(ctx).client.tenants(selector), COLUMNS, format_of(ctx), "no tenants", sort)
 
 
 @app.command("show")
@@ -87,12 +83,11 @@ def show_tenant(
             callback=lambda text: None if text is None else tenant_name(text),
         ),
     ] = None,
-    output: Output = Format.TABLE,
 ) -> None:
     """Show one tenant."""
     session = session_of(ctx)
     tenant = session.client.tenant(name or session.own_tenant)
-    show(tenant, output, lambda: _lines(tenant))
+    show(tenant, session.format, lambda: _lines(tenant))
 
 
 @app.command("set")
@@ -105,7 +100,6 @@ def set_tenant(
     description: Description = None,
     label: Label = None,
     unlabel: Unlabel = None,
-    output: Output = Format.TABLE,
 ) -> None:
     """Set a tenant's isolation, description and labels.
 
@@ -117,25 +111,25 @@ def set_tenant(
         need_something(changes)
         tenant = client.describe_tenant(name, changes)
         if isolation is None:
-            show(tenant, output, lambda: _lines(tenant))
+            show(tenant, format_of(ctx), lambda: _lines(tenant))
             return
     policy = client.change_policy(name, {"isolation": isolation})
     answer = {"name": name, "isolation": policy["isolation"]}
-    show(answer, output, lambda: render_details([(key, shown(value)) for key, value in answer.items()]))
+    show(answer, format_of(ctx), lambda: render_details([(key, shown(value)) for key, value in answer.items()]))
 
 
 @app.command("delete")
-def delete(ctx: typer.Context, name: Name, yes: Yes = False, output: Output = Format.TABLE) -> None:
+def delete(ctx: typer.Context, name: Name, yes: Yes = False) -> None:
     """Delete a tenant that has no VMs. Its members and tokens go with it."""
     confirm("delete tenant", [name], yes=yes)
     session_of(ctx).client.delete_tenant(name)
-    show({"name": name, "deleted": True}, output, lambda: [f"tenant {name} is deleted"])
+    show({"name": name, "deleted": True}, format_of(ctx), lambda: [f"tenant {name} is deleted"])
 
 
 @app.command("members")
-def members(ctx: typer.Context, tenant: Place, sort: Sort = None, output: Output = Format.TABLE) -> None:
+def members(ctx: typer.Context, tenant: Place, sort: Sort = None) -> None:
     """Who has a role in a tenant."""
-    show_list(session_of(ctx).client.members(tenant), MEMBER_COLUMNS, output, "no members", sort)
+    show_list(session_of(ctx).client.members(tenant), MEMBER_COLUMNS, format_of(ctx), "no members", sort)
 
 
 @app.command("add-member")
@@ -144,16 +138,19 @@ def add_member(
     tenant: Place,
     who: Subject,
     role: Annotated[Role, typer.Option("--role", help="What they may do.")] = "tenant-user",
-    output: Output = Format.TABLE,
 ) -> None:
     """Give somebody a role in a tenant. It replaces the one they had."""
     session_of(ctx).client.put_member(tenant, who, role)
     member = {"tenant": tenant, "subject": who, "role": role}
-    show(member, output, lambda: [f"{shown(who)} is {role} in {tenant}"])
+    show(member, format_of(ctx), lambda: [f"{shown(who)} is {role} in {tenant}"])
 
 
 @app.command("remove-member")
-def remove_member(ctx: typer.Context, tenant: Place, who: Subject, output: Output = Format.TABLE) -> None:
+def remove_member(ctx: typer.Context, tenant: Place, who: Subject) -> None:
     """Take somebody's role in a tenant away."""
     session_of(ctx).client.remove_member(tenant, who)
-    show({"tenant": tenant, "subject": who, "removed": True}, output, lambda: [f"{shown(who)} is not in {tenant}"])
+    show(
+        {"tenant": tenant, "subject": who, "removed": True},
+        format_of(ctx),
+        lambda: [f"{shown(who)} is not in {tenant}"],
+    )

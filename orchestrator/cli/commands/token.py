@@ -17,7 +17,7 @@ from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Sort, own_tenant_or_everywhere, tenant_if_named
-from orchestrator.cli.session import CliSession, Format, Output, session_of
+from orchestrator.cli.session import CliSession, format_of, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list, time
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Denied, InvalidInput, NotFound, why_unwritable
@@ -89,7 +89,6 @@ def create(
     save: Annotated[
         Path | None, typer.Option("--save", help="Write it into this new file that only you can read, and not here.")
     ] = None,
-    output: Output = Format.TABLE,
 ) -> None:
     """Create a token. It is shown this once; VGPUCTL_TOKEN_FILE names the file a command takes it from."""
     seconds = None if lifetime is None else parse_duration(lifetime, field="lifetime", at_most_s=MAX_TOKEN_LIFETIME_S)
@@ -97,7 +96,7 @@ def create(
     client = session_of(ctx).client
     if save is None:
         made = client.create_token(wanted)
-        show(made, output, lambda: [made["token"], "", *_lines(made["about"])])
+        show(made, format_of(ctx), lambda: [made["token"], "", *_lines(made["about"])])
         return
     descriptor = _new_file(save)
     with os.fdopen(descriptor, "w") as stream:
@@ -107,7 +106,7 @@ def create(
             save.unlink(missing_ok=True)
             raise
         stream.write(f"{made['token']}\n")
-    show(made["about"], output, lambda: _lines(made["about"]))
+    show(made["about"], format_of(ctx), lambda: _lines(made["about"]))
 
 
 def _new_file(path: Path) -> int:
@@ -136,9 +135,9 @@ def _lines(token: Json, more: Sequence[tuple[str, str]] = ()) -> list[str]:
 
 
 @app.command("list")
-def list_tokens(ctx: typer.Context, tenant: Anywhere = None, sort: Sort = None, output: Output = Format.TABLE) -> None:
+def list_tokens(ctx: typer.Context, tenant: Anywhere = None, sort: Sort = None) -> None:
     """List tokens by age, revoked ones too: a tenant's, or all that you see. Themselves nobody can show."""
-    show_list(_known(session_of(ctx), tenant), COLUMNS, output, "no tokens", sort)
+    show_list(_known(session_of(ctx), tenant), COLUMNS, format_of(ctx), "no tokens", sort)
 
 
 def _known(session: CliSession, tenant: str | None) -> Sequence[Json]:
@@ -170,10 +169,10 @@ def _found(session: CliSession, tenant: str | None, token_id: str) -> Json:
 
 
 @app.command("show")
-def show_token(ctx: typer.Context, token_id: Id, tenant: Anywhere = None, output: Output = Format.TABLE) -> None:
+def show_token(ctx: typer.Context, token_id: Id, tenant: Anywhere = None) -> None:
     """Show one token: whose it is and whether it is good. Not the token itself."""
     token = _found(session_of(ctx), tenant, token_id)
-    show(token, output, lambda: _lines(token, _more(token)))
+    show(token, format_of(ctx), lambda: _lines(token, _more(token)))
 
 
 def _more(token: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -186,15 +185,9 @@ def _more(token: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 @app.command("revoke")
-def revoke(
-    ctx: typer.Context,
-    token_id: Id,
-    tenant: Anywhere = None,
-    yes: Yes = False,
-    output: Output = Format.TABLE,
-) -> None:
+def revoke(ctx: typer.Context, token_id: Id, tenant: Anywhere = None, yes: Yes = False) -> None:
     """End a token at once and for good."""
     token = _found(session_of(ctx), tenant, token_id)
     confirm("revoke token", [token_id], yes=yes)
     session_of(ctx).client.revoke_token(token_id, token["tenant"])
-    show({"id": token_id, "revoked": True}, output, lambda: [f"token {shown(token_id)} is revoked"])
+    show({"id": token_id, "revoked": True}, format_of(ctx), lambda: [f"token {shown(token_id)} is revoked"])

@@ -12,7 +12,7 @@ import typer
 from orchestrator.cli.group import new_group
 from orchestrator.cli.parameters import AllTenants, ListTenant, OfHost, OfModel, Sort, listed_tenant
 from orchestrator.cli.readings import GPU_COLUMNS, HOST_COLUMNS, VM_COLUMNS
-from orchestrator.cli.session import CliSession, Format, Output, session_of
+from orchestrator.cli.session import CliSession, session_of
 from orchestrator.cli.table import Column, Listing, say_cut
 from orchestrator.cli.watch import Watch, list_view, show_view
 
@@ -35,7 +35,6 @@ class TopRows:
     sort: str | None
     limit: int | None
     watch: bool
-    output: Format
 
     def of_server(self, **members: str) -> dict[str, Any]:
         """What the server does of it; without a limit rows are sorted here. ``members``: as :data:`MEMBERS`."""
@@ -46,8 +45,8 @@ class TopRows:
         self, session: CliSession, read: Callable[[], Sequence[Mapping[str, Any]]], columns: Sequence[Column]
     ) -> None:
         """What ``read`` answers, now or again and again."""
-        listing = Listing(columns=columns, none="nothing of that kind is there", output=self.output, sort=self.sort)
-        show_view(session, lambda: list_view(read(), listing, columns[0].text), self.output, watch=self.watch)
+        listing = Listing(columns=columns, none="nothing of that kind is there", output=session.format, sort=self.sort)
+        show_view(session, lambda: list_view(read(), listing, columns[0].text), watch=self.watch)
         if self.limit is not None and session.client.connection.total is not None:
             say_cut(self.limit, session.client.connection.total, self.sort)
 
@@ -62,15 +61,10 @@ class TopRows:
 
 @app.command("hosts")
 def top_hosts(
-    ctx: typer.Context,
-    text: Filter = None,
-    sort: Sort = "-use",
-    limit: Limit = None,
-    watch: Watch = False,
-    output: Output = Format.TABLE,
+    ctx: typer.Context, text: Filter = None, sort: Sort = "-use", limit: Limit = None, watch: Watch = False
 ) -> None:
     """GPUs of each host together."""
-    session, rows = session_of(ctx), TopRows(text, sort, limit, watch, output)
+    session, rows = session_of(ctx), TopRows(text, sort, limit, watch)
     rows.show(session, lambda: session.client.host_activities(**rows.of_server()), HOST_COLUMNS)
 
 
@@ -83,10 +77,9 @@ def top_gpus(
     sort: Sort = "-use",
     limit: Limit = None,
     watch: Watch = False,
-    output: Output = Format.TABLE,
 ) -> None:
     """GPUs by use."""
-    session, rows = session_of(ctx), TopRows(text, sort, limit, watch, output)
+    session, rows = session_of(ctx), TopRows(text, sort, limit, watch)
     rows.show(session, lambda: session.client.gpu_activities(host, model, **rows.of_server(name="host")), GPU_COLUMNS)
 
 
@@ -99,9 +92,8 @@ def top_vms(
     sort: Sort = "-use",
     limit: Limit = None,
     watch: Watch = False,
-    output: Output = Format.TABLE,
 ) -> None:
     """Running VMs by the use of their vGPUs."""
-    session, rows = session_of(ctx), TopRows(text, sort, limit, watch, output)
+    session, rows = session_of(ctx), TopRows(text, sort, limit, watch)
     whose = listed_tenant(ctx, tenant, all_tenants=all_tenants)
     rows.show(session, lambda: session.client.vm_activities(whose, **rows.of_server()), VM_COLUMNS)

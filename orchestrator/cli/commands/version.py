@@ -6,12 +6,12 @@ from __future__ import annotations
 import typer
 
 from orchestrator.cli.output import render_details, show, shown
-from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.session import session_of
 from orchestrator.client.autostart import connect_running, server_info
 from orchestrator.client.version import VERSION
 
 
-def version(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+def version(ctx: typer.Context) -> None:
     """Print which build this is, and which the server is that runs; starts none."""
     session = session_of(ctx)
     remote = session.context is not None and session.context.url is not None
@@ -19,6 +19,6 @@ def version(ctx: typer.Context, output: Output = Format.TABLE) -> None:
     server = None if connection is None else server_info(connection)["version"]
     show(
         {"client": VERSION, "server": server},
-        output,
+        session.format,
         lambda: render_details([("client", VERSION), ("server", "none runs" if server is None else shown(server))]),
     )

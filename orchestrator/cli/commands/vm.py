@@ -35,7 +35,7 @@ from orchestrator.cli.parameters import (
     size_asked,
     vm_name_if_any,
 )
-from orchestrator.cli.session import CliSession, Format, Output, session_of
+from orchestrator.cli.session import CliSession, session_of
 from orchestrator.cli.uploading import image_key
 from orchestrator.cli.vm_outcome import Outcome, change_each, each, finish
 from orchestrator.client.connection import Json
@@ -113,7 +113,6 @@ def create(
     licence_token: vm_provision.LicenceToken = None,
     wait: Wait = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, change nothing.")] = False,
-    output: Output = Format.TABLE,
 ) -> None:
     """Create a VM with a vGPU. The same command again attaches to what is going on."""
     session = session_of(ctx)
@@ -149,7 +148,7 @@ def create(
         if len(chosen) > 1:
             raise InvalidInput("cli.usage", "--dry-run plans one VM", hint=f"name one: {chosen[0]}")
         plan = session.client.plan_vm({**wanted, "name": chosen[0]})
-        show(plan, output, lambda: _plan_lines(plan))
+        show(plan, session.format, lambda: _plan_lines(plan))
         return
 
     def begin(name: str) -> Json:
@@ -242,7 +241,6 @@ def adopt(
         typer.Option("--although-managed-by", metavar="NAME", help="Take it from the other controller that held it."),
     ] = None,
     wait: Wait = True,
-    output: Output = Format.TABLE,
 ) -> None:
     """Make a VM of a domain that somebody else made. Nothing of it is changed."""
     wanted: dict[str, object] = {
@@ -267,7 +265,6 @@ def extend_vm(
     selector: Selector = None,
     tenant: Tenant = "default",
     yes: Yes = False,
-    output: Output = Format.TABLE,
 ) -> None:
     """Make a VM's lease longer. One whose lease was over is started with start-vm then."""
     session, end = session_of(ctx), _end(lease, until)

@@ -15,7 +15,7 @@ from orchestrator.cli.output import show
 from orchestrator.cli.parameters import Label, Name, Names, Selector, Tenant, Unlabel, Wait, vm_name
 from orchestrator.cli.picking import picked
 from orchestrator.cli.progress import follow
-from orchestrator.cli.session import CliSession, Format, Output, session_of
+from orchestrator.cli.session import CliSession, format_of, session_of
 from orchestrator.cli.vm_outcome import Outcome, change_each, each, finish, started_lines
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
@@ -40,7 +40,6 @@ def delete(
     tenant: Tenant = "default",
     yes: Yes = False,
     wait: Wait = True,
-    output: Output = Format.TABLE,
 ) -> None:
     """Delete VMs and give back everything they had."""
     session = session_of(ctx)
@@ -71,7 +70,6 @@ def start_vm(
     tenant: Tenant = "default",
     yes: Yes = False,
     wait: Wait = True,
-    output: Output = Format.TABLE,
 ) -> None:
     """Start stopped VMs; their vGPUs are made again."""
     session = session_of(ctx)
@@ -87,7 +85,6 @@ def stop_vm(
     force: Force = False,
     yes: Yes = False,
     wait: Wait = True,
-    output: Output = Format.TABLE,
 ) -> None:
     """Stop VMs; their places on GPUs stay reserved."""
     session = session_of(ctx)
@@ -103,7 +100,6 @@ def restart_vm(
     force: Force = False,
     yes: Yes = False,
     wait: Wait = True,
-    output: Output = Format.TABLE,
 ) -> None:
     """Shut VMs down and start them again, where they are."""
     session = session_of(ctx)
@@ -117,7 +113,6 @@ def rename_vm(
     new: Annotated[str, typer.Argument(help="The name that it gets.", callback=vm_name)],
     tenant: Tenant = "default",
     wait: Wait = True,
-    output: Output = Format.TABLE,
 ) -> None:
     """Give a stopped VM another name. Its guest keeps the host name that it has."""
     session = session_of(ctx)
@@ -133,7 +128,6 @@ def set_vm(
         bool | None, typer.Option("--protect/--no-protect", help="Whether it is refused to delete it.")
     ] = None,
     tenant: Tenant = "default",
-    output: Output = Format.TABLE,
 ) -> None:
     """Set a VM's labels, and whether it may be deleted."""
     labels = parse_changes(label or (), unlabel or ())
@@ -142,4 +136,4 @@ def set_vm(
     if not values:
         raise InvalidInput("cli.nothing_to_set", "nothing is to be set", hint="give --label, --unlabel or --protect")
     vm = session_of(ctx).client.change_vm(name, tenant, values)
-    show(vm, output, lambda: details(vm))
+    show(vm, format_of(ctx), lambda: details(vm))

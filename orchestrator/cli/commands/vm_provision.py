@@ -15,7 +15,7 @@ from orchestrator.cli.guest_results import guest_lines
 from orchestrator.cli.output import show
 from orchestrator.cli.parameters import Name, Tenant, Wait
 from orchestrator.cli.progress import follow
-from orchestrator.cli.session import CliSession, Format, Output, session_of
+from orchestrator.cli.session import CliSession, session_of
 from orchestrator.cli.vm_outcome import started_lines
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
@@ -149,7 +149,6 @@ def provision(
     secret_file: SecretFile = None,
     licence_token: LicenceToken = None,
     wait: Wait = True,
-    output: Output = Format.TABLE,
 ) -> None:
     """Run roles in a VM's guest; a second time changes nothing. What came of it stays with the VM."""
     session = session_of(ctx)
@@ -160,8 +159,8 @@ def provision(
     wanted = {"roles": roles, "new_host_key": new_host_key, "settings": settings, "secrets": secrets}
     started = session.client.provision_vm(name, tenant, wanted)
     if not wait or started["operation"] is None:
-        show(started, output, lambda: started_lines(started))
+        show(started, session.format, lambda: started_lines(started))
         return
     follow(session, started["operation"])
     run = session.client.provisioned(name, tenant)
-    show(run, output, lambda: guest_lines(run))
+    show(run, session.format, lambda: guest_lines(run))

@@ -17,7 +17,7 @@ from orchestrator.cli.output import render_details, shown
 from orchestrator.cli.parameters import AllTenants, ListTenant, Name, Selector, Sort, Tenant, listed_tenant
 from orchestrator.cli.picking import matching
 from orchestrator.cli.readings import Readings, reading_lines
-from orchestrator.cli.session import CliSession, Format, Output, session_of
+from orchestrator.cli.session import CliSession, Format, session_of
 from orchestrator.cli.table import Column, Fit, Listing, age, field, show_newest, size, time
 from orchestrator.cli.waiting import seconds_of, waits_for
 from orchestrator.cli.watch import View, Watch, list_view, show_view
@@ -165,12 +165,7 @@ def _disk(size: int) -> str:
 
 
 def show_vm(
-    ctx: typer.Context,
-    name: Name,
-    tenant: Tenant = "default",
-    readings: Readings = False,
-    watch: Watch = False,
-    output: Output = Format.TABLE,
+    ctx: typer.Context, name: Name, tenant: Tenant = "default", readings: Readings = False, watch: Watch = False
 ) -> None:
     """Show one VM."""
     session = session_of(ctx)
@@ -178,11 +173,11 @@ def show_vm(
     def read_view() -> View:
         vm = session.client.vm(name, tenant)
         busy = vm["operation"] if vm["state"] not in {"running", "stopped", "lost", "stuck"} else None
-        waits = waits_for(session.client.operation(busy)) if busy and output is Format.TABLE else None
+        waits = waits_for(session.client.operation(busy)) if busy and session.format is Format.TABLE else None
         guest = session.client.provisioned(name, tenant)
-        several = session.client.networks(tenant) if vm["more_networks"] and output is Format.TABLE else []
+        several = session.client.networks(tenant) if vm["more_networks"] and session.format is Format.TABLE else []
         subnets = {known["name"]: known["subnet"] for known in several if known["tenant"] in {None, tenant}}
-        problems = _problems(session, vm) if output is Format.TABLE else []
+        problems = _problems(session, vm) if session.format is Format.TABLE else []
         lines = details(vm, waits, subnets, problems, guest_details(guest))
         data: dict[str, Any] = {**vm, "provisioned": guest}
         if readings:
@@ -191,7 +186,7 @@ def show_vm(
             lines += reading_lines(now["age_s"], now["readings"])
         return View(data=data, lines=lambda: lines)
 
-    show_view(session, read_view, output, watch=watch)
+    show_view(session, read_view, watch=watch)
 
 
 def _problems(session: CliSession, vm: Mapping[str, Any]) -> list[str]:
@@ -223,7 +218,6 @@ def list_vms(
     selector: Selector = None,
     sort: Sort = None,
     watch: Watch = False,
-    output: Output = Format.TABLE,
 ) -> None:
     """List VMs."""
     session = session_of(ctx)
@@ -242,14 +236,14 @@ def list_vms(
     none = (
         "no such VMs" if pattern is not None or any(only.values()) else "no VMs yet: vgpuctl create-vm NAME --profile P"
     )
-    listing = Listing(columns=COLUMNS, none=none, output=output, sort=sort)
+    listing = Listing(columns=COLUMNS, none=none, output=session.format, sort=sort)
     whose = listed_tenant(ctx, tenant, all_tenants=all_tenants)
 
     def read_view() -> View:
         vms = matching(session.client.vms(whose, **only), [] if pattern is None else [pattern])
         return list_view(vms, listing, lambda vm: f"{vm['tenant']}/{vm['name']}")
 
-    show_view(session, read_view, output, watch=watch)
+    show_view(session, read_view, watch=watch)
 
 
 def _seconds(operation: Mapping[str, Any]) -> float | None:

@@ -29,7 +29,7 @@ from orchestrator.cli.parameters import (
 from orchestrator.cli.progress import follow
 from orchestrator.cli.said import SAID, said_of, something_said
 from orchestrator.cli.scope import scoped_name
-from orchestrator.cli.session import CliSession, Format, Output, session_of
+from orchestrator.cli.session import CliSession, Format, format_of, session_of
 from orchestrator.cli.table import Fit, age, field, show_list, size
 from orchestrator.client.connection import Json
 from orchestrator.core.names import check_name
@@ -92,20 +92,13 @@ def details(volume: Mapping[str, Any]) -> list[str]:
 
 
 @app.command("create")
-def create(
-    ctx: typer.Context,
-    name: NewName,
-    size: Size,
-    on_host: OnHost = None,
-    tenant: Tenant = "default",
-    output: Output = Format.TABLE,
-) -> None:
+def create(ctx: typer.Context, name: NewName, size: Size, on_host: OnHost = None, tenant: Tenant = "default") -> None:
     """Create a data volume. Its host is that of the first VM that has it; it never moves from there."""
     wanted: dict[str, object] = {"name": name, "tenant": tenant, "size_bytes": disk_bytes(size)}
     if on_host is not None:
         wanted["host"] = on_host
     volume = session_of(ctx).client.create_volume(wanted)
-    show(volume, output, lambda: details(volume))
+    show(volume, format_of(ctx), lambda: details(volume))
 
 
 @app.command("list")
@@ -115,18 +108,17 @@ def list_volumes(
     all_tenants: AllTenants = False,
     selector: Selector = None,
     sort: Sort = None,
-    output: Output = Format.TABLE,
 ) -> None:
     """List data volumes and which VM has them."""
     only = listed_tenant(ctx, tenant, all_tenants=all_tenants)
-    show_list(session_of(ctx).client.volumes(only, selector), COLUMNS, output, "no volumes", sort)
+    show_list(session_of(ctx).client.volumes(only, selector), COLUMNS, format_of(ctx), "no volumes", sort)
 
 
 @app.command("show")
-def show_volume(ctx: typer.Context, name: Name, tenant: Tenant = "default", output: Output = Format.TABLE) -> None:
+def show_volume(ctx: typer.Context, name: Name, tenant: Tenant = "default") -> None:
     """Show one data volume."""
     volume = session_of(ctx).client.volume(name, tenant)
-    show(volume, output, lambda: details(volume))
+    show(volume, format_of(ctx), lambda: details(volume))
 
 
 @app.command("set")
@@ -137,58 +129,36 @@ def set_volume(
     description: Description = None,
     label: Label = None,
     unlabel: Unlabel = None,
-    output: Output = Format.TABLE,
 ) -> None:
     """Set a data volume's description and labels."""
     changes = something_said(description, label, unlabel)
     volume = session_of(ctx).client.describe_volume(name, changes, tenant)
-    show(volume, output, lambda: details(volume))
+    show(volume, format_of(ctx), lambda: details(volume))
 
 
 @app.command("attach")
-def attach(
-    ctx: typer.Context,
-    name: Name,
-    vm: OfVm,
-    tenant: Tenant = "default",
-    wait: Wait = True,
-    output: Output = Format.TABLE,
-) -> None:
+def attach(ctx: typer.Context, name: Name, vm: OfVm, tenant: Tenant = "default", wait: Wait = True) -> None:
     """Attach a data volume to a stopped VM."""
     session = session_of(ctx)
     started = session.client.attach_volume(name, vm, tenant)
-    _finish(session, name, started, f"{name} is attached to {vm}", output, wait=wait)
+    _finish(session, name, started, f"{name} is attached to {vm}", session.format, wait=wait)
 
 
 @app.command("detach")
-def detach(
-    ctx: typer.Context,
-    name: Name,
-    vm: OfVm,
-    tenant: Tenant = "default",
-    wait: Wait = True,
-    output: Output = Format.TABLE,
-) -> None:
+def detach(ctx: typer.Context, name: Name, vm: OfVm, tenant: Tenant = "default", wait: Wait = True) -> None:
     """Take a data volume from a stopped VM; what is on it stays."""
     session = session_of(ctx)
     started = session.client.detach_volume(name, vm, tenant)
-    _finish(session, name, started, f"{name} is attached to no VM", output, wait=wait)
+    _finish(session, name, started, f"{name} is attached to no VM", session.format, wait=wait)
 
 
 @app.command("delete")
-def delete(
-    ctx: typer.Context,
-    name: Name,
-    tenant: Tenant = "default",
-    yes: Yes = False,
-    wait: Wait = True,
-    output: Output = Format.TABLE,
-) -> None:
+def delete(ctx: typer.Context, name: Name, tenant: Tenant = "default", yes: Yes = False, wait: Wait = True) -> None:
     """Delete a data volume that no VM has, with what is on it."""
     session = session_of(ctx)
     session.client.volume(name, tenant)
     confirm("delete volume", [name], yes=yes)
-    _finish(session, name, session.client.delete_volume(name, tenant), f"{name} is deleted", output, wait=wait)
+    _finish(session, name, session.client.delete_volume(name, tenant), f"{name} is deleted", session.format, wait=wait)
 
 
 def _finish(session: CliSession, name: str, started: Json, sentence: str, output: Format, *, wait: bool) -> None:

@@ -13,7 +13,7 @@ from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Sort, own_tenant_or_everywhere
-from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list
 from orchestrator.core.event import NOUNS
 
@@ -55,33 +55,30 @@ def create(
     noun: Annotated[
         list[str] | None, typer.Option("--noun", metavar="NOUN", help=f"Only about these: {', '.join(NOUNS)}.")
     ] = None,
-    output: Output = Format.TABLE,
 ) -> None:
     """Tell an address what happens from now on. Its secret, which requests are signed with, is shown this once."""
     wanted = {"name": name, "url": url, "tenant": tenant, "nouns": noun or []}
     made = session_of(ctx).client.create_webhook(wanted)
     lines = [("secret", shown(made["secret"])), ("name", shown(name))]
-    show(made, output, lambda: render_details(lines), name=name)
+    show(made, format_of(ctx), lambda: render_details(lines), name=name)
 
 
 @app.command("list")
-def list_webhooks(
-    ctx: typer.Context, tenant: Whose = "default", sort: Sort = None, output: Output = Format.TABLE
-) -> None:
+def list_webhooks(ctx: typer.Context, tenant: Whose = "default", sort: Sort = None) -> None:
     """List webhooks of a tenant."""
     webhooks = session_of(ctx).client.webhooks(tenant)
-    show_list(webhooks, COLUMNS, output, "no webhooks yet: vgpuctl webhook create NAME --url URL", sort)
+    show_list(webhooks, COLUMNS, format_of(ctx), "no webhooks yet: vgpuctl webhook create NAME --url URL", sort)
 
 
 @app.command("show")
-def show_webhook(ctx: typer.Context, name: Name, tenant: Whose = "default", output: Output = Format.TABLE) -> None:
+def show_webhook(ctx: typer.Context, name: Name, tenant: Whose = "default") -> None:
     """Show one webhook, and what came of the last request."""
     webhook = session_of(ctx).client.webhook(name, tenant)
     pairs = [("name", shown(webhook["name"])), ("tenant", shown(webhook["tenant"])), ("url", shown(webhook["url"]))]
     pairs += [("about", _about(webhook)), ("state", _state(webhook)), ("created", show_time(webhook["created_at"]))]
     if webhook["why"] is not None:
         pairs += [("fails since", show_time(webhook["failing_since"])), ("why", shown(webhook["why"]))]
-    show(webhook, output, lambda: render_details(pairs), name=name)
+    show(webhook, format_of(ctx), lambda: render_details(pairs), name=name)
 
 
 @app.command("delete")

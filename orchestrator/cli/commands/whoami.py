@@ -6,11 +6,11 @@ from __future__ import annotations
 import typer
 
 from orchestrator.cli.output import render_details, show, shown
-from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.session import session_of
 from orchestrator.core.tenancy.access import EVERYWHERE
 
 
-def whoami(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+def whoami(ctx: typer.Context) -> None:
     """Who you are to the server, and what you may do where; which tenant commands are about."""
     session = session_of(ctx)
     caller = session.client.whoami()
@@ -20,6 +20,6 @@ def whoami(ctx: typer.Context, output: Output = Format.TABLE) -> None:
     tenant = session.own_tenant
     show(
         {**caller, "tenant": tenant},
-        output,
+        session.format,
         lambda: render_details([("you", shown(caller["actor"])), *places, ("tenant", tenant), ("server", server)]),
     )

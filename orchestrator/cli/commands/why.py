@@ -24,7 +24,7 @@ from orchestrator.cli.parameters import (
     size_asked,
     tenant_if_named,
 )
-from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import show_list
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.pci import parse_pci_address
@@ -53,7 +53,6 @@ def capacity(
     ] = None,
     svg: Svg = None,
     sort: Sort = None,
-    output: Output = Format.TABLE,
 ) -> None:
     """How many more VMs fit now, and with moves; how many a tenant could create now.
 
@@ -74,7 +73,7 @@ def capacity(
         from orchestrator.cli.advice.pictures import capacity_svg, write_svg
 
         write_svg(svg, capacity_svg(rows))
-    show_list(rows, capacity_columns(rows), output, "no GPUs that VMs could be given", sort)
+    show_list(rows, capacity_columns(rows), format_of(ctx), "no GPUs that VMs could be given", sort)
 
 
 def _tied_to(
@@ -110,7 +109,6 @@ def explain(
     network: Networks = None,
     nic: Nic = None,
     tpm: Tpm = None,
-    output: Output = Format.TABLE,
 ) -> None:
     """Where a VM would go and why, or why not and what would make it fit; exit code 8 when nothing fits."""
     if not profile.strip():
@@ -131,6 +129,6 @@ def explain(
     )
     from orchestrator.cli.advice.explain import render_explanation
 
-    show_plain(answer, output, lambda: render_explanation(answer, text_width()))
+    show_plain(answer, format_of(ctx), lambda: render_explanation(answer, text_width()))
     if not answer["fits"]:
         raise typer.Exit(NOTHING_FITS)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from orchestrator.cli.examples import EXAMPLES, examples_of
-from orchestrator.cli.tree import ENTRIES, load
+from orchestrator.cli.tree import ENTRIES, OUTPUTS, load
 from tests.fakes.running import running_server
 from tests.fakes.typed import COMMAND, Cli, Outcome
 
@@ -36,6 +36,12 @@ TYPED = [
     if not {"--watch", "--follow"} & set(shlex.split(example)) and " -o " not in f"{example} "
 ]
 """Nothing that they name is there. A login would open a browser."""
+
+
+def test_every_command_has_the_option_that_is_not_listed_as_one_without() -> None:
+    without = {words for words, command in LEAVES if not any("-o" in one.opts for one in command.params)}
+    assert without == {words for words, form in OUTPUTS.items() if form is None}
+    assert OUTPUTS.keys() <= dict(LEAVES).keys()
 
 
 @pytest.fixture(scope="module")

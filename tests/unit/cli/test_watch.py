@@ -46,7 +46,7 @@ def told(story: list[list[Row]]) -> ReadView:
 
 def test_without_a_terminal_what_changed_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(KeyboardInterrupt):
-        show_view(CliSession(), told(STORY), Format.TABLE, watch=True, pause_s=0)
+        show_view(CliSession(), told(STORY), watch=True, pause_s=0)
     assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()] == [
         "nothing yet",
         "NAME STATE",
@@ -86,8 +86,10 @@ def test_an_operation_that_newer_ones_pushed_out_of_the_list_is_not_gone(
 
 @pytest.mark.parametrize("output", [Format.JSON, Format.YAML])
 def test_programs_get_a_document_for_each_change(capsys: pytest.CaptureFixture[str], output: Format) -> None:
+    session = CliSession()
+    session.format = output
     with pytest.raises(KeyboardInterrupt):
-        show_view(CliSession(), told(STORY), output, watch=True, pause_s=0)
+        show_view(session, told(STORY), watch=True, pause_s=0)
     out = capsys.readouterr().out
     if output is Format.JSON:
         assert [json.loads(line) for line in out.splitlines()] == [*STORY[:2], *STORY[3:]]
@@ -97,7 +99,7 @@ def test_programs_get_a_document_for_each_change(capsys: pytest.CaptureFixture[s
 
 def test_what_is_final_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
     views = iter([View(data=1, lines=lambda: ["goes on"]), View(data=2, lines=lambda: ["is done"], final=True)])
-    show_view(CliSession(), lambda: next(views), Format.TABLE, watch=True, pause_s=0)
+    show_view(CliSession(), lambda: next(views), watch=True, pause_s=0)
     assert capsys.readouterr().out == "goes on\nis done\n"
 
 
@@ -117,10 +119,10 @@ def test_a_server_that_goes_away_is_asked_again_and_other_errors_end_it(
         return answer
 
     if goes_on:
-        show_view(CliSession(), read_view, Format.TABLE, watch=True, pause_s=0)
+        show_view(CliSession(), read_view, watch=True, pause_s=0)
     else:
         with pytest.raises(Fatal):
-            show_view(CliSession(), read_view, Format.TABLE, watch=True, pause_s=0)
+            show_view(CliSession(), read_view, watch=True, pause_s=0)
     assert capsys.readouterr().out == ("first\nlast\n" if goes_on else "first\n")
 
 
