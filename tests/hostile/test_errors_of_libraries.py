@@ -53,8 +53,8 @@ KEY = paramiko.ECDSAKey.generate()
 
 
 def all_of(*bases: type[Exception]) -> list[type[Exception]]:
-    """These and their subclasses in their own libraries and in Python's: what another library derives from them depends on
-    which test files were imported before, and is raised nowhere here."""
+    """These and their subclasses in their own libraries and in Python's: what another library derives from them depends
+    on which test files were imported before, and is raised nowhere here."""
     libraries = sys.stdlib_module_names | {library_of(base) for base in bases}
     found: dict[type[Exception], None] = {}
     waiting = list(bases)
