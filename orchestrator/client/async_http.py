@@ -15,6 +15,7 @@ import httpx2
 
 from orchestrator.client.connection import CALL_TIMEOUT_S
 from orchestrator.client.http import (
+    KEPT_S,
     MAX_ANSWER_BYTES,
     STREAM_SILENT_S,
     BrokenAnswer,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 _TIMEOUT: Final = httpx2.Timeout(CALL_TIMEOUT_S, connect=CONNECT_LIMIT_S)
 _STREAM_TIMEOUT: Final = httpx2.Timeout(STREAM_SILENT_S, connect=CONNECT_LIMIT_S)
 _REFUSED: Final = 400
-_UNBOUNDED: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
+_UNBOUNDED: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=KEPT_S)
 
 
 class AsyncHttp:

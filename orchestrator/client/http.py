@@ -23,8 +23,9 @@ from orchestrator.client.content import Content
 from orchestrator.client.location import SocketAddress
 
 MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
-FRESH_S: Final = 1.0
-"""A connection that was opened longer ago and not used may have been left by the server meanwhile."""
+KEPT_S: Final = 3.0
+"""A connection that has rested longer is not used again: our server closes it after 5 s (uvicorn's
+``timeout_keep_alive``), and a request that comes at that moment is lost."""
 _MAX_LINE: Final = 16 * 1024
 _MAX_HEADERS: Final = 100
 _CONTINUE: Final = 100
@@ -67,7 +68,7 @@ class Http(ABC):
         self.headers = headers_to(host, headers)
         self._ends: tuple[socket.socket, BinaryIO] | None = None
         self._used = False
-        self._opened_at = 0.0
+        self._rests_since = 0.0
 
     @abstractmethod
     def connected(self) -> socket.socket:
@@ -78,7 +79,7 @@ class Http(ABC):
         connected = self.connected()
         self._ends = connected, connected.makefile("rb")
         self._used = False
-        self._opened_at = time.monotonic()
+        self._rests_since = time.monotonic()
         return self._ends
 
     def close(self) -> None:
@@ -155,8 +156,8 @@ class Http(ABC):
     @contextmanager
     def _ready(self) -> Iterator[tuple[socket.socket, BinaryIO]]:
         """For one request. What interrupts it closes the connection: its late answer would be the next one's."""
-        rested = self._used or time.monotonic() - self._opened_at > FRESH_S
-        if rested and self._ends is not None and _is_due(self._ends[0]):
+        rested_s = time.monotonic() - self._rests_since
+        if self._ends is not None and (rested_s > KEPT_S or (self._used and _is_due(self._ends[0]))):
             self.close()
         try:
             ends = self._ends or self.open()
@@ -168,6 +169,7 @@ class Http(ABC):
         except BaseException:
             self.close()
             raise
+        self._rests_since = time.monotonic()
 
 
 class HttpStream:

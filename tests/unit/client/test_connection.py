@@ -3,21 +3,24 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import format_datetime
+from itertools import count
 from pathlib import Path
 
 import pytest
+import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.client.async_http import unix_http
 from orchestrator.client.connection import Connection, path_of
 from orchestrator.client.generated.async_connection import AsyncConnection
-from orchestrator.client.http import UnixHttp
+from orchestrator.client.http import KEPT_S, UnixHttp
 from orchestrator.client.location import state_directory
 from orchestrator.core.errors import InvalidInput, NoCapacity, Retryable, Unknown
 
@@ -135,28 +138,6 @@ def test_a_connection_that_rested_until_the_server_closed_it_is_opened_anew(
     assert connection.call("POST", "/v1/x", {}) == []
 
 
-def test_one_that_was_opened_and_not_used_is_opened_anew_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.client.http.FRESH_S", -1.0)
-    path = tmp_path / "s"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(str(path))
-        listener.listen(1)
-        http = UnixHttp(path, 30)
-        http.open()
-        connection = Connection(http)
-        listener.accept()[0].close()
-
-        def answer() -> None:
-            with listener.accept()[0] as peer:
-                peer.recv(65536)
-                peer.sendall(_reply("200 OK", b"[]"))
-
-        serving = threading.Thread(target=answer, daemon=True)
-        serving.start()
-        assert connection.call("POST", "/v1/x", {}) == []
-        serving.join(30)
-
-
 def test_with_asyncio_too(closing: tuple[Path, threading.Event]) -> None:
     path, closed = closing
 
@@ -168,6 +149,62 @@ def test_with_asyncio_too(closing: tuple[Path, threading.Event]) -> None:
         await connection.close()
 
     asyncio.run(twice())
+
+
+@pytest.fixture
+def leaving(tmp_path: Path) -> Iterator[Path]:
+    """A server that answers the first request of each connection, and ends the connection as the next one comes."""
+    path = tmp_path / "s"
+
+    class Leaving(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65536)
+            self.request.sendall(_reply("200 OK", b"[]"))
+            self.request.recv(65536)
+
+    with socketserver.ThreadingUnixStreamServer(str(path), Leaving) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield path
+        server.shutdown()
+
+
+@pytest.fixture
+def rest(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Longer than a client keeps a connection, on the clock that it reads."""
+    monotonic, rests = time.monotonic, count(1)
+
+    def later() -> None:
+        ahead_s = next(rests) * (KEPT_S + 0.1)
+        monkeypatch.setattr(time, "monotonic", lambda: monotonic() + ahead_s)
+
+    return later
+
+
+def test_a_connection_that_the_server_may_be_about_to_close_is_not_used_again(
+    leaving: Path, rest: Callable[[], None]
+) -> None:
+    http = UnixHttp(leaving, 30)
+    http.open()
+    connection = Connection(http)
+    for _ in range(3):
+        rest()
+        assert connection.call("DELETE", "/v1/x") == []
+
+
+def test_nor_with_asyncio(leaving: Path, rest: Callable[[], None]) -> None:
+    async def thrice() -> None:
+        connection = AsyncConnection(unix_http(leaving, {}), 0)
+        for _ in range(3):
+            assert await connection.call("DELETE", "/v1/x") == []
+            rest()
+        await connection.close()
+
+    asyncio.run(thrice())
+
+
+def test_our_server_keeps_connections_longer_than_clients_do() -> None:
+    assert uvicorn.Config("nobody:app").timeout_keep_alive > KEPT_S + 1
 
 
 def test_with_asyncio_a_path_too_long_for_a_socket_works(answering: Answer, tmp_path: Path) -> None:
