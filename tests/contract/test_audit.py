@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.tenancy.audit import Verdict
 from orchestrator.services.tenancy.tenancy import Tenancy, tenancy
 from orchestrator.store.database import Store
 from tests.fakes.fake_world import FakeClock
+from tests.fakes.new_database import engine_beside
 from tests.postgres.cluster import Cluster
 
 KEY = b"SUyU4-1hOL-dPpaQ25Uu0ry_jSEUmU0pE_q5wWxSgkQ="
@@ -33,7 +34,7 @@ class Log:
         self.people.audit.seal()
 
     def tamper(self, *statements: str) -> None:
-        engine = create_engine(self.url)
+        engine = engine_beside(self.url)
         with engine.begin() as connection:
             for statement in statements:
                 connection.execute(text(statement))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A new database, as a copy of one that was migrated once: the migrations take as long as many a test."""
+"""A new database, as a copy of one that was migrated once: the migrations take as long as many a test.
+And connections to one beside its store's."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from sqlalchemy import make_url
+from pysqlite3 import dbapi2 as sqlite
+from sqlalchemy import Engine, create_engine, make_url
 
 from orchestrator.store.database import Store
 from tests.postgres.cluster import Cluster
@@ -18,6 +20,12 @@ def new_store(file: Path, key: bytes) -> Store:
     if not file.exists():
         file.write_bytes(migrated(key))
     return _opened(file, key)
+
+
+def engine_beside(url: str) -> Engine:
+    """Of a database that a store of this process may have open. By the store's SQLite: the locks of a process on a file
+    do not stand between two libraries, and go when either closes it."""
+    return create_engine(url, module=sqlite) if url.startswith("sqlite") else create_engine(url)
 
 
 def new_url(cluster: Cluster, key: bytes) -> str:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pysqlite3 import dbapi2 as sqlite
 
 from orchestrator.client.location import SOCKET_NAME
 from tests.contract.api.conftest import Reply, Send, exchange
@@ -33,7 +34,7 @@ class Site:
 
     def rows(self, *, of_audit: bool = False) -> dict[str, list[tuple[object, ...]]]:
         """Every row of every table."""
-        with closing(sqlite3.connect(f"file:{self.state / 'vgpuctl.sqlite'}?mode=ro", uri=True)) as database:
+        with closing(sqlite.connect(f"file:{self.state / 'vgpuctl.sqlite'}?mode=ro", uri=True)) as database:
             names = [str(name) for (name,) in database.execute("select name from sqlite_master where type = 'table'")]
             wanted = [name for name in names if name.startswith("audit") == of_audit]
             return {name: sorted(database.execute(f'select * from "{name}"'), key=repr) for name in wanted}

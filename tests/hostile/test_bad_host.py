@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 
 from orchestrator.adapters.engine.timer import Course
 from orchestrator.core.hosts.host import Host
@@ -19,6 +19,7 @@ from orchestrator.core.hosts.snapshot import FileSnapshot, HostSnapshot
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine, l40s, t4
+from tests.fakes.new_database import engine_beside
 from tests.hostile.answers import errors, snapshots, whole
 from tests.hostile.bad_agent import Answer, BadAgentLink, answering
 from tests.hostile.test_frames import good
@@ -139,7 +140,7 @@ def test_a_stored_snapshot_that_cannot_be_read_makes_its_own_host_unknown_and_no
         plane.services.vms.create(create_vm())
         plane.engine.drain()
         plane.store.close()
-        engine = create_engine(f"sqlite:///{tmp_path / 'vgpuctl.sqlite'}")
+        engine = engine_beside(f"sqlite:///{tmp_path / 'vgpuctl.sqlite'}")
         for document in ('{"machine_id":"\\ud800"}', '{"machine_id":', "[" * 5000, "7", '{"gpus":3}'):
             with engine.begin() as connection:
                 query = text("UPDATE snapshots SET document = :d WHERE host = :h")

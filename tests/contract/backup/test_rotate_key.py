@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import pytest
+from pysqlite3 import dbapi2 as sqlite
 
 from orchestrator.adapters.state.directory import ExecutorLock
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
@@ -98,5 +98,5 @@ def test_what_ended_half_way_is_finished_by_the_next_one(state: Path) -> None:
 
 
 def _damage(state: Path) -> None:
-    with sqlite3.connect(state / DATABASE) as database:
+    with sqlite.connect(state / DATABASE) as database:
         database.execute("update secrets set blob = x'02' where id = 'b'")

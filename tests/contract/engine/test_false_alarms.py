@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pysqlite3 import dbapi2 as sqlite
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, text
 
 from orchestrator.adapters.engine.live_controllers import LiveControllers, process_name
 from orchestrator.adapters.engine.work_queue import WorkQueue
@@ -16,6 +14,7 @@ from orchestrator.core.errors import Retryable
 from orchestrator.store.database import Store
 from tests.contract.engine.test_durable import Open, Recording, add, wait_for
 from tests.fakes.control_plane import KEY
+from tests.fakes.new_database import engine_beside
 from tests.fakes.several import until
 from tests.postgres.cluster import Cluster
 
@@ -35,7 +34,7 @@ def told(engine: Engine, *statements: str) -> None:
 
 def test_a_beat_that_was_not_committed_is_no_restored_database(postgres: Cluster) -> None:
     url = postgres.database()
-    store, asked = Store(url, key=KEY, new_site="s"), create_engine(url)
+    store, asked = Store(url, key=KEY, new_site="s"), engine_beside(url)
     living = LiveControllers(store, "one", alone=False)
     for _ in range(3):
         living.beat()
@@ -98,10 +97,7 @@ def test_a_queue_that_was_damaged_is_made_anew_and_what_was_in_it_is_run(
     engine, ended = engine_of(runs)
     engine.submit(add(store, "before", subject="a"))
     wait_for(ended, 1)
-    of_product: dict[str, Any] = (
-        {"module": sqlite} if url.startswith("sqlite") else {}
-    )  # two SQLites in one process lose their locks
-    asked = create_engine(url.replace("e.sqlite", "queue.sqlite"), **of_product)
+    asked = engine_beside(url.replace("e.sqlite", "queue.sqlite"))
     told(asked, harm)
     asked.dispose()
     engine.submit(add(store, "after", subject="b"))

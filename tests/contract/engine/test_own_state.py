@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +13,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
+from pysqlite3 import dbapi2 as sqlite
+from sqlalchemy import text
 
 from orchestrator.adapters.engine.live_controllers import LiveControllers
 from orchestrator.adapters.state.directory import KnownCount, OwnFiles
@@ -23,6 +23,7 @@ from orchestrator.server.backup import settle_restored
 from orchestrator.server.known_database import KnownDatabase
 from orchestrator.store.database import Store
 from tests.fakes.control_plane import KEY, T4_HOST, control_plane, create_vm
+from tests.fakes.new_database import engine_beside
 from tests.fakes.running import client_of, wait_until_it_answers
 from tests.postgres.cluster import Cluster
 
@@ -88,7 +89,7 @@ def test_files_that_are_gone_or_replaced_are_noticed(tmp_path: Path, harm: Calla
 
 
 def _set_starts(url: str, starts: int) -> None:
-    engine = create_engine(url)
+    engine = engine_beside(url)
     with engine.begin() as connection:
         connection.execute(text("UPDATE meta SET value = :v WHERE key = 'starts'"), {"v": str(starts)})
     engine.dispose()
@@ -140,7 +141,7 @@ def test_a_server_is_refused_an_older_copy_of_its_database_although_it_began_onl
     server: tuple[subprocess.Popen[bytes], Path],
 ) -> None:
     process, state = server
-    with closing(sqlite3.connect(state / DATABASE)) as now, closing(sqlite3.connect(state / "copy")) as copy:
+    with closing(sqlite.connect(state / DATABASE)) as now, closing(sqlite.connect(state / "copy")) as copy:
         now.backup(copy)
     client_of(state).create_tenant("made-since")
     process.terminate()
@@ -158,7 +159,7 @@ def test_a_server_that_was_killed_is_refused_a_copy_that_lacks_its_last_moments(
 ) -> None:
     """Nothing was counted between the copy and its end."""
     process, state = server
-    with closing(sqlite3.connect(state / DATABASE)) as now, closing(sqlite3.connect(state / "copy")) as copy:
+    with closing(sqlite.connect(state / DATABASE)) as now, closing(sqlite.connect(state / "copy")) as copy:
         now.backup(copy)
     client_of(state).create_tenant("made-since")
     process.send_signal(signal.SIGKILL)
@@ -247,7 +248,7 @@ def test_a_controller_notices_that_the_database_forgot_what_it_wrote(tmp_path: P
     for _ in range(3):
         living.beat()
         assert not living.rolled_back
-    engine = create_engine(url)
+    engine = engine_beside(url)
     with engine.begin() as connection:
         connection.execute(text("UPDATE controllers SET beats = 2"))
     engine.dispose()

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlalchemy import create_engine, select, update
+from sqlalchemy import select, update
 
 from orchestrator.core.drivers.bundle import BundleContent, DriverBundle
 from orchestrator.core.drivers.lock import DriverLock, Locked, LockGroup
@@ -12,6 +12,7 @@ from orchestrator.core.vms.lease import TenantPolicy
 from orchestrator.store.database import Store
 from orchestrator.store.tables import driver_upgrades, policies
 from tests.contract.store.test_store import IMAGE
+from tests.fakes.new_database import engine_beside
 
 
 def _bundle(digit: str, version: str = "580.65.05") -> DriverBundle:
@@ -74,7 +75,7 @@ def test_policies_and_upgrades_that_were_stored_before_tenants_had_a_say_are_rea
     with store.begin() as tx:
         tx.driver_upgrades.add(before)
         tx.policies.put("older", TenantPolicy(preempt=True))
-    engine = create_engine(url)
+    engine = engine_beside(url)
     for table, member in ((driver_upgrades, "overridden"), (driver_upgrades, "reboot"), (policies, "driver_upgrade")):
         with engine.begin() as connection:
             document = dict(connection.execute(select(table.c.document)).scalar_one())

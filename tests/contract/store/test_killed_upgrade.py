@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from alembic.migration import MigrationContext
-from sqlalchemy import create_engine, inspect
+from sqlalchemy import inspect
 
 from orchestrator.store.database import Store
 from orchestrator.store.tables import metadata
+from tests.fakes.new_database import engine_beside
 from tests.fakes.versions import LATER_SCHEMA, ROOT, tree_with_a_later_schema
 from tests.postgres.cluster import Cluster
 
@@ -35,7 +36,7 @@ Store(sys.argv[1], key=sys.argv[2].encode(), new_site="site").close()
 
 
 def schema(url: str) -> tuple[str | None, set[str]]:
-    engine = create_engine(url)
+    engine = engine_beside(url)
     with engine.connect() as connection:
         found = (
             MigrationContext.configure(connection).get_current_revision(),

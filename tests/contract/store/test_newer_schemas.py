@@ -4,10 +4,10 @@ one is noticed while an older program runs."""
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import pytest
+from pysqlite3 import dbapi2 as sqlite
 
 from orchestrator.core.errors import Conflict
 from orchestrator.store.database import Store
@@ -21,7 +21,7 @@ from tests.fakes.control_plane import KEY
 def test_a_schema_that_is_not_known_is_refused_and_left_alone(tmp_path: Path, revision: str, code: str) -> None:
     path = tmp_path / "vgpuctl.sqlite"
     Store(f"sqlite:///{path}", key=KEY, new_site="s").close()
-    with sqlite3.connect(path) as database:
+    with sqlite.connect(path) as database:
         database.execute("UPDATE alembic_version SET version_num = ?", (revision,))
     before = path.read_bytes()
     with pytest.raises(Conflict) as caught:
@@ -35,7 +35,7 @@ def test_a_schema_that_another_program_brought_on_is_noticed_and_an_older_one_is
     path = tmp_path / "vgpuctl.sqlite"
     store = Store(f"sqlite:///{path}", key=KEY, new_site="s")
     for revision, codes in (("0001", []), ("9999", ["store.schema_changed"])):
-        with sqlite3.connect(path) as database:
+        with sqlite.connect(path) as database:
             database.execute("UPDATE alembic_version SET version_num = ?", (revision,))
         told: list[str] = []
         try:

@@ -3,17 +3,18 @@ from __future__ import annotations
 
 import pytest
 from cryptography.fernet import Fernet
-from sqlalchemy import create_engine, select, update
+from sqlalchemy import select, update
 
 from orchestrator.core.errors import Fatal
 from orchestrator.core.tenancy.key_ring import with_new_key, without_old_keys
 from orchestrator.store.database import Store
 from orchestrator.store.tables import secrets
 from tests.fakes.control_plane import KEY
+from tests.fakes.new_database import engine_beside
 
 
 def _blobs(url: str) -> dict[str, bytes]:
-    engine = create_engine(url)
+    engine = engine_beside(url)
     with engine.connect() as connection:
         found = {row.id: bytes(row.blob) for row in connection.execute(select(secrets))}
     engine.dispose()
@@ -21,7 +22,7 @@ def _blobs(url: str) -> dict[str, bytes]:
 
 
 def _put(url: str, secret_id: str, blob: bytes) -> None:
-    engine = create_engine(url)
+    engine = engine_beside(url)
     with engine.begin() as connection:
         connection.execute(update(secrets).where(secrets.c.id == secret_id).values(blob=blob))
     engine.dispose()

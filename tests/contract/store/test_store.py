@@ -15,8 +15,6 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pysqlite3 import dbapi2 as sqlite3
-from sqlalchemy import create_engine
 
 from orchestrator.core.errors import Bug, Fatal, NotFound, error_to_dict
 from orchestrator.core.gpu.device import Device
@@ -30,6 +28,7 @@ from orchestrator.store.database import Store
 from orchestrator.store.records import ClaimLost
 from orchestrator.store.tables import metadata
 from orchestrator.store.transaction import Transaction
+from tests.fakes.new_database import engine_beside
 from tests.postgres.cluster import Cluster
 
 KEY = b"SUyU4-1hOL-dPpaQ25Uu0ry_jSEUmU0pE_q5wWxSgkQ="
@@ -310,7 +309,7 @@ def test_the_site_is_drawn_once(store: Store, url: str) -> None:
 
 def test_migrations_and_tables_say_the_same(url: str) -> None:
     Store(url, key=KEY, new_site="s").close()
-    with create_engine(url, **({"module": sqlite3} if url.startswith("sqlite") else {})).connect() as connection:
+    with engine_beside(url).connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
 
 
@@ -342,7 +341,7 @@ def test_a_connection_that_died_while_nobody_used_it_is_not_noticed(
     with store.begin() as tx, store.read() as beside:
         tx.images.add(IMAGE)
         assert beside.images.list() == ()
-    others = create_engine(url)
+    others = engine_beside(url)
     with others.begin() as connection:
         gone = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
         connection.exec_driver_sql(f"{gone} AND datname = current_database()")

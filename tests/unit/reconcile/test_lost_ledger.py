@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pysqlite3 import dbapi2 as sqlite
 
 from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.fake_actions import lose_ledger
@@ -108,7 +108,7 @@ def test_a_mode_that_nobody_knows_any_more_is_told(tmp_path: Path) -> None:
     with plane_with(tmp_path, A100_HOST) as plane:
         plane.services.vms.create(create_vm(profile=PROFILES[A100_HOST]))
         plane.engine.drain()
-        with sqlite3.connect(tmp_path / "vgpuctl.sqlite") as books:  # as of a host that an older version enrolled
+        with sqlite.connect(tmp_path / "vgpuctl.sqlite") as books:  # as of a host that an older version enrolled
             books.execute("UPDATE gpus SET mig_found = NULL")
         lose_ledger(plane.machine(A100_HOST))
         plane.findings.observe(A100_HOST)
