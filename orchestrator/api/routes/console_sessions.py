@@ -38,7 +38,7 @@ from orchestrator.core.errors import Conflict, Denied, InvalidInput, NotFound, V
 from orchestrator.core.rfb import ViewerMessages
 from orchestrator.core.tenancy.access import Caller
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
-from orchestrator.core.vms.console_session import IDLE_S, LONGEST_S, ConsoleKind, ConsoleSession
+from orchestrator.core.vms.console_session import IDLE_S, LONGEST_S, ConsoleKind, ConsoleSession, is_typed
 from orchestrator.services.guests.consoles import AtConsole
 
 router = APIRouter(prefix="/vms", tags=["vms"])
@@ -187,7 +187,8 @@ class AttendedConsole:
         if data is None:
             return await self._obey(text or "")
         if self.session.kind == "serial":
-            self._typed_at = time.monotonic()
+            if is_typed(data):
+                self._typed_at = time.monotonic()
             return data if self._writes else b""
         typed = self._messages.typed
         passed = b""

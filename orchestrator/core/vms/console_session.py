@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -60,3 +61,20 @@ def writer_of(sessions: Sequence[ConsoleSession]) -> ConsoleSession | None:
     same one, whatever they wrote at once."""
     claims = [(session.claimed_at, session.id, session) for session in sessions if session.claimed_at is not None]
     return max(claims)[2] if claims else None
+
+
+_REPORT: Final = (
+    rb"\x1b\[\??[0-9]+;[0-9]+R"  # where the cursor is
+    rb"|\x1b\[[?>=]?[0-9;]*[cnt]"  # what the terminal is and can, its state, its size
+    rb"|\x1b\[\??[0-9;]+\$y|\x1b\[\?[0-9;]*u"  # a mode, how keys are told
+    rb"|\x1b\[[IO]"  # the window came to the front, or went
+    rb"|\x1b[P\]_^][^\x07\x1b]*(?:\x07|\x1b\\)"  # settings, colours, its name
+)
+_REPORTS: Final = re.compile(rb"(?:" + _REPORT + rb")+")
+"""ECMA-48 §8.3, and ctlseqs of xterm. Shift-F3 looks as the place of a cursor does, and counts as that."""
+
+
+def is_typed(data: bytes) -> bool:
+    """Whether a person sent it to a serial console, as far as that shows: what a terminal answers by itself is all else,
+    and a guest may ask it for that for as long as it likes. ``data``: of one message, as terminals send reports whole."""
+    return bool(data) and _REPORTS.fullmatch(data) is None

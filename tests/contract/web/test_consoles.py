@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from starlette.testclient import TestClient, WebSocketDenialResponse, WebSocketTestSession
 from starlette.websockets import WebSocketDisconnect
 
+from orchestrator.api.routes import console_sessions
 from orchestrator.core.errors import Conflict
 from orchestrator.core.tenancy.tenant import token_id_of
 from orchestrator.core.vms.console_session import MAX_OF_ACTOR
@@ -209,6 +211,30 @@ def test_who_watches_a_screen_sends_no_key_to_it(site: Site) -> None:
         two.send_bytes(PRESSED_A)
         at_console(two)
         assert viewer.picture().pixels != before
+
+
+def test_a_guest_that_has_its_terminal_answer_keeps_no_console_open(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console_sessions, "ASK_AGAIN_S", 0.05)
+    monkeypatch.setattr(console_sessions, "IDLE_S", 0.5)
+    browser = site.logged_in(site.token("default", "tenant-user"))
+    with opened(browser, ticket_of(browser)) as stream:
+        at_console(stream)
+        assert stream.receive_bytes().startswith(b"console of ")
+        for sent in (b"x", b"\x1b[12;40R"):
+            ends = time.monotonic() + 1
+            while time.monotonic() < ends and (message := _echoed(stream, sent)) is None:
+                time.sleep(0.1)
+            assert (message is None) == (sent == b"x")
+    assert message == "console.idle"
+
+
+def _echoed(stream: WebSocketTestSession, sent: bytes) -> str | None:
+    """None: it was; else why the console ended."""
+    stream.send_bytes(sent)
+    heard = stream.receive()
+    return None if "text" not in heard else str(json.loads(heard["text"])["problem"]["code"])
 
 
 def test_a_host_may_take_a_minute_to_open_a_console(site: Site) -> None:
