@@ -58,6 +58,9 @@ ProcessOf = Annotated[Process, Depends(_process)]
 
 # Whether the caller belongs to the tenant is checked before any route runs (api/auth.py).
 TenantOf = Annotated[str, Query(alias="tenant", max_length=255, description="Whose it is")]
+OfModel = Annotated[
+    str | None, Query(max_length=255, description="Only GPUs of this model: its name, or what several have in theirs")
+]
 TenantFilter = Annotated[str | None, Query(alias="tenant", max_length=255, description="Only this tenant's")]
 
 

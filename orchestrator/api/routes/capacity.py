@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
@@ -18,10 +19,12 @@ from orchestrator.api.schemas.capacity import (
     GpuMapAnswer,
     RacksAnswer,
 )
-from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
+from orchestrator.api.services import OfModel, ServicesOf, TenantFilter, TenantOf
+from orchestrator.api.use_cases import Services
 from orchestrator.api.visibility import check_may_name_place
-from orchestrator.core.advice.gpu_map import GpuFilter, GpuUse
+from orchestrator.core.advice.gpu_map import EVERY_GPU, GpuFilter, GpuUse
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.gpu.model import models_meant
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 
 router = APIRouter(tags=["capacity"])
@@ -65,14 +68,13 @@ async def _filter(
     host: Annotated[
         str | None, Query(max_length=MAX_NAME, description="Only GPUs of this host; for who runs the pool")
     ] = None,
-    model: Annotated[str | None, Query(max_length=MAX_NAME, description="Only GPUs of this model")] = None,
     use: Annotated[GpuUse | None, Query(description="Only GPUs of which so much is claimed")] = None,
     rack: Annotated[
         str | None,
         Query(max_length=MAX_NAME, description="Only GPUs of hosts with this label 'rack'; for who runs the pool"),
     ] = None,
 ) -> GpuFilter:
-    return GpuFilter(host, model, use, rack)
+    return GpuFilter(host, None, use, rack)
 
 
 @router.get("/gpu-map")
@@ -81,19 +83,25 @@ def gpu_map(
     caller: CallerOf,
     paging: PagingOf,
     only: Annotated[GpuFilter, Depends(_filter)],
+    model: OfModel = None,
     tenant: TenantFilter = None,
 ) -> GpuMapAnswer:
     """Get the map of GPUs. GPUs as their slots, with the VMs in them, by host; for a tenant, the GPUs that its VMs
-    are on."""
+    are on.
+
+    :raises NotFound: ``gpu.model_unknown``
+    """
     check_may_name_place(caller, only.host, only.rack)
     tenants, after = caller.visible(tenant), paging.after(2)
     if tenants is None:
+        only = _of_models(services, only, model)
         of_host = None if after is None else (after[0], after[1])
         rows = services.capacity.gpu_map(of_host, paging.limit + 1, only)
         if only.host is not None and not rows:
             services.hosts.get(only.host)
     else:
         own = services.capacity.own_gpu_map(tenants)
+        only = replace(only, models=models_meant(model, (row.model for row in own)))
         rows = tuple(filter(only.picks, own if after is None else own[_place_of(after[1]) :]))
 
     def how_many() -> int:
@@ -104,12 +112,19 @@ def gpu_map(
 
 
 @router.get("/gpu-map/racks")
-def gpu_racks(
-    services: ServicesOf,
-    model: Annotated[str | None, Query(max_length=MAX_NAME, description="Only GPUs of this model")] = None,
-) -> RacksAnswer:
-    """Get the map's overview. All hosts by rack (their label 'rack'), and how much of each one's GPUs is used."""
-    return RacksAnswer.of(services.capacity.racks(GpuFilter(model=model)))
+def gpu_racks(services: ServicesOf, model: OfModel = None) -> RacksAnswer:
+    """Get the map's overview. All hosts by rack (their label 'rack'), and how much of each one's GPUs is used.
+
+    :raises NotFound: ``gpu.model_unknown``
+    """
+    return RacksAnswer.of(services.capacity.racks(_of_models(services, EVERY_GPU, model)))
+
+
+def _of_models(services: Services, only: GpuFilter, model: str | None) -> GpuFilter:
+    """:raises NotFound: ``gpu.model_unknown``"""
+    if model is None:
+        return only
+    return replace(only, models=models_meant(model, services.capacity.use().models))
 
 
 def _place_of(counted: str) -> int:

@@ -14,9 +14,9 @@ from orchestrator.api.paging import Key, Paging, PagingOf
 from orchestrator.api.schemas.activities import GpuActivityAnswer, HostActivityAnswer, VmActivityAnswer
 from orchestrator.api.schemas.base import MAX_NAME, AnswerBody, VmInPath
 from orchestrator.api.schemas.readings import HostReadingsAnswer, VmReadingsAnswer
-from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
+from orchestrator.api.services import OfModel, ServicesOf, TenantFilter, TenantOf
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.gpu.model import check_model
+from orchestrator.core.gpu.model import models_meant
 from orchestrator.core.readings.quantities import SubjectKind
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 
@@ -87,16 +87,16 @@ def list_gpus(
     paging: PagingOf,
     arranged: ArrangedOf,
     host: Annotated[str | None, Query(max_length=MAX_NAME, description="Only GPUs of this host")] = None,
-    model: Annotated[str | None, Query(max_length=MAX_NAME, description="Only with this in their model's name")] = None,
+    model: OfModel = None,
 ) -> list[GpuActivityAnswer]:
     """List what GPUs do now. Without those of hosts that are silent.
 
     :raises NotFound: ``gpu.model_unknown``
     """
     hosts = services.readings.of_hosts() if host is None else (services.readings.of_host(host),)
-    check_model(model, (gpu.model for readings in hosts for gpu in readings.known.seen))
+    meant = models_meant(model, (gpu.model for readings in hosts for gpu in readings.known.seen))
     gpus = (gpu for readings in hosts for gpu in GpuActivityAnswer.all_of(readings))
-    rows = (gpu for gpu in gpus if model is None or model.casefold() in gpu.model.casefold())
+    rows = (gpu for gpu in gpus if gpu.model in meant)
     return arranged.page(rows, GpuActivityAnswer, paging, lambda gpu: (gpu.host, gpu.address))
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -19,12 +19,13 @@ from orchestrator.cli.session import Format, format_of, session_of
 from orchestrator.cli.table import Column, Fit, Listing, field, list_lines, render_table, size
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.geometry.cut import cut_words
-from orchestrator.core.gpu.model import check_model
+from orchestrator.core.gpu.model import models_meant
 from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.units import MIB, show_size
 
 app = new_group("Show GPUs, what they offer and who uses them.")
 
+NO_GPUS: Final = "no GPUs yet: vgpuctl host add NAME --address A"
 DRAWN_WIDTH: Final = 80
 DRAWN_HOSTS: Final = 20
 """Of more, the map is a summary: nobody reads ten thousand bars."""
@@ -113,8 +114,10 @@ def _scheduler(gpu: Mapping[str, Any]) -> str:
     return words if now["share_percent"] is None else f"{words}, {now['share_percent']:g} % of the time to each vGPU"
 
 
-def _picked(gpu: Mapping[str, Any], host: str | None, model: str | None) -> bool:
-    return host in {None, gpu["host"]} and (model is None or model.lower() in gpu["model"].lower())
+def _picked(gpus: Sequence[Mapping[str, Any]], host: str | None, model: str | None) -> list[Mapping[str, Any]]:
+    """:raises NotFound: ``gpu.model_unknown``"""
+    meant = models_meant(model, (gpu["model"] for gpu in gpus))
+    return [gpu for gpu in gpus if host in {None, gpu["host"]} and gpu["model"] in meant]
 
 
 @app.command("list")
@@ -123,15 +126,13 @@ def list_gpus(
 ) -> None:
     """List GPUs of all hosts."""
     session = session_of(ctx)
-    none = "no such GPUs" if host or model else "no GPUs yet: vgpuctl host add NAME --address A"
+    none = "no such GPUs" if host or model else NO_GPUS
     listing = Listing(columns=COLUMNS, none=none, output=session.format, sort=sort)
     if host is not None:
         session.client.host(host)
 
     def read_view() -> View:
-        gpus = session.client.gpus()
-        check_model(model, (gpu["model"] for gpu in gpus))
-        picked = [gpu for gpu in gpus if _picked(gpu, host, model)]
+        picked = _picked(session.client.gpus(), host, model)
         return list_view(picked, listing, lambda gpu: f"{shown(gpu['host'])}/{gpu['address']}")
 
     show_view(session, read_view, watch=watch)
@@ -207,9 +208,7 @@ def map_gpus(
         session.client.host(host)
 
     def read_view() -> View:
-        on_map = session.client.gpu_map(tenant)["gpus"]
-        check_model(model, (gpu["model"] for gpu in on_map))
-        gpus = [gpu for gpu in on_map if _picked(gpu, host, model)]
+        gpus = _picked(session.client.gpu_map(tenant)["gpus"], host, model)
         if svg is not None:
             write_svg(svg, gpu_map_svg(gpus))
         many = not whole and len({gpu["host"] for gpu in gpus}) > DRAWN_HOSTS
@@ -224,19 +223,16 @@ def map_gpus(
 @app.command("racks")
 def list_racks(
     ctx: typer.Context,
-    model: Annotated[str | None, typer.Option("--model", help="Only GPUs of this model, by its whole name.")] = None,
+    model: OfModel = None,
     sort: Sort = None,
     watch: Watch = False,
 ) -> None:
     """List the use of GPUs by rack, the label 'rack' of hosts."""
     session = session_of(ctx)
-    listing = Listing(columns=RACK_COLUMNS, none="no such GPUs", output=session.format, sort=sort)
+    listing = Listing(columns=RACK_COLUMNS, none=NO_GPUS, output=session.format, sort=sort)
 
     def read_view() -> View:
-        racks = session.client.gpu_racks(model)["racks"]
-        if not racks:
-            check_model(model, (gpu["model"] for gpu in session.client.status()["gpus"]))
-        return list_view(racks, listing, _rack)
+        return list_view(session.client.gpu_racks(model)["racks"], listing, _rack)
 
     show_view(session, read_view, watch=watch)
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, Final, get_args
 
 import typer
@@ -21,7 +21,7 @@ from orchestrator.cli.table import Column, Fit, Listing, age, field
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.gpu.model import check_model
+from orchestrator.core.gpu.model import models_meant
 from orchestrator.core.hosts.features import FEATURES
 from orchestrator.core.hosts.host import HostState
 from orchestrator.core.labels import show_labels
@@ -90,15 +90,16 @@ def list_hosts(
 ) -> None:
     """List hosts."""
     session = session_of(ctx)
-    picks = _filter(state, model)
+    picks = _filter(state)
     none = "no such hosts" if state or model or selector else "no hosts yet: vgpuctl host add NAME --address A"
     listing = Listing(columns=COLUMNS, none=none, output=session.format, sort=sort)
 
     def read_view() -> View:
-        hosts = [host for host in session.client.hosts(selector) if picks(host)]
-        if model is not None and not hosts:
-            check_model(model, (gpu["model"] for host in session.client.hosts() for gpu in host["gpus"]))
-        return list_view(hosts, listing, lambda host: shown(host["name"]))
+        hosts = session.client.hosts(selector)
+        all_hosts = hosts if selector is None or model is None else session.client.hosts()
+        meant = models_meant(model, (gpu["model"] for host in all_hosts for gpu in host["gpus"]))
+        picked = [host for host in hosts if picks(host) and (model is None or _has(host, meant))]
+        return list_view(picked, listing, lambda host: shown(host["name"]))
 
     show_view(session, read_view, watch=watch)
 
@@ -109,18 +110,20 @@ def show_host(ctx: typer.Context, name: Name) -> None:
     show(host, format_of(ctx), lambda: details(host))
 
 
-def _filter(state: str | None, model: str | None) -> Callable[[Mapping[str, Any]], bool]:
+def _filter(state: str | None) -> Callable[[Mapping[str, Any]], bool]:
     if state is not None and state not in _STATES:
         hint = f"one of {', '.join(_STATES)}"
         raise InvalidInput("cli.usage", f"{ascii(state)[:40]} is no state of a host", hint=hint)
 
     def picks(host: Mapping[str, Any]) -> bool:
         also = {"cordoned": host["cordoned"], "other-agent": host["agent_differs"]}
-        in_state = state in {None, host["state"]} or also.get(str(state), False)
-        has_model = model is None or any(model.lower() in gpu["model"].lower() for gpu in host["gpus"])
-        return in_state and has_model
+        return state in {None, host["state"]} or also.get(str(state), False)
 
     return picks
+
+
+def _has(host: Mapping[str, Any], models: Collection[str]) -> bool:
+    return any(gpu["model"] in models for gpu in host["gpus"])
 
 
 def _cordoned(host: Mapping[str, Any]) -> str:

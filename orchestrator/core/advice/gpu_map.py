@@ -72,8 +72,8 @@ class GpuFilter:
 
     host: str | None = None
     """Name of the host."""
-    model: str | None = None
-    """Its whole name, in any case."""
+    models: Collection[str] | None = None
+    """Names of models, as the GPUs have them."""
     use: GpuUse | None = None
     rack: str | None = None
     """Label ``rack`` of its host."""
@@ -97,7 +97,7 @@ class GpuFilter:
 
     def picks_model(self, model: str) -> bool:
         """Whether GPUs of the model are to be on the map, as far as that decides."""
-        return self.model is None or self.model.casefold() == model.casefold()
+        return self.models is None or model in self.models
 
 
 EVERY_GPU: Final = GpuFilter()

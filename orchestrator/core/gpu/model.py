@@ -78,11 +78,18 @@ class FabricPartition:
     notes: str
 
 
-def check_model(wanted: str | None, models: Iterable[str]) -> None:
-    """``models``: of all GPUs there are. :raises NotFound: ``gpu.model_unknown``: ``wanted`` is in the name of none"""
-    known = sorted(set(models))
-    if wanted is None or not known or any(wanted.lower() in model.lower() for model in known):
-        return
-    raise NotFound(
-        "gpu.model_unknown", f"no GPU here is of model {ascii(wanted)[:60]}", hint=f"there are {', '.join(known)[:300]}"
-    )
+def models_meant(wanted: str | None, models: Iterable[str]) -> frozenset[str]:
+    """Of ``models``, which are those of all GPUs there are: the one of that name, as ``A10`` is not ``A100``, else those
+    with it in their name; in any case. None is wanted: all.
+
+    :raises NotFound: ``gpu.model_unknown``: there are GPUs, and no such ones"""
+    known = frozenset(models)
+    if wanted is None:
+        return known
+    text = wanted.casefold()
+    named = frozenset(model for model in known if model.casefold() == text)
+    meant = named or frozenset(model for model in known if text in model.casefold())
+    if known and not meant:
+        hint = f"there are {', '.join(sorted(known))[:300]}"
+        raise NotFound("gpu.model_unknown", f"no GPU here is of model {ascii(wanted)[:60]}", hint=hint)
+    return meant

@@ -231,9 +231,9 @@ class CapacityService:
         return len(self.gpu_map(only=only)) if only.picks_hosts else self.use().how_many(only)
 
     def racks(self, only: GpuFilter = EVERY_GPU) -> tuple[RackUse, ...]:
-        """Hosts by rack, and how much of their GPUs is used: of those of the model that ``only`` names."""
+        """Hosts by rack, and how much of their GPUs is used: of those of the models that ``only`` names."""
         fleet = self._fleet()
-        return fleet.racks if only.model is None else by_rack(viewed.host_use_of(only) for viewed in fleet.hosts)
+        return fleet.racks if only.models is None else by_rack(viewed.host_use_of(only) for viewed in fleet.hosts)
 
     def use(self) -> FleetUse:
         """How much of all GPUs is used."""

@@ -19,7 +19,7 @@ from orchestrator.web.rendering import LIVE, READINGS, address, part_of, render
 from orchestrator.web.views import readings
 from orchestrator.web.views.acts import Form, RefusedAct, carry_out, render_acts
 from orchestrator.web.views.overview import drawn_racks
-from orchestrator.web.views.paging import ListPage, list_page
+from orchestrator.web.views.paging import list_page
 
 GPUS_ON_A_PAGE: Final = 200
 HOSTS_ON_A_PAGE: Final = 40
@@ -32,17 +32,18 @@ async def fleet_map(request: Request) -> Response:
     pool has not said which, a cell for each host."""
     api: ApiCalls = request.state.api
     status = await api.get("/v1/status")
-    query = request.query_params
-    chosen = {name: query.get(name, "") for name in MAP_FILTERS}
-    narrowed = any(query.get(name) for name in ("host", "use", "rack", "after"))
-    if narrowed or not request.state.reader.watches_pool or _gpus(status, chosen["model"]) <= GPUS_ON_A_PAGE:
+    narrowed = any(request.query_params.get(name) for name in ("host", "use", "rack", "after"))
+    gpus = sum(model["gpus"] for model in status["gpus"])
+    if narrowed or not request.state.reader.watches_pool or gpus <= GPUS_ON_A_PAGE:
         return await _gpu_by_gpu(request, status)
-    racks = (await api.get("/v1/gpu-map/racks", model=chosen["model"]))["racks"]
+    page = await list_page(request, "/v1/gpu-map/racks", MAP_FILTERS, limit=None, member="racks")
+    if sum(sum(rack["gpus"]) for rack in page.rows) <= GPUS_ON_A_PAGE:
+        return await _gpu_by_gpu(request, status)
     values = {
         "title": "Map",
         "status": status,
-        "page": ListPage([], chosen),
-        "overview": drawn_racks(racks),
+        "page": page,
+        "overview": drawn_racks(page.rows),
         "stream": stream_of(*MAP_NOUNS),
     }
     return render(request, "map.html", values)
@@ -68,11 +69,6 @@ async def _gpu_by_gpu(request: Request, status: Mapping[str, Any]) -> Response:
         "stream": stream_of(*MAP_NOUNS, names=filter(None, [page.filters["host"]])),
     }
     return render(request, "map.html", values, page.status)
-
-
-def _gpus(status: Mapping[str, Any], model: str) -> int:
-    """How many there are of the model, or in all."""
-    return sum(of["gpus"] for of in status["gpus"] if model.casefold() in {"", of["model"].casefold()})
 
 
 def _drawn(gpus: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

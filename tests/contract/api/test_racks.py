@@ -66,9 +66,19 @@ def test_a_label_of_a_host_moves_it_to_its_rack_at_once(owner: TestClient) -> No
     assert owner.get("/v1/gpu-map?rack=4").json()["gpus"] == []
 
 
-def test_a_model_is_picked(owner: TestClient) -> None:
-    assert _by_host(_racks(owner, "?model=tesla%20t4"), "used") == {"t4": 1.0}
-    assert _racks(owner, "?model=tesla") == []
+@pytest.mark.parametrize("model", ["tesla%20t4", "tesla", "T4"])
+def test_a_model_is_picked_by_its_name_and_by_a_part_of_it(owner: TestClient, model: str) -> None:
+    assert _by_host(_racks(owner, f"?model={model}"), "used") == {"t4": 1.0}
+    reply = owner.get(f"/v1/gpu-map?model={model}&limit=1")
+    assert {gpu["host"] for gpu in reply.json()["gpus"]} == {"t4"}
+    assert reply.headers["x-total-count"] == str(_by_host(_racks(owner), "gpus")["t4"])
+
+
+@pytest.mark.parametrize("path", ["gpu-map", "gpu-map/racks", "readings/gpus"])
+def test_a_model_that_no_gpu_is_of_is_refused_and_those_that_are_there_are_named(owner: TestClient, path: str) -> None:
+    reply = owner.get(f"/v1/{path}?model=H100")
+    assert (reply.status_code, reply.json()["code"]) == (404, "gpu.model_unknown")
+    assert "Tesla T4" in reply.json()["hint"]
 
 
 def test_a_tenant_is_told_of_no_rack(plane: ControlPlane, owner: TestClient) -> None:
@@ -77,4 +87,5 @@ def test_a_tenant_is_told_of_no_rack(plane: ControlPlane, owner: TestClient) -> 
     own = TestClient(real_app(plane), headers={"Authorization": f"Bearer {token}"})
     assert own.get("/v1/gpu-map/racks").json()["code"] == "access.denied"
     assert own.get("/v1/gpu-map?rack=3").json()["code"] == "host.not_yours"
-    assert [gpu["rack"] for gpu in own.get("/v1/gpu-map").json()["gpus"]] == [None]
+    assert [gpu["rack"] for gpu in own.get("/v1/gpu-map?model=tesla").json()["gpus"]] == [None]
+    assert own.get("/v1/gpu-map?model=L40S").json()["hint"] == "there are Tesla T4"

@@ -35,12 +35,11 @@ def test_how_much_of_a_gpu_is_claimed(row: GpuRow, use: GpuUse) -> None:
         (EVERY_GPU, True),
         (GpuFilter(host="t4"), True),
         (GpuFilter(host="t"), False),
-        (GpuFilter(model="tesla t4"), True),
-        (GpuFilter(model="tesla"), False),
-        (GpuFilter(model="L40S"), False),
+        (GpuFilter(models={"Tesla T4"}), True),
+        (GpuFilter(models={"L40S"}), False),
         (GpuFilter(use="partly"), True),
         (GpuFilter(use="full"), False),
-        (GpuFilter(host="t4", model="Tesla T4", use="full"), False),
+        (GpuFilter(host="t4", models={"Tesla T4"}, use="full"), False),
         (GpuFilter(rack="r1"), True),
         (GpuFilter(rack="r2"), False),
     ],
@@ -51,7 +50,7 @@ def test_all_that_is_asked_of_a_gpu_must_hold(only: GpuFilter, picked: bool) -> 
 
 @pytest.mark.parametrize(
     "only",
-    [EVERY_GPU, GpuFilter(model="tesla t4"), GpuFilter(model="l4"), GpuFilter(use="partly"), GpuFilter(use="unusable")],
+    [EVERY_GPU, GpuFilter(models={"Tesla T4"}), GpuFilter(models={"L4"}), GpuFilter(use="partly"), GpuFilter(use="unusable")],
 )
 def test_gpus_that_a_filter_picks_are_counted_without_their_rows(only: GpuFilter) -> None:
     rows = [gpu(VM, Cell(2, 2)), gpu(Cell(0, 4, "train")), gpu(slots=0), gpu(Cell(0, 4), unusable="broken")]
