@@ -79,8 +79,8 @@ class FabricPartition:
 
 
 def models_meant(wanted: str | None, models: Iterable[str]) -> frozenset[str]:
-    """Of ``models``, which are those of all GPUs there are: the one of that name, as ``A10`` is not ``A100``, else those
-    with it in their name; in any case. None is wanted: all.
+    """Of ``models``, those of all GPUs there are: the one of that name, as ``A10`` is not ``A100``, else those with it
+    in their name, in any case. None is wanted: all.
 
     :raises NotFound: ``gpu.model_unknown``: there are GPUs, and no such ones"""
     known = frozenset(models)

@@ -75,6 +75,6 @@ _REPORTS: Final = re.compile(rb"(?:" + _REPORT + rb")+")
 
 
 def is_typed(data: bytes) -> bool:
-    """Whether a person sent it to a serial console, as far as that shows: what a terminal answers by itself is all else,
-    and a guest may ask it for that for as long as it likes. ``data``: of one message, as terminals send reports whole."""
+    """Whether a person sent it to a serial console. Not so what a terminal answers by itself: a guest may ask it again
+    and again. ``data``: of one message, as terminals send reports whole."""
     return bool(data) and _REPORTS.fullmatch(data) is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a terminal a person typed, and what it answered a guest by itself. The answers are those of xterm.js 6.0.0."""
+"""What of a terminal a person typed, and what it answered a guest by itself. They are those of xterm.js 6."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ ANSWERS = (
     b"\x1b]11;rgb:0000/0000/0000\x1b\\", b"\x1b]4;1;rgb:cd/00/00\x07", b"\x1b[?0u", b"\x1b[12;40R\x1b[?1;2c",
 )  # fmt: skip
 KEYS = (
-    b"a", b"\r", b"\x1b", b"\x1b[A", b"\x1bOP", b"\x1bOR", b"\x1b[15~", b"\x1b[1;5C", b"\x1b[Z", b"\x1bc", b"\x1b[97;5u",
-    b"\x1b[200~pasted\x1b[201~", b"\x1b[<0;3;4M", b"12;40R", b"\x1b[12;40Ra", "ö".encode(), b"\x00",
+    b"a", b"\r", b"\x1b", b"\x1b[A", b"\x1bOP", b"\x1bOR", b"\x1b[15~", b"\x1b[1;5C", b"\x1b[Z", b"\x1bc",
+    b"\x1b[97;5u", b"\x1b[200~pasted\x1b[201~", b"\x1b[<0;3;4M", b"12;40R", b"\x1b[12;40Ra", "ö".encode(), b"\x00",
 )  # fmt: skip
 
 

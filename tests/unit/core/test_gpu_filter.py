@@ -50,7 +50,13 @@ def test_all_that_is_asked_of_a_gpu_must_hold(only: GpuFilter, picked: bool) -> 
 
 @pytest.mark.parametrize(
     "only",
-    [EVERY_GPU, GpuFilter(models={"Tesla T4"}), GpuFilter(models={"L4"}), GpuFilter(use="partly"), GpuFilter(use="unusable")],
+    [
+        EVERY_GPU,
+        GpuFilter(models={"Tesla T4"}),
+        GpuFilter(models={"L4"}),
+        GpuFilter(use="partly"),
+        GpuFilter(use="unusable"),
+    ],
 )
 def test_gpus_that_a_filter_picks_are_counted_without_their_rows(only: GpuFilter) -> None:
     rows = [gpu(VM, Cell(2, 2)), gpu(Cell(0, 4, "train")), gpu(slots=0), gpu(Cell(0, 4), unusable="broken")]
