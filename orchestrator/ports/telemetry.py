@@ -37,10 +37,11 @@ class EventLine:
 
 @dataclass(frozen=True, kw_only=True)
 class NotTaken:
-    """Why the collector has not taken something. ``lasting``: it would refuse the same again."""
+    """Why the collector has not taken something."""
 
     why: str
-    lasting: bool
+    extent: Literal["now", "lasting", "part"]
+    """Nothing of it now; nothing, and it would refuse the same again; or only a part of it was refused, for good."""
 
 
 class Telemetry(Protocol):

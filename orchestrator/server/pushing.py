@@ -79,9 +79,13 @@ class Pushing:
         if not failures:
             self._good_at, self._in_a_row, self._error = time.monotonic(), 0, None
             return
-        if self._in_a_row == 0:
+        if self._error is None:
             log.warning("the collector of otlp_endpoint has not taken what it was sent: %s", failures[-1].why)
-        self._failed, self._in_a_row, self._error = self._failed + 1, self._in_a_row + 1, failures[-1].why
+        self._failed, self._error = self._failed + 1, failures[-1].why
+        if all(failure.extent == "part" for failure in failures):
+            self._in_a_row = 0
+            return
+        self._in_a_row += 1
         self._not_before = time.monotonic() + min(self.every_s * 2.0**self._in_a_row, _MAX_PAUSE_S) - self.every_s
 
     def health(self) -> TimerHealth:
@@ -97,8 +101,8 @@ class Pushing:
             failure = push()
             if failure is not None:
                 yield failure
-                failed += 1
-            if failed >= _MAX_FAILED or (failure is not None and not failure.lasting):
+                failed += failure.extent != "part"
+            if failed >= _MAX_FAILED or (failure is not None and failure.extent == "now"):
                 return
 
     def _sources(self) -> Iterator[Callable[[], NotTaken | None]]:
@@ -153,7 +157,7 @@ class Pushing:
             failure = self.collector.events(source, lines) if lines else None
             if failure is not None:
                 yield failure
-                if not failure.lasting:
+                if failure.extent == "now":
                     return
             position = page.events[-1].number if len(page.events) == PAGE else end
             with self.store.begin() as tx:

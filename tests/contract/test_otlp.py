@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 import logging
-import socket
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsPartialSuccess,
+    ExportMetricsServiceResponse,
+)
 
 from orchestrator.adapters.engine.live_controllers import LiveControllers
 from orchestrator.adapters.otlp import exporter
@@ -28,6 +29,7 @@ from orchestrator.server.pushing import POSITION, Pushing, collector_of
 from orchestrator.server.settings import Settings
 from tests.fakes.certificate import new_certificate
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.dripping import BODY, HEAD, STATUS, dripping
 from tests.fakes.fake_machine import snapshot_of
 from tests.fakes.frames import frame_of
 from tests.fakes.otlp_receiver import Collector, attributes_of, otlp_collector
@@ -176,29 +178,41 @@ def test_a_collector_that_hangs_holds_a_round_for_a_moment_only(scene: Scene) ->
     assert "Read timed out" in str(scene.pushing.health().error)
 
 
-def test_a_collector_whose_answer_never_ends_holds_a_round_for_a_moment_only(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("first", "why"), [(BODY, None), (HEAD, "ReadTimeout"), (STATUS, "ReadTimeout")])
+def test_an_answer_that_never_ends_holds_a_round_for_a_moment_only(
+    monkeypatch: pytest.MonkeyPatch, first: bytes, why: str | None
 ) -> None:
-    monkeypatch.setattr(exporter, "LIMIT_S", 0.2)
-    begun = threading.Event()
+    monkeypatch.setattr(exporter, "LIMIT_S", 0.3)
+    with dripping(first) as address:
+        pushed, began = OtlpExporter(f"http://{address}", {}, None), time.monotonic()
+        failure = pushed.events({"service.name": "x"}, [])
+        assert time.monotonic() - began < 3
+    assert (why is None and failure is None) or (failure is not None and str(why) in failure.why)
 
-    def answer(listening: socket.socket) -> None:
-        asking, _ = listening.accept()
-        with asking, suppress(OSError):
-            asking.recv(65536)
-            asking.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n")
-            begun.set()
-            while True:
-                asking.sendall(b"x")
-                time.sleep(0.05)
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        threading.Thread(target=answer, args=(listening,), daemon=True).start()
-        pushed = OtlpExporter(f"http://127.0.0.1:{listening.getsockname()[1]}", {}, None)
-        began = time.monotonic()
-        assert pushed.events({"service.name": "x"}, []) is None
-        assert begun.is_set()
-        assert time.monotonic() - began < 5
+def test_what_a_collector_takes_in_part_is_said_and_counted_and_holds_nothing_up(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = ExportMetricsPartialSuccess(rejected_data_points=7, error_message="too\nold")
+    scene.collector.body = ExportMetricsServiceResponse(partial_success=refused).SerializeToString()
+    scene.plane.services.tenancy.tenants.create("later")
+    scene.collector.points.clear()
+    for _ in range(2):
+        scene.pushing.round()  # no pause after what was taken in part
+    sources = {point.source["service.instance.id"] for point in scene.collector.points}
+    assert sources == {"one", "site", T4_HOST, L40S_HOST}
+    assert scene.collector.told()[-1:] == [("vgpuctl.tenant.created", "tenant later: created")]
+    health = scene.pushing.health()
+    assert (health.failed, health.error) == (
+        2,
+        "the collector has not taken all: it has refused 7 of a request: too old",
+    )
+    assert [record.message for record in caplog.records] == [
+        "the collector of otlp_endpoint has not taken what it was sent: it has refused 7 of a request: too old"
+    ]
+    scene.collector.body = b"\xff no protobuf"
+    scene.pushing.round()
+    assert scene.pushing.health().error is None
 
 
 def test_a_new_collector_is_told_what_happens_from_now_on(scene: Scene) -> None:

@@ -39,6 +39,8 @@ class Collector:
     status: int = 200
     path: str = ""
     answers: Callable[[], object] = tuple
+    body: bytes = b""
+    """Of each answer."""
     headers: list[Mapping[str, str]] = field(default_factory=list)
     """Of each request, whatever it was answered."""
     points: list[TakenPoint] = field(default_factory=list)
@@ -97,8 +99,10 @@ def otlp_collector(tls: tuple[Path, Path] | None = None) -> Iterator[Collector]:
             status = collector.take(self.path, gzip.decompress(body))
             self.send_response(status)
             self.send_header("Location", "/elsewhere")
-            self.send_header("Content-Length", "0")
+            self.send_header("Content-Type", "application/x-protobuf")
+            self.send_header("Content-Length", str(len(collector.body)))
             self.end_headers()
+            self.wfile.write(collector.body)
 
         def log_message(self, *_: object) -> None:
             """Quiet."""

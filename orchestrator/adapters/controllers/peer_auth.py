@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.adapters.state.keys import write_private
+from orchestrator.adapters.whole_answer import WholeAnswer
 from orchestrator.core.controller import Door
 from orchestrator.core.errors import Fatal, Retryable
 from orchestrator.core.tenancy.tenant import digest_of
@@ -70,12 +71,14 @@ def fingerprint(certificate: Path) -> str:
 
 
 class _Connection(http.client.HTTPSConnection):
-    def __init__(self, address: str, certificate: str, answer_s: float) -> None:
+    def __init__(self, address: str, certificate: str, answer_s: float, *, whole: bool) -> None:
         host, _, port = address.rpartition(":")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # compared below, before anything is said
         super().__init__(host.strip("[]"), int(port), timeout=answer_s, context=context)
         self._known = certificate
+        if whole:
+            self.response_class = WholeAnswer
 
     def connect(self) -> None:
         super().connect()
@@ -99,11 +102,12 @@ def asked(
     body: bytes | None = None,
     answer_s: float = ANSWER_S,
 ) -> Iterator[http.client.HTTPResponse]:
-    """The answer to a GET, or with a body to a POST, whatever its status.
+    """The answer to a GET, or with a body to a POST, whatever its status. ``answer_s``: for each read of what may be
+    large (GET), for all of the answer to a POST.
 
     :raises Retryable: ``controller.unreachable``; :raises Fatal: ``controller.other_certificate``
     """
-    connection = _Connection(address, certificate, answer_s)
+    connection = _Connection(address, certificate, answer_s, whole=body is not None)
     try:
         connection.request("GET" if body is None else "POST", path, body, headers)
         yield connection.getresponse()

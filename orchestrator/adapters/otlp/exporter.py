@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import logging
 import ssl
-import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import requests
+from google.protobuf.message import DecodeError
 from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.sdk._logs.export import LogRecordExportResult
 from opentelemetry.sdk.metrics.export import (
@@ -35,7 +37,10 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from requests.adapters import HTTPAdapter
 
+from orchestrator.adapters.whole_answer import WholeAnswer
+from orchestrator.core.errors import one_line
 from orchestrator.ports.telemetry import Attributes, EventLine, MetricSeries, NotTaken
 
 LIMIT_S: Final = 10.0
@@ -71,12 +76,12 @@ class OtlpExporter:
         of_scope = ScopeMetrics(scope=_SCOPE, metrics=metrics, schema_url="")
         of_source = ResourceMetrics(resource=Resource(source), scope_metrics=[of_scope], schema_url="")
         sent = self._metrics.export(MetricsData(resource_metrics=[of_source]))
-        return None if sent is MetricExportResult.SUCCESS else self._session.not_taken()
+        return self._session.not_taken(all_sent=sent is MetricExportResult.SUCCESS)
 
     def events(self, source: Attributes, lines: Sequence[EventLine]) -> NotTaken | None:
         resource = Resource(source)
         sent = self._logs.export([ReadableLogRecord(_record(line), resource, _SCOPE) for line in lines])
-        return None if sent is LogRecordExportResult.SUCCESS else self._session.not_taken()
+        return self._session.not_taken(all_sent=sent is LogRecordExportResult.SUCCESS)
 
     def close(self) -> None:
         stops: tuple[Callable[[], None], ...] = (self._metrics.shutdown, self._logs.shutdown)
@@ -90,27 +95,48 @@ class _Session(requests.Session):
     def __init__(self) -> None:
         super().__init__()
         self.trust_env = False
-        self._why, self._status = "", 0
+        for scheme in ("http://", "https://"):
+            self.mount(scheme, _Adapter())
+        self._why, self._status, self._body = "", 0, b""
 
     def request(self, *words: Any, **named: Any) -> requests.Response:
-        self._why, self._status = "", 0
+        self._why, self._status, self._body = "", 0, b""
         try:
             answer = super().request(*words, **{**named, "stream": True})
-            self._why = "its answer broke off"
-            with answer:
-                left, until = _MAX_ANSWER, time.monotonic() + LIMIT_S
-                while left > 0 and time.monotonic() < until and (part := answer.raw.read1(left)):
-                    left -= len(part)  # more would only fill memory
         except requests.RequestException as error:
             self._why = f"{type(error).__name__}: {str(error)[-_MAX_WHY:]}"  # what caused it stands last
             raise
+        with answer, suppress(requests.RequestException):  # its status counts, whatever breaks off afterwards
+            self._body = next(answer.iter_content(_MAX_ANSWER), b"")  # more would only fill memory
         self._why, self._status = f"it answered with status {answer.status_code}", answer.status_code
         if 300 <= answer.status_code < 400:  # the exporters take it for success
             raise requests.TooManyRedirects(self._why)
         return answer
 
-    def not_taken(self) -> NotTaken:
-        return NotTaken(why=self._why or "the request could not be made", lasting=self._status in _REFUSED)
+    def not_taken(self, *, all_sent: bool) -> NotTaken | None:
+        """``all_sent``: what the exporter says; a collector may have refused a part of it."""
+        if not all_sent:
+            lasting = self._status in _REFUSED
+            return NotTaken(why=self._why or "the request could not be made", extent="lasting" if lasting else "now")
+        try:  # the answer to logs has the same fields under the same numbers
+            part = ExportMetricsServiceResponse.FromString(self._body).partial_success
+        except DecodeError:
+            return None
+        if part.rejected_data_points <= 0:
+            return None
+        why = f"it has refused {part.rejected_data_points} of a request: {one_line(part.error_message, _MAX_WHY)}"
+        return NotTaken(why=why, extent="part")
+
+
+class _Adapter(HTTPAdapter):
+    """Whose answers end in time."""
+
+    def get_connection_with_tls_context(self, *words: Any, **named: Any) -> Any:
+        pool: Any = super().get_connection_with_tls_context(*words, **named)
+        made = pool.ConnectionCls
+        if made.response_class is not WholeAnswer:
+            pool.ConnectionCls = type(made.__name__, (made,), {"response_class": WholeAnswer})
+        return pool
 
 
 def _metric(series: MetricSeries, at_ns: int) -> Metric:
