@@ -12,6 +12,7 @@ import faulthandler
 import json
 import logging
 import os
+import shlex
 import stat
 import sys
 import threading
@@ -34,7 +35,7 @@ from orchestrator.api.process import only_one, serve_until_done
 from orchestrator.api.services import Process
 from orchestrator.client.autostart import START_ERROR_MARK, connect_running, state_unusable
 from orchestrator.client.client import Client
-from orchestrator.client.location import state_directory
+from orchestrator.client.location import SOCKET_NAME, state_directory
 from orchestrator.core import interpreter
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, VgpuctlError, error_to_dict
 from orchestrator.server.bootstrap import App, build
@@ -101,7 +102,7 @@ def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
                 pages=_pages(app),
             )
             if fleet is not None and not detached and sys.stderr.isatty():
-                threading.Thread(target=_show_pages, args=[state], daemon=True).start()
+                threading.Thread(target=_show_ways, args=[state, settings.listen], daemon=True).start()
             with pushed(settings, app, process):
                 serve_until_done(state, app.services, process, tls, lambda place: _say(place, detached=detached), group)
         finally:
@@ -167,16 +168,26 @@ def _say(place: str, *, detached: bool) -> None:
         print(f"serving on {place}; Ctrl-C stops", file=sys.stderr, flush=True)
 
 
-def _show_pages(state: Path) -> None:
-    """To a terminal alone, as the address logs in whoever opens it: what 'vgpuctl web' prints to the same user."""
+def _show_ways(state: Path, listen: str | None) -> None:
+    """Pages and metrics. To a terminal alone, as the address logs in whoever opens it: what 'vgpuctl web' prints to the
+    same user."""
     while (connection := connect_running(state)) is None:
         time.sleep(OWN_STATE_S / 10)
     with suppress(VgpuctlError):
         given = Client(connection).web_ticket()
         ticket = f"{given['address']}/web/ticket#{given['ticket']}"
-        print(
-            f"pages, within a minute: {ticket}\nlater 'vgpuctl web' gives another address", file=sys.stderr, flush=True
-        )
+        print(f"pages, within a minute: {ticket}\nlater 'vgpuctl web' gives another address", file=sys.stderr)
+        print(_metrics_at(state, listen), file=sys.stderr, flush=True)
+
+
+def _metrics_at(state: Path, listen: str | None) -> str:
+    """A Prometheus asks over the network alone."""
+    if listen is None:
+        socket = shlex.quote(str(state / SOCKET_NAME))
+        ways = f"curl --unix-socket {socket} http://localhost/metrics (a Prometheus needs 'serve --listen')"
+    else:
+        ways = f"https://{listen}/metrics, hosts and VMs by http_sd https://{listen}/v1/metrics/targets"
+    return f"metrics: {ways}; docs/reference/metrics.md has a Prometheus scrape them"
 
 
 def main() -> int:

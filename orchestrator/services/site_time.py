@@ -21,6 +21,8 @@ from orchestrator.store.database import Store
 EVEN_FOR_S: Final = 3600.0
 """So long a clock that disagrees with the mark has to run evenly before it is believed."""
 _JUMP_S: Final = 60.0
+_APART_S: Final = 30.0
+"""So far a controller's clock may be from the database's: of two that are a minute apart one is farther."""
 _RESTART_S: Final = 600.0
 """A server that was away for no longer need not wonder: so much may be missing from the mark at its start."""
 _MARK_EVERY_S: Final = 60.0
@@ -41,6 +43,8 @@ class SiteTime:
         self._even_since: float | None = None
         """Since when, on the clock that only grows, a clock that is not believed runs evenly. None: it is believed."""
         self._looked_at = clock.monotonic()
+        self._ahead_s = 0.0
+        """How far the clock of this process is before the database's; negative: behind."""
         self._shown, mark = self._read()
         self._passed = self._shown if mark is None else mark
         self._look(allowed_s=_RESTART_S)
@@ -56,9 +60,9 @@ class SiteTime:
             self._look()
 
     def health(self) -> TimerHealth:
-        """Its error says that the clock is not believed."""
+        """Its error says that the clock is not believed, or that this process has another one than the others."""
         with self._lock:
-            error, ago_s = None, self._since()
+            error, ago_s = self._apart() if abs(self._ahead_s) > _APART_S else None, self._since()
             if self._even_since is not None:
                 left_s = EVEN_FOR_S - (self._clock.monotonic() - self._even_since)
                 error = (
@@ -76,7 +80,16 @@ class SiteTime:
         """What the clock shows, and the mark."""
         with self._store.read() as tx:
             shown, mark = tx.time.shown() if self._ask_database else None, tx.time.mark()
-        return self._clock.now() if shown is None else shown, mark
+        own = self._clock.now()
+        self._ahead_s = 0.0 if shown is None else own - shown
+        return own if shown is None else shown, mark
+
+    def _apart(self) -> str:
+        way = "ahead of" if self._ahead_s > 0 else "behind"
+        return (
+            f"this controller's clock is {abs(self._ahead_s):.0f} s {way} the database's: "
+            "what it writes down has wrong times; set its time service right (timedatectl)"
+        )
 
     def _look(self, allowed_s: float = _JUMP_S) -> None:
         """``allowed_s``: so far clock and mark may be apart."""

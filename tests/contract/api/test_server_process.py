@@ -4,6 +4,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -196,6 +197,9 @@ def test_simulated_hosts_begin_with_an_address_that_logs_in_whoever_sees_the_ter
             pages.request("POST", "/web/ticket", f"ticket={ticket}", form)
             answer = pages.getresponse()
             assert (answer.status, answer.headers["location"]) == (303, "/web/map")
+            (curl,) = re.findall(r"metrics: (curl .*?) \(", next(line for line in screen if "metrics" in line))
+            told = subprocess.run([*shlex.split(curl), "--silent"], capture_output=True, text=True, check=True)
+            assert 'vgpuctl_hosts{state="ready"} 1.0' in told.stdout
         finally:
             server.terminate()
 
