@@ -123,7 +123,8 @@ def _gpu_counts(known: StoredHost) -> Iterator[tuple[str, int]]:
 
 
 def _gpu_state(item: BelievedReading) -> str:
-    if item.reading.numbers:
+    """One that is silent may have numbers all the same: Xids that the kernel's log told."""
+    if not item.reading.silent:
         return "read"
     return "silent" if item.vm is None else "passed_through"
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -71,12 +71,9 @@ class Sampler:
         if running is None:
             return None
         problems: list[str] = []
-        gpus = (*running, *self._others(drivers, uuids))
-        return HostFrame(
-            taken_at=taken_at,
-            readings=(*self._with_xids(gpus, uuids), *self._vms(problems)),
-            problems=tuple(problems),
-        )
+        counts = {uuids.get(gpu, ""): xids for gpu, xids in self.kernel_log.xid_counts().items()}
+        gpus = (*_with_xids(running, counts, least=FATAL_XIDS), *_with_xids(self._others(drivers, uuids), counts))
+        return HostFrame(taken_at=taken_at, readings=(*gpus, *self._vms(problems)), problems=tuple(problems))
 
     def _notice_driver(self) -> None:
         epoch = driver_epoch(self.paths)
@@ -96,22 +93,27 @@ class Sampler:
                 "gpu", uuids[gpu], *arranged({}), vm="" if owner is None else owner.vm, silent=silent, facts=facts
             )
 
-    def _with_xids(self, gpus: tuple[Reading, ...], uuids: Mapping[str, str]) -> Iterator[Reading]:
-        """What the kernel log tells is told of a GPU that says nothing itself, too: Xid 79 is why it does not."""
-        by_uuid = {uuids.get(gpu, ""): counts for gpu, counts in self.kernel_log.xid_counts().items()}
-        for reading in gpus:
-            if reading.kind == "gpu":
-                counts = {**dict.fromkeys(FATAL_XIDS, 0), **by_uuid.get(reading.id, {})}
-                yield _with(reading, {("gpu_xid_total", str(xid)): float(count) for xid, count in counts.items()})
-            else:
-                yield reading
-
     def _vms(self, problems: list[str]) -> tuple[Reading, ...]:
         try:
             return self.domains.read()
         except WorldError as error:
             problems.append(error.message)
             return ()
+
+
+def _with_xids(
+    gpus: Iterable[Reading], counts: Mapping[str, Mapping[int, int]], least: Iterable[int] = ()
+) -> Iterator[Reading]:
+    """What the kernel log tells is told of a GPU that says nothing itself, too: Xid 79 is why it does not.
+
+    ``counts``: by UUID. ``least``: told even where none came; of a GPU that NVIDIA's driver does not have, none could.
+    """
+    for reading in gpus:
+        if reading.kind == "gpu":
+            told = {**dict.fromkeys(least, 0), **counts.get(reading.id, {})}
+            yield _with(reading, {("gpu_xid_total", str(xid)): float(count) for xid, count in told.items()})
+        else:
+            yield reading
 
 
 def _with(reading: Reading, more: Mapping[Key, float]) -> Reading:
