@@ -110,8 +110,8 @@ def _with_xids(
     """
     for reading in gpus:
         if reading.kind == "gpu":
-            told = {**dict.fromkeys(least, 0), **counts.get(reading.id, {})}
-            yield _with(reading, {("gpu_xid_total", str(xid)): float(count) for xid, count in told.items()})
+            numbers = {**dict.fromkeys(least, 0), **counts.get(reading.id, {})}
+            yield _with(reading, {("gpu_xid_total", str(xid)): float(count) for xid, count in numbers.items()})
         else:
             yield reading
 

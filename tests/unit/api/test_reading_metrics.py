@@ -172,7 +172,11 @@ def test_what_a_host_says_of_others_vms_and_gpus_is_left_out(scene: Scene) -> No
 
 
 def test_a_gpu_of_which_nothing_is_sent_is_said_to_be_silent(scene: Scene) -> None:
-    scene.send(HostFrame(0.0, (gpu_reading(scene.gpu()), gpu_reading(scene.gpu(1), {("gpu_xid_total", "79"): 1.0}, silent="hangs"))))
+    scene.send(
+        HostFrame(
+            0.0, (gpu_reading(scene.gpu()), gpu_reading(scene.gpu(1), {("gpu_xid_total", "79"): 1.0}, silent="hangs"))
+        )
+    )
     states = {
         (dict(labels)["gpu"], dict(labels)["state"])
         for (name, labels), value in scene.samples(f"hosts/{T4_HOST}").items()
