@@ -70,6 +70,20 @@ def test_the_vm_holds_its_partition_with_its_module_ids_and_the_last_gpu_brings_
     assert tuple(Device.from_fields(json.loads(json.dumps(asdict(one)))) for one in vm.devices) == vm.devices
 
 
+def test_the_map_names_the_partition_to_those_who_watch_the_pool(plane: ControlPlane) -> None:
+    place = created(plane, "train", 2).devices[1].fabric
+    assert place is not None
+    capacity = plane.services.capacity
+    assert {
+        row.gpu: row.fabric_partition for row in capacity.gpu_map() if row.host == HOST and row.cut
+    } == dict.fromkeys(place.gpus, place.partition)
+    assert {row.fabric_partition for row in capacity.gpu_map() if not row.cut} == {None}
+    assert [row.fabric_partition for row in capacity.own_gpu_map(["default"])] == [None, None]
+    plane.services.vms.delete("default", "train")
+    plane.engine.drain()
+    assert {row.fabric_partition for row in capacity.gpu_map()} == {None}
+
+
 @pytest.mark.fault("F90")
 def test_no_whole_gpu_is_promised_while_the_fabric_manager_is_down_and_those_that_run_are_left_alone(
     plane: ControlPlane,

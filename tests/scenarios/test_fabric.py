@@ -59,6 +59,18 @@ def given(site: Site, by_address: dict[str, int], vm: str) -> frozenset[int]:
     return frozenset(by_address[one["gpu"]] for one in site.product.json("show-vm", vm)["devices"])
 
 
+def on_map(site: Site, by_address: dict[str, int]) -> dict[str, frozenset[int]]:
+    """VM → module ids of the partition that the map says its GPUs are, all of which say the same one."""
+    known = {one["id"]: one["modules"] for one in site.product.json("host", "show", site.name)["fabric"]["partitions"]}
+    told: dict[str, set[int]] = {}
+    for gpu in site.product.json("gpu", "map"):
+        for cell in gpu["cells"]:
+            told.setdefault(cell["vm"], set()).add(gpu["fabric_partition"])
+            assert by_address[gpu["gpu"]] in known[gpu["fabric_partition"]]
+    assert all(len(numbers) == 1 for numbers in told.values())
+    return {vm: frozenset(known[number]) for vm, (number,) in told.items()}
+
+
 def check_fits(site: Site, *expected: int) -> None:
     """How many more sets of 8, 4, 2 and 1 there are; a lab host has less of other things."""
     if site.lab is None:
@@ -75,6 +87,7 @@ def test_four_gpus_are_one_tenants_partition_and_the_others_are_sold_as_one_one_
     assert [len(one) for one in sets.values()] == [4, 1, 1, 2]
     assert len(frozenset().union(*sets.values())) == 8
     assert active(site) == set(sets.values())
+    assert on_map(site, by_address) == sets
     site.check_guest("four", 4)
     site.refused("gpu:1", "gpu.too_few")
     shown = " ".join(site.product.ok("host", "show", site.name).out.split())

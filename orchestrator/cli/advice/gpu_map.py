@@ -80,7 +80,8 @@ def slots_text(start: int, size: int) -> str:
 def _gpu_lines(row: Mapping[str, Any], width: int) -> list[str]:
     node = "" if row["numa"] is None else f"  NUMA {row['numa']}"
     state = _state(row)
-    title = f"  {row['gpu']}  {row['model']}{node}"
+    joined = "" if row["fabric_partition"] is None else f"  fabric partition {row['fabric_partition']}"
+    title = f"  {row['gpu']}  {row['model']}{node}{joined}"
     lines = [f"{title}  {state}"] if len(title) + 2 + len(state) <= width else [title, f"    {state}"]
     if row["unusable"] is not None:
         lines.append(f"    not used: {row['unusable']}")

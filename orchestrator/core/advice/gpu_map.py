@@ -60,6 +60,8 @@ class GpuRow:
     """Why nothing is placed on it; None: it is usable."""
     rack: str | None = None
     """Label ``rack`` of its host; None: it has none, or the reader may not know it."""
+    fabric_partition: int | None = None
+    """That the GPUs of its VM are, joined by NVSwitch; None: they are none, or the reader may not know it."""
 
 
 GpuUse = Literal["empty", "partly", "full", "unusable"]
@@ -113,12 +115,15 @@ def use_of(row: GpuRow) -> GpuUse:
     return "partly" if free else "full"
 
 
-def gpu_map(hosts: Iterable[HostView], *, names: Mapping[str, str] | None = None) -> tuple[GpuRow, ...]:
+def gpu_map(
+    hosts: Iterable[HostView], *, names: Mapping[str, str] | None = None, partitions: Mapping[str, int] | None = None
+) -> tuple[GpuRow, ...]:
     """A row per GPU, in the order given.
 
     :param names: VM id → name to show; ids without an entry are shown themselves
+    :param partitions: VM id → fabric partition that its GPUs are
     """
-    return tuple(_row(host, gpu, names or {}) for host in hosts for gpu in host.gpus)
+    return tuple(_row(host, gpu, names or {}, partitions or {}) for host in hosts for gpu in host.gpus)
 
 
 def own_gpus(rows: Iterable[GpuRow], tenants: Collection[str]) -> tuple[GpuRow, ...]:
@@ -145,11 +150,12 @@ def _own_row(row: GpuRow, own: Sequence[Cell], number: int) -> GpuRow:
     if at < row.slots:
         cells.append(Cell(at, row.slots - at, HIDDEN_VM))
     return replace(
-        row, host=None, gpu=f"GPU {number}", numa=None, free=None, cells=tuple(cells), unusable=None, rack=None
-    )
+        row, host=None, gpu=f"GPU {number}", numa=None, free=None, cells=tuple(cells), unusable=None, rack=None,
+        fabric_partition=None,
+    )  # fmt: skip
 
 
-def _row(host: HostView, gpu: GpuView, names: Mapping[str, str]) -> GpuRow:
+def _row(host: HostView, gpu: GpuView, names: Mapping[str, str], partitions: Mapping[str, int]) -> GpuRow:
     slots = _slots(gpu)
     cells: list[Cell] = []
     at = 0
@@ -165,9 +171,11 @@ def _row(host: HostView, gpu: GpuView, names: Mapping[str, str]) -> GpuRow:
         unusable = host.reason or "the host is cordoned" if host.cordoned else gpu.reason_unusable or "no reason given"
     free = sum(cell.size for cell in cells if cell.vm is None)
     shown = short_gpu_id(host.name, gpu.gpu_id)
+    partition = next((partitions[item.vm_id] for item in gpu.occupied if item.vm_id in partitions), None)
     return GpuRow(
-        host.name, shown, gpu.geometry.model, gpu.numa, gpu.cut, slots, free, tuple(cells), unusable, host.rack
-    )
+        host.name, shown, gpu.geometry.model, gpu.numa, gpu.cut, slots, free, tuple(cells), unusable, host.rack,
+        partition,
+    )  # fmt: skip
 
 
 def short_gpu_id(host: str, gpu_id: str) -> str:

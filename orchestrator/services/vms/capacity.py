@@ -314,7 +314,9 @@ def _tied(fleet: Fleet, ties: _Ties) -> Fleet:
 
 
 def _rows(host: Viewed) -> Iterable[GpuRow]:
-    rows = gpu_map((host.view,), names={vm.id: vm.spec.name for vm in host.seen.vms})
+    vms = host.seen.vms
+    joined = {vm.id: device.fabric.partition for vm in vms for device in vm.devices if device.fabric is not None}
+    rows = gpu_map((host.view,), names={vm.id: vm.spec.name for vm in vms}, partitions=joined)
     return sorted(rows, key=lambda row: row.gpu)
 
 

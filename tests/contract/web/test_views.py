@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html import unescape
 from typing import Any
 
@@ -16,6 +17,8 @@ from orchestrator.web.api_calls import Refused
 from orchestrator.web.views.create import EMPTY, command_of, wanted
 from orchestrator.web.views.lists import LISTS
 from tests.contract.web.conftest import FROM_A_PAGE, Site
+from tests.fakes.control_plane import create_vm
+from tests.operations.fabric import HOST, with_board
 
 OPERATORS = (
     "map", "map/gpus", "hosts", "hosts/t4", "vms", "vms/default/train", "vms/new", "operations", "findings",
@@ -90,6 +93,22 @@ def test_each_gpu_of_the_map_is_drawn_as_the_api_says_it_is_cut(site: Site) -> N
         rects = re.findall(r'<rect class="(\w+)[^"]*" x="(\d+)" y="0" width="(\d+)"', box)
         cells = [("free" if cell["vm"] is None else "used", cell["start"], cell["size"]) for cell in gpu["cells"]]
         assert [(kind, int(x) // 10, int(width) // 10) for kind, x, width in rects] == (cells or [("whole", 0, 1)])
+
+
+def test_the_gpus_of_a_fabric_partition_name_it_to_those_who_watch_the_pool(site: Site) -> None:
+    with_board(site.plane)
+    site.plane.services.vms.create(replace(create_vm("pair", profile="gpu:2"), host=HOST))
+    site.plane.engine.drain()
+    token = site.token("*", "read-only")
+    told = [gpu["fabric_partition"] for gpu in site.api(token).get(f"/v1/gpu-map?host={HOST}").json()["gpus"]]
+    joined = [number for number in told if number is not None]
+    assert len(joined) == 2
+    for path in ("map", f"map?host={HOST}", f"hosts/{HOST}"):
+        page = shown(site.logged_in(token).get(f"/web/{path}").text)
+        words = re.findall(r"given whole, one of 2, fabric partition (\d+): default/pair", page)
+        assert [int(number) for number in words] == joined
+    page = shown(site.logged_in(site.token("default", "tenant-user")).get("/web/map").text)
+    assert page.count("given whole, one of 2: default/pair") == 2
 
 
 @pytest.mark.parametrize(
