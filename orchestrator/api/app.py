@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, FastAPI
 
 from orchestrator.api import errors
 from orchestrator.api.allowance import within_allowance
-from orchestrator.api.auth import KnowTheSender, authorize
+from orchestrator.api.auth import KnowTheSender, LatelyKnown, authorize
 from orchestrator.api.event_feed import EventFeed
 from orchestrator.api.http_answers import AnswerHead, AnswerOnlyChanges
 from orchestrator.api.http_requests import (
@@ -77,6 +77,7 @@ def create_app(services: Services, process: Process) -> FastAPI:
     )
     app.state.services = services
     app.state.process = process
+    app.state.lately_known = LatelyKnown()
     app.state.waiting = Waiting(services.operations)
     app.state.event_feed = EventFeed(services.events)
     app.state.metrics = Metrics(services, process)

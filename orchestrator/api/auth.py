@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import Depends
+from starlette.datastructures import State
 from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -27,11 +28,33 @@ from orchestrator.services.acting import act_for
 _SCHEME = "bearer "
 ASK_AGAIN_S: Final = 2.0
 """How often it is asked whether who opened a stream still may: a token that ends, a login that is over, a member who is
-one no longer close it."""
+one no longer close it. Who fetches again what a page shows is known by the same answer."""
+MAX_LATELY: Final = 4096
 PROVIDER_S: Final = 15.0
 """How long a login waits for the provider's keys."""
 _SENDER: Final = "sender"
 """In the request's state: who was asked for already, for the route's own question."""
+
+
+class LatelyKnown:
+    """Who showed which token in the last :data:`ASK_AGAIN_S`. Lives on the event loop."""
+
+    def __init__(self) -> None:
+        self._callers: dict[str, tuple[Caller, float]] = {}
+
+    def get(self, token: str) -> Caller | None:
+        """None: it is to be asked."""
+        caller, at = self._callers.get(token, (None, 0.0))
+        return caller if time.monotonic() - at < ASK_AGAIN_S else None
+
+    def put(self, token: str, caller: Caller, at: float) -> None:
+        """``at``: before it was asked, of :func:`time.monotonic`."""
+        if len(self._callers) >= MAX_LATELY:
+            self._callers.clear()
+        self._callers[token] = caller, at
+
+    def forget(self, token: str) -> None:
+        self._callers.pop(token, None)
 
 
 class KnowTheSender:
@@ -44,7 +67,7 @@ class KnowTheSender:
         if scope["type"] == "http" and scope["path"].startswith(f"{PREFIX}/") and has_body(scope):
             connection = Request(scope)
             try:
-                caller = await identified(connection, scope["app"].state.services)
+                caller = await identified(connection, scope["app"].state)
             except VgpuctlError as error:
                 await refusal(error, None)(scope, receive, send)
                 return
@@ -60,7 +83,7 @@ async def authorize(connection: HTTPConnection) -> Caller:
     :raises NotFound: ``tenant.unknown``, ``operation.unknown``: not there, or not the caller's to know of
     """
     services: Services = connection.app.state.services
-    caller = connection.scope["state"].pop(_SENDER, None) or await identified(connection, services)
+    caller = connection.scope["state"].pop(_SENDER, None) or await identified(connection, connection.app.state)
     act_for(caller.actor, of_pool=bool(caller.everywhere))
     connection.state.caller = caller
     rule = RULES.get(route_of(connection.scope))
@@ -98,7 +121,7 @@ class Asked:
 
 async def authorize_watching(connection: HTTPConnection) -> None:
     """For what is told of the whole pool outside the versioned API. Raises as :func:`authorize` does."""
-    caller = await identified(connection, connection.app.state.services, HEALTH_THREADS)
+    caller = await identified(connection, connection.app.state, HEALTH_THREADS)
     _need(WATCHING, caller.everywhere)
 
 
@@ -112,28 +135,50 @@ def route_of(scope: Scope) -> str:
 CallerOf = Annotated[Caller, Depends(authorize)]
 
 
-async def identified(connection: HTTPConnection, services: Services, threads: CapacityLimiter | None = None) -> Caller:
-    """A token says more than a uid: whoever shows one acts with its rights, even root. ``threads``: of which the
-    database is asked; None: of those that serve requests.
+async def identified(connection: HTTPConnection, app: State, threads: CapacityLimiter | None = None) -> Caller:
+    """A token says more than a uid: whoever shows one acts with its rights, even root. ``app``: the application's
+    state. ``threads``: of which the database is asked; None: of those that serve requests.
 
     :raises Denied: ``token.refused``, ``token.missing``, ``peer.denied``, ``login.too_weak``
     :raises Retryable: ``login.unreachable``, and as the database is away
     """
-    given = connection.headers.get("authorization")
+    services: Services = app.services
     access = services.tenancy.access
-    if given is not None:
-        if not given.lower().startswith(_SCHEME):
-            raise Denied("token.refused", "only bearer tokens are taken", hint="Authorization: Bearer vgpuctl_...")
-        text = given[len(_SCHEME) :].strip()
-        if (awaited := access.awaited(text)) is not None:  # waits here and holds no thread
+    if (token := _shown_token(connection)) is not None:
+        if (awaited := access.awaited(token)) is not None:  # waits here and holds no thread
             await asyncio.wait([asyncio.wrap_future(awaited)], timeout=PROVIDER_S)
-        return await to_thread.run_sync(access.of_token, text, limiter=threads)
+        at = time.monotonic()
+        try:
+            caller = await to_thread.run_sync(access.of_token, token, limiter=threads)
+        except Denied:
+            app.lately_known.forget(token)
+            raise
+        app.lately_known.put(token, caller, at)
+        return caller
     uid = uid_of(connection)
     if uid is None:
         raise Denied("token.missing", "this needs a token", hint="Authorization: Bearer vgpuctl_...")
     act_for(f"uid:{uid}")
     owner = access.of_owner(uid)
     return owner if owner is not None else await to_thread.run_sync(access.of_uid, uid, limiter=threads)
+
+
+async def identified_lately(connection: HTTPConnection, app: State) -> Caller:
+    """As :func:`identified`, or as that was answered less than :data:`ASK_AGAIN_S` ago: for what is read again and
+    again, and for no change. Raises the same."""
+    token = _shown_token(connection)
+    known = None if token is None else app.lately_known.get(token)
+    return known or await identified(connection, app)
+
+
+def _shown_token(connection: HTTPConnection) -> str | None:
+    """:raises Denied: ``token.refused``: it is of another scheme"""
+    given = connection.headers.get("authorization")
+    if given is None:
+        return None
+    if not given.lower().startswith(_SCHEME):
+        raise Denied("token.refused", "only bearer tokens are taken", hint="Authorization: Bearer vgpuctl_...")
+    return given[len(_SCHEME) :].strip()
 
 
 def credential_of(connection: HTTPConnection) -> str:

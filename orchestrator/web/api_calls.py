@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.requests import HTTPConnection
 from starlette.types import Message, Receive, Scope, Send
 
-from orchestrator.api.auth import identified
+from orchestrator.api.auth import identified, identified_lately
 from orchestrator.client.version import VERSION
 from orchestrator.core.errors import NotFound, VgpuctlError, error_to_dict
 from orchestrator.core.tenancy.access import Caller
@@ -71,11 +71,12 @@ class ApiCalls:
     proof: Proof
     client: tuple[str, int]
 
-    async def caller(self) -> Caller:
+    async def caller(self, *, lately: bool = False) -> Caller:
         """As ``GET /v1/whoami`` has it, and past the API's routes: they would cost more than all else of a fragment
-        that others fetch too. Raises what refuses the proof, which nobody counts or records."""
-        scope = self._scope("GET", "/v1/whoami", "", self._headers(b"", None))
-        return await identified(HTTPConnection(scope), self.app.state.services)
+        that others fetch too. ``lately``: as was answered up to 2 s ago will do. Raises what refuses the proof, which
+        nobody counts or records."""
+        connection = HTTPConnection(self._scope("GET", "/v1/whoami", "", self._headers(b"", None)))
+        return await (identified_lately if lately else identified)(connection, self.app.state)
 
     async def get(self, path: str, **query: str | int | None) -> Any:
         """:raises Refused:"""

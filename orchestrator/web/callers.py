@@ -76,12 +76,13 @@ class Reader:
 NOBODY: Final = Reader(None)
 
 
-async def reader_of(api: ApiCalls) -> Reader:
+async def reader_of(api: ApiCalls, *, lately: bool = False) -> Reader:
     """Whoever shows the proof. One that does not hold is put to the API's own route, which counts and records that.
+    ``lately``: as was answered up to 2 s ago will do.
 
     :raises Refused:"""
     with suppress(VgpuctlError):
-        caller = await api.caller()
+        caller = await api.caller(lately=lately)
         if caller.grants:
             return Reader(caller)
     answer = await api.get("/v1/whoami")

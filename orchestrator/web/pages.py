@@ -7,6 +7,7 @@ import gzip
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 from starlette.applications import Starlette
@@ -19,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orchestrator.api.loopback import Loopback
-from orchestrator.core.errors import Bug, InvalidInput, NotFound
+from orchestrator.core.errors import Bug, InvalidInput, NotFound, VgpuctlError
 from orchestrator.ports.identity import BrowserLogins
 from orchestrator.web.api_calls import Refused
 from orchestrator.web.callers import reader_of
@@ -96,6 +97,10 @@ def _application(logins: Logins) -> Starlette:
     return made
 
 
+class _Changed(Exception):
+    """Who made it for others may no longer read it as they do."""
+
+
 def _for_readers(view: View, live_parts: Shared[tuple[int, bytes]]) -> View:
     """The page for whoever has logged in; who has not comes back to it afterwards."""
 
@@ -103,22 +108,34 @@ def _for_readers(view: View, live_parts: Shared[tuple[int, bytes]]) -> View:
         if request.state.proof is None:
             return to_login(request)
         try:
-            request.state.reader = reader = await reader_of(request.state.api)
+            if request.method == "GET" and part_of(request) == LIVE:
+                with suppress(_Changed):
+                    return await _shared(view, request, live_parts)
+            request.state.reader = await reader_of(request.state.api)
         except Refused as refused:
             if refused.status != _NOT_LOGGED_IN:
                 raise
             return to_login(request, over=True)
-        if request.method != "GET" or part_of(request) != LIVE:
-            return await view(request)
-        wanted = (str(request.url), reader.rights)
-        status, body = await live_parts.made(wanted, lambda: _made(view, request))
-        return Response(body, status, media_type="text/html", headers=_COMPRESSED)
+        return await view(request)
 
     return shown
 
 
+async def _shared(view: View, request: Request, live_parts: Shared[tuple[int, bytes]]) -> Response:
+    request.state.reader = reader = await reader_of(request.state.api, lately=True)
+    wanted = (str(request.url), reader.rights)
+    status, body = await live_parts.made(wanted, lambda: _made(view, request))
+    return Response(body, status, media_type="text/html", headers=_COMPRESSED)
+
+
 async def _made(view: View, request: Request) -> tuple[int, bytes]:
-    """Compressed once for all: every browser takes that."""
+    """Compressed once for all: every browser takes that. Whose request it is made for is asked now."""
+    try:
+        caller = await request.state.api.caller()
+    except VgpuctlError as error:
+        raise _Changed from error
+    if frozenset(caller.grants) != request.state.reader.rights:
+        raise _Changed
     answer = await view(request)
     return answer.status_code, gzip.compress(bytes(answer.body), _LEVEL)
 

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 Made = TypeVar("Made")
+APART_S: Final = 0.1
+"""Between two makings of the same at least: who asks meanwhile gets the second."""
 
 
 class Shared(Generic[Made]):
@@ -16,6 +19,8 @@ class Shared(Generic[Made]):
     def __init__(self) -> None:
         self._next: dict[Hashable, asyncio.Task[Made]] = {}
         self._running: dict[Hashable, asyncio.Task[Made]] = {}
+        self._begun: dict[Hashable, float] = {}
+        """When the last making of each began, of :func:`time.monotonic`."""
 
     async def made(self, key: Hashable, make: Callable[[], Awaitable[Made]]) -> Made:
         """What ``make`` gives; or that of another with the same ``key``. Raises what it raises."""
@@ -28,7 +33,10 @@ class Shared(Generic[Made]):
         before = self._running.get(key)
         if before is not None:
             await asyncio.wait([before])
+        await asyncio.sleep(self._begun.get(key, 0.0) + APART_S - time.monotonic())
         own = self._running[key] = self._next.pop(key)
+        now = time.monotonic()
+        self._begun = {other: at for other, at in self._begun.items() if now - at < APART_S} | {key: now}
         try:
             return await make()
         finally:

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Callable, Coroutine
+from itertools import pairwise
 from typing import Any
 
+import httpx2
 import pytest
 
 from orchestrator.api import event_feed
@@ -15,7 +18,7 @@ from orchestrator.core.tenancy.tenant import token_id_of
 from orchestrator.web import live
 from orchestrator.web.api_calls import ApiCalls
 from orchestrator.web.proofs import COOKIE
-from orchestrator.web.sharing import Shared
+from orchestrator.web.sharing import APART_S, Shared
 from tests.contract.web.conftest import Site
 from tests.fakes.event_streams import EventStream
 
@@ -186,6 +189,44 @@ def test_who_reads_is_known_without_a_request_to_the_api_and_who_may_not_is_refu
     assert paths == ["/v1/whoami"]
 
 
+def test_readers_at_once_are_asked_for_by_their_streams_and_their_rights_are_old_for_2_s_at_most(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who makes it for all is asked each time; where that one may no more, the others have theirs all the same."""
+    access = type(site.plane.services.tenancy.access)
+    asked: list[str] = []
+    of_token = access.of_token
+
+    def counted(service: Any, text: str) -> Any:
+        asked.append(text)
+        return of_token(service, text)
+
+    monkeypatch.setattr(access, "of_token", counted)
+    tokens = [site.token("*", "read-only") for _ in range(5)]
+    cookies = [site.logged_in(token).cookies[COOKIE] for token in tokens]
+
+    async def fetched() -> list[int]:
+        transport = httpx2.ASGITransport(site.app, client=("192.0.2.1", 1))
+        async with httpx2.AsyncClient(transport=transport, base_url="https://testserver") as client:
+            headers = [{**FRAGMENT, "Cookie": f"{COOKIE}={cookie}"} for cookie in cookies]
+            answers = await asyncio.gather(*(client.get("/web/vms", headers=one) for one in headers))
+            return [answer.status_code for answer in answers]
+
+    async def course() -> None:
+        await fetched()
+        asked.clear()
+        assert await fetched() == [200] * 5
+        assert asked.count(tokens[0]) == len(asked)
+        await asyncio.to_thread(site.plane.services.tenancy.tokens.revoke, "*", token_id_of(tokens[0]) or "")
+        assert await fetched() == [204, 200, 200, 200, 200]
+        monkeypatch.setattr("orchestrator.api.auth.ASK_AGAIN_S", 0.0)
+        asked.clear()
+        await fetched()
+        assert set(asked) == set(tokens)
+
+    play(course)
+
+
 def test_streams_are_told_one_after_the_other_and_none_waits_for_long() -> None:
     assert live.waits_s(7, 1) == 0
     for streams in (2, 50, 200, 10_000):
@@ -251,6 +292,26 @@ def test_what_many_ask_for_at_once_is_made_once_and_never_older_than_the_questio
         assert await asyncio.gather(*first) == [0] * 100
         assert await asyncio.gather(*later) == [1] * 100
         assert begun == 2
+
+    play(course)
+
+
+def test_what_is_asked_for_again_and_again_is_made_a_few_times() -> None:
+    async def course() -> None:
+        shared: Shared[float] = Shared()
+        begun: list[float] = []
+
+        async def make() -> float:
+            begun.append(time.monotonic())
+            return begun[-1]
+
+        asking = []
+        for _ in range(30):
+            asking.append(asyncio.create_task(shared.made("map", make)))
+            await asyncio.sleep(0.01)
+        await asyncio.gather(*asking)
+        assert len(begun) > 2
+        assert all(later - before >= APART_S for before, later in pairwise(begun))
 
     play(course)
 
