@@ -85,6 +85,10 @@ class _Pool(Collector):
         yield from self._storage([info.snapshot for info in hosts if info.snapshot is not None])
         yield from self._gpus({(info.host.name, gpu) for info in hosts for gpu in info.host.managed_gpus})
         yield from self._fits()
+        findings = GaugeMetricFamily("vgpuctl_findings", "What differs on hosts, by its code", labels=["code"])
+        for code, count in sorted(self._services.findings.counts().items()):
+            findings.add_metric([code], count)
+        yield findings
 
     def _operations(self) -> GaugeMetricFamily:
         family = GaugeMetricFamily("vgpuctl_operations", "Stored operations", labels=["kind", "state"])

@@ -5,6 +5,7 @@ and what :data:`INFO` names, escaped; ids and names are the database's.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -107,6 +108,8 @@ def _of_host(base: Labels, host: HostReadings) -> Iterator[Metric]:
             for state in _GPU_STATES:
                 states.add_sample(states.name, {**base, **_place_labels(item), "state": state}, float(state == holds))
     yield states
+    if received is not None:
+        yield _unread_vgpus(base, host)
 
 
 def _gauge(name: str, text: str, labels: Labels, number: float) -> Metric:
@@ -127,6 +130,18 @@ def _gpu_state(item: BelievedReading) -> str:
     if not item.reading.silent:
         return "read"
     return "silent" if item.vm is None else "passed_through"
+
+
+def _unread_vgpus(base: Labels, host: HostReadings) -> Metric:
+    text = "vGPUs of the running VM of which nothing is read"
+    family = GaugeMetricFamily("vgpuctl_vm_vgpus_without_readings", text)
+    vgpus = (item for item in host.readings if item.reading.kind == "vgpu" and item.reading.keys)
+    read = Counter(item.vm.id for item in vgpus if item.vm is not None)
+    for vm in host.known.vms.values():
+        if vm.state == "running":
+            held = sum(not device.is_whole_gpu for device in vm.devices)
+            family.add_sample(family.name, {**base, "vm": vm.id}, max(0, held - read[vm.id]))
+    return family
 
 
 def _place_labels(item: BelievedReading) -> dict[str, str]:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 from orchestrator.core.diff import StoredFinding
@@ -81,5 +80,6 @@ class FindingService:
         return {fault.vm: f"{fault.observed}; {fault.reason}" for fault in faults if fault.vm is not None}
 
     def counts(self) -> dict[str, int]:
-        """LastObservation findings by code."""
-        return dict(Counter(stored.finding.code for stored in self.list(host=None)))
+        """Of those that stand, by code."""
+        with self.store.read() as tx:
+            return tx.findings.counts()

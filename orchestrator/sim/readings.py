@@ -93,6 +93,7 @@ def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu, vgpus: list[Reading]) -> 
         ("gpu_temperature_celsius", "gpu"): 32 + 40 * busy,
         ("gpu_temperature_limit_celsius", "slowdown"): 89.0,
         ("gpu_temperature_limit_celsius", "shutdown"): 96.0,
+        ("gpu_temperature_margin_celsius", ""): 89 - (32 + 40 * busy),
         ("gpu_power_watts", ""): 40 + 260 * busy,
         ("gpu_power_limit_watts", "enforced"): 350.0,
         ("gpu_energy_joules_total", ""): 40 * now,

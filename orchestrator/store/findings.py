@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, and_, delete, insert, select, update
+from sqlalchemy.sql.functions import count
 
 from orchestrator.core.diff.finding import Finding, Repair, StoredFinding
 from orchestrator.core.diff.health import GPU_FAULT
@@ -84,6 +85,11 @@ class Findings:
         if not cleared:
             query = query.where(findings.c.cleared_at.is_(None))
         return tuple(_stored(row) for row in self._db.execute(query))
+
+    def counts(self) -> dict[str, int]:
+        """How many stand, by code."""
+        standing = select(findings.c.code, count().label("standing")).where(findings.c.cleared_at.is_(None))
+        return {row.code: row.standing for row in self._db.execute(standing.group_by(findings.c.code))}
 
     def set_operation(self, finding: Finding, operation_id: str) -> None:
         self._db.execute(update(findings).where(_is(finding)).values(operation=operation_id))

@@ -33,8 +33,9 @@ FLEET = """\
 groups:
   - {name: t4, count: 2, gpu_model: Tesla T4, gpus_per_host: 1, vcpus: 32, memory_gib: 64}
   - {name: a100, count: 1, gpu_model: A100-SXM4-80GB, gpus_per_host: 2, modes_allowed: [mig], vcpus: 32, memory_gib: 99}
+  - {name: h100, count: 1, gpu_model: H100-SXM5-80GB, gpus_per_host: 8, baseboard: HGX H100, vcpus: 32, memory_gib: 99}
 """
-"""Two T4 of which one gets a vGPU, so that there are free GPUs in use and empty ones; MIG for GPU instances."""
+"""Two T4 of which one gets a vGPU, so that there are free GPUs in use and empty ones; GPU instances; a fabric."""
 LIMIT_S = 120.0
 QUERIES = [
     pytest.param(target["expr"], id=f"{name}: {panel['title']} {target['refId']}")
@@ -140,7 +141,7 @@ def test_all_is_found_and_scraped(prometheus: Prometheus) -> None:
     assert {(its["labels"]["job"], its["health"], its["lastError"]) for its in targets} == {
         ("vgpuctl", "up", ""), ("vgpuctl-hosts", "up", ""),
     }  # fmt: skip
-    assert len(targets) == 4
+    assert len(targets) == 5
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -156,6 +157,14 @@ def test_what_may_be_chosen_on_a_board_is_there(prometheus: Prometheus) -> None:
             asked = re.fullmatch(r"label_values\((.*), (\w+)\)", re.sub(r"\$\w+", ".*", variable["query"]["query"]))
             assert asked is not None, (name, variable)
             assert prometheus.ask(f'count by ({asked[2]}) ({asked[1]}{{{asked[2]}!=""}})'.replace("}{", ",")) != []
+
+
+def test_what_rules_ask_for_is_there(prometheus: Prometheus) -> None:
+    """But for findings: nothing differs there."""
+    rules = [rule for group in prometheus.get("rules")["groups"] for rule in group["rules"]]
+    asked = {name for rule in rules for name in re.findall(r"\bvgpuctl[a-z_:]+", rule["query"])} - {"vgpuctl_findings"}
+    assert len(asked) > 25
+    assert [name for name in sorted(asked) if prometheus.ask(name) == []] == []
 
 
 def test_every_rule_is_evaluated_and_a_new_site_lacks_nothing_but_a_backup(prometheus: Prometheus) -> None:

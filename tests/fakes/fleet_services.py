@@ -359,6 +359,9 @@ class Findings:
                 found.append(kept)
         return tuple(found)
 
+    def counts(self) -> dict[str, int]:
+        return dict(Counter(stored.finding.code for stored in self.list(host=None)))
+
     def gpu_faults(self) -> dict[str, str]:
         return {}
 

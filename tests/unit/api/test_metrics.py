@@ -90,7 +90,11 @@ def test_what_is_free_and_fits_and_how_full_quotas_are_is_told_without_a_tenants
         plane.engine.drain()
         plane.reconciler.round()
         process = Process(started_at=0, idle_seconds=None, activity=Activity(), backed_up_at=lambda: 12.0)
-        told = ask(create_app(plane.services, process), "GET", "/metrics", uid=ME).body
+        app = create_app(plane.services, process)
+        told = ask(app, "GET", "/metrics", uid=ME).body
+        plane.machine(L40S_HOST).away = True
+        plane.reconciler.round()
+        assert 'vgpuctl_findings{code="host.unreachable"} 1.0' in ask(app, "GET", "/metrics", uid=ME).body
     lines = told.splitlines()
     assert {
         'vgpuctl_gpus_free{model="Tesla T4",on="empty"} 1.0', 'vgpuctl_gpus_free{model="Tesla T4",on="in_use"} 0.875',

@@ -188,6 +188,21 @@ def test_a_gpu_of_which_nothing_is_sent_is_said_to_be_silent(scene: Scene) -> No
     assert (silent["id"], silent["silent"]) == (scene.gpu(1), "the host sends nothing of it")
 
 
+def test_a_vgpu_of_which_nothing_is_sent_is_counted(scene: Scene) -> None:
+    def unread() -> dict[str, float]:
+        page = scene.samples(f"hosts/{T4_HOST}").items()
+        return {
+            dict(labels)["vm"]: value for (name, labels), value in page if name == "vgpuctl_vm_vgpus_without_readings"
+        }
+
+    assert unread() == {scene.vm.id: 0, scene.other.id: 0}
+    scene.send(replace(scene.frame, readings=tuple(item for item in scene.frame.readings if item.vm != scene.vm.id)))
+    assert unread() == {scene.vm.id: 1, scene.other.id: 0}
+    scene.plane.services.vms.stop("default", scene.vm.spec.name)
+    scene.plane.engine.drain()
+    assert unread() == {scene.other.id: 0}
+
+
 def test_text_of_a_host_cannot_add_lines_or_labels(scene: Scene) -> None:
     evil = 'x"} 1\nvgpuctl_planted{a="\\'
     reading = replace(gpu_reading(scene.gpu()), facts={**FACTS, "driver_version": evil})

@@ -62,6 +62,14 @@ SERIES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {f"vgpuctl_gpu_fabric_completed{{{GPU}}}": "0x99"},
         {f"vgpuctl_gpu_fabric_completed{{{GPU}}}": "1x99"},
     ),
+    "FabricManagerDown": (
+        {'vgpuctl_findings{code="host.fabric"}': "2x99"},
+        {'vgpuctl_findings{code="host.driver_drift"}': "2x99"},
+    ),
+    "VgpuWithoutReadings": (
+        {'vgpuctl_vm_vgpus_without_readings{host="h",vm="v"}': "1x99"},
+        {'vgpuctl_vm_vgpus_without_readings{host="h",vm="v"}': "0x99"},
+    ),
     "GpuWithoutReadings": (
         {f'vgpuctl_gpu_readings{{{GPU},state="silent"}}': "1x99"},
         {f'vgpuctl_gpu_readings{{{GPU},state="passed_through"}}': "1x99"},
