@@ -147,7 +147,7 @@ def _describe_headers(verb: str, path: str, operation: dict[str, Any]) -> None:
     if verb == "GET" and "application/json" in operation["responses"].get("200", {}).get("content", ()):
         operation["responses"]["304"] = {"description": "As If-None-Match says"}
         taken.append(_header("If-None-Match", {"type": "string"}))
-    if verb == "POST" and f"POST {path}" not in WITHOUT:
+    if verb != "GET" and f"{verb} {path}" not in WITHOUT:
         taken.append(_header("Idempotency-Key", {"type": "string", "pattern": KEY_PATTERN}))
 
 

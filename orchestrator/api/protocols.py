@@ -119,7 +119,7 @@ def _stop(timer: asyncio.TimerHandle | None) -> None:
 
 _UID_PREFIX: Final = "uid:"
 _AGENT: Final = 120
-_INTERFACES: Final = {"vgpuctl-cli": "cli", "vgpuctl-ansible": "ansible", "vgpuctl-python": "python"}
+_INTERFACES: Final = {f"vgpuctl-{name}": name for name in ("cli", "ansible", "python", "web")}
 _UID: Final = re.compile("0|[1-9][0-9]{0,9}", re.ASCII)
 
 
@@ -207,8 +207,13 @@ def origin_of(connection: HTTPConnection) -> Origin:
     named = ascii(connection.headers.get("user-agent", ""))[1:-1][:_AGENT]
     client = connection.client
     uid = uid_of(connection)
-    source = "unknown" if client is None else client.host if uid is None else f"unix pid {client.port}"
+    source = "unknown" if client is None else client.host if uid is None else _local_source(client.port)
     return Origin(source=source, interface=_INTERFACES.get(named.partition("/")[0], "api"), user_agent=named)
+
+
+def _local_source(pid: int) -> str:
+    """0: a page of a user whom the kernel vouched for when it was opened."""
+    return f"unix pid {pid}" if pid else "loopback"
 
 
 def uid_of(connection: HTTPConnection) -> int | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Idempotency-Key``: a POST that is sent again under its key is answered again and not carried out again."""
+"""``Idempotency-Key``: a change that is sent again under its key is answered again and not carried out again."""
 
 from __future__ import annotations
 
@@ -12,24 +12,34 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.auth import CallerOf, route_of
+from orchestrator.api.errors import MEDIA_TYPE, problem
 from orchestrator.api.use_cases import Services
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.core.tenancy.request_key import StoredRequest
 
 HEADER: Final = "idempotency-key"
 WITHOUT: Final = frozenset(
     {
-        "POST /v1/tokens",
-        "POST /v1/webhooks",
         "POST /v1/webhooks/{name}/test",
         "POST /v1/vms/plan",
         "POST /v1/vms/{name}/console-tickets",
         "POST /v1/hosts/scan",
         "POST /v1/findings/look",
         "POST /v1/server/stop",
+        "PUT /v1/images/{name}/content",
+        "PUT /v1/tenants/{tenant}/images/{name}/content",
+        "PUT /v1/driver-bundles/{sha256}/content",
     }
 )
-"""Routes that take no key: their answers are secret, or are to be new each time."""
+"""Routes that take no key: their answers are to be new each time, or they carry a file, which its digest names."""
+_SHOWN_ONCE: Final = frozenset({"POST /v1/tokens", "POST /v1/webhooks"})
+"""Routes whose answers have a secret: nothing of it is kept. Who sends one again is told that it was carried out."""
+_AGAIN: Final = Conflict(
+    "request.shown_once",
+    "this was carried out already, and its answer, which has a secret, is given once",
+    hint="if you have not got it, take back what was made and ask under a new key",
+)
+_CHANGES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _KEPT: Final = "kept_request"
 
 
@@ -53,11 +63,11 @@ async def look_up_key(request: Request, caller: CallerOf) -> None:
     if not keys:
         return
     route = route_of(request.scope)
-    if not route.startswith("POST ") or route in WITHOUT or len(keys) > 1:
+    if request.method not in _CHANGES or route in WITHOUT or len(keys) > 1:
         raise InvalidInput(
             "request.key_refused",
             "an idempotency key has no meaning here" if len(keys) == 1 else "there are two idempotency keys",
-            hint="one key, with a POST that creates or begins something",
+            hint="one key, with a request that changes something",
         )
     spoken = (route.encode(), request.scope["path"].encode(), request.scope["query_string"], await request.body())
     services: Services = request.app.state.services
@@ -71,7 +81,7 @@ async def answer_again(_: Request, error: Exception) -> Response:
     """Handles :class:`AnsweredBefore`."""
     if not isinstance(error, AnsweredBefore):
         raise error
-    return Response(error.body, error.status, media_type="application/json")
+    return Response(error.body, error.status, media_type=MEDIA_TYPE if error.status >= 400 else "application/json")
 
 
 class KeepAnswers:
@@ -81,7 +91,7 @@ class KeepAnswers:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST" or HEADER not in Headers(scope=scope):
+        if scope["type"] != "http" or scope["method"] not in _CHANGES or HEADER not in Headers(scope=scope):
             await self._app(scope, receive, send)
             return
         scope.setdefault("state", {})
@@ -104,4 +114,10 @@ def _finish(scope: Scope, kept: StoredRequest, answer: list[Message]) -> None:
     services: Services = scope["app"].state.services
     status = answer[0]["status"] if answer else 500
     body = b"".join(message.get("body", b"") for message in answer)
+    if status >= 400:
+        services.tenancy.request_keys.forget(kept)
+        return
+    if route_of(scope) in _SHOWN_ONCE:
+        again = problem(_AGAIN)
+        status, body = again.status_code, bytes(again.body)
     services.tenancy.request_keys.finish(kept, status, body.decode())

@@ -42,14 +42,15 @@ class RequestKeyService:
         return kept
 
     def finish(self, kept: StoredRequest, status: int, answer: str) -> None:
-        """Keep the answer, where it is not too long; a refusal changed nothing, so its key is free again."""
-        with self.store.begin() as tx:
-            if status < 400 and len(answer.encode()) > MAX_ANSWER:
-                return
-            if status < 400:
+        """Keep what is answered from now on, where it is not too long."""
+        if len(answer.encode()) <= MAX_ANSWER:
+            with self.store.begin() as tx:
                 tx.request_keys.put(replace(kept, status=status, answer=answer))
-            else:
-                tx.request_keys.remove(kept.actor, kept.key)
+
+    def forget(self, kept: StoredRequest) -> None:
+        """It was refused and changed nothing, so its key is free again."""
+        with self.store.begin() as tx:
+            tx.request_keys.remove(kept.actor, kept.key)
 
     def _fingerprint(self, request: tuple[bytes, ...]) -> str:
         parts = b"".join(len(part).to_bytes(8, "big") + part for part in request)

@@ -90,7 +90,7 @@ class ApiCalls:
         self, method: str, path: str, body: object = None, *, key: str | None = None, **query: str | int | None
     ) -> Any:
         """``key``: of the request, under which sending it again does nothing twice. :raises Refused:"""
-        return (await self.answer(method, path, query, body=body, key=key if method == "POST" else None)).data
+        return (await self.answer(method, path, query, body=body, key=key)).data
 
     async def answer(
         self,

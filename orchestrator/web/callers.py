@@ -10,6 +10,7 @@ from typing import Final
 from orchestrator.api.permissions import RULES
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.tenancy.access import Caller, Grant
+from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 from orchestrator.web.api_calls import ApiCalls
 
 NAVIGATION: Final = (
@@ -55,6 +56,13 @@ class Reader:
     def tenants(self) -> tuple[str, ...] | None:
         """Those it has a role in; None: in all."""
         return () if self.caller is None else self.caller.tenants
+
+    @property
+    def usual_tenant(self) -> str:
+        """What forms begin with."""
+        return (
+            DEFAULT_TENANT if self.tenants is None or DEFAULT_TENANT in self.tenants else min(self.tenants, default="")
+        )
 
     @property
     def navigation(self) -> tuple[tuple[str, str], ...]:

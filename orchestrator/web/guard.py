@@ -117,23 +117,25 @@ class Guard:
             raise Refused.of(
                 Denied("session.wrong_host", "these pages are under another name", hint="'vgpuctl web' opens them"), 421
             )
-        if COOKIE in request.cookies and "authorization" in request.headers:
-            raise Refused.of(
-                InvalidInput(
-                    "session.two_proofs",
-                    "the request shows a session and a token",
-                    hint="programs show the token alone",
-                )
-            )
+        if shows_two_proofs(request):
+            raise Refused.of(TWO_PROOFS)
         if request.scope.get("method", "GET") not in {"GET", "HEAD"} and not _is_same_origin(request):
             raise Refused.of(_FOREIGN)
 
 
+TWO_PROOFS: Final = InvalidInput(
+    "session.two_proofs", "the request shows a session and a token", hint="programs show the token alone"
+)
 _FOREIGN: Final = Denied(
     "session.foreign_origin",
     "a page of another origin sent this",
     hint="open the page here and send it from there",
 )
+
+
+def shows_two_proofs(request: HTTPConnection) -> bool:
+    """A session and a token: whose request it is would hang on which of them is read."""
+    return "authorization" in request.headers and COOKIE in request.cookies
 
 
 def _is_same_origin(request: HTTPConnection) -> bool:

@@ -14,17 +14,18 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from orchestrator.api.errors import problem
 from orchestrator.api.loopback import Loopback
 from orchestrator.core.errors import Bug, InvalidInput, NotFound, VgpuctlError
 from orchestrator.ports.identity import BrowserLogins
 from orchestrator.web.api_calls import Refused
 from orchestrator.web.callers import reader_of
-from orchestrator.web.guard import Guard, is_page
+from orchestrator.web.guard import TWO_PROOFS, Guard, is_page, shows_two_proofs
 from orchestrator.web.live import news
 from orchestrator.web.login import ROUTES as LOGIN
 from orchestrator.web.login import Logins, to_login
@@ -46,13 +47,19 @@ MIN_COMPRESSED: Final = 1024
 
 
 class BesideApi:
-    """ASGI application: what is a page's goes to the pages, all else to the API."""
+    """ASGI application: what is a page's goes to the pages, all else to the API. That takes no cookie of theirs: who
+    shows one beside a token is refused there, too."""
 
     def __init__(self, pages: ASGIApp, api: ASGIApp) -> None:
         self._pages, self._api = pages, api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await (self._pages if is_page(scope) else self._api)(scope, receive, send)
+        if is_page(scope):
+            await self._pages(scope, receive, send)
+        elif scope["type"] == "http" and shows_two_proofs(HTTPConnection(scope)):
+            await problem(TWO_PROOFS)(scope, receive, send)
+        else:
+            await self._api(scope, receive, send)
 
 
 def pages_beside(ring: bytes, provider: BrowserLogins | None = None) -> Callable[[Starlette, Loopback], ASGIApp]:

@@ -27,8 +27,9 @@ _HEAD = re.compile(r"(?P<sequence>[1-9][0-9]{0,17}):(?P<seal>[0-9a-f]{64})", re.
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Of a request. ``source``: an address, or ``unix pid 4711``; ``interface``: ``cli``, ``ansible``, ``python``, or
-    ``api``, as ``user_agent`` says: the client's own words."""
+    """Of a request. ``source``: an address, ``unix pid 4711``, or ``loopback`` for a browser of a user of the server's
+    machine; ``interface``: ``cli``, ``ansible``, ``python``, ``web``, or ``api``, as ``user_agent`` says: the
+    client's own words."""
 
     source: str
     interface: str

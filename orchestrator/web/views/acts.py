@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -17,6 +17,7 @@ from orchestrator.web.proofs import SECRET_COOKIE, SECRET_S, BrowserSessions, dr
 from orchestrator.web.rendering import address, render
 
 Form = Mapping[str, str]
+_NOT_FOUND: Final = 404
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,18 @@ async def new_token(request: Request) -> Response:
 
 
 async def unchanged(api: ApiCalls, form: Form, member: str, path: str, **query: str | None) -> None:
-    """A form that was sent twice, or again much later, takes nothing that got the same name since it was shown.
+    """A form that was sent again much later takes nothing that got the same name since it was shown. Of what is gone
+    the API says so, or under the form's key what it answered before.
 
     :raises Refused: ``form.another``
     """
-    if str((await api.get(path, **query))[member]) != form.get(member):
+    try:
+        now = await api.get(path, **query)
+    except Refused as refused:
+        if refused.status != _NOT_FOUND:
+            raise
+        return
+    if str(now[member]) != form.get(member):
         raise Refused.of(Conflict("form.another", "something else has this name by now", hint="look at it first"))
 
 

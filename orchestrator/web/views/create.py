@@ -34,7 +34,8 @@ _USUAL: Final = {"network": DEFAULT_NAME, "priority": "normal"}
 
 async def form_page(request: Request) -> Response:
     """``GET /web/vms/new``; the address may say values, as of the profile."""
-    given = {name: request.query_params.get(name, usual) for name, usual in EMPTY.items()}
+    empty = {**EMPTY, "tenant": request.state.reader.usual_tenant}
+    given = {name: request.query_params.get(name, usual) for name, usual in empty.items()}
     return await _page(request, given)
 
 
@@ -44,7 +45,7 @@ async def plan(request: Request) -> Response:
     try:
         planned = await _asked(request.state.api, "/v1/vms/plan", form, None)
     except Refused as refused:
-        return await _page(request, form, refusal=refused.problem)
+        return await _page(request, form, refusal=refused.problem, remedies=await _remedies(request, form, refused))
     return await _page(request, form, planned=planned)
 
 
@@ -54,7 +55,8 @@ async def create(request: Request) -> Response:
     try:
         started = await _asked(request.state.api, "/v1/vms", form, form.get("key"))
     except Refused as refused:
-        return await _page(request, form, refusal=refused.problem, status=refused.status)
+        remedies = await _remedies(request, form, refused)
+        return await _page(request, form, refusal=refused.problem, remedies=remedies, status=refused.status)
     target = address("vms", form["tenant"] or DEFAULT_TENANT, started["name"])
     return RedirectResponse(address("operations", started["operation"]) if started["operation"] else target, 303)
 
@@ -63,6 +65,15 @@ async def _asked(api: ApiCalls, path: str, form: Mapping[str, str], key: str | N
     """:raises Refused:"""
     body = wanted(form)
     return await api.change("POST", path, body if key else {**body, "name": body["name"] or _UNNAMED}, key=key)
+
+
+async def _remedies(request: Request, form: Mapping[str, str], refused: Refused) -> Any:
+    """What would let it in, told to those who watch the pool; None: it is refused for something else than its place."""
+    if refused.problem["code"] != "gpu.no_capacity" or not request.state.reader.watches_pool:
+        return None
+    body = wanted(form)
+    question = {name: body[name] for name in ("profile", "tenant", "vcpus", "memory_mib", "disk_bytes", "network")}
+    return (await request.state.api.get("/v1/explain", **question))["remedies"]
 
 
 def wanted(form: Mapping[str, str]) -> dict[str, Any]:
@@ -102,6 +113,7 @@ async def _page(
     *,
     planned: Any = None,
     refusal: Problem | None = None,
+    remedies: Any = None,
     status: int = 200,
 ) -> Response:
     values = {
@@ -110,6 +122,7 @@ async def _page(
         **await _choices(request),
         "planned": planned,
         "refusal": refusal,
+        "remedies": remedies,
         "command": command_of(form) if form["profile"] else None,
     }
     return render(request, "create.html", values, status)

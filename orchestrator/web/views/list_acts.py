@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.tenancy.access import ROLES_IN_A_TENANT
-from orchestrator.core.tenancy.tenant import DEFAULT_TENANT, MAX_TOKEN_LIFETIME_S
+from orchestrator.core.tenancy.tenant import MAX_TOKEN_LIFETIME_S
 from orchestrator.core.units import parse_duration
 from orchestrator.core.vms.vm import disk_bytes
 from orchestrator.web.api_calls import ApiCalls, Refused, path_of
@@ -28,22 +28,20 @@ def _plain(text: str) -> Any:
 @dataclass(frozen=True)
 class Typed:
     """A field of a form. ``value``: of the text, for the API's body; an empty one is left out. ``choices``: none: any
-    text."""
+    text. A tenant's begins with the reader's own."""
 
     name: str
     label: str
     value: Callable[[str], Any] = _plain
     choices: tuple[str, ...] = ()
     required: bool = True
-    usual: str = ""
 
 
 @dataclass(frozen=True)
 class ListAct:
     """``name``: the last word of its address. ``route``: as api/permissions.py has it; what is in braces and ``query``
     is of the row. ``shown``: for which rows; of a list itself where ``of_list``. ``typed``: of the row, which the
-    person types before; ``same``: what of the row must not have changed since the form was shown. ``keyed``: whether
-    the route takes the form's key."""
+    person types before; ``same``: what of the row must not have changed since the form was shown."""
 
     name: str
     text: str
@@ -55,7 +53,6 @@ class ListAct:
     typed: str | None = None
     same: str | None = None
     body: Callable[[dict[str, Any]], Any] = field(default=lambda given: given or None)
-    keyed: bool = True
 
     @property
     def of_row(self) -> tuple[str, ...]:
@@ -80,7 +77,7 @@ class ListAct:
             given = {typed.name: typed.value(form[typed.name]) for typed in self.fields if form.get(typed.name)}
         except VgpuctlError as error:
             raise Refused.of(error) from error
-        return await api.change(method, path, self.body(given), key=form.get("key") if self.keyed else None, **query)
+        return await api.change(method, path, self.body(given), key=form.get("key"), **query)
 
 
 def _lifetime(text: str) -> int:
@@ -104,7 +101,7 @@ def _in(*states: str) -> Callable[[Row], bool]:
 
 
 _NAME: Final = Typed("name", "Name")
-_TENANT: Final = Typed("tenant", "Tenant", usual=DEFAULT_TENANT)
+_TENANT: Final = Typed("tenant", "Tenant")
 _VM: Final = Typed("vm", "VM, which is stopped")
 
 
@@ -239,7 +236,6 @@ LIST_ACTS: Final[dict[str, tuple[ListAct, ...]]] = {
                 Typed("lifetime_s", "Lifetime, like 30d; empty: until it is revoked", _lifetime, required=False),
             ),
             of_list=True,
-            keyed=False,
         ),
         _deletion(
             "revoke",

@@ -75,7 +75,7 @@ async def delete(request: Request) -> Response:
     async def change(api: ApiCalls, form: Form) -> Any:
         confirmed(form, name)
         await unchanged(api, form, "id", path_of("vms", name), tenant=tenant)
-        return await api.change("DELETE", path_of("vms", name), tenant=tenant)
+        return await api.change("DELETE", path_of("vms", name), key=form.get("key"), tenant=tenant)
 
     tenant, name = request.path_params["tenant"], request.path_params["name"]
     return await carry_out(request, "delete", change, _vm, address("vms"))

@@ -42,7 +42,7 @@ def done(answer: Any) -> str:
 @pytest.mark.parametrize("act", [act for acts in LIST_ACTS.values() for act in acts], ids=lambda act: act.route)
 def test_each_act_is_a_route_of_the_api(act: Any) -> None:
     assert act.route in RULES
-    assert act.keyed is (act.route not in WITHOUT)
+    assert act.route not in WITHOUT
 
 
 def test_a_volume_is_made_and_deleted_by_the_name_that_is_typed(site: Site) -> None:
@@ -70,6 +70,30 @@ def test_a_form_of_a_thing_that_is_gone_takes_nothing_of_the_same_name(site: Sit
     assert answer.status_code == 409
     assert "form.another" in answer.text
     assert len(site.plane.services.volumes.list(None)) == 1
+
+
+def test_a_form_that_is_sent_twice_does_nothing_twice(site: Site) -> None:
+    browser, services = site.logged_in(site.token("*", "admin")), site.plane.services
+    network = {"name": "blue", "subnet": "10.99.0.0/24"}
+    done(send(browser, "/web/networks", "/web/networks/act/add", **network))
+    (form,) = forms(browser.get("/web/networks").text)["/web/networks/act/remove"]
+    for _ in range(2):
+        done(browser.post("/web/networks/act/remove", data={**form, "confirm": "blue"}, headers=FROM_A_PAGE))
+    done(send(browser, "/web/networks", "/web/networks/act/add", **network))
+    done(browser.post("/web/networks/act/remove", data={**form, "confirm": "blue"}, headers=FROM_A_PAGE))
+    assert [found.name for found in services.networks.list(None) if found.name == "blue"] == ["blue"]
+
+
+def test_a_token_s_form_that_is_sent_twice_makes_one_token(site: Site) -> None:
+    browser = site.logged_in(site.token("*", "admin"))
+    (form,) = forms(browser.get("/web/tenants/default").text)["/web/tenants/default/tokens/new"]
+    sent = {**form, "role": "read-only", "name": "twice"}
+    address = "/web/tenants/default/tokens/new"
+    assert done(browser.post(address, data=sent, headers=FROM_A_PAGE)) == "/web/new-token"
+    again = browser.post(address, data=sent, headers=FROM_A_PAGE)
+    assert again.status_code == 409
+    assert "request.shown_once" in again.text
+    assert [token.name for token in site.plane.services.tenancy.tokens.list("default")].count("twice") == 1
 
 
 def test_a_wrong_size_is_refused_beside_the_form_which_keeps_what_was_typed(site: Site) -> None:
@@ -109,9 +133,9 @@ def test_what_is_gone_is_told_though_its_form_is_gone_too(site: Site) -> None:
     browser = site.logged_in(site.token("*", "admin"))
     site.plane.services.volumes.create("default", "data", 2**30)
     (form,) = forms(browser.get("/web/volumes").text)["/web/volumes/act/delete"]
-    sent = {**form, "confirm": "data"}
     answers = []
-    for _ in range(3):
+    for key in ("1", "2", "3"):
+        sent = {**form, "confirm": "data", "key": key}
         answers.append(browser.post("/web/volumes/act/delete", data=sent, headers=FROM_A_PAGE))
         site.plane.engine.drain()
     assert [answer.status_code for answer in answers] == [303, 404, 404]

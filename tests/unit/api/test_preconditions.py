@@ -59,6 +59,23 @@ def test_the_same_request_under_its_key_is_answered_again_and_not_carried_out_ag
     assert ask("POST", "/v1/vms", {**VM, "name": "second"}, idempotency_key="k2").status < 300
 
 
+def test_a_deletion_under_its_key_takes_nothing_that_got_the_same_name_meanwhile(ask: Asking) -> None:
+    for key in ("k7", "k8"):
+        assert ask("POST", "/v1/tenants", {"name": "brief"}, idempotency_key=key).status == 201
+        assert ask("DELETE", "/v1/tenants/brief", idempotency_key="k9").status == 204
+    assert "brief" in [tenant["name"] for tenant in ask("GET", "/v1/tenants").body]
+
+
+def test_a_secret_is_made_and_told_once_under_a_key_and_not_kept(ask: Asking) -> None:
+    body = {"tenant": "red", "role": "read-only", "name": "once"}
+    made = ask("POST", "/v1/tokens", body, idempotency_key="k10")
+    again = ask("POST", "/v1/tokens", body, idempotency_key="k10")
+    assert (again.status, again.body["code"]) == (409, "request.shown_once")
+    assert [token["name"] for token in ask("GET", "/v1/tokens?tenant=red").body].count("once") == 1
+    with ask.fake.tenancy.request_keys.store.read() as tx:
+        assert made.body["token"] not in repr(tx.request_keys.find(OWNER, "k10"))
+
+
 def test_a_key_whose_request_was_refused_is_free_again(ask: Asking) -> None:
     assert ask("POST", "/v1/vms", {**VM, "name": "third", "image": "none"}, idempotency_key="k3").status >= 400
     assert ask("POST", "/v1/vms", {**VM, "name": "third"}, idempotency_key="k3").status < 300
@@ -88,9 +105,8 @@ def test_what_is_kept_of_a_request_does_not_show_its_body(ask: Asking) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "key", "code"),
     [
-        ("POST", "/v1/tokens", "k", "request.key_refused"),
         ("POST", "/v1/vms/plan", "k", "request.key_refused"),
-        ("DELETE", "/v1/tenants/red", "k", "request.key_refused"),
+        ("POST", "/v1/hosts/scan", "k", "request.key_refused"),
         ("GET", "/v1/tenants", "k", "request.key_refused"),
         ("POST", "/v1/tenants", "", "request.key_invalid"),
         ("POST", "/v1/tenants", "a b", "request.key_invalid"),
@@ -109,4 +125,7 @@ def test_the_document_names_the_key_where_it_means_something(ask: Asking) -> Non
         for verb, operation in operations.items():
             named = {one["name"] for one in operation["parameters"] if one["in"] == "header"}
             assert "If-Match" not in named, (verb, path)
-            assert ("Idempotency-Key" in named) == (verb == "post" and f"POST {path}" not in WITHOUT), (verb, path)
+            assert ("Idempotency-Key" in named) == (verb != "get" and f"{verb.upper()} {path}" not in WITHOUT), (
+                verb,
+                path,
+            )
