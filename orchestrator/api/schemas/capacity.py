@@ -190,7 +190,7 @@ class ActionAnswer(AnswerBody):
     gpu_ids: tuple[str, ...]
     """PCI addresses of the GPUs."""
     vm_id: str | None
-    """Id of the VM; null: no VM is moved."""
+    """Id of the VM."""
     vm: str | None
     """Its name; null: not known."""
     tenant: str | None
@@ -198,7 +198,7 @@ class ActionAnswer(AnswerBody):
     profile: str | None
     """Offering, vGPU type, MIG profile or gpu:N."""
     cost_mib: int
-    """Memory that is copied, in MiB."""
+    """GPU memory that is given up, in MiB."""
 
     @classmethod
     def of(cls, action: Action, names: Mapping[str, str]) -> ActionAnswer:
@@ -213,7 +213,7 @@ class RemedyAnswer(AnswerBody):
     actions: tuple[ActionAnswer, ...]
     """What to do, in this order."""
     cost_mib: int
-    """Memory that is copied, in MiB."""
+    """GPU memory that is given up, in MiB."""
     host: str
     """Name of the host."""
     parts: tuple[PartAnswer, ...]
