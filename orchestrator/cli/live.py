@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
 from rich.console import Console
@@ -11,8 +12,9 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.cli import clock
+from orchestrator.cli.ages import seconds_of
 from orchestrator.cli.output import printable
-from orchestrator.cli.waiting import now, seconds_of
 from orchestrator.client.connection import Json
 
 _STYLES: Final = {
@@ -49,7 +51,7 @@ class LiveSteps:
         grid.add_column(width=1)
         grid.add_column(overflow="ellipsis", no_wrap=True)
         grid.add_column(justify="right", no_wrap=True)
-        moment = now()
+        moment = datetime.fromtimestamp(clock.now(), UTC)
         steps = self._operation["steps"] if self._operation else ()
         for step in steps:
             seconds = seconds_of(step, moment)

@@ -12,9 +12,9 @@ from functools import partial
 from threading import Event
 from typing import Any, Final, Protocol, TypeVar
 
+from orchestrator.cli.ages import seconds_of
 from orchestrator.cli.output import printable
 from orchestrator.cli.session import CliSession
-from orchestrator.cli.waiting import seconds_of
 from orchestrator.client.connection import Json
 from orchestrator.client.failures import failure_of
 from orchestrator.core.errors import Retryable, Unknown

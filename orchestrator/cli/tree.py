@@ -287,3 +287,17 @@ def build() -> Any:
     app = typer.Typer(cls=Root, rich_markup_mode=None, add_completion=False, context_settings=HELP_OPTIONS)
     app.callback(invoke_without_command=True)(_root)
     return get_command(app)
+
+
+def new_group(summary: str) -> typer.Typer:
+    """A group that prints its help when called without a command."""
+    group = Commands(
+        cls=Group, rich_markup_mode=None, help=summary, add_completion=False, context_settings=HELP_OPTIONS
+    )
+
+    def print_help(ctx: typer.Context) -> None:
+        if ctx.invoked_subcommand is None:
+            print(ctx.get_help())
+
+    group.callback(invoke_without_command=True, help=summary)(print_help)
+    return group

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from orchestrator.store.schema import newest_revision
+from orchestrator.store.database import newest_revision
 
 ROOT: Final = Path(__file__).parents[2]
 _BESIDE: Final = ("tests", "vgpu_profiles", "playbooks")

@@ -13,7 +13,7 @@ from alembic import command
 from sqlalchemy import MetaData, create_engine, insert
 
 from orchestrator.sim.machine import SimulatedLedger
-from orchestrator.store.schema import alembic_config
+from orchestrator.store.database import alembic_config
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeGpu, FakeMachine, l40s, t4

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from orchestrator.api.schemas.base import AnswerBody, Moment
 from orchestrator.api.schemas.vms import named_for
 from orchestrator.api.visibility import REMAINS, failure_for_tenant, is_of_guest
-from orchestrator.core.operation import FINISHED, Asked, Operation, OperationState, StepRecord, WayOut
+from orchestrator.core.operation import FINISHED, Asked, Operation, StepRecord, WayOut
 from orchestrator.operations.stuck import ways_out
 from orchestrator.services.messages import Started
 
@@ -24,17 +24,11 @@ class StepAnswer(AnswerBody, copies=StepRecord):
         return cls.copied(step, message=step.message if messages else "")
 
 
-class OperationAnswer(AnswerBody):
+class OperationAnswer(
+    AnswerBody, copies=Operation, without={"ended_turn", "host_wait", "guest_wait", "went_on", "asked"}
+):
     """What is being done. ``done``: it worked; ``undone``: it failed and was taken back; ``stuck``: that failed too."""
 
-    copied_from = (Operation,)
-
-    id: str
-    kind: str
-    subject: str
-    subject_name: str
-    tenant: str | None
-    state: OperationState
     steps: tuple[StepAnswer, ...]
     attempt: int
     """How many times it was tried; to go on when its guest has booted is the same one."""
@@ -42,8 +36,6 @@ class OperationAnswer(AnswerBody):
     finished_at: Moment | None
     error: dict[str, object] | None
     """Why it failed: code, message and hint; null: it did not."""
-    remainder: tuple[str, ...]
-    warnings: tuple[str, ...]
     waits_for_host_since: Moment | None = None
     """Its host is out of reach: it goes on by itself when that answers again."""
     waits_for_host: str | None = None

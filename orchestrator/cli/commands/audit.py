@@ -11,11 +11,11 @@ import typer
 
 from orchestrator.cli.ages import show_time
 from orchestrator.cli.clock import now
-from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Sort
 from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import Column, Fit, Listing, age, field, show_newest, time
+from orchestrator.cli.tree import new_group
 from orchestrator.core.errors import Fatal, InvalidInput, NotFound, Reason
 from orchestrator.core.units import parse_duration
 from orchestrator.core.vms.lease import MAX_LEASE_S, parse_moment, show_moment

@@ -11,11 +11,11 @@ import typer
 
 from orchestrator.cli.complete import contexts
 from orchestrator.cli.files import MAX_KEY_BYTES, read_text
-from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Sort
 from orchestrator.cli.session import format_of
 from orchestrator.cli.table import Column, Fit, field, show_list
+from orchestrator.cli.tree import new_group
 from orchestrator.client.contexts import ClientContext, load, path, save
 from orchestrator.client.token import check_token_file
 from orchestrator.core.errors import InvalidInput

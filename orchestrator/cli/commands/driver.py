@@ -12,11 +12,11 @@ import typer
 from orchestrator.cli.ages import show_time
 from orchestrator.cli.commands.driver_upgrade import app as upgrade_app
 from orchestrator.cli.files import read_text
-from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import ServerPath, Sort
 from orchestrator.cli.session import CliSession, Format, format_of, session_of
 from orchestrator.cli.table import Column, Fit, Listing, field, show_list, show_rows
+from orchestrator.cli.tree import new_group
 from orchestrator.cli.uploading import sending
 from orchestrator.client.connection import Json
 from orchestrator.core.drivers.lock import SITE

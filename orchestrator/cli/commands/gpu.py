@@ -10,13 +10,13 @@ import typer
 
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.confirm import Yes, confirm
-from orchestrator.cli.group import new_group
 from orchestrator.cli.output import printable, render_details, show, shown, width
 from orchestrator.cli.parameters import OfHost, OfModel, Sort, Svg, tenant_if_named
 from orchestrator.cli.progress import follow
 from orchestrator.cli.readings import Readings, reading_lines
 from orchestrator.cli.session import Format, format_of, session_of
 from orchestrator.cli.table import Column, Fit, Listing, field, list_lines, render_table, size
+from orchestrator.cli.tree import new_group
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.geometry.cut import cut_words
 from orchestrator.core.gpu.model import models_meant

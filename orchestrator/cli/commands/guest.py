@@ -66,8 +66,7 @@ def vnc(
     ] = 0,
 ) -> None:
     """Open the screen for a VNC viewer, at a port of this machine. Ctrl-C ends it."""
-    from orchestrator.cli.display_port import LOOPBACK, accept_own, join, listen
-    from orchestrator.cli.guest_stream import open_stream
+    from orchestrator.cli.guest_stream import LOOPBACK, accept_own, join_viewer, listen, open_stream
 
     session = session_of(ctx)
     session.client.vm(name, tenant)
@@ -76,7 +75,7 @@ def vnc(
             while True:
                 with open_stream(session, name, "display", tenant=tenant) as stream:
                     print(f"vncviewer {LOOPBACK}::{listener.getsockname()[1]}", flush=True)
-                    if join(accept_own(listener), stream):
+                    if join_viewer(accept_own(listener), stream):
                         print(f"the display of {name} has ended: is it running?", file=sys.stderr)
                         return
     except KeyboardInterrupt:

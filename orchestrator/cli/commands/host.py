@@ -15,12 +15,12 @@ from orchestrator.cli.commands.host_several import provision
 from orchestrator.cli.commands.host_views import Name, ended, host_name, list_hosts, show_host
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.confirm import Yes, confirm
-from orchestrator.cli.group import new_group
 from orchestrator.cli.output import show, shown
 from orchestrator.cli.parameters import Wait
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import CliSession, format_of, session_of
 from orchestrator.cli.table import Fit, Listing, field, show_rows
+from orchestrator.cli.tree import new_group
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.hosts.host import check_address, check_gpus, check_user

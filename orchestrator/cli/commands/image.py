@@ -11,7 +11,6 @@ import typer
 from orchestrator.cli.ages import show_time
 from orchestrator.cli.complete import images
 from orchestrator.cli.confirm import Yes, confirm
-from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import (
     Description,
@@ -27,6 +26,7 @@ from orchestrator.cli.said import SAID, said_of, something_said
 from orchestrator.cli.scope import scoped_name
 from orchestrator.cli.session import CliSession, format_of, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list, size
+from orchestrator.cli.tree import new_group
 from orchestrator.cli.uploading import image_key, sending, take_image
 from orchestrator.client.connection import Json
 from orchestrator.core.actions.host_actions import ImageFormat

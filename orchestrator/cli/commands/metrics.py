@@ -11,8 +11,8 @@ from typing import Annotated, Final
 import typer
 
 from orchestrator.cli.files import write_new
-from orchestrator.cli.group import new_group
 from orchestrator.cli.output import safe_line
+from orchestrator.cli.tree import new_group
 from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.names import near
 

@@ -13,12 +13,12 @@ import typer
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.files import read_text
-from orchestrator.cli.group import new_group
 from orchestrator.cli.output import show, shown
 from orchestrator.cli.parameters import Sort
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import CliSession, Format, format_of, session_of
 from orchestrator.cli.table import Column, Fit, Listing, field, show_list, show_rows
+from orchestrator.cli.tree import new_group
 from orchestrator.client.connection import Json
 
 app = new_group("GPU instances of a host's GPUs.")

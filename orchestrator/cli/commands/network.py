@@ -9,7 +9,6 @@ import typer
 
 from orchestrator.cli.complete import networks
 from orchestrator.cli.confirm import Yes, confirm
-from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import (
     AllTenants,
@@ -27,6 +26,7 @@ from orchestrator.cli.said import SAID, said_of, something_said
 from orchestrator.cli.scope import noted_tenant, scoped_name
 from orchestrator.cli.session import Format, format_of, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
+from orchestrator.cli.tree import new_group
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
 

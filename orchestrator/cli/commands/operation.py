@@ -12,15 +12,14 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from orchestrator.cli.ages import show_time
+from orchestrator.cli.ages import seconds_of, show_time, waits_for
 from orchestrator.cli.complete import operations
-from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown, width
 from orchestrator.cli.parameters import ListTenant, Sort
 from orchestrator.cli.progress import POLL_S, follow
 from orchestrator.cli.session import CliSession, session_of
 from orchestrator.cli.table import Column, Fit, Listing, age, field, render_table, show_newest
-from orchestrator.cli.waiting import seconds_of, waits_for
+from orchestrator.cli.tree import new_group
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.operation import FINISHED, OperationState, check_kind, unknown_operation

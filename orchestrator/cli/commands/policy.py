@@ -12,11 +12,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from orchestrator.cli.complete import tenants
-from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Sort, each_once, own_tenant
 from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
+from orchestrator.cli.tree import new_group
 from orchestrator.client.connection import Json
 from orchestrator.core.drivers.leaving import parse_leave
 from orchestrator.core.errors import InvalidInput, NotFound

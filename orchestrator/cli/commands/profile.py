@@ -12,11 +12,11 @@ import typer
 
 from orchestrator.cli.complete import offerings, profiles
 from orchestrator.cli.failure import MAX_REASONS
-from orchestrator.cli.group import new_group
 from orchestrator.cli.output import printable, render_details, show, shown
 from orchestrator.cli.parameters import OfHost, Sort
 from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list, size
+from orchestrator.cli.tree import new_group
 from orchestrator.core.labels import show_labels
 from orchestrator.core.offerings.offering import OfferingKind
 from orchestrator.core.units import MIB
@@ -147,7 +147,7 @@ def show_profile(
 def add(ctx: typer.Context, path: Annotated[Path, typer.Argument(metavar="FILE", help="Offering file.")]) -> None:
     """Add the offerings of a file to this site's. One that no VM has may be changed so."""
     from orchestrator.catalogue.offering_files import site_offerings
-    from orchestrator.cli.offerings import request_of
+    from orchestrator.cli.manifest.observed import request_of
 
     client = session_of(ctx).client
     put = [client.put_offering(request_of(offering, look_up=look_up)) for offering, look_up in site_offerings(path)]

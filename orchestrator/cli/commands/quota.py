@@ -12,10 +12,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from orchestrator.cli.complete import tenants
-from orchestrator.cli.group import new_group
 from orchestrator.cli.parameters import Sort, each_once, own_tenant_or_everywhere
 from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
+from orchestrator.cli.tree import new_group
 from orchestrator.core.errors import Denied, InvalidInput, NotFound
 from orchestrator.core.tenancy.access import EVERYWHERE
 from orchestrator.core.tenancy.quota import COUNTS, check_resource, counted_by, parse_amount, show_amount

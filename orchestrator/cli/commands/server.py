@@ -18,12 +18,12 @@ import typer
 from orchestrator.cli.ages import show_span, show_time
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.files import write_new
-from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Tenant
 from orchestrator.cli.restored import chosen, items_of, remove, take_over
 from orchestrator.cli.session import Format, format_of, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
+from orchestrator.cli.tree import new_group
 from orchestrator.client.autostart import connect_running, server_info, stop
 from orchestrator.client.connection import Json
 from orchestrator.client.program import need_extra, own_program

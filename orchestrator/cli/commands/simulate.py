@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Svg
 from orchestrator.cli.session import format_of
+from orchestrator.cli.tree import new_group
 
 app = new_group("Try a workload on a fleet that exists in memory.")
 

@@ -11,7 +11,6 @@ import typer
 from orchestrator.cli.ages import show_time
 from orchestrator.cli.complete import tenants
 from orchestrator.cli.confirm import Yes, confirm
-from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import (
     Description,
@@ -25,6 +24,7 @@ from orchestrator.cli.parameters import (
 from orchestrator.cli.said import SAID, need_something, said_by, said_of
 from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import Fit, age, field, show_list
+from orchestrator.cli.tree import new_group
 from orchestrator.core.tenancy.access import Role
 from orchestrator.core.vms.isolation import Isolation
 

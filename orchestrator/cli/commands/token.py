@@ -14,11 +14,11 @@ import typer
 
 from orchestrator.cli.ages import seconds_since, seconds_until, show_age, show_end, show_time
 from orchestrator.cli.confirm import Yes, confirm
-from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Sort, own_tenant_or_everywhere, tenant_if_named
 from orchestrator.cli.session import CliSession, format_of, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list, time
+from orchestrator.cli.tree import new_group
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Denied, InvalidInput, NotFound, why_unwritable
 from orchestrator.core.tenancy.access import EVERYWHERE, Role

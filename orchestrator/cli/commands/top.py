@@ -9,11 +9,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from orchestrator.cli.group import new_group
 from orchestrator.cli.parameters import AllTenants, ListTenant, OfHost, OfModel, Sort, listed_tenant
 from orchestrator.cli.readings import GPU_COLUMNS, HOST_COLUMNS, VM_COLUMNS
 from orchestrator.cli.session import CliSession, session_of
 from orchestrator.cli.table import Column, Listing, say_cut
+from orchestrator.cli.tree import new_group
 from orchestrator.cli.watch import Watch, list_view, show_view
 
 app = new_group("What hosts, GPUs and VMs do now; nothing is older than 30 s.")

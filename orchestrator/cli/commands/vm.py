@@ -15,7 +15,6 @@ from orchestrator.cli.commands.vm_views import details
 from orchestrator.cli.complete import hosts, images, profiles
 from orchestrator.cli.confirm import Yes
 from orchestrator.cli.files import is_key_text, read_ssh_keys, read_user_data
-from orchestrator.cli.group import new_group
 from orchestrator.cli.output import show, shown
 from orchestrator.cli.parameters import (
     Disk,
@@ -36,6 +35,7 @@ from orchestrator.cli.parameters import (
     vm_name_if_any,
 )
 from orchestrator.cli.session import CliSession, session_of
+from orchestrator.cli.tree import new_group
 from orchestrator.cli.uploading import image_key
 from orchestrator.cli.vm_outcome import Outcome, change_each, each, finish
 from orchestrator.client.connection import Json

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from orchestrator.cli.ages import show_time
+from orchestrator.cli.ages import seconds_of, show_time, waits_for
 from orchestrator.cli.complete import hosts, profiles
 from orchestrator.cli.guest_results import guest_details
 from orchestrator.cli.output import render_details, shown
@@ -19,7 +19,6 @@ from orchestrator.cli.picking import matching
 from orchestrator.cli.readings import Readings, reading_lines
 from orchestrator.cli.session import CliSession, Format, session_of
 from orchestrator.cli.table import Column, Fit, Listing, age, field, show_newest, size, time
-from orchestrator.cli.waiting import seconds_of, waits_for
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.drivers.leaving import STOP, WAIT
 from orchestrator.core.errors import InvalidInput, NotFound

@@ -10,11 +10,11 @@ import typer
 
 from orchestrator.cli.ages import show_time
 from orchestrator.cli.confirm import Yes, confirm
-from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Sort, own_tenant_or_everywhere
 from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list
+from orchestrator.cli.tree import new_group
 from orchestrator.core.event import NOUNS
 
 app = new_group("Addresses that are told what happens.")

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from threading import Event, local
 
-from orchestrator.cli.offerings import request_of
+from orchestrator.cli.manifest.observed import request_of
 from orchestrator.cli.output import printable
 from orchestrator.cli.progress import wait_among_others
 from orchestrator.cli.session import CliSession

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
-from orchestrator.cli.manifest.observed import about_of, observe
-from orchestrator.cli.offerings import offering_of
+from orchestrator.cli.manifest.observed import about_of, observe, offering_of
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Denied

@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
-from orchestrator.cli.offerings import offering_of
 from orchestrator.cli.uploading import image_key
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.labels import About
 from orchestrator.core.manifest import Existing, ExistingVm, Manifest, ManifestVm
+from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.vms.lease import parse_moment
 from orchestrator.core.vms.network import WantedNetwork
 from orchestrator.core.vms.vm import VmShape
@@ -74,3 +74,16 @@ def _vm(vm: Json) -> ExistingVm:
         created_at=parse_moment(vm["created_at"], field="created_at"),
         lease_end=None if vm["lease_end"] is None else parse_moment(vm["lease_end"], field="lease_end"),
     )
+
+
+def request_of(offering: Offering, *, look_up: bool) -> dict[str, object]:
+    """What the API is asked. ``look_up``: whether the names it has must be in the tables."""
+    values = asdict(offering)
+    del values["origin"]
+    lists = {"gpu_models": list(offering.gpu_models), "provision": list(offering.provision)}
+    return {**values, **lists, "hosts": dict(offering.hosts), "unlisted": not look_up}
+
+
+def offering_of(answer: Json) -> Offering:
+    """What the API says of an offering of the site."""
+    return Offering.from_fields({**answer, "origin": "site", "hosts": tuple(sorted(answer["hosts"].items()))})

@@ -74,15 +74,6 @@ class MaskCut(Cut):
         """Whether the GPU has the engines of these instances together."""
         return not (cast("int", self.empty) + sum(self._taken[shape] for shape in shapes)) & self._short
 
-    def may_lack_engines(self, shape: str) -> bool:
-        """Whether instances of the shape take more of an engine than their share of the slots."""
-        places = self.places[shape]
-        return any(count * self.slots > self.engines[kind] * places.size for kind, count in places.engines)
-
-    def most_by_engines(self, shape: str) -> int:
-        """Most instances of the shape on an empty GPU, as far as engines count."""
-        return min((self.engines[kind] // count for kind, count in self.places[shape].engines), default=self.slots)
-
     def size(self, shape: str) -> int:
         """Slots of one instance."""
         return self.places[shape].size

@@ -91,7 +91,7 @@ def seven_slice_kind(cut: Cut, shape: str) -> int | None:
         return None
     places = cut.places[shape]
     kinds = [number for number, masks in enumerate(_SEVEN.values()) if masks == places.masks]
-    return kinds[0] if kinds and not cut.may_lack_engines(shape) else None
+    return kinds[0] if kinds and not _may_lack_engines(cut, shape) else None
 
 
 def fewest_seven_slice(counts: tuple[int, int, int, int, int, int]) -> int:
@@ -134,7 +134,7 @@ def _aligned(cut: MaskCut, wanted: Mapping[str, int]) -> int | None:
     """Places that tile the bin and nest in each other pack without loss, largest first."""
     sizes = sorted({cut.size(shape) for shape in wanted})
     tiles = all(
-        sum(cut.places[shape].masks) == (1 << cut.slots) - 1 and not cut.may_lack_engines(shape) for shape in wanted
+        sum(cut.places[shape].masks) == (1 << cut.slots) - 1 and not _may_lack_engines(cut, shape) for shape in wanted
     )
     masks = [mask for shape in wanted for mask in cut.places[shape].masks]
     nested = all(a & b in {0, a, b} for a in masks for b in masks)
@@ -146,4 +146,15 @@ def _aligned(cut: MaskCut, wanted: Mapping[str, int]) -> int | None:
 def _most_alone(cut: Cut, shape: str) -> int:
     """Most instances of one shape in an empty bin, not more than really fit one by one."""
     by_slots = max(1, cut.usable(cut.empty, shape) // cut.size(shape))
-    return min(by_slots, cut.most_by_engines(shape)) if isinstance(cut, MaskCut) else by_slots
+    return min(by_slots, _most_by_engines(cut, shape)) if isinstance(cut, MaskCut) else by_slots
+
+
+def _may_lack_engines(cut: MaskCut, shape: str) -> bool:
+    """Whether instances of the shape take more of an engine than their share of the slots."""
+    places = cut.places[shape]
+    return any(count * cut.slots > cut.engines[kind] * places.size for kind, count in places.engines)
+
+
+def _most_by_engines(cut: MaskCut, shape: str) -> int:
+    """Most instances of the shape on an empty GPU, as far as engines count."""
+    return min((cut.engines[kind] // count for kind, count in cut.places[shape].engines), default=cut.slots)

@@ -8,13 +8,14 @@ from alembic import command
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
-from orchestrator.store import schema
-from orchestrator.store.schema import alembic_config, newest_revision
+from orchestrator.store import database
+from orchestrator.store.database import alembic_config, newest_revision
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import Crash, no_fault
 from tests.fakes.versions import migrations_of, tree_with_a_later_schema
 
-REVISIONS = sorted(path.name[:4] for path in (Path(schema.__file__).with_name("migrations") / "versions").glob("0*.py"))
+MIGRATIONS = Path(database.__file__).with_name("migrations")
+REVISIONS = sorted(path.name[:4] for path in (MIGRATIONS / "versions").glob("0*.py"))
 """Every schema that a version of the program has ever left behind, and this one's."""
 ON_POSTGRESQL = {REVISIONS[0], REVISIONS[len(REVISIONS) // 2], REVISIONS[-1]}
 
@@ -91,5 +92,5 @@ def test_what_another_version_has_stored_and_begun_is_kept_and_finished(
 
 
 def test_the_names_of_the_migrations_say_which_one_is_the_newest() -> None:
-    heads = ScriptDirectory(str(Path(schema.__file__).with_name("migrations"))).get_heads()
+    heads = ScriptDirectory(str(MIGRATIONS)).get_heads()
     assert heads == [newest_revision()]

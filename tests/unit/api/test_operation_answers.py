@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.api.schemas.operations import OperationAnswer
+from orchestrator.cli.ages import waits_for
 from orchestrator.cli.commands.operation import details
-from orchestrator.cli.waiting import waits_for
 from orchestrator.core.operation import HostWait, OperationState, WaitState
 from tests.contract.store.test_store import operation
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import socket
 import struct
 
-from orchestrator.cli.display_port import accept_own, listen
+from orchestrator.cli.guest_stream import accept_own, listen
 
 RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 
