@@ -123,7 +123,9 @@ def listed_tenant(ctx: typer.Context, tenant: str | None, *, all_tenants: bool) 
     return None if all_tenants else tenant or session_of(ctx).chosen_tenant
 
 
+Host = Annotated[str, typer.Argument(help="Name of the host.", autocompletion=hosts)]
 OfHost = Annotated[str | None, typer.Option("--host", help="Only those of this host.", autocompletion=hosts)]
+OnlyHost = Annotated[str | None, typer.Option("--host", help="Only this host will do.", autocompletion=hosts)]
 Svg = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write it as a picture (SVG), too.")]
 OfModel = Annotated[str | None, typer.Option("--model", help="Only those whose model has this in its name.")]
 
@@ -152,6 +154,7 @@ Description = Annotated[
     str | None, typer.Option("--description", metavar="TEXT", help="What it is for; '' takes it away.")
 ]
 Unlabel = Annotated[list[str] | None, typer.Option("--unlabel", metavar="KEY", help="Take a label away.")]
+Sha256 = Annotated[str | None, typer.Option("--sha256", help="What the content must hash to.")]
 ServerPath = Annotated[
     bool,
     typer.Option("--server-path", help="The file is one of the server's machine, in its setting file_directories."),

@@ -32,7 +32,7 @@ def history(plane: ControlPlane, name: str = "train") -> list[tuple[str, str | N
     """Oldest first: what, who and why, as the VM's tenant is told."""
     found = plane.services.operations.list(limit=50, subject=plane.services.vms.get("default", name).id)
     told = [OperationAnswer.of(one, watching=False) for one in reversed(found)]
-    return [(one.kind, one.asked_by, one.why) for one in told]
+    return [(one.model_dump()["kind"], one.asked_by, one.why) for one in told]
 
 
 def test_a_tenant_is_told_who_of_it_asked_and_no_names_of_the_pools_people(plane: ControlPlane) -> None:

@@ -23,6 +23,8 @@ from orchestrator.core.errors import InvalidInput
 app = new_group("Names for the servers you use. VGPUCTL_CONTEXT chooses one for a command.")
 
 Name = Annotated[str, typer.Argument(help="Name of the context.", autocompletion=contexts)]
+Url = Annotated[str | None, typer.Option("--url", help="https://HOST:PORT of a server elsewhere.")]
+State = Annotated[Path | None, typer.Option("--state", help="State directory of a server here.")]
 _NONE: Final = "'' for none"
 _BEGIN: Final = "-----BEGIN CERTIFICATE-----"
 COLUMNS: Final = (
@@ -60,11 +62,11 @@ def _token(file: Path | None) -> str | None:
 def add(
     ctx: typer.Context,
     name: Name,
-    url: Annotated[str | None, typer.Option("--url", help="https://HOST:PORT of a server elsewhere.")] = None,
+    url: Url = None,
     ca_file: Annotated[Path | None, typer.Option("--ca-file", help="PEM file of whom to trust.")] = None,
     token_file: Annotated[Path | None, typer.Option("--token-file", help="File with your token, mode 0600.")] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="For commands that name none.")] = None,
-    state: Annotated[Path | None, typer.Option("--state", help="State directory of a server here.")] = None,
+    state: State = None,
 ) -> None:
     """Remember a server under a name. The first one becomes the current one."""
     context = ClientContext(
@@ -86,11 +88,11 @@ def add(
 def change(
     ctx: typer.Context,
     name: Name,
-    url: Annotated[str | None, typer.Option("--url", help="https://HOST:PORT of a server elsewhere.")] = None,
+    url: Url = None,
     ca_file: Annotated[str | None, typer.Option("--ca-file", help=f"PEM file of whom to trust; {_NONE}.")] = None,
     token_file: Annotated[str | None, typer.Option("--token-file", help=f"File with your token; {_NONE}.")] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help=f"For commands that name none; {_NONE}.")] = None,
-    state: Annotated[Path | None, typer.Option("--state", help="State directory of a server here.")] = None,
+    state: State = None,
 ) -> None:
     """Correct a context. What is not named stays; a URL takes the place of a state directory, or it of a URL."""
     contexts = load(path())

@@ -13,7 +13,7 @@ from orchestrator.cli.ages import show_time
 from orchestrator.cli.commands.driver_upgrade import app as upgrade_app
 from orchestrator.cli.files import read_text
 from orchestrator.cli.output import render_details, show, shown
-from orchestrator.cli.parameters import ServerPath, Sort
+from orchestrator.cli.parameters import ServerPath, Sha256, Sort
 from orchestrator.cli.session import CliSession, Format, format_of, session_of
 from orchestrator.cli.table import Column, Fit, Listing, field, show_list, show_rows
 from orchestrator.cli.tree import new_group
@@ -75,7 +75,7 @@ def add(
         Path | None,
         typer.Option("--signature", help="FILE.asc; without it the one inside of a deb or rpm counts."),
     ] = None,
-    sha256: Annotated[str | None, typer.Option("--sha256", help="What the content must hash to.")] = None,
+    sha256: Sha256 = None,
     server_path: ServerPath = False,
 ) -> None:
     """Take a signed driver; nothing of it is executed."""

@@ -14,6 +14,7 @@ import typer
 from orchestrator.cli.ages import show_time
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.output import printable, render_details, show, shown, width
+from orchestrator.cli.parameters import Wait
 from orchestrator.cli.progress import retry
 from orchestrator.cli.session import CliSession, Format, format_of, session_of
 from orchestrator.cli.table import Column, Fit, field, render_table
@@ -87,7 +88,7 @@ def upgrade(
         typer.Option("--reboot", help="if-needed: hosts whose driver cannot be swapped otherwise; never: none."),
     ] = "if-needed",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which hosts would go in which step.")] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")] = True,
+    wait: Wait = True,
 ) -> None:
     """Bring another driver onto hosts, some at a time. VMs stop and start again, each on its host."""
     if ctx.invoked_subcommand is not None:

@@ -8,10 +8,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from orchestrator.cli.complete import hosts
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.output import printable, render_details, show, shown, width
-from orchestrator.cli.parameters import OfHost, OfModel, Sort, Svg, tenant_if_named
+from orchestrator.cli.parameters import Host, OfHost, OfModel, Sort, Svg, Wait, tenant_if_named
 from orchestrator.cli.progress import follow
 from orchestrator.cli.readings import Readings, reading_lines
 from orchestrator.cli.session import Format, format_of, session_of
@@ -141,7 +140,7 @@ def list_gpus(
 @app.command("show")
 def show_gpu(
     ctx: typer.Context,
-    host: Annotated[str, typer.Argument(help="Name of the host.", autocompletion=hosts)],
+    host: Host,
     address: Annotated[str, typer.Argument(help="PCI address.")],
     readings: Readings = False,
 ) -> None:
@@ -240,12 +239,12 @@ def list_racks(
 @app.command("accept")
 def accept(
     ctx: typer.Context,
-    host: Annotated[str, typer.Argument(help="Name of the host.", autocompletion=hosts)],
+    host: Host,
     address: Annotated[
         list[str] | None, typer.Argument(help="PCI addresses of GPUs whose card was replaced by the one there now.")
     ] = None,
     yes: Yes = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")] = True,
+    wait: Wait = True,
 ) -> None:
     """Say that a host's cards are right where they are now.
 

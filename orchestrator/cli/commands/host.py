@@ -35,20 +35,24 @@ COLUMNS: Final = (
     field("REMEDY", "remedy", Fit.WRAP),
 )
 
+Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of its ssh server.")]
+Fingerprint = Annotated[
+    str | None, typer.Option("--host-key-fingerprint", help="SHA256:… of the host's key, known from elsewhere.")
+]
+AcceptKey = Annotated[bool, typer.Option("--yes", "-y", help="Accept the host key that answers now.")]
+
 
 def check(
     ctx: typer.Context,
     name: Annotated[str | None, typer.Argument(help="Name of a host that is added.", autocompletion=hosts)] = None,
     address: Annotated[str | None, typer.Option("--address", help="Or the address of one that is not.")] = None,
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of its ssh server.")] = 22,
+    port: Port = 22,
     user: Annotated[str, typer.Option("--user", help="SSH user for Ansible.")] = "root",
     provisioning_key: Annotated[
         Path | None, typer.Option("--provisioning-key", help="Private key; your own ssh key when left out.")
     ] = None,
-    fingerprint: Annotated[
-        str | None, typer.Option("--host-key-fingerprint", help="SHA256:… of the host's key, known from elsewhere.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Accept the host key that answers now.")] = False,
+    fingerprint: Fingerprint = None,
+    yes: AcceptKey = False,
 ) -> None:
     """List what a host lacks and what would mend it. Exit code 3 when something is missing. Changes nothing."""
     session = session_of(ctx)
@@ -84,7 +88,6 @@ app = new_group("Add GPU hosts, look at them, give them back.")
 
 NewName = Annotated[str, typer.Argument(help="Name of the new host.", callback=host_name)]
 Address = Annotated[str, typer.Option("--address", help="IP address or DNS name.")]
-Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of its ssh server.")]
 
 
 @app.command("scan")
@@ -106,16 +109,14 @@ def add(
     provisioning_key: Annotated[
         Path | None, typer.Option("--provisioning-key", help="Private key for Ansible; your own ssh key when left out.")
     ] = None,
-    fingerprint: Annotated[
-        str | None, typer.Option("--host-key-fingerprint", help="SHA256:… of the host's key, known from elsewhere.")
-    ] = None,
+    fingerprint: Fingerprint = None,
     gpus: Annotated[
         str, typer.Option("--gpus", help="Which GPUs we get: all, unused, or addresses with commas.")
     ] = "unused",
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Take a host that obeys another control plane.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Accept the host key that answers now.")] = False,
+    yes: AcceptKey = False,
     wait: Wait = True,
 ) -> None:
     """Enrol a host. Its key is pinned, the agent installed, its GPUs are taken."""

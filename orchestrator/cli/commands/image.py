@@ -18,6 +18,7 @@ from orchestrator.cli.parameters import (
     ListTenant,
     Selector,
     ServerPath,
+    Sha256,
     Sort,
     Unlabel,
     tenant_if_named,
@@ -96,7 +97,7 @@ def add(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(help="Name of the new image.", callback=_image_name)],
     source: Annotated[str, typer.Argument(help="File (qcow2, raw or VMDK), which is sent, or http(s) URL.")],
-    sha256: Annotated[str | None, typer.Option("--sha256", help="What the content must hash to.")] = None,
+    sha256: Sha256 = None,
     image_format: Annotated[
         ImageFormat | None, typer.Option("--format", help="What it is, where its content does not tell: a raw disk.")
     ] = None,

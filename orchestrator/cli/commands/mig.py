@@ -10,11 +10,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from orchestrator.cli.complete import hosts
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.files import read_text
 from orchestrator.cli.output import show, shown
-from orchestrator.cli.parameters import Sort
+from orchestrator.cli.parameters import Host, Sort, Wait
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import CliSession, Format, format_of, session_of
 from orchestrator.cli.table import Column, Fit, Listing, field, show_list, show_rows
@@ -22,8 +21,6 @@ from orchestrator.cli.tree import new_group
 from orchestrator.client.connection import Json
 
 app = new_group("GPU instances of a host's GPUs.")
-
-Host = Annotated[str, typer.Argument(help="Name of the host.", autocompletion=hosts)]
 
 DIFFERENT: Final = 3
 NAME: Final = "current"
@@ -70,7 +67,6 @@ def export(ctx: typer.Context, host: Host) -> None:
 
 File = Annotated[Path, typer.Option("--file", "-f", help="Configuration file of mig-parted.")]
 Config = Annotated[str, typer.Option("--config", "-c", help="Which of its configurations.")]
-Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")]
 
 
 @app.command("plan")

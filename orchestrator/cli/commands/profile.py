@@ -23,6 +23,7 @@ from orchestrator.core.units import MIB
 
 MAX_HOSTS: Final = 6
 app = new_group("What --profile takes: offerings, vGPU types, MIG profiles.")
+OfferingFile = Annotated[Path, typer.Argument(metavar="FILE", help="Offering file.")]
 
 
 def _gives(profile: Mapping[str, Any]) -> str:
@@ -144,7 +145,7 @@ def show_profile(
 
 
 @app.command("add")
-def add(ctx: typer.Context, path: Annotated[Path, typer.Argument(metavar="FILE", help="Offering file.")]) -> None:
+def add(ctx: typer.Context, path: OfferingFile) -> None:
     """Add the offerings of a file to this site's. One that no VM has may be changed so."""
     from orchestrator.catalogue.offering_files import site_offerings
     from orchestrator.cli.manifest.observed import request_of
@@ -166,9 +167,7 @@ def remove(
 
 
 @app.command("validate")
-def validate(
-    ctx: typer.Context, path: Annotated[Path, typer.Argument(metavar="FILE", help="Offering file.")]
-) -> None:  # fmt: skip
+def validate(ctx: typer.Context, path: OfferingFile) -> None:
     """Check a file of offerings. File, line and reason of every mistake are told. Needs no server."""
     from orchestrator.catalogue.offering_files import validate_offering_file
 

@@ -25,6 +25,7 @@ from orchestrator.cli.parameters import (
     Networks,
     NewNames,
     Nic,
+    OnlyHost,
     Selector,
     Tenant,
     Tpm,
@@ -54,6 +55,7 @@ app = new_group("Create, adopt, show, start, stop and delete VMs.")
 
 
 Lease = Annotated[str | None, typer.Option("--lease", help="How long it has its place, from now: 45m, 8h, 30d.")]
+Boot = Annotated[BootPolicy, typer.Option("--boot-policy", help="Who starts it again after a reboot of its host.")]
 Until = Annotated[str | None, typer.Option("--until", help="Or when it gives it back: 2026-12-01T10:00Z.")]
 
 
@@ -78,14 +80,12 @@ def create(
     network: Networks = None,
     volume: Volumes = None,
     user_data: Annotated[Path | None, typer.Option("--user-data", help="File for cloud-init.")] = None,
-    on_host: Annotated[str | None, typer.Option("--host", help="Only this host will do.", autocompletion=hosts)] = None,
+    on_host: OnlyHost = None,
     gpu: Gpu = None,
     nic: Nic = None,
     tpm: Tpm = None,
     start: Annotated[bool, typer.Option("--start/--no-start", help="Start it, or only define it.")] = True,
-    boot_policy: Annotated[
-        BootPolicy, typer.Option("--boot-policy", help="Who starts it again after a reboot of its host.")
-    ] = "local",
+    boot_policy: Boot = "local",
     priority: Annotated[
         Priority, typer.Option("--priority", help="How important it is; the tenant's policy says what is allowed.")
     ] = "normal",
@@ -233,9 +233,7 @@ def adopt(
         str | None, typer.Option("--name", help="Name of the VM; the domain's when left out.", callback=vm_name_if_any)
     ] = None,
     tenant: Tenant = "default",
-    boot_policy: Annotated[
-        BootPolicy, typer.Option("--boot-policy", help="Who starts it again after a reboot of its host.")
-    ] = "local",
+    boot_policy: Boot = "local",
     although_managed_by: Annotated[
         str | None,
         typer.Option("--although-managed-by", metavar="NAME", help="Take it from the other controller that held it."),

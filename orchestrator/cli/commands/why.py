@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from orchestrator.cli.complete import hosts, profiles
+from orchestrator.cli.complete import profiles
 from orchestrator.cli.output import show_plain, text_width
 from orchestrator.cli.parameters import (
     Disk,
@@ -15,6 +15,7 @@ from orchestrator.cli.parameters import (
     Memory,
     Networks,
     Nic,
+    OnlyHost,
     Sort,
     Svg,
     Tenant,
@@ -100,7 +101,7 @@ def explain(
     vcpus: Vcpus = None,
     memory: Memory = None,
     disk: Disk = None,
-    on_host: Annotated[str | None, typer.Option("--host", help="Only this host will do.", autocompletion=hosts)] = None,
+    on_host: OnlyHost = None,
     gpu: Gpu = None,
     volume: Volumes = None,
     priority: Annotated[
