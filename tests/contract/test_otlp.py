@@ -171,10 +171,12 @@ def test_a_collector_that_is_gone_is_told_of_once_and_asked_more_and_more_rarely
 
 
 def test_a_collector_that_hangs_holds_a_round_for_a_moment_only(scene: Scene) -> None:
-    scene.collector.answers = lambda: time.sleep(3)
+    over = threading.Event()
+    scene.collector.answers = lambda: over.wait(60)
     began = time.monotonic()
     scene.at_once()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 30
+    over.set()
     assert "Read timed out" in str(scene.pushing.health().error)
 
 
@@ -186,7 +188,7 @@ def test_an_answer_that_never_ends_holds_a_round_for_a_moment_only(
     with dripping(first) as address:
         pushed, began = OtlpExporter(f"http://{address}", {}, None), time.monotonic()
         failure = pushed.events({"service.name": "x"}, [])
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 30
     assert (why is None and failure is None) or (failure is not None and str(why) in failure.why)
 
 

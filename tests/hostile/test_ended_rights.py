@@ -78,7 +78,9 @@ async def _until_its_end(
         "raw_path": path.encode(), "query_string": query.encode(), "headers": headers, "client": (client, 1),
     }  # fmt: skip
     answering = asyncio.ensure_future(app(scope, receive, send))
-    await asyncio.sleep(ASK_AGAIN_S / 4)
+    async with asyncio.timeout(STILL_S):
+        while not app.state.waiting.watches or ("/events" in path and b"event: operation" not in body):
+            await asyncio.sleep(0.01)
     await asyncio.to_thread(revoke)
     began = time.monotonic()
     if "/events" in path:

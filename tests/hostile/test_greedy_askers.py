@@ -113,7 +113,9 @@ def test_a_tenant_whose_host_hangs_takes_no_thread_of_others(
     async def play() -> tuple[list[int], tuple[int, list[bytes]]]:
         asked = [asyncio.ensure_future(_ask(app, "/v1/vms/train/console/log", greedy)) for _ in range(AT_ONCE)]
         try:
-            await asyncio.sleep(1)
+            async with asyncio.timeout(PATIENCE_S * 2):
+                while sum(one.done() for one in asked) < AT_ONCE - MAX_STREAMS_PER_TENANT:
+                    await asyncio.sleep(0.01)
             answered = await asyncio.wait_for(_ask(app, "/v1/whoami", other), PATIENCE_S)
         finally:
             hanging.set()
@@ -135,9 +137,10 @@ def test_a_tenant_that_sends_files_slowly_leaves_places_to_others() -> None:
                 refused.append(f"{tenant} {error.code}")
 
         sending = [asyncio.ensure_future(send("red")) for _ in range(8)]
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0)  # each has its place or its refusal before it waits for a thread
+        assert len(refused) == 8 - MAX_OF_TENANT
         sending += [asyncio.ensure_future(send("blue"))]
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0)
         end.set()
         await asyncio.gather(*sending)
         await asyncio.gather(*(send("red") for _ in range(MAX_OF_TENANT)))

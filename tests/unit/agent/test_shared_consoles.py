@@ -95,7 +95,7 @@ def test_a_guest_that_ends_ends_it_for_all_after_its_last_words() -> None:
 
 def test_one_who_reads_nothing_loses_its_stream_and_the_others_get_everything() -> None:
     host = Host()
-    consoles = SharedConsoles(host.open, slow_s=0.2)
+    consoles = SharedConsoles(host.open, slow_s=1.0)
     slow, quick = consoles.join("a"), consoles.join("a")
     host.guests[0].printed.put(FULL)
     host.guests[0].printed.put(FULL)
