@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from hypothesis import settings
 
 from tests.operations.counts import FAULTS
 from tests.postgres.cluster import Cluster, cluster
@@ -20,6 +21,10 @@ _NAME = "fault_matrix"
 _MEMORY: Final = Path("/dev/shm")
 _ENOUGH: Final = 1 << 30
 """Bytes, of which the quick tests need a tenth."""
+
+# Properties have no deadline and are drawn alike in each run: they judge the commit, not the load nor the draw. Said
+# before other conftests import tests.
+settings.load_profile("ci")
 
 
 @pytest.fixture(scope="session")

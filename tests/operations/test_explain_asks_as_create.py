@@ -85,7 +85,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         yield made
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(KINDS, OFFERED, ASKED)
 def test_explain_asks_placement_what_create_asks(
     plane: ControlPlane, kind: dict[str, Any], offered: dict[str, Any], asked: dict[str, Any]

@@ -37,7 +37,7 @@ def best_by_trying(stream: list[Arrival], gpus: int) -> float:
     return max(sum(map(slots, taken)) for taken in choices if fit_together(taken, gpus))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32), mix=st.sampled_from(sorted(MIG_MIXES)), gpus=st.sampled_from([1, 2]))
 def test_no_choice_of_requests_that_fits_beats_the_bound(seed: int, mix: str, gpus: int) -> None:
     stream = list(arrivals(mig_kinds(mix), slots=8.0 * gpus, load=2.0, count=10, seed=seed))
@@ -55,7 +55,7 @@ def test_the_bound_is_what_can_be_had_where_whole_requests_fill_the_gpu() -> Non
     assert abs(bound - best) < ROUNDING
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 2**32), mix=st.sampled_from(sorted(MIG_MIXES)))
 def test_the_bound_is_at_or_above_the_ceiling_and_every_policy_on_the_same_requests(seed: int, mix: str) -> None:
     stream = list(arrivals(mig_kinds(mix), slots=8.0 * 10, load=1.1, count=400, seed=seed))

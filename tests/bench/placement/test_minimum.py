@@ -5,7 +5,7 @@ import itertools
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.geometry.board import AnySetBoard, fabric_board
@@ -52,7 +52,6 @@ def brute_minimum(vectors: frozenset[Counts], wanted: Counts) -> int:
 SEVEN = ("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")
 
 
-@settings(deadline=None)
 @given(st.tuples(*(st.integers(0, most) for most in (7, 4, 4, 3, 2, 1))))
 def test_the_closed_form_for_seven_slices_agrees_with_trying_everything(counts: Counts) -> None:
     cut = cut_of("H100 SXM5 80GB", "mig")
@@ -61,7 +60,6 @@ def test_the_closed_form_for_seven_slices_agrees_with_trying_everything(counts: 
     assert found.bins == brute_minimum(one_bin("H100 SXM5 80GB", "mig", SEVEN), counts)
 
 
-@settings(deadline=None)
 @given(st.tuples(*(st.integers(0, most) for most in (6, 6, 4, 3, 1))))
 def test_the_closed_form_for_mixed_sizes_of_24_gb_agrees_with_trying_everything(counts: Counts) -> None:
     cut = cut_of("L4", "mixed")
@@ -71,7 +69,6 @@ def test_the_closed_form_for_mixed_sizes_of_24_gb_agrees_with_trying_everything(
     assert found.bins == brute_minimum(one_bin("L4", "mixed", shapes), counts)
 
 
-@settings(deadline=None)
 @given(st.tuples(*(st.integers(0, 9) for _ in range(3))))
 def test_the_closed_form_for_a30_agrees_with_trying_everything(counts: Counts) -> None:
     cut = cut_of("A30", "mig")
@@ -81,7 +78,6 @@ def test_the_closed_form_for_a30_agrees_with_trying_everything(counts: Counts) -
     assert found.bins == brute_minimum(one_bin("A30", "mig", shapes), counts)
 
 
-@settings(deadline=None)
 @given(st.tuples(*(st.integers(0, most) for most in (9, 5, 3, 2))))
 def test_the_closed_form_for_fabric_partitions_agrees_with_trying_everything(counts: Counts) -> None:
     cut = fabric_board(HGX, range(1, 9), 81920)
@@ -91,7 +87,6 @@ def test_the_closed_form_for_fabric_partitions_agrees_with_trying_everything(cou
     assert found.bins == brute_minimum(frozenset(_vectors(cut, shapes)), counts)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["mixed", "mig"]), st.integers(0, 8)), min_size=1, max_size=4))
 def test_bounds_never_exceed_what_first_fit_needs(wanted: list[tuple[str, int]]) -> None:
     cut = cut_of("L40S", "mixed")

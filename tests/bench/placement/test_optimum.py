@@ -69,7 +69,7 @@ def _fit(engine: MovingEngine, vms: list[str], targets: set[int]) -> bool:
     return False
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), cut=st.sampled_from([("H100 SXM5 80GB", "mig"), ("L4", "mixed")]))
 def test_small_fleets_are_compacted_as_far_as_trying_everything_gets(seed: int, cut: tuple[str, str]) -> None:
     engine = scattered(seed, 4, model=cut[0], cut=cut[1], vcpus=8)
@@ -82,7 +82,7 @@ def test_small_fleets_are_compacted_as_far_as_trying_everything_gets(seed: int, 
     assert broken_rules(engine) == []
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**32))
 def test_an_optimizer_is_never_worse_than_greedy_and_loses_no_vm(seed: int) -> None:
     greedy, engine = scattered(seed, 15), scattered(seed, 15)

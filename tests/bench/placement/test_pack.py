@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.geometry.cut import Taken
@@ -19,7 +19,6 @@ from tests.unit.placement.fleets import ask, broken_rules, gpus, host
 SIZES = (1, 2, 2, 4, 4, 8)
 
 
-@settings(deadline=None)
 @given(st.tuples(*(st.integers(0, 40) for _ in SEVEN)))
 def test_the_packing_is_legal_complete_and_as_small_as_can_be(counts: tuple[int, int, int, int, int, int]) -> None:
     cut = cut_of("H100 SXM5 80GB", "mig")

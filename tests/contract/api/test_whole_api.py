@@ -82,7 +82,7 @@ def _fuzz(api: schemathesis.BaseSchema, route: tuple[str, str], cases: int) -> i
     method, path = route
     sent = 0
 
-    @settings(max_examples=cases, deadline=None, derandomize=True, database=None, suppress_health_check=[*HealthCheck])
+    @settings(max_examples=cases, suppress_health_check=[*HealthCheck])
     @given(case=_cases(api[path][method]))
     def request(case: schemathesis.Case[Any]) -> None:
         nonlocal sent

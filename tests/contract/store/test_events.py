@@ -306,7 +306,7 @@ def _somebody_waits(url: str) -> bool:
     return bool(waits)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     writers=st.lists(
         st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["commit", "crash"])), max_size=6),

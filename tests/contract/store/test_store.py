@@ -179,7 +179,7 @@ def test_of_many_who_want_the_last_slots_each_slot_goes_to_one(store: Store) -> 
         assert sorted(slot for one in tx.claims.of_host("h1") for slot in one.devices[0].slots) == [0, 1, 2, 3, 4]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(
         st.tuples(st.integers(0, 5), st.booleans(), st.sets(st.integers(0, 7), min_size=1, max_size=3)), max_size=12

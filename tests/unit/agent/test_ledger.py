@@ -29,7 +29,7 @@ def token(epoch: int, attempt: int, operation: str = "op") -> FencingToken:
     return FencingToken(site="s", epoch=epoch, operation=operation, attempt=attempt)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from("ab")), max_size=20), st.data())
 def test_a_token_is_admitted_exactly_when_nothing_newer_was(
     tmp_path_factory: pytest.TempPathFactory, tokens: list[tuple[int, int, str]], data: DataObject

@@ -217,7 +217,7 @@ def test_a_trick_is_a_problem_and_not_a_crash(tmp_path: Path, text: str) -> None
     assert problems(tmp_path, text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(junk=st.binary(max_size=200), at=st.integers(0, len(GOOD)))
 def test_no_bytes_in_a_file_make_the_validator_crash(
     tmp_path_factory: pytest.TempPathFactory, junk: bytes, at: int

@@ -78,7 +78,7 @@ def wants(draw: st.DrawFn) -> ExpectedHost:
     )
 
 
-CASES = settings(max_examples=100, deadline=None, derandomize=True)
+CASES = settings(max_examples=100)
 
 
 def removed_by(findings: Sequence[Finding]) -> list[str]:

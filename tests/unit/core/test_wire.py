@@ -29,9 +29,7 @@ from orchestrator.core.wire import (
 )
 from orchestrator.store.snapshots import snapshot_text
 
-SLOW_TO_DRAW = settings(
-    max_examples=10, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None
-)
+SLOW_TO_DRAW = settings(max_examples=10, suppress_health_check=[HealthCheck.data_too_large])
 
 
 @given(st.one_of([st.from_type(kind) for kind in ACTIONS.values()]))

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.catalogue.catalogue import shipped
@@ -186,7 +186,6 @@ ALL_CUTS = [
 ]
 
 
-@settings(deadline=None)
 @given(st.sampled_from(ALL_CUTS), st.lists(st.tuples(st.integers(0, 999), st.integers(0, 999)), max_size=40))
 def test_any_sequence_of_choices_gives_a_layout_that_classifies_to_the_same_state(
     which: tuple[str, str], picks: list[tuple[int, int]]

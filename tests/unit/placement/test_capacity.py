@@ -67,7 +67,7 @@ FLEETS = st.lists(
 WANTED = st.sampled_from(["NVIDIA L4-4Q", "NVIDIA L4-8Q", "1g.5gb", "3g.20gb", "gpu:1", "NVIDIA T4-1Q"])
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(kinds=FLEETS, profile=WANTED)
 def test_hosts_that_are_alike_hold_as_much_as_each_of_them_filled_by_itself(
     kinds: list[tuple[str, int]], profile: str

@@ -19,13 +19,13 @@ _PER_RUN = 10_000
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32))
 def test_random_operations_never_break_a_rule(policy: PolicyName, seed: int) -> None:
     Exercise(seed, policy).run(120, check_every=10)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32))
 def test_the_same_operations_give_the_same_answers(seed: int) -> None:
     def replay() -> list[object]:
@@ -35,7 +35,7 @@ def test_the_same_operations_give_the_same_answers(seed: int) -> None:
     assert replay() == replay()
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32))
 def test_compacting_and_draining_break_no_rule_and_lose_no_vm(seed: int) -> None:
     exercise = Exercise(seed)
@@ -56,7 +56,7 @@ def test_a_million_random_operations_never_break_a_rule(capsys: pytest.CaptureFi
     wanted = int(os.environ.get("VGPUCTL_SOAK_OPERATIONS", "1000000"))
     counts: Counter[str] = Counter()
 
-    @settings(max_examples=wanted // _PER_RUN, deadline=None, database=None)
+    @settings(max_examples=wanted // _PER_RUN, derandomize=False, database=None)
     @given(seed=st.integers(0, 2**32))
     def operations(seed: int) -> None:
         exercise = Exercise(seed)

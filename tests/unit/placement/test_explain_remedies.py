@@ -52,7 +52,7 @@ def _fewest_deletions(hosts: Sequence[HostView], profile: str) -> int:
     return 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(FILLS, st.sampled_from(sorted(SIZES)))
 def test_no_smaller_set_of_deletions_would_do(fills: list[list[str]], profile: str) -> None:
     hosts = [_mig_host(f"kvm{n}", fill) for n, fill in enumerate(fills)]

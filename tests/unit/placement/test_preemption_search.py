@@ -51,7 +51,7 @@ def fits(engine: PlacementEngine, request: Request, gone: tuple[str, ...]) -> bo
     return found
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32), profile=st.sampled_from(PROFILES), priority=st.sampled_from([1, 2, 3]))
 def test_the_search_that_ends_early_finds_what_trying_every_set_finds(seed: int, profile: str, priority: int) -> None:
     engine = overloaded(seed)
@@ -66,7 +66,7 @@ def test_the_search_that_ends_early_finds_what_trying_every_set_finds(seed: int,
         assert plan_preemption(engine, request) == found
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 2**32),
     profile=st.sampled_from(PROFILES),

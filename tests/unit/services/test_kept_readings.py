@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.errors import Unknown
@@ -51,7 +51,6 @@ def history_of(kept: KeptReadings, subject: str = GPU, host: str = "gpu-1") -> H
     return History() if last is None else last.histories()("vm" if subject == VM else "gpu", subject)
 
 
-@settings(deadline=None)
 @given(gaps=st.lists(st.floats(0.1, 90.0), min_size=1, max_size=80), later=st.floats(0.0, 400.0))
 def test_only_what_was_received_in_time_is_told(gaps: list[float], later: float) -> None:
     clock = FakeClock()
@@ -138,7 +137,6 @@ def test_hosts_that_were_not_heard_for_long_are_forgotten_and_no_others() -> Non
     assert stays() is not None
 
 
-@settings(deadline=None)
 @given(
     gaps=st.lists(st.floats(0.1, 30.0), min_size=1, max_size=40),
     most=st.integers(0, KEPT_FRAMES),
