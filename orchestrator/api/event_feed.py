@@ -100,18 +100,21 @@ class EventFeed:
 
     @contextmanager
     def stream(self, caller: Caller) -> Iterator[None]:
-        """Count one more reader. Tokens are no bound: a tenant makes as many as it wants.
+        """Count one more reader. Tokens are no bound: a tenant makes as many as it wants. Nobody takes more than what
+        is left to others, so that who has none yet gets one.
 
         :raises Retryable: ``server.streams_busy``
         """
         tenants = caller.tenants
         whose, own = (caller.actor, MAX_STREAMS) if tenants is None else (" ".join(tenants), MAX_STREAMS_OF_TENANT)
-        if self._streams[whose] >= own or self._streams.total() >= MAX_STREAMS:
-            most = own if self._streams[whose] >= own else MAX_STREAMS
+        held, free = self._streams[whose], MAX_STREAMS - self._streams.total()
+        if held >= min(own, free):
             raise Retryable(
                 "server.streams_busy",
-                f"{most} streams of events are open already",
-                hint="end one of them: one stream can tell of several nouns",
+                f"{held} streams of events are open already for you, and {free} are free for everybody",
+                hint="end one of them: one stream can tell of several nouns"
+                if held
+                else "come back in a minute, or ask another controller",
             )
         self._streams[whose] += 1
         try:

@@ -4,15 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 import typer
 
-from orchestrator.cli.ages import show_span
+from orchestrator.cli.ages import show_span, show_time
 from orchestrator.cli.output import shown, width
 from orchestrator.cli.table import Column, Fit, field, render_table
 from orchestrator.core.units import GIB
 
+_MANY: Final = 1e5
+_LATEST_S: Final = 1e11
+"""No date is later: a host may send anything."""
 Readings = Annotated[bool, typer.Option("--readings", help="With what it does now, and how old that is.")]
 
 
@@ -37,6 +41,18 @@ def _age(row: Mapping[str, Any]) -> str:
     return "silent" if row["age_s"] is None else show_span(row["age_s"])
 
 
+def _licensed(row: Mapping[str, Any]) -> str:
+    return shown(None if row["licensed"] is None else "yes" if row["licensed"] else "no")
+
+
+def _number(row: Mapping[str, Any]) -> str:
+    """With all its digits: what is cut off cannot be compared with what the next look shows."""
+    number: float = row["number"]
+    if str(row["quantity"]).endswith("_timestamp_seconds") and abs(number) < _LATEST_S:
+        return show_time(datetime.fromtimestamp(number, UTC).isoformat())
+    return f"{number:.0f}" if number.is_integer() or abs(number) >= _MANY else f"{number:.6g}"
+
+
 _USE: Final = _numeric("USE", "use", "{:.0f} %", scale=100)
 _MEMORY: Final = Column(
     "MEMORY", _memory, Fit.WHOLE, rank=lambda row: row["memory_used_bytes"] or 0.0,
@@ -58,10 +74,11 @@ HOST_COLUMNS: Final = (
 VM_COLUMNS: Final = (
     field("NAME", "name", Fit.WHOLE), _numeric("CPUS", "cpus", "{:.2f}"),
     _numeric("RESIDENT", "memory_bytes", "{:.1f}GiB", scale=1 / GIB, spare=True), _USE, _MEMORY,
-    field("LICENSED", "licensed", spare=True), _AGE,
+    Column("LICENSED", _licensed, Fit.WHOLE, spare=True, exact=lambda row: row["licensed"]), _AGE,
 )  # fmt: skip
 VALUE_COLUMNS: Final = (
-    field("QUANTITY", "quantity", Fit.WHOLE), field("OF", "label"), _numeric("NUMBER", "number", "{:.6g}")
+    field("QUANTITY", "quantity", Fit.WHOLE), field("OF", "label"),
+    Column("NUMBER", _number, Fit.WHOLE, exact=lambda row: row["number"]),
 )  # fmt: skip
 
 

@@ -227,7 +227,7 @@ _HOST: Final = "HOST"
 def one_line(text: str, most: int = _LINE) -> str:
     """Printable, in one line, at most so many characters."""
     cut = text[: most + 1]
-    shown = "".join(character if character.isprintable() else " " for character in cut)
+    shown = cut if cut.isprintable() else "".join(letter if letter.isprintable() else " " for letter in cut)
     return shown if len(cut) <= most else f"{shown[: most - 1]}…"
 
 

@@ -8,6 +8,12 @@ from typing import Protocol
 
 
 class WebhookSender(Protocol):
+    def check(self, url: str) -> None:
+        """Whether anything would be sent there, as far as the URL says it by itself: a number is judged, a name is not.
+
+        :raises InvalidInput: ``webhook.address_refused``
+        """
+
     def send(self, url: str, headers: Mapping[str, str], body: bytes) -> None:
         """One POST; returns when it was answered with 2xx.
 

@@ -53,12 +53,13 @@ class WebhookService:
     def create(self, tenant: str, name: str, url: str, nouns: Sequence[Noun]) -> tuple[Webhook, str]:
         """It and its secret, which nothing shows again. It is told what happens from now on.
 
-        :raises InvalidInput: ``webhook.name_invalid``, ``webhook.url_invalid``; :raises NotFound: ``tenant.unknown``
-        :raises Conflict: ``webhook.exists``, ``webhook.too_many``
+        :raises InvalidInput: ``webhook.name_invalid``, ``webhook.url_invalid``, ``webhook.address_refused``
+        :raises NotFound: ``tenant.unknown``; :raises Conflict: ``webhook.exists``, ``webhook.too_many``
         """
+        self.sender.check(check_url(url))
         now, secret = self.clock.now(), secrets.token_urlsafe(_SECRET_BYTES)
         webhook = Webhook(
-            id=self.ids.new_uuid(), tenant=tenant, name=check_name(name, what="webhook"), url=check_url(url),
+            id=self.ids.new_uuid(), tenant=tenant, name=check_name(name, what="webhook"), url=url,
             nouns=tuple(sorted(set(nouns))), created_at=now, position=self.events.end(),
         )  # fmt: skip
         with self.store.begin() as tx:

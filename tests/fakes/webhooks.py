@@ -25,6 +25,9 @@ class FakeSender:
         self.answers: Callable[[], object] = tuple
         self.taken: list[tuple[str, Mapping[str, str], bytes]] = []
 
+    def check(self, url: str) -> None:
+        """All may be asked."""
+
     def send(self, url: str, headers: Mapping[str, str], body: bytes) -> None:
         self.answers()
         if url in self.down:

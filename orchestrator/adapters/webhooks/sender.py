@@ -11,7 +11,9 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -53,16 +55,27 @@ class HttpsSender:
         if not 200 <= status < 300:
             raise _failed(f"it answered with status {status}" + (", a redirect" if 300 <= status < 400 else ""))
 
+    def check(self, url: str) -> None:
+        """See :class:`orchestrator.ports.webhooks.WebhookSender`."""
+        host = str(urlsplit(url).hostname)
+        with suppress(ValueError):  # a name may lead elsewhere tomorrow: it is judged at each request
+            if not may_ask(ip_address(host), self.allowed):
+                raise _refused(host)
+
     def _address(self, host: str, port: int) -> Address:
         """The first one of the name; all of them are judged."""
         addresses = addresses_of(host, port)
         if not all(may_ask(address, self.allowed) for address in addresses):
-            raise InvalidInput(
-                "webhook.address_refused",
-                f"{host[:80]!a} leads to an address that is not public",
-                hint="the setting webhook_networks allows networks",
-            )
+            raise _refused(host)
         return addresses[0]
+
+
+def _refused(host: str) -> InvalidInput:
+    return InvalidInput(
+        "webhook.address_refused",
+        f"{host[:80]!a} leads to an address that is not public",
+        hint="the setting webhook_networks allows networks",
+    )
 
 
 def trusted(ca_file: Path | None) -> ssl.SSLContext:

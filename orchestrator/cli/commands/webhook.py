@@ -28,7 +28,7 @@ Whose = Annotated[
 def _state(webhook: Mapping[str, Any]) -> str:
     if webhook["dead"]:
         return "dead"
-    return "answers" if webhook["why"] is None else f"failed {webhook['failed']} times"
+    return "no failure" if webhook["why"] is None else f"failed {webhook['failed']} times"
 
 
 def _about(webhook: Mapping[str, Any]) -> str:

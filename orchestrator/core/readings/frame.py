@@ -13,7 +13,7 @@ import re
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeGuard, get_args
+from typing import Any, Final, TypeGuard, get_args
 
 from orchestrator.core.errors import Unknown, one_line
 from orchestrator.core.readings.quantities import BY_NAME, Quantity, SubjectKind
@@ -42,6 +42,10 @@ _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9/:.-]{0,79}", re.ASCII)
 
 Key = tuple[str, str]
 """Name of a quantity and its label's value, which is empty where it has no label."""
+_JUDGED: Final[dict[tuple[object, ...], tuple[Key, ...]]] = {}
+"""By the kind of subject and the names that were sent with it, all of which are known."""
+_MAX_JUDGED: Final = 1024
+_PLAIN: Final = frozenset({int, float})
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +158,38 @@ def _reading_from_dict(item: object) -> Reading:
     if not isinstance(silent, str) or not isinstance(facts, dict):
         raise _invalid("a reading says why it is silent, or its facts, by something that is no text")
     known = {name: one_line(facts[name], MAX_FACT) for name in FACTS if isinstance(facts.get(name), str)}
-    numbers = dict(_numbers(item["kind"], item.get("numbers", {})))
-    return Reading(item["kind"], subject, *arranged(numbers), gpu=gpu, vm=vm, facts=known, silent=one_line(silent))
+    numbers = _arranged(item["kind"], item.get("numbers", {}))
+    return Reading(item["kind"], subject, *numbers, gpu=gpu, vm=vm, facts=known, silent=one_line(silent))
 
 
-def _numbers(kind: SubjectKind, numbers: object) -> Iterator[tuple[Key, float]]:
-    """:raises Unknown: too many, or what is no number"""
+def _arranged(kind: SubjectKind, numbers: object) -> tuple[tuple[Key, ...], array[float]]:
+    """As :func:`arranged`, of what was sent. Thousands of subjects have the same names: each set is judged once.
+
+    :raises Unknown: too many, or what is no number"""
     if not isinstance(numbers, dict) or len(numbers) > MAX_NUMBERS:
         raise _invalid(f"a reading has no numbers, or more than {MAX_NUMBERS}")
+    names, flat = list[object]([kind]), list[Any]()
+    for name, value in numbers.items():
+        if type(value) is dict:
+            names.append((name, *value))
+            flat += value.values()
+        else:
+            names.append(name)
+            flat.append(value)
+    sent = tuple(names)
+    keys = _JUDGED.get(sent)
+    if keys is not None and _PLAIN.issuperset(map(type, flat)) and sum(map(abs, flat)) <= _MOST:
+        return keys, array("d", flat)
+    own = arranged(dict(_numbers(kind, numbers)))
+    if len(own[0]) == len(flat) <= SHARED_KEYS:  # what this program does not know, nobody makes it keep
+        if len(_JUDGED) >= _MAX_JUDGED:
+            _JUDGED.clear()
+        _JUDGED[sent] = own[0]
+    return own
+
+
+def _numbers(kind: SubjectKind, numbers: dict[str, Any]) -> Iterator[tuple[Key, float]]:
+    """:raises Unknown: too many, or what is no number"""
     for name, value in numbers.items():
         quantity = BY_NAME.get(name)
         labelled = value if isinstance(value, dict) else {"": value}

@@ -155,3 +155,15 @@ def test_what_is_no_https_address_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         check_url(url)
     assert caught.value.code == "webhook.url_invalid"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://127.0.0.1/x", "https://[::ffff:127.0.0.1]/x", "https://169.254.169.254/latest", "https://[::1]:8443/"],
+)
+def test_a_number_that_is_not_public_is_refused_before_anything_is_sent(url: str) -> None:
+    with pytest.raises(InvalidInput, match="not public") as refused:
+        HttpsSender(trusted(None)).check(check_url(url))
+    assert refused.value.code == "webhook.address_refused"
+    HttpsSender(trusted(None)).check("https://localhost/a-name-is-judged-when-it-is-asked")
+    HttpsSender(trusted(None), LOOPBACK).check("https://127.0.0.1/allowed")

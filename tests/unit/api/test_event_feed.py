@@ -239,6 +239,23 @@ def test_who_asks_for_what_was_before_holds_no_thread_that_serves_requests(
     assert held == [0]
 
 
+def test_who_has_many_streams_leaves_some_to_who_has_none(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_feed, "MAX_STREAMS", 4)
+    tokens = scene.plane.services.tenancy.tokens
+    tenant = [(b"authorization", f"Bearer {tokens.create('default', 'read-only', None)[1]}".encode())]
+
+    async def course() -> None:
+        async with EventStream(scene.app), EventStream(scene.app), EventStream(scene.app) as third:
+            await third.ended()
+            assert third.problem()["detail"] == (
+                "2 streams of events are open already for you, and 2 are free for everybody"
+            )
+            async with EventStream(scene.app, "", tenant, "192.0.2.1") as one:
+                assert one.status == 200
+
+    play(course())
+
+
 def test_no_tenant_has_more_streams_than_its_part_by_whatever_tokens(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

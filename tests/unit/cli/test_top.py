@@ -88,3 +88,14 @@ def test_what_was_not_read_is_told_with_its_reason() -> None:
     silent: dict[str, Any] = {"kind": "gpu", "gpu": GPU, "model": "T4", "values": [], "silent": "hangs"}
     assert reading_lines(3.0, [silent]) == ["", "read 3s ago", "no numbers: hangs"]
     assert "within 30 s" in reading_lines(None, [])[1]
+
+
+def test_numbers_are_shown_with_their_digits_dates_as_dates_and_a_licence_as_yes_or_no(cli: Cli, vm: str) -> None:
+    numbers = {"vm_network_sent_bytes_total": 202860927.4, "vgpu_license_expiry_timestamp_seconds": 1_796_000_000.0,
+               "vgpu_sm_ratio": 0.1563995, "vm_vcpus": 4.0}  # fmt: skip
+    values = [{"quantity": name, "label": "", "number": number} for name, number in numbers.items()]
+    told = [line.split()[2] for line in reading_lines(3.0, [{"values": values}])[3:]]
+    assert told == ["202860927", "2026-11-30", "0.156399", "4"]
+    far = [{"quantity": "vgpu_license_expiry_timestamp_seconds", "label": "", "number": 9e23}]
+    assert reading_lines(3.0, [{"values": far}])[3].split()[2].isdigit()
+    assert "yes" in cli("top", "vms").out.splitlines()[1].split()
