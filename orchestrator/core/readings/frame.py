@@ -178,7 +178,7 @@ def _arranged(kind: SubjectKind, numbers: object) -> tuple[tuple[Key, ...], arra
             flat.append(value)
     sent = tuple(names)
     keys = _JUDGED.get(sent)
-    if keys is not None and _PLAIN.issuperset(map(type, flat)) and sum(map(abs, flat)) <= _MOST:
+    if keys is not None and _PLAIN.issuperset(map(type, flat)) and _all_counted(flat):
         return keys, array("d", flat)
     own = arranged(dict(_numbers(kind, numbers)))
     if len(own[0]) == len(flat) <= SHARED_KEYS:  # what this program does not know, nobody makes it keep
@@ -186,6 +186,11 @@ def _arranged(kind: SubjectKind, numbers: object) -> tuple[tuple[Key, ...], arra
             _JUDGED.clear()
         _JUDGED[sent] = own[0]
     return own
+
+
+def _all_counted(flat: list[int | float]) -> bool:
+    """The sum is none where one of them is none; whole ones that no float holds are found before."""
+    return -_MOST <= min(flat, default=0) <= max(flat, default=0) <= _MOST and sum(map(abs, flat)) <= _MOST
 
 
 def _numbers(kind: SubjectKind, numbers: dict[str, Any]) -> Iterator[tuple[Key, float]]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -81,6 +82,30 @@ def test_a_frame_arrives_as_it_was_sent(numbers: dict[tuple[str, str], float]) -
 def test_what_is_no_number_is_not_sent(number: float) -> None:
     subject = Reading("gpu", GPU, *arranged({("gpu_power_watts", ""): number, ("gpu_vgpus", ""): 2.0}))
     assert (subject.get("gpu_power_watts"), subject.get("gpu_vgpus")) == (None, 2.0)
+
+
+def test_names_that_were_sent_before_let_nothing_through() -> None:
+    """They are judged once; their numbers are judged each time."""
+
+    def sent(number: object, sensor: object = 61.0) -> Any:
+        numbers = {"gpu_power_watts": number, "gpu_temperature_celsius": {"gpu": sensor}}
+        return {"taken_at": 1.0, "readings": [{"kind": "gpu", "id": "GPU-1", "numbers": numbers}]}
+
+    for _ in range(2):
+        (reading,) = frame_from_dict(sent(48)).readings
+        assert dict(zip(reading.keys, reading.numbers, strict=True)) == {
+            ("gpu_power_watts", ""): 48.0, ("gpu_temperature_celsius", "gpu"): 61.0,
+        }  # fmt: skip
+    for number in (math.nan, math.inf, -1e30):
+        (reading,) = frame_from_dict(sent(number)).readings
+        assert (reading.keys, list(reading.numbers)) == ((("gpu_temperature_celsius", "gpu"),), [61.0])
+    for bad in (True, "48", None, [1.0], 10**400):
+        for data in (sent(bad), sent(48.0, bad)):
+            with pytest.raises(Unknown):
+                frame_from_dict(data)
+    other = sent(48.0)
+    other["readings"][0]["kind"] = "vgpu"
+    assert frame_from_dict(other).readings[0].keys == ()
 
 
 def test_quantities_labels_and_facts_that_are_not_known_are_left_out() -> None:
