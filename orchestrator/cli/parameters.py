@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -197,17 +200,63 @@ Memory = Annotated[str | None, typer.Option("--memory", help="Memory, like 512Mi
 Disk = Annotated[str | None, typer.Option("--disk", help="Size of its disk; as its profile says.")]
 
 
-def size_asked(vcpus: int | None, memory: str | None, disk: str | None) -> dict[str, int]:
-    """As the API takes it; what was not given is left out.
+@dataclass(frozen=True, kw_only=True)
+class VmOptions:
+    """What people say of a VM that they want or think of: an option for each member. None: not given."""
 
-    :raises InvalidInput: ``memory.…``, ``disk.…``
-    """
-    sizes = {
-        "vcpus": vcpus,
-        "memory_mib": None if memory is None else memory_mib(memory),
-        "disk_bytes": None if disk is None else disk_bytes(disk),
-    }
-    return {name: value for name, value in sizes.items() if value is not None}
+    vcpus: Vcpus = None
+    memory: Memory = None
+    disk: Disk = None
+    network: Networks = None
+    volume: Volumes = None
+    nic: Nic = None
+    tpm: Tpm = None
+
+    def asked(self) -> dict[str, object]:
+        """As the API takes it in a body; what was not given is left out.
+
+        :raises InvalidInput: ``memory.…``, ``disk.…``, ``network.…``, ``volume.…``
+        """
+        networks = [check_name(name, what="network") for name in self.network or ()]
+        wanted: dict[str, object] = {
+            "vcpus": self.vcpus,
+            "memory_mib": None if self.memory is None else memory_mib(self.memory),
+            "disk_bytes": None if self.disk is None else disk_bytes(self.disk),
+            "network": next(iter(networks), None),
+            "more_networks": networks[1:],
+            "volumes": [check_name(name, what="volume") for name in self.volume or ()],
+            "nic": self.nic,
+            "tpm": self.tpm,
+        }
+        return {name: value for name, value in wanted.items() if value is not None and value != []}
+
+    def query(self) -> dict[str, str]:
+        """The same as a query has it.
+
+        :raises InvalidInput: as :meth:`asked`"""
+        return {name: _in_query(value) for name, value in self.asked().items()}
+
+
+def _in_query(value: object) -> str:
+    if isinstance(value, list):
+        return ",".join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def with_vm_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options of :class:`VmOptions`, which it takes as one argument ``vm``."""
+    own, options = signature(command, eval_str=True), signature(VmOptions, eval_str=True).parameters
+    parameters: list[Parameter] = []
+    for parameter in own.parameters.values():
+        parameters += options.values() if parameter.name == "vm" else [parameter]
+
+    @wraps(command)
+    def with_options(**given: Any) -> None:
+        vm = VmOptions(**{name: given.pop(name) for name in options})
+        command(vm=vm, **given)
+
+    vars(with_options)["__signature__"] = own.replace(parameters=parameters)  # which Typer reads
+    return with_options
 
 
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")]

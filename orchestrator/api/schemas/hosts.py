@@ -20,7 +20,7 @@ from orchestrator.catalogue.described import StrictForm
 from orchestrator.catalogue.gpu_tables import model_name
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.cpus import cpus_text, parse_cpus
-from orchestrator.core.hosts.features import FEATURES
+from orchestrator.core.hosts.features import FEATURES, FeaturesFound
 from orchestrator.core.hosts.host import MAX_OVERCOMMIT, Cordon, Host, HostState
 from orchestrator.core.hosts.nic import parse_nics
 from orchestrator.core.hosts.readiness import Requirement
@@ -157,7 +157,7 @@ class ChangeHostBody(StrictForm, example={"vcpu_overcommit": 2.0, "labels": {"ra
         )
 
 
-class SoftwareAnswer(AnswerBody):
+class SoftwareAnswer(AnswerBody, copies=FeaturesFound, defaults=True):
     """What runs on a host, as its agent last said."""
 
     agent: str
@@ -176,10 +176,6 @@ class SoftwareAnswer(AnswerBody):
     """Version of NVIDIA's host driver."""
     confinement: Confinement | None
     """What keeps its QEMUs to their own files; none: nothing new is put there unless it is allowed; null: not told."""
-    uefi: bool | None = None
-    """Whether VMs can boot by UEFI there, without Secure Boot; null: not told."""
-    tpm: bool | None = None
-    """Whether VMs can have a TPM 2.0 there; null: not told."""
 
     @classmethod
     def of(cls, snapshot: HostSnapshot) -> SoftwareAnswer:

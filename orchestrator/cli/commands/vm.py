@@ -17,23 +17,17 @@ from orchestrator.cli.confirm import Yes
 from orchestrator.cli.files import is_key_text, read_ssh_keys, read_user_data
 from orchestrator.cli.output import show, shown
 from orchestrator.cli.parameters import (
-    Disk,
     Gpu,
     Label,
-    Memory,
     Names,
-    Networks,
     NewNames,
-    Nic,
     OnlyHost,
     Selector,
     Tenant,
-    Tpm,
-    Vcpus,
-    Volumes,
+    VmOptions,
     Wait,
-    size_asked,
     vm_name_if_any,
+    with_vm_options,
 )
 from orchestrator.cli.session import CliSession, session_of
 from orchestrator.cli.tree import new_group
@@ -59,6 +53,7 @@ Boot = Annotated[BootPolicy, typer.Option("--boot-policy", help="Who starts it a
 Until = Annotated[str | None, typer.Option("--until", help="Or when it gives it back: 2026-12-01T10:00Z.")]
 
 
+@with_vm_options
 def create(
     ctx: typer.Context,
     names: NewNames,
@@ -71,19 +66,14 @@ def create(
         str | None,
         typer.Option("--image", help="Base image; may be left out when there is only one.", autocompletion=images),
     ] = None,
-    vcpus: Vcpus = None,
-    memory: Memory = None,
-    disk: Disk = None,
+    *,
+    vm: VmOptions,
     ssh_key: Annotated[
         list[str] | None, typer.Option("--ssh-key", help="File with OpenSSH public keys, or a key; may be repeated.")
     ] = None,
-    network: Networks = None,
-    volume: Volumes = None,
     user_data: Annotated[Path | None, typer.Option("--user-data", help="File for cloud-init.")] = None,
     on_host: OnlyHost = None,
     gpu: Gpu = None,
-    nic: Nic = None,
-    tpm: Tpm = None,
     start: Annotated[bool, typer.Option("--start/--no-start", help="Start it, or only define it.")] = True,
     boot_policy: Boot = "local",
     priority: Annotated[
@@ -121,15 +111,13 @@ def create(
         "tenant": tenant,
         "profile": _some(profile, "--profile"),
         "ssh_keys": [key for text in ssh_key or () for key in read_ssh_keys(text)],
-        **_networks(network or ["default"]),
-        "volumes": [check_name(volume_name, what="volume") for volume_name in volume or ()],
         "start": start,
         "boot_policy": boot_policy,
         "priority": priority,
         "preempt": preempt,
         "labels": parse_labels(label or ()),
     }
-    wanted |= size_asked(vcpus, memory, disk) | _end(lease, until) | roles.asked()
+    wanted |= vm.asked() | _end(lease, until) | roles.asked()
     if protect:
         wanted["protected"] = True
     if user_data is not None:
@@ -138,10 +126,6 @@ def create(
         wanted["host"] = check_name(on_host, what="host")
     if gpu is not None:
         wanted["gpu"] = parse_pci_address(gpu)
-    if nic is not None:
-        wanted["nic"] = nic
-    if tpm is not None:
-        wanted["tpm"] = tpm
     wanted["image"] = check_image_name(image) if image is not None else _only_image(session, tenant)
     chosen = counted_names(names, count)
     if dry_run:
@@ -174,12 +158,6 @@ def counted_names(names: Sequence[str], count: int | None) -> list[str]:
         raise InvalidInput("cli.usage", "--count goes with one name", hint=f"give {first} alone, or no --count")
     pattern = first if "{n}" in first else f"{first}-{{n}}"
     return [check_name(pattern.replace("{n}", str(number)), what="vm") for number in range(1, count + 1)]
-
-
-def _networks(names: list[str]) -> dict[str, object]:
-    """As the API takes them."""
-    first, *more = (check_name(name, what="network") for name in names)
-    return {"network": first, "more_networks": more}
 
 
 def _end(lease: str | None, until: str | None) -> dict[str, object]:

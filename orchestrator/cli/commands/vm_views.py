@@ -22,6 +22,7 @@ from orchestrator.cli.table import Column, Fit, Listing, age, field, show_newest
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.drivers.leaving import STOP, WAIT
 from orchestrator.core.errors import InvalidInput, NotFound
+from orchestrator.core.hosts.features import FEATURES
 from orchestrator.core.labels import parse_selector, show_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.units import GIB, MIB, show_size
@@ -103,7 +104,7 @@ def details(
             ("disk", _disk(vm["disk_bytes"])),
             *_cards(vm, subnets),
             *_nic(vm),
-            *([("TPM", "2.0, of its own")] if vm.get("tpm") else []),
+            *((text.label, text.of_vm) for feature, text in FEATURES.items() if vm.get(feature)),
             *([("volumes", shown(vm["volumes"]))] if vm["volumes"] else []),
             ("labels", shown(show_labels(vm["labels"]))),
             *([("protected", "yes")] if vm.get("protected") else []),

@@ -10,26 +10,19 @@ import typer
 from orchestrator.cli.complete import profiles
 from orchestrator.cli.output import show_plain, text_width
 from orchestrator.cli.parameters import (
-    Disk,
     Gpu,
-    Memory,
-    Networks,
-    Nic,
     OnlyHost,
     Sort,
     Svg,
     Tenant,
-    Tpm,
-    Vcpus,
-    Volumes,
-    size_asked,
+    VmOptions,
     tenant_if_named,
+    with_vm_options,
 )
 from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import show_list
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.pci import parse_pci_address
-from orchestrator.core.hosts.nic import NicKind
 from orchestrator.core.names import check_name
 from orchestrator.core.vms.priority import Priority
 
@@ -37,18 +30,14 @@ NOTHING_FITS: Final = 8
 """Exit code, as of a create that finds no place."""
 
 
+@with_vm_options
 def capacity(
     ctx: typer.Context,
     profile: Annotated[
         str | None, typer.Option("--profile", "-p", help="Only this one.", autocompletion=profiles)
     ] = None,
-    vcpus: Vcpus = None,
-    memory: Memory = None,
-    disk: Disk = None,
-    volume: Volumes = None,
-    network: Networks = None,
-    nic: Nic = None,
-    tpm: Tpm = None,
+    *,
+    vm: VmOptions,
     tenant: Annotated[
         str | None, typer.Option("--tenant", help="How many this tenant could create.", callback=tenant_if_named)
     ] = None,
@@ -63,8 +52,7 @@ def capacity(
         {
             "profile": profile,
             "tenant": tenant,
-            **size_asked(vcpus, memory, disk),
-            **_tied_to(network, volume, nic, tpm),
+            **vm.query(),
         }
     )
     from orchestrator.cli.advice.explain import capacity_columns
@@ -77,20 +65,7 @@ def capacity(
     show_list(rows, capacity_columns(rows), format_of(ctx), "no GPUs that VMs could be given", sort)
 
 
-def _tied_to(
-    network: list[str] | None, volume: list[str] | None, nic: NicKind | None, tpm: bool | None
-) -> dict[str, str | None]:
-    """As the API takes it in a query; what was not given is left out."""
-    named = [check_name(network_name, what="network") for network_name in network or ()]
-    return {
-        "network": next(iter(named), None),
-        "more_networks": ",".join(named[1:]) or None,
-        "volumes": ",".join(check_name(volume_name, what="volume") for volume_name in volume or ()) or None,
-        "nic": nic,
-        "tpm": None if tpm is None else str(tpm).lower(),
-    }
-
-
+@with_vm_options
 def explain(
     ctx: typer.Context,
     profile: Annotated[
@@ -98,18 +73,13 @@ def explain(
     ],
     count: Annotated[int, typer.Option("--count", min=1, max=64, help="Devices in the VM.")] = 1,
     tenant: Tenant = "default",
-    vcpus: Vcpus = None,
-    memory: Memory = None,
-    disk: Disk = None,
+    *,
+    vm: VmOptions,
     on_host: OnlyHost = None,
     gpu: Gpu = None,
-    volume: Volumes = None,
     priority: Annotated[
         Priority | None, typer.Option("--priority", help="Say whom it would preempt with this priority.")
     ] = None,
-    network: Networks = None,
-    nic: Nic = None,
-    tpm: Tpm = None,
 ) -> None:
     """Where a VM would go and why, or why not and what would make it fit; exit code 8 when nothing fits."""
     if not profile.strip():
@@ -121,11 +91,10 @@ def explain(
             "profile": profile,
             "count": count,
             "tenant": tenant,
-            **size_asked(vcpus, memory, disk),
             "host": None if on_host is None else check_name(on_host, what="host"),
             "gpu": None if gpu is None else parse_pci_address(gpu),
             "priority": priority,
-            **_tied_to(network, volume, nic, tpm),
+            **vm.query(),
         }
     )
     from orchestrator.cli.advice.explain import render_explanation

@@ -8,7 +8,8 @@ from typing import Any, Final, Literal, TypeVar
 
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.cpus import CpuPlace
-from orchestrator.core.hosts.domain import BootPolicy, DomainDescription, Firmware
+from orchestrator.core.hosts.domain import BootPolicy, DomainDescription, Firmware, MadeAs
+from orchestrator.core.hosts.features import SWITCHES
 from orchestrator.core.hosts.nic import NicKind, NicPlace
 from orchestrator.core.labels import Labels
 from orchestrator.core.units import GIB, MIB, parse_size
@@ -45,7 +46,9 @@ def memory_mib(text: str) -> int:
     return size // MIB
 
 
-LEFT_OPEN: Final = {"vcpus": 0, "memory_mib": 0, "disk_bytes": 0, "tpm": None}
+DATA_FILE: Final = ".raw"
+"""Ends the names of data volumes' files."""
+LEFT_OPEN: Final[dict[str, int | None]] = {"vcpus": 0, "memory_mib": 0, "disk_bytes": 0} | dict.fromkeys(SWITCHES)
 """What a request or a file may leave to the profile, and what it is then."""
 
 
@@ -125,6 +128,25 @@ class VmSpec(VmShape):
     adopted: str | None = None
     """Name of the libvirt domain that it was before it was adopted. Its definition and its disks are not ours:
     we never write or delete them. None: we made it."""
+
+    @classmethod
+    def of_made(cls, made: MadeAs, *, tenant: str, name: str, image: str) -> VmSpec:
+        """Of a VM that a host's agent remembers; the other way round than :attr:`Vm.domain`."""
+        was = made.domain
+        return cls(
+            name=name,
+            tenant=tenant,
+            profile=was.profile,
+            image=image,
+            vcpus=was.vcpus,
+            memory_mib=was.memory_mib,
+            disk_bytes=made.disk_bytes,
+            network=was.network,
+            more_networks=was.more_networks,
+            volumes=tuple(file_name.removesuffix(DATA_FILE) for file_name in was.data),
+            boot_policy=made.boot_policy,
+            **{switch: getattr(was, switch) for switch in SWITCHES},
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,9 +233,9 @@ class Vm:
             network=self.spec.network,
             more_networks=self.spec.more_networks,
             devices=self.devices,
-            data=tuple(f"{volume}.raw" for volume in self.spec.volumes),
+            data=tuple(f"{volume}{DATA_FILE}" for volume in self.spec.volumes),
             cpus=self.cpus,
             firmware=self.firmware,
-            tpm=bool(self.spec.tpm),
             nic=None if self.nic is None else self.nic.function,
+            **{switch: bool(getattr(self.spec, switch)) for switch in SWITCHES},
         )

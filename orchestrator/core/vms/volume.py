@@ -10,7 +10,7 @@ from typing import Any, Literal
 from orchestrator.core.errors import NotFound
 from orchestrator.core.labels import NOTHING_SAID, About
 from orchestrator.core.names import near
-from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.vm import DATA_FILE, Vm
 
 VolumeState = Literal["new", "ready", "deleting", "lost"]
 """``new``: its file is made when it is first attached. ``lost``: its host was given up; it can only be deleted."""
@@ -71,7 +71,7 @@ class Volume:
 
 def file_of(on_hosts: str) -> str:
     """File name of the volume that a specification calls so."""
-    return f"{on_hosts}.raw"
+    return f"{on_hosts}{DATA_FILE}"
 
 
 def short_of(on_hosts: str) -> str:

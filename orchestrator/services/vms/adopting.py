@@ -205,12 +205,7 @@ class AdoptionService:
         geometries = {gpu.address: tables_of(gpu).now for gpu in snapshot.gpus}
         places = places_of(geometries, domain.uuid, was.devices, claims, host.name)
         image = next((item.name for item in tx.images.list() if f"{item.sha256}.{item.format}" == made.image), "")
-        spec = VmSpec(
-            name=str(request.name), tenant=request.tenant, profile=was.profile, image=image,
-            vcpus=was.vcpus, memory_mib=was.memory_mib,
-            disk_bytes=made.disk_bytes, network=was.network, more_networks=was.more_networks,
-            boot_policy=made.boot_policy, tpm=was.tpm, volumes=tuple(item.removesuffix(".raw") for item in was.data),
-        )  # fmt: skip
+        spec = VmSpec.of_made(made, tenant=request.tenant, name=str(request.name), image=image)
         vm = Vm(
             id=domain.uuid, spec=spec, state="adopting", host=host.name, devices=was.devices,
             addresses=domain.addresses, operation=None, created_at=self.clock.now(),

@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import get_args
 
 from orchestrator.core.advice.alike import OneOfEach
+from orchestrator.core.hosts.domain import DomainDescription, Firmware
+from orchestrator.core.hosts.features import FEATURES, SWITCHES, FeaturesFound
+from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.preemption import place_preempting
 from orchestrator.core.placement.rules.features import LacksFeature, NeedsFeature
 from orchestrator.core.placement.views import HostView, Occupied, Placement, Refusal
+from orchestrator.core.vms.vm import VmShape
 from tests.unit.placement.fleets import ask, gpus, host
 
 T4, Q8, Q16 = "Tesla T4", "GRID T4-8Q", "GRID T4-16Q"
@@ -66,3 +71,11 @@ def test_a_vm_with_a_tpm_goes_where_hosts_give_one() -> None:
     placed = place(request, [without, empty("b", uefi=False)])
     assert isinstance(placed, Placement)
     assert placed.host_id == "b"
+
+
+def test_each_feature_is_a_firmware_or_a_field_of_shapes_offerings_and_domains() -> None:
+    by_field = set(FEATURES) - set(get_args(Firmware))
+    assert set(SWITCHES) == by_field
+    assert {found.name for found in fields(FeaturesFound)} == set(FEATURES)
+    for noun in (VmShape, Offering, DomainDescription):
+        assert by_field <= {member.name for member in fields(noun)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A VM that boots by UEFI, or has anything else of core/hosts/features.py, runs on hosts that have it."""
+"""A VM that has anything of core/hosts/features.py runs on hosts that can give it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orchestrator.core.attachments.host_facts import HostFacts
-from orchestrator.core.hosts.features import FEATURES, HostFeature
+from orchestrator.core.hosts.features import FEATURES, SWITCHES, HostFeature, features_of
 from orchestrator.core.placement.rules.rule import Fact, KnownHost, Need
 from orchestrator.core.placement.rules.wanted import Wanted
 
@@ -37,13 +37,13 @@ class NeedsFeature(Need):
 
 
 def needs_of(wanted: Wanted) -> Iterator[Need]:
-    vm, offering = wanted.vm, wanted.offering
-    firmware = offering.firmware if wanted.made is None else wanted.made.firmware
-    wants: dict[HostFeature, bool] = {
-        "uefi": firmware == "uefi",
-        "tpm": offering.tpm if vm.tpm is None else vm.tpm,
-    }
-    return (NeedsFeature(feature) for feature, is_asked in wants.items() if is_asked)
+    firmware = wanted.offering.firmware if wanted.made is None else wanted.made.firmware
+    return map(NeedsFeature, features_of(firmware, {name: _is_on(wanted, name) for name in SWITCHES}))
+
+
+def _is_on(wanted: Wanted, switch: HostFeature) -> bool:
+    asked: bool | None = getattr(wanted.vm, switch)
+    return bool(getattr(wanted.offering, switch) if asked is None else asked)
 
 
 def facts_of(host: HostFacts) -> tuple[Fact, ...]:
