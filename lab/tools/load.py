@@ -114,7 +114,7 @@ def _gpu_lines(gpu: dict[str, Any], index: int, host: str, tables: dict[str, Any
     model = tables["models"].get(gpu.get("model"))
     if model is None:
         raise ScenarioError(f"GPU {index}: the tables have no model {gpu.get('model')!r}")
-    framework = gpu.get("framework") or ("mdev_pf" if model["host_vgpu_mode"] == "mdev" else "vendor_vfio")
+    framework = gpu.get("framework") or ("mdev_pf" if model["host_vgpu_mode"] == "non_sriov" else "vendor_vfio")
     if framework not in FRAMEWORKS:
         raise ScenarioError(f"GPU {index}: framework {framework!r} is none of {', '.join(FRAMEWORKS)}")
     address = gpu.get("pci") or (pfs[index] if index < len(pfs) else None)

@@ -31,17 +31,15 @@ from orchestrator.agent.version import agent_version
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.actions.gpu_cards import GpuCard
 from orchestrator.core.errors import Fatal, VgpuctlError, WorldError
-from orchestrator.core.gpu.device import DeviceKind
+from orchestrator.core.gpu.device import DeviceKind, Framework, VgpuParent
 from orchestrator.core.hosts.domain import MadeAs
 from orchestrator.core.hosts.snapshot import (
     NOT_TOLD,
     DomainSnapshot,
-    Framework,
     GpuInstance,
     GpuSnapshot,
     HostSnapshot,
     HostVgpuType,
-    VgpuParent,
 )
 from orchestrator.core.protocol import PROTOCOL_VERSION
 

@@ -16,6 +16,7 @@ from orchestrator.catalogue.geometries import mig_rows, type_rows
 from orchestrator.core.byte_cache import ByteCache
 from orchestrator.core.geometry.build import TypeRow, build_geometry
 from orchestrator.core.geometry.geometry import Geometry
+from orchestrator.core.gpu.device import MAKES_VGPUS
 from orchestrator.core.gpu.model import GpuModel
 from orchestrator.core.gpu.vgpu_type import is_vgpu_type_name, parse_vgpu_type_name
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostVgpuType
@@ -65,7 +66,7 @@ def tables_of(gpu: GpuSnapshot) -> GpuTables:
     """
     seen = _Seen(
         gpu.model, gpu.memory_mib or 0, gpu.pci_device, gpu.pci_subsystem_device, gpu.types,
-        gpu.framework not in {"none", "passthrough"}, gpu.mig_enabled is True,
+        gpu.framework in MAKES_VGPUS, gpu.mig_enabled is True,
         gpu.backs_vgpus_with_mig, gpu.heterogeneous, gpu.mig_profiles, gpu.sriov_enabled_vfs,
     )  # fmt: skip
     known = shipped()

@@ -6,24 +6,22 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
+from orchestrator.core.gpu.device import VgpuParent
 from orchestrator.core.gpu.licence import VgpuLicence
 from orchestrator.core.hosts.cpus import NumaNode
 from orchestrator.core.hosts.snapshot import (
     DomainSnapshot,
     FileSnapshot,
-    Framework,
     GpuInstance,
     GpuSnapshot,
     HostSnapshot,
     HostVgpuType,
-    Mdev,
-    VgpuParent,
 )
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.sim import nics
-from orchestrator.sim.kernel import VFIO, Kernel, SimulatedGpu
+from orchestrator.sim.kernel import VFIO, SimulatedGpu
 from orchestrator.sim.machine import Domain, SimulatedMachine
-from orchestrator.sim.vgpu_actions import holders
+from orchestrator.sim.vgpu_actions import framework_of, holders, observed_parent
 from orchestrator.sim.whole_gpus import fabric_snapshot
 
 
@@ -113,10 +111,6 @@ def _domain(machine: SimulatedMachine, uuid: str, domain: Domain) -> DomainSnaps
 
 def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
     kind, ledger = gpu.kind, machine.ledger
-    on: Framework = "mdev" if kind.mediated or not kind.total_vfs else "vendor_vfio"
-    framework = on if gpu.parents() else "none"
-    if gpu.driver == VFIO:
-        framework = "passthrough"
     creatable = _names(machine.kernel.creatable(gpu))
     return GpuSnapshot(
         address=gpu.address,
@@ -130,7 +124,7 @@ def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
         numa_node=machine.node_of(gpu.address),
         memory_mib=kind.memory_mib,
         driver=gpu.driver,
-        framework=framework,
+        framework=framework_of(gpu),
         sriov_total_vfs=kind.total_vfs,
         sriov_enabled_vfs=gpu.functions,
         mig_enabled=gpu.mig if kind.profiles else None,
@@ -142,7 +136,7 @@ def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
         parents=(
             (_passed(machine, gpu),)
             if gpu.driver == VFIO
-            else tuple(_parent(machine, gpu, address, creatable) for address in gpu.parents())
+            else tuple(observed_parent(machine, gpu, address, creatable) for address in gpu.parents())
         ),
         mig_pending=gpu.mig if kind.profiles else None,
         mig_profiles=tuple(row.name for row in kind.profiles),
@@ -155,13 +149,12 @@ def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
 
 def _licences(machine: SimulatedMachine, gpu: SimulatedGpu) -> tuple[VgpuLicence, ...]:
     """Guests have all that roles put there (sim/guests.py), and so a licence as soon as they have booted."""
-    mdevs = machine.kernel.mdevs
     return tuple(
         VgpuLicence(vm=uuid, state="licensed" if booted(machine, domain) else "unlicensed")
         for uuid, domain in machine.domains.items()
         if domain.running and gpu.driver == "nvidia"
         for name in domain.devices
-        if gpu.has(mdevs[name][0] if name in mdevs else name)
+        if gpu.has(machine.kernel.function_of(name))
     )
 
 
@@ -173,48 +166,11 @@ def _instance(machine: SimulatedMachine, gpu: SimulatedGpu, number: int) -> GpuI
 
 
 def _passed(machine: SimulatedMachine, gpu: SimulatedGpu) -> VgpuParent:
-    return VgpuParent(
-        address=gpu.address, is_vf=False, current_type=machine.ledger.passed.get(gpu.address, ("unknown", 0))[0],
-        creatable=(), mdevs=(), owner=machine.owner(f"gpu:{gpu.address}"),
-        in_use=gpu.address in machine.kernel.opened,
-    )  # fmt: skip
+    model, _ = machine.ledger.passed.get(gpu.address, ("unknown", 0))
+    owner, in_use = machine.owner(f"gpu:{gpu.address}"), gpu.address in machine.kernel.opened
+    return VgpuParent.of_whole_gpu(gpu.address, model, owner, in_use)
 
 
 @lru_cache(maxsize=1024)
 def _names(types: tuple[HostVgpuType, ...]) -> tuple[str, ...]:
     return tuple(vgpu_type.name for vgpu_type in types)
-
-
-@lru_cache(maxsize=4096)
-def _idle_function(address: str, creatable: tuple[str, ...]) -> VgpuParent:
-    return VgpuParent(
-        address=address, is_vf=True, current_type=None, creatable=creatable, mdevs=(), owner=None, in_use=False
-    )
-
-
-def _parent(machine: SimulatedMachine, gpu: SimulatedGpu, address: str, creatable: tuple[str, ...]) -> VgpuParent:
-    kernel = machine.kernel
-    typed, vgpu = kernel.typed.get(address), kernel.vgpu_on(address)
-    if gpu.kind.total_vfs and vgpu is None:
-        return _idle_function(address, creatable)
-    mdevs = tuple(
-        Mdev(uuid=uuid, type_name=name, owner=machine.owner(f"mdev:{uuid}"), placement_id=_place(kernel, uuid))
-        for uuid, (parent, name) in sorted(kernel.mdevs.items())
-        if parent == address
-    )
-    return VgpuParent(
-        address=address,
-        is_vf=bool(gpu.kind.total_vfs),
-        current_type=typed,
-        creatable=creatable,
-        mdevs=mdevs,
-        owner=machine.owner(f"vf:{address}") if typed is not None else None,
-        in_use=address in kernel.opened or any(mdev.uuid in kernel.opened for mdev in mdevs),
-        gpu_instance=kernel.inside.get(vgpu or ""),
-        placement_id=_place(kernel, address),
-    )
-
-
-def _place(kernel: Kernel, device: str) -> int | None:
-    place = kernel.places.get(device)
-    return None if place is None else place.start

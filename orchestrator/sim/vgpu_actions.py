@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making and removing vGPUs as the agent does: read, decide, write, read again."""
+"""Making and removing vGPUs as the agent does: read, decide, write, read again; and what it reports of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from orchestrator.core.actions.host_actions import (
 )
 from orchestrator.core.actions.vgpu_settings import ClearVgpuParameters, SetVgpuParameters
 from orchestrator.core.errors import Conflict, Denied, Fatal, WorldError
-from orchestrator.core.gpu.device import Device
+from orchestrator.core.gpu.device import Device, Framework, Mdev, VgpuParent
 from orchestrator.core.names import is_uuid
 from orchestrator.sim.kernel import VFIO, Kernel, SimulatedGpu
 from orchestrator.sim.machine import DONE, SO_ALREADY, SimulatedMachine, claim, may_die, release
@@ -95,7 +95,7 @@ def take_back(machine: SimulatedMachine, action: MakeVgpu) -> None:
 
 def make_at(machine: SimulatedMachine, action: MakeVgpu, placement_id: int) -> ActionResult:
     """Moved from where the driver put it, or taken back."""
-    made, name, kernel = make(machine, action), action.uuid or action.parent, machine.kernel
+    made, name, kernel = make(machine, action), action.name, machine.kernel
     if name in kernel.places and kernel.places[name].start == placement_id:
         return made
     check_unused(machine, name)
@@ -294,6 +294,52 @@ def _write_parameters(machine: SimulatedMachine, name: str, text: str) -> Action
         write("vgpu_params", partial(machine.kernel.write_parameters, name, value))
     may_die(machine)
     return DONE
+
+
+def framework_of(gpu: SimulatedGpu) -> Framework:
+    """As the agent finds it by the files of the GPU."""
+    if gpu.driver == VFIO:
+        return "passthrough"
+    on: Framework = "mdev" if gpu.kind.mediated or not gpu.kind.total_vfs else "vendor_vfio"
+    return on if gpu.parents() else "none"
+
+
+@lru_cache(maxsize=4096)
+def _idle_function(address: str, creatable: tuple[str, ...]) -> VgpuParent:
+    return VgpuParent(
+        address=address, is_vf=True, current_type=None, creatable=creatable, mdevs=(), owner=None, in_use=False
+    )
+
+
+def observed_parent(
+    machine: SimulatedMachine, gpu: SimulatedGpu, address: str, creatable: tuple[str, ...]
+) -> VgpuParent:
+    """What is on a function of the GPU. ``creatable``: types that the driver takes there now."""
+    kernel = machine.kernel
+    typed, vgpu = kernel.typed.get(address), kernel.vgpu_on(address)
+    if gpu.kind.total_vfs and vgpu is None:
+        return _idle_function(address, creatable)
+    mdevs = tuple(
+        Mdev(uuid=uuid, type_name=name, owner=machine.owner(f"mdev:{uuid}"), placement_id=_place(kernel, uuid))
+        for uuid, (parent, name) in sorted(kernel.mdevs.items())
+        if parent == address
+    )
+    return VgpuParent(
+        address=address,
+        is_vf=bool(gpu.kind.total_vfs),
+        current_type=typed,
+        creatable=creatable,
+        mdevs=mdevs,
+        owner=machine.owner(f"vf:{address}") if typed is not None else None,
+        in_use=address in kernel.opened or any(mdev.uuid in kernel.opened for mdev in mdevs),
+        gpu_instance=kernel.inside.get(vgpu or ""),
+        placement_id=_place(kernel, address),
+    )
+
+
+def _place(kernel: Kernel, device: str) -> int | None:
+    place = kernel.places.get(device)
+    return None if place is None else place.start
 
 
 HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {

@@ -24,17 +24,14 @@ HOMES: dict[str, str] = {
     "orchestrator/core/attachments/": "one file per kind",
     "orchestrator/agent/attachments/": "one file per kind",
     "orchestrator/agent/ledger.py": "names of actions that older agents wrote down",
-    "orchestrator/core/gpu/device.py": "the list of kinds",
+    "orchestrator/core/gpu/device.py": "the list of kinds, and what an agent reports of functions, as stored and sent",
     "orchestrator/core/actions/host_actions.py": "the list of everything that is done to a host",
-    "orchestrator/core/hosts/snapshot.py": "what an agent reports of a GPU's functions, as stored and sent",
     "orchestrator/core/hosts/snapshot_rules.py": "what may stand there, and how large it may be",
-    "orchestrator/core/gpu/model.py": "a column of the tables of GPU models",
     "orchestrator/agent/nvml/vgpu_readings.py": "the name of one of NVML's functions",
     "orchestrator/agent/sysfs/": "files of the kernel",
     "orchestrator/api/schemas/vm_parts.py": "a field of the API keeps its name",
     "orchestrator/sim/kernel.py": "a kernel in memory",
-    "orchestrator/sim/observing.py": "what an agent reports of it",
-    "orchestrator/sim/vgpu_actions.py": "what an agent does to it",
+    "orchestrator/sim/vgpu_actions.py": "what an agent does to it, and reports of it",
 }
 
 

@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 
 from orchestrator.core.domain_xml.foreign import managed_by, unsafe_parts
 from orchestrator.core.errors import Conflict, Denied, Fatal
+from orchestrator.core.gpu.device import Mdev, VgpuParent
 from orchestrator.core.gpu.fabric import FabricSnapshot, ObservedPartition
 from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.gpu.licence import VgpuLicence
@@ -25,8 +26,6 @@ from orchestrator.core.hosts.snapshot import (
     GpuSnapshot,
     HostSnapshot,
     HostVgpuType,
-    Mdev,
-    VgpuParent,
 )  # fmt: skip
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.sim.machine import SimulatedLedger

@@ -14,8 +14,8 @@ from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import open_files
 from orchestrator.agent.sysfs.pci import PciGpu
 from orchestrator.core.actions.host_actions import ActionResult, HostAction
-from orchestrator.core.gpu.device import Device, DeviceKind
-from orchestrator.core.hosts.snapshot import HostVgpuType, VgpuParent
+from orchestrator.core.gpu.device import Device, DeviceKind, VgpuParent
+from orchestrator.core.hosts.snapshot import HostVgpuType
 
 Handlers = Mapping[type[HostAction], Callable[[Any], ActionResult]]
 

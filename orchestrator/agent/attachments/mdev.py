@@ -20,8 +20,8 @@ from orchestrator.agent.sysfs import open_files, reading
 from orchestrator.agent.sysfs.pci import PciGpu
 from orchestrator.core.actions.host_actions import ActionResult, MakeVgpu, RemoveMdev
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
-from orchestrator.core.gpu.device import Device
-from orchestrator.core.hosts.snapshot import HostVgpuType, Mdev, VgpuParent
+from orchestrator.core.gpu.device import Device, Mdev, VgpuParent
+from orchestrator.core.hosts.snapshot import HostVgpuType
 from orchestrator.core.names import is_uuid
 
 _TYPE_DIRECTORY = re.compile(r"nvidia-(?P<id>[0-9]+)", re.ASCII)
@@ -143,7 +143,7 @@ class MdevDevices:
             action.parent,
             mdev_devices(self._paths) / uuid,
             make=lambda: self._make(action, uuid),
-            remove=lambda: self.remove(RemoveMdev(vm=action.vm, uuid=uuid)),
+            remove=lambda: self.take_back(action),
         )
 
     def _make(self, action: MakeVgpu, uuid: str) -> ActionResult:
@@ -179,6 +179,9 @@ class MdevDevices:
         self._files.write_gone(existing.directory / "remove", "1", gone=lambda: self._find(action.uuid) is None)
         self._ledger.release(key)
         return ActionResult(changed=True)
+
+    def take_back(self, made: MakeVgpu) -> ActionResult:
+        return self.remove(RemoveMdev(vm=made.vm, uuid=made.uuid or ""))
 
     def adopt(self, vm: str, device: Device) -> None:
         self._files.check_managed(device.parent)

@@ -14,12 +14,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from orchestrator.agent.attachments.device_files import DeviceFiles, check_ours, not_as_seen
-from orchestrator.agent.attachments.kind import Handlers, Observation
-from orchestrator.agent.attachments.mdev import MdevDevices
+from orchestrator.agent.attachments.kind import Handlers, Kind, Observation
 from orchestrator.agent.attachments.placing import FoundVgpu
-from orchestrator.agent.attachments.vendor_vfio import TypedFunctions
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.agent.nvml.mig import Mig
@@ -31,13 +30,12 @@ from orchestrator.core.actions.host_actions import (
     CreateGpuInstance,
     DestroyGpuInstance,
     MakeVgpu,
-    RemoveMdev,
     VgpuPosition,
 )
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown
-from orchestrator.core.gpu.device import Device
+from orchestrator.core.gpu.device import Device, VgpuParent
 from orchestrator.core.hosts.mig_layout import KEEPER
-from orchestrator.core.hosts.snapshot import HostVgpuType, VgpuParent
+from orchestrator.core.hosts.snapshot import HostVgpuType
 from orchestrator.core.names import is_uuid
 
 
@@ -85,10 +83,24 @@ class _Wanted:
     start: int
 
 
+class Carrier(Kind, Protocol):
+    """A kind that makes vGPUs itself, wherever on their GPU they come to lie."""
+
+    def make(self, action: MakeVgpu) -> ActionResult:
+        """Nothing changes where it is made already."""
+
+    def take_back(self, made: MakeVgpu) -> ActionResult:
+        """Remove it; nothing changes where it is not."""
+
+    def vgpus_on(self, functions: Iterable[str]) -> Iterator[FoundVgpu]:
+        """vGPUs of the kind on these PCI functions."""
+
+
 class MigBackedVgpus:
-    def __init__(self, files: DeviceFiles, functions: TypedFunctions, mdevs: MdevDevices, mig: Mig) -> None:
+    def __init__(self, files: DeviceFiles, on_functions: Carrier, named: Carrier, mig: Mig) -> None:
+        """``on_functions``: makes vGPUs called as their functions; ``named``: those with UUIDs of their own."""
         self._files, self._paths, self._ledger = files, files.paths, files.ledger
-        self._functions, self._mdevs, self._mig = functions, mdevs, mig
+        self._on_functions, self._named, self._mig = on_functions, named, mig
         self._holders = InstanceHolders(files.ledger)
         self._locks: dict[str, threading.RLock] = {}
 
@@ -253,12 +265,12 @@ class MigBackedVgpus:
         if existing.profile != action.profile:
             raise Conflict("gpu.instance_differs", "the GPU instance there has another profile", details=shown)
 
-    def _carrier(self, name: str) -> TypedFunctions | MdevDevices:
-        return self._mdevs if is_uuid(name) else self._functions
+    def _carrier(self, name: str) -> Carrier:
+        return self._named if is_uuid(name) else self._on_functions
 
     def _vgpus(self, gpu: str) -> list[FoundVgpu]:
         functions = pci.virtual_functions(self._paths, gpu)
-        return [*self._functions.vgpus_on(functions), *self._mdevs.vgpus_on(functions)]
+        return [*self._on_functions.vgpus_on(functions), *self._named.vgpus_on(functions)]
 
     def _users(self, gpu: str, instance: FoundInstance) -> list[str]:
         """vGPUs that lie in it, and those that are not told to lie elsewhere."""
@@ -282,14 +294,10 @@ class MigBackedVgpus:
         return existing is not None and lies == existing.id
 
     def _make_bare(self, action: MakeVgpu) -> ActionResult:
-        return self._functions.make(action) if action.uuid is None else self._mdevs.make(action)
+        return self._carrier(action.name).make(action)
 
     def _take_back(self, vgpu: MakeVgpu) -> None:
-        back = vgpu.inverse()
-        if isinstance(back, RemoveMdev):
-            self._mdevs.remove(back)
-        else:
-            self._functions.remove(back)
+        self._carrier(vgpu.name).take_back(vgpu)
 
     @contextmanager
     def _no_other_room(self, wanted: _Wanted) -> Iterator[None]:

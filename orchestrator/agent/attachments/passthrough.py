@@ -19,8 +19,8 @@ from orchestrator.agent.sysfs.binding import VFIO
 from orchestrator.agent.sysfs.pci import PciGpu
 from orchestrator.core.actions.host_actions import ActionResult, BindVfio, RestoreDriver
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError
-from orchestrator.core.gpu.device import Device
-from orchestrator.core.hosts.snapshot import HostVgpuType, VgpuParent
+from orchestrator.core.gpu.device import Device, VgpuParent
+from orchestrator.core.hosts.snapshot import HostVgpuType
 
 _NVIDIA = "nvidia"
 _UNKNOWN = NvmlGpu(
@@ -261,12 +261,9 @@ class _ObservedGpus:
     def parents(self, gpu: PciGpu, _problems: list[str]) -> tuple[VgpuParent, ...]:
         owner, record = self._ledger.owner(gpu_key(gpu.address)), self._record(gpu.address)
         return (
-            VgpuParent(
-                address=gpu.address,
-                is_vf=False,
-                current_type="unknown" if record is None else record.model,
-                creatable=(),
-                mdevs=(),
+            VgpuParent.of_whole_gpu(
+                gpu.address,
+                "unknown" if record is None else record.model,
                 owner=None if owner is None else owner.vm,
                 in_use=open_files.in_use(self._paths.pci(gpu.address), self._shared.opened),
             ),

@@ -30,9 +30,9 @@ from orchestrator.agent.sysfs.pci import PciGpu
 from orchestrator.agent.sysfs.write import is_being_written
 from orchestrator.core.actions.host_actions import ActionResult, ClearVgpuType, MakeVgpu
 from orchestrator.core.errors import Conflict
-from orchestrator.core.gpu.device import Device
+from orchestrator.core.gpu.device import Device, VgpuParent
 from orchestrator.core.gpu.pci import is_pci_address
-from orchestrator.core.hosts.snapshot import HostVgpuType, VgpuParent
+from orchestrator.core.hosts.snapshot import HostVgpuType
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class TypedFunctions:
             action.parent,
             self._paths.pci(action.parent),
             make=lambda: self._make(action),
-            remove=lambda: self.remove(ClearVgpuType(vm=action.vm, vf=action.parent)),
+            remove=lambda: self.take_back(action),
         )
 
     def _make(self, action: MakeVgpu) -> ActionResult:
@@ -148,6 +148,9 @@ class TypedFunctions:
         self._files.write_gone(self._type_file(action.vf), "0", gone=lambda: self._function(action.vf).current_id == 0)
         self._ledger.release(key)
         return ActionResult(changed=True)
+
+    def take_back(self, made: MakeVgpu) -> ActionResult:
+        return self.remove(ClearVgpuType(vm=made.vm, vf=made.parent))
 
     def adopt(self, vm: str, device: Device) -> None:
         self._files.check_managed(device.parent)

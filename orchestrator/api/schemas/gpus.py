@@ -13,9 +13,10 @@ from orchestrator.catalogue.described import StrictForm
 from orchestrator.catalogue.mig_file import Entries
 from orchestrator.core.actions.host_actions import CreateGpuInstance, DestroyGpuInstance
 from orchestrator.core.attachments import observed_on
+from orchestrator.core.gpu.device import Framework
 from orchestrator.core.gpu.vgpu_parameters import ObservedPolicy
 from orchestrator.core.hosts.mig_layout import KEEPER, MigEntry
-from orchestrator.core.hosts.snapshot import Framework, GpuInstance, GpuSnapshot
+from orchestrator.core.hosts.snapshot import GpuInstance, GpuSnapshot
 from orchestrator.services.hosts.mig_layouts import LayoutPlan
 from orchestrator.services.messages import GpuInfo, TypeUse
 

@@ -203,6 +203,11 @@ class MakeVgpu(MakesDevice):
     def function(self) -> str:
         return self.parent
 
+    @property
+    def name(self) -> str:
+        """What a domain calls it."""
+        return self.uuid or self.parent
+
     def beside(self, function: str) -> MakeVgpu:
         """Another one like it, on another function: always the same there."""
         name = None if self.uuid is None else str(uuid5(UUID(self.uuid), function))

@@ -11,9 +11,9 @@ from xml.etree.ElementTree import Element
 
 from orchestrator.core.actions.host_actions import HostAction, MakeVgpu, SetMigMode, VgpuPosition
 from orchestrator.core.actions.vgpu_settings import SetVgpuParameters, settings_for
-from orchestrator.core.gpu.device import Device, ObservedDevice
+from orchestrator.core.gpu.device import Device, ObservedDevice, VgpuParent
 from orchestrator.core.gpu.pci import split_pci_address
-from orchestrator.core.hosts.snapshot import GpuSnapshot, VgpuParent
+from orchestrator.core.hosts.snapshot import GpuSnapshot
 
 
 @dataclass(frozen=True, kw_only=True)

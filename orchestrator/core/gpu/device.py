@@ -1,17 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One device of a VM, as it was drawn: what it is, on which GPU, and what its host calls it."""
+"""One device of a VM, as it was drawn: what it is, on which GPU, and what its host calls it; what such devices are made
+on, as the host is observed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from orchestrator.core.gpu.fabric import FabricPlace
 from orchestrator.core.gpu.vgpu_parameters import Scheduler, VgpuParameters
 
 DeviceKind = Literal["mdev", "vendor_vfio", "mig_backed", "passthrough"]
 """How it reaches the VM; each is a file in core/attachments and one in agent/attachments."""
+
+Framework = Literal["mdev", "vendor_vfio", "passthrough", "none"]
+"""How the driver offers vGPUs on this GPU right now; probed in sysfs, never taken from a version table.
+``passthrough``: vfio-pci has the whole GPU. ``none``: no vGPU support seen (yet): virtual functions off, or a GPU
+whose driver makes none."""
+MAKES_VGPUS: Final[frozenset[Framework]] = frozenset({"mdev", "vendor_vfio"})
 
 
 @dataclass(frozen=True)
@@ -103,3 +110,43 @@ class ObservedDevice:
     """VM id from the agent's ledger; None: not ours."""
     in_use: bool
     """A process holds it, or nobody can tell; a running domain may hold it either way."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mdev:
+    """A mediated device that exists (/sys/bus/mdev/devices/<uuid>)."""
+
+    uuid: str
+    type_name: str
+    owner: str | None
+    """VM id from the agent's ledger; None: not made by us."""
+    placement_id: int | None = None
+    """Where it lies on its GPU, read back from the driver; None: it does not say, or an old agent does not tell."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VgpuParent:
+    """What devices are made on: the GPU's own function (mdev before SR-IOV, passthrough) or one virtual function."""
+
+    address: str
+    is_vf: bool
+    current_type: str | None
+    """Vendor VFIO: the type set on this VF; passthrough: the GPU's model. Always None on the mdev framework."""
+    creatable: tuple[str, ...]
+    """Type names that the driver would accept here now."""
+    mdevs: tuple[Mdev, ...]
+    owner: str | None
+    """VM id from the agent's ledger that a set ``current_type`` belongs to; None: not made by us."""
+    in_use: bool | None
+    """Whether a process holds the VFIO device open; None: could not tell (counts as in use)."""
+    gpu_instance: int | None = None
+    """Id of the GPU instance that its vGPU lies in; None: time-sliced, no vGPU, or the driver does not tell."""
+    placement_id: int | None = None
+    """Where its vGPU lies, as with :class:`Mdev`."""
+
+    @classmethod
+    def of_whole_gpu(cls, address: str, model: str, owner: str | None, in_use: bool | None) -> VgpuParent:
+        """The GPU's own function while vfio-pci has it. ``model``: ``unknown`` where nobody remembers it."""
+        return cls(
+            address=address, is_vf=False, current_type=model, creatable=(), mdevs=(), owner=owner, in_use=in_use
+        )  # fmt: skip

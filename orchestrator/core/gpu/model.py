@@ -14,8 +14,8 @@ Architecture = Literal[
 ]  # fmt: skip
 _SHORTFALL, _EXCESS = 8, 32
 """Memory reported by a driver may be an eighth below the nominal size (ECC, reservations), hardly above."""
-HostVgpuMode = Literal["sriov", "mdev"]
-"""``sriov``: vGPUs sit on virtual functions. ``mdev``: on the GPU itself (Turing and before)."""
+HostVgpuMode = Literal["sriov", "non_sriov"]
+"""As NVML has it. ``sriov``: vGPUs sit on virtual functions; ``non_sriov``: on the GPU itself (Turing and before)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +48,7 @@ class GpuModel:
     @property
     def has_no_functions(self) -> bool:
         """Its vGPUs sit on the GPU itself."""
-        return self.host_vgpu_mode == "mdev"
+        return self.host_vgpu_mode == "non_sriov"
 
     @property
     def named_by_id(self) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from orchestrator.core.gpu.device import Device
+from orchestrator.core.gpu.device import MAKES_VGPUS, Device, Framework, VgpuParent
 from orchestrator.core.gpu.fabric import FabricSnapshot
 from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.gpu.licence import VgpuLicence
@@ -21,11 +21,6 @@ from orchestrator.core.hosts.cpus import NumaNode
 from orchestrator.core.hosts.domain import MadeAs
 from orchestrator.core.hosts.nic import HostNic
 from orchestrator.core.protocol import PROTOCOL_VERSION
-
-Framework = Literal["mdev", "vendor_vfio", "passthrough", "none"]
-"""How the driver offers vGPUs on this GPU right now; probed in sysfs, never taken from a version table.
-``passthrough``: vfio-pci has the whole GPU. ``none``: no vGPU support seen (yet): virtual functions off, or a GPU
-whose driver makes none."""
 
 Confinement = Literal["apparmor", "selinux", "none"]
 """What keeps each QEMU of a host to its own files, as libvirt says of itself; ``none``: its account alone."""
@@ -44,18 +39,6 @@ class HostVgpuType:
     framebuffer_mib: int
     max_instances: int
     """Most vGPUs of this type on one GPU, all of one size."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mdev:
-    """A mediated device that exists (/sys/bus/mdev/devices/<uuid>)."""
-
-    uuid: str
-    type_name: str
-    owner: str | None
-    """VM id from the agent's ledger; None: not made by us."""
-    placement_id: int | None = None
-    """Where it lies on its GPU, read back from the driver; None: it does not say, or an old agent does not tell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,27 +61,6 @@ class GpuInstance:
     """UUIDs of its MIG devices, others each time that it is made; empty as well from an agent that does not tell."""
     capabilities: tuple[str, ...] = ()
     """Files on the host that say which device files a container needs: of the instance, of its compute instances."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class VgpuParent:
-    """What devices are made on: the GPU's own function (mdev before SR-IOV, passthrough) or one virtual function."""
-
-    address: str
-    is_vf: bool
-    current_type: str | None
-    """Vendor VFIO: the type set on this VF; passthrough: the GPU's model. Always None on the mdev framework."""
-    creatable: tuple[str, ...]
-    """Type names that the driver would accept here now."""
-    mdevs: tuple[Mdev, ...]
-    owner: str | None
-    """VM id from the agent's ledger that a set ``current_type`` belongs to; None: not made by us."""
-    in_use: bool | None
-    """Whether a process holds the VFIO device open; None: could not tell (counts as in use)."""
-    gpu_instance: int | None = None
-    """Id of the GPU instance that its vGPU lies in; None: time-sliced, no vGPU, or the driver does not tell."""
-    placement_id: int | None = None
-    """Where its vGPU lies, as with :class:`Mdev`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +127,7 @@ class GpuSnapshot:
     @property
     def backs_vgpus_with_mig(self) -> bool:
         """Whether vGPUs can be made in GPU instances of it, and its mode switched for them."""
-        return self.framework in {"mdev", "vendor_vfio"} and self.mig_enabled is not None
+        return self.framework in MAKES_VGPUS and self.mig_enabled is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +140,7 @@ class DomainSnapshot:
     owner: str | None
     """VM id from the ledger; None: not ours."""
     devices: tuple[str, ...]
-    """mdev UUIDs and PCI addresses of its hostdevs."""
+    """UUIDs and PCI addresses of its hostdevs."""
     addresses: tuple[str, ...] = ()
     """IP addresses seen on its interfaces."""
     vcpus: int | None = None

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from orchestrator.core.errors import InvalidInput, Unknown, one_line
-from orchestrator.core.gpu.device import Device
+from orchestrator.core.gpu.device import Device, Mdev, VgpuParent
 from orchestrator.core.gpu.fabric import FabricPlace, FabricSnapshot, ObservedPartition
 from orchestrator.core.gpu.health import MAX_SIGNALS, GpuSignal
 from orchestrator.core.gpu.licence import VgpuLicence
@@ -33,9 +33,7 @@ from orchestrator.core.hosts.snapshot import (
     GpuSnapshot,
     HostSnapshot,
     HostVgpuType,
-    Mdev,
     Unchanged,
-    VgpuParent,
 )
 
 _PROBLEMS: Final = 100

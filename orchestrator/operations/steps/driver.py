@@ -18,7 +18,7 @@ from orchestrator.core.errors import Conflict, Fatal, WorldError
 from orchestrator.core.geometry.build import MIG
 from orchestrator.core.geometry.cut import IllegalLayout, Taken
 from orchestrator.core.geometry.nested import instances_of
-from orchestrator.core.gpu.device import Device, InstancePlace
+from orchestrator.core.gpu.device import MAKES_VGPUS, Device, InstancePlace
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.mig_layout import KEEPER, difference
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
@@ -69,7 +69,7 @@ def _in_time_slices(gpu: GpuSnapshot, name: str) -> Device | str:
         (vgpu_type for vgpu_type in gpu.types if vgpu_type.name in offered),
         key=lambda vgpu_type: vgpu_type.framebuffer_mib,
     )
-    if not types or gpu.framework in {"none", "passthrough"}:
+    if not types or gpu.framework not in MAKES_VGPUS:
         return ""
     return draw(gpu, types[0].name, taken=frozenset(), new_uuid=name) or f"GPU {gpu.address}: no function is free"
 

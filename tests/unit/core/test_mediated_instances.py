@@ -15,8 +15,8 @@ from orchestrator.core.actions.host_actions import (
     VgpuPosition,
 )
 from orchestrator.core.attachments import changes_gpu, draw, make, observed_on, remove, still_free
-from orchestrator.core.gpu.device import InstancePlace
-from orchestrator.core.hosts.snapshot import GpuInstance, Mdev, VgpuParent
+from orchestrator.core.gpu.device import InstancePlace, Mdev, VgpuParent
+from orchestrator.core.hosts.snapshot import GpuInstance
 from tests.unit.services.test_live_geometry import a100
 
 GPU, VF, OTHER_VF = "0000:c1:00.0", "0000:c1:00.4", "0000:c1:00.5"

@@ -15,8 +15,8 @@ from orchestrator.core.diff.gpus import tenants_by_gpu
 from orchestrator.core.errors import Conflict, NoCapacity
 from orchestrator.core.geometry.build import MIG
 from orchestrator.core.geometry.nested import instances_of
-from orchestrator.core.gpu.device import Device, InstancePlace
-from orchestrator.core.hosts.snapshot import GpuInstance, GpuSnapshot, VgpuParent
+from orchestrator.core.gpu.device import Device, InstancePlace, VgpuParent
+from orchestrator.core.hosts.snapshot import GpuInstance, GpuSnapshot
 from orchestrator.core.vms.adoption import place_of
 from orchestrator.core.vms.claim import Claim
 from orchestrator.services.fleet.sharing import check_neighbours
