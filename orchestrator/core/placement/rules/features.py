@@ -42,8 +42,8 @@ def needs_of(wanted: Wanted) -> Iterator[Need]:
 
 
 def _is_on(wanted: Wanted, switch: HostFeature) -> bool:
-    asked: bool | None = getattr(wanted.vm, switch)
-    return bool(getattr(wanted.offering, switch) if asked is None else asked)
+    of_vm: bool | None = getattr(wanted.vm, switch)
+    return bool(getattr(wanted.offering, switch) if of_vm is None else of_vm)
 
 
 def facts_of(host: HostFacts) -> tuple[Fact, ...]:
