@@ -7,8 +7,8 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TypeVar, cast
+from dataclasses import dataclass, fields, replace
+from typing import Final, TypeVar, cast
 
 from orchestrator.agent.attachments.kind import Kinds, Observation, ObservedKind
 from orchestrator.agent.attachments.mig_backed import InstanceHolders
@@ -43,17 +43,17 @@ from orchestrator.core.hosts.snapshot import (
 )
 from orchestrator.core.protocol import PROTOCOL_VERSION
 
-_UNSEEN = NvmlGpu(
-    uuid=None, serial=None, name=None, memory_mib=None, mig_enabled=None, mig_pending=None, instances=(),
-    heterogeneous=None, module_id=None, types=(), problems=("NVML does not list this GPU",),
-)  # fmt: skip
+_AS_READ: Final = (
+    {field.name for field in fields(NvmlGpu)} & {field.name for field in fields(GpuSnapshot)}
+) - {"uuid", "types", "problems", "instances"}  # fmt: skip
+"""What a snapshot tells of a GPU just as its driver says it."""
 
 
 def observe_gpus(paths: Paths, ledger: Ledger, kinds: Kinds, reading: NvmlReading) -> tuple[GpuSnapshot, ...]:
     """All NVIDIA GPUs of the host, by PCI address."""
     shared = Observation(paths, type_names(reading))
     observed = {name: kind.observe(shared) for name, kind in kinds.items()}
-    unseen = replace(_UNSEEN, problems=(*_UNSEEN.problems, *reading.unplaced))
+    unseen = NvmlGpu(problems=("NVML does not list this GPU", *reading.unplaced))
     readings = [(gpu, _remembered(observed, gpu) or reading.gpus.get(gpu.address, unseen)) for gpu in pci.gpus(paths)]
     with suppress(Fatal):  # a disk that cannot be written to costs no observation
         ledger.cards.saw(_cards(readings))
@@ -94,32 +94,23 @@ def _gpu(
     return GpuSnapshot(
         address=gpu.address,
         uuid=observation.uuid or "",
-        serial=observation.serial,
         model=observation.name or f"NVIDIA {gpu.vendor}:{gpu.device}",
         pci_vendor=gpu.vendor,
         pci_device=gpu.device,
         pci_subsystem_vendor=gpu.subsystem_vendor,
         pci_subsystem_device=gpu.subsystem_device,
         numa_node=gpu.numa_node,
-        memory_mib=observation.memory_mib,
         driver=gpu.driver,
         framework=framework,
         sriov_total_vfs=gpu.total_vfs,
         sriov_enabled_vfs=gpu.enabled_vfs,
-        mig_enabled=observation.mig_enabled,
-        heterogeneous=observation.heterogeneous,
-        module_id=observation.module_id,
         types=types,
         parents=parents,
         problems=tuple(problems),
-        mig_pending=observation.mig_pending,
+        **{name: getattr(observation, name) for name in _AS_READ},
         instances=tuple(_instance(instance, gpu.address, ledger) for instance in observation.instances),
         iommu_shared_with=gpu.iommu_shared_with,
-        scheduler=observation.scheduler,
-        signals=observation.signals,
-        licences=observation.licences,
         bridges=gpu.bridges,
-        mig_profiles=observation.mig_profiles,
         mig_found=None if ledger.is_lost() else observation.mig_enabled if mig_before is None else mig_before,
     )
 

@@ -27,11 +27,15 @@ def _members(kind: type, names: set[str]) -> dict[str, TypeAdapter[Any]]:
     return {name: TypeAdapter(types[name]) for name in sorted(names)}
 
 
+def _names(kind: type[SimulatedGpu | Kernel]) -> set[str]:
+    return {field.name for field in fields(kind)}
+
+
 _KEPT: Final = {
-    SimulatedGpu: _members(SimulatedGpu, {"functions", "driver", "mig", "instances", "scheduler", "mixes"}),
+    SimulatedGpu: _members(SimulatedGpu, _names(SimulatedGpu) - {"address", "kind", "card", "module_id"}),
     Kernel: _members(
         Kernel,
-        {field.name for field in fields(Kernel)} - {"gpus", "fabric", "nics", "next_errno", "stuck_resets", "harmed"},
+        _names(Kernel) - {"gpus", "fabric", "nics", "next_errno", "stuck_resets", "harmed"},
     ),
     SimulatedMachine: _members(
         SimulatedMachine,

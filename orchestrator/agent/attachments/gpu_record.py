@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from orchestrator.agent.nvml.reading import NvmlGpu
+from orchestrator.agent.nvml.reading import GONE_WITH_THE_DRIVER, NvmlGpu
 from orchestrator.core.hosts.snapshot import HostVgpuType
 
 
@@ -34,8 +34,7 @@ class GpuRecord:
     """The GPU first."""
     had_virtual_functions: bool
     said: NvmlGpu | None
-    """By its driver, which cannot be asked while it does not have the GPU. GPU instances, a scheduler, licences
-    of vGPUs and faults that it tells of there are none."""
+    """By its driver, which cannot be asked while it does not have the GPU: without what is gone with it."""
     persistence: bool = False
     """Its driver kept it initialised though nothing used it."""
 
@@ -51,7 +50,7 @@ class GpuRecord:
 
 
 def _said(read: dict[str, Any]) -> NvmlGpu:
-    types = tuple(HostVgpuType(**vgpu_type) for vgpu_type in read.pop("types"))
-    none: dict[str, Any] = {"instances": (), "scheduler": None, "licences": (), "signals": ()}
+    types = tuple(HostVgpuType(**vgpu_type) for vgpu_type in read["types"])
     lists = {name: tuple(read.get(name, ())) for name in ("problems", "mig_profiles")}
-    return NvmlGpu(**{**read, **none, **lists, "types": types})
+    stays = {name: value for name, value in read.items() if name not in GONE_WITH_THE_DRIVER}
+    return NvmlGpu(**{**stays, **lists, "types": types})

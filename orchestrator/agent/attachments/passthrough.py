@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.agent.attachments.device_files import DeviceFiles, check_address, check_managed, not_as_seen
@@ -23,11 +22,7 @@ from orchestrator.core.gpu.device import Device, VgpuParent
 from orchestrator.core.hosts.snapshot import HostVgpuType
 
 _NVIDIA = "nvidia"
-_UNKNOWN = NvmlGpu(
-    uuid=None, serial=None, name=None, memory_mib=None, mig_enabled=None, mig_pending=None, instances=(),
-    heterogeneous=None, module_id=None, types=(), problems=(),
-)  # fmt: skip
-_NOT_OURS = replace(_UNKNOWN, problems=("vfio-pci has it, and we did not give it there",))
+_NOT_OURS = NvmlGpu(problems=("vfio-pci has it, and we did not give it there",))
 
 
 class WholeGpus:
@@ -148,7 +143,7 @@ class WholeGpus:
                 FunctionBefore(address=function, driver=None, override="", probed=True) for function in passed
             ),
             had_virtual_functions=bool(reading.number(self._paths.pci(device.gpu) / "sriov_totalvfs")),
-            said=replace(_UNKNOWN, name=device.type_name),
+            said=NvmlGpu(name=device.type_name),
         )
         if self._ledger.owner(gpu_key(device.gpu)) is None:
             self._ledger.claim(gpu_key(device.gpu), vm, detail=record.to_text(), until_reboot=True)

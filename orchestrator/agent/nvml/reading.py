@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import pynvml
 
@@ -53,21 +53,25 @@ _CHANGE_SECONDS = 120.0
 class NvmlGpu:
     """What NVML says of one GPU; None where it does not say."""
 
-    uuid: str | None
-    serial: str | None
-    name: str | None
-    memory_mib: int | None
-    mig_enabled: bool | None
-    mig_pending: bool | None
-    instances: tuple[FoundInstance, ...]
-    heterogeneous: bool | None
-    module_id: int | None
-    types: tuple[HostVgpuType, ...]
-    problems: tuple[str, ...]
+    uuid: str | None = None
+    serial: str | None = None
+    name: str | None = None
+    memory_mib: int | None = None
+    mig_enabled: bool | None = None
+    mig_pending: bool | None = None
+    instances: tuple[FoundInstance, ...] = ()
+    heterogeneous: bool | None = None
+    module_id: int | None = None
+    types: tuple[HostVgpuType, ...] = ()
+    problems: tuple[str, ...] = ()
     scheduler: SchedulerState | None = None
     licences: tuple[VgpuLicence, ...] = ()
     mig_profiles: tuple[str, ...] = ()
     signals: tuple[GpuSignal, ...] = ()
+
+
+GONE_WITH_THE_DRIVER: Final = frozenset({"instances", "scheduler", "licences", "signals"})
+"""Fields of what is there no more once the driver has let the GPU go."""
 
 
 @dataclass(frozen=True, kw_only=True)
