@@ -35,20 +35,24 @@ class Observation:
         return open_files.open_vfio_devices(self.paths)
 
 
-class ObservedKind(Protocol):
-    """One observation of all devices of the kind."""
+class ObservedKind:
+    """One observation of all devices of the kind. This one is of a kind without files: nothing is offered."""
 
-    def offered_on(self, gpu: PciGpu) -> bool:
+    def offered_on(self, _gpu: PciGpu) -> bool:
         """Whether the driver offers such devices on the GPU now."""
+        return False
 
-    def parents(self, gpu: PciGpu, problems: list[str]) -> tuple[VgpuParent, ...]:
+    def parents(self, _gpu: PciGpu, _problems: list[str]) -> tuple[VgpuParent, ...]:
         """Functions of the GPU with what is on them; what cannot be read is added to ``problems``."""
+        return ()
 
-    def types(self, gpu: PciGpu) -> Iterator[HostVgpuType]:
+    def types(self, _gpu: PciGpu) -> Iterator[HostVgpuType]:
         """Types as sysfs alone describes them; a kind whose sysfs does not gives none."""
+        return iter(())
 
-    def remembered(self, gpu: PciGpu) -> NvmlGpu | None:
+    def remembered(self, _gpu: PciGpu) -> NvmlGpu | None:
         """What the driver said of a GPU before the kind took it from the driver; None: the driver is to be asked."""
+        return None
 
 
 class Kind(Protocol):

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.agent.attachments.device_files import DeviceFiles, no_room, not_as_seen, still_hangs
-from orchestrator.agent.attachments.kind import Handlers, Observation
+from orchestrator.agent.attachments.kind import Handlers, Observation, ObservedKind
 from orchestrator.agent.attachments.placing import FoundVgpu, VgpuPlaces, gpu_instance, placement_id
-from orchestrator.agent.nvml.reading import NvmlGpu
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import open_files, reading
 from orchestrator.agent.sysfs.pci import PciGpu
@@ -233,7 +232,7 @@ class MdevDevices:
         )
 
 
-class _ObservedMdevs:
+class _ObservedMdevs(ObservedKind):
     def __init__(self, files: DeviceFiles, shared: Observation) -> None:
         self._paths, self._ledger, self._shared = files.paths, files.ledger, shared
         self._existing = all_devices(files.paths, shared.type_names)
@@ -260,9 +259,6 @@ class _ObservedMdevs:
                         framebuffer_mib=int(match["framebuffer"]),
                         max_instances=int(match["most"]),
                     )
-
-    def remembered(self, _gpu: PciGpu) -> NvmlGpu | None:
-        return None
 
     def _parent(self, address: str, *, is_vf: bool) -> VgpuParent:
         devices = [device for device in self._existing if device.parent == address]

@@ -17,14 +17,12 @@ from pathlib import Path
 from typing import Protocol
 
 from orchestrator.agent.attachments.device_files import DeviceFiles, check_ours, not_as_seen
-from orchestrator.agent.attachments.kind import Handlers, Kind, Observation
+from orchestrator.agent.attachments.kind import Handlers, Kind, Observation, ObservedKind
 from orchestrator.agent.attachments.placing import FoundVgpu
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.agent.nvml.mig import Mig
-from orchestrator.agent.nvml.reading import NvmlGpu
 from orchestrator.agent.sysfs import pci
-from orchestrator.agent.sysfs.pci import PciGpu
 from orchestrator.core.actions.host_actions import (
     ActionResult,
     CreateGpuInstance,
@@ -33,9 +31,8 @@ from orchestrator.core.actions.host_actions import (
     VgpuPosition,
 )
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown
-from orchestrator.core.gpu.device import Device, VgpuParent
+from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.mig_layout import KEEPER
-from orchestrator.core.hosts.snapshot import HostVgpuType
 from orchestrator.core.names import is_uuid
 
 
@@ -231,8 +228,9 @@ class MigBackedVgpus:
                 for instance in self._mig.instances(address) if modes is not None and modes[0] else ():
                     yield f"GPU instance {instance.id} ({instance.profile} at slot {instance.start})"
 
-    def observe(self, _shared: Observation) -> _NoFramework:
-        return _NoFramework()
+    def observe(self, _shared: Observation) -> ObservedKind:
+        """In sysfs such vGPUs are as those of their carrier, and instances are NVML's to tell."""
+        return ObservedKind()
 
     @contextmanager
     def _alone(self, gpu: str) -> Iterator[None]:
@@ -348,19 +346,3 @@ class MigBackedVgpus:
     def _profile_at(self, gpu: str, start: int) -> str | None:
         existing = self._at(gpu, start)
         return None if existing is None else existing.profile
-
-
-class _NoFramework:
-    """In sysfs such vGPUs are as those of their carrier, and instances are NVML's to tell."""
-
-    def offered_on(self, _gpu: PciGpu) -> bool:
-        return False
-
-    def parents(self, _gpu: PciGpu, _problems: list[str]) -> tuple[VgpuParent, ...]:
-        return ()
-
-    def types(self, _gpu: PciGpu) -> Iterator[HostVgpuType]:
-        return iter(())
-
-    def remembered(self, _gpu: PciGpu) -> NvmlGpu | None:
-        return None

@@ -10,7 +10,7 @@ from pathlib import Path
 from orchestrator.agent.attachments.device_files import DeviceFiles, check_address, check_managed, not_as_seen
 from orchestrator.agent.attachments.gpu_record import FunctionBefore, GpuRecord, gpu_key
 from orchestrator.agent.attachments.gpu_use import GpuUse, in_use
-from orchestrator.agent.attachments.kind import Handlers, Kind, Observation
+from orchestrator.agent.attachments.kind import Handlers, Kind, Observation, ObservedKind
 from orchestrator.agent.fabric.partitions import FabricPartitions
 from orchestrator.agent.nvml.reading import Driver, NvmlGpu
 from orchestrator.agent.sysfs import binding, open_files, pci, reading, sriov
@@ -19,7 +19,6 @@ from orchestrator.agent.sysfs.pci import PciGpu
 from orchestrator.core.actions.host_actions import ActionResult, BindVfio, RestoreDriver
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError
 from orchestrator.core.gpu.device import Device, VgpuParent
-from orchestrator.core.hosts.snapshot import HostVgpuType
 
 _NVIDIA = "nvidia"
 _NOT_OURS = NvmlGpu(problems=("vfio-pci has it, and we did not give it there",))
@@ -246,7 +245,7 @@ class WholeGpus:
             raise Unknown("gpu.sriov_failed", f"GPU {gpu} did not take sriov-manage {option}")
 
 
-class _ObservedGpus:
+class _ObservedGpus(ObservedKind):
     def __init__(self, files: DeviceFiles, shared: Observation, record: Callable[[str], GpuRecord | None]) -> None:
         self._paths, self._ledger, self._shared, self._record = files.paths, files.ledger, shared, record
 
@@ -263,9 +262,6 @@ class _ObservedGpus:
                 in_use=open_files.in_use(self._paths.pci(gpu.address), self._shared.opened),
             ),
         )
-
-    def types(self, _gpu: PciGpu) -> Iterator[HostVgpuType]:
-        return iter(())
 
     def remembered(self, gpu: PciGpu) -> NvmlGpu | None:
         """Only while the driver does not have it."""

@@ -20,10 +20,9 @@ from orchestrator.agent.attachments.device_files import (
     not_as_seen,
     still_hangs,
 )
-from orchestrator.agent.attachments.kind import Handlers, Observation
+from orchestrator.agent.attachments.kind import Handlers, Observation, ObservedKind
 from orchestrator.agent.attachments.placing import FoundVgpu, VgpuPlaces, gpu_instance, placement_id
 from orchestrator.agent.ledger import Ownership
-from orchestrator.agent.nvml.reading import NvmlGpu
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import open_files, reading
 from orchestrator.agent.sysfs.pci import PciGpu
@@ -32,7 +31,6 @@ from orchestrator.core.actions.host_actions import ActionResult, ClearVgpuType, 
 from orchestrator.core.errors import Conflict
 from orchestrator.core.gpu.device import Device, VgpuParent
 from orchestrator.core.gpu.pci import is_pci_address
-from orchestrator.core.hosts.snapshot import HostVgpuType
 
 
 @dataclass(frozen=True)
@@ -207,7 +205,7 @@ class TypedFunctions:
             raise still_hangs(file)
 
 
-class _ObservedFunctions:
+class _ObservedFunctions(ObservedKind):
     def __init__(self, files: DeviceFiles, shared: Observation) -> None:
         self._paths, self._ledger, self._shared = files.paths, files.ledger, shared
 
@@ -219,12 +217,6 @@ class _ObservedFunctions:
         problems.extend(function.problem for function in functions if function.problem is not None)
         names = {**{number: name for f in functions for number, name in f.creatable}, **self._shared.type_names}
         return tuple(self._parent(function, names) for function in functions)
-
-    def types(self, _gpu: PciGpu) -> Iterator[HostVgpuType]:
-        return iter(())
-
-    def remembered(self, _gpu: PciGpu) -> NvmlGpu | None:
-        return None
 
     def _parent(self, function: VirtualFunction, names: Mapping[int, str]) -> VgpuParent:
         current = function.current_id
