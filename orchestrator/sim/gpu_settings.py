@@ -82,6 +82,11 @@ def settings_of(machine: SimulatedMachine) -> GpuSettings:
     return GpuSettings(drivers, partial(_Records, machine), checks)
 
 
+def observed_settings(machine: SimulatedMachine, gpu: SimulatedGpu) -> dict[str, Any]:
+    """Fields of a snapshot that say how the GPU is set."""
+    return {"scheduler": machine.kernel.scheduler_of(gpu), "heterogeneous": machine.kernel.mixed_sizes_of(gpu)}
+
+
 def _perform(machine: SimulatedMachine, action: HostAction) -> ActionResult:
     return settings_of(machine).handlers[type(action)](action)
 

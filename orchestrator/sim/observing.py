@@ -19,6 +19,7 @@ from orchestrator.core.hosts.snapshot import (
 )
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.sim import nics
+from orchestrator.sim.gpu_settings import observed_settings
 from orchestrator.sim.kernel import VFIO, SimulatedGpu
 from orchestrator.sim.machine import Domain, SimulatedMachine
 from orchestrator.sim.vgpu_actions import framework_of, holders, observed_parent
@@ -129,7 +130,6 @@ def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
         sriov_enabled_vfs=gpu.functions,
         mig_enabled=gpu.mig if kind.profiles else None,
         mig_found=ledger.mig_before.get(gpu.address, gpu.mig) if kind.profiles and not ledger.lost else None,
-        heterogeneous=machine.kernel.mixed_sizes_of(gpu),
         module_id=gpu.module_id or None,
         types=kind.types,
         bridges=(gpu.root_port,),
@@ -142,7 +142,7 @@ def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
         mig_profiles=tuple(row.name for row in kind.profiles),
         problems=() if machine.is_ours(gpu) else ("another card is there than was accepted",),
         instances=tuple(_instance(machine, gpu, number) for number in sorted(gpu.instances)),
-        scheduler=machine.kernel.scheduler_of(gpu),
+        **observed_settings(machine, gpu),
         licences=_licences(machine, gpu),
     )
 
