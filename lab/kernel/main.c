@@ -82,7 +82,7 @@ static void lab_remove(struct pci_dev *pdev)
 
 	if (!pdev->is_virtfn) {
 		/* as NVIDIA's does: until nothing uses the GPU any more */
-		wait_event(gpu->released, !READ_ONCE(gpu->persistence));
+		wait_event(gpu->released, !READ_ONCE(gpu->persistence) && !READ_ONCE(gpu->users));
 		set_bound(gpu, NULL);
 		pci_disable_sriov(pdev);
 	}

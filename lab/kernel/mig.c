@@ -226,7 +226,7 @@ void lab_mig_clear(struct lab_gpu *gpu)
 }
 
 /* Where a change needs a reset, it stays pending until nothing and nobody holds the GPU. */
-static int set_mode(struct lab_gpu *gpu, bool mode, bool clients)
+static int set_mode(struct lab_gpu *gpu, bool mode)
 {
 	bool idle = list_empty(&gpu->vgpus) && list_empty(&gpu->instances) && !pci_num_vf(gpu->pdev);
 
@@ -234,7 +234,7 @@ static int set_mode(struct lab_gpu *gpu, bool mode, bool clients)
 		return -EOPNOTSUPP;
 	if (gpu->mig_reset)
 		gpu->mig_pending = mode;
-	if (gpu->mig != mode && (!idle || (gpu->mig_reset && clients)))
+	if (gpu->mig != mode && (!idle || (gpu->mig_reset && gpu->users > 1)))
 		return -EBUSY;
 	gpu->mig = gpu->mig_pending = mode;
 	if (mode)
@@ -243,7 +243,7 @@ static int set_mode(struct lab_gpu *gpu, bool mode, bool clients)
 }
 
 /*
- *   mode 0|1 CLIENTS            CLIENTS: others that hold the driver open
+ *   mode 0|1                    by one of those that have the GPU open
  *   gi PROFILE START            START -1: any
  *   ci GPU-INSTANCE PROFILE START
  *   destroy GPU-INSTANCE [COMPUTE-INSTANCE]
@@ -257,8 +257,8 @@ int lab_mig_command(struct lab_gpu *gpu, const char *buf)
 		return -ENODEV;
 	if (gpu->lost)
 		return -EIO;
-	if (sscanf(buf, "mode %u %u", &first, &second) == 2)
-		return first > 1 ? -EINVAL : set_mode(gpu, first, second);
+	if (sscanf(buf, "mode %u", &first) == 1)
+		return first > 1 ? -EINVAL : set_mode(gpu, first);
 	if (sscanf(buf, "gi %u %d", &first, &start) == 2)
 		return create_gi(gpu, first, start);
 	if (sscanf(buf, "ci %u %u %d", &first, &second, &start) == 3)

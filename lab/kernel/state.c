@@ -38,9 +38,9 @@ static ssize_t state_show(struct lab_gpu *gpu, char *buf)
 	struct pci_dev *pdev = gpu->pdev;
 
 	return sysfs_emit(buf, "%sbdf %s\nbound %d\nlost %d\nheterogeneous %d\npersistence %d\nnumvfs %d\nlast_xid %u\nnuma %d\n"
-			  "fault_create %s %u\nscheduler %u %u %u %u %u\n", gpu->sensors, gpu->bdf, pdev != NULL, gpu->lost,
+			  "refused %u\nfault_create %s %u\nscheduler %u %u %u %u %u\n", gpu->sensors, gpu->bdf, pdev != NULL, gpu->lost,
 			  gpu->heterogeneous, gpu->persistence, pdev ? pci_num_vf(pdev) : 0, gpu->last_xid,
-			  pdev ? dev_to_node(&pdev->dev) : -1, faults[gpu->fault], gpu->fault_value,
+			  pdev ? dev_to_node(&pdev->dev) : -1, gpu->refused, faults[gpu->fault], gpu->fault_value,
 			  scheduler->policy, scheduler->arr, scheduler->factor, scheduler->frequency, scheduler->slice);
 }
 
@@ -162,10 +162,11 @@ static bool has_open(struct lab_gpu *gpu)
 	return false;
 }
 
-/* sriov-manage's handshake; refused while a VM has a vGPU of this GPU, or persistence mode keeps it in use */
+/* sriov-manage's handshake; refused while a VM has a vGPU of this GPU, or persistence mode or an open file keeps it in use */
 static int unbind_lock_store(struct lab_gpu *gpu, const char *buf)
 {
-	return has_open(gpu) || gpu->persistence ? -EBUSY : kstrtobool(buf, &gpu->unbind_lock);
+	gpu->refused += gpu->users != 0;
+	return has_open(gpu) || gpu->persistence || gpu->users ? -EBUSY : kstrtobool(buf, &gpu->unbind_lock);
 }
 
 /* The same as NVIDIA's own file: what was written reads back as 0 where it was refused. */
@@ -285,7 +286,7 @@ int lab_state_init(void)
 	if (!gpus_kobj || !proc_root ||
 	    sysfs_create_bin_file(root_kobj, &bin_attr_config) ||
 	    !proc_create_single("version", 0444, proc_root, version_show) ||
-	    lab_capabilities_init(proc_root) || add_unbind_locks())
+	    lab_capabilities_init(proc_root) || add_unbind_locks() || lab_device_files_init())
 		ret = -ENOMEM;
 	list_for_each_entry(gpu, &lab_gpus, node)
 		if (!ret)
@@ -299,6 +300,7 @@ void lab_state_exit(void)
 {
 	struct lab_gpu *gpu;
 
+	lab_device_files_exit();
 	list_for_each_entry(gpu, &lab_gpus, node)
 		if (gpu->kobj.state_initialized)
 			kobject_put(&gpu->kobj);

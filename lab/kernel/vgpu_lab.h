@@ -71,6 +71,8 @@ struct lab_gpu {
 	enum lab_fault fault;
 	unsigned int fault_value;	/* times left, or seconds of a hang */
 	unsigned int last_xid;
+	unsigned int users;		/* that have its device file open */
+	unsigned int refused;		/* times that they kept somebody from the unbind lock */
 	wait_queue_head_t released;
 	char sensors[LAB_TEXT];
 };
@@ -123,6 +125,8 @@ void lab_vendor_remove(struct pci_dev *pdev);
 extern struct mdev_driver lab_mdev_driver;
 int lab_mdev_probe(struct pci_dev *pdev, struct lab_gpu *gpu);
 void lab_mdev_remove(struct pci_dev *pdev);
+int lab_device_files_init(void);
+void lab_device_files_exit(void);
 int lab_state_init(void);
 void lab_state_exit(void);
 #endif

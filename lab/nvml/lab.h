@@ -37,6 +37,7 @@ struct mig_profile {
 struct gpu {
 	uint index, device, subsystem;
 	bool bound, vfs, vendor_vfio, mig_reset;
+	int file;			/* open while the library is; -1: another has locked the GPU */
 	char dir[16], bdf[16], name[64], uuid[64], serial[32];
 	char facts[4096];
 	struct vgpu_type types[MAX_TYPES];
@@ -95,7 +96,6 @@ long long source_number_or(const struct gpu *gpu, const char *key, long long fal
 nvmlReturn_t source_write(const struct gpu *gpu, const char *file, const char *text);
 nvmlReturn_t source_command(const struct gpu *gpu, const char *file, const char *text, const char *answer, char *buf,
 			    size_t size);
-bool source_others(void);
 uint source_vgpus(struct gpu *gpu, struct vgpu *out, uint max);
 
 /* Checks at the head of the calls. */

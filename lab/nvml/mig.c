@@ -139,7 +139,7 @@ API nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t gpu, uint mode, nvmlReturn_t 
 	CHECK_MIG(gpu, activation);
 	if (mode > 1)
 		return NVML_ERROR_INVALID_ARGUMENT;
-	snprintf(text, sizeof(text), "mode %u %d", mode, source_others());
+	snprintf(text, sizeof(text), "mode %u", mode);
 	*activation = mig_command(gpu, text, &unused);
 	if (*activation != NVML_SUCCESS && *activation != NVML_ERROR_IN_USE)
 		return *activation;

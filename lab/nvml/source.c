@@ -2,6 +2,7 @@
 /* Reads the module's files. VGPU_LAB_ROOT is put before /sys, /dev and /proc, so that a directory can stand in. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 struct gpu gpus[MAX_GPUS];
 uint nr_gpus;
 static int clients;
-static int lock = -1;
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 static char driver[64];
 
 static int open_file(const char *path, int flags)
@@ -204,6 +205,10 @@ static void parse_gpu(const char *line, uint number, struct gpu *gpu)
 
 static void finish_gpu(struct gpu *gpu)
 {
+	char path[32];
+
+	snprintf(path, sizeof(path), "/dev/nvidia%s", gpu->dir);
+	gpu->file = open_file(path, O_RDWR);
 	find_value(gpu->facts, "name", gpu->name, sizeof(gpu->name));
 	find_value(gpu->facts, "uuid", gpu->uuid, sizeof(gpu->uuid));
 	find_value(gpu->facts, "serial", gpu->serial, sizeof(gpu->serial));
@@ -246,46 +251,40 @@ const char *source_driver(void)
 	return driver;
 }
 
-nvmlReturn_t source_open(void)
+static nvmlReturn_t first_open(void)
 {
-	char *text;
+	char *text = malloc(CONFIG_SIZE);
 
-	if (clients) {
-		clients++;
-		return NVML_SUCCESS;
-	}
-	text = malloc(CONFIG_SIZE);
 	if (!text || !source_read("/sys/kernel/vgpu_lab/config", text, CONFIG_SIZE)) {
 		free(text);
 		return NVML_ERROR_DRIVER_NOT_LOADED;
 	}
-	/* A client holds this lock shared; sriov-manage needs it alone. */
-	lock = open_file("/run/vgpu-lab/clients", O_RDONLY);
-	if (lock >= 0)
-		flock(lock, LOCK_SH | LOCK_NB);
 	nr_gpus = 0;
 	parse_config(text);
 	free(text);
-	clients = 1;
 	return NVML_SUCCESS;
+}
+
+nvmlReturn_t source_open(void)
+{
+	nvmlReturn_t result;
+
+	pthread_mutex_lock(&opening);
+	result = clients ? NVML_SUCCESS : first_open();
+	clients += result == NVML_SUCCESS;
+	pthread_mutex_unlock(&opening);
+	return result;
 }
 
 void source_close(void)
 {
-	if (--clients)
-		return;
-	if (lock >= 0)
-		close(lock);
-	lock = -1;
-}
+	uint i;
 
-/* Whether another client has the library open. */
-bool source_others(void)
-{
-	bool others = lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) < 0;
-
-	flock(lock, LOCK_SH | LOCK_NB);
-	return others;
+	pthread_mutex_lock(&opening);
+	clients--;
+	for (i = 0; !clients && i < nr_gpus; i++)
+		close(gpus[i].file);
+	pthread_mutex_unlock(&opening);
 }
 
 bool source_is_open(void)

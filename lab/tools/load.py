@@ -24,7 +24,6 @@ TABLES = Path("/usr/lib/vgpu-lab/tables.json")
 CONFIG = Path("/run/vgpu-lab/config")
 KEPT_MIG_MODES = Path("/var/lib/vgpu-lab/mig")  # a file for each board whose InfoROM says that MIG is on
 FABRIC = Path("/run/vgpu-lab/fabric.json")  # what the fabric manager serves, on hosts with NVSwitches
-CLIENTS = Path("/run/vgpu-lab/clients")  # NVML clients hold it shared, sriov-manage alone
 DEVICES = Path("/sys/bus/pci/devices")
 EMULATED = ("0x1b36", "0x0010")
 NVIDIA = "0x10de"  # what the module made of them when it was loaded before
@@ -201,7 +200,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         CONFIG.write_text(text, encoding="utf-8")
         if fabric := fabric_text(scenario, tables, text):
             FABRIC.write_text(fabric, encoding="utf-8")
-        CLIENTS.touch(mode=0o644)
         KEPT_MIG_MODES.mkdir(parents=True, exist_ok=True)
         if not options.configure:
             (show_boards if bare else load_modules)()

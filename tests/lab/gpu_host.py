@@ -55,3 +55,8 @@ def gpu_address(shell: Shell, model: str) -> str:
 def switches(shell: Shell, address: str) -> str:
     """Directory with the failure switches of a GPU."""
     return shell(f"grep -l '^bdf {address}$' /sys/kernel/vgpu_lab/gpus/*/state").strip().removesuffix("/state")
+
+
+def refusals(shell: Shell) -> int:
+    """How often somebody who had a GPU open kept its driver from locking it, since the module was loaded."""
+    return sum(map(int, shell("sed -n 's/^refused //p' /sys/kernel/vgpu_lab/gpus/*/state").split()))

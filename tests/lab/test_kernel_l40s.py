@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.lab.conftest import LabHost
-from tests.lab.gpu_host import Step, answers, gpu_address, read, switches, write
+from tests.lab.gpu_host import Step, answers, gpu_address, read, refusals, switches, write
 
 pytestmark = pytest.mark.lab
 
@@ -144,8 +144,10 @@ def test_sriov_manage_cannot_have_the_lock_while_an_nvml_client_is_there(vendor:
         "import ctypes,sys; l=ctypes.CDLL('libnvidia-ml.so.1'); l.nvmlInit_v2(); print(flush=True); sys.stdin.read()"
     )
     command = f'coproc python3 -c "{client}"; read <&${{COPROC[0]}}; /usr/lib/nvidia/sriov-manage -d {vendor.address}'
+    before = refusals(vendor.host.run)
     said = vendor.host.run(f"bash -c {shlex.quote(command + '; true')} 2>&1")
     assert f"Cannot obtain unbindLock for {vendor.address}" in said
+    assert refusals(vendor.host.run) == before + 1
     assert vendor.ask(read(vendor.file(0))) == ["0"]
 
 

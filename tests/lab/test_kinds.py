@@ -12,6 +12,7 @@ import pytest
 from tests.fakes.several import until
 from tests.lab.conftest import LabHost
 from tests.lab.enrolled import MDEV, MDEV_ON_VFS, MIG_BACKED, VENDOR_VFIO, WHOLE, Enrolled, enrol
+from tests.lab.gpu_host import refusals
 from tests.lab.host_facts import facts, vgpu_count
 
 pytestmark = pytest.mark.lab
@@ -55,6 +56,7 @@ def test_each_kind_comes_and_goes_beside_the_others_and_the_host_is_as_before(en
         if name == "vendor":
             _a_whole_gpu_comes_and_goes(enrolled)
             assert {other: enrolled.running_since(other) for other in processes} == processes
+    assert refusals(enrolled.shell) == 0  # readings are taken all the time, and were in nobody's way
 
 
 def _a_whole_gpu_comes_and_goes(enrolled: Enrolled) -> None:
@@ -63,6 +65,8 @@ def _a_whole_gpu_comes_and_goes(enrolled: Enrolled) -> None:
     product.ok(*enrolled.request("whole"))
     assert VENDOR_VFIO.guest_pci_id in enrolled.guest_says("whole")
     _is_itself_and_confined(enrolled, "whole", "passthrough")
+    (device,) = product.json("show-vm", "whole")["devices"]
+    until(partial(_says_why_not, enrolled, device["gpu"], "whole"), "why the whole GPU has no readings", READ_WITHIN_S)
     product.ok("stop-vm", "whole")
     assert facts(enrolled.shell)["drivers"] == before["drivers"]
     product.ok("start-vm", "whole")
@@ -81,6 +85,11 @@ def _is_itself_and_confined(enrolled: Enrolled, name: str, attached_by: str) -> 
 def _has_readings(enrolled: Enrolled, name: str) -> bool:
     readings = enrolled.product.json("show-vm", name, "--readings")["readings"]
     return {reading["kind"] for reading in readings if reading["values"]} >= {"vm", "vgpu"}
+
+
+def _says_why_not(enrolled: Enrolled, gpu: str, vm: str) -> bool:
+    (reading,) = enrolled.product.json("gpu", "show", enrolled.name, gpu, "--readings")["readings"]
+    return (reading["silent"], reading["vm"], reading["values"]) == ("passed through", f"default/{vm}", [])
 
 
 def _nothing_is_amiss(enrolled: Enrolled) -> None:

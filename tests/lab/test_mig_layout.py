@@ -11,6 +11,7 @@ import pytest
 
 from tests.lab.conftest import LabHost, lab
 from tests.lab.enrolled import MIG_BACKED, Enrolled, enrol
+from tests.lab.gpu_host import refusals
 from tests.lab.test_mig_backed import bare
 
 pytestmark = pytest.mark.lab
@@ -54,7 +55,7 @@ def layout(enrolled: Enrolled) -> list[tuple[str, int]]:
 
 
 def test_a_layout_stands_without_vms_and_over_a_reboot_until_it_is_released(enrolled: Enrolled, file: Path) -> None:
-    product = enrolled.product
+    product, had = enrolled.product, refusals(enrolled.shell)
     options = (enrolled.name, "-f", str(file), "-c")
     assert product.run("mig", "plan", *options, "balanced").code == 3
     product.ok("mig", "apply", *options, "balanced")
@@ -68,6 +69,7 @@ def test_a_layout_stands_without_vms_and_over_a_reboot_until_it_is_released(enro
     refused = product.refused(8, *enrolled.request("train"))
     assert "kept for a MIG layout" in refused.err + refused.out
 
+    assert refusals(enrolled.shell) == had
     lab("reboot", enrolled.name)
     until = monotonic() + _RESTORED_S
     # Until the agent answers, what was seen before the reboot is all that is told.
@@ -76,6 +78,7 @@ def test_a_layout_stands_without_vms_and_over_a_reboot_until_it_is_released(enro
         sleep(5)
     product.ok("mig", "release", enrolled.name, "--yes")
     assert layout(enrolled) == []
+    assert refusals(enrolled.shell) == 0
     product.ok(*enrolled.request("train"))
     in_use = product.refused(5, "mig", "apply", *options, "balanced")
     assert "VM default/train" in in_use.err

@@ -10,6 +10,7 @@ import pytest
 
 from tests.lab.conftest import LabHost
 from tests.lab.enrolled import WHOLE, Enrolled, enrol
+from tests.lab.gpu_host import refusals
 from tests.lab.host_facts import facts
 
 pytestmark = pytest.mark.lab
@@ -35,6 +36,7 @@ def test_a_vm_has_a_whole_gpu_and_its_driver_has_it_back_as_it_was(enrolled: Enr
     product = enrolled.product
     product.ok(*enrolled.request_of("beside", enrolled.other_size))
     before, sibling = facts(enrolled.shell), enrolled.running_since("beside")
+    had = refusals(enrolled.shell)
 
     enrolled.shell("nvidia-smi -pm 1")  # as its daemon has them: in use, though no file shows it
     product.ok("doctor")  # a host with one emulated processor may have been silent while its guest started
@@ -60,6 +62,7 @@ def test_a_vm_has_a_whole_gpu_and_its_driver_has_it_back_as_it_was(enrolled: Enr
     assert not {"Disabled"} & set(said.splitlines())
     assert facts(enrolled.shell) == before
     assert enrolled.running_since("beside") == sibling
+    assert refusals(enrolled.shell) == had  # readings were in no change's way
 
 
 _BY_UEFI = """\

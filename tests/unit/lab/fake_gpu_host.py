@@ -54,7 +54,6 @@ def build(root: Path, library: Path, gpus: list[dict[str, Any]], driver: str = "
     scenario = {"host": "fake", "driver_version": driver, "gpus": gpus}
     (root / "sys/kernel/vgpu_lab").mkdir(parents=True)
     (root / "run/vgpu-lab").mkdir(parents=True)
-    (root / "run/vgpu-lab/clients").touch()
     (root / "sys/kernel/vgpu_lab/config").write_text(config_text(scenario, read_tables(CATALOGUE), addresses))
     host = FakeGpuHost(root, library)
     for index in range(len(gpus)):

@@ -115,10 +115,10 @@ def test_instances_are_asked_for_with_their_place_and_the_answer_is_the_one_made
     )
 
 
-def test_the_mode_tells_the_module_whether_anybody_else_holds_the_driver(host: FakeGpuHost) -> None:
+def test_the_module_is_told_of_the_mode(host: FakeGpuHost) -> None:
     (host.root / "var/lib/vgpu-lab/mig").mkdir(parents=True)
     assert ask(host, "n.nvmlDeviceSetMigMode(h, 0)") == 0
-    assert command(host) == "mode 0 0"
+    assert command(host) == "mode 0"
 
 
 def test_nvidia_smi_lists_makes_and_destroys_instances(host: FakeGpuHost) -> None:
