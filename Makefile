@@ -139,7 +139,7 @@ bench-web: dev ## pages of fleets of 100 to 10,000 hosts in a real browser: firs
 	@$(BIN)/python -m tests.bench.web $(BENCH_WEB)
 bench-upgrade: dev lab-packages ## rolling driver upgrade of 1,000 hosts in virtual time, of three lab hosts; BENCH_UPGRADE="--case lab" chooses
 	@$(BIN)/python -m tests.bench.upgrade $(BENCH_UPGRADE)
-bench-readings: dev ## what readings of hosts cost a server; BENCH_READINGS="--part process" chooses
+bench-readings: dev lab-packages ## what readings of hosts cost a server and a host; BENCH_READINGS="--part process" chooses
 	@$(BIN)/python -m tests.bench.readings $(BENCH_READINGS)
 bench-create-vm: dev lab-packages ## create-vm of each kind against the same VM made by hand; BENCH_CREATE_VM="--case passthrough" chooses
 	@$(ENSURE) tests/bench/packages.txt

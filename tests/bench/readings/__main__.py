@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Final
 
 from tests.bench.placement.rows import Row, keep, read, rows_of, table
+from tests.bench.readings.agent import GPUS, VGPUS, sampling
 from tests.bench.readings.server import in_process, over_http
 
 REPORT: Final = Path("build/bench/readings.json")
 SUITE: Final = "readings"
-PARTS: Final = ("http", "process")
+PARTS: Final = ("http", "process", "agent")
 
 
 def main() -> None:
@@ -32,6 +33,8 @@ def _rows(part: str, hosts: int) -> Iterator[Row]:
     if part == "http":
         with tempfile.TemporaryDirectory() as directory:
             yield from rows_of(SUITE, f"http hosts={hosts}", "sqlite", over_http(Path(directory), hosts))
+    elif part == "agent":
+        yield from rows_of(SUITE, f"{GPUS} GPUs, {GPUS * VGPUS} vGPUs", "agent", sampling())
     else:
         yield from rows_of(SUITE, "process hosts=10000", "memory", in_process(10_000))
 

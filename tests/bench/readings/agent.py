@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What reading a host costs the host: the agent's sampler on the lab's driver library, 8 GPUs with 8 vGPUs each.
 
-``python -m tests.bench.readings.agent`` adds its rows to build/bench/readings.json. The library reads files where
-NVIDIA's asks its kernel module; what pynvml and the agent do is the same.
+The library reads files where NVIDIA's asks its kernel module; what pynvml and the agent do is the same.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import os
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pynvml
@@ -19,10 +19,8 @@ from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.nvml.sampling import NvmlSampler
 from orchestrator.core.protocol import encode_frame
 from orchestrator.core.readings.frame import PERIOD_S, HostFrame, frame_to_dict
-from tests.bench.placement.rows import keep, read, rows_of, table
 from tests.unit.lab.fake_gpu_host import ROOT, FakeGpuHost, build
 
-REPORT = Path("build/bench/readings.json")
 GPUS, VGPUS, ROUNDS = 8, 8, 20
 _T4_2Q = 231
 
@@ -61,16 +59,11 @@ def _measured(sampler: NvmlSampler, gpus: dict[str, str]) -> dict[str, float]:
     }
 
 
-def main() -> None:
+def sampling() -> Mapping[str, float]:
+    """``core_percent``: what one of the host's cores is busy with it."""
     with tempfile.TemporaryDirectory() as name:
         host = _host(Path(name))
         os.environ["VGPU_LAB_ROOT"] = str(host.root)
         pynvml.nvmlLib = pynvml.CDLL(str(host.library))
         sampler = NvmlSampler(Nvml(), lambda _gpu, _start: "")
-        values = _measured(sampler, {f"0000:0{gpu + 1}:00.0": "" for gpu in range(GPUS)})
-    keep(rows_of("readings", f"{GPUS} GPUs, {GPUS * VGPUS} vGPUs", "agent", values), REPORT)
-    print(table(read(REPORT)))
-
-
-if __name__ == "__main__":
-    main()
+        return _measured(sampler, {f"0000:0{gpu + 1}:00.0": "" for gpu in range(GPUS)})
