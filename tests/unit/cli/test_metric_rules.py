@@ -26,6 +26,10 @@ SERIES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {f'vgpuctl_gpu_xid_total{{{GPU},xid="79"}}': "0x55 1x20"},
         {f'vgpuctl_gpu_xid_total{{{GPU},xid="79"}}': "1x99"},
     ),
+    "GpuFault": (
+        {'vgpuctl_findings{code="gpu.fabric_fault"}': "1x99"},
+        {'vgpuctl_findings{code="vm.gpu_fault"}': "1x99"},
+    ),
     "GpuRowRemapPending": (
         {f"vgpuctl_gpu_remap_pending{{{GPU}}}": "1x99"},
         {f"vgpuctl_gpu_remap_pending{{{GPU}}}": "0x99"},
