@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from orchestrator.core.advice.gpu_map import EVERY_GPU, HIDDEN_VM, GpuFilter, GpuRow, GpuUse, use_of
@@ -39,20 +40,13 @@ class TenantUse:
     """How many whole GPUs its parts of them add up to."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _OfModel:
     gpus: int = 0
     used: float = 0.0
-    is_whole: bool = True
+    hidden: int = 0
+    """GPUs of which it is not told how much is free."""
     uses: Counter[GpuUse] = field(default_factory=Counter)
-
-    def plus(self, other: _OfModel) -> _OfModel:
-        return _OfModel(
-            self.gpus + other.gpus,
-            self.used + other.used,
-            self.is_whole and other.is_whole,
-            self.uses + other.uses,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,24 +62,32 @@ class FleetUse:
         """Each row is one GPU. What is not ours is nobody's."""
         return cls.added(
             cls(
-                {row.model: _OfModel(1, _used(row), row.free is not None, Counter([use_of(row)]))},
+                {row.model: _OfModel(1, _used(row), row.free is None, Counter([use_of(row)]))},
                 {tenant: TenantUse(1, slots / row.slots) for tenant, slots in _shares(row).items()},
             )
             for row in rows
         )
 
     @classmethod
-    def added(cls, parts: Iterable[FleetUse]) -> FleetUse:
-        """Of all of them together."""
+    def added(cls, parts: Iterable[FleetUse], gone: Iterable[FleetUse] = ()) -> FleetUse:
+        """Of all of them together, without those that are ``gone``, which are parts of these."""
         models: dict[str, _OfModel] = {}
         shares: dict[str, TenantUse] = {}
-        for part in parts:
+        for sign, part in chain(((1, part) for part in parts), ((-1, part) for part in gone)):
             for model, counts in part.models.items():
-                models[model] = models[model].plus(counts) if model in models else counts
+                total = models.setdefault(model, _OfModel())
+                total.gpus += sign * counts.gpus
+                total.used += sign * counts.used
+                total.hidden += sign * counts.hidden
+                for use, gpus in counts.uses.items():
+                    total.uses[use] += sign * gpus
             for tenant, share in part.shares.items():
                 before = shares.get(tenant, _NOTHING)
-                shares[tenant] = TenantUse(before.gpus + share.gpus, before.used + share.used)
-        return cls(models, shares)
+                shares[tenant] = TenantUse(before.gpus + sign * share.gpus, before.used + sign * share.used)
+        return cls(
+            {model: counts for model, counts in models.items() if counts.gpus},
+            {tenant: share for tenant, share in shares.items() if share.gpus},
+        )
 
     def by_model(self) -> tuple[ModelUse, ...]:
         """By name of the model."""
@@ -93,16 +95,16 @@ class FleetUse:
             ModelUse(
                 model,
                 counts.gpus,
-                counts.uses["empty"] if counts.is_whole else None,
-                counts.uses["unusable"] if counts.is_whole else None,
-                round(counts.used, 2),
+                None if counts.hidden else counts.uses["empty"],
+                None if counts.hidden else counts.uses["unusable"],
+                _rounded(counts.used),
             )
             for model, counts in sorted(self.models.items())
         )
 
     def by_tenant(self) -> dict[str, TenantUse]:
         """Of each tenant with a VM on some GPU."""
-        return {tenant: TenantUse(share.gpus, round(share.used, 2)) for tenant, share in self.shares.items()}
+        return {tenant: TenantUse(share.gpus, _rounded(share.used)) for tenant, share in self.shares.items()}
 
     def how_many(self, only: GpuFilter) -> int:
         """GPUs that it picks, whatever it says of their host."""
@@ -119,7 +121,7 @@ class FleetUse:
             sum(counts.gpus for counts in counted),
             sum(counts.uses["empty"] for counts in counted),
             sum(counts.uses["unusable"] for counts in counted),
-            round(sum(counts.used for counts in counted), 2),
+            _rounded(sum(counts.used for counts in counted)),
         )
 
 
@@ -178,6 +180,11 @@ def by_rack(hosts: Iterable[HostUse]) -> tuple[RackUse, ...]:
 
 
 _NOTHING: Final = TenantUse(0, 0.0)
+
+
+def _rounded(gpus: float) -> float:
+    """Never -0: what was added and taken away again leaves a trace."""
+    return round(gpus, 2) + 0.0
 
 
 def _used(row: GpuRow) -> float:

@@ -69,11 +69,6 @@ class Fleet:
         return tuple(viewed.view for viewed in self.hosts)
 
     @cached_property
-    def use(self) -> FleetUse:
-        """How much of all GPUs is used."""
-        return FleetUse.added(viewed.use for viewed in self.hosts)
-
-    @cached_property
     def racks(self) -> tuple[RackUse, ...]:
         """All hosts, by rack."""
         return by_rack(viewed.host_use for viewed in self.hosts)
@@ -121,6 +116,11 @@ class FleetIndex:
         self._least = 0
         """Bytes of what the engine had met when it was made."""
         self._fleet: Fleet | None = None
+        self._use = FleetUse({}, {})
+        self._counted: dict[str, FleetUse] = {}
+        """Of each host, as it is in that sum."""
+        self._uncounted: set[str] = set()
+        """Hosts that have changed since."""
 
     @contextmanager
     def current(self) -> Iterator[FleetIndex]:
@@ -151,6 +151,16 @@ class FleetIndex:
             ordered = tuple(self._viewed[name] for name in sorted(self._viewed))
             self._fleet = Fleet(hosts=ordered, known=self._known, rooms=self._viewer.rooms)
         return self._fleet
+
+    def use(self) -> FleetUse:
+        """How much of all GPUs is used."""
+        if self._uncounted:
+            now = {name: self._viewed[name].use for name in self._uncounted if name in self._viewed}
+            gone = [self._counted.pop(name) for name in self._uncounted if name in self._counted]
+            self._use = FleetUse.added((self._use, *now.values()), gone)
+            self._counted |= now
+            self._uncounted.clear()
+        return self._use
 
     def host(self, name: str) -> Viewed | None:
         """None: not there, or never observed."""
@@ -239,6 +249,7 @@ class FleetIndex:
     def _view(self, name: str) -> None:
         """Tell the engine of a host, with what is reserved there."""
         self._fleet = None
+        self._uncounted.add(name)
         seen = self._seen.get(name)
         if seen is None or seen.facts is None:
             self._viewed.pop(name, None)

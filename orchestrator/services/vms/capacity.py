@@ -237,7 +237,8 @@ class CapacityService:
 
     def use(self) -> FleetUse:
         """How much of all GPUs is used."""
-        return self._fleet().use
+        with self.index.current() as now:
+            return now.use()
 
     def vm_counts(self, tenants: Tenants) -> dict[tuple[str, VmState], int]:
         """How many VMs these tenants have, by tenant and state."""

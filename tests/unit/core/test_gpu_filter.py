@@ -65,6 +65,14 @@ def test_gpus_that_a_filter_picks_are_counted_without_their_rows(only: GpuFilter
     assert (use.by_model(), use.by_tenant()) == (FleetUse.of(rows).by_model(), FleetUse.of(rows).by_tenant())
 
 
+def test_what_is_gone_leaves_no_trace_in_the_sum() -> None:
+    of_one, of_other = (FleetUse.of([gpu(Cell(0, 1, name, name), Cell(1, 9), slots=10)] * 3) for name in ("a", "b"))
+    left = FleetUse.added([FleetUse.added([of_one, of_other])], gone=[of_one])
+    assert (left.by_model(), left.by_tenant()) == (of_other.by_model(), of_other.by_tenant())
+    nothing = FleetUse.added([left], gone=[of_other])
+    assert (nothing.by_model(), nothing.by_tenant()) == ((), {})
+
+
 def test_hosts_stand_by_rack_those_without_last_and_those_without_gpus_nowhere() -> None:
     of_host = FleetUse.of([gpu(VM, Cell(2, 2)), gpu(slots=0), gpu(Cell(0, 4), unusable="broken")]).of_host()
     assert of_host == (3, 1, 1, 0.5)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.catalogue.gpu_tables import GpuTables, tables_of
+from orchestrator.core.advice.overview import FleetUse, ModelUse, TenantUse
 from orchestrator.core.hosts.snapshot import GpuSnapshot
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.placement.views import HostView
@@ -78,4 +79,30 @@ def test_a_list_of_profiles_asks_one_host_of_all_that_differ_only_in_what_they_h
         counts.append(len(asked))
         assert {one.offering.name: one.hosts for one in available}["GRID T4-2Q"] == tuple(names[: number + 1])
     assert len(set(counts)) == 1
+    plane.store.close()
+
+
+def test_the_use_of_all_gpus_is_that_of_each_host_added_whatever_changes(tmp_path: Path) -> None:
+    plane = control_plane(tmp_path)
+    index = FleetIndex(plane.store, Overcommit())
+
+    def use() -> tuple[tuple[ModelUse, ...], dict[str, TenantUse]]:
+        with index.current():
+            kept, anew = index.use(), FleetUse.added(viewed.use for viewed in index.fleet().hosts)
+        assert (kept.by_model(), kept.by_tenant()) == (anew.by_model(), anew.by_tenant())
+        return kept.by_model(), kept.by_tenant()
+
+    assert use() == ((), {})
+    for host in (T4_HOST, L40S_HOST):
+        plane.add_host(host)
+    empty = use()
+    plane.services.vms.create(create_vm())
+    plane.engine.drain()
+    assert use() != empty
+    plane.services.vms.delete("default", "train")
+    plane.engine.drain()
+    assert use() == empty
+    plane.services.hosts.remove(L40S_HOST)
+    plane.engine.drain()
+    assert [of.model for of in use()[0]] == ["Tesla T4"]
     plane.store.close()
