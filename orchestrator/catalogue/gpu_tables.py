@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from orchestrator.catalogue.catalogue import Catalogue, shipped
@@ -55,7 +56,13 @@ Tables = Callable[[GpuSnapshot], GpuTables]
 
 def model_name(gpu: GpuSnapshot) -> str:
     """The catalogue's, as the map, offerings and quotas have it; of one that the catalogue lacks, the driver's."""
-    return tables_of(gpu).ever.model
+    return _name(gpu.model, gpu.memory_mib or 0, gpu.pci_device, gpu.pci_subsystem_device)
+
+
+@lru_cache(maxsize=256)
+def _name(driver_name: str, memory_mib: int, device: str, subsystem: str) -> str:
+    model = _model(shipped(), driver_name, memory_mib, device, subsystem)
+    return driver_name if model is None else model.name
 
 
 def tables_of(gpu: GpuSnapshot) -> GpuTables:
@@ -99,7 +106,7 @@ class _Seen:
 
 
 def _tables(known: Catalogue, seen: _Seen) -> GpuTables:
-    model = _model(known, seen)
+    model = _model(known, seen.model, seen.memory_mib, seen.device, seen.subsystem)
     rows = type_rows(known, model) if model is not None else []
     types = _types(seen.types, rows)
     types = [_among_others(row) for row in types] if seen.heterogeneous else types
@@ -116,11 +123,11 @@ def _tables(known: Catalogue, seen: _Seen) -> GpuTables:
     return GpuTables(now=cut(_now(seen)), ever=cut(_ALL), partitions=partitions, on_nvswitch=board is not None)
 
 
-def _model(catalogue: Catalogue, seen: _Seen) -> GpuModel | None:
-    model = catalogue.model_of_pci(seen.device, seen.subsystem, seen.memory_mib)
+def _model(catalogue: Catalogue, name: str, memory_mib: int, device: str, subsystem: str) -> GpuModel | None:
+    model = catalogue.model_of_pci(device, subsystem, memory_mib)
     if model is not None:
         return model
-    named = [m for m in catalogue.gpu_models if seen.model in m.driver_names and m.may_have(seen.memory_mib)]
+    named = [m for m in catalogue.gpu_models if name in m.driver_names and m.may_have(memory_mib)]
     return named[0] if len(named) == 1 else None
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, Final
 
-from sqlalchemy import BindParameter, Connection, Dialect, Executable, bindparam
+from sqlalchemy import Connection, Dialect, Executable, bindparam
 from sqlalchemy.exc import DBAPIError, MultipleResultsFound, NoResultFound
 
 AnyRow = Any
@@ -40,20 +41,26 @@ class Precompiled:
 
 
 class InClause:
-    """A statement with a list of names for ``IN``, precompiled for lists of one and two, as nearly all are."""
+    """A statement with a list of names for ``IN``, precompiled for lists of 1, 2, 4 names and so on; what a list lacks
+    to that is its last name again."""
 
-    _NAMES: Final = ("name_0", "name_1")
+    _NAMES: Final = tuple(f"name_{at}" for at in range(512))
 
     def __init__(self, statement_for: Callable[[Sequence[Any]], Executable]) -> None:
         self._statement_for = statement_for
-        params: list[BindParameter[Any]] = [bindparam(name) for name in self._NAMES]
-        self._short = [Precompiled(statement_for(params[: at + 1])) for at in range(len(params))]
+        self._by_size: dict[int, Precompiled] = {}
 
     def __call__(self, names: Collection[str]) -> tuple[Executable | Precompiled, Values]:
         """Arguments of :meth:`Statements.execute`."""
-        if 0 < len(names) <= len(self._short):
-            return self._short[len(names) - 1], dict(zip(self._NAMES, names, strict=False))
-        return self._statement_for(list(names)), {}
+        given = list(names)
+        if not 0 < len(given) <= len(self._NAMES):
+            return self._statement_for(given), {}
+        size = 1 << (len(given) - 1).bit_length()
+        statement = self._by_size.get(size)
+        if statement is None:
+            statement = Precompiled(self._statement_for([bindparam(name) for name in self._NAMES[:size]]))
+            self._by_size[size] = statement
+        return statement, dict(zip_longest(self._NAMES[:size], given, fillvalue=given[-1]))
 
 
 class Rows:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Literal
 
 from orchestrator.core.errors import Conflict, InvalidInput
@@ -58,7 +59,7 @@ class NumaNode:
         huge = sum(pages.mib for pages in self.hugepages)
         return None if self.memory_mib is None else max(0, self.memory_mib - huge)
 
-    @property
+    @cached_property
     def cpus(self) -> tuple[int, ...]:
         return tuple(sorted(cpu for core in self.cores for cpu in core))
 

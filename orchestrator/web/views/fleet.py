@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, Final
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -22,8 +24,9 @@ from orchestrator.web.views.overview import drawn_racks
 from orchestrator.web.views.paging import list_page
 
 GPUS_ON_A_PAGE: Final = 200
-HOSTS_ON_A_PAGE: Final = 40
+HOSTS_ON_A_PAGE: Final = 30
 MAP_FILTERS: Final = ("host", "model", "use", "rack")
+_KINDS: Final = {None: "free", HIDDEN_VM: "others"}
 MAP_NOUNS: Final = ("host", "gpu", "vm", "operation", "finding")
 
 
@@ -72,16 +75,46 @@ async def _gpu_by_gpu(request: Request, status: Mapping[str, Any]) -> Response:
 
 
 def _drawn(gpus: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """With what a reader is told in words: how much is taken, by whom; of a GPU that is given whole, how many its VM
-    has of these."""
+    """With a picture, and what a reader is told in words: how much is taken, by whom; of a GPU that is given whole, how
+    many its VM has of these."""
     drawn = []
     for gpu in gpus:
         taken = [cell for cell in gpu["cells"] if cell["vm"] not in {None, HIDDEN_VM}]
         used = sum(cell["size"] for cell in taken)
         owners = [f"{cell['tenant']}/{cell['vm']}" if cell["tenant"] else cell["vm"] for cell in taken]
-        drawn.append({**gpu, "used": used, "owners": owners, "hidden": HIDDEN_VM})
+        cells = tuple((cell["start"], cell["size"], _KINDS.get(cell["vm"], "used")) for cell in gpu["cells"])
+        picture = _picture(gpu["slots"], gpu["unusable"] is not None, cells)
+        drawn.append({**gpu, "used": used, "owners": owners, "picture": picture})
     whole = Counter((gpu["host"], *gpu["owners"]) for gpu in drawn if gpu["cut"] == "whole")
-    return [{**gpu, "whole_of": whole[gpu["host"], *gpu["owners"]] if gpu["cut"] == "whole" else 0} for gpu in drawn]
+    for gpu in drawn:
+        gpu["use_text"] = _use_text(gpu, whole[gpu["host"], *gpu["owners"]] if gpu["cut"] == "whole" else 0)
+    return drawn
+
+
+@lru_cache(maxsize=4096)
+def _picture(slots: int, broken: bool, cells: tuple[tuple[int, int, str], ...]) -> Markup:
+    """Kept, as many GPUs are cut alike, and few change at an event."""
+    drawn = [(start, size, f"{kind} broken" if broken else kind) for start, size, kind in cells]
+    if not slots:
+        drawn.append((0, 1, "broken" if broken else "whole"))
+    rects = "".join(
+        f'<rect class="{kind}" x="{start * 10}" y="0" width="{size * 10}" height="10"/>' for start, size, kind in drawn
+    )
+    head = f'<svg class="slots" viewBox="0 0 {(slots or 1) * 10} 10" preserveAspectRatio="none" aria-hidden="true"'
+    return Markup(f'{head} focusable="false">{rects}</svg>')  # noqa: S704 - numbers and words of our own
+
+
+def _use_text(gpu: Mapping[str, Any], whole_of: int) -> str:
+    owners = ", ".join(dict.fromkeys(gpu["owners"]))
+    parts = [f"unusable: {gpu['unusable']}"] if gpu["unusable"] else []
+    if not gpu["slots"]:
+        return parts[0] if parts else "empty, cut in no way yet"
+    if whole_of:
+        joined = "" if gpu["fabric_partition"] is None else f", fabric partition {gpu['fabric_partition']}"
+        parts.append(f"given whole{f', one of {whole_of}' if whole_of > 1 else ''}{joined}: {owners}")
+    elif gpu["used"] or not parts:
+        parts.append(f"{gpu['used']} of {gpu['slots']} slots taken{f': {owners}' if owners else ''}")
+    return "; ".join(parts)
 
 
 async def hosts(request: Request) -> Response:
