@@ -6,10 +6,13 @@ from __future__ import annotations
 import asyncio
 import gzip
 import http.client
+import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import cycle
 from statistics import quantiles
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode, urlsplit
 
 from orchestrator.client.client import Client
@@ -29,8 +32,9 @@ class Crowd:
     """``begun``: when each VM was asked for, by name; ``seen``: how many seconds later each person saw each."""
 
     address: str
-    cookie: str
+    cookies: Iterator[str]
     page: str
+    name: str
     begun: dict[str, float] = field(default_factory=dict)
     seen: list[float] = field(default_factory=list)
     fetched: int = 0
@@ -59,33 +63,42 @@ class Crowd:
     async def _get(self, path: str, headers: str = "") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         host = urlsplit(self.address)
         reader, writer = await asyncio.open_connection("127.0.0.1", host.port, limit=2**20)
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: {host.netloc}\r\nCookie: {self.cookie}\r\n{headers}\r\n".encode())
+        writer.write(
+            f"GET {path} HTTP/1.1\r\nHost: {host.netloc}\r\nCookie: {next(self.cookies)}\r\n{headers}\r\n".encode()
+        )
         return reader, writer
 
 
-def cookie_of(given: Any) -> str:
-    """Of a session that the ticket begins."""
-    host = urlsplit(given["address"])
+def cookie_of(address: str, form: dict[str, str], path: str) -> str:
+    """Of a session that a ticket or a token begins."""
+    host = urlsplit(address)
     connection = http.client.HTTPConnection("127.0.0.1", host.port)
-    headers = {"Host": host.netloc, "Content-Type": _FORM, "Origin": given["address"], "Sec-Fetch-Site": "same-origin"}
-    connection.request("POST", "/web/ticket", urlencode({"ticket": given["ticket"]}), headers)
+    headers = {"Host": host.netloc, "Content-Type": _FORM, "Origin": address, "Sec-Fetch-Site": "same-origin"}
+    connection.request("POST", path, urlencode(form), headers)
     cookie = connection.getresponse().getheader("set-cookie", "")
     connection.close()
     return str(cookie).partition(";")[0]
 
 
-def looking(client: Client, other: Client, people: int = PEOPLE) -> dict[str, float]:
+def looking(client: Client, other: Client, people: int, tokens: int) -> dict[str, float]:
     """Seconds until somebody sees a VM that was asked for, and milliseconds of the API's answer about one, alone and
-    beside all who look. ``other``: a client of the same server, for the API's answers."""
+    beside all who look. ``other``: a client of the same server, for the API's answers. ``tokens``: how many they have
+    together; 0: the session of the server's owner."""
     given = client.web_ticket()
-    crowd = Crowd(given["address"], cookie_of(given), "/web/vms")
+    name = f"{people}-{tokens}"
+    cookies = [cookie_of(given["address"], {"ticket": given["ticket"]}, "/web/ticket")]
+    if tokens:
+        wanted = {"tenant": "*", "role": "read-only"}
+        made = [client.create_token({**wanted, "name": f"{name}-{number}"})["token"] for number in range(tokens)]
+        cookies = [cookie_of(given["address"], {"token": token}, "/web/login") for token in made]
+    crowd = Crowd(given["address"], cycle(cookies), "/web/vms", name)
     alone = _answers(other)
     beside = asyncio.run(_watched(client, other, crowd, people))
     missed = people * len(crowd.begun) - len(crowd.seen)
-    seen = quantiles([*crowd.seen, *[LAST_S] * missed], n=100)
+    seen = quantiles([*crowd.seen, *[LAST_S] * missed], n=100) if people else [0.0] * 99
     return {
         "seen_p50_s": seen[49], "seen_p95_s": seen[94], "seen_p99_s": seen[98], "not_seen": missed,
-        "fetched": crowd.fetched, "api_alone_p95_ms": alone, "api_beside_p95_ms": beside,
+        "fetched": crowd.fetched, "api_alone_p95_ms": alone, "api_beside_p95_ms": beside, "load": os.getloadavg()[0],
     }  # fmt: skip
 
 
@@ -94,7 +107,7 @@ async def _watched(client: Client, other: Client, crowd: Crowd, people: int) -> 
     await asyncio.sleep(APART_S)
     answers = asyncio.create_task(asyncio.to_thread(_answers, other))
     for number in range(CAUSES):
-        crowd.begun[name := f"late-{number}"] = time.monotonic()
+        crowd.begun[name := f"late-{crowd.name}-{number}"] = time.monotonic()
         await asyncio.to_thread(client.create_vm, wish(name, "NVIDIA L40S-12Q"))
         await asyncio.sleep(APART_S)
     await asyncio.sleep(LAST_S - APART_S)
