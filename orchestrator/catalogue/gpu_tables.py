@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Final
 
 from orchestrator.catalogue.catalogue import Catalogue, shipped
@@ -56,13 +55,8 @@ Tables = Callable[[GpuSnapshot], GpuTables]
 
 def model_name(gpu: GpuSnapshot) -> str:
     """The catalogue's, as the map, offerings and quotas have it; of one that the catalogue lacks, the driver's."""
-    return _name(gpu.model, gpu.memory_mib or 0, gpu.pci_device, gpu.pci_subsystem_device)
-
-
-@lru_cache(maxsize=256)
-def _name(driver_name: str, memory_mib: int, device: str, subsystem: str) -> str:
-    model = _model(shipped(), driver_name, memory_mib, device, subsystem)
-    return driver_name if model is None else model.name
+    model = _model(shipped(), gpu.model, gpu.memory_mib or 0, gpu.pci_device, gpu.pci_subsystem_device)
+    return gpu.model if model is None else model.name
 
 
 def tables_of(gpu: GpuSnapshot) -> GpuTables:

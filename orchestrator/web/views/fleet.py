@@ -91,7 +91,7 @@ def _drawn(gpus: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return drawn
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _picture(slots: int, broken: bool, cells: tuple[tuple[int, int, str], ...]) -> Markup:
     """Kept, as many GPUs are cut alike, and few change at an event."""
     drawn = [(start, size, f"{kind} broken" if broken else kind) for start, size, kind in cells]
