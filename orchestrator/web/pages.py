@@ -129,9 +129,11 @@ def _for_readers(view: View, live_parts: Shared[tuple[int, bytes]]) -> View:
 
 
 async def _shared(view: View, request: Request, live_parts: Shared[tuple[int, bytes]]) -> Response:
+    await live_parts.turn()
     request.state.reader = reader = await reader_of(request.state.api, lately=True)
     wanted = (str(request.url), reader.rights)
     status, body = await live_parts.made(wanted, lambda: _made(view, request))
+    await live_parts.turn()
     return Response(body, status, media_type="text/html", headers=_COMPRESSED)
 
 

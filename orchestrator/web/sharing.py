@@ -21,6 +21,13 @@ class Shared(Generic[Made]):
         self._running: dict[Hashable, asyncio.Task[Made]] = {}
         self._begun: dict[Hashable, float] = {}
         """When the last making of each began, of :func:`time.monotonic`."""
+        self._turns = asyncio.Lock()
+
+    async def turn(self) -> None:
+        """Those who ask go on one after the other, so that what else the event loop has to do waits for one of them
+        alone."""
+        async with self._turns:
+            await asyncio.sleep(0)
 
     async def made(self, key: Hashable, make: Callable[[], Awaitable[Made]]) -> Made:
         """What ``make`` gives; or that of another with the same ``key``. Raises what it raises."""
