@@ -10,12 +10,15 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Iterable
-from typing import Annotated, Final, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import urlencode
 
 from fastapi import Depends, Query, Request, Response
+from pydantic import BaseModel
 
+from orchestrator.api.schemas.base import MAX_NAME
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.foreign_json import parse_json, unstorable
 
@@ -28,6 +31,7 @@ _SEQUENCE: Final = re.compile("[1-9][0-9]{0,17}", re.ASCII)
 
 Key = tuple[str, ...]
 Item = TypeVar("Item")
+Answer = TypeVar("Answer", bound=BaseModel)
 
 
 def encode_cursor(key: Key) -> str:
@@ -66,10 +70,13 @@ def _forged() -> InvalidInput:
 class Paging:
     """What a request says about its page, and the place to say where the next one is."""
 
-    def __init__(self, request: Request, response: Response, limit: int, after: str | None) -> None:
+    def __init__(
+        self, request: Request, response: Response, limit: int, after: str | None, sort: str | None = None
+    ) -> None:
         self._request = request
         self._response = response
         self.limit = limit
+        self.sort = sort
         self._after = after
 
     def after(self, parts: int | None) -> Key | None:
@@ -82,6 +89,40 @@ class Paging:
         after = self.after(len(key(ordered[0])) if ordered else None)
         rest = [item for item in ordered if after is None or key(item) > after]
         return self.page(rest, key)
+
+    def arranged(
+        self, items: Iterable[Item], key: Callable[[Item], Key], members: Mapping[str, Callable[[Item], Any]]
+    ) -> list[Item]:
+        """This page of all items, by the one of ``members`` that the request names, then by key.
+
+        :raises InvalidInput: ``request.sort``"""
+        if self.sort is None:
+            return self.cut(items, key)
+        member = members[self.sort_name(members)]
+        keyed = sorted(((_sortable(member(item)), *key(item)), at, item) for at, item in enumerate(items))
+        if backwards := self.sort.startswith("-"):
+            keyed.reverse()
+        after = self.after(len(keyed[0][0]) if keyed else None)
+        rest = [one for one in keyed if after is None or (one[0] < after if backwards else one[0] > after)]
+        return [item for _, _, item in self.page(rest, lambda one: one[0], lambda: len(keyed))]
+
+    def answers(
+        self, of: type[Answer], items: Iterable[Item], key: Callable[[Item], Key], answer: Callable[[Item], Answer]
+    ) -> list[Answer]:
+        """This page of a list that is short, by any member of its answers. :raises InvalidInput: ``request.sort``"""
+        if self.sort is None:
+            return [answer(item) for item in self.cut(items, key)]
+        pairs = [(key(item), answer(item)) for item in items]
+        members = {name: lambda pair, name=name: getattr(pair[1], name) for name in of.model_fields}
+        return [answered for _, answered in self.arranged(pairs, lambda pair: pair[0], members)]
+
+    def sort_name(self, names: Iterable[str]) -> str:
+        """The member that is sorted by, of these. :raises InvalidInput: ``request.sort``"""
+        name = (self.sort or "").removeprefix("-")
+        if name not in names:
+            hint = f"one of {', '.join(names)}; -NAME: the other way round"
+            raise InvalidInput("request.sort", f"nothing here is sorted by {name[:40]!a}", hint=hint)
+        return name
 
     def first(self, ordered: list[Item]) -> list[Item]:
         """The only page of a list whose order changes all the time. :raises InvalidInput: ``request.cursor``"""
@@ -119,4 +160,31 @@ async def _paging(
     return Paging(request, response, limit, after)
 
 
+_Sort = Annotated[str | None, Query(max_length=MAX_NAME, description="By this member, -MEMBER: the other way round")]
+
+
+async def _sorted_paging(
+    paging: Annotated[Paging, Depends(_paging)],
+    sort: _Sort = None,
+) -> Paging:
+    paging.sort = sort
+    return paging
+
+
+async def _sorted(request: Request, response: Response, sort: _Sort = None) -> Paging:
+    return Paging(request, response, MAX_LIMIT, None, sort)
+
+
+def _sortable(value: object) -> str:
+    """A text in whose order such values are; what there is not stands first."""
+    if isinstance(value, (int, float)):
+        return f"{value:030.6f}"
+    if isinstance(value, datetime):
+        return _sortable(value.timestamp())
+    return "" if value is None else str(value).casefold()
+
+
 PagingOf = Annotated[Paging, Depends(_paging)]
+SortedPagingOf = Annotated[Paging, Depends(_sorted_paging)]
+SortedOf = Annotated[Paging, Depends(_sorted)]
+"""Of a list of one page."""

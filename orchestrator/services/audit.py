@@ -105,8 +105,10 @@ class AuditService:
                 )
             tx.audit.append(at=self.clock.now(), actor=acting(), action=action, subject=subject, outcome=outcome)
 
-    def list(self, *, limit: int, before: int | None = None, **only: Unpack[AuditFilter]) -> tuple[AuditRecord, ...]:
-        """Newest first; ``before``: only older ones than this sequence number.
+    def list(
+        self, *, limit: int, before: int | None = None, after: int | None = None, **only: Unpack[AuditFilter]
+    ) -> tuple[AuditRecord, ...]:
+        """Newest first; ``before``: only older ones than this sequence number. ``after``: oldest first, newer ones.
 
         :raises NotFound: ``audit.actor_unknown``, ``audit.subject_unknown``
         :raises InvalidInput: ``until.invalid``
@@ -115,7 +117,7 @@ class AuditService:
         if since is not None and until is not None and until <= since:
             raise InvalidInput("until.invalid", "until is not later than since", hint="name a later moment for until")
         with self.store.read() as tx:
-            records = tx.audit.newest(limit=limit, before=before, **only)
+            records = tx.audit.newest(limit=limit, before=before, after=after, **only)
             if not records:
                 _check_actor(tx, only.get("actor"))
                 _check_subject(tx, only.get("subject"))

@@ -34,13 +34,15 @@ class OperationService:
         """:raises NotFound: ``operation.unknown``"""
         return self._job(operation_id).operation
 
-    def list(self, *, limit: int, before: str | None = None, **only: Unpack[OperationFilter]) -> tuple[Operation, ...]:
-        """Newest first; ``before``: only those after the one with this id.
+    def list(
+        self, *, limit: int, before: str | None = None, sort: str | None = None, **only: Unpack[OperationFilter]
+    ) -> tuple[Operation, ...]:
+        """Newest first, or as the store sorts them; ``before``: only those after the one with this id.
 
         :raises NotFound: ``operation.subject_unknown``: nothing is or was called so, as far as its ``tenants`` may know
         """
         with self.world.store.read() as tx:
-            operations = tx.operations.list(limit=limit, before=before, **only)
+            operations = tx.operations.list(limit=limit, before=before, sort=sort or "-created_at", **only)
             subject = only.get("subject")
             if subject is not None and not operations:
                 _check_subject(tx, subject, only.get("tenants"))

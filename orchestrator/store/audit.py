@@ -83,9 +83,15 @@ class Audit:
             proofs.update((row.sequence, row.proof) for row in self._db.execute(query))
         return proofs
 
-    def newest(self, *, limit: int, before: int | None = None, **only: Unpack[AuditFilter]) -> tuple[AuditRecord, ...]:
-        """Newest first."""
-        query = select(audit).where(*_matching(before, only)).order_by(audit.c.sequence.desc()).limit(limit)
+    def newest(
+        self, *, limit: int, before: int | None = None, after: int | None = None, **only: Unpack[AuditFilter]
+    ) -> tuple[AuditRecord, ...]:
+        """Newest first; ``after``: oldest first, those after that number."""
+        query = select(audit).where(*_matching(before, only)).limit(limit)
+        if after is None:
+            query = query.order_by(audit.c.sequence.desc())
+        else:
+            query = query.where(audit.c.sequence > after).order_by(audit.c.sequence)
         return tuple(AuditRecord(**row._asdict()) for row in self._db.execute(query))
 
     def how_many(self, *, before: int | None = None, **only: Unpack[AuditFilter]) -> int:

@@ -236,19 +236,26 @@ class Operations:
         )  # fmt: skip
 
     def list(
-        self, *, limit: int = 1000, before: str | None = None, **only: Unpack[OperationFilter]
+        self,
+        *,
+        limit: int = 1000,
+        before: str | None = None,
+        sort: str = "-created_at",
+        **only: Unpack[OperationFilter],
     ) -> tuple[Operation, ...]:
-        """Newest first; ``before``: only those after the one with this id."""
-        query = select(operations).order_by(operations.c.created_at.desc(), operations.c.id).limit(limit)
+        """By the column ``sort``, which has no nulls, ``-``: the other way round; ``before``: only those after the one
+        with this id."""
+        column, backwards = operations.c[sort.removeprefix("-")], sort.startswith("-")
+        query = select(operations).order_by(column.desc() if backwards else column, operations.c.id).limit(limit)
         query = query.where(*operations_matching(only))
         if before is not None:
-            known = select(operations.c.created_at).where(operations.c.id == before)
+            known = select(column).where(operations.c.id == before)
             tenants = only.get("tenants")
             if tenants is not None:  # one of others is as unknown as one that is not there
                 known = known.where(operations.c.tenant.in_(tenants))
-            created = known.scalar_subquery()
-            later = and_(operations.c.created_at == created, operations.c.id > before)
-            query = query.where(or_(operations.c.created_at < created, later))
+            its = known.scalar_subquery()
+            further = column < its if backwards else column > its
+            query = query.where(or_(further, and_(column == its, operations.c.id > before)))
         return self._all(query)
 
     def how_many(self, **only: Unpack[OperationFilter]) -> int:

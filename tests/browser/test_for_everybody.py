@@ -11,7 +11,8 @@ from playwright.sync_api import Page, expect
 from tests.browser.conftest import Arrive, ServedSite
 
 PAGES = (
-    "map", "map?use=full", "hosts", "hosts/t4-0", "gpus/t4-0/0000:41:00.0", "vms", "vms?state=lost",
+    "map", "map?use=full", "map/gpus", "me", "new-token", "vms?sort=-name",
+    "hosts", "hosts/t4-0", "gpus/t4-0/0000:41:00.0", "vms", "vms?state=lost",
     "vms/default/train", "vms/default/train/console", "vms/default/train/screen", "vms/new",
     "vms/new?profile=GRID%20T4-4Q", "operations", "findings", "capacity", "profiles", "images", "networks", "volumes",
     "tenants", "tenants/vision", "drivers", "bundles", "audit", "nothing", "hosts?selector=%3D",

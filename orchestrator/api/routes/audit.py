@@ -8,7 +8,7 @@ from typing import Annotated, Final, Self
 from fastapi import APIRouter, Depends, Query
 from pydantic import ConfigDict
 
-from orchestrator.api.paging import PagingOf, sequence_of
+from orchestrator.api.paging import SortedPagingOf, sequence_of
 from orchestrator.api.schemas.base import AnswerBody, Moment
 from orchestrator.api.services import ServicesOf
 from orchestrator.core.tenancy.audit import AuditRecord, Verdict
@@ -94,14 +94,20 @@ async def _filter(
 @router.get("")
 def list_all(
     services: ServicesOf,
-    paging: PagingOf,
+    paging: SortedPagingOf,
     only: Annotated[AuditFilter, Depends(_filter)],
     before: Annotated[int | None, Query(ge=1, le=MAX_SEQUENCE, description="Only those before this sequence")] = None,
 ) -> list[AuditRecordAnswer]:
     """List audit records. Who did or wanted what, newest first; refusals too."""
     after = paging.after(1)
-    start = before if after is None else sequence_of(after[0])
-    records = services.tenancy.audit.list(limit=paging.limit + 1, before=start, **only)
+    start = None if after is None else sequence_of(after[0])
+    ascending = paging.sort is not None and paging.sort_name(("sequence",)) == paging.sort
+    records = services.tenancy.audit.list(
+        limit=paging.limit + 1,
+        before=before if ascending or start is None else start,
+        after=(start or 0) if ascending else None,
+        **only,
+    )
     page = paging.page(
         list(records),
         lambda record: (str(record.sequence),),

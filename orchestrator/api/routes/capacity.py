@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Query
 
 from orchestrator.api.auth import CallerOf
-from orchestrator.api.paging import PagingOf, sequence_of
+from orchestrator.api.paging import PagingOf, SortedOf, sequence_of
 from orchestrator.api.schemas.base import MAX_NAME
 from orchestrator.api.schemas.capacity import (
     CapacityAnswer,
@@ -22,6 +23,7 @@ from orchestrator.api.schemas.capacity import (
 from orchestrator.api.services import OfModel, ServicesOf, TenantFilter, TenantOf
 from orchestrator.api.use_cases import Services
 from orchestrator.api.visibility import check_may_name_place
+from orchestrator.core.advice.alike import CapacityRow
 from orchestrator.core.advice.gpu_map import EVERY_GPU, GpuFilter, GpuUse
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.model import models_meant
@@ -30,11 +32,22 @@ from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 router = APIRouter(tags=["capacity"])
 
 
+def _profile(row: CapacityRow) -> tuple[str]:
+    return (row.profile,)
+
+
+_SORTED_BY: Final[Mapping[str, Callable[[CapacityRow], object]]] = {
+    "profile": lambda row: row.profile,
+    "fits_now": lambda row: row.fits_now,
+}
+
+
 @router.get("/capacity")
 def get(
     services: ServicesOf,
     caller: CallerOf,
     query: Annotated[CapacityQuery, Query()],
+    ordered: SortedOf,
     tenant: TenantFilter = None,
 ) -> CapacityAnswer:
     """Get what fits. How many more VMs fit, of one profile or of everything that hosts offer; how many a tenant
@@ -45,6 +58,8 @@ def get(
     whose = DEFAULT_TENANT if tenants is None else tenants[0]
     question = query.to_question(whose)
     rows = services.capacity.capacity(question) if tenants is None else services.capacity.room(question, whose)
+    if ordered.sort is not None:
+        rows = tuple(ordered.arranged(rows, _profile, _SORTED_BY))
     return CapacityAnswer.of(rows)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 
 from orchestrator.api.file_bodies import OCTETS, take_file, with_files
-from orchestrator.api.paging import PagingOf
+from orchestrator.api.paging import SortedPagingOf
 from orchestrator.api.schemas.drivers import AddDriverBundleBody, DriverBundleAnswer
 from orchestrator.api.services import ProcessOf, ServicesOf
 from orchestrator.core.drivers.bundle import NewBundle
@@ -54,12 +54,14 @@ async def upload(
 
 
 @router.get("")
-def list_all(services: ServicesOf, paging: PagingOf) -> list[DriverBundleAnswer]:
+def list_all(services: ServicesOf, paging: SortedPagingOf) -> list[DriverBundleAnswer]:
     """List driver bundles by kind and version."""
-    bundles = paging.cut(
-        services.driver_bundles.list(), lambda stored: (stored.content.kind, stored.content.version, stored.sha256)
+    return paging.answers(
+        DriverBundleAnswer,
+        services.driver_bundles.list(),
+        lambda stored: (stored.content.kind, stored.content.version, stored.sha256),
+        DriverBundleAnswer.of,
     )
-    return [DriverBundleAnswer.of(bundle) for bundle in bundles]
 
 
 @router.get("/{sha256}")

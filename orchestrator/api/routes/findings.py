@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 
-from orchestrator.api.paging import PagingOf
+from orchestrator.api.paging import SortedPagingOf
 from orchestrator.api.schemas.base import AnswerBody, Moment
 from orchestrator.api.services import ServicesOf
 from orchestrator.core.diff import RepairKind, Severity, StoredFinding, Whose
@@ -76,13 +76,13 @@ RemoveOf = Annotated[
 @router.get("")
 def list_all(
     services: ServicesOf,
-    paging: PagingOf,
+    paging: SortedPagingOf,
     host: HostOf = None,
     which: Which = "standing",
 ) -> list[FindingAnswer]:
     """List findings. What differs, as the last observation of each host showed it; ``all``: also what differed once."""
     findings = services.findings.list(host=host, cleared=which == "all")
-    return [FindingAnswer.of(stored) for stored in paging.cut(findings, lambda stored: stored.finding.key)]
+    return paging.answers(FindingAnswer, findings, lambda stored: stored.finding.key, FindingAnswer.of)
 
 
 @router.post("/look")

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Final
+
 from fastapi import APIRouter, Response
 
 from orchestrator.api.http_answers import started
-from orchestrator.api.paging import PagingOf
+from orchestrator.api.paging import SortedPagingOf
 from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.hosts import (
     AddHostBody,
@@ -21,6 +24,7 @@ from orchestrator.api.schemas.hosts import (
 )
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.services import SelectorOf, ServicesOf
+from orchestrator.core.hosts.host import Host
 
 router = APIRouter(prefix="/hosts", tags=["hosts"])
 
@@ -53,9 +57,23 @@ def add(response: Response, body: AddHostBody, services: ServicesOf) -> StartedA
     return started(response, services.hosts.add(body.to_request()), made="hosts")
 
 
+_SORTED_BY: Final[Mapping[str, Callable[[Host], object]]] = {
+    "name": lambda host: host.name,
+    "state": lambda host: host.state,
+    "address": lambda host: host.address,
+    "cordoned": lambda host: host.cordoned,
+    "gpus": lambda host: len(host.managed_gpus),
+    "last_seen_at": lambda host: host.last_seen_at,
+}
+"""What is known of a host without its snapshot."""
+
+
 @router.get("")
-def list_all(services: ServicesOf, paging: PagingOf, selector: SelectorOf) -> list[HostAnswer]:
+def list_all(services: ServicesOf, paging: SortedPagingOf, selector: SelectorOf) -> list[HostAnswer]:
     """List hosts by name."""
+    if paging.sort is not None:
+        picked = paging.arranged(services.hosts.picked(selector), lambda host: (host.name,), _SORTED_BY)
+        return [HostAnswer.of(info) for info in services.hosts.infos(picked)]
     after = paging.after(1)
     infos, total = services.hosts.page(selector, None if after is None else after[0], paging.limit + 1)
     return [HostAnswer.of(info) for info in paging.page(list(infos), lambda info: (info.host.name,), lambda: total)]

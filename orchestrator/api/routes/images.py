@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.file_bodies import OCTETS, take_file, with_files
 from orchestrator.api.http_answers import located
-from orchestrator.api.paging import PagingOf
+from orchestrator.api.paging import SortedPagingOf
 from orchestrator.api.schemas.base import AboutAnswer, DescribeBody, Moment, Name, NameInPath, TenantInPath
 from orchestrator.api.services import ProcessOf, SelectorOf, ServicesOf, TenantFilter
 from orchestrator.catalogue.described import StrictForm
@@ -112,12 +112,12 @@ async def upload(
 
 @router.get("")
 def list_all(
-    services: ServicesOf, caller: CallerOf, paging: PagingOf, selector: SelectorOf, tenant: TenantFilter = None
+    services: ServicesOf, caller: CallerOf, paging: SortedPagingOf, selector: SelectorOf, tenant: TenantFilter = None
 ) -> list[ImageAnswer]:
     """List images. Those that the caller may make VMs of: the site's by name, then by tenant."""
     usable = services.images.list(caller.visible(tenant))
     selected = (image for image in usable if selects(selector, image.about.labels))
-    return [ImageAnswer.of(image) for image in paging.cut(selected, lambda image: (image.tenant or "", image.short))]
+    return paging.answers(ImageAnswer, selected, lambda image: (image.tenant or "", image.short), ImageAnswer.of)
 
 
 @router.get("/{name}")

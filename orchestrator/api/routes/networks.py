@@ -10,7 +10,7 @@ from pydantic import Field
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.http_answers import located
-from orchestrator.api.paging import PagingOf
+from orchestrator.api.paging import SortedPagingOf
 from orchestrator.api.permissions import may_operate
 from orchestrator.api.schemas.base import AboutAnswer, DescribeBody, Name, NameInPath, TenantInPath
 from orchestrator.api.services import SelectorOf, ServicesOf, TenantFilter
@@ -112,15 +112,14 @@ def add(response: Response, body: AddSiteNetworkBody, services: ServicesOf) -> N
 
 @router.get("")
 def list_all(
-    services: ServicesOf, caller: CallerOf, paging: PagingOf, selector: SelectorOf, tenant: TenantFilter = None
+    services: ServicesOf, caller: CallerOf, paging: SortedPagingOf, selector: SelectorOf, tenant: TenantFilter = None
 ) -> list[NetworkAnswer]:
     """List networks. Those that the caller may put VMs on: the shared ones by name, then by tenant."""
     usable = services.networks.list(caller.visible(tenant))
     selected = (network for network in usable if selects(selector, network.about.labels))
-    return [
-        NetworkAnswer.of(network)
-        for network in paging.cut(selected, lambda network: (network.tenant or "", network.short))
-    ]
+    return paging.answers(
+        NetworkAnswer, selected, lambda network: (network.tenant or "", network.short), NetworkAnswer.of
+    )
 
 
 @router.get("/{name}")

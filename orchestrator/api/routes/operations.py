@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 
 from orchestrator.api.auth import ASK_AGAIN_S, Asked, CallerOf, just_read
 from orchestrator.api.http_answers import ALIVE, EventStream, event_stream_answers
-from orchestrator.api.paging import PagingOf
+from orchestrator.api.paging import SortedPagingOf
 from orchestrator.api.schemas.operations import OperationAnswer
 from orchestrator.api.services import ServicesOf, TenantFilter
 from orchestrator.api.visibility import watches_pool
@@ -53,11 +53,14 @@ async def _filter(
     return OperationFilter(states=states, kind=kind, subject=subject, beginning=beginning)
 
 
+_SORTED_BY: Final = ("created_at", "kind", "state", "subject_name")
+
+
 @router.get("")
 def list_all(
     services: ServicesOf,
     caller: CallerOf,
-    paging: PagingOf,
+    paging: SortedPagingOf,
     only: Annotated[OperationFilter, Depends(_filter)],
     tenant: TenantFilter = None,
 ) -> list[OperationAnswer]:
@@ -65,7 +68,9 @@ def list_all(
     only["tenants"] = caller.visible(tenant)
     after = paging.after(1)
     before = None if after is None else after[0]
-    operations = services.operations.list(limit=paging.limit + 1, before=before, **only)
+    if paging.sort is not None:
+        paging.sort_name(_SORTED_BY)
+    operations = services.operations.list(limit=paging.limit + 1, before=before, sort=paging.sort, **only)
     page = paging.page(
         list(operations), lambda operation: (operation.id,), lambda: services.operations.how_many(**only)
     )

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query
 
 from orchestrator.api.auth import CallerOf
-from orchestrator.api.paging import PagingOf
+from orchestrator.api.paging import SortedPagingOf
 from orchestrator.api.schemas.base import MAX_NAME
 from orchestrator.api.schemas.profiles import ProfileAnswer
 from orchestrator.api.services import ServicesOf
@@ -38,15 +38,17 @@ ProfileInPath = Annotated[str, Path(description="What it is called")]
 
 
 @router.get("")
-def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf, only: ProfileFilterOf) -> list[ProfileAnswer]:
+def list_all(
+    services: ServicesOf, caller: CallerOf, paging: SortedPagingOf, only: ProfileFilterOf
+) -> list[ProfileAnswer]:
     """List profiles. Offerings and vGPU types that some host offers now, with how many more fit."""
     check_may_name_place(caller, only.host)
     if only.free:
         check_may_know_free(caller)
     if only.host is not None:
         services.hosts.get(only.host)
-    profiles = paging.cut(services.profiles.list(caller.visible(None), only), _place)
-    return [ProfileAnswer.of(info, watching=bool(caller.everywhere)) for info in profiles]
+    profiles, watching = services.profiles.list(caller.visible(None), only), bool(caller.everywhere)
+    return paging.answers(ProfileAnswer, profiles, _place, lambda info: ProfileAnswer.of(info, watching=watching))
 
 
 def _place(info: ProfileInfo) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Response
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.http_answers import located
-from orchestrator.api.paging import PagingOf
+from orchestrator.api.paging import SortedPagingOf
 from orchestrator.api.schemas.base import MAX_NAME, DescribeBody, TenantInPath
 from orchestrator.api.schemas.tenants import MAX_SUBJECT, CreateTenantBody, MemberAnswer, PutMemberBody, TenantAnswer
 from orchestrator.api.services import SelectorOf, ServicesOf
@@ -31,12 +31,14 @@ def create(response: Response, body: CreateTenantBody, services: ServicesOf) -> 
 
 
 @router.get("")
-def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf, selector: SelectorOf) -> list[TenantAnswer]:
+def list_all(
+    services: ServicesOf, caller: CallerOf, paging: SortedPagingOf, selector: SelectorOf
+) -> list[TenantAnswer]:
     """List tenants. The tenants that the caller may know of, by name."""
     selected = (
         tenant for tenant in services.tenancy.tenants.list(caller.tenants) if selects(selector, tenant.about.labels)
     )
-    return [TenantAnswer.of(tenant) for tenant in paging.cut(selected, lambda tenant: (tenant.name,))]
+    return paging.answers(TenantAnswer, selected, lambda tenant: (tenant.name,), TenantAnswer.of)
 
 
 @router.get("/{tenant}")
@@ -58,10 +60,10 @@ def delete(tenant: TenantInPath, services: ServicesOf) -> None:
 
 
 @router.get("/{tenant}/members")
-def members(tenant: Place, services: ServicesOf, paging: PagingOf) -> list[MemberAnswer]:
+def members(tenant: Place, services: ServicesOf, paging: SortedPagingOf) -> list[MemberAnswer]:
     """List a tenant's members. Who has a role there, by subject."""
     memberships = services.tenancy.tenants.members(tenant)
-    return [MemberAnswer.of(member) for member in paging.cut(memberships, lambda member: (member.subject,))]
+    return paging.answers(MemberAnswer, memberships, lambda member: (member.subject,), MemberAnswer.of)
 
 
 @router.put("/{tenant}/members", status_code=204)

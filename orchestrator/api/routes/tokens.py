@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from orchestrator.api.paging import PagingOf
+from orchestrator.api.paging import SortedPagingOf
 from orchestrator.api.schemas.tenants import CreateTokenBody, NewTokenAnswer, TokenAnswer
 from orchestrator.api.services import ServicesOf, TenantOf
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
@@ -23,12 +23,10 @@ def create(body: CreateTokenBody, services: ServicesOf) -> NewTokenAnswer:
 
 
 @router.get("")
-def list_all(services: ServicesOf, paging: PagingOf, tenant: TenantOf = DEFAULT_TENANT) -> list[TokenAnswer]:
+def list_all(services: ServicesOf, paging: SortedPagingOf, tenant: TenantOf = DEFAULT_TENANT) -> list[TokenAnswer]:
     """List tokens. The tenant's tokens by age, revoked ones too."""
     tokens = services.tenancy.tokens.list(tenant)
-    return [
-        TokenAnswer.of(token) for token in paging.cut(tokens, lambda token: (f"{token.created_at:020.6f}", token.id))
-    ]
+    return paging.answers(TokenAnswer, tokens, lambda token: (f"{token.created_at:020.6f}", token.id), TokenAnswer.of)
 
 
 @router.delete("/{token_id}", status_code=204)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -11,7 +12,7 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.http_answers import started
-from orchestrator.api.paging import PagingOf
+from orchestrator.api.paging import SortedPagingOf
 from orchestrator.api.routes.guest_streams import OPENING, stream_place
 from orchestrator.api.schemas.base import MAX_NAME, ProblemAnswer, VmInPath
 from orchestrator.api.schemas.operations import StartedAnswer
@@ -113,26 +114,41 @@ def adopt(response: Response, body: AdoptVmBody, services: ServicesOf) -> Starte
 
 @router.get("", response_model=list[VmAnswer])
 def list_all(
-    services: ServicesOf, caller: CallerOf, paging: PagingOf, only: VmFilterOf,
+    services: ServicesOf, caller: CallerOf, paging: SortedPagingOf, only: VmFilterOf,
     tenant: TenantFilter = None,
 ) -> Response:  # fmt: skip
     """List VMs. By tenant and name."""
     watching = watches_pool(caller)
     check_may_name_place(caller, only.host)
-    tenants, after = caller.visible(tenant), paging.after(2)
-    if only.is_all:
+    tenants = caller.visible(tenant)
+    if only.is_all and paging.sort is None:
+        after = paging.after(2)
         following = services.vms.list(tenants, None if after is None else (after[0], after[1]), paging.limit + 1)
         page = paging.page(list(following), _key, lambda: sum(services.capacity.vm_counts(tenants).values()))
     else:
         picked = [vm for vm in services.vms.list(tenants) if only.picks(vm)]
         if not picked:
             _check_named(only, services, caller)
-        page = paging.cut(picked, _key)
+        page = paging.arranged(picked, _key, _SORTED_BY if watching else _SORTED_BY_TENANTS)
     unseen, stops = services.vms.unseen(), services.driver_upgrades.planned_stops()
     faults = services.findings.gpu_faults()
     return paging.answer(
         vm_json(vm, unseen.get(vm.host), stops.of(vm), faults.get(vm.id), watching=watching) for vm in page
     )
+
+
+_SORTED_BY_TENANTS: Final[Mapping[str, Callable[[Vm], object]]] = {
+    "name": lambda vm: vm.spec.name,
+    "tenant": lambda vm: vm.spec.tenant,
+    "state": lambda vm: vm.state,
+    "profile": lambda vm: vm.spec.profile,
+    "vcpus": lambda vm: vm.spec.vcpus,
+    "memory_mib": lambda vm: vm.spec.memory_mib,
+    "lease_end": lambda vm: vm.lease_end,
+    "created_at": lambda vm: vm.created_at,
+}
+_SORTED_BY: Final = {**_SORTED_BY_TENANTS, "host": lambda vm: vm.host}
+"""A tenant would learn by the order who is beside whom."""
 
 
 def _key(vm: Vm) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.http_answers import located, started
-from orchestrator.api.paging import PagingOf
+from orchestrator.api.paging import SortedPagingOf
 from orchestrator.api.schemas.base import AboutAnswer, DescribeBody, Moment, Name, NameInPath
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.services import SelectorOf, ServicesOf, TenantFilter, TenantOf
@@ -79,13 +79,18 @@ def create(response: Response, body: CreateVolumeBody, services: ServicesOf, cal
 
 @router.get("")
 def list_all(
-    services: ServicesOf, caller: CallerOf, paging: PagingOf, selector: SelectorOf, tenant: TenantFilter = None
+    services: ServicesOf, caller: CallerOf, paging: SortedPagingOf, selector: SelectorOf, tenant: TenantFilter = None
 ) -> list[DataVolumeAnswer]:
     """List volumes. Data volumes by tenant and name."""
     theirs = services.volumes.list(caller.visible(tenant))
     selected = (info for info in theirs if selects(selector, info.volume.about.labels))
-    cut = paging.cut(selected, lambda info: (info.volume.tenant, info.volume.name))
-    return [DataVolumeAnswer.of(info, watching=watches_pool(caller)) for info in cut]
+    watching = watches_pool(caller)
+    return paging.answers(
+        DataVolumeAnswer,
+        selected,
+        lambda info: (info.volume.tenant, info.volume.name),
+        lambda info: DataVolumeAnswer.of(info, watching=watching),
+    )
 
 
 @router.get("/{name}")

@@ -68,6 +68,7 @@ class CapacityQuery(_Query):
 
     profile: str | None = Field(default=None, max_length=255, description=PROFILE)
     tenant: str | None = Field(default=None, exclude=True)
+    sort: str | None = Field(default=None, exclude=True)
 
     def to_question(self, tenant: str) -> Question:
         return Question(profile=self.profile or "", each=self.profile is None, **self.to_shape(tenant))

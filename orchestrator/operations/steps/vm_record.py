@@ -104,7 +104,8 @@ def claim_of(context: Context) -> str:
     if vm is None or claim is None:
         return "it holds nothing any more"
     devices = ", ".join(f"{device.type_name} on GPU {device.gpu}" for device in vm.devices)
-    return f"{devices} of {claim.host}"
+    why = context.inputs.get("why_there")
+    return f"{devices} of {claim.host}{f': {why}' if isinstance(why, str) else ''}"
 
 
 def _as_observed(context: Context) -> None:

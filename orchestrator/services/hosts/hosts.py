@@ -266,12 +266,23 @@ class HostService:
 
     def page(self, selector: Selector, after: str | None, most: int) -> tuple[tuple[HostInfo, ...], int]:
         """By name: ``most`` of those behind ``after``, and how many there are in all."""
+        if selector:
+            picked = self.picked(selector)
         with self.store.read() as tx:
             if selector:
-                picked = [host for host in tx.hosts.list() if selects(selector, host.labels)]
                 chosen = [host for host in picked if after is None or host.name > after][:most]
                 return self._infos(tx, chosen), len(picked)
             return self._infos(tx, tx.hosts.list(after, most)), sum(tx.hosts.counts().values())
+
+    def picked(self, selector: Selector) -> tuple[Host, ...]:
+        """By name."""
+        with self.store.read() as tx:
+            return tuple(host for host in tx.hosts.list() if not selector or selects(selector, host.labels))
+
+    def infos(self, hosts: Sequence[Host]) -> tuple[HostInfo, ...]:
+        """In their order."""
+        with self.store.read() as tx:
+            return self._infos(tx, hosts)
 
     def get(self, name: str) -> HostInfo:
         """:raises NotFound: ``host.unknown``"""

@@ -74,9 +74,11 @@ class VmPlan:
 
     @property
     def inputs(self) -> dict[str, object]:
-        """What its operation has to know to take back what it gives."""
-        volumes = {"volumes": [volume.fields() for volume in self.volumes]} if self.volumes else {}
-        return {**volumes, "provisioning": self.run.operation.id} if self.run is not None else {**volumes}
+        """What its operation has to know to take back what it gives, and to say why it is given there."""
+        known: dict[str, object] = {"why_there": self.why}
+        if self.volumes:
+            known["volumes"] = [volume.fields() for volume in self.volumes]
+        return known if self.run is None else {**known, "provisioning": self.run.operation.id}
 
     def take(self, tx: Transaction) -> None:
         """Claim the place.

@@ -307,7 +307,9 @@ class VmService:
         check_still_open(tx, vm)
         plan.take(tx)
         before = [asdict(device) for device in vm.devices]
-        return self._begin(tx, "start_freed_vm", placed, more={"freed": vm.deallocated, "devices": before})
+        return self._begin(
+            tx, "start_freed_vm", placed, more={"freed": vm.deallocated, "devices": before, "why_there": plan.why}
+        )
 
     def stop(self, tenant: str, name: str, *, force: bool = False) -> Started:
         """Shut down (power off after a grace time, at once with ``force``) and remove the device; the claim stays.

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as field_of
 from typing import Any, ClassVar, Final
 
@@ -27,11 +27,13 @@ _MEMBERS: Final = "/v1/tenants/{tenant}/members"
 
 @dataclass(frozen=True)
 class ListColumn:
-    """``text``: what stands in a row; ``link``: an address that it leads to, None where it leads nowhere."""
+    """``text``: what stands in a row; ``link``: an address that it leads to, None where it leads nowhere; ``member``:
+    by which the API sorts; None: it does not."""
 
     heading: str
     text: Callable[[Row], str]
     link: Callable[[Row], str | None] = lambda _: None
+    member: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,12 @@ class ListOf:
 
 def field(heading: str, name: str) -> ListColumn:
     """A member as it is."""
-    return ListColumn(heading, lambda row: _text(row[name]))
+    return ListColumn(heading, lambda row: _text(row[name]), member=name)
+
+
+def _unsorted(heading: str, name: str) -> ListColumn:
+    """A member that the API does not sort by."""
+    return replace(field(heading, name), member=None)
 
 
 def _text(value: object) -> str:
@@ -78,7 +85,7 @@ def _text(value: object) -> str:
 
 
 def _moment(heading: str, name: str) -> ListColumn:
-    return ListColumn(heading, lambda row: moment(row[name]))
+    return ListColumn(heading, lambda row: moment(row[name]), member=name)
 
 
 def _owner(row: Row) -> str:
@@ -96,7 +103,10 @@ LISTS: Final = {
         "GET /v1/capacity",
         (
             ListColumn(
-                "Profile", lambda row: str(row["profile"]), lambda row: address("vms", "new", profile=row["profile"])
+                "Profile",
+                lambda row: str(row["profile"]),
+                lambda row: address("vms", "new", profile=row["profile"]),
+                "profile",
             ),
             field("Fits now", "fits_now"),
             ListColumn("Why none", _fits),
@@ -112,12 +122,18 @@ LISTS: Final = {
         "Profiles",
         "GET /v1/profiles",
         (
-            ListColumn("Name", lambda row: str(row["name"]), lambda row: address("vms", "new", profile=row["name"])),
-            ListColumn("Kind", lambda row: words(row["kind"])),
+            ListColumn(
+                "Name", lambda row: str(row["name"]), lambda row: address("vms", "new", profile=row["name"]), "name"
+            ),
+            ListColumn("Kind", lambda row: words(row["kind"]), member="kind"),
             field("vCPUs", "vcpus"),
-            ListColumn("Memory", lambda row: mib(row["memory_mib"])),
-            ListColumn("Disk", lambda row: size(row["disk_bytes"])),
-            ListColumn("GPU memory", lambda row: mib(row["framebuffer_mib"]) if row["framebuffer_mib"] else "all"),
+            ListColumn("Memory", lambda row: mib(row["memory_mib"]), member="memory_mib"),
+            ListColumn("Disk", lambda row: size(row["disk_bytes"]), member="disk_bytes"),
+            ListColumn(
+                "GPU memory",
+                lambda row: mib(row["framebuffer_mib"]) if row["framebuffer_mib"] else "all",
+                member="framebuffer_mib",
+            ),
             field("Free", "free"),
             field("About", "description"),
         ),
@@ -131,10 +147,10 @@ LISTS: Final = {
         "GET /v1/images",
         (
             field("Name", "name"),
-            ListColumn("Of", _owner),
+            ListColumn("Of", _owner, member="tenant"),
             field("Format", "format"),
-            ListColumn("File", lambda row: size(row["size_bytes"])),
-            ListColumn("Disk", lambda row: size(row["virtual_size_bytes"])),
+            ListColumn("File", lambda row: size(row["size_bytes"]), member="size_bytes"),
+            ListColumn("Disk", lambda row: size(row["virtual_size_bytes"]), member="virtual_size_bytes"),
             field("Guest driver", "guest_driver"),
             field("Labels", "labels"),
             field("About", "description"),
@@ -149,7 +165,7 @@ LISTS: Final = {
         "GET /v1/networks",
         (
             field("Name", "name"),
-            ListColumn("Of", _owner),
+            ListColumn("Of", _owner, member="tenant"),
             field("Subnet", "subnet"),
             field("Bridge", "bridge"),
             field("VLAN", "vlan"),
@@ -167,7 +183,7 @@ LISTS: Final = {
         (
             field("Tenant", "tenant"),
             field("Name", "name"),
-            ListColumn("Size", lambda row: size(row["size_bytes"])),
+            ListColumn("Size", lambda row: size(row["size_bytes"]), member="size_bytes"),
             field("State", "state"),
             field("VM", "vm"),
             field("Labels", "labels"),
@@ -181,7 +197,7 @@ LISTS: Final = {
         "Tenants",
         "GET /v1/tenants",
         (
-            ListColumn("Name", lambda row: str(row["name"]), lambda row: address("tenants", row["name"])),
+            ListColumn("Name", lambda row: str(row["name"]), lambda row: address("tenants", row["name"]), "name"),
             field("Labels", "labels"),
             field("About", "description"),
             _moment("Made", "created_at"),
@@ -194,11 +210,11 @@ LISTS: Final = {
         "Driver bundles",
         "GET /v1/driver-bundles",
         (
-            ListColumn("Kind", lambda row: words(row["kind"])),
+            ListColumn("Kind", lambda row: words(row["kind"]), member="kind"),
             field("Version", "version"),
             field("Package", "package"),
             field("Format", "format"),
-            ListColumn("Size", lambda row: size(row["size_bytes"])),
+            ListColumn("Size", lambda row: size(row["size_bytes"]), member="size_bytes"),
             field("Signed by", "key_id"),
             _moment("Added", "created_at"),
         ),
@@ -210,13 +226,13 @@ LISTS: Final = {
         "GET /v1/audit",
         (
             field("No.", "sequence"),
-            _moment("When", "at"),
-            field("Who", "actor"),
-            field("What", "action"),
-            field("About", "subject"),
-            field("Outcome", "outcome"),
-            field("From", "source"),
-            field("By", "interface"),
+            ListColumn("When", lambda row: moment(row["at"])),
+            _unsorted("Who", "actor"),
+            _unsorted("What", "action"),
+            _unsorted("About", "subject"),
+            _unsorted("Outcome", "outcome"),
+            _unsorted("From", "source"),
+            _unsorted("By", "interface"),
         ),
         "Nothing was recorded yet",
         "Who did or wanted what, newest first; refusals too.",

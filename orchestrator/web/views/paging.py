@@ -15,9 +15,9 @@ from orchestrator.web.api_calls import ApiCalls, Problem, Refused
 
 @dataclass(frozen=True)
 class ListPage:
-    """``rows``: as the API answers; ``filters``: what the address says of each; ``following`` and ``first``: addresses
-    of the next and the first page, None on these; ``total``: of all pages, None: not known; ``refused``: what the API
-    says against the filter, and then there are no rows."""
+    """``rows``: as the API answers; ``filters`` and ``sort``: what the address says; ``following`` and ``first``:
+    addresses of the next and the first page, None on these; ``total``: of all pages, None: not known; ``refused``: what
+    the API says against the filter or the order, and then there are no rows."""
 
     rows: Any
     filters: dict[str, str]
@@ -25,6 +25,16 @@ class ListPage:
     first: str | None = None
     total: int | None = None
     refused: Problem | None = None
+    sort: str = ""
+
+    def sorted_by(self, member: str) -> str:
+        """The address of this list by that member, the other way round where it is sorted so."""
+        query = {name: value for name, value in self.filters.items() if value}
+        return "?" + urlencode({**query, "sort": f"-{member}" if self.sort == member else member})
+
+    def order(self, member: str) -> str:
+        """As ``aria-sort`` names it."""
+        return {member: "ascending", f"-{member}": "descending"}.get(self.sort, "none")
 
     @property
     def status(self) -> int:
@@ -46,17 +56,17 @@ async def list_page(
     api: ApiCalls = request.state.api
     given = request.query_params
     chosen = {name: given.get(name, "") for name in filters}
-    cursor = given.get("after") or None
+    cursor, sort = given.get("after") or None, given.get("sort", "")
     try:
-        answer = await api.page(path, {**chosen, **fixed, "after": cursor, "limit": limit})
+        answer = await api.page(path, {**chosen, **fixed, "sort": sort, "after": cursor, "limit": limit})
     except Refused as refused:
-        return ListPage([], chosen, refused=refused.problem)
+        return ListPage([], chosen, refused=refused.problem, sort=sort)
     rows = answer.data if member is None else answer.data[member]
-    query = {name: value for name, value in chosen.items() if value}
+    query = {name: value for name, value in {**chosen, "sort": sort}.items() if value}
     following = None if answer.after is None else _address(request, {**query, "after": answer.after})
     first = None if cursor is None else _address(request, query)
     total = len(rows) if answer.after is None and cursor is None else answer.total
-    return ListPage(rows, chosen, following, first, total)
+    return ListPage(rows, chosen, following, first, total, sort=sort)
 
 
 def _address(request: Request, query: dict[str, str]) -> str:

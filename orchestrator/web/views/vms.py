@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -22,6 +23,8 @@ from orchestrator.web.views.paging import list_page
 VMS_ON_A_PAGE: Final = 100
 LAST_OPERATIONS: Final = 10
 _FILTERS: Final = ("tenant", "state", "host", "profile", "selector")
+_PLACES: Final = frozenset({"create_vm", "preempt_for_vm", "start_freed_vm"})
+"""Operations that give a VM its place."""
 _POWER: Final = frozenset({"start", "stop", "restart"})
 
 
@@ -51,9 +54,20 @@ async def _vm(request: Request, refused: RefusedAct | None) -> Response:
     if (part := part_of(request)) != READINGS:
         query = {"tenant": tenant, "subject": f"{tenant}/{name}", "limit": LAST_OPERATIONS}
         values["operations"] = await api.get("/v1/operations", **query)
+        values["why_there"] = await _why_there(api, shown, values["operations"])
     if part != LIVE:
         values["readings_now"] = await readings.of_vm(api, tenant, name)
     return render_acts(request, "vm.html", values, refused)
+
+
+async def _why_there(api: ApiCalls, vm: Mapping[str, Any], newest: list[Any]) -> str:
+    """What placement said when it got its place; empty: that is not told to the reader, or not kept any more."""
+    if vm["host"] is None:
+        return ""
+    query = {"tenant": vm["tenant"], "subject": f"{vm['tenant']}/{vm['name']}", "kind": "create_vm", "limit": 1}
+    placings = [one for one in newest if one["kind"] in _PLACES] or await api.get("/v1/operations", **query)
+    steps = [step for one in placings[:1] for step in one["steps"] if step["title"].startswith("claim ")]
+    return str(steps[0]["message"]) if steps else ""
 
 
 async def power(request: Request) -> Response:

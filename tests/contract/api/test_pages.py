@@ -57,6 +57,54 @@ def _pages(client: TestClient, target: str, limit: int) -> Iterator[Any]:
         following = None if link is None else link[1]
 
 
+SORTS = {
+    "/v1/vms": ("name", "tenant", "state", "profile", "vcpus", "memory_mib", "lease_end", "created_at", "host"),
+    "/v1/hosts": ("name", "state", "address", "cordoned", "last_seen_at"),
+    "/v1/operations": ("created_at", "kind", "state", "subject_name"),
+    "/v1/audit": ("sequence",),
+    "/v1/findings": ("subject", "code", "first_seen"),
+    "/v1/tenants": ("name", "created_at"),
+    "/v1/tenants/aa/members": ("subject", "role"),
+    "/v1/tokens?tenant=aa": ("id", "role", "created_at", "expires_at"),
+    "/v1/images": ("name", "size_bytes"),
+    "/v1/networks": ("name", "tenant", "subnet"),
+    "/v1/profiles": ("name", "memory_mib", "free"),
+}
+
+
+def _text(value: Any) -> Any:
+    return (value is not None, value.casefold() if isinstance(value, str) else value)
+
+
+@pytest.mark.parametrize(("target", "member"), [(target, member) for target in SORTS for member in SORTS[target]])
+def test_each_list_is_sorted_over_all_its_pages_both_ways(owner: TestClient, target: str, member: str) -> None:
+    sorted_by = f"{target}{'&' if '?' in target else '?'}sort="
+    whole = owner.get(target).json()
+    for sign in ("", "-"):
+        rows = [row for page in _pages(owner, f"{sorted_by}{sign}{member}", 2) for row in page]
+        values = [_text(row[member]) for row in rows]
+        assert values == sorted(values, reverse=sign == "-")
+        assert sorted(map(str, rows)) == sorted(map(str, whole))
+    refused = owner.get(f"{sorted_by}secret")
+    assert (refused.status_code, refused.json()["code"]) == (400, "request.sort")
+    assert member in refused.json()["hint"]
+
+
+def test_capacity_is_sorted(owner: TestClient) -> None:
+    rows = owner.get("/v1/capacity?sort=-fits_now").json()["rows"]
+    assert [row["fits_now"] for row in rows] == sorted((row["fits_now"] for row in rows), reverse=True)
+    assert owner.get("/v1/capacity?sort=x").json()["code"] == "request.sort"
+
+
+def test_a_tenant_learns_of_no_host_by_an_order(plane: ControlPlane) -> None:
+    member = TestClient(
+        real_app(plane),
+        headers={"Authorization": f"Bearer {plane.services.tenancy.tokens.create('aa', 'read-only', None)[1]}"},
+    )
+    assert member.get("/v1/vms?sort=name").status_code == 200
+    assert member.get("/v1/vms?sort=host").json()["code"] == "request.sort"
+
+
 @pytest.mark.parametrize("target", ["/v1/gpu-map", "/v1/gpu-map?tenant=aa"])
 def test_the_gpu_map_in_pages_of_one_is_the_whole_map(owner: TestClient, target: str) -> None:
     whole = owner.get(target).json()["gpus"]

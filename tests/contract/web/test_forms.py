@@ -70,3 +70,14 @@ def test_the_form_names_the_vms_that_are_in_the_way_to_who_may_know_them(site: S
         assert f'<a href="/web/vms/default/{vm["vm"]}">' in told
     assert "gpu.no_capacity" in others
     assert "let it in" not in others
+
+
+def test_a_vm_s_page_says_why_it_is_where_it_is_to_who_may_know_where(site: Site) -> None:
+    planned = site.plane.services.vms.plan(create_vm("more"))
+    site.plane.services.vms.create(create_vm("more"))
+    site.plane.engine.drain()
+    operator, member = (
+        site.logged_in(site.token(tenant, "read-only")).get("/web/vms/default/more").text for tenant in ("*", "default")
+    )
+    assert f"of {planned.host}: {planned.why}." in operator
+    assert "Why it is there" not in member

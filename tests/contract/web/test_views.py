@@ -369,3 +369,22 @@ def test_a_tenant_s_map_names_who_has_what_of_its_own_alone(site: Site) -> None:
     page = shown(site.logged_in(site.token("default", "tenant-user")).get("/web/map").text)
     assert re.search(r"1 of \d+ slots taken: default/train ", page), page
     assert "taken: default/train, (not yours)" not in page
+
+
+@pytest.mark.parametrize("path", ["hosts", "vms", "operations", *LISTS])
+def test_the_heads_of_a_list_s_columns_lead_to_it_in_their_order(site: Site, path: str) -> None:
+    browser = site.logged_in(site.token("*", "admin"))
+    heads = re.findall(r'<th scope="col"><a href="(\?sort=[^"]+)"', browser.get(f"/web/{path}").text)
+    if path not in {"volumes", "bundles"}:  # which have nothing in this test
+        assert heads
+    for head in heads:
+        page = browser.get(f"/web/{path}{head}")
+        assert page.status_code == 200, shown(page.text)
+        assert page.text.count('aria-sort="ascending"') == 1
+        assert f'href="?sort=-{head.removeprefix("?sort=")}"' in page.text
+
+
+def test_an_order_stays_with_the_filter(site: Site) -> None:
+    page = site.logged_in(site.token("*", "admin")).get("/web/vms?state=running&sort=-name").text
+    assert '<input type="hidden" name="sort" value="-name">' in page
+    assert 'href="?state=running&amp;sort=profile"' in page
