@@ -100,6 +100,8 @@ def _in(*states: str) -> Callable[[Row], bool]:
     return lambda row: row["state"] in states
 
 
+_ROLES: Final = tuple(reversed(ROLES_IN_A_TENANT))
+"""The least first: that one is given by a form in which nobody chooses."""
 _NAME: Final = Typed("name", "Name")
 _TENANT: Final = Typed("tenant", "Tenant")
 _VM: Final = Typed("vm", "VM, which is stopped")
@@ -218,7 +220,7 @@ LIST_ACTS: Final[dict[str, tuple[ListAct, ...]]] = {
             "PUT /v1/tenants/{tenant}/members",
             (
                 Typed("subject", "Whom: uid:1000, oidc:ADDRESS, oidc:@GROUP"),
-                Typed("role", "Role", choices=ROLES_IN_A_TENANT),
+                Typed("role", "Role", choices=_ROLES),
             ),
             of_list=True,
         ),
@@ -231,7 +233,7 @@ LIST_ACTS: Final[dict[str, tuple[ListAct, ...]]] = {
             "POST /v1/tokens",
             (
                 Typed("tenant", "Tenant"),
-                Typed("role", "Role", choices=ROLES_IN_A_TENANT),
+                Typed("role", "Role", choices=_ROLES),
                 Typed("name", "What it is for", required=False),
                 Typed("lifetime_s", "Lifetime, like 30d; empty: until it is revoked", _lifetime, required=False),
             ),

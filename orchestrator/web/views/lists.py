@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from dataclasses import field as field_of
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, get_args
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from orchestrator.core.errors import NotFound
+from orchestrator.core.offerings.offering import OfferingKind
 from orchestrator.web.api_calls import ApiCalls, Problem, Refused, path_of
 from orchestrator.web.login import Page
 from orchestrator.web.rendering import address, mib, moment, render, size, words
@@ -41,7 +42,7 @@ class ListOf:
     """``route``: as api/permissions.py names it; ``filters``: parameters that the page has fields for; ``member``: of
     the answer that is the list; ``empty``: said where there is nothing, with the page's acts and the ``command`` that
     make the first one; ``fixed``: parameters that are the same for everybody; ``labels``: of filters whose names do
-    not say what is typed there."""
+    not say what is typed there; ``choices``: of those that are chosen."""
 
     title: str
     route: str
@@ -58,6 +59,7 @@ class ListOf:
         "since": "Since, like 2026-12-01T10:00Z",
         "until": "Until, like 2026-12-01T12:00Z",
     }
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"refused": ("true",), "kind": get_args(OfferingKind)}
 
     @property
     def path(self) -> str:
@@ -139,6 +141,7 @@ LISTS: Final = {
         ),
         "No host offers anything yet",
         "What a VM can be made of here. A name leads to the form for a VM of it.",
+        ("kind", "model"),
         fixed={"available": "true"},
         command="vgpuctl host add NAME --address A",
     ),

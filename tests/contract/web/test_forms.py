@@ -81,3 +81,18 @@ def test_a_vm_s_page_says_why_it_is_where_it_is_to_who_may_know_where(site: Site
     )
     assert f"of {planned.host}: {planned.why}." in operator
     assert "Why it is there" not in member
+
+
+def test_profiles_are_filtered_by_kind_and_model(site: Site) -> None:
+    browser = site.logged_in(site.token("default", "read-only"))
+    whole = browser.get("/web/profiles").text
+    assert '<option value="passthrough">' in whole
+    t4 = browser.get("/web/profiles?model=Tesla+T4&kind=time_sliced").text
+    assert "GRID T4-2Q" in t4
+    assert "L40S" in whole
+    assert "L40S" not in t4
+
+
+def test_a_role_that_nobody_has_chosen_is_the_least(site: Site) -> None:
+    page = site.logged_in(site.token("*", "admin")).get("/web/tenants/default").text
+    assert re.findall(r'<select name="role"><option[^>]*>([a-z-]+)', page) == ["read-only", "read-only"]
