@@ -103,8 +103,8 @@ class Paging:
         if backwards := self.sort.startswith("-"):
             keyed.reverse()
         after = self.after(len(keyed[0][0]) if keyed else None)
-        rest = [one for one in keyed if after is None or (one[0] < after if backwards else one[0] > after)]
-        return [item for _, _, item in self.page(rest, lambda one: one[0], lambda: len(keyed))]
+        rest = [row for row in keyed if after is None or (row[0] < after if backwards else row[0] > after)]
+        return [item for _, _, item in self.page(rest, lambda row: row[0], lambda: len(keyed))]
 
     def answers(
         self, of: type[Answer], items: Iterable[Item], key: Callable[[Item], Key], answer: Callable[[Item], Answer]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -17,7 +17,7 @@ from orchestrator.core.diff import Finding, Repair, StoredFinding
 from orchestrator.core.drivers.matrix import version_key
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound
 from orchestrator.core.hosts.bridges import Uplink, check_uplink
-from orchestrator.core.hosts.host import HostState
+from orchestrator.core.hosts.host import Host, HostState
 from orchestrator.core.hosts.readiness import Requirement, requirements
 from orchestrator.core.labels import Selector, changed_labels, selects
 from orchestrator.core.names import check_name
@@ -87,6 +87,12 @@ class Hosts:
     def page(self, selector: Selector, after: str | None, most: int) -> tuple[tuple[HostInfo, ...], int]:
         picked = [info for name, info in sorted(self._world.hosts.items()) if selects(selector, info.host.labels)]
         return tuple(info for info in picked if after is None or info.host.name > after)[:most], len(picked)
+
+    def picked(self, selector: Selector) -> tuple[Host, ...]:
+        return tuple(info.host for _, info in sorted(self._world.hosts.items()) if selects(selector, info.host.labels))
+
+    def infos(self, hosts: Sequence[Host]) -> tuple[HostInfo, ...]:
+        return tuple(self._world.hosts[host.name] for host in hosts)
 
     def counts(self) -> dict[tuple[HostState, bool], int]:
         return Counter((info.host.state, info.host.cordoned) for info in self._world.hosts.values())

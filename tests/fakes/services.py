@@ -246,10 +246,13 @@ class Operations:
         kind: str | None = None,
         tenants: tuple[str, ...] | None = None,
         before: str | None = None,
+        sort: str | None = None,
         subject: str | None = None,
         beginning: str | None = None,
     ) -> tuple[Operation, ...]:
         found = [watched.operation for watched in reversed(self._world.operations.values())]
+        if sort is not None:
+            found.sort(key=lambda op: (getattr(op, sort.removeprefix("-")), op.id), reverse=sort.startswith("-"))
         there = [*self._world.hosts, *("/".join(key) for key in self._world.vms)]
         been = {name for one in found for name in (one.subject, one.subject_name)}
         if subject is not None and subject not in been.union(there):

@@ -54,19 +54,21 @@ async def _vm(request: Request, refused: RefusedAct | None) -> Response:
     if (part := part_of(request)) != READINGS:
         query = {"tenant": tenant, "subject": f"{tenant}/{name}", "limit": LAST_OPERATIONS}
         values["operations"] = await api.get("/v1/operations", **query)
-        values["why_there"] = await _why_there(api, shown, values["operations"])
+        values["placement"] = await _placement_of(api, shown, values["operations"])
     if part != LIVE:
         values["readings_now"] = await readings.of_vm(api, tenant, name)
     return render_acts(request, "vm.html", values, refused)
 
 
-async def _why_there(api: ApiCalls, vm: Mapping[str, Any], newest: list[Any]) -> str:
+async def _placement_of(api: ApiCalls, vm: Mapping[str, Any], newest: list[Any]) -> str:
     """What placement said when it got its place; empty: that is not told to the reader, or not kept any more."""
     if vm["host"] is None:
         return ""
     query = {"tenant": vm["tenant"], "subject": f"{vm['tenant']}/{vm['name']}", "kind": "create_vm", "limit": 1}
-    placings = [one for one in newest if one["kind"] in _PLACES] or await api.get("/v1/operations", **query)
-    steps = [step for one in placings[:1] for step in one["steps"] if step["title"].startswith("claim ")]
+    placings = [operation for operation in newest if operation["kind"] in _PLACES] or await api.get(
+        "/v1/operations", **query
+    )
+    steps = [step for placing in placings[:1] for step in placing["steps"] if step["title"].startswith("claim ")]
     return str(steps[0]["message"]) if steps else ""
 
 
