@@ -51,6 +51,11 @@ class Product:
     def json(self, *args: str) -> Any:
         return self.ok(*args, "-o", "json").json()
 
+    def map(self) -> list[dict[str, Any]]:
+        """The GPUs as they are cut and who has them, without what they do at the moment."""
+        doing = {"utilization_ratio", "memory_used_bytes"}
+        return [{name: gpu[name] for name in gpu.keys() - doing} for gpu in self.json("gpu", "map")]
+
     def refused(self, code: int, *args: str) -> Outcome:
         """Exit ``code``, one ``error:`` line, no traceback."""
         outcome = self.run(*args)

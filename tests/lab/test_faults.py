@@ -51,11 +51,11 @@ def used(enrolment: Enrolled) -> None:
 @pytest.fixture
 def untouched(enrolled: Enrolled, used: None) -> Iterator[None]:
     product = enrolled.product
-    before, claims = facts(enrolled.shell), product.json("gpu", "map")
+    before, claims = facts(enrolled.shell), product.map()
     yield
     assert product.json("list-vms") == []
     assert facts(enrolled.shell) == before
-    assert product.json("gpu", "map") == claims
+    assert product.map() == claims
 
 
 @pytest.mark.fault("F51")

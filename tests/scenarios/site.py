@@ -100,7 +100,7 @@ class Site:
         """What VMs leave behind when something went wrong."""
         if self.lab is not None:
             return facts(self.lab.shell)
-        return self.product.json("gpu", "map"), self.product.json("list-vms")
+        return self.product.map(), self.product.json("list-vms")
 
     def running_since(self, vm: str) -> str:
         """Another after a restart, on a lab host."""
