@@ -189,6 +189,7 @@ def render(request: Request, template: str, values: Mapping[str, Any], status: i
         "request_id": state.request_id,
         "reader": getattr(state, "reader", NOBODY),
         "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+        "local": getattr(state, "session_host", None) is not None,
         "request_key": secrets.token_hex(16),
         "stream": None,
         **values,

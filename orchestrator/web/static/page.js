@@ -54,6 +54,14 @@ const again = event => {
   const status = event.detail.ctx.response?.status ?? 500;
   if (event.target.id === "live" && status >= 500) setTimeout(() => document.body.dispatchEvent(new Event("news")), AGAIN_MS);
 };
+// the stream tells whether the server is there; what happened meanwhile is fetched when it is back
+const away = document.getElementById("away");
+document.addEventListener("htmx:sse:error", () => { away.hidden = false; });
+document.addEventListener("htmx:sse:after:connection", () => {
+  if (away.hidden) return;
+  away.hidden = true;
+  document.body.dispatchEvent(new Event("news"));
+});
 document.addEventListener("htmx:error", again);
 document.addEventListener("htmx:response:error", again);
 document.addEventListener("keydown", onKey);
