@@ -111,6 +111,12 @@ def test_the_gpus_of_a_fabric_partition_name_it_to_those_who_watch_the_pool(site
     assert page.count("given whole, one of 2: default/pair") == 2
 
 
+def test_the_form_for_a_vm_is_of_a_tenant_that_the_reader_belongs_to(site: Site) -> None:
+    site.plane.services.tenancy.tenants.create("other")
+    html = site.logged_in(site.token("other", "tenant-admin")).get("/web/vms/new").text
+    assert '<option value="other" selected>' in html
+
+
 @pytest.mark.parametrize(
     ("query", "hosts"),
     [
