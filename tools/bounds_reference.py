@@ -23,6 +23,7 @@ from orchestrator.core.vms.volume import MAX_OF_TENANT as MAX_VOLUMES
 from orchestrator.core.webhook import MAX_OF_TENANT as MAX_WEBHOOKS
 from orchestrator.services.audit import MOST, WINDOW_S
 from orchestrator.services.change_allowance import AT_ONCE, PER_S
+from orchestrator.store.web_sessions import MAX_ENDED_OF_CREDENTIAL
 from tools.tree import ROOT
 
 PAGE: Final = ROOT / "docs/reference/bounds.md"
@@ -75,6 +76,8 @@ BOUNDS: Final = (
     Bound("streams and console logs", "tenant", f"{MAX_STREAMS_PER_TENANT}", "at once", "stream.too_many"),
     Bound("consoles that a ticket opens, and tickets", "caller", f"{MAX_OF_ACTOR}", "at once", "console.too_many",
           ("console_sessions",)),
+    Bound("browsers' sessions that were logged out of", "token or user", f"{MAX_ENDED_OF_CREDENTIAL}", "sessions", "",
+          ("ended_web_sessions",)),
     Bound("operations that have ended", "site", "setting `operations_kept_days`", "days", "",
           ("operations", "steps")),
     Bound("streams of events", "tenant", f"{MAX_STREAMS_OF_TENANT}", "at once", "server.streams_busy"),

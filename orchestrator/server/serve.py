@@ -114,7 +114,8 @@ def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
 
 def _pages(app: App) -> Callable[[Starlette, Loopback], ASGIApp]:
     identities = app.services.tenancy.access.identities
-    return pages_beside(app.services.controllers.key, None if identities is None else identities.browsers)
+    browsers = None if identities is None else identities.browsers
+    return pages_beside(app.services.controllers.key, app.store, browsers)
 
 
 def _end_in_time() -> None:

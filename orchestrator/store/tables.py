@@ -22,15 +22,10 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-metadata = MetaData(
-    naming_convention={
-        "ix": "ix_%(column_0_label)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
+metadata = MetaData(naming_convention={
+    "ix": "ix_%(column_0_label)s", "uq": "uq_%(table_name)s_%(column_0_N_name)s", "pk": "pk_%(table_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s", "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+})  # fmt: skip
 
 meta = Table("meta", metadata, Column("key", String(40), primary_key=True), Column("value", Text, nullable=False))
 
@@ -398,3 +393,8 @@ console_sessions = Table(
     Column("opened_at", Float), Column("claimed_at", Float),
 )  # fmt: skip
 """Tickets for consoles, and consoles that are open; gone when nobody renews them, so no VM is referred to."""
+
+ended_web_sessions = Table(
+    "ended_web_sessions", metadata, Column("id", String(32), primary_key=True),
+    Column("credential", String(64), nullable=False), Column("until", Float, nullable=False),
+)  # fmt: skip

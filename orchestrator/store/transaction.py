@@ -26,6 +26,7 @@ from orchestrator.store.tenants import Policies, Quotas, RequestKeys, Tenants, T
 from orchestrator.store.usage import TenantUsage, Usage
 from orchestrator.store.vms import Claims, Vms
 from orchestrator.store.volumes import Volumes
+from orchestrator.store.web_sessions import EndedWebSessions
 from orchestrator.store.webhooks import Webhooks
 
 
@@ -46,13 +47,13 @@ class Transaction:
         self.claims = Claims(db, self.usage)
         self.fleet = Fleet(db, self.usage, self.claims)
         self.operations = Operations(db, self.events)
-        self.controllers, self.consoles = Controllers(db), ConsoleSessions(db)
+        self.controllers = Controllers(db)
+        self.consoles, self.ended_web_sessions = ConsoleSessions(db), EndedWebSessions(db)
         self.images = Images(db, self.tenant_usage, self.events)
         self.networks = Networks(db, self.events)
         self.volumes = Volumes(db, self.usage, self.tenant_usage, self.events)
         self.offerings = Offerings(db, self.events)
-        self.driver_bundles = DriverBundles(db)
-        self.driver_locks = DriverLocks(db)
+        self.driver_bundles, self.driver_locks = DriverBundles(db), DriverLocks(db)
         self.driver_upgrades = DriverUpgrades(db, self.events)
         self.secrets = Secrets(db, box)
         self.audit = Audit(db, audited)

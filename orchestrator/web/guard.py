@@ -4,23 +4,29 @@ answer gets."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
+from anyio import CancelScope, create_task_group
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from orchestrator.api.auth import ASK_AGAIN_S
 from orchestrator.api.protocols import uid_of
-from orchestrator.core.errors import Denied, InvalidInput
+from orchestrator.api.routes.guest_streams import ENDED
+from orchestrator.core.errors import Denied, InvalidInput, VgpuctlError
 from orchestrator.web.api_calls import ApiCalls, Refused, path_of
-from orchestrator.web.proofs import COOKIE, BrowserSessions, Proof
+from orchestrator.web.ended_sessions import EndedSessions
+from orchestrator.web.proofs import COOKIE, BrowserSessions, Proof, Session
 from orchestrator.web.rendering import error_page
 
 PREFIX: Final = "/web"
@@ -51,14 +57,15 @@ def is_page(scope: Scope) -> bool:
 
 @dataclass(frozen=True)
 class Guard:
-    """ASGI middleware. Puts ``nonce``, ``request_id``, ``proof`` (None: nobody has logged in), ``session_host`` (where
-    a session of here is good, proofs.py) and ``api`` into the request's state. ``only_host``: the one ``Host`` that is
-    answered; None: any, as over TLS the certificate says it.
+    """ASGI middleware. Puts ``nonce``, ``request_id``, ``session`` and its ``proof`` (None: nobody has logged in),
+    ``session_host`` (where a session of here is good, proofs.py) and ``api`` into the request's state. ``only_host``:
+    the one ``Host`` that is answered; None: any, as over TLS the certificate says it.
     """
 
     pages: ASGIApp
     api: Starlette
     sessions: BrowserSessions
+    ended: EndedSessions
     only_host: Callable[[], str] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,7 +76,6 @@ class Guard:
         state = request.state
         state.nonce, state.request_id = secrets.token_urlsafe(16), secrets.token_hex(6)
         state.style = ""
-        self._know(request)
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -80,26 +86,38 @@ class Guard:
             await send(message)
 
         try:
+            await self._know(request)
             self._check(request)
         except Refused as refused:
             await error_page(request, refused)(scope, receive, send_guarded)
             return
         await self.pages(scope, receive, send_guarded)
 
-    def _know(self, request: HTTPConnection) -> None:
+    async def _know(self, request: HTTPConnection) -> None:
+        """:raises Refused: the database is away"""
         state, client = request.state, request.client
         state.session_host = None if self.only_host is None else self.only_host()
-        state.proof = self.sessions.open(request.cookies, state.session_host)
+        state.proof = state.session = state.api = None
+        session = self.sessions.open(request.cookies, state.session_host)
+        if session is not None and not await self._is_ended(session):
+            state.session, state.proof = session, session.proof
         address = ("unknown", 0) if client is None else (client.host, client.port)
         state.api = ApiCalls(self.api, state.proof or _UNPROVEN, address)
+
+    async def _is_ended(self, session: Session) -> bool:
+        """:raises Refused: the database is away"""
+        try:
+            return await self.ended.has(session)
+        except VgpuctlError as error:
+            raise Refused.of(error) from error
 
     async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A console of a page's reader, opened by the API with the session's proof; all other websockets are refused
         with 403, and browsers tell a page no more than that."""
         socket = WebSocket(scope, receive, send)
-        self._know(socket)
         path = _CONSOLE.fullmatch(scope["path"])
         try:
+            await self._know(socket)
             self._check(socket)
             if path is None or socket.state.proof is None or origin_of(socket) != own_origin(socket):
                 raise Refused.of(_FOREIGN)
@@ -109,7 +127,20 @@ class Guard:
             return
         api: ApiCalls = socket.state.api
         target = path_of("vms", path["name"], "console-sessions", path["kind"])
-        await api.open_stream(scope, receive, send, target, {"tenant": path["tenant"]})
+        async with create_task_group() as group:
+            group.start_soon(self._close_when_ended, socket, group.cancel_scope)
+            await api.open_stream(scope, receive, send, target, {"tenant": path["tenant"]})
+            group.cancel_scope.cancel()
+
+    async def _close_when_ended(self, socket: WebSocket, stream: CancelScope) -> None:
+        """A database that is away for a moment ends no session."""
+        ended = False
+        while not ended:
+            await asyncio.sleep(ASK_AGAIN_S)
+            with suppress(Refused):
+                ended = await self._is_ended(socket.state.session)
+        await socket.close(ENDED, "it was logged out of")
+        stream.cancel()
 
     def _check(self, request: HTTPConnection) -> None:
         """:raises Refused: ``session.wrong_host``, ``session.two_proofs``, ``session.foreign_origin``"""

@@ -15,9 +15,10 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from orchestrator.api.loopback import Loopback
 from orchestrator.api.protocols import uid_of
-from orchestrator.core.errors import Denied, Fatal, InvalidInput
+from orchestrator.core.errors import Denied, Fatal, InvalidInput, VgpuctlError
 from orchestrator.ports.identity import BrowserLogins
 from orchestrator.web.api_calls import ApiCalls, Refused
+from orchestrator.web.ended_sessions import EndedSessions
 from orchestrator.web.forms import form_of
 from orchestrator.web.proofs import COOKIES, SESSION_S, BrowserSessions, Proof, Tickets, drop_cookie, keep_cookie
 from orchestrator.web.rendering import address, render
@@ -34,6 +35,7 @@ class Logins:
     ``provider``: None: there is no identity provider."""
 
     sessions: BrowserSessions
+    ended: EndedSessions
     tickets: Tickets
     loopback: Loopback
     provider: BrowserLogins | None = None
@@ -119,8 +121,14 @@ async def give_ticket(request: Request) -> Response:
 
 
 async def log_out(request: Request) -> Response:
-    """``POST /web/logout``: of these pages; a link of the page that follows leads to the provider's own logout, as no
-    form of ours may be answered by another site."""
+    """``POST /web/logout``: of these pages, for every copy of the session's cookies; a link of the page that follows
+    leads to the provider's own logout, as no form of ours may be answered by another site."""
+    logins: Logins = request.app.state.logins
+    if request.state.session is not None:
+        try:
+            await logins.ended.add(request.state.session)
+        except VgpuctlError as error:
+            raise Refused.of(error) from error
     answer = RedirectResponse(address("login", because="left"), 303)
     forget(request, answer)
     return answer

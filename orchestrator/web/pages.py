@@ -23,8 +23,10 @@ from orchestrator.api.errors import problem
 from orchestrator.api.loopback import Loopback
 from orchestrator.core.errors import Bug, InvalidInput, NotFound, VgpuctlError
 from orchestrator.ports.identity import BrowserLogins
+from orchestrator.store.database import Store
 from orchestrator.web.api_calls import Refused
 from orchestrator.web.callers import reader_of
+from orchestrator.web.ended_sessions import EndedSessions
 from orchestrator.web.guard import TWO_PROOFS, Guard, is_page, shows_two_proofs
 from orchestrator.web.live import news
 from orchestrator.web.login import ROUTES as LOGIN
@@ -62,17 +64,19 @@ class BesideApi:
             await self._api(scope, receive, send)
 
 
-def pages_beside(ring: bytes, provider: BrowserLogins | None = None) -> Callable[[Starlette, Loopback], ASGIApp]:
+def pages_beside(
+    ring: bytes, store: Store, provider: BrowserLogins | None = None
+) -> Callable[[Starlette, Loopback], ASGIApp]:
     """What the server's process puts around its API. ``ring``: the database's keys, core/tenancy/key_ring.py.
-    ``provider``: None: nobody logs in elsewhere.
+    ``store``: has what was logged out of. ``provider``: None: nobody logs in elsewhere.
 
     The port of this machine alone has the pages and no API: nobody is vouched for there."""
 
     def beside(api: Starlette, loopback: Loopback) -> ASGIApp:
-        sessions = BrowserSessions(ring, time.time)
-        pages = _application(Logins(sessions, Tickets(time.time), loopback, provider))
-        loopback.serves = Guard(pages, api, sessions, only_host=lambda: loopback.host)
-        return BesideApi(Guard(pages, api, sessions), api)
+        sessions, ended = BrowserSessions(ring, time.time), EndedSessions(store)
+        pages = _application(Logins(sessions, ended, Tickets(time.time), loopback, provider))
+        loopback.serves = Guard(pages, api, sessions, ended, only_host=lambda: loopback.host)
+        return BesideApi(Guard(pages, api, sessions, ended), api)
 
     return beside
 

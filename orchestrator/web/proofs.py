@@ -34,7 +34,7 @@ ATTEMPT_S: Final = 600.0
 SECRET_COOKIE: Final = f"{COOKIE}-new"
 SECRET_S: Final = 60.0
 SameSite = Literal["lax", "strict"]
-_SESSION_ROW: Final = "web.session.2"
+_SESSION_ROW: Final = "web.session.3"
 _ATTEMPT_ROW: Final = "web.login"
 _ONCE_ROW: Final = "web.once"
 """What they are bound to, so that neither can be shown as the other, nor any other stored secret as one."""
@@ -46,6 +46,20 @@ class Proof:
 
     token: str | None = None
     uid: int | None = None
+
+    @property
+    def digest(self) -> str:
+        """By which it is known where it may not be kept."""
+        return _digest(f"uid:{self.uid}" if self.token is None else self.token).hex()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """``id``: drawn at the login; ``end``: seconds since the epoch, when it is over in any case."""
+
+    proof: Proof
+    id: str
+    end: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,14 +91,15 @@ class BrowserSessions:
     def seal(self, proof: Proof, host: str | None = None) -> dict[str, str] | None:
         """Cookies by name; None: they would be too long for a browser. ``host``: the one that they are good at; None:
         all that controllers have on the network."""
-        value = self._seal(_SESSION_ROW, {"token": proof.token, "uid": proof.uid, "host": host}, SESSION_S)
+        content = {"token": proof.token, "uid": proof.uid, "host": host, "id": secrets.token_hex(16)}
+        value = self._seal(_SESSION_ROW, content, SESSION_S)
         parts = [value[start : start + MAX_COOKIE] for start in range(0, len(value), MAX_COOKIE)]
         if len(parts) > len(COOKIES):
             return None
         parts[0] = f"{len(parts)}.{parts[0]}"  # what a longer session has left is no part of this one
         return dict(zip(COOKIES, parts, strict=False))
 
-    def open(self, cookies: Mapping[str, str], host: str | None = None) -> Proof | None:
+    def open(self, cookies: Mapping[str, str], host: str | None = None) -> Session | None:
         """None: they hold none of ours, it is of another host, or it is over."""
         count, _, first = cookies.get(COOKIE, "").partition(".")
         if not count.isascii() or not count.isdigit() or len(count) > 1:
@@ -93,7 +108,7 @@ class BrowserSessions:
         content = self._open(_SESSION_ROW, "".join([first, *rest]))
         if content is None or content["host"] != host or (content["uid"] is not None and host is None):
             return None
-        return Proof(token=content["token"], uid=content["uid"])
+        return Session(proof=Proof(token=content["token"], uid=content["uid"]), id=content["id"], end=content["end"])
 
     def seal_attempt(self, attempt: LoginAttempt) -> str:
         return self._seal(_ATTEMPT_ROW, {"kept": attempt.kept, "target": attempt.target}, ATTEMPT_S)

@@ -27,6 +27,7 @@ _NOT_COMPARED = frozenset(
         "driver_upgrades",
         "guests",
         "console_sessions",
+        "ended_web_sessions",
     }
 )
 _SUMS = {"host_usage": ("vcpus", "memory_mib", "disk_bytes"), "tenant_usage": ("used",)}

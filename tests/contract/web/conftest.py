@@ -82,5 +82,5 @@ def site_with(state: Path, provider: OidcIdentities | None) -> Iterator[Site]:
     process = Process(started_at=time.time(), idle_seconds=None, activity=Activity())
     api = create_app(plane.services, process)
     loopback = Loopback(lambda _app, listener: listener.close())
-    yield Site(plane, pages_beside(Fernet.generate_key(), provider)(api, loopback), loopback)
+    yield Site(plane, pages_beside(Fernet.generate_key(), plane.store, provider)(api, loopback), loopback)
     plane.store.close()

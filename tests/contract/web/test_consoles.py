@@ -16,6 +16,7 @@ from orchestrator.api.routes import console_sessions
 from orchestrator.core.errors import Conflict
 from orchestrator.core.tenancy.tenant import token_id_of
 from orchestrator.core.vms.console_session import MAX_OF_ACTOR
+from orchestrator.web import guard
 from tests.contract.web.conftest import FROM_A_PAGE, ORIGIN, Site
 from tests.fakes.rfb import PRESSED_A, Viewer
 
@@ -211,6 +212,20 @@ def test_who_watches_a_screen_sends_no_key_to_it(site: Site) -> None:
         two.send_bytes(PRESSED_A)
         at_console(two)
         assert viewer.picture().pixels != before
+
+
+def test_whoever_logs_out_closes_the_consoles_of_the_session(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "ASK_AGAIN_S", 0.1)
+    browser, other = (site.logged_in(site.token("default", "tenant-user")) for _ in range(2))
+    with opened(browser, ticket_of(browser)) as stream:
+        at_console(stream)
+        stream.receive_bytes()
+        for leaving, code in ((other, None), (browser, 1008)):
+            leaving.post("/web/logout", headers=FROM_A_PAGE)
+            stream.send_bytes(b"x")
+            heard = [stream.receive() for _ in range(1 if code is None else 2)]
+            assert heard[-1].get("code") == code
+    assert any(row[:2] == ("close_console", "default/train") for row in audited(site))
 
 
 def test_a_guest_that_has_its_terminal_answer_keeps_no_console_open(

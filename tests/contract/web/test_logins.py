@@ -4,12 +4,22 @@
 from __future__ import annotations
 
 import re
+import time
+from dataclasses import replace
+from typing import NoReturn
 from urllib.parse import urlencode
 
 import pytest
+from cryptography.fernet import Fernet
 from starlette.testclient import TestClient
 
+from orchestrator.api.app import create_app
+from orchestrator.api.limits import Activity
+from orchestrator.api.services import Process
+from orchestrator.core.errors import Retryable
 from orchestrator.core.tenancy.tenant import token_id_of
+from orchestrator.web import ended_sessions
+from orchestrator.web.pages import pages_beside
 from orchestrator.web.proofs import COOKIE
 from tests.contract.web.conftest import FROM_A_PAGE, ORIGIN, Site, local_browser
 
@@ -79,6 +89,48 @@ def test_whoever_logs_out_is_a_stranger(site: Site) -> None:
     browser = site.logged_in(site.token("*", "admin"))
     browser.post("/web/logout", headers=FROM_A_PAGE)
     assert browser.get("/web/map").status_code == 303
+
+
+def test_whoever_logs_out_ends_every_copy_of_the_session_and_no_other_of_the_same_token(site: Site) -> None:
+    token = site.token("*", "admin")
+    browser, copy, other = site.logged_in(token), site.browser(), site.logged_in(token)
+    copy.cookies.update(browser.cookies)
+    assert copy.get("/web/map").status_code == 200
+    browser.post("/web/logout", headers=FROM_A_PAGE)
+    answer = copy.get("/web/map")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/web/login?because=needed&to=%2Fweb%2Fmap")
+    assert copy.post("/web/hosts/t4/cordon", headers=FROM_A_PAGE).headers["location"].startswith("/web/login")
+    assert not site.api(token).get("/v1/hosts/t4").json()["cordoned"]
+    assert other.get("/web/map").status_code == 200
+    assert site.logged_in(token).get("/web/map").status_code == 200
+
+
+def test_a_session_that_was_logged_out_of_is_over_at_other_controllers(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring = Fernet.generate_key()
+    process = Process(started_at=time.time(), idle_seconds=None, activity=Activity())
+    here, there = (
+        replace(site, app=pages_beside(ring, site.plane.store)(create_app(site.plane.services, process), site.loopback))
+        for _ in range(2)
+    )
+    browser, copy = here.logged_in(site.token("*", "admin")), there.browser()
+    copy.cookies.update(browser.cookies)
+    assert copy.get("/web/map").status_code == 200
+    browser.post("/web/logout", headers=FROM_A_PAGE)
+    monkeypatch.setattr(ended_sessions, "ASK_AGAIN_S", 0.0)
+    assert copy.get("/web/map").headers["location"].startswith("/web/login")
+
+
+def test_a_logout_that_nobody_can_remember_is_refused_in_words(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser = site.logged_in(site.token("*", "admin"))
+    monkeypatch.setattr(site.plane.store, "begin", _away)
+    answer = browser.post("/web/logout", headers=FROM_A_PAGE)
+    assert (answer.status_code, "database.away" in answer.text) == (502, True)
+
+
+def _away() -> NoReturn:
+    raise Retryable("database.away", "the database does not answer", hint="try again")
 
 
 def test_a_local_user_s_ticket_logs_in_as_that_user_once_and_on_this_machine_alone(site: Site) -> None:
