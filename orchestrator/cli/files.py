@@ -106,7 +106,13 @@ def write_new(files: Mapping[Path, tuple[bytes, int]], *, what: str) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """In one piece, in place of what was there, and never others' to read. :raises OSError:"""
+    """In one piece, in place of what was there, and never others' to read; a device or a pipe is written to and stays.
+
+    :raises OSError:
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_text(text)
+        return
     scratch = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

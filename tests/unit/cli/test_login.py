@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import urllib.request
 import webbrowser
@@ -190,3 +191,18 @@ def test_tokens_of_who_administers_end_in_time(as_ann: Cli, strict: Path, monkey
     assert as_ann(*everywhere, "read-only").code == as_ann("token", "create").code == 0
     monkeypatch.setenv("VGPUCTL_TOKEN", json.loads(made.out)["token"])
     assert as_ann(*everywhere, "admin").code == 0, "it ends with the token that makes it"
+
+
+def test_a_pipe_or_device_that_a_token_is_saved_to_is_still_one(
+    as_ann: Cli, provider: OidcProvider, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        done = as_ann("login", "--issuer", provider.issuer, "--client-id", CLIENT, "--save", str(pipe))
+        assert done.code == 0, done.err
+        assert os.read(reader, 10_000).count(b".") == 2
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
