@@ -130,7 +130,7 @@ Host = Annotated[str, typer.Argument(help="Name of the host.", autocompletion=ho
 OfHost = Annotated[str | None, typer.Option("--host", help="Only those of this host.", autocompletion=hosts)]
 OnlyHost = Annotated[str | None, typer.Option("--host", help="Only this host will do.", autocompletion=hosts)]
 Svg = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write it as a picture (SVG), too.")]
-OfModel = Annotated[str | None, typer.Option("--model", help="Only those whose model has this in its name.")]
+OfModel = Annotated[str | None, typer.Option("--model", help="Only those of this model, or with this in its name.")]
 
 
 Value = TypeVar("Value")

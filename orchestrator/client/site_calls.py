@@ -160,8 +160,8 @@ class SiteCalls:
         self, *, kind: str | None = None, model: str | None = None, host: str | None = None, free: bool = False,
         available: bool = False,
     ) -> list[models.Profile]:  # fmt: skip
-        """``model``: what a GPU's model has in its name that gives it; ``free``: only those of which one fits now;
-        ``available``: only those that some host offers."""
+        """``model``: of a GPU that gives it, or what several have in their names; ``free``: only those of which
+        one fits now; ``available``: only those that some host offers."""
         only = {"free": free, "available": available}
         wanted = {name: "true" for name, value in only.items() if value}
         return self._list(path_of("profiles"), kind=kind, model=model, host=host, **wanted)

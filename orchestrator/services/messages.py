@@ -220,7 +220,7 @@ class ProfileFilter:
 
     kind: OfferingKind | None = None
     model: str | None = None
-    """What the name of a GPU model has in it, of which a GPU gives it."""
+    """A GPU gives it that is of this model, or has this in its model's name where no model is called so."""
     host: str | None = None
     free: bool = False
     """One of it fits now."""

@@ -10,7 +10,8 @@ from typing import Final
 from orchestrator.catalogue.offering_files import mistakes_in
 from orchestrator.catalogue.profiles import Profiles, shipped_profiles
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound, Reason
-from orchestrator.core.names import check_name, near
+from orchestrator.core.gpu.model import models_meant
+from orchestrator.core.names import check_name
 from orchestrator.core.offerings.offering import Offering, unsupported
 from orchestrator.core.placement.rules import labels, nodes
 from orchestrator.core.placement.views import HostView
@@ -161,11 +162,11 @@ class ProfileService:
         :raises NotFound: ``gpu.model_unknown``"""
         with self.index.current() as now:
             fleet = now.fleet()
-            _check_model(fleet, only.model)
+            meant = _models_meant(fleet, only.model)
             known = fleet.known.of_tenants(tenants)
             names = {offering.name for offering in known.offerings}
             listed = (known.resolve(name) for name in [*sorted(names), *sorted(known.types - names)])
-            infos = self._infos({one.name: one for one in listed if _picks(fleet, only, one)}, fleet, only)
+            infos = self._infos({one.name: one for one in listed if _picks(fleet, only, meant, one)}, fleet, only)
             return tuple(info for info in infos if info.free or not only.free)
 
 
@@ -204,48 +205,40 @@ def _framebuffer(now: Fleet, offering: Offering) -> int | None:
     return None if each is None else each * offering.devices
 
 
-def _check_model(now: Fleet, wanted: str | None) -> None:
-    """:raises NotFound: ``gpu.model_unknown``"""
-    if wanted is None:
-        return
+def _models_meant(now: Fleet, wanted: str | None) -> frozenset[str]:
+    """Of models that a host has and those of the tables. :raises NotFound: ``gpu.model_unknown``"""
     tables = now.known.profiles.catalogue.gpu_models
-    known = {*(model.name for model in tables), *(gpu.geometry.model for host in now.views for gpu in host.gpus)}
-    if not any(wanted.lower() in model.lower() for model in known):
-        hint = near(wanted, sorted(known), "vgpuctl profile list --all")
-        raise NotFound("gpu.model_unknown", f"no GPU model has {ascii(wanted)[:60]} in its name", hint=hint)
+    there = (gpu.geometry.model for host in now.views for gpu in host.gpus)
+    return models_meant(wanted, {*(model.name for model in tables), *there})
 
 
-def _picks(now: Fleet, only: ProfileFilter, offering: Offering) -> bool:
-    """All but whether it is free. A model counts that a host has, and where no host is named also one of the tables."""
+def _picks(now: Fleet, only: ProfileFilter, meant: frozenset[str], offering: Offering) -> bool:
+    """``meant``: by the model of the filter. All but whether it is free. A model counts that a host has, and where no
+    host is named also one of the tables."""
     if only.kind not in {None, offering.kind}:
         return False
     if only.model is None and only.host is None:
         return True
-    if only.host is None and _named(now.known.profiles.models(offering), only.model or ""):
+    if only.host is None and not meant.isdisjoint(now.known.profiles.models(offering)):
         return True
     views = (view for view in now.views if only.host in {None, view.name})
     return any(
-        _offers(view, replace(offering, gpu_models=models)) for view, models in _with_models(views, only, offering)
+        _offers(view, replace(offering, gpu_models=models))
+        for view, models in _with_models(views, only, meant, offering)
     )
 
 
-def _named(models: Iterable[str], part: str) -> list[str]:
-    return [model for model in models if part.lower() in model.lower()]
-
-
 def _with_models(
-    views: Iterable[HostView], only: ProfileFilter, offering: Offering
+    views: Iterable[HostView], only: ProfileFilter, meant: frozenset[str], offering: Offering
 ) -> Iterator[tuple[HostView, tuple[str, ...]]]:
     """Hosts, and which models will do there that the filter takes; none of those without one."""
     for view in views:
         if only.model is None:
             yield view, offering.gpu_models
             continue
-        there = {gpu.geometry.model for gpu in view.gpus}
-        fits = set(offering.gpu_models) & there if offering.gpu_models else there
-        models = _named(sorted(fits), only.model)
+        models = meant.intersection((gpu.geometry.model for gpu in view.gpus), offering.gpu_models or meant)
         if models:
-            yield view, tuple(models)
+            yield view, tuple(sorted(models))
 
 
 def _offers(host: HostView, offering: Offering) -> bool:

@@ -22,7 +22,11 @@ router = APIRouter(prefix="/profiles", tags=["profiles"])
 async def _filter(
     kind: Annotated[OfferingKind | None, Query(description="Only those of this kind")] = None,
     model: Annotated[
-        str | None, Query(max_length=MAX_NAME, description="Only what a GPU gives whose model has this in its name")
+        str | None,
+        Query(
+            max_length=MAX_NAME,
+            description="Only what a GPU of this model gives: its name, or what several have in theirs",
+        ),
     ] = None,
     host: Annotated[
         str | None, Query(max_length=MAX_NAME, description="Only what this host offers; for who runs the pool")

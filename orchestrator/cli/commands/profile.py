@@ -95,7 +95,8 @@ def list_profiles(
     everything: Annotated[bool, typer.Option("--all", help="Also what no host here gives, and why.")] = False,
     kind: Annotated[OfferingKind | None, typer.Option("--kind", help="Only those of this kind.")] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="Only what a GPU gives whose model has this in its name.")
+        str | None,
+        typer.Option("--model", help="Only what a GPU of this model gives, or of those with this in their names."),
     ] = None,
     host: OfHost = None,
     free: Annotated[bool, typer.Option("--free", help="Only those of which one more fits now.")] = False,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from orchestrator.core.errors import NotFound
+from orchestrator.core.names import closest
 
 Architecture = Literal[
     "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell"
@@ -90,6 +91,7 @@ def models_meant(wanted: str | None, models: Iterable[str]) -> frozenset[str]:
     named = frozenset(model for model in known if model.casefold() == text)
     meant = named or frozenset(model for model in known if text in model.casefold())
     if known and not meant:
-        hint = f"there are {', '.join(sorted(known))[:300]}"
+        alike = closest(wanted, sorted(known))
+        hint = f"did you mean {', '.join(alike)}?" if alike else f"there are {', '.join(sorted(known))[:300]}"
         raise NotFound("gpu.model_unknown", f"no GPU here is of model {ascii(wanted)[:60]}", hint=hint)
     return meant

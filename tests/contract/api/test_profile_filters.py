@@ -49,6 +49,14 @@ def test_a_model_is_that_of_a_gpu_that_gives_it(owner: TestClient) -> None:
     assert names(owner, model="H100") >= {one for one in names(owner) if one.startswith("h100-")}
 
 
+def test_a_whole_name_is_that_model_alone(owner: TestClient) -> None:
+    a10 = names(owner, model="a10")
+    assert "NVIDIA A10-4Q" in a10 or "a10-4q" in a10
+    assert not {name for name in a10 if "A100" in name or name.startswith("a100-")}
+    assert {name for name in names(owner, model="a100") if name.startswith("a100-")}
+    assert names(owner, model="A10", host=A100_HOST) == set()
+
+
 def test_filters_hold_together_and_before_the_list_is_cut(owner: TestClient) -> None:
     both = names(owner, host=L40S_HOST, kind="time_sliced")
     assert both == names(owner, host=L40S_HOST) & names(owner, kind="time_sliced")

@@ -19,5 +19,7 @@ def test_a_whole_name_means_that_model_and_a_part_all_that_have_it(wanted: str |
 
 def test_a_model_that_nothing_has_is_refused_and_nothing_where_there_are_no_gpus() -> None:
     assert models_meant("a10", ()) == frozenset()
-    with pytest.raises(NotFound, match="no GPU here is of model 'L4'"):
-        models_meant("L4", MODELS)
+    for wanted, hint in (("L4", "there are A10, "), ("A1O", "did you mean A10?")):
+        with pytest.raises(NotFound, match=f"no GPU here is of model '{wanted}'") as refused:
+            models_meant(wanted, MODELS)
+        assert str(refused.value.hint).startswith(hint)
