@@ -10,12 +10,11 @@ from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from orchestrator.api.auth import CallerOf, route_of
-from orchestrator.api.permissions import RULES, may_operate
+from orchestrator.api.permissions import RULES, WHAT_IFS, may_operate
 from orchestrator.api.use_cases import Services
 from orchestrator.core.tenancy.access import Caller
 from orchestrator.store.audit import recorded
 
-_READS: Final = frozenset({"POST /v1/vms/plan"})
 _ON_RECORD: Final = frozenset({"GET /v1/vms/{name}/console/log"})
 _TAKEN: Final = "taken_of"
 """In the request's state: the tenant of whose allowance one was taken."""
@@ -26,7 +25,7 @@ _SETTLED: Final = "records_settled"
 async def within_allowance(request: Request, caller: CallerOf) -> None:
     """A dependency of all routes. :raises Retryable: ``server.too_many_changes``"""
     route = route_of(request.scope)
-    if route in _ON_RECORD or (request.method != "GET" and route not in _READS):
+    if route in _ON_RECORD or (request.method != "GET" and route not in WHAT_IFS):
         take_one(request, caller)
 
 

@@ -30,6 +30,9 @@ _OWN: Final[frozenset[Role]] = _ADMIN | {"tenant-admin"}
 _USE: Final[frozenset[Role]] = _OPERATE | {"tenant-admin", "tenant-user"}
 _SEE: Final[frozenset[Role]] = _USE | {"read-only"}
 
+WHAT_IFS: Final = frozenset({"POST /v1/vms/plan", "POST /v1/hosts/{name}/mig-layout/plan"})
+"""Routes that only read, though they have a body: no refusal of theirs kept anybody from a change."""
+
 RULES: Final[dict[str, Rule]] = {
     "POST /v1/vms": Rule("body", _USE),
     "POST /v1/vms/plan": Rule("body", _USE),

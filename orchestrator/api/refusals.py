@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes down every request that wanted to change something and was refused."""
+"""Writes down every request that wanted to change something and was refused. Of a what-if only who was denied it is."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.allowance import settle
+from orchestrator.api.auth import route_of
 from orchestrator.api.errors import problem
-from orchestrator.api.http_requests import PREFIX
-from orchestrator.api.permissions import may_operate
+from orchestrator.api.permissions import WHAT_IFS, may_operate
 from orchestrator.api.protocols import origin_of
 from orchestrator.api.use_cases import Services
 from orchestrator.core.errors import VgpuctlError
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 STRANGER: Final = "unknown"
 """Whoever has not shown yet who it is."""
 _READS: Final = frozenset({"GET", "HEAD"})
+_DENIED: Final = frozenset({401, 403})
 _SHOWN: Final = 200
 
 
@@ -57,7 +58,7 @@ class RecordRefusals:
         finally:
             settle(scope)  # the record of a refusal is not the tenant's
             try:
-                if held.refused:
+                if held.refused and (held.status in _DENIED or _action(scope) not in WHAT_IFS):
                     await to_thread.run_sync(_record, scope, held.outcome)
             except VgpuctlError as error:  # nothing was changed: the same request can come again, and is on record then
                 log.warning("%s, not on record: %s", held.outcome, error)
@@ -66,13 +67,16 @@ class RecordRefusals:
                 await held.release()
 
 
+def _action(scope: Scope) -> str:
+    """The route; the method alone where none was reached."""
+    return route_of(scope) if hasattr(scope.get("route"), "path_format") else scope["method"]
+
+
 def _record(scope: Scope, outcome: str) -> None:
     services: Services = scope["app"].state.services
     path = ascii(scope["path"])[1:-1]
-    route = getattr(scope.get("route"), "path_format", None)
-    action = scope["method"] if route is None else f"{scope['method']} {PREFIX}{route.removeprefix(PREFIX)}"
     subject, asker = subject_of(path, scope["state"].get("aimed")), asker_of(scope["state"].get("caller"))
-    services.tenancy.audit.refused(ascii(action)[1:-1], subject, outcome, asker=asker)
+    services.tenancy.audit.refused(ascii(_action(scope))[1:-1], subject, outcome, asker=asker)
 
 
 def asker_of(caller: Caller | None) -> str | None:
@@ -96,16 +100,16 @@ class _Held:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._messages: list[Message] = []
-        self._status = 500
+        self.status = 500
         """Until something is answered: an exception that nobody expected."""
 
     @property
     def refused(self) -> bool:
-        return self._status >= 400
+        return self.status >= 400
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self._status = message["status"]
+            self.status = message["status"]
         if self.refused:
             self._messages.append(message)
         else:
@@ -124,4 +128,4 @@ class _Held:
         except ValueError:
             problem = None
         code = problem.get("code") if isinstance(problem, dict) else None
-        return f"{REFUSED}{code or self._status}"
+        return f"{REFUSED}{code or self.status}"

@@ -167,6 +167,26 @@ def test_a_refusal_says_at_whose_things_it_was_aimed(
     assert plane.services.tenancy.audit.list(limit=1)[0].subject == aimed
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/vms/plan", {"name": "x", "profile": "GRID T4-16Q", "image": "guest", "vcpus": 999}),
+        ("/v1/hosts/t4/mig-layout/plan", {"entries": [{"devices": [0], "mig-enabled": True, "mig-devices": {}}]}),
+    ],
+)
+def test_what_would_be_is_on_record_for_those_alone_who_may_not_ask(
+    plane: ControlPlane, path: str, body: dict[str, object]
+) -> None:
+    before = plane.services.tenancy.audit.list(limit=1)
+    refused = TestClient(real_app(plane)).post(path, json=body)
+    assert refused.status_code == 400, refused.text
+    assert plane.services.tenancy.audit.list(limit=1) == before
+    token = plane.services.tenancy.tokens.create("default", "read-only", None)[1]
+    reader = TestClient(real_app(plane), headers={"Authorization": f"Bearer {token}"})
+    assert reader.post(path, json=body).status_code == 403
+    assert plane.services.tenancy.audit.list(limit=1)[0].outcome == "refused: access.denied"
+
+
 def test_a_console_that_was_refused_is_on_record(plane: ControlPlane) -> None:
     plane.services.tenancy.tenants.create("red")
     token = plane.services.tenancy.tokens.create("red", "tenant-user", None)[1]
