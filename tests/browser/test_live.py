@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from playwright.sync_api import Page, Request, expect
+import pytest
+from playwright.sync_api import Page, Request, Route, expect
 
 from tests.browser.conftest import PROFILE, TIMEOUT_MS, Arrive, ServedSite
 from tests.fakes.simulated import wish
@@ -60,6 +61,28 @@ def test_what_happened_while_the_server_was_away_is_shown_when_it_is_back(site: 
         expect(page.get_by_role("link", name="default/meanwhile")).to_have_count(0)
         visitor.context.set_offline(False)
         expect(page.get_by_role("link", name="default/meanwhile")).to_have_count(1)
+
+
+def _cut_off(route: Route) -> None:
+    route.abort()
+
+
+def _refuse(route: Route) -> None:
+    route.fulfill(status=503, body="busy")
+
+
+@pytest.mark.parametrize("fails", [_cut_off, _refuse])
+def test_a_stream_that_could_not_be_opened_with_its_page_is_opened_later(
+    site: ServedSite, arrive: Arrive, fails: Callable[[Route], None]
+) -> None:
+    visitor = arrive()
+    visitor.page.route("**/web/news?*", fails, times=1)
+    page = visitor.visit("vms")
+    expect(page.locator("#away")).to_be_visible()
+    expect(page.locator("#away")).to_be_hidden()
+    with _made(site, "later"):
+        expect(page.get_by_role("row", name="default/later")).to_contain_text("running")
+    assert visitor.said == []
 
 
 def test_readings_are_drawn_and_numbers_stay_open_while_they_are_fetched_again(

@@ -48,14 +48,20 @@ function sendOnce(event) {
 document.addEventListener("htmx:sse:before:connection", event => {
   if (event.target.getAttribute("hx-nonce") !== NONCE) event.preventDefault();
 });
-// what could not be fetched is asked for again: its signal was given, and no other may come
+const away = document.getElementById("away");
+// what could not be fetched is asked for again: its signal was given, and no other may come. So is a stream that could not
+// be opened: hx-sse sees to those alone that were open once
 const AGAIN_MS = 2000;
 const again = event => {
-  const status = event.detail.ctx.response?.status ?? 500;
-  if (event.target.id === "live" && status >= 500) setTimeout(() => document.body.dispatchEvent(new Event("news")), AGAIN_MS);
+  const asking = event.target, status = event.detail.ctx.response?.status ?? 500;
+  if (asking.hasAttribute("hx-sse:connect")) {
+    away.hidden = false;
+    setTimeout(() => asking.dispatchEvent(new Event("again")), AGAIN_MS);
+  } else if (asking.id === "live" && status >= 500) {
+    setTimeout(() => document.body.dispatchEvent(new Event("news")), AGAIN_MS);
+  }
 };
 // the stream tells whether the server is there; what happened meanwhile is fetched when it is back
-const away = document.getElementById("away");
 document.addEventListener("htmx:sse:error", () => { away.hidden = false; });
 document.addEventListener("htmx:sse:after:connection", () => {
   if (away.hidden) return;
