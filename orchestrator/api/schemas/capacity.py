@@ -13,7 +13,7 @@ from orchestrator.core.advice.alike import CapacityRow
 from orchestrator.core.advice.explain import TenantExplanation
 from orchestrator.core.advice.gpu_map import Cell, GpuRow
 from orchestrator.core.advice.overview import RackUse
-from orchestrator.core.advice.remedies import Action, Remedy, RemedyKind
+from orchestrator.core.advice.remedies import Action, Remedy
 from orchestrator.core.errors import Reason
 from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.hosts.nic import NicKind
@@ -183,40 +183,23 @@ class PartAnswer(AnswerBody):
         return cls(gpu=part.gpu_id, cut=part.cut, slots=part.slots)
 
 
-class ActionAnswer(AnswerBody):
+class ActionAnswer(AnswerBody, copies=Action):
     """A VM to delete."""
 
-    host: str
-    """Name of the host."""
-    gpu_ids: tuple[str, ...]
-    """PCI addresses of the GPUs."""
-    vm_id: str | None
-    """Id of the VM."""
     vm: str | None
     """Its name; null: not known."""
-    tenant: str | None
-    """Whose it is."""
-    profile: str | None
-    """Offering, vGPU type, MIG profile or gpu:N."""
-    cost_mib: int
-    """GPU memory that is given up, in MiB."""
 
     @classmethod
     def of(cls, action: Action, names: Mapping[str, str]) -> ActionAnswer:
-        return cls.copied(action, vm=names.get(action.vm_id or ""))
+        return cls.copied(action, vm=names.get(action.vm_id))
 
 
-class RemedyAnswer(AnswerBody):
+class RemedyAnswer(AnswerBody, copies=Remedy, without={"placement"}):
     """Things that would make it fit when all of them are done."""
 
-    kind: RemedyKind
-    """Which kind of thing this is."""
     actions: tuple[ActionAnswer, ...]
-    """What to do, in this order."""
     cost_mib: int
-    """GPU memory that is given up, in MiB."""
-    host: str
-    """Name of the host."""
+    """GPU memory that they give up together, in MiB."""
     parts: tuple[PartAnswer, ...]
     """Where it goes: slots of GPUs."""
 

@@ -22,15 +22,20 @@ _MAX_TRIED = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Action:
-    """A VM to delete. ``host`` is a name."""
+    """A VM to delete."""
 
     host: str
+    """Name of the host."""
     gpu_ids: tuple[str, ...]
+    """PCI addresses of the GPUs."""
     vm_id: str
+    """Id of the VM."""
     tenant: str
+    """Whose it is."""
     profile: str
+    """Offering, vGPU type, MIG profile or gpu:N."""
     cost_mib: int
-    """GPU memory that it loses."""
+    """GPU memory that is given up, in MiB."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,8 +43,11 @@ class Remedy:
     """All of ``actions`` together make ``placement`` possible on ``host``."""
 
     kind: RemedyKind
+    """Which kind of thing this is."""
     actions: tuple[Action, ...]
+    """What to do, in this order."""
     host: str
+    """Name of the host."""
     placement: Placement
 
     @property
