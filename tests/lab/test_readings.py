@@ -3,22 +3,16 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
-from urllib.request import urlopen
 
 import pytest
 import yaml
 
 from orchestrator.core.units import MIB
 from tests.fakes.certificate import OverTls, over_tls
+from tests.fakes.prometheus import BOARD_QUERIES, Prometheus, prometheus
 from tests.fakes.several import until
 from tests.lab.conftest import LabHost
 from tests.lab.enrolled import MDEV, Enrolled, enrol
@@ -46,6 +40,14 @@ ASKED: Final = {
 OF_A_VM: Final = {
     "vm_cpu_seconds_total", "vm_memory_maximum_bytes", "vm_disk_written_bytes_total", "vm_network_sent_bytes_total",
 }  # fmt: skip
+
+
+NOT_OF_A_T4: Final = {
+    "vgpuctl-host: Remapped rows A", "vgpuctl-host: GPU instances in use A", "vgpuctl-fleet: Fullest quota A",
+    "vgpuctl-drivers: Licences end in A", "vgpuctl-drivers: Until the first licence ends A",
+}  # fmt: skip
+"""Panels of a board for what this GPU is not made for, for quotas, and for the ends of licences, which the lab's driver
+does not tell."""
 
 
 @dataclass(frozen=True)
@@ -130,57 +132,39 @@ def test_a_gpu_that_hangs_silences_itself_alone(scene: Scene) -> None:
     _happens(lambda: scene.own().get("values"), "numbers of the GPU that answers again")
 
 
-@contextmanager
-def prometheus(scene: Scene, directory: Path) -> Iterator[Callable[[str], list[dict[str, Any]]]]:
-    """Finds its targets at the server, as docs/reference/metrics.md says; what it is given answers queries."""
-    scene.enrolled.product.ok(
-        "token", "create", "--tenant", "*", "--role", "read-only", "--save", str(directory / "token")
-    )
-    at_server = {
-        "authorization": {"type": "Bearer", "credentials_file": str(directory / "token")},
-        "tls_config": {"ca_file": str(scene.tls.certificate)},
-    }
-    job = {
-        "job_name": "vgpuctl", "scheme": "https", **at_server,
-        "http_sd_configs": [{"url": f"{scene.tls.url}/v1/metrics/targets", **at_server, "refresh_interval": "5s"}],
-    }  # fmt: skip
-    config = {"global": {"scrape_interval": "5s"}, "scrape_configs": [job]}
-    (directory / "prometheus.yml").write_text(json.dumps(config))  # YAML's aliases make it send no token
-    own = over_tls(directory).listen
-    words = [f"--config.file={directory}/prometheus.yml", f"--storage.tsdb.path={directory}/data"]
-    with (
-        (directory / "log").open("wb") as log,
-        subprocess.Popen(["prometheus", *words, f"--web.listen-address={own}"], stdout=log, stderr=log) as process,
-    ):
-        try:
-            yield partial(_query, own)
-        finally:
-            process.terminate()
+@pytest.fixture(scope="module")
+def scraped(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """Has scraped the VM and its vGPU twice."""
+    token = scene.enrolled.product.json("token", "create", "--tenant", "*", "--role", "read-only")["token"]
+    with prometheus(tmp_path_factory.mktemp("prometheus"), scene.tls, token) as made:
+        _happens(lambda: _asked(made, "count(rate(vgpuctl_vgpu_licensed[1m])) > 0"), "two scrapes of a vGPU")
+        yield made
 
 
-def _query(address: str, expression: str) -> list[dict[str, Any]]:
+def _asked(made: Prometheus, query: str) -> list[Any]:
     try:
-        with urlopen(f"http://{address}/api/v1/query?query={quote(expression)}", timeout=10) as answer:
-            return list(json.load(answer)["data"]["result"])
+        return made.ask(query)
     except OSError:
         return []  # it has only just been started
 
 
-def test_prometheus_scrapes_a_host_through_the_server(scene: Scene, tmp_path: Path) -> None:
+def test_prometheus_scrapes_a_host_through_the_server(scene: Scene, scraped: Prometheus) -> None:
     vm = scene.enrolled.product.json("show-vm", "busy")["id"]
-    with prometheus(scene, tmp_path) as query:
-        in_vgpus = 'count by (vgpu) ({__name__=~"vgpuctl_vgpu_.*", vgpu!=""})'
-        _happens(lambda: query(in_vgpus), f"series of a vGPU: {(tmp_path / 'log').read_text()[-500:]}")
-        assert [target["value"][1] for target in query("up")] == ["1"]
-        per_gpu = query('count by (gpu) ({__name__=~"vgpuctl_gpu_.*", vgpu="", instance=~".+:.+"})')
-        assert len(per_gpu) >= 1
-        assert all(int(count["value"][1]) >= 20 for count in per_gpu), per_gpu
-        assert [int(count["value"][1]) >= 8 for count in query(in_vgpus)] == [True], query(in_vgpus)
-        for name in (
-            "libvirt_domain_info_cpu_time_seconds_total", "libvirt_domain_info_maximum_memory_bytes",
-            "libvirt_domain_block_stats_write_bytes_total", "libvirt_domain_interface_stats_transmit_bytes_total",
-            "vgpuctl_vgpu_memory_used_bytes",
-        ):  # fmt: skip
-            joined = query(f"{name} * on (vm) group_left (name, tenant) vgpuctl_vm_info")
-            found = {(row["metric"]["vm"], row["metric"]["name"], row["metric"]["tenant"]) for row in joined}
-            assert found == {(vm, "busy", "default")}, name
+    assert [target["value"][1] for target in scraped.ask("up")] == ["1", "1"]
+    per_gpu = scraped.ask('count by (gpu) ({__name__=~"vgpuctl_gpu_.*", vgpu="", job="vgpuctl-hosts"})')
+    assert len(per_gpu) >= 1
+    assert all(int(count["value"][1]) >= 20 for count in per_gpu), per_gpu
+    in_vgpus = 'count by (vgpu) ({__name__=~"vgpuctl_vgpu_.*", vgpu!=""})'
+    assert [int(count["value"][1]) >= 8 for count in scraped.ask(in_vgpus)] == [True], scraped.ask(in_vgpus)
+    for name in (
+        "libvirt_domain_info_cpu_time_seconds_total", "libvirt_domain_info_maximum_memory_bytes",
+        "libvirt_domain_block_stats_write_bytes_total", "libvirt_domain_interface_stats_transmit_bytes_total",
+        "vgpuctl_vgpu_memory_used_bytes",
+    ):  # fmt: skip
+        joined = scraped.ask(f"{name} * on (vm) group_left (name, tenant) vgpuctl_vm_info")
+        found = {(row["metric"]["vm"], row["metric"]["name"], row["metric"]["tenant"]) for row in joined}
+        assert found == {(vm, "busy", "default")}, name
+
+
+def test_boards_have_answers_of_a_lab_host(scraped: Prometheus) -> None:
+    assert {panel for panel, query in BOARD_QUERIES.items() if not scraped.ask(query)} == NOT_OF_A_T4
