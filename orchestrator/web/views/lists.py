@@ -14,6 +14,7 @@ from starlette.responses import Response
 from orchestrator.core.errors import NotFound
 from orchestrator.core.offerings.offering import OfferingKind
 from orchestrator.web.api_calls import ApiCalls, Problem, Refused, path_of
+from orchestrator.web.callers import Reader
 from orchestrator.web.login import Page
 from orchestrator.web.rendering import address, mib, moment, render, size, words
 from orchestrator.web.views.acts import RefusedAct, Shown, carry_out, new_token, render_acts
@@ -42,7 +43,8 @@ class ListOf:
     """``route``: as api/permissions.py names it; ``filters``: parameters that the page has fields for; ``member``: of
     the answer that is the list; ``empty``: said where there is nothing, with the page's acts and the ``command`` that
     make the first one; ``fixed``: parameters that are the same for everybody; ``labels``: of filters whose names do
-    not say what is typed there; ``choices``: of those that are chosen."""
+    not say what is typed there; ``choices``: of those that are chosen; ``of_one_tenant``: who belongs to several
+    is to name one."""
 
     title: str
     route: str
@@ -54,6 +56,7 @@ class ListOf:
     paged: bool = True
     fixed: Mapping[str, str] = field_of(default_factory=dict)
     command: str = ""
+    of_one_tenant: bool = False
     labels: ClassVar[Mapping[str, str]] = {
         "selector": "Labels, like team=vision",
         "since": "Since, like 2026-12-01T10:00Z",
@@ -107,7 +110,7 @@ LISTS: Final = {
             ListColumn(
                 "Profile",
                 lambda row: str(row["profile"]),
-                lambda row: address("vms", "new", profile=row["profile"]),
+                lambda row: address("vms", "new", profile=row["profile"], tenant=row["tenant"]),
                 "profile",
             ),
             field("Fits now", "fits_now"),
@@ -119,6 +122,7 @@ LISTS: Final = {
         "rows",
         paged=False,
         command="vgpuctl host add NAME --address A",
+        of_one_tenant=True,
     ),
     "profiles": ListOf(
         "Profiles",
@@ -254,8 +258,13 @@ async def _plain_list(request: Request, refused: RefusedAct | None) -> Response:
     name = request.url.path.split("/")[2]
     shown = LISTS[name]
     limit = ROWS_ON_A_PAGE if shown.paged else None
-    page = await list_page(request, shown.path, shown.filters, limit=limit, member=shown.member, fixed=shown.fixed)
+    reader: Reader = request.state.reader
+    chooses = shown.of_one_tenant and len(reader.tenants or ()) > 1
+    usual = {**shown.fixed, **({"tenant": reader.usual_tenant} if chooses else {})}
+    page = await list_page(request, shown.path, shown.filters, limit=limit, member=shown.member, usual=usual)
     rows = [{**row, "tenant": row["name"]} for row in page.rows] if name == "tenants" else page.rows
+    if shown.of_one_tenant:
+        rows = [{**row, "tenant": page.filters["tenant"]} for row in rows]
     query = f"?{request.url.query}" if request.url.query else ""
     acts = LIST_ACTS.get(name, ())
     values = {

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,7 +17,8 @@ from orchestrator.web.api_calls import ApiCalls, Problem, Refused
 class ListPage:
     """``rows``: as the API answers; ``filters`` and ``sort``: what the address says; ``following`` and ``first``:
     addresses of the next and the first page, None on these; ``total``: of all pages, None: not known; ``refused``: what
-    the API says against the filter or the order, and then there are no rows."""
+    the API says against the filter or the order, and then there are no rows; ``usual``: filters that are set where the
+    address sets none."""
 
     rows: Any
     filters: dict[str, str]
@@ -26,6 +27,11 @@ class ListPage:
     total: int | None = None
     refused: Problem | None = None
     sort: str = ""
+    usual: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def filtered(self) -> bool:
+        return any(value not in {"", self.usual.get(name)} for name, value in self.filters.items())
 
     def sorted_by(self, member: str) -> str:
         """The address of this list by that member, the other way round where it is sorted so."""
@@ -49,24 +55,24 @@ async def list_page(
     *,
     limit: int | None,
     member: str | None = None,
-    fixed: Mapping[str, str] = {},
+    usual: Mapping[str, str] = {},
 ) -> ListPage:
     """The page that the address asks for; ``limit`` None: the API has one page. ``member``: of the answer that is the
-    list. ``fixed``: parameters that the address does not choose."""
+    list. ``usual``: parameters where the address chooses no others, which it does of ``filters`` alone."""
     api: ApiCalls = request.state.api
     given = request.query_params
-    chosen = {name: given.get(name, "") for name in filters}
+    chosen = {name: given.get(name) or usual.get(name, "") for name in filters}
     cursor, sort = given.get("after") or None, given.get("sort", "")
     try:
-        answer = await api.page(path, {**chosen, **fixed, "sort": sort, "after": cursor, "limit": limit})
+        answer = await api.page(path, {**usual, **chosen, "sort": sort, "after": cursor, "limit": limit})
     except Refused as refused:
-        return ListPage([], chosen, refused=refused.problem, sort=sort)
+        return ListPage([], chosen, refused=refused.problem, sort=sort, usual=usual)
     rows = answer.data if member is None else answer.data[member]
     query = {name: value for name, value in {**chosen, "sort": sort}.items() if value}
     following = None if answer.after is None else _address(request, {**query, "after": answer.after})
     first = None if cursor is None else _address(request, query)
     total = len(rows) if answer.after is None and cursor is None else answer.total
-    return ListPage(rows, chosen, following, first, total, sort=sort)
+    return ListPage(rows, chosen, following, first, total, sort=sort, usual=usual)
 
 
 def _address(request: Request, query: dict[str, str]) -> str:

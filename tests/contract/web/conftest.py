@@ -51,14 +51,14 @@ class Site:
     def api(self, token: str) -> TestClient:
         return TestClient(self.app, base_url=ORIGIN, headers={"Authorization": f"Bearer {token}"})
 
-    def local_command(self) -> TestClient:
-        """As the command line of the server's owner asks over the unix socket."""
-        return TestClient(AsPeer(self.app, os.geteuid()), base_url=ORIGIN)
+    def local_command(self, uid: int | None = None) -> TestClient:
+        """As the command line asks over the unix socket; None: the server's owner's."""
+        return TestClient(AsPeer(self.app, os.geteuid() if uid is None else uid), base_url=ORIGIN)
 
 
-def local_browser(site: Site) -> TestClient:
-    """One at the port of this machine alone, opened by 'vgpuctl web' for its owner."""
-    given = site.local_command().post("/web/tickets").json()
+def local_browser(site: Site, uid: int | None = None) -> TestClient:
+    """One at the port of this machine alone, opened by 'vgpuctl web'; None: for the server's owner."""
+    given = site.local_command(uid).post("/web/tickets").json()
     assert site.loopback.serves is not None
     browser = TestClient(site.loopback.serves, base_url=given["address"], follow_redirects=False)
     answer = browser.post("/web/ticket", data={"ticket": given["ticket"]}, headers={"Sec-Fetch-Site": "same-origin"})
