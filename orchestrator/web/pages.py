@@ -35,7 +35,7 @@ from orchestrator.web.proofs import BrowserSessions, Tickets
 from orchestrator.web.provider_login import ROUTES as PROVIDER
 from orchestrator.web.rendering import LIVE, assets, error_page, part_of
 from orchestrator.web.sharing import Shared
-from orchestrator.web.views import consoles, create, findings, fleet, lists, operations, vms
+from orchestrator.web.views import consoles, create, findings, fleet, lists, oneself, operations, vms
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +92,7 @@ def _application(logins: Logins) -> Starlette:
         **operations.ROUTES,
         **findings.ROUTES,
         **lists.ROUTES,
+        **oneself.ROUTES,
     }
     routes = [
         Route("/", _to_map),

@@ -16,7 +16,7 @@ from orchestrator.core.offerings.offering import OfferingKind
 from orchestrator.web.api_calls import ApiCalls, Problem, Refused, path_of
 from orchestrator.web.callers import Reader
 from orchestrator.web.login import Page
-from orchestrator.web.rendering import address, mib, moment, render, size, words
+from orchestrator.web.rendering import address, mib, moment, size, words
 from orchestrator.web.views.acts import RefusedAct, Shown, carry_out, new_token, render_acts
 from orchestrator.web.views.list_acts import LIST_ACTS, ListAct
 from orchestrator.web.views.paging import list_page
@@ -269,12 +269,12 @@ async def _plain_list(request: Request, refused: RefusedAct | None) -> Response:
     acts = LIST_ACTS.get(name, ())
     values = {
         "title": shown.title, "list": shown, "page": page, "rows": rows, "acts": acts, "about": {}, "query": query,
-        "base": address(name, "act"), "unplaced": _unplaced(refused, (acts, [*rows, {}])),
+        "base": address(name, "act"), "unplaced": unplaced(refused, (acts, [*rows, {}])),
     }  # fmt: skip
     return render_acts(request, "list.html", values, refused, page.status)
 
 
-def _unplaced(refused: RefusedAct | None, *forms: tuple[Iterable[ListAct], Iterable[Row]]) -> Problem | None:
+def unplaced(refused: RefusedAct | None, *forms: tuple[Iterable[ListAct], Iterable[Row]]) -> Problem | None:
     """The refusal of what the page has no form for any more: its thing is gone."""
     if refused is None or any(refused.act == act.id_of(row) for acts, rows in forms for act in acts for row in rows):
         return None
@@ -284,11 +284,11 @@ def _unplaced(refused: RefusedAct | None, *forms: tuple[Iterable[ListAct], Itera
 async def act(request: Request) -> Response:
     """``POST /web/{list}/act/{act}``"""
     name = request.url.path.split("/")[2]
-    return await _carry_out(request, name, request.path_params["act"], _plain_list, address(name))
+    return await carry_out_in_list(request, name, request.path_params["act"], _plain_list, address(name))
 
 
-async def _carry_out(request: Request, name: str, act_name: str, shown: Shown, target: str) -> Response:
-    """:raises Refused: ``request.no_such_path``"""
+async def carry_out_in_list(request: Request, name: str, act_name: str, shown: Shown, target: str) -> Response:
+    """An act of :data:`LIST_ACTS`. :raises Refused: ``request.no_such_path``"""
     wanted = next((act for act in LIST_ACTS.get(name, ()) if act.name == act_name), None)
     if wanted is None:
         raise Refused.of(NotFound("request.no_such_path", "nothing here can do that", hint="take a button of the page"))
@@ -318,14 +318,14 @@ async def _tenant(request: Request, refused: RefusedAct | None) -> Response:
         "about": {"tenant": name},
     }
     listed = [*(members or ()), *(values["tokens"] or ()), values["about"]]
-    values["unplaced"] = _unplaced(refused, *((LIST_ACTS[of], listed) for of in ("quota", "members", "tokens")))
+    values["unplaced"] = unplaced(refused, *((LIST_ACTS[of], listed) for of in ("quota", "members", "tokens")))
     return render_acts(request, "tenant.html", values, refused)
 
 
 async def act_of_tenant(request: Request) -> Response:
     """``POST /web/tenants/{tenant}/{list}/{act}``: of its quota, members, tokens"""
     of, name = request.path_params["list"], request.path_params["tenant"]
-    return await _carry_out(request, of, request.path_params["act"], _tenant, address("tenants", name))
+    return await carry_out_in_list(request, of, request.path_params["act"], _tenant, address("tenants", name))
 
 
 async def drivers(request: Request) -> Response:
@@ -341,19 +341,13 @@ async def _drivers(request: Request, refused: RefusedAct | None) -> Response:
         "upgrade": await _if_any(api, "/v1/driver-upgrade"),
         "acts": LIST_ACTS["upgrade"],
     }
-    values["unplaced"] = _unplaced(refused, (LIST_ACTS["upgrade"], filter(None, [values["upgrade"]])))
+    values["unplaced"] = unplaced(refused, (LIST_ACTS["upgrade"], filter(None, [values["upgrade"]])))
     return render_acts(request, "drivers.html", values, refused)
 
 
 async def act_of_upgrade(request: Request) -> Response:
     """``POST /web/drivers/{act}``: pause, resume, abort"""
-    return await _carry_out(request, "upgrade", request.path_params["act"], _drivers, address("drivers"))
-
-
-async def oneself(request: Request) -> Response:
-    """``GET /web/me``: as whom the server knows the reader, and what that one may do where"""
-    answer = await request.state.api.get("/v1/whoami")
-    return render(request, "me.html", {"title": "You", "caller": answer})
+    return await carry_out_in_list(request, "upgrade", request.path_params["act"], _drivers, address("drivers"))
 
 
 async def _if_any(api: ApiCalls, path: str) -> Any:
@@ -372,6 +366,5 @@ ROUTES: Final[dict[tuple[str, str], Page]] = {
     ("POST", "/web/tenants/{tenant}/{list}/{act}"): act_of_tenant,
     ("GET", "/web/drivers"): drivers,
     ("POST", "/web/drivers/{act}"): act_of_upgrade,
-    ("GET", "/web/me"): oneself,
     ("GET", "/web/new-token"): new_token,
 }

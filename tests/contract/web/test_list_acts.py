@@ -168,6 +168,26 @@ def test_an_act_that_nothing_has_is_refused(site: Site) -> None:
         assert browser.post(f"/web/{path}", data={}, headers=FROM_A_PAGE).status_code in {400, 404}
 
 
-def test_the_page_of_oneself_says_what_one_may_where(site: Site) -> None:
+def test_the_page_of_oneself_says_what_one_may_where_and_leads_to_its_quota(site: Site) -> None:
     page = site.logged_in(site.token("default", "tenant-user")).get("/web/me").text
     assert re.search(r"default</a></th><td>tenant-user<", page)
+    assert 'href="/web/tenants/default#quota"' in page
+    assert "/web/me/tokens" not in page
+
+
+def test_one_s_own_tokens_are_made_seen_and_revoked_on_one_s_page(site: Site) -> None:
+    token, others = site.token("default", "tenant-admin"), site.token("default", "tenant-user")
+    browser, page = site.logged_in(token), "/web/me"
+    where = done(send(browser, page, f"{page}/tokens/new", tenant="default", role="tenant-user", name="ci"))
+    made = re.findall(r"<code>(vgpuctl_[^<]+)</code>", browser.get(where).text)
+    own, of_made, of_others = (text.split("_")[1] for text in (token, *made, others))
+    assert re.findall(r'<th scope="row">(\w{12})<', browser.get(page).text) == [own, of_made]
+    assert of_others in browser.get("/web/tenants/default").text
+    wrong = send(browser, page, f"{page}/tokens/revoke", of_made, confirm=own)
+    assert (wrong.status_code, "form.not_confirmed" in wrong.text) == (400, True)
+    assert done(send(browser, page, f"{page}/tokens/revoke", of_made, confirm=of_made)) == page
+    assert site.api(made[0]).get("/v1/vms").status_code == 401
+    assert re.findall(r'<th scope="row">(\w{12})<', browser.get(page).text) == [own]
+    assert f"{page}/tokens/new" not in site.logged_in(site.token("*", "admin")).get(page).text, (
+        "it would not stand here"
+    )
