@@ -12,8 +12,9 @@ from starlette.testclient import TestClient
 
 from orchestrator.api.permissions import RULES
 from orchestrator.api.request_keys import WITHOUT
+from orchestrator.core.tenancy.tenant import Member
 from orchestrator.web.views.list_acts import LIST_ACTS
-from tests.contract.web.conftest import FROM_A_PAGE, Site
+from tests.contract.web.conftest import FROM_A_PAGE, Site, local_browser
 
 _FORM = re.compile(r'<form method="post" action="([^"]+)">(.*?)</form>', re.DOTALL)
 
@@ -191,3 +192,20 @@ def test_one_s_own_tokens_are_made_seen_and_revoked_on_one_s_page(site: Site) ->
     assert f"{page}/tokens/new" not in site.logged_in(site.token("*", "admin")).get(page).text, (
         "it would not stand here"
     )
+
+
+def test_who_is_in_several_tenants_is_shown_the_capacity_of_one_and_chooses_another(site: Site) -> None:
+    tenants = site.plane.services.tenancy.tenants
+    for tenant in ("blue", "red"):
+        tenants.create(tenant)
+        tenants.put_member(Member(tenant=tenant, subject="uid:54321", role="tenant-user"))
+    site.plane.services.tenancy.quotas.change("red", {"vms": 0})
+    browser = local_browser(site, 54321)
+    first, other = (browser.get(f"/web/capacity{query}") for query in ("", "?tenant=red"))
+    for answer, tenant in ((first, "blue"), (other, "red")):
+        assert answer.status_code == 200, answer.text
+        assert re.findall(r"<option[^>]*>([^<]*)<", answer.text) == ["blue", "red"]
+        assert f'<option value="{tenant}" selected>' in answer.text
+        assert f"profile=t4-4q&amp;tenant={tenant}" in answer.text
+    assert "quota.exceeded" in other.text
+    assert ("quota.exceeded" in first.text, ">Clear<" in first.text, ">Clear<" in other.text) == (False, False, True)

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from orchestrator.core.operation import FINISHED
-from orchestrator.core.tenancy.tenant import Member
 from orchestrator.services.begin import new_operation
 from orchestrator.services.vms.vm_volumes import known_volume
 from orchestrator.web.api_calls import Refused
 from orchestrator.web.views.create import EMPTY, command_of, wanted
 from orchestrator.web.views.lists import LISTS
-from tests.contract.web.conftest import FROM_A_PAGE, Site, local_browser
+from tests.contract.web.conftest import FROM_A_PAGE, Site
 from tests.fakes.control_plane import create_vm
 from tests.operations.fabric import HOST, with_board
 
@@ -41,23 +40,6 @@ def test_every_page_is_there_for_an_operator_and_reads_without_script(site: Site
     assert answer.status_code == 200, shown(answer.text)
     assert re.search(r"<h1>[^<]+</h1>", answer.text)
     assert 'href="/web/vms"' in answer.text
-
-
-def test_who_is_in_several_tenants_is_shown_the_capacity_of_one_and_chooses_another(site: Site) -> None:
-    tenants = site.plane.services.tenancy.tenants
-    for tenant in ("blue", "red"):
-        tenants.create(tenant)
-        tenants.put_member(Member(tenant=tenant, subject="uid:54321", role="tenant-user"))
-    site.plane.services.tenancy.quotas.change("red", {"vms": 0})
-    browser = local_browser(site, 54321)
-    first, other = (browser.get(f"/web/capacity{query}") for query in ("", "?tenant=red"))
-    for answer, tenant in ((first, "blue"), (other, "red")):
-        assert answer.status_code == 200, shown(answer.text)
-        assert re.findall(r"<option[^>]*>([^<]*)<", answer.text) == ["blue", "red"]
-        assert f'<option value="{tenant}" selected>' in answer.text
-        assert f"profile=t4-4q&amp;tenant={tenant}" in answer.text
-    assert "quota.exceeded" in other.text
-    assert ("quota.exceeded" in first.text, ">Clear<" in first.text, ">Clear<" in other.text) == (False, False, True)
 
 
 @pytest.mark.parametrize("path", POOL_ONLY)
