@@ -80,7 +80,7 @@ def _picture(page: Page, name: str, *, whole: bool = True) -> None:
 
 
 def test_the_map_shows_each_way_to_cut_a_gpu(arrive: Arrive) -> None:
-    page = arrive(width=WIDTH).page
+    page = arrive(width=WIDTH).visit("map/gpus")
     for cut in ("MIG", "whole", "vGPUs of 20GiB"):
         expect(page.get_by_text(re.compile(cut)).first).to_be_visible()
     _picture(page, "map", whole=False)
@@ -97,6 +97,7 @@ def test_the_tutorial_s_way_through_the_pages(arrive: Arrive) -> None:
     page.get_by_role("link", name="VMs").click()
     page.get_by_role("link", name="default/demo").click()
     expect(page.get_by_role("heading", name="VM default/demo")).to_be_visible()
+    expect(page.locator(".plot canvas").first).to_be_visible()
     _picture(page, "first-vm")
     _choose(page, "two", "GRID T4-8Q")
     expect(page.locator("#fit")).to_contain_text("It fits.")
