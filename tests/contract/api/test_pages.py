@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from starlette.testclient import TestClient
 from orchestrator.api.paging import encode_cursor
 from orchestrator.core.tenancy.tenant import Member
 from tests.contract.api.real_app import real_app
-from tests.fakes.control_plane import ControlPlane, control_plane, create_vm
+from tests.fakes.control_plane import KEY, ControlPlane, control_plane, create_vm
+from tests.fakes.new_database import new_url
+from tests.postgres.cluster import Cluster
 
 TENANTS = ("aa", "bb", "cc", "dd", "ee")
 LISTS = {
@@ -25,7 +28,13 @@ LISTS = {
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    made = control_plane(tmp_path_factory.mktemp("plane"))
+    made = _filled(tmp_path_factory.mktemp("plane"), None)
+    yield made
+    made.store.close()
+
+
+def _filled(directory: Path, url: str | None) -> ControlPlane:
+    made = control_plane(directory, url=url)
     people = made.services.tenancy
     made.add_host("t4")
     for name in TENANTS:
@@ -38,8 +47,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         people.tokens.create(name, "tenant-admin", None)
     made.machine("t4").domains.clear()
     made.findings.observe(None)
-    yield made
-    made.store.close()
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -78,14 +86,27 @@ def _text(value: Any) -> Any:
 
 @pytest.mark.parametrize(("target", "member"), [(target, member) for target in SORTS for member in SORTS[target]])
 def test_each_list_is_sorted_over_all_its_pages_both_ways(owner: TestClient, target: str, member: str) -> None:
+    _is_sorted_both_ways(owner, target, member)
+
+
+def test_postgresql_sorts_operations_and_the_audit_as_sqlite_does(postgres: Cluster, tmp_path: Path) -> None:
+    plane = _filled(tmp_path, new_url(postgres, KEY))
+    client = TestClient(real_app(plane))
+    for target in ("/v1/operations", "/v1/audit"):
+        for member in SORTS[target]:
+            _is_sorted_both_ways(client, target, member)
+    plane.store.close()
+
+
+def _is_sorted_both_ways(client: TestClient, target: str, member: str) -> None:
     sorted_by = f"{target}{'&' if '?' in target else '?'}sort="
-    whole = owner.get(target).json()
+    whole = client.get(target).json()
     for sign in ("", "-"):
-        rows = [row for page in _pages(owner, f"{sorted_by}{sign}{member}", 2) for row in page]
+        rows = [row for page in _pages(client, f"{sorted_by}{sign}{member}", 2) for row in page]
         values = [_text(row[member]) for row in rows]
         assert values == sorted(values, reverse=sign == "-")
         assert sorted(map(str, rows)) == sorted(map(str, whole))
-    refused = owner.get(f"{sorted_by}secret")
+    refused = client.get(f"{sorted_by}secret")
     assert (refused.status_code, refused.json()["code"]) == (400, "request.sort")
     assert member in refused.json()["hint"]
 
