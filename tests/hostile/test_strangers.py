@@ -189,7 +189,7 @@ def _reading(server: Open) -> ClientConnection:
 
 def _told(stream: ClientConnection) -> Any:
     """Of who is there; what the guest prints is left out."""
-    while not isinstance(message := stream.recv(timeout=30), str):
+    while not isinstance(message := stream.recv(timeout=120), str):
         pass
     return json.loads(message)["at"]
 
