@@ -79,9 +79,9 @@ class SiteCalls:
         """Operations that were begun. ``remove``: only what removes all of the VM or volume with that id."""
         return self._post(path_of("findings", "repair"), host=host, remove=remove)
 
-    def hosts(self, selector: str | None = None) -> list[models.Host]:
-        """``selector``: of labels, like ``rack=3,!spare``; None: all."""
-        return self._list(path_of("hosts"), selector=selector)
+    def hosts(self, selector: str | None = None, state: str | None = None) -> list[models.Host]:
+        """``selector``: of labels, like ``rack=3,!spare``; ``state``: may be ``cordoned``, too; None: all."""
+        return self._list(path_of("hosts"), selector=selector, state=state)
 
     def host(self, name: str) -> models.Host:
         return self._get(path_of("hosts", name))

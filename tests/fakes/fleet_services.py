@@ -19,7 +19,7 @@ from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound
 from orchestrator.core.hosts.bridges import Uplink, check_uplink
 from orchestrator.core.hosts.host import Host, HostState
 from orchestrator.core.hosts.readiness import Requirement, requirements
-from orchestrator.core.labels import Selector, changed_labels, selects
+from orchestrator.core.labels import changed_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.offerings.offering import Offering, vm_size
 from orchestrator.core.placement.rules import named
@@ -34,6 +34,7 @@ from orchestrator.services.messages import (
     AddHost,
     GpuInfo,
     HostChange,
+    HostFilter,
     HostInfo,
     HostKey,
     ProfileFilter,
@@ -84,12 +85,12 @@ class Hosts:
     def list(self) -> tuple[HostInfo, ...]:
         return tuple(self._world.hosts.values())
 
-    def page(self, selector: Selector, after: str | None, most: int) -> tuple[tuple[HostInfo, ...], int]:
-        picked = [info for name, info in sorted(self._world.hosts.items()) if selects(selector, info.host.labels)]
+    def page(self, only: HostFilter, after: str | None, most: int) -> tuple[tuple[HostInfo, ...], int]:
+        picked = [info for _, info in sorted(self._world.hosts.items()) if only.picks(info.host)]
         return tuple(info for info in picked if after is None or info.host.name > after)[:most], len(picked)
 
-    def picked(self, selector: Selector) -> tuple[Host, ...]:
-        return tuple(info.host for _, info in sorted(self._world.hosts.items()) if selects(selector, info.host.labels))
+    def picked(self, only: HostFilter) -> tuple[Host, ...]:
+        return tuple(info.host for _, info in sorted(self._world.hosts.items()) if only.picks(info.host))
 
     def infos(self, hosts: Sequence[Host]) -> tuple[HostInfo, ...]:
         return tuple(self._world.hosts[host.name] for host in hosts)

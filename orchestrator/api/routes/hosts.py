@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 
 from orchestrator.api.http_answers import started
 from orchestrator.api.paging import SortedPagingOf
@@ -24,7 +24,8 @@ from orchestrator.api.schemas.hosts import (
 )
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.services import SelectorOf, ServicesOf
-from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.host import Host, HostCondition
+from orchestrator.services.messages import HostFilter
 
 router = APIRouter(prefix="/hosts", tags=["hosts"])
 
@@ -57,6 +58,7 @@ def add(response: Response, body: AddHostBody, services: ServicesOf) -> StartedA
     return started(response, services.hosts.add(body.to_request()), made="hosts")
 
 
+OfState = Annotated[HostCondition | None, Query(description="Only hosts in this state, or those that are cordoned")]
 _SORTED_BY: Final[Mapping[str, Callable[[Host], object]]] = {
     "name": lambda host: host.name,
     "state": lambda host: host.state,
@@ -69,13 +71,16 @@ _SORTED_BY: Final[Mapping[str, Callable[[Host], object]]] = {
 
 
 @router.get("")
-def list_all(services: ServicesOf, paging: SortedPagingOf, selector: SelectorOf) -> list[HostAnswer]:
+def list_all(
+    services: ServicesOf, paging: SortedPagingOf, selector: SelectorOf, state: OfState = None
+) -> list[HostAnswer]:
     """List hosts by name."""
+    only = HostFilter(selector, state)
     if paging.sort is not None:
-        picked = paging.arranged(services.hosts.picked(selector), lambda host: (host.name,), _SORTED_BY)
+        picked = paging.arranged(services.hosts.picked(only), lambda host: (host.name,), _SORTED_BY)
         return [HostAnswer.of(info) for info in services.hosts.infos(picked)]
     after = paging.after(1)
-    infos, total = services.hosts.page(selector, None if after is None else after[0], paging.limit + 1)
+    infos, total = services.hosts.page(only, None if after is None else after[0], paging.limit + 1)
     return [HostAnswer.of(info) for info in paging.page(list(infos), lambda info: (info.host.name,), lambda: total)]
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Final, get_args
 
 import typer
@@ -23,7 +23,7 @@ from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.model import models_meant
 from orchestrator.core.hosts.features import FEATURES
-from orchestrator.core.hosts.host import HostState
+from orchestrator.core.hosts.host import HostCondition
 from orchestrator.core.labels import show_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.units import MIB, show_size
@@ -51,7 +51,9 @@ Names = Annotated[
 ]
 
 _NAMES: Final = {"apparmor": "by AppArmor", "selinux": "by SELinux"}
-_STATES: Final = (*get_args(HostState), "cordoned", "other-agent")
+_OTHER_AGENT: Final = "other-agent"
+"""What the API does not filter by: it takes reading what was observed of each host."""
+_STATES: Final = (*get_args(HostCondition), _OTHER_AGENT)
 
 
 def _claimed(host: Mapping[str, Any], what: str) -> str:
@@ -90,15 +92,19 @@ def list_hosts(
 ) -> None:
     """List hosts."""
     session = session_of(ctx)
-    picks = _filter(state)
+    if state is not None and state not in _STATES:
+        hint = f"one of {', '.join(_STATES)}"
+        raise InvalidInput("cli.usage", f"{ascii(state)[:40]} is no state of a host", hint=hint)
+    other_agent = state == _OTHER_AGENT
     none = "no such hosts" if state or model or selector else "no hosts yet: vgpuctl host add NAME --address A"
     listing = Listing(columns=COLUMNS, none=none, output=session.format, sort=sort)
 
     def read_view() -> View:
-        hosts = session.client.hosts(selector)
-        all_hosts = hosts if selector is None or model is None else session.client.hosts()
+        hosts = session.client.hosts(selector, None if other_agent else state)
+        all_hosts = hosts if model is None or (selector or state) is None else session.client.hosts()
         meant = models_meant(model, (gpu["model"] for host in all_hosts for gpu in host["gpus"]))
-        picked = [host for host in hosts if picks(host) and (model is None or _has(host, meant))]
+        of_model = [host for host in hosts if model is None or _has(host, meant)]
+        picked = [host for host in of_model if not other_agent or host["agent_differs"]]
         return list_view(picked, listing, lambda host: shown(host["name"]))
 
     show_view(session, read_view, watch=watch)
@@ -108,18 +114,6 @@ def show_host(ctx: typer.Context, name: Name) -> None:
     """Show one host."""
     host = session_of(ctx).client.host(name)
     show(host, format_of(ctx), lambda: details(host))
-
-
-def _filter(state: str | None) -> Callable[[Mapping[str, Any]], bool]:
-    if state is not None and state not in _STATES:
-        hint = f"one of {', '.join(_STATES)}"
-        raise InvalidInput("cli.usage", f"{ascii(state)[:40]} is no state of a host", hint=hint)
-
-    def picks(host: Mapping[str, Any]) -> bool:
-        also = {"cordoned": host["cordoned"], "other-agent": host["agent_differs"]}
-        return state in {None, host["state"]} or also.get(str(state), False)
-
-    return picks
 
 
 def _has(host: Mapping[str, Any], models: Collection[str]) -> bool:

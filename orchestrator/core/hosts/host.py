@@ -20,6 +20,8 @@ HostState = Literal[
 """``provisioning``: its driver, or what that needs, is being put there; no VM starts.
 ``quarantined``: its SSH host key or machine id changed; nothing is done there until it is enrolled again.
 ``forgotten``: given up for good by an operator; its VMs are lost, and nothing is ever done there."""
+HostCondition = Literal[HostState, "cordoned"]
+"""What a list of hosts is filtered by: a host is cordoned in whichever state."""
 LOST: Final[frozenset[HostState]] = frozenset({"unreachable", "quarantined", "failed", "forgotten"})
 """States in which nothing is known of its VMs."""
 

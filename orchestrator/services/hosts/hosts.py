@@ -25,7 +25,7 @@ from orchestrator.core.hosts.host import (
 )
 from orchestrator.core.hosts.nic import check_given
 from orchestrator.core.hosts.snapshot import HostSnapshot
-from orchestrator.core.labels import KEPT_FOR, Selector, changed_labels, selects
+from orchestrator.core.labels import KEPT_FOR, changed_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.operation import FINISHED
 from orchestrator.operations.steps.volumes import check_no_volumes
@@ -35,7 +35,7 @@ from orchestrator.ports.files import HostKeys
 from orchestrator.services.acting import actor
 from orchestrator.services.begin import new_operation, record
 from orchestrator.services.fleet.view import Overcommit, capacity_of
-from orchestrator.services.messages import AddHost, HostChange, HostInfo, HostKey, Started
+from orchestrator.services.messages import AddHost, HostChange, HostFilter, HostInfo, HostKey, Started
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.store.database import Store
 from orchestrator.store.records import HostRecord
@@ -264,20 +264,20 @@ class HostService:
         with self.store.read() as tx:
             return self._infos(tx, tx.hosts.list())
 
-    def page(self, selector: Selector, after: str | None, most: int) -> tuple[tuple[HostInfo, ...], int]:
+    def page(self, only: HostFilter, after: str | None, most: int) -> tuple[tuple[HostInfo, ...], int]:
         """By name: ``most`` of those behind ``after``, and how many there are in all."""
-        if selector:
-            picked = self.picked(selector)
+        if not only.is_all:
+            picked = self.picked(only)
         with self.store.read() as tx:
-            if selector:
+            if not only.is_all:
                 chosen = [host for host in picked if after is None or host.name > after][:most]
                 return self._infos(tx, chosen), len(picked)
             return self._infos(tx, tx.hosts.list(after, most)), sum(tx.hosts.counts().values())
 
-    def picked(self, selector: Selector) -> tuple[Host, ...]:
+    def picked(self, only: HostFilter) -> tuple[Host, ...]:
         """By name."""
         with self.store.read() as tx:
-            return tuple(host for host in tx.hosts.list() if not selector or selects(selector, host.labels))
+            return tuple(filter(only.picks, tx.hosts.list()))
 
     def infos(self, hosts: Sequence[Host]) -> tuple[HostInfo, ...]:
         """In their order."""

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
 from orchestrator.core.advice.gpu_map import HIDDEN_VM
+from orchestrator.core.hosts.host import HostCondition
 from orchestrator.web.api_calls import ApiCalls, path_of
 from orchestrator.web.live import stream_of
 from orchestrator.web.login import Page
@@ -119,8 +120,8 @@ def _use_text(gpu: Mapping[str, Any], whole_of: int) -> str:
 
 async def hosts(request: Request) -> Response:
     """``GET /web/hosts``"""
-    page = await list_page(request, "/v1/hosts", ("selector",), limit=HOSTS_ON_A_PAGE)
-    values = {"title": "Hosts", "page": page, "stream": stream_of("host", "vm")}
+    page = await list_page(request, "/v1/hosts", ("state", "selector"), limit=HOSTS_ON_A_PAGE)
+    values = {"title": "Hosts", "page": page, "states": get_args(HostCondition), "stream": stream_of("host", "vm")}
     return render(request, "hosts.html", values, page.status)
 
 

@@ -96,3 +96,13 @@ def test_profiles_are_filtered_by_kind_and_model(site: Site) -> None:
 def test_a_role_that_nobody_has_chosen_is_the_least(site: Site) -> None:
     page = site.logged_in(site.token("*", "admin")).get("/web/tenants/default").text
     assert re.findall(r'<select name="role"><option[^>]*>([a-z-]+)', page) == ["read-only", "read-only"]
+
+
+def test_the_hosts_are_filtered_by_state(site: Site) -> None:
+    site.plane.services.hosts.cordon("l40s")
+    browser = site.logged_in(site.token("*", "admin"))
+    for state, hosts in (("cordoned", {"l40s"}), ("ready", {"l40s", "t4"}), ("unreachable", set())):
+        html = browser.get(f"/web/hosts?state={state}").text
+        assert set(re.findall(r'<th scope="row"><a href="/web/hosts/([^"]+)"', html)) == hosts
+        assert f'<option value="{state}" selected>' in html
+    site.plane.services.hosts.uncordon("l40s")

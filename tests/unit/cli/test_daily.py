@@ -54,6 +54,16 @@ def test_lists_are_filtered_and_sorted(cli: Cli) -> None:
     assert cli("list-vms", "--host", "gpu1", "--state", "lost", "-o", "table").out == "no such VMs\n"
 
 
+def test_hosts_are_filtered_by_state(cli: Cli) -> None:
+    def hosts(state: str) -> str:
+        return cli("host", "list", "--state", state, "-o", "name").out.strip()
+
+    assert (hosts("ready"), hosts("cordoned"), hosts("unreachable"), hosts("other-agent")) == ("gpu1", "", "", "")
+    assert cli("host", "cordon", "gpu1").code == 0
+    assert hosts("cordoned") == "gpu1"
+    assert cli("host", "uncordon", "gpu1").code == 0
+
+
 @pytest.mark.parametrize(
     "words,code",
     [

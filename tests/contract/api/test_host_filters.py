@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts are picked before the list is cut into pages, and the pages have all that was picked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.contract.api.real_app import real_app
+from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlane, plane_with
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with plane_with(tmp_path_factory.mktemp("plane"), T4_HOST, L40S_HOST, A100_HOST) as made:
+        made.services.hosts.cordon(L40S_HOST)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def owner(plane: ControlPlane) -> TestClient:
+    return TestClient(real_app(plane))
+
+
+def _pages(client: TestClient, target: str) -> Iterator[Any]:
+    following: str | None = target
+    while following is not None:
+        reply = client.get(following)
+        assert reply.status_code == 200, reply.text
+        yield reply.json()
+        link = re.fullmatch(r'<(.*)>; rel="next"', reply.headers.get("link", ""))
+        following = None if link is None else link[1]
+
+
+@pytest.mark.parametrize(
+    ("only", "hosts"),
+    [
+        ("state=ready", {T4_HOST, L40S_HOST, A100_HOST}),
+        ("state=cordoned", {L40S_HOST}),
+        ("state=unreachable", set()),
+        ("state=cordoned&selector=rack=9", set()),
+    ],
+)
+@pytest.mark.parametrize("order", ["", "&sort=-name"])
+def test_hosts_are_filtered_by_state(owner: TestClient, only: str, hosts: set[str], order: str) -> None:
+    pages = list(_pages(owner, f"/v1/hosts?{only}{order}&limit=1"))
+    assert [len(page) for page in pages] == [1] * len(hosts) or pages == [[]]
+    assert {host["name"] for page in pages for host in page} == hosts
+
+
+def test_a_page_says_how_many_hosts_its_filter_picks(owner: TestClient) -> None:
+    assert owner.get("/v1/hosts?state=ready&limit=1").headers["x-total-count"] == "3"
+
+
+def test_a_state_that_no_host_can_have_is_no_empty_list(owner: TestClient) -> None:
+    assert owner.get("/v1/hosts?state=fine").json()["code"] == "request.invalid"
