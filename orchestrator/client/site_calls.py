@@ -218,7 +218,7 @@ class SiteCalls:
 
     def driver_check(self, host_driver: str | None) -> models.DriverCheck:
         """``rows``; with ``host_driver`` VMs are judged as if every host had that one."""
-        return self._get(path_of("driver-check"), host_driver=host_driver)
+        return {"rows": self.connection.pages(path_of("driver-check"), {"host_driver": host_driver}, member="rows")}
 
     def start_driver_upgrade(self, wanted: Body) -> models.DriverUpgrade:
         return self._post(path_of("driver-upgrade"), wanted)

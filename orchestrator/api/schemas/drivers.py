@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment, Name
@@ -62,10 +60,6 @@ class DriverCheckAnswer(AnswerBody):
 
     rows: tuple[DriverRowAnswer, ...]
     """One for each thing that was looked at."""
-
-    @classmethod
-    def of(cls, rows: Iterable[ComparedDriver]) -> DriverCheckAnswer:
-        return cls(rows=tuple(map(DriverRowAnswer.of, rows)))
 
 
 class AddDriverBundleBody(

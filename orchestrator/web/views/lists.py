@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, get_args
 from starlette.requests import Request
 from starlette.responses import Response
 
+from orchestrator.core.drivers.check import Verdict
 from orchestrator.core.errors import NotFound
 from orchestrator.core.offerings.offering import OfferingKind
 from orchestrator.web.api_calls import ApiCalls, Problem, Refused, path_of
@@ -335,14 +336,16 @@ async def drivers(request: Request) -> Response:
 
 async def _drivers(request: Request, refused: RefusedAct | None) -> Response:
     api: ApiCalls = request.state.api
+    page = await list_page(request, "/v1/driver-check", ("host", "verdict"), limit=ROWS_ON_A_PAGE, member="rows")
     values = {
         "title": "Drivers",
-        "check": await api.get("/v1/driver-check"),
+        "page": page,
+        "verdicts": get_args(Verdict),
         "upgrade": await _if_any(api, "/v1/driver-upgrade"),
         "acts": LIST_ACTS["upgrade"],
     }
     values["unplaced"] = unplaced(refused, (LIST_ACTS["upgrade"], filter(None, [values["upgrade"]])))
-    return render_acts(request, "drivers.html", values, refused)
+    return render_acts(request, "drivers.html", values, refused, page.status)
 
 
 async def act_of_upgrade(request: Request) -> Response:

@@ -58,3 +58,19 @@ def test_a_page_says_how_many_hosts_its_filter_picks(owner: TestClient) -> None:
 
 def test_a_state_that_no_host_can_have_is_no_empty_list(owner: TestClient) -> None:
     assert owner.get("/v1/hosts?state=fine").json()["code"] == "request.invalid"
+
+
+def _checked(owner: TestClient, query: str = "") -> list[Any]:
+    return [row for page in _pages(owner, f"/v1/driver-check?limit=2{query}") for row in page["rows"]]
+
+
+def test_the_pages_of_what_was_compared_are_the_whole(owner: TestClient) -> None:
+    whole = owner.get("/v1/driver-check").json()["rows"]
+    assert len(whole) > 2
+    assert _checked(owner) == whole
+    assert _checked(owner, f"&host={T4_HOST[0]}*") == [row for row in whole if f" {T4_HOST[0]}" in row["subject"]] != []
+    unknown = [row for row in whole if row["verdict"] == "unknown"]
+    assert _checked(owner, "&verdict=unknown") == unknown != whole
+    parts = [row["part"] for row in _checked(owner, "&sort=-part")]
+    assert parts == sorted(parts, reverse=True)
+    assert owner.get("/v1/driver-check?host=x*").json()["code"] == "host.unknown"
