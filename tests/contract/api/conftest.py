@@ -2,14 +2,16 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
 from orchestrator.client.location import SOCKET_NAME
 from tests.fakes.running import running_server
@@ -26,6 +28,22 @@ class Reply:
 
 
 Send = Callable[..., Reply]
+
+
+def next_page(headers: Mapping[str, str]) -> str | None:
+    """Where a list goes on; None: that was its last page."""
+    link = re.fullmatch(r'<(.*)>; rel="next"', headers.get("link", ""))
+    return None if link is None else link[1]
+
+
+def pages_of(client: TestClient, target: str) -> Iterator[Any]:
+    """What each page of a list answers, in turn."""
+    following: str | None = target
+    while following is not None:
+        reply = client.get(following)
+        assert reply.status_code == 200, reply.text
+        yield reply.json()
+        following = next_page(reply.headers)
 
 
 @pytest.fixture(scope="session")

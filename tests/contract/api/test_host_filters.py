@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
+from tests.contract.api.conftest import pages_of
 from tests.contract.api.real_app import real_app
 from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlane, plane_with
 
@@ -26,16 +26,6 @@ def owner(plane: ControlPlane) -> TestClient:
     return TestClient(real_app(plane))
 
 
-def _pages(client: TestClient, target: str) -> Iterator[Any]:
-    following: str | None = target
-    while following is not None:
-        reply = client.get(following)
-        assert reply.status_code == 200, reply.text
-        yield reply.json()
-        link = re.fullmatch(r'<(.*)>; rel="next"', reply.headers.get("link", ""))
-        following = None if link is None else link[1]
-
-
 @pytest.mark.parametrize(
     ("only", "hosts"),
     [
@@ -47,7 +37,7 @@ def _pages(client: TestClient, target: str) -> Iterator[Any]:
 )
 @pytest.mark.parametrize("order", ["", "&sort=-name"])
 def test_hosts_are_filtered_by_state(owner: TestClient, only: str, hosts: set[str], order: str) -> None:
-    pages = list(_pages(owner, f"/v1/hosts?{only}{order}&limit=1"))
+    pages = list(pages_of(owner, f"/v1/hosts?{only}{order}&limit=1"))
     assert [len(page) for page in pages] == [1] * len(hosts) or pages == [[]]
     assert {host["name"] for page in pages for host in page} == hosts
 
@@ -61,7 +51,7 @@ def test_a_state_that_no_host_can_have_is_no_empty_list(owner: TestClient) -> No
 
 
 def _checked(owner: TestClient, query: str = "") -> list[Any]:
-    return [row for page in _pages(owner, f"/v1/driver-check?limit=2{query}") for row in page["rows"]]
+    return [row for page in pages_of(owner, f"/v1/driver-check?limit=2{query}") for row in page["rows"]]
 
 
 def test_the_pages_of_what_was_compared_are_the_whole(owner: TestClient) -> None:

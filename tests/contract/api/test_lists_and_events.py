@@ -10,7 +10,7 @@ import pytest
 from orchestrator.client.autostart import connect
 from orchestrator.client.connection import path_of
 from orchestrator.client.location import SOCKET_NAME
-from tests.contract.api.conftest import Reply, Send, exchange
+from tests.contract.api.conftest import Send, exchange, next_page
 
 NETWORKS = ("aa", "bb", "cc", "dd", "ee")
 
@@ -21,11 +21,6 @@ def _networks(send: Send) -> None:
         assert send("POST", "/v1/networks", {"name": name}).status == 201
 
 
-def _next(reply: Reply) -> str | None:
-    link = re.fullmatch(r'<(.*)>; rel="next"', reply.headers.get("link", ""))
-    return None if link is None else link[1]
-
-
 def test_following_the_links_gives_every_object_once(send: Send) -> None:
     target: str | None = "/v1/networks?limit=2"
     names: list[str] = []
@@ -34,7 +29,7 @@ def test_following_the_links_gives_every_object_once(send: Send) -> None:
         page = [network["name"] for network in reply.json()]
         assert len(page) <= 2
         names += page
-        target = _next(reply)
+        target = next_page(reply.headers)
     assert names == sorted([*NETWORKS, "default"])
 
 

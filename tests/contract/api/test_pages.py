@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from starlette.testclient import TestClient
 
 from orchestrator.api.paging import encode_cursor
 from orchestrator.core.tenancy.tenant import Member
+from tests.contract.api.conftest import pages_of
 from tests.contract.api.real_app import real_app
 from tests.fakes.control_plane import KEY, ControlPlane, control_plane, create_vm
 from tests.fakes.new_database import new_url
@@ -56,13 +56,7 @@ def owner(plane: ControlPlane) -> TestClient:
 
 
 def _pages(client: TestClient, target: str, limit: int) -> Iterator[Any]:
-    following: str | None = f"{target}{'&' if '?' in target else '?'}limit={limit}"
-    while following is not None:
-        reply = client.get(following)
-        assert reply.status_code == 200, reply.text
-        yield reply.json()
-        link = re.fullmatch(r'<(.*)>; rel="next"', reply.headers.get("link", ""))
-        following = None if link is None else link[1]
+    return pages_of(client, f"{target}{'&' if '?' in target else '?'}limit={limit}")
 
 
 SORTS = {
