@@ -15,6 +15,7 @@ import pytest
 from orchestrator.cli.main import run
 from tests.fakes.certificate import over_tls
 from tests.fakes.running import running_server
+from tests.playbooks.late_deletions import each_delete_comes_too_late
 from tests.playbooks.tasks_run import ControlNode, Task
 
 FLEET = """\
@@ -310,6 +311,24 @@ def test_a_vm_is_not_changed_under_its_name(node: ControlNode) -> None:
         "vm.exists: there is already a VM kept: memory_mib is 4096, not 8192",
         "vm.exists: there is already a VM kept: it was made without user data",
     ]
+
+
+@pytest.mark.parametrize(
+    ("module", "made"),
+    [
+        ("vm", {"profile": "GRID T4-4Q", "image": "demo"}), ("network", {"subnet": "10.88.9.0/24"}), ("tenant", {}),
+        ("offering", {"kind": "time_sliced", "vgpu_type": "GRID T4-4Q"}),
+    ],
+)  # fmt: skip
+def test_what_goes_while_it_is_being_made_absent_is_absent(
+    node: ControlNode, tmp_path: Path, module: str, made: dict[str, object]
+) -> None:
+    state = Path(node.environment["VGPUCTL_STATE"])
+    with each_delete_comes_too_late(state, tmp_path / "late"):
+        absent = {"name": "passing", "state": "absent", "state_dir": str(tmp_path / "late")}
+        ran = node.call((module, {"name": "passing", **made}), (module, absent), (module, absent))
+    assert ran.refusals == []
+    assert ran.changed == [True, True, False]
 
 
 def test_a_server_elsewhere_is_reached_with_a_token_that_is_never_printed(node: ControlNode) -> None:

@@ -134,9 +134,14 @@ class Site:
     def patch(self, *parts, body=None, **query):
         return self._call("PATCH", parts, query, body)
 
-    def delete(self, *parts, body=None, **query):
-        """With a body where what is to go is named there."""
-        return self._call("DELETE", parts, query, body)
+    def delete(self, *parts, unknown=None, **query):
+        """None when the server answers with the code ``unknown``: it went since it was looked for, as it was to."""
+        try:
+            return self._call("DELETE", parts, query)
+        except ApiError as error:
+            if error.code != unknown:
+                raise
+            return None
 
     def send(self, file, *parts, **query):
         """A file as the body."""

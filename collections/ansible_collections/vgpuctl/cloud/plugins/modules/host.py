@@ -221,7 +221,7 @@ def _work(site):
     else:
         after = {}
         if before and not site.check_mode:
-            site.wait(site.delete("hosts", name))
+            site.wait(site.delete("hosts", name, unknown="host.unknown"))
     return answer(_shown(before), _shown(after), host=after)
 
 

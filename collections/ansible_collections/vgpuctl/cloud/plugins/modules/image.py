@@ -131,7 +131,7 @@ def _work(site):
     else:
         after = {}
         if before and not site.check_mode:
-            site.delete("images", name)
+            site.delete("images", name, unknown="image.unknown")
     return answer(_shown(before), _shown(after), image=after)
 
 

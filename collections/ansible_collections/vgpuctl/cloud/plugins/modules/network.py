@@ -152,7 +152,7 @@ def _work(site):
     else:
         after = {}
         if before and not site.check_mode:
-            site.delete(*place)
+            site.delete(*place, unknown="network.unknown")
     return answer(before, after, network=after)
 
 

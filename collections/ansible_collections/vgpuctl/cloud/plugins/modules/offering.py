@@ -241,7 +241,7 @@ def _work(site):
     before = next((one for one in site.all("offerings") if one["name"] == name), {})
     if params["state"] == "absent":
         if before and not site.check_mode:
-            site.delete("offerings", name)
+            site.delete("offerings", name, unknown="offering.unknown")
         return answer(before, {}, offering={})
     wanted = {"name": name, **{key: params[key] for key in FORM}}
     wanted["parameters"] = wanted["parameters"] or NO_PARAMETERS

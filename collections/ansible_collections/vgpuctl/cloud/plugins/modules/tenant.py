@@ -109,7 +109,7 @@ def _work(site):
     else:
         after = {}
         if before and not site.check_mode:
-            site.delete("tenants", name)
+            site.delete("tenants", name, unknown="tenant.unknown")
     return answer(before, after, tenant=after)
 
 

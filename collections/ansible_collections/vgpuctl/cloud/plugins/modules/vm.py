@@ -330,7 +330,7 @@ def _change(site, vm):
 
 def _delete(site, vm):
     if vm and not site.check_mode:
-        started = site.delete("vms", vm["name"], tenant=site.tenant)
+        started = site.delete("vms", vm["name"], unknown="vm.unknown", tenant=site.tenant)
         if site.params["wait"]:
             site.wait(started)
     return answer(_shown(vm), {}, vm={})
