@@ -13,8 +13,8 @@ from orchestrator.core.errors import InvalidInput
 from orchestrator.core.geometry.build import MigRow
 from orchestrator.core.hosts.snapshot import HostVgpuType
 
-_SOME_VFS = 16
-"""Virtual functions of a model whose number is not published."""
+_LEAST_VFS = 16
+"""Virtual functions of a model whose number is not published, where its smallest type needs no more of them."""
 _SERIES = ("Q", "C")
 """Types for work and compute; B and A types only differ in their licence."""
 
@@ -92,12 +92,13 @@ def gpu_kind(catalogue: Catalogue, name: str) -> GpuKind:
         )
         for number, row in enumerate(rows)
     )
+    most = max((vgpu_type.max_instances for vgpu_type in types), default=0)
     return GpuKind(
         model=model.driver_names[0] if model.driver_names else model.name,
         pci_device=model.pci_device,
         pci_subsystem=model.pci_subsystems[0] if model.pci_subsystems else "0000",
         memory_mib=(model.memory_gib or 1) * 1024,
-        total_vfs=0 if model.has_no_functions else model.sriov_total_vfs or _SOME_VFS,
+        total_vfs=0 if model.has_no_functions else model.sriov_total_vfs or max(_LEAST_VFS, most),
         types=types,
         profiles=profiles,
         backed=tuple((row.name, row.gi_profile, row.max_per_gi or 1) for row in rows if row.gi_profile is not None),

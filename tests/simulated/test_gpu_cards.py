@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts in memory can have their cards moved, and their agents know cards as real ones do."""
+"""Hosts in memory have functions for all vGPUs of a card, can have cards moved, and know them as real agents do."""
 
 from __future__ import annotations
 
@@ -50,3 +50,11 @@ def test_a_card_that_was_put_back_is_ours_again(machine: SimulatedMachine) -> No
         _do(machine, MADE)
     machine.place_cards({FIRST: FIRST})
     _do(machine, MADE)
+
+
+def test_each_model_has_functions_for_as_many_vgpus_as_its_types_allow() -> None:
+    kinds = [gpu_kind(shipped(), model.name) for model in shipped().gpu_models]
+    on_functions = [kind for kind in kinds if kind.total_vfs]
+    assert "NVIDIA L40S" in {kind.model for kind in on_functions}
+    short = {kind.model for kind in on_functions for one in kind.types if one.max_instances > kind.total_vfs}
+    assert short == set()
