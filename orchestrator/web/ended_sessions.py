@@ -19,24 +19,30 @@ class EndedSessions:
 
     store: Store
     _ids: frozenset[str] = frozenset()
+    _added: frozenset[str] = frozenset()
+    """Here, since the newest reading began: it may not have them."""
     _read_at: float = field(default=-ASK_AGAIN_S)
 
     async def has(self, session: Session) -> bool:
         """Raises as the database is away."""
         before = self._read_at
         if time.monotonic() - before >= ASK_AGAIN_S:
-            self._read_at = time.monotonic()
+            self._read_at = began = time.monotonic()
+            self._added = frozenset()
             try:
-                self._ids |= await to_thread.run_sync(self._read)
+                stored = await to_thread.run_sync(self._read)
             except BaseException:
                 self._read_at = before
                 raise
+            if self._read_at == began:
+                self._ids = stored | self._added
         return session.id in self._ids
 
     async def add(self, session: Session) -> None:
         """Raises as the database is away."""
         await to_thread.run_sync(self._write, session)
         self._ids |= {session.id}
+        self._added |= {session.id}
 
     def _read(self) -> frozenset[str]:
         with self.store.read() as tx:

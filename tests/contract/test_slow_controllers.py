@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another controller that answers for ever holds those who wait for readings for a moment only."""
+"""Another controller that answers for ever is not listened to for ever."""
 
 from __future__ import annotations
 
+import socket
 import ssl
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from orchestrator.adapters import whole_answer
 from orchestrator.adapters.controllers import readings
-from orchestrator.adapters.controllers.peer_auth import fingerprint
+from orchestrator.adapters.controllers.peer_auth import asked, chunks, fingerprint
 from orchestrator.core.controller import Door
+from orchestrator.core.errors import Retryable
 from tests.fakes.certificate import new_certificate
 from tests.fakes.control_plane import T4_HOST, control_plane
-from tests.fakes.dripping import BODY, HEAD, STATUS, dripping
+from tests.fakes.dripping import BODY, CHUNK, HEAD, STATUS, dripping
 
 
 @pytest.mark.parametrize("first", [BODY, HEAD, STATUS])
@@ -37,3 +41,39 @@ def test_a_controller_that_answers_for_ever_is_not_waited_for(
         assert elsewhere.readings([T4_HOST], moments=1) == {}
         assert time.monotonic() - began < 0.4, "it is left alone for a while"
     plane.store.close()
+
+
+@pytest.mark.parametrize("first", [BODY, HEAD, STATUS, CHUNK])
+def test_an_image_that_drips_is_left_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bytes) -> None:
+    monkeypatch.setattr(whole_answer, "FILE_S", 0.3)
+    certificate, key = new_certificate(tmp_path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    began = time.monotonic()
+    with (
+        dripping(first, tls) as address,
+        pytest.raises(Retryable) as caught,
+        asked(address, fingerprint(certificate), "/controllers/images/x.raw", headers={}) as answer,
+    ):
+        list(chunks(answer))
+    assert caught.value.code == "controller.unreachable"
+    assert 0.3 <= time.monotonic() - began < 3
+
+
+def test_a_file_that_goes_on_coming_may_take_its_time() -> None:
+    ours, theirs = socket.socketpair()
+
+    def send() -> None:
+        theirs.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        for _ in range(10):
+            time.sleep(0.05)
+            theirs.sendall(b"x" * 100)
+
+    sender = threading.Thread(target=send)
+    with ours, theirs:
+        ours.settimeout(5)
+        answer = whole_answer.WholeAnswer(ours, pace=whole_answer.Pace(0.3, 100))
+        sender.start()
+        answer.begin()
+        assert len(answer.read()) == 1000
+        sender.join()

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 HEAD = b"HTTP/1.1 200 OK\r\nX-Long: "
 STATUS = b"HTTP/1.1 2"
 BODY = b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n"
+CHUNK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;"
 
 
 @contextmanager

@@ -11,11 +11,12 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from orchestrator.adapters.state.keys import write_private
-from orchestrator.adapters.whole_answer import WholeAnswer
+from orchestrator.adapters.whole_answer import WholeAnswer, of_file
 from orchestrator.core.controller import Door
 from orchestrator.core.errors import Fatal, Retryable
 from orchestrator.core.tenancy.tenant import digest_of
@@ -71,14 +72,15 @@ def fingerprint(certificate: Path) -> str:
 
 
 class _Connection(http.client.HTTPSConnection):
+    response_class: Any
+
     def __init__(self, address: str, certificate: str, answer_s: float, *, whole: bool) -> None:
         host, _, port = address.rpartition(":")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # compared below, before anything is said
         super().__init__(host.strip("[]"), int(port), timeout=answer_s, context=context)
         self._known = certificate
-        if whole:
-            self.response_class = WholeAnswer
+        self.response_class = partial(WholeAnswer, pace=None if whole else of_file())
 
     def connect(self) -> None:
         super().connect()
@@ -102,8 +104,8 @@ def asked(
     body: bytes | None = None,
     answer_s: float = ANSWER_S,
 ) -> Iterator[http.client.HTTPResponse]:
-    """The answer to a GET, or with a body to a POST, whatever its status. ``answer_s``: for each read of what may be
-    large (GET), for all of the answer to a POST.
+    """The answer to a GET, or with a body to a POST, whatever its status. ``answer_s``: for all of the answer to a
+    POST; for each read of what may be large (GET), of which a KiB must come in a second.
 
     :raises Retryable: ``controller.unreachable``; :raises Fatal: ``controller.other_certificate``
     """

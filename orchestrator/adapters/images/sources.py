@@ -17,6 +17,7 @@ import httpx2
 
 from orchestrator.adapters.files.opening import CHUNK, Readable, Refuse
 from orchestrator.adapters.public_addresses import Address, Network, addresses_of, may_ask
+from orchestrator.adapters.whole_answer import of_file, paced
 from orchestrator.core.errors import InvalidInput, Retryable
 
 _WHO = re.compile("//[^/]*@")
@@ -86,7 +87,7 @@ class Downloads:
             raise _failed(str(error)) from error
 
     def _answer(self, client: httpx2.Client, stack: ExitStack, source: str, refused: Refuse) -> httpx2.Response:
-        url = httpx2.URL(source)
+        url, trace = httpx2.URL(source), paced(of_file(), httpx2.ReadTimeout)
         for _ in range(_MAX_REDIRECTS):
             if url.scheme not in {"http", "https"} or not url.host or url.userinfo:
                 raise refused(source, "a URL is http(s), has a host and holds no user or password")
@@ -95,7 +96,7 @@ class Downloads:
                 "GET",
                 url.copy_with(host=str(address)),
                 headers={"Host": url.netloc.decode("ascii")},
-                extensions={"sni_hostname": url.raw_host.decode("ascii")},
+                extensions={"sni_hostname": url.raw_host.decode("ascii"), "trace": trace},
             )
             answer = client.send(request, stream=True)
             stack.callback(answer.close)

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import threading
 import time
 from dataclasses import replace
 from typing import NoReturn
@@ -20,7 +22,7 @@ from orchestrator.core.errors import Retryable
 from orchestrator.core.tenancy.tenant import token_id_of
 from orchestrator.web import ended_sessions
 from orchestrator.web.pages import pages_beside
-from orchestrator.web.proofs import COOKIE
+from orchestrator.web.proofs import COOKIE, Proof, Session
 from tests.contract.web.conftest import FROM_A_PAGE, ORIGIN, Site, local_browser
 
 
@@ -120,6 +122,42 @@ def test_a_session_that_was_logged_out_of_is_over_at_other_controllers(
     browser.post("/web/logout", headers=FROM_A_PAGE)
     monkeypatch.setattr(ended_sessions, "ASK_AGAIN_S", 0.0)
     assert copy.get("/web/map").headers["location"].startswith("/web/login")
+
+
+def test_sessions_that_would_be_over_are_not_remembered(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ended_sessions, "ASK_AGAIN_S", 0.0)
+    ended = ended_sessions.EndedSessions(site.plane.store)
+    proof, now = Proof(token="t", uid=None), time.time()
+    over, current = (Session(proof=proof, id=name, end=now + left) for name, left in (("over", -1), ("current", 60)))
+
+    async def course() -> tuple[bool, bool]:
+        await ended.add(over)
+        await ended.add(current)
+        return await ended.has(over), await ended.has(current)
+
+    assert asyncio.run(course()) == (False, True)
+
+
+def test_a_session_that_is_ended_while_others_are_read_stays_ended(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = ended_sessions.EndedSessions(site.plane.store)
+    session = Session(proof=Proof(token="t", uid=None), id="ended", end=time.time() + 60)
+    reads, added = threading.Event(), threading.Event()
+
+    def read() -> frozenset[str]:
+        reads.set()
+        added.wait(10)
+        return frozenset()
+
+    async def course() -> bool:
+        monkeypatch.setattr(ended, "_read", read)
+        reading = asyncio.create_task(ended.has(session))
+        await asyncio.to_thread(reads.wait, 10)
+        await ended.add(session)
+        added.set()
+        await reading
+        return await ended.has(session)
+
+    assert asyncio.run(course())
 
 
 def test_a_logout_that_nobody_can_remember_is_refused_in_words(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import base64
 import hmac
 import json
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -12,8 +13,10 @@ from joserfc.jwk import RSAKey
 
 from orchestrator.adapters.state.clock import SystemClock
 from orchestrator.core.errors import Denied, InvalidInput, Retryable
+from orchestrator.oidc import provider as provider_module
 from orchestrator.oidc.identities import OidcIdentities, Strength
 from orchestrator.oidc.provider import Provider, check_address
+from tests.fakes.dripping import BODY, CHUNK, HEAD, STATUS, dripping
 from tests.fakes.oidc_provider import CLIENT, OidcProvider, oidc_provider
 
 
@@ -221,3 +224,13 @@ def test_a_token_with_a_strange_head_is_refused(
         subjects(identities, ".".join(parts))
     assert refused.value.code == "token.refused"
     assert subjects(identities, provider.token())
+
+
+@pytest.mark.parametrize("first", [BODY, HEAD, STATUS, CHUNK])
+def test_a_provider_that_answers_for_ever_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, first: bytes) -> None:
+    monkeypatch.setattr(provider_module, "_WHOLE_S", 0.3)
+    began = time.monotonic()
+    with dripping(first) as address, pytest.raises(Retryable) as caught:
+        Provider(issuer=f"http://{address}").metadata()
+    assert caught.value.code == "login.unreachable"
+    assert 0.3 <= time.monotonic() - began < 3

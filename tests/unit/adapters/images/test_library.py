@@ -5,6 +5,7 @@ import hashlib
 import os
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_network
@@ -13,6 +14,7 @@ from urllib.parse import quote, unquote
 
 import pytest
 
+from orchestrator.adapters import whole_answer
 from orchestrator.adapters.files.opening import Readable
 from orchestrator.adapters.images import qemu_check
 from orchestrator.adapters.images.library import ImageLibrary
@@ -20,6 +22,7 @@ from orchestrator.adapters.images.sources import Downloads, Sources
 from orchestrator.adapters.public_addresses import Network
 from orchestrator.core.errors import InvalidInput, VgpuctlError
 from orchestrator.core.vms.image import Image, NewImage
+from tests.fakes.dripping import BODY, CHUNK, HEAD, STATUS, dripping
 
 MIB = 1024**2
 
@@ -217,6 +220,19 @@ def test_a_download_that_fails_or_is_cut_is_no_image(
     with pytest.raises(VgpuctlError) as caught:
         take(library, NewImage(name="x", source=f"{server}/{path}"), 0.0)
     assert caught.value.code == "image.download_failed"
+    assert kept(tmp_path) == []
+
+
+@pytest.mark.parametrize("first", [BODY, HEAD, STATUS, CHUNK])
+def test_a_download_that_drips_is_no_image(
+    library: ImageLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bytes
+) -> None:
+    monkeypatch.setattr(whole_answer, "FILE_S", 0.3)
+    began = time.monotonic()
+    with dripping(first) as address, pytest.raises(VgpuctlError) as caught:
+        take(library, NewImage(name="x", source=f"http://{address}/drips"), 0.0)
+    assert caught.value.code == "image.download_failed"
+    assert 0.3 <= time.monotonic() - began < 3
     assert kept(tmp_path) == []
 
 
