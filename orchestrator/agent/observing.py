@@ -240,6 +240,7 @@ class Observer:
             nodes=machine.read_numa_nodes(self.paths),
             features=machine.read_features(self.paths),
             nics=self.nics.observe(),
+            cpu=machine.read_cpu(self.paths),
             dcgm_version=self.dcgm.version(),
             sessions_full=self.sessions.full(),
             restoring=self.wanted.is_restoring(),

@@ -38,6 +38,7 @@ from orchestrator.services.readings.readings import ReadingService
 from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.services.vms.adopting import AdoptionService
 from orchestrator.services.vms.capacity import CapacityService
+from orchestrator.services.vms.moves import MoveService
 from orchestrator.services.vms.planning import Planner
 from orchestrator.services.vms.vms import VmService
 from orchestrator.services.vms.volumes import VolumeService
@@ -69,6 +70,7 @@ class Services:
     volumes: VolumeService
     operations: OperationService
     capacity: CapacityService
+    moves: MoveService
     findings: FindingService
     controllers: ControllerService
     readings: ReadingService
@@ -137,6 +139,7 @@ def services_of(
         volumes=VolumeService(store=store, engine=engine, planner=planner),
         operations=OperationService(world=world, engine=engine),
         capacity=capacity,
+        moves=MoveService(store=store, index=index),
         controllers=ControllerService(store=store, clock=clock, files=world.images, kept=kept, key=site.key),
         readings=ReadingService(store=store, kept=kept, others=site.others),
         findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),

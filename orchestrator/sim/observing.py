@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import Final
 
 from orchestrator.core.gpu.device import VgpuParent
 from orchestrator.core.gpu.licence import VgpuLicence
@@ -14,6 +15,7 @@ from orchestrator.core.hosts.snapshot import (
     FileSnapshot,
     GpuInstance,
     GpuSnapshot,
+    HostCpu,
     HostSnapshot,
     HostVgpuType,
 )
@@ -59,7 +61,11 @@ def snapshot_of(machine: SimulatedMachine) -> HostSnapshot:
         nodes=tuple(_node(machine, node) for node in machine.nodes),
         features=machine.features,
         nics=nics.observe(machine),
+        cpu=_CPU,
     )
+
+
+_CPU: Final = HostCpu(model="AMD EPYC 9454", features="0123456789abcdef", page_kib=4)
 
 
 def _node(machine: SimulatedMachine, node: NumaNode) -> NumaNode:
@@ -132,6 +138,8 @@ def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
         mig_found=ledger.mig_before.get(gpu.address, gpu.mig) if kind.profiles and not ledger.lost else None,
         module_id=gpu.module_id or None,
         types=kind.types,
+        ecc=True,
+        moves_vgpus=bool(kind.types) or None,
         bridges=(gpu.root_port,),
         parents=(
             (_passed(machine, gpu),)

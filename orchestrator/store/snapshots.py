@@ -18,7 +18,7 @@ from orchestrator.core.gpu.fabric import FabricSnapshot
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.cpus import NumaNode
 from orchestrator.core.hosts.nic import HostNic
-from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot, HostVgpuType
+from orchestrator.core.hosts.snapshot import GpuSnapshot, HostCpu, HostSnapshot, HostVgpuType
 from orchestrator.core.units import MIB
 
 _SNAPSHOT: Final = TypeAdapter(HostSnapshot)
@@ -52,6 +52,7 @@ _GPU: Final = _WRITTEN.validator
 _FABRIC: Final = TypeAdapter(FabricSnapshot | None)
 _NODE: Final = TypeAdapter(NumaNode)
 _NIC: Final = TypeAdapter(HostNic)
+_VERSIONS: Final = ("kernel", "libvirt", "qemu", "driver")
 
 
 def facts_text(facts: HostFacts) -> str:
@@ -61,7 +62,7 @@ def facts_text(facts: HostFacts) -> str:
     for gpu in facts.gpus:
         kind = _WRITTEN.dump_json(gpu, exclude=_OWN).decode()
         gpus.append([kinds.setdefault(kind, len(kinds)), _WRITTEN.dump_json(gpu, include=_OWN).decode()])
-    own = ("vcpus", "memory_mib", "agent_too_old", "unconfined", "bridges", "fabric", "features")
+    own = ("vcpus", "memory_mib", "agent_too_old", "unconfined", "bridges", "fabric", "features", "cpu", *_VERSIONS)
     of_host = {name: getattr(facts, name) for name in own}
     nodes = [_NODE.dump_json(node).decode() for node in facts.nodes]
     nics = [_NIC.dump_json(nic).decode() for nic in facts.nics]
@@ -84,6 +85,8 @@ def facts_from_text(text: str, disk_bytes: int) -> HostFacts:
         nodes=tuple(_cached(_NODES, text, _NODE.validate_json) for text in stored.get("nodes", ())),
         features=tuple(stored.get("features", ())),
         nics=tuple(_cached(_NICS, text, _NIC.validate_json) for text in stored.get("nics", ())),
+        cpu=HostCpu(**stored["cpu"]) if stored.get("cpu") else None,
+        **{name: stored.get(name, "") for name in _VERSIONS},
     )
 
 

@@ -24,6 +24,7 @@ from orchestrator.core.hosts.snapshot import (
     FileSnapshot,
     GpuInstance,
     GpuSnapshot,
+    HostCpu,
     HostSnapshot,
     HostVgpuType,
 )  # fmt: skip
@@ -264,6 +265,7 @@ def snapshot_of(machine: FakeMachine) -> HostSnapshot:
         nics=nics_of(machine),
         fabric=_fabric(machine),
         features=("uefi", "tpm"),
+        cpu=HostCpu(model="AMD EPYC 9454", features="0123456789abcdef", page_kib=4),
     )
 
 
@@ -325,6 +327,8 @@ def _gpu_snapshot(machine: FakeMachine, gpu: FakeGpu) -> GpuSnapshot:
         heterogeneous=gpu.mixes if gpu.functions else None,
         module_id=gpu.module_id,
         types=gpu.types,
+        ecc=True,
+        moves_vgpus=True,
         parents=parents,
         mig_pending=gpu.mig,
         signals=gpu.signals,

@@ -68,6 +68,8 @@ class NvmlGpu:
     licences: tuple[VgpuLicence, ...] = ()
     mig_profiles: tuple[str, ...] = ()
     signals: tuple[GpuSignal, ...] = ()
+    ecc: bool | None = None
+    moves_vgpus: bool | None = None
 
 
 GONE_WITH_THE_DRIVER: Final = frozenset({"instances", "scheduler", "licences", "signals"})
@@ -181,6 +183,11 @@ def _module_id(device: Any) -> int:
     return _can_be(GpuSnapshot, "module_id", int(pynvml.nvmlDeviceGetModuleId(device)))
 
 
+def _moves_vgpus(device: Any) -> bool:
+    """The bit of NVML_VGPU_PGPU_VIRTUALIZATION_CAP_MIGRATION (nvml.h)."""
+    return bool(pynvml.nvmlDeviceGetVgpuMetadata(device).pgpuVirtualizationCaps & 1)
+
+
 def _gpu(device: Any, board: tuple[int, int], vgpu_types: _VgpuTypes) -> NvmlGpu:
     asker = _Asker()
     memory = asker.ask("memory", lambda: _memory_mib(device))
@@ -203,6 +210,8 @@ def _gpu(device: Any, board: tuple[int, int], vgpu_types: _VgpuTypes) -> NvmlGpu
             signal for what, read in health.items() for signal in asker.ask(what, partial(read, device)) or ()
         ),
         mig_profiles=() if mig is None else vgpu_types.profiles(asker, device, board),
+        ecc=asker.ask("ECC mode", lambda: bool(pynvml.nvmlDeviceGetEccMode(device)[0])),
+        moves_vgpus=asker.ask("vGPU metadata", lambda: _moves_vgpus(device)),
         problems=tuple(asker.problems),
     )
 

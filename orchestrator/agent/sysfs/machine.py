@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from orchestrator.agent.sysfs import reading
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.hosts.cpus import Cores, HugePages, NumaNode, parse_cpus
 from orchestrator.core.hosts.features import HostFeature
+from orchestrator.core.hosts.snapshot import HostCpu
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +77,27 @@ def read(paths: Paths) -> MachineFacts:
     )
 
 
+_CPU: Final = {"model name": "model", "flags": "flags", "Features": "flags"}
+"""Fields of /proc/cpuinfo; arm64 calls the last one so (Documentation/arch/arm64/cpu-feature-registers.rst)."""
+
+
+def read_cpu(paths: Paths) -> HostCpu | None:
+    """Of its first CPU; None where the kernel does not tell."""
+    fields: dict[str, str] = {}
+    for line in (reading.text(paths.proc / "cpuinfo") or "").splitlines():
+        key, _, value = line.partition(":")
+        name = _CPU.get(key.strip())
+        if name is not None:
+            fields.setdefault(name, value.strip())
+    if "flags" not in fields:
+        return None
+    features = sha256(" ".join(sorted(set(fields["flags"].split()))).encode()).hexdigest()[:_DIGITS]
+    page_kib = os.sysconf("SC_PAGE_SIZE") // 1024
+    return HostCpu(model=fields.get("model", "unknown")[:_MODEL], features=features, page_kib=page_kib)
+
+
+_DIGITS: Final = 16
+_MODEL: Final = 100
 _DIRECTORIES: Final = ("usr/share/qemu/firmware", "etc/qemu/firmware")
 """A description of a later one replaces one of the same name; an empty one takes it away."""
 _PROGRAMS: Final = ("usr/bin", "usr/sbin", "usr/local/bin", "bin")

@@ -11,7 +11,7 @@ from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.cpus import NumaNode
 from orchestrator.core.hosts.features import FEATURES, HostFeature
 from orchestrator.core.hosts.nic import HostNic
-from orchestrator.core.hosts.snapshot import NOT_TOLD, GpuSnapshot, HostSnapshot
+from orchestrator.core.hosts.snapshot import NOT_TOLD, GpuSnapshot, HostCpu, HostSnapshot
 from orchestrator.core.units import GIB
 
 DISK_STEP: int = GIB
@@ -39,6 +39,13 @@ class HostFacts:
     """What its software can give VMs; an agent that does not tell writes no definition with any."""
     nics: tuple[HostNic, ...] = ()
     """Without owners: claims say which functions are taken."""
+    kernel: str = ""
+    """This and the next three are empty where they are not known."""
+    libvirt: str = ""
+    qemu: str = ""
+    driver: str = ""
+    cpu: HostCpu | None = None
+    """None from an agent that does not tell."""
 
 
 def facts_of(snapshot: HostSnapshot) -> HostFacts:
@@ -55,7 +62,16 @@ def facts_of(snapshot: HostSnapshot) -> HostFacts:
         nodes=tuple(_node_facts(node) for node in snapshot.nodes),
         features=tuple(feature for feature in FEATURES if feature in (snapshot.features or ())),
         nics=tuple(_nic_facts(nic) for nic in snapshot.nics),
+        kernel=snapshot.kernel,
+        libvirt=_known(snapshot.libvirt_version),
+        qemu=_known(snapshot.qemu_version),
+        driver=snapshot.driver_version or "",
+        cpu=snapshot.cpu,
     )
+
+
+def _known(version: str) -> str:
+    return "" if version == NOT_TOLD else version
 
 
 def disk_of(snapshot: HostSnapshot) -> int:

@@ -112,6 +112,10 @@ class GpuSnapshot:
     """Of the vGPUs that running VMs have open; none from a driver or an agent that does not tell."""
     bridges: tuple[str, ...] = ()
     """PCI addresses of the ports above it, from the root port on; none from an agent that does not tell."""
+    ecc: bool | None = None
+    """Whether ECC is on; None: it has none, or its driver or an old agent does not tell."""
+    moves_vgpus: bool | None = None
+    """Whether its driver moves vGPUs of it with their state, as NVML says; None: it or an old agent does not tell."""
     mig_found: bool | None = None
     """The MIG mode that it had before we changed it. None: it has none, or its agent does not tell or has lost that."""
     signals: tuple[GpuSignal, ...] = ()
@@ -178,6 +182,18 @@ class FileSnapshot:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HostCpu:
+    """The CPUs of a host, as guests see them that have the host's own model."""
+
+    model: str
+    """The kernel's name of it."""
+    features: str
+    """Differs where one has a feature (a flag of /proc/cpuinfo) that the other lacks."""
+    page_kib: int
+    """Of the kernel's ordinary pages."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostSnapshot:
     """Everything the control plane knows of a host."""
 
@@ -229,6 +245,8 @@ class HostSnapshot:
     that does not tell."""
     nics: tuple[HostNic, ...] = ()
     """Network cards that can have virtual functions; none from an agent that does not tell."""
+    cpu: HostCpu | None = None
+    """None from an agent that does not tell."""
     dcgm_version: str | None = None
     """None: it has no DCGM, or its agent does not tell."""
     sessions_full: bool = False

@@ -31,6 +31,7 @@ from orchestrator.core.hosts.snapshot import (
     FileSnapshot,
     GpuInstance,
     GpuSnapshot,
+    HostCpu,
     HostSnapshot,
     HostVgpuType,
     Unchanged,
@@ -207,6 +208,7 @@ BOUNDS: Final[Mapping[type, Mapping[str, Bound]]] = {
         "nics": Bound(MAX_NICS), "features": Bound(_SMALL, _ID),
     },
     Unchanged: {"storage_free_bytes": Bound(_DISK)},
+    HostCpu: {"features": Bound(_ID), "page_kib": Bound(2**24)},
     HostVgpuType: {
         "type_id": Bound(_NUMBER), "framebuffer_mib": Bound(_GPU_MIB), "max_instances": Bound(_VGPUS),
     },

@@ -49,10 +49,11 @@ _MESSAGES = {
 }
 
 
-def refusal(engine: PlacementEngine, request: Request) -> Refusal:
-    """All reasons for a request that nothing fits, biggest group first. Looks at every GPU."""
+def refusal(engine: PlacementEngine, request: Request, hosts: Iterable[FleetHost] | None = None) -> Refusal:
+    """All reasons for a request that nothing fits, biggest group first. Looks at every GPU of ``hosts``, None: of all
+    that the engine has."""
     groups: dict[tuple[str, str], list[str]] = {}
-    for host in engine.fleet.hosts:
+    for host in engine.fleet.hosts if hosts is None else hosts:
         for code, message, subject in _of_host(engine, request, host):
             groups.setdefault((code, message), []).append(subject)
     if not groups:
@@ -113,13 +114,14 @@ def _subject(host: FleetHost, gpu: Gpu) -> str:
 def _holds_none(engine: PlacementEngine, request: Request, host: FleetHost) -> bool:
     """Whether none of its GPUs could ever hold what is asked for, were they empty."""
     if not request.whole_gpus:
-        return bool(host.gpus) and not any(_has_profile(request, gpu) for gpu in host.gpus)
+        return bool(host.gpus) and not any(has_profile(request, gpu) for gpu in host.gpus)
     board, models = engine.fleet.boards[host.board].cut, [gpu.table.geometry.model for gpu in host.gpus]
     fits = board.slots >= request.whole_gpus and f"gpu:{request.whole_gpus}" in board.shapes
     return bool(host.gpus) and not (fits and other_models(models, request.gpu_models))
 
 
-def _has_profile(request: Request, gpu: Gpu) -> bool:
+def has_profile(request: Request, gpu: Gpu) -> bool:
+    """Whether the GPU can ever hold a device of the request, were it empty."""
     return bool(gpu.table.options(demand_of(request))) or gpu.table.geometry.supports(request.profile)
 
 
@@ -177,7 +179,7 @@ def _off_sets(request: Request, host: FleetHost, masks: Iterable[int], board: Cu
 def gpu_reason(request: Request, gpu: Gpu) -> str | None:
     """Code of why one device of the request does not fit the GPU; None: it fits."""
     obstacle = next(gpu_obstacles(request, gpu), None)
-    if obstacle == "gpu.other" or (obstacle is not None and _has_profile(request, gpu)):
+    if obstacle == "gpu.other" or (obstacle is not None and has_profile(request, gpu)):
         return obstacle
     demand = demand_of(request)
     options = gpu.table.options(demand)

@@ -19,7 +19,7 @@ SAID = NvmlGpu(
     module_id=7, types=(HostVgpuType(name="H100-4C", type_id=1, framebuffer_mib=4096, max_instances=20),),
     problems=("warm",), scheduler=SchedulerState(policy="best_effort", time_slice_us=None),
     licences=(VgpuLicence(vm="a", state="licensed"),), mig_profiles=("1g.10gb",),
-    signals=(GpuSignal(name="memory-remap_pending"),),
+    signals=(GpuSignal(name="memory-remap_pending"),), ecc=False, moves_vgpus=False,
 )  # fmt: skip
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel's sysfs says of NUMA nodes, read as it is."""
+"""What the kernel says of NUMA nodes and CPUs, read as it is."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from orchestrator.agent.paths import Paths
@@ -91,3 +92,25 @@ def test_a_sibling_that_is_offline_is_left_out(tmp_path: Path) -> None:
 
 def test_a_kernel_without_nodes_tells_none(tmp_path: Path) -> None:
     assert machine.read_numa_nodes(Paths(root=tmp_path, storage=tmp_path / "var")) == ()
+
+
+def cpuinfo(root: Path, text: str) -> Paths:
+    (root / "proc").mkdir(exist_ok=True)
+    (root / "proc/cpuinfo").write_text(text)
+    return Paths(root=root, storage=root / "var")
+
+
+def test_cpus_are_alike_where_model_and_flags_are(tmp_path: Path) -> None:
+    told = "processor\t: 0\nmodel name\t: AMD EPYC 9454\nflags\t\t: fpu vme {more}\n\nprocessor\t: 1\nflags\t: none\n"
+    first = machine.read_cpu(cpuinfo(tmp_path, told.format(more="avx512f")))
+    assert first is not None
+    assert (first.model, len(first.features), first.page_kib) == (
+        "AMD EPYC 9454",
+        16,
+        os.sysconf("SC_PAGE_SIZE") // 1024,
+    )
+    assert machine.read_cpu(cpuinfo(tmp_path, told.replace("fpu vme", "vme fpu").format(more="avx512f"))) == first
+    other = machine.read_cpu(cpuinfo(tmp_path, told.format(more="")))
+    assert other is not None
+    assert other.features != first.features
+    assert machine.read_cpu(cpuinfo(tmp_path, "processor : 0\n")) is None

@@ -333,3 +333,37 @@ def test_what_nvml_tells_of_faults_is_told_although_all_else_is_success(
     gpu = Nvml().read().gpus["0000:01:00.0"]
     assert [one.name for one in gpu.signals] == told
     assert gpu.problems == ()
+
+
+class WithMetadata(OldDriver):
+    """Its GPUs have ECC, and say whether vGPUs of them move with their state."""
+
+    def __init__(self, caps: int) -> None:
+        super().__init__()
+        self.caps = caps
+
+    def nvmlDeviceGetEccMode(self, _handle: object, current: Any, pending: Any) -> int:
+        current._obj.value, pending._obj.value = 1, 0
+        return OK
+
+    def nvmlDeviceGetVgpuMetadata(self, _handle: object, metadata: Any, size: Any) -> int:
+        if size._obj.value < ctypes.sizeof(pynvml.c_nvmlVgpuPgpuMetadata_t):
+            size._obj.value = ctypes.sizeof(pynvml.c_nvmlVgpuPgpuMetadata_t)
+            return TOO_SMALL
+        metadata._obj.pgpuVirtualizationCaps = self.caps
+        return OK
+
+
+@pytest.mark.parametrize(("caps", "moves"), [(1, True), (3, True), (2, False)])
+def test_whether_vgpus_move_with_their_state_is_what_the_driver_says(
+    monkeypatch: pytest.MonkeyPatch, caps: int, moves: bool
+) -> None:
+    monkeypatch.setattr(pynvml, "nvmlLib", WithMetadata(caps))
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    gpu = Nvml().read().gpus["0000:01:00.0"]
+    assert (gpu.ecc, gpu.moves_vgpus) == (True, moves)
+
+
+def test_an_old_driver_does_not_say_whether_vgpus_move(driver: OldDriver) -> None:
+    gpu = Nvml().read().gpus["0000:01:00.0"]
+    assert (gpu.ecc, gpu.moves_vgpus) == (None, None)

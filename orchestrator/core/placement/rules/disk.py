@@ -40,7 +40,7 @@ class NeedsDisk(Need):
 
 
 def needs_of(wanted: Wanted) -> Iterator[Need]:
-    if wanted.made is None and wanted.vm.disk_bytes:
+    if (wanted.made is None or wanted.moves) and wanted.vm.disk_bytes:
         yield NeedsDisk(gib_of(wanted.vm.disk_bytes))
 
 

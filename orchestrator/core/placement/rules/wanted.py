@@ -23,6 +23,8 @@ class Wanted:
     offering: Offering
     made: Vm | None = None
     """The VM itself, with its disk, where that is there already."""
+    moves: bool = False
+    """Its disk goes where it goes."""
     count: int = 1
     """It has what the offering gives so many times."""
     uplinks: tuple[Uplink, ...] = ()

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a VM may move to a host: what placement says of it there, and the rules of moves. Pure.
+
+Placement is asked what create and explain ask it: the VM's own request, on that host. Of a move with the VM's state it
+is asked the same with the GPUs alone that the state goes onto, cut as the VM's own one is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from orchestrator.core.attachments.host_facts import HostFacts
+from orchestrator.core.drivers.check import forbidden_pair
+from orchestrator.core.drivers.matrix import DriverMatrix
+from orchestrator.core.errors import Reason
+from orchestrator.core.geometry.cut import CutKind
+from orchestrator.core.hosts.snapshot import GpuSnapshot
+from orchestrator.core.moves.rules import (
+    Between,
+    GpuPair,
+    Traveller,
+    limits_between,
+    limits_of_gpus,
+    limits_of_vm,
+)
+from orchestrator.core.moves.verdicts import (
+    EVERY,
+    KINDS,
+    WITH_DEVICES,
+    WITH_MEMORY,
+    Bars,
+    HostMoves,
+    MoveKind,
+    MoveLimit,
+    MoveVerdict,
+    limits_on,
+)
+from orchestrator.core.placement.engine import PlacementEngine
+from orchestrator.core.placement.fleet import FleetHost, Gpu
+from orchestrator.core.placement.reasons import NOT_MEANT, has_profile, refusal
+from orchestrator.core.placement.rules.named import on_host
+from orchestrator.core.placement.rules.rule import GpuInUse, Need
+from orchestrator.core.placement.views import Request
+from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.volume import attached_names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moving:
+    """A VM that may move."""
+
+    traveller: Traveller
+    request: Request
+    """What placement is asked for it as it is, with its disk; with a host where it may be on no other."""
+    source: HostFacts | None
+    """Of its own host; None: it was never observed."""
+    cuts: tuple[CutKind, ...]
+    """Ways of cutting that its state goes on under; none: any."""
+    guest_driver: str | None
+    """In its guest; None: not told."""
+    matrix: DriverMatrix
+
+
+@dataclass(frozen=True)
+class _AmongGpus(Need):
+    """GPUs of the one host that is asked about; the others' reasons are told instead of this one's."""
+
+    codes = ("gpu.other",)
+
+    gpus: frozenset[str]
+
+    @property
+    def judges_empty_gpus(self) -> bool:
+        return True
+
+    def off_gpu(self, gpu: GpuInUse) -> Iterator[str]:
+        if gpu.gpu_id not in self.gpus:
+            yield "gpu.other"
+
+    def message(self, code: str) -> str:
+        return "the VM's state does not go onto this GPU"
+
+
+def moves_to(moving: Moving, target: HostFacts, engine: PlacementEngine, host: FleetHost) -> HostMoves:
+    """The verdicts of all ways to that host.
+
+    :param target: what is known of the host
+    :param engine: has the host; it is left as it was
+    :param host: of the engine; the VM's own one without what the VM has there
+    """
+    vm, name = moving.traveller.vm, host.view.name
+    gpus, limits = _placed(engine, moving.request, host)
+    bars: list[Bars] = list(limits_of_vm(moving.traveller))
+    if vm.host == name:
+        bars.append((frozenset({"live"}), MoveLimit(code="move.same_host", message="it is there already")))
+    elif vm.spec.volumes:
+        bars.append((EVERY, _volumes(vm)))
+        limits = tuple(limit for limit in limits if limit.code != "host.other" or vm.spec.host is not None)
+    bars += _between(moving, name, target)
+    bars += [(EVERY, limit) for limit in limits]
+    verdicts = []
+    for kind in KINDS:
+        own = limits_on(kind, bars)
+        if kind in WITH_MEMORY and gpus and moving.source is not None:
+            own += _of_state(moving, kind, target, engine, host)
+        verdicts.append(MoveVerdict(kind=kind, limits=own))
+    return HostMoves(host=name, is_its_own=vm.host == name, verdicts=tuple(verdicts), gpus=gpus)
+
+
+def _volumes(vm: Vm) -> MoveLimit:
+    names = ", ".join(attached_names(vm))
+    words = f"its data volumes ({names}) are on its host, and volumes do not move"
+    return MoveLimit(code="move.volume", message=words, cure="'vgpuctl volume detach' takes them from it")
+
+
+def own_verdicts(moving: Traveller) -> tuple[MoveVerdict, ...]:
+    """What rules each way out wherever the VM would go: all that its tenant learns."""
+    bars = limits_of_vm(moving)
+    return tuple(MoveVerdict(kind=kind, limits=limits_on(kind, bars)) for kind in KINDS)
+
+
+def _placed(
+    engine: PlacementEngine, request: Request, host: FleetHost
+) -> tuple[tuple[str, ...], tuple[MoveLimit, ...]]:
+    """The GPUs that it would have there, or why it has no place there."""
+    named = replace(request, needs=on_host(request.needs, host.view.host_id))
+    admits = request.host in {None, host.view.host_id, host.view.name}
+    plan = engine.plan(named) if admits else None
+    if plan is not None:
+        return tuple(dict.fromkeys(engine.fleet.gpus[number].gpu_id for number, _ in plan.gpus)), ()
+    reasons = refusal(engine, named if admits else request, (host,)).reasons
+    meant = tuple(reason for reason in reasons if reason.code not in NOT_MEANT) or reasons
+    return (), tuple(_limit(reason, host.view.name) for reason in meant)
+
+
+_IN_THE_WAY = "'vgpuctl explain' tells which VMs are in the way"
+_CURES = {
+    "host.cordoned": "'vgpuctl host uncordon {host}'",
+    "host.other": "its data volumes detached, or a VM that no host was named for",
+    "host.disk": "free disk there",
+    "gpu.no_capacity": _IN_THE_WAY,
+    "gpu.fragmented": _IN_THE_WAY,
+    "gpu.other_size_in_use": _IN_THE_WAY,
+    "gpu.other_cut_in_use": _IN_THE_WAY,
+    "host.vcpus": _IN_THE_WAY,
+    "host.memory": _IN_THE_WAY,
+    "host.no_uefi": "'vgpuctl host check {host}' tells what to install",
+    "host.no_swtpm": "'vgpuctl host check {host}' tells what to install",
+}
+
+
+def _limit(reason: Reason, host: str) -> MoveLimit:
+    cure = _CURES.get(reason.code)
+    return MoveLimit(code=reason.code, message=reason.message, cure=None if cure is None else cure.format(host=host))
+
+
+def _between(moving: Moving, name: str, target: HostFacts) -> Iterator[Bars]:
+    if moving.guest_driver is not None and target.driver:
+        why = forbidden_pair(moving.matrix, host_driver=target.driver, guest_driver=moving.guest_driver)
+        if why is not None:
+            words = f"its guest has driver {moving.guest_driver} and {name} has {target.driver}: {why}"
+            yield EVERY, MoveLimit(code="vm.driver_forbidden", message=words, cure="another driver in its guest")
+    if moving.source is None:
+        yield WITH_MEMORY, MoveLimit(code="move.own_host_unknown", message="its own host was never observed")
+    else:
+        yield from limits_between(Between(vm=moving.traveller.vm, source=moving.source, target=target, name=name))
+
+
+def _of_state(
+    moving: Moving, kind: MoveKind, target: HostFacts, engine: PlacementEngine, host: FleetHost
+) -> tuple[MoveLimit, ...]:
+    """Why the VM's state goes onto none of the GPUs where the VM itself has a place; empty: it does."""
+    able = [gpu for gpu in host.gpus if has_profile(moving.request, gpu)]
+    refused = {gpu.gpu_id: limits_on(kind, _of_gpu(moving, gpu, target)) for gpu in able}
+    allowed = frozenset(gpu for gpu, limits in refused.items() if not limits)
+    if not allowed:
+        return min(refused.values(), key=len, default=())
+    request = moving.request
+    if kind in WITH_DEVICES and moving.cuts:
+        request = replace(request, cut_kinds=moving.cuts)
+    if len(allowed) < len(host.gpus):
+        request = replace(request, needs=(*request.needs, _AmongGpus(allowed)))
+    return _placed(engine, request, host)[1]
+
+
+def _of_gpu(moving: Moving, gpu: Gpu, target: HostFacts) -> Iterable[Bars]:
+    """Against each GPU that it has a device on; a GPU of its own that is not there any more says nothing."""
+    snapshot, own = _snapshot(target, gpu.gpu_id), moving.source
+    for device in moving.traveller.vm.devices:
+        source = None if own is None else _snapshot(own, device.gpu)
+        if source is None or snapshot is None:
+            yield (
+                WITH_MEMORY,
+                MoveLimit(code="move.own_gpu_gone", message=f"its GPU {device.gpu} is not on its host now"),
+            )
+        else:
+            yield from limits_of_gpus(GpuPair(device=device, source=source, target=snapshot))
+
+
+def _snapshot(facts: HostFacts, address: str) -> GpuSnapshot | None:
+    return next((gpu for gpu in facts.gpus if gpu.address == address), None)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a VM may move, now: the rules of moves (core/moves/) over the fleet as placement sees it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final, cast
+
+from orchestrator.catalogue.profiles import shipped_profiles
+from orchestrator.core.errors import NotFound
+from orchestrator.core.geometry.cut import MIXES, CutKind
+from orchestrator.core.moves.moves import Moving, moves_to, own_verdicts
+from orchestrator.core.moves.rules import Traveller
+from orchestrator.core.moves.verdicts import HostMoves, MoveKind, MoveVerdict
+from orchestrator.core.placement.engine import PlacementEngine
+from orchestrator.core.placement.from_offering import request_for
+from orchestrator.core.placement.rules import disk
+from orchestrator.core.placement.rules.rule import with_more
+from orchestrator.core.placement.rules.wanted import Wanted
+from orchestrator.core.placement.victims import vms_on, without
+from orchestrator.core.placement.views import HostView
+from orchestrator.core.vms.vm import Vm
+from orchestrator.services.fleet.index import FleetIndex
+from orchestrator.services.fleet.view import Viewed
+from orchestrator.services.vm_checks import known_vm
+from orchestrator.services.vms.placement_request import uplinks_of, with_site_rules
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
+
+_AT_ONCE: Final = 200
+"""Hosts judged before others get at the fleet again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoveService:
+    """Tells of a VM where it may move, and what keeps it from it."""
+
+    store: Store
+    index: FleetIndex
+
+    def of_vm(
+        self, tenant: str, name: str, *, after: str | None = None, most: int, legal: MoveKind | None = None
+    ) -> tuple[HostMoves, ...]:
+        """To each host by name: ``most`` of those behind ``after``; ``legal``: only where it may move in that way.
+
+        :raises NotFound: ``vm.unknown``, ``tenant.unknown``, ``profile.unknown``"""
+        return tuple(islice(self._hosts(tenant, name, after, legal), most))
+
+    def to_host(self, tenant: str, name: str, host: str) -> HostMoves:
+        """To that one.
+
+        :raises NotFound: ``vm.unknown``, ``tenant.unknown``, ``profile.unknown``; ``host.unknown``: it is none, or was
+            never observed"""
+        with self.index.current() as fleet, self.store.read() as tx:
+            vm = known_vm(tx, tenant, name)
+            tx.hosts.get(host)
+            return towards(fleet, moving_of(tx, fleet, vm), host)
+
+    def own(self, tenant: str, name: str) -> tuple[MoveVerdict, ...]:
+        """What of the VM itself rules each way out: all that its tenant learns.
+
+        :raises NotFound: ``vm.unknown``, ``tenant.unknown``, ``profile.unknown``"""
+        with self.index.current() as fleet, self.store.read() as tx:
+            return own_verdicts(_traveller(fleet, known_vm(tx, tenant, name)))
+
+    def how_many(self) -> int:
+        """Hosts that are judged."""
+        with self.index.current() as fleet:
+            return len(fleet.fleet().hosts)
+
+    def _hosts(self, tenant: str, name: str, after: str | None, legal: MoveKind | None) -> Iterator[HostMoves]:
+        while True:
+            with self.index.current() as fleet, self.store.read() as tx:
+                hosts = fleet.fleet().hosts
+                first = 0 if after is None else bisect_right(hosts, after, key=lambda one: one.view.name)
+                moving, some = moving_of(tx, fleet, known_vm(tx, tenant, name)), hosts[first : first + _AT_ONCE]
+                judged = [towards(fleet, moving, viewed.view.name) for viewed in some]
+            yield from (moves for moves in judged if legal is None or moves.may(legal))
+            if not some:
+                return
+            after = some[-1].view.name
+
+
+def moving_of(tx: Transaction, fleet: FleetIndex, vm: Vm) -> Moving:
+    """Ask inside :meth:`FleetIndex.current`. :raises NotFound: ``profile.unknown``"""
+    offering = fleet.known.of_tenants({vm.spec.tenant}).resolve(vm.spec.profile)
+    tied = replace(vm.spec, host=vm.host if vm.spec.volumes else vm.spec.host)
+    bare = Wanted(
+        vm_id=vm.id, vm=tied, offering=offering, made=vm, moves=True, uplinks=uplinks_of(tx, vm.spec.networks)
+    )
+    source = fleet.host(vm.host)
+    return Moving(
+        traveller=_traveller(fleet, vm),
+        request=request_for(with_site_rules(tx, fleet, bare)),
+        source=None if source is None else source.facts,
+        cuts=() if source is None else _cuts(source, vm),
+        guest_driver=_guest_driver(tx, vm),
+        matrix=shipped_profiles().catalogue.driver_matrix,
+    )
+
+
+def towards(fleet: FleetIndex, moving: Moving, name: str) -> HostMoves:
+    """To the host of that name. Ask inside :meth:`FleetIndex.current`.
+
+    :raises NotFound: ``host.unknown``: it was never observed"""
+    viewed, vm, engine = fleet.host(name), moving.traveller.vm, fleet.engine
+    if viewed is not None and vm.host == name:
+        engine = PlacementEngine((_left_by(viewed.view, vm),))
+    host = engine.fleet.host(name)
+    if viewed is None or host is None:
+        hint = f"'vgpuctl host show {name}' tells how it stands"
+        raise NotFound("host.unknown", f"host {name} was never observed", hint=hint)
+    return moves_to(moving, viewed.facts, engine, host)
+
+
+def _traveller(fleet: FleetIndex, vm: Vm) -> Traveller:
+    offering = fleet.known.of_tenants({vm.spec.tenant}).resolve(vm.spec.profile)
+    host = fleet.host(vm.host)
+    return Traveller(vm=vm, host_state=None if host is None else host.seen.host.state, offered=offering.migratable)
+
+
+def _left_by(view: HostView, vm: Vm) -> HostView:
+    """The VM's own host as if it were not there."""
+    held = vms_on(view).get(vm.id)
+    if held is not None:
+        return without(view, (held,))
+    own_disk = disk.amounts_of(disk.gib_of(vm.spec.disk_bytes))
+    return replace(view, vms=view.vms - {vm.id}, free=tuple(with_more(dict(view.free), (own_disk,)).items()))
+
+
+def _cuts(source: Viewed, vm: Vm) -> tuple[CutKind, ...]:
+    """Ways of cutting that its state goes on under: its GPU's own."""
+    cut = next((claim.devices[0].cut for claim in source.seen.claims if claim.vm == vm.id), "whole")
+    kind = cast("CutKind", cut.partition(":")[0])
+    return () if kind == "whole" else MIXES if kind in MIXES else (kind,)
+
+
+def _guest_driver(tx: Transaction, vm: Vm) -> str | None:
+    try:
+        return tx.images.get(vm.spec.image).guest_driver
+    except NotFound:  # of an adopted VM
+        return None

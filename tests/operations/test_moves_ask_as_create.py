@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stopped VM may move to a host exactly where explain would put such a VM if it were not there."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.core.errors import NoCapacity
+from orchestrator.core.hosts.bridges import Uplink
+from orchestrator.core.moves.verdicts import HostMoves
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.vms.network import Network
+from orchestrator.services.messages import CreateVm
+from orchestrator.services.vms.capacity import Question
+from tests.fakes.control_plane import A100_HOST, GIB, L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
+
+PROFILES = ("GRID T4-2Q", "GRID T4-16Q", "NVIDIA L40S-12Q", "GRID A100D-1-10C", "gpu:1", "racked", "apart")
+TRIES = 90
+
+
+def vm(rng: random.Random, number: int) -> CreateVm:
+    bare = create_vm(f"vm{number}", profile=rng.choice(PROFILES), start=rng.random() < 0.5)
+    return replace(
+        bare, vcpus=rng.choice((1, 2, 8)), memory_mib=rng.choice((256, 2048, 8192)),
+        disk_bytes=rng.choice((1, 20, 60)) * GIB, tpm=rng.choice((None, None, True)),
+        more_networks=rng.choice(((), (), ("office",))),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    with plane_with(tmp_path, T4_HOST, L40S_HOST, A100_HOST) as made:
+        with made.store.begin() as tx:
+            tx.networks.add(Network(name="office", shared=True, uplink=Uplink(bridge="br0", vlan=7)))
+            t4: dict[str, Any] = {"kind": "time_sliced", "vgpu_type": "GRID T4-2Q", "origin": "site"}
+            tx.offerings.put(Offering(name="racked", hosts=(("rack", "3"),), **t4))
+            tx.offerings.put(Offering(name="apart", anti_affinity="host", **t4))
+        beside(made, "t4-racked", T4_HOST, labels=(("rack", "3"),))
+        beside(made, "t4-cordoned", T4_HOST, cordoned=True)
+        beside(made, "t4-bare", T4_HOST, features=(), storage_free_bytes=10 * GIB)
+        beside(made, "t4-small", T4_HOST, vcpus=1, memory_mib=1024)
+        beside(made, "l40s-away", L40S_HOST, state="unreachable")
+        yield made
+
+
+def beside(plane: ControlPlane, name: str, like: str, **more: Any) -> None:
+    """One more host, like that one but for ``more`` of it or of what is seen there."""
+    plane.hosts.machines[f"{name}.test"] = deepcopy(plane.machine(like))
+    of_host = {key: more.pop(key) for key in ("cordoned", "labels", "state") if key in more}
+    with plane.store.begin() as tx:
+        host, snapshot = tx.hosts.get(like), tx.hosts.snapshot(like)
+        assert snapshot is not None
+        tx.hosts.add(replace(host, name=name, address=f"{name}.test", machine_id=name, managed_gpus=(), **of_host))
+        tx.hosts.set_gpus(name, [gpu.address for gpu in snapshot.gpus])
+        tx.hosts.put_snapshot(name, replace(snapshot, machine_id=name, **more), 10**12)
+
+
+def test_a_cold_move_is_legal_where_explain_has_a_place(plane: ControlPlane) -> None:
+    services, rng, counted = plane.services, random.Random(7), Counter[str]()
+    for number in range(TRIES):
+        request = vm(rng, number)
+        try:
+            services.vms.create(request)
+        except NoCapacity:
+            continue
+        plane.engine.drain()
+        if all(one.spec.name != request.name for one in services.vms.list(None)):  # it was undone
+            continue
+        moves = services.moves.of_vm("default", request.name, most=100)
+        keep = rng.random() < 0.3 and request.profile != "apart"
+        if keep:  # others' claims are in the way of the next ones
+            moves = tuple(move for move in moves if not move.is_its_own)
+        else:
+            services.vms.delete("default", request.name)
+            plane.engine.drain()
+        for move in moves:
+            counted["pairs"] += 1
+            counted["legal"] += check(plane, move, request)
+    assert counted["pairs"] >= 200
+    assert min(counted["legal"], counted["pairs"] - counted["legal"]) >= 40, counted
+
+
+def check(plane: ControlPlane, move: HostMoves, request: CreateVm) -> bool:
+    """That both say the same, for the same reasons."""
+    names = {"profile", "vcpus", "memory_mib", "disk_bytes", "tpm", "more_networks"}
+    question = Question(host=move.host, **{name: getattr(request, name) for name in names})
+    explained = plane.services.capacity.explain(question).explanation
+    assert move.may("cold") is explained.fits, (move, explained)
+    if explained.placement is not None:
+        assert set(move.gpus) == set(explained.placement.gpu_ids)
+    else:
+        told = {reason.code for reason in explained.reasons}
+        assert {limit.code for limit in move.of("cold").limits} <= told
+    return move.may("cold")
