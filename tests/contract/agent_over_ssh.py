@@ -19,6 +19,7 @@ from orchestrator.agent.assembly import Agent, Config, assemble
 from orchestrator.agent.server import Server
 from orchestrator.agent.timing import RealTiming
 from orchestrator.core.hosts.host import Host
+from tests.fakes.loopback_guest import ended
 
 SITE = "site-1"
 USER = "vgpuctl-agent"
@@ -56,8 +57,10 @@ class SshServer:
         await self._listener.wait_closed()
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         await asyncio.wait(others, timeout=10) if others else None
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
             task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
         await self._loop.shutdown_asyncgens()
 
     def cut(self) -> None:
@@ -101,9 +104,12 @@ class SshServer:
         assert relay.stdout is not None
         assert relay.stderr is not None
         to_relay = asyncio.create_task(_pump(process.stdin, relay.stdin))
-        await asyncio.gather(_pump(relay.stdout, process.stdout), _pump(relay.stderr, process.stderr))
-        process.exit(await relay.wait())
-        to_relay.cancel()
+        try:
+            await asyncio.gather(_pump(relay.stdout, process.stdout), _pump(relay.stderr, process.stderr))
+            process.exit(await relay.wait())
+        finally:
+            to_relay.cancel()
+            await ended(relay)
 
 
 class _Reader(Protocol):

@@ -13,6 +13,7 @@ import pytest
 
 from orchestrator.adapters.agent_link import ssh
 from orchestrator.core.errors import Retryable
+from tests.fakes.ports import own_port
 from tests.hostile.test_frames import HOST
 
 
@@ -61,8 +62,7 @@ def with_answer(silent: socket.socket, said: bytes, way: object) -> None:
     ("address", "why"), [("127.0.0.1", "nothing listens there"), ("no.such.invalid", "not known"), ("a" * 70, "known")]
 )
 def test_a_name_that_is_not_known_and_a_port_that_refuses_are_told_apart(address: str, why: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
+    port = own_port()
     with pytest.raises(Retryable) as refused:
         ssh.scan_host_key(address, port)
     assert refused.value.code == "host.unreachable"

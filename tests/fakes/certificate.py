@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.fakes.ports import own_port
 
 
 def new_certificate(directory: Path) -> tuple[Path, Path]:
@@ -39,6 +40,5 @@ class OverTls:
 
 
 def over_tls(directory: Path) -> OverTls:
-    """A new certificate, which lies in ``directory``, and a port that is free now."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return OverTls(*new_certificate(directory), f"127.0.0.1:{free.getsockname()[1]}")
+    """A new certificate, which lies in ``directory``, and a port that stays free for its server."""
+    return OverTls(*new_certificate(directory), f"127.0.0.1:{own_port()}")

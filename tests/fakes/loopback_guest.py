@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -24,8 +25,38 @@ async def _feed(process: asyncssh.SSHServerProcess[bytes], child: asyncio.subpro
     child.stdin.close()
 
 
+async def ended(child: asyncio.subprocess.Process) -> None:
+    """Also where whoever wanted it has gone, or its server ends."""
+    with suppress(ProcessLookupError):
+        child.kill()
+    await child.wait()
+
+
 async def _all_of(stream: asyncio.StreamReader | None) -> bytes:
     return b"" if stream is None else await stream.read()
+
+
+@contextmanager
+def listening(listen: Callable[[], Awaitable[asyncssh.SSHAcceptor]]) -> Iterator[int]:
+    """The port of a server in a thread of its own. When that ends nothing of its loop is left half done: a child's
+    transport would complain in whichever test garbage is collected next."""
+    served: Future[tuple[int, Callable[[], object]]] = Future()
+
+    async def serve() -> None:
+        end, loop = asyncio.Event(), asyncio.get_running_loop()
+        server = await listen()
+        served.set_result((server.get_port(), lambda: loop.call_soon_threadsafe(end.set)))
+        await end.wait()
+        server.close()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
+    thread.start()
+    port, end = served.result(60)
+    try:
+        yield port
+    finally:
+        end()
+        thread.join()
 
 
 Answer = Callable[[str, bytes], bytes]
@@ -39,9 +70,6 @@ def guest_on_loopback(
     """Its port while it is open. Whoever has the key is let in; commands run with ``home`` as their home.
 
     ``python``: answers in place of the guest's Python; None: that is the one of this machine."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
 
     async def run(process: asyncssh.SSHServerProcess[bytes]) -> None:
         if python is not None and "/usr/bin/python3" in (process.command or ""):
@@ -54,9 +82,12 @@ def guest_on_loopback(
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         feeding = asyncio.ensure_future(_feed(process, child))
-        printed, complained = await asyncio.gather(_all_of(child.stdout), _all_of(child.stderr))
-        code = await child.wait()
-        feeding.cancel()
+        try:
+            printed, complained = await asyncio.gather(_all_of(child.stdout), _all_of(child.stderr))
+            code = await child.wait()
+        finally:
+            feeding.cancel()
+            await ended(child)
         process.stdout.write(printed)
         process.stderr.write(complained)
         process.exit(code)
@@ -69,10 +100,5 @@ def guest_on_loopback(
             process_factory=run, sftp_factory=True, encoding=None,
         )  # fmt: skip
 
-    server = asyncio.run_coroutine_threadsafe(listen(), loop).result(30)
-    try:
-        yield server.get_port()
-    finally:
-        loop.call_soon_threadsafe(server.close)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
+    with listening(listen) as port:
+        yield port

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 import urllib.parse
 import urllib.request
@@ -19,6 +18,7 @@ import yaml
 from orchestrator.cli.commands.metrics import RULES
 from orchestrator.observability.boards import boards
 from tests.fakes.certificate import OverTls
+from tests.fakes.ports import own_port
 
 BOARD_QUERIES: Final = {
     f"{name}: {panel['title']} {target['refId']}": re.sub(
@@ -35,8 +35,7 @@ class Prometheus:
     """On a loopback port; scrapes every other second. Its log is ``prometheus.log`` in ``directory``."""
 
     def __init__(self, directory: Path, tls: OverTls, token: str) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self.address = f"127.0.0.1:{own_port()}"
         (directory / "token").write_text(token)
         way = {
             "scheme": "https", "tls_config": {"ca_file": str(tls.certificate)},

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 from orchestrator.adapters.ansible.configurator import AnsibleConfigurator
 from orchestrator.core.errors import Fatal, Retryable, VgpuctlError
 from orchestrator.core.hosts.host import Host
+from tests.fakes.loopback_guest import listening
 from tests.playbooks.local_runs import ROOT
 from tests.unit.adapters.ansible.hosts import host
 
@@ -41,21 +40,14 @@ class _NobodyKnown(asyncssh.SSHServer):
 
 @pytest.fixture(scope="module")
 def door() -> Iterator[Door]:
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
     key = asyncssh.generate_private_key("ssh-ed25519")
 
     async def listen() -> asyncssh.SSHAcceptor:
         return await asyncssh.create_server(_NobodyKnown, "127.0.0.1", 0, server_host_keys=[key])
 
-    server = asyncio.run_coroutine_threadsafe(listen(), loop).result(30)
     words = key.export_public_key().decode().split()
-    yield Door(port=server.get_port(), host_key=f"{words[0]} {words[1]}")
-    loop.call_soon_threadsafe(server.close)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    with listening(listen) as port:
+        yield Door(port=port, host_key=f"{words[0]} {words[1]}")
 
 
 @pytest.fixture

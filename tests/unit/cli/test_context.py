@@ -4,7 +4,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from orchestrator.client.contexts import ClientContext, Contexts, load, save
 from orchestrator.core.errors import InvalidInput
 from tests.fakes.certificate import over_tls
+from tests.fakes.ports import own_port
 from tests.fakes.running import running_server
 from tests.fakes.typed import Cli
 
@@ -70,9 +70,7 @@ def test_a_server_elsewhere_is_reached_over_tls_with_a_token(
     assert anywhere("context", "add", "stranger", "--url", elsewhere.url, "--token-file", str(token)).code == 0
     assert "[server.not_trusted]" in anywhere("list-vms").err
     monkeypatch.setenv("VGPUCTL_CONTEXT", "away")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    assert anywhere("context", "add", "away", "--url", f"https://127.0.0.1:{port}").code == 0
+    assert anywhere("context", "add", "away", "--url", f"https://127.0.0.1:{own_port()}").code == 0
     away = anywhere("list-vms").err
     assert "[server.unreachable]" in away
     assert ("server status" in away, "context list" in away) == (False, True), "what helps for a server elsewhere"

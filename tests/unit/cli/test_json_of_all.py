@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from orchestrator.cli.examples import EXAMPLES, examples_of
 from orchestrator.cli.tree import ENTRIES, OUTPUTS, load
+from tests.fakes.ports import own_port
 from tests.fakes.running import running_server
 from tests.fakes.typed import COMMAND, Cli, Outcome
 
@@ -27,6 +27,7 @@ def _below(words: str, command: Any) -> Iterator[tuple[str, Any]]:
         yield words, command
 
 
+SILENT_PORT = own_port()
 LEAVES = [leaf for name, entry in ENTRIES.items() for leaf in _below(name, load(name, entry))]
 TYPED = [
     example
@@ -72,9 +73,7 @@ def test_of_what_is_not_there(cli: Cli, example: str) -> None:
 
 @pytest.mark.parametrize("example", TYPED)
 def test_of_a_server_that_does_not_answer(cli: Cli, monkeypatch: pytest.MonkeyPatch, example: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    assert cli("context", "add", "away", "--url", f"https://127.0.0.1:{port}").code == 0
+    assert cli("context", "add", "away", "--url", f"https://127.0.0.1:{SILENT_PORT}").code == 0
     monkeypatch.setenv("VGPUCTL_CONTEXT", "away")
     monkeypatch.delenv("VGPUCTL_STATE")
     check(cli(*shlex.split(example), "-o", "json"))
