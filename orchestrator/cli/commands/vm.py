@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -34,7 +35,7 @@ from orchestrator.cli.tree import new_group
 from orchestrator.cli.uploading import image_key
 from orchestrator.cli.vm_outcome import Outcome, change_each, each, finish
 from orchestrator.client.connection import Json
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.hosts.domain import BootPolicy
 from orchestrator.core.labels import parse_labels
@@ -137,10 +138,10 @@ def create(
 
     def begin(name: str) -> Json:
         started = session.client.create_vm({**wanted, "name": name})
-        vm_id = session.client.vm(name, tenant)["id"]
-        for key in ssh_key or ():
-            if not is_key_text(key):
-                guest_access.remember_identity(session.state, vm_id, Path(key))
+        files = [Path(key) for key in ssh_key or () if not is_key_text(key)]
+        with suppress(NotFound):  # made and taken back already: its operation says why
+            for file in files:
+                guest_access.remember_identity(session.state, session.client.vm(name, tenant)["id"], file)
         return roles.begun_on_existing(session, started, tenant)
 
     change_each(session, chosen, begin, tenant, wait=wait)

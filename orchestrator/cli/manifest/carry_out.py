@@ -16,7 +16,7 @@ from orchestrator.cli.progress import wait_among_others
 from orchestrator.cli.session import CliSession
 from orchestrator.cli.uploading import take_image
 from orchestrator.client.connection import Json
-from orchestrator.core.errors import Conflict, VgpuctlError
+from orchestrator.core.errors import Conflict, NotFound, VgpuctlError
 from orchestrator.core.manifest import PROTECTED, Action, Change, Manifest, ManifestVm
 from orchestrator.core.manifest_changes import is_protected
 from orchestrator.core.vms.lease import show_moment
@@ -170,7 +170,12 @@ class CarryOut:
         if change.action == "set":
             session.client.change_vm(name, tenant, _values(change))
             return
-        started = verbs[change.action]()
+        try:
+            started = verbs[change.action]()
+        except NotFound as error:
+            if (change.action, error.code) != ("delete", "vm.unknown"):
+                raise
+            return  # somebody was quicker: it is gone, as it was to be
         if started["operation"] is not None:
             wait_among_others(session, started["operation"], self._stop)
 

@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.cli.manifest.observed import about_of, observe, offering_of
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
-from orchestrator.core.errors import Denied
+from orchestrator.core.errors import Denied, NotFound
 from orchestrator.core.labels import About
 from orchestrator.core.manifest import BUSY, OFF, ExistingVm, Manifest, ManifestVm
 from orchestrator.core.offerings.offering import Offering
@@ -34,7 +34,7 @@ def exported(client: Client, tenant: str | None) -> dict[str, Any]:
     existing = observe(client, Manifest(label=None))
     vms = [vm for vm in existing.vms.values() if tenant in {None, vm.vm.tenant} and vm.vm.image]
     tenants = sorted(client.tenants(), key=lambda one: str(one["name"]))
-    entries = [_tenant(client, row) for row in tenants if tenant in {None, row["name"]}]
+    entries = [entry for row in tenants if tenant in {None, row["name"]} for entry in _tenant(client, row)]
     manifest = {
         "schema_version": 1,
         "tenants": [entry for entry in entries if entry != {"name": DEFAULT_TENANT}],
@@ -54,18 +54,21 @@ def exported(client: Client, tenant: str | None) -> dict[str, Any]:
     return {key: value for key, value in manifest.items() if value}
 
 
-def _tenant(client: Client, tenant: Json) -> dict[str, Any]:
+def _tenant(client: Client, tenant: Json) -> Iterator[dict[str, Any]]:
+    """None where it is deleted meanwhile."""
     name = str(tenant["name"])
     try:
         limits = client.quota(name) if name != EVERYWHERE else []
     except Denied:
         limits = []
+    except NotFound:
+        return
     quota = {
         limit["resource"]: show_amount(limit["resource"], limit["limit"])
         for limit in limits
         if limit["limit"] is not None
     }
-    return {"name": name} | ({"quota": quota} if quota else {}) | _said(about_of(tenant))
+    yield {"name": name} | ({"quota": quota} if quota else {}) | _said(about_of(tenant))
 
 
 def _said(about: About) -> dict[str, Any]:
