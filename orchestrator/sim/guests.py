@@ -5,6 +5,7 @@ behind ports there is none.
 
 from __future__ import annotations
 
+import select
 import socket
 import time
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from orchestrator.core.guest.guest import Guest, GuestRun, RoleResult, WantedRol
 from orchestrator.core.hosts.snapshot import DomainSnapshot
 
 _KEY = "ssh-ed25519 AAAA"
+SLOW_S = 5.0
+"""Somebody at a console who took nothing for so long loses it, as on a host."""
 
 
 class SimulatedGuests:
@@ -70,8 +73,8 @@ class Echo:
             return 1
         sent = self._show(data)
         for other in self._console - {self}:
-            with suppress(OSError):  # it has just left
-                if other._show(data[:sent]) < sent:
+            with suppress(OSError, ValueError):  # it has just left
+                if not other._shown(data[:sent]):
                     other._guest.shutdown(socket.SHUT_WR)
         return sent
 
@@ -82,6 +85,16 @@ class Echo:
         self._console.discard(self)
         self._guest.close()
         self._ours.close()
+
+    def _shown(self, data: bytes) -> bool:
+        """Whether it took all of it."""
+        ready = select.poll()
+        ready.register(self._guest, select.POLLOUT)
+        while data:
+            if not ready.poll(SLOW_S * 1000):
+                return False
+            data = data[self._show(data) :]
+        return True
 
     def _show(self, data: bytes) -> int:
         try:

@@ -195,7 +195,7 @@ def _told(stream: ClientConnection) -> Any:
 
 
 def test_who_reads_nothing_of_a_console_holds_up_nobody_else_at_it_and_loses_it(tmp_path: Path) -> None:
-    with open_server(tmp_path / "open", "--patience", "8") as server:
+    with open_server(tmp_path / "open", "--patience", "12") as server:
         wish = {"tenant": "red", "name": "talks", "profile": "GRID T4-4Q", "image": "guest", "vcpus": 1}
         made = server.owner("POST", "/v1/vms", {**wish, "memory_mib": 256, "disk_bytes": 2**30})
         assert made.status == 202, made.body
@@ -205,8 +205,8 @@ def test_who_reads_nothing_of_a_console_holds_up_nobody_else_at_it_and_loses_it(
             at = _told(other)
             assert (at["you_write"], len(at["watching"])) == (False, 1)
             other.send('{"take_over": true}')
-            assert _told(other)["you_write"]
-            assert _told(other)["watching"] == [], "it lost its place"
+            while not at["you_write"] or at["watching"]:
+                at = _told(other)  # until the deaf one has lost its place
             read_to_the_end(deaf)
 
 

@@ -2,12 +2,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
+import pytest
 from starlette.types import Message
 from starlette.websockets import WebSocket
 
 from orchestrator.api.routes.guest_streams import MOVING, NO_BYTES, join
-from orchestrator.sim.guests import Echo
+from orchestrator.sim import guests
+from orchestrator.sim.guests import Consoles, Echo
 
 CONSOLES = 100
 
@@ -91,3 +94,37 @@ def test_text_where_bytes_go_closes_the_stream_and_says_why() -> None:
         return browser.closed
 
     assert asyncio.run(play()) == NO_BYTES
+
+
+def _typed(console: Echo, size: int) -> None:
+    """So much, by somebody who reads at once what comes back."""
+    while size:
+        sent = console.send(bytes(min(size, 1 << 16)))
+        size -= sent
+        while sent:
+            sent -= len(console.receive(sent))
+
+
+def _read(console: Echo, size: int, begin: threading.Event) -> int:
+    got = 0
+    begin.wait()
+    while got < size and (data := console.receive(1 << 16)):
+        got += len(data)
+    return got
+
+
+def test_who_is_a_moment_behind_at_a_simulated_console_stays_and_who_reads_nothing_loses_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consoles, begin, size = Consoles(), threading.Event(), 4 << 20
+    typing, reading = (consoles.open("vm", "") for _ in range(2))
+    threading.Timer(0.3, begin.set).start()
+    typed = threading.Thread(target=_typed, args=(typing, size))
+    typed.start()
+    assert _read(reading, size, begin) == size
+    typed.join()
+    monkeypatch.setattr(guests, "SLOW_S", 0.05)
+    _typed(typing, size)
+    assert _read(reading, size, begin) < size
+    for console in (typing, reading):
+        console.close()
