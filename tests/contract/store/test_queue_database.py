@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from orchestrator.store.queue_database import QueueDatabase
 
-LIMIT_S = 20.0
+LIMIT_S = 120.0
 _OTHERS_ASK = """
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%advisory_lock(%'

@@ -16,7 +16,7 @@ from orchestrator.core.protocol import read_frame
 from orchestrator.core.readings.frame import READINGS_BYTES, HostFrame, frame_from_dict
 
 LIMIT_S = 30.0
-PERIOD_S = 0.3
+PERIOD_S = 0.5
 """A frame is told for two of them: a test may wait for its turn as long."""
 
 
@@ -40,8 +40,8 @@ class Host:
 
 
 @contextmanager
-def started(host: Host) -> Iterator[Readings]:
-    readings = Readings(host.sample, PERIOD_S)
+def started(host: Host, period_s: float = PERIOD_S) -> Iterator[Readings]:
+    readings = Readings(host.sample, period_s)
     readings.start()
     try:
         yield readings
@@ -76,7 +76,7 @@ def test_a_host_that_nobody_watches_is_not_read() -> None:
 
 def test_several_who_watch_share_one_reading() -> None:
     host = Host()
-    with started(host) as readings, ExitStack() as stack:
+    with started(host, LIMIT_S) as readings, ExitStack() as stack:
         watches = [stack.enter_context(readings.watched()) for _ in range(5)]
         host.moments.put(7.0)
         assert [next_of(watch).taken_at for watch in watches] == [7.0] * 5

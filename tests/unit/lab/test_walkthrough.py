@@ -29,7 +29,7 @@ $ true
 
 def _walk(page: Path, text: str) -> None:
     page.write_text(text)
-    walk(commands_of(page), page.parent, limit_s=20)
+    walk(commands_of(page), page.parent, limit_s=60)
 
 
 def test_a_page_that_is_true_is_walked_to_its_end(tmp_path: Path) -> None:
