@@ -159,7 +159,7 @@ class NvmlSampler:
             try:
                 self._gate.call(pynvml.nvmlInit)
             except (pynvml.NVMLError, CallHangs, TooManyHungCalls):
-                return tuple(_silent(uuid, HANGS) for uuid in gpus.values() if uuid)
+                return tuple(_silent(address, uuid, HANGS) for address, uuid in gpus.items() if uuid)
             try:
                 return tuple(self._all(gpus))
             finally:
@@ -183,7 +183,7 @@ class NvmlSampler:
             if not isinstance(read, str):
                 yield from read
             elif uuid := self._uuid(address) or gpus[address]:
-                yield _silent(uuid, read)
+                yield _silent(address, uuid, read)
 
     def _uuid(self, address: str) -> str:
         known = self._gpus[address].constants
@@ -255,5 +255,5 @@ class NvmlSampler:
 _OF_INSTANCES: Final = ("engine_active_ratio", "sm_active_ratio", "tensor_active_ratio", "dram_active_ratio")
 
 
-def _silent(uuid: str, why: str) -> Reading:
-    return Reading("gpu", uuid, *arranged({}), silent=why)
+def _silent(address: str, uuid: str, why: str) -> Reading:
+    return Reading("gpu", uuid, *arranged({}), silent=why, facts={"pci_address": address})

@@ -36,7 +36,9 @@ class KnownGpus:
         return {host: gpus for host, (_, gpus) in now.items()}
 
     def of(self, tx: Transaction, host: str) -> tuple[KnownGpu, ...]:
-        """None of one that was never observed."""
+        """None of one that was never observed. Where the driver did not say which cards there are, as while one of them
+        hangs, they are those that were ours: frames go on naming GPUs, and what is on them, by UUID."""
         snapshot = tx.hosts.snapshot(host)
         gpus = () if snapshot is None else snapshot.gpus
-        return tuple(KnownGpu(gpu.address, gpu.uuid, model_name(gpu)) for gpu in gpus)
+        ours = {} if all(gpu.uuid for gpu in gpus) else {card.address: card.uuid for card in tx.cards.of_host(host)}
+        return tuple(KnownGpu(gpu.address, gpu.uuid or ours.get(gpu.address, ""), model_name(gpu)) for gpu in gpus)

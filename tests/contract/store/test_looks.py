@@ -9,7 +9,9 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import select
 
+from orchestrator.core.actions.gpu_cards import cards_of
 from orchestrator.core.hosts.host import Host
+from orchestrator.services.readings.known_gpus import KnownGpus
 from orchestrator.store.database import Store
 from orchestrator.store.records import LastObservation, UnchangedObservation
 from orchestrator.store.tables import observations
@@ -128,3 +130,15 @@ def test_a_host_is_reached_as_long_as_one_controller_that_lives_reaches_it(store
         assert not tx.controllers.miss("a", "h1"), "one that has gone counts no more"
         tx.hosts.remove("h1")
         assert tx.controllers.missed("a") == frozenset()
+
+
+def test_readings_know_a_host_s_gpus_while_its_driver_does_not_say_which_they_are(store: Store) -> None:
+    known = KnownGpus()
+    with store.begin() as tx:
+        tx.hosts.put_snapshot("h1", SNAPSHOT, 0)
+        tx.cards.learn("h1", cards_of(SNAPSHOT.gpus))
+        before = known.of_all(tx)["h1"]
+        nameless = tuple(replace(gpu, uuid="", serial=None) for gpu in SNAPSHOT.gpus)
+        tx.hosts.put_snapshot("h1", replace(SNAPSHOT, gpus=nameless), 0)
+        assert known.of_all(tx)["h1"] == known.of(tx, "h1") == before
+    assert all(gpu.uuid for gpu in before)

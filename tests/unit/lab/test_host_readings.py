@@ -222,12 +222,14 @@ def test_a_lost_gpu_says_so(scene: Scene) -> None:
     scene.host.state(1, lost=1)
     lost = next(reading for reading in scene.read().values() if reading.silent)
     assert (lost.silent, len(lost.numbers)) == ("the driver says: GPU is lost", 0)
+    assert lost.facts == {"pci_address": HOPPER}
 
 
 def test_without_a_driver_the_gpus_that_are_known_are_silent(scene: Scene) -> None:
     (scene.host.root / "sys/kernel/vgpu_lab/config").unlink()
     readings = scene.sampler.read({T4: "GPU-1", HOPPER: ""})
-    assert [(reading.id, reading.silent) for reading in readings or ()] == [("GPU-1", HANGS)]
+    said = [(reading.id, reading.silent, reading.facts) for reading in readings or ()]
+    assert said == [("GPU-1", HANGS, {"pci_address": T4})]
 
 
 def test_nothing_is_read_while_the_agent_changes_something(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
