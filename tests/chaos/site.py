@@ -99,7 +99,7 @@ def site(servers: int) -> Iterator[Site]:
     with tempfile.TemporaryDirectory(prefix="chaos-", dir="/tmp") as directory, cluster("max_connections=200") as made:
         place, url = Path(directory), made.database()
         database = url.rpartition("/")[2].partition("?")[0]
-        with simulated_fleet(place, len(HOSTS), "--guest-boots-s", "0.2") as hosts:
+        with simulated_fleet(place, len(HOSTS), boots_s=0.2) as hosts:
             struck = [_struck(place / name, hosts, made, database) for name in "abc"[:servers]]
             try:
                 for one in struck:

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from orchestrator.adapters.engine import work_queue
 from orchestrator.server import serve
+from orchestrator.sim import hosts_process
 from tests.fakes import serve as fake
 from tests.fakes.new_database import migrated
 from tests.fakes.tenancy import KEY
 
-__all__ = ["fake", "serve", "work_queue"]
+__all__ = ["fake", "hosts_process", "serve", "work_queue"]
 
 migrated(KEY)

@@ -21,7 +21,7 @@ from orchestrator.client.client import Client
 from orchestrator.core.units import GIB
 from tests.fakes.certificate import over_tls
 from tests.fakes.forked import Forked, Program, ran
-from tests.fakes.running import client_of
+from tests.fakes.running import client_of, hosts_of
 
 FLEET = """\
 groups:
@@ -123,23 +123,15 @@ class Server:
         return {**os.environ, "VGPUCTL_STATE": str(self.directory), **self.environment}
 
 
-def simulated_fleet(directory: Path, hosts: int, *options: str) -> AbstractContextManager[Path]:
+def simulated_fleet(directory: Path, hosts: int, *, boots_s: float = 0.0) -> AbstractContextManager[Path]:
     """The socket of a process that simulates so many hosts."""
-    return simulated_hosts(directory, FLEET.format(hosts=hosts), *options)
+    return simulated_hosts(directory, FLEET.format(hosts=hosts), boots_s=boots_s)
 
 
-@contextmanager
-def simulated_hosts(directory: Path, fleet: str, *options: str) -> Iterator[Path]:
-    """The socket of a process that simulates a fleet's hosts. What they have stays in ``directory``."""
+def simulated_hosts(directory: Path, fleet: str, *, boots_s: float = 0.0) -> AbstractContextManager[Path]:
+    """The same of a fleet's hosts."""
     (directory / "fleet.yaml").write_text(fleet)
-    path = directory / "hosts.sock"
-    words = ["orchestrator.sim.hosts_process", str(directory / "fleet.yaml"), str(path), str(directory / "machines")]
-    with subprocess.Popen(
-        [sys.executable, "-m", *words, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"{}\n", "the hosts did not start"
-        yield path
+    return hosts_of(directory / "fleet.yaml", directory, boots_s=boots_s)
 
 
 def join_one(server: Server, first: Server) -> None:

@@ -35,7 +35,7 @@ def simulated_site(directory: Path) -> Iterator[dict[str, str]]:
     directory.mkdir(mode=0o700, exist_ok=True)
     own = {"ISV_IMAGE": "demo", "ISV_PROFILE": PROFILE, "ISV_BOARD_PROFILE": BOARD}
     with (
-        simulated_hosts(directory, FLEET, "--guest-boots-s", "0") as hosts,
+        simulated_hosts(directory, FLEET) as hosts,
         served(directory, "--simulate", str(hosts)) as environment,
     ):
         yield environment | own

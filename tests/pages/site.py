@@ -91,7 +91,7 @@ def _wait(made: Site) -> None:
 def _hosts(directory: Path, more: list[dict[str, object]]) -> AbstractContextManager[Path]:
     shown = next(text for kind, text in blocks(PAGES / "howto/try-without-hardware.md") if kind == "yaml")
     fleet = yaml.safe_dump({"groups": [*yaml.safe_load(shown)["groups"], *more]})
-    return simulated_hosts(directory, fleet, "--guest-boots-s", "0")
+    return simulated_hosts(directory, fleet)
 
 
 def _prepare(made: Site) -> None:

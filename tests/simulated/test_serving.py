@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,7 @@ from orchestrator.sim.hardware import gpu_kind
 from orchestrator.sim.machine_files import MachineFiles
 from orchestrator.sim.vgpu_actions import disable
 from tests.fakes.several import Server, until
-from tests.fakes.simulated import serving, wish
+from tests.fakes.simulated import wish
 
 FLEET = """\
 groups:
@@ -37,6 +39,22 @@ def fleet(tmp_path: Path) -> Path:
     file = tmp_path / "fleet.yaml"
     file.write_text(FLEET)
     return file
+
+
+@contextmanager
+def serving(state: Path, hosts: Path) -> Iterator[Client]:
+    """A client of a server that simulates the hosts of a file by itself, or has those of a socket."""
+    state.mkdir(mode=0o700, exist_ok=True)
+    server = Server(state, hosts)
+    server.start()
+    try:
+        server.ready()
+        with server.client() as client:
+            yield client
+    finally:
+        server.signal(signal.SIGTERM)
+        assert server.process is not None
+        server.process.wait(60)
 
 
 def shown(client: Client) -> dict[str, tuple[str, str]]:

@@ -78,7 +78,7 @@ class Place:
 
 @contextmanager
 def place_in(directory: Path) -> Iterator[Place]:
-    with simulated_fleet(directory, 1, "--guest-boots-s", "0") as hosts:
+    with simulated_fleet(directory, 1) as hosts:
         yield Place(directory, hosts)
 
 
