@@ -73,7 +73,7 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    monkeypatch.setattr(exporter, "LIMIT_S", 1.0)
+    monkeypatch.setattr(exporter, "LIMIT_S", 3.0)
     plane = control_plane(tmp_path)
     with otlp_collector() as collector:
         yield Scene(plane, collector)
@@ -88,7 +88,7 @@ def test_hardware_has_the_names_of_the_conventions(scene: Scene) -> None:
     assert busy.attributes == {"hw.id": uuid, "hw.model": "Tesla T4", "hw.type": "gpu", "hw.gpu.task": "general"}
     assert busy.source["host.name"] == busy.source["service.instance.id"] == T4_HOST
     assert busy.source["vgpuctl.site"] == "site"
-    assert busy.at == pytest.approx(time.time(), abs=5)
+    assert busy.at == pytest.approx(time.time(), abs=60)
     (energy,) = scene.collector.named("hw.energy", **{"hw.id": uuid})
     assert (energy.number, energy.unit, energy.counter) == (123456.0, "J", True)
     (hot,) = scene.collector.named("hw.temperature", **{"hw.id": uuid})
@@ -162,11 +162,11 @@ def test_a_collector_that_is_gone_is_told_of_once_and_asked_more_and_more_rarely
         pauses = []
         for _ in range(8):
             scene.at_once()
-            pauses.append(round(scene.pushing._not_before - time.monotonic()))
+            pauses.append(scene.pushing._not_before - time.monotonic())
     assert [record.message.partition(":")[0] for record in caplog.records] == [
         "the collector of otlp_endpoint has not taken what it was sent"
     ]
-    assert (pauses[:2], pauses[-1]) == ([5, 15], 295)
+    assert [*pauses[:2], pauses[-1]] == pytest.approx([5, 15, 295], abs=4)
     assert scene.pushing.health().failed == 8
     assert not scene.pushing.health().stalled
 

@@ -10,7 +10,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from orchestrator.client.opening import open_async_client, open_client
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound, Retryable
 from tests.fakes.driver_files import Signer, run_file
 from tests.fakes.running import running_server
+from tests.fakes.several import until
 
 PROGRAM = Path(sys.executable).with_name("vgpuctl")
 DISK = b"disk" * (1024 * 1024)
@@ -183,10 +183,7 @@ def test_a_file_that_becomes_shorter_is_not_sent_as_something_else(state: Path, 
 
 
 def _until_kept(state: Path, wanted: set[str]) -> None:
-    deadline = time.monotonic() + 60
-    while _kept(state) != wanted:
-        assert time.monotonic() < deadline, _kept(state) - wanted
-        time.sleep(0.02)
+    until(lambda: _kept(state) == wanted, f"that of {_kept(state)} the others go")
 
 
 def _halves(state: Path, number: int) -> list[socket.socket]:
@@ -209,7 +206,7 @@ def test_who_falls_silent_holds_none_of_the_threads_that_serve_others(state: Pat
     before = _kept(state)
     silent = _halves(state, MAX_AT_ONCE)
     client = Client(Connection(UnixHttp(state / SOCKET_NAME, 60)))
-    assert len(_kept(state) - before) == MAX_AT_ONCE
+    until(lambda: len(_kept(state) - before) == MAX_AT_ONCE, "a file for each")
     for _ in range(50):
         client.vms("default")
     with open_content(disk) as content, pytest.raises(Retryable) as caught:

@@ -157,20 +157,21 @@ def test_a_quota_is_set_shown_and_taken_away(cli: Cli, research: str) -> None:
     assert cli("quota", "set", "*", "devices=none").code == 0
 
 
-def test_a_policy_is_set_shown_and_taken_back(cli: Cli, research: str) -> None:
-    shown = cli("policy", "set", research, "lease=8h", "max-lease=30d", "disk-grace=36h")
+def test_a_policy_is_set_shown_and_taken_back(cli: Cli) -> None:
+    assert cli("tenant", "create", "policed").code == 0
+    shown = cli("policy", "set", "policed", "lease=8h", "max-lease=30d", "disk-grace=36h")
     assert shown.out.split()[:6] == ["lease", "8h", "max-lease", "30d", "disk-grace", "36h"]
     assert shown.out.split()[6:12] == ["max-priority", "normal", "isolation", "instance", "preempt", "no"]
     assert shown.out.split()[12:] == ["driver-upgrade", "stop"]
-    assert cli("policy", "set", research, "lease=none").code == 0
-    kept = json.loads(cli("policy", "show", research, "-o", "json").out)
+    assert cli("policy", "set", "policed", "lease=none").code == 0
+    kept = json.loads(cli("policy", "show", "policed", "-o", "json").out)
     assert kept == {"default_lease_s": None, "max_lease_s": 30 * 86400, "disk_grace_s": 36 * 3600} | {
         "max_priority": "normal",
         "isolation": "instance",
         "preempt": False,
         "driver_upgrade": "stop",
     }
-    changed = cli("policy", "set", research, "max-priority=high", "preempt=yes", "driver-upgrade=22:00-05:00")
+    changed = cli("policy", "set", "policed", "max-priority=high", "preempt=yes", "driver-upgrade=22:00-05:00")
     assert changed.out.split()[6:] == [
         "max-priority", "high", "isolation", "instance", "preempt", "yes", "driver-upgrade", "22:00-05:00",
     ]  # fmt: skip
