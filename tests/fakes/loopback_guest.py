@@ -51,7 +51,7 @@ def listening(listen: Callable[[], Awaitable[asyncssh.SSHAcceptor]]) -> Iterator
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
     thread.start()
-    port, end = served.result(60)
+    port, end = served.result(300)
     try:
         yield port
     finally:
