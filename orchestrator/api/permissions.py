@@ -48,6 +48,7 @@ RULES: Final[dict[str, Rule]] = {
     "POST /v1/vms/{name}/extend": Rule("query", _USE),
     "POST /v1/vms/{name}/provision": Rule("query", _USE),
     "GET /v1/vms/{name}/provision": Rule("query", _SEE),
+    "GET /v1/vms/{name}/moves": Rule("query", _SEE),
     "GET /v1/vms/{name}/console": Rule("query", _USE),
     "GET /v1/vms/{name}/console/log": Rule("query", _USE),
     "GET /v1/vms/{name}/display": Rule("query", _USE),

@@ -20,6 +20,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "show-vm train -o jsonpath=.addresses[0]",
         "show-vm train --watch",
         "show-vm train --readings",
+        "show-vm train --moves --legal live",
     ),
     "list-vms": (
         "list-vms --state running --sort -age",

@@ -12,9 +12,10 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.http_answers import started
-from orchestrator.api.paging import SortedPagingOf
+from orchestrator.api.paging import PagingOf, SortedPagingOf
 from orchestrator.api.routes.guest_streams import OPENING, stream_place
 from orchestrator.api.schemas.base import MAX_NAME, ProblemAnswer, VmInPath
+from orchestrator.api.schemas.moves import MovesAnswer
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.schemas.vms import (
     AdoptVmBody,
@@ -33,6 +34,7 @@ from orchestrator.api.visibility import check_may_name_place, watches_pool
 from orchestrator.core.domain_xml.console import MAX_LOG_BYTES
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.labels import Selector, selects
+from orchestrator.core.moves.verdicts import HostMoves, MoveKind
 from orchestrator.core.tenancy.access import Caller
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 from orchestrator.core.vms.console_session import ConsoleKind
@@ -229,6 +231,44 @@ def extend(
 ) -> VmAnswer:
     """Extend a VM's lease within what the tenant's policy allows."""
     return _answer(services.vms.extend(tenant, name, body.to_request()), services, caller)
+
+
+@dataclass(frozen=True)
+class _MoveFilter:
+    host: str | None
+    legal: MoveKind | None
+
+    def picks(self, moves: HostMoves) -> bool:
+        return self.legal is None or moves.may(self.legal)
+
+
+async def _move_filter(
+    host: Annotated[str | None, Query(max_length=MAX_NAME, description="Only to this host")] = None,
+    legal: Annotated[MoveKind | None, Query(description="Only hosts that it may move to in this way")] = None,
+) -> _MoveFilter:
+    return _MoveFilter(host, legal)
+
+
+@router.get("/{name}/moves")
+def moves(
+    name: VmInPath, services: ServicesOf, caller: CallerOf, paging: PagingOf,
+    only: Annotated[_MoveFilter, Depends(_move_filter)], tenant: TenantOf = DEFAULT_TENANT,
+) -> MovesAnswer:  # fmt: skip
+    """Get where a VM may move, and what keeps it from it: live, suspended, hibernated and cold, towards each host.
+    For a tenant, what of the VM itself rules it out.
+
+    :raises NotFound: ``host.unknown``
+    """
+    check_may_name_place(caller, only.host)
+    own, after = services.moves.own(tenant, name), paging.after(1)
+    if not watches_pool(caller):
+        return MovesAnswer.of(own, None)
+    if only.host is not None:
+        return MovesAnswer.of(own, filter(only.picks, [services.moves.to_host(tenant, name, only.host)]))
+    behind = None if after is None else after[0]
+    hosts = services.moves.of_vm(tenant, name, after=behind, most=paging.limit + 1, legal=only.legal)
+    total = services.moves.how_many if only.legal is None else None
+    return MovesAnswer.of(own, paging.page(list(hosts), lambda of_host: (of_host.host,), total))
 
 
 # Websockets are routes/guest_streams.py; these are so that the description of the API can name them.

@@ -13,6 +13,7 @@ import typer
 from orchestrator.cli.ages import seconds_of, show_time, waits_for
 from orchestrator.cli.complete import hosts, profiles
 from orchestrator.cli.guest_results import guest_details
+from orchestrator.cli.moves import Moves, MovesLegally, MovesTo, move_lines
 from orchestrator.cli.output import render_details, shown
 from orchestrator.cli.parameters import AllTenants, ListTenant, Name, Selector, Sort, Tenant, listed_tenant
 from orchestrator.cli.picking import matching
@@ -165,10 +166,13 @@ def _disk(size: int) -> str:
 
 
 def show_vm(
-    ctx: typer.Context, name: Name, tenant: Tenant = "default", readings: Readings = False, watch: Watch = False
-) -> None:
+    ctx: typer.Context, name: Name, tenant: Tenant = "default", readings: Readings = False, moves: Moves = False,
+    host: MovesTo = None, legal: MovesLegally = None, watch: Watch = False,
+) -> None:  # fmt: skip
     """Show one VM."""
     session = session_of(ctx)
+    if not moves and (host is not None or legal is not None):
+        raise InvalidInput("cli.usage", "--host and --legal are about where it may move", hint="add --moves")
 
     def read_view() -> View:
         vm = session.client.vm(name, tenant)
@@ -184,6 +188,9 @@ def show_vm(
             now = session.client.vm_readings(name, tenant)
             data["readings"] = [dict(reading) for reading in now["readings"]]
             lines += reading_lines(now["age_s"], now["readings"])
+        if moves:
+            data["moves"] = session.client.vm_moves(name, tenant, host=host, legal=legal)
+            lines += move_lines(data["moves"])
         return View(data=data, lines=lambda: lines)
 
     show_view(session, read_view, watch=watch)

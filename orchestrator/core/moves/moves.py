@@ -109,9 +109,10 @@ def moves_to(moving: Moving, target: HostFacts, engine: PlacementEngine, host: F
 
 
 def _volumes(vm: Vm) -> MoveLimit:
-    names = ", ".join(attached_names(vm))
-    words = f"its data volumes ({names}) are on its host, and volumes do not move"
-    return MoveLimit(code="move.volume", message=words, cure="'vgpuctl volume detach' takes them from it")
+    names = attached_names(vm)
+    words = f"its data volumes ({', '.join(names)}) are on its host, and volumes do not move"
+    cure = f"'vgpuctl volume detach {names[0]} {vm.spec.name} --tenant {vm.spec.tenant}', and so of each"
+    return MoveLimit(code="move.volume", message=words, cure=cure)
 
 
 def own_verdicts(moving: Traveller) -> tuple[MoveVerdict, ...]:
@@ -134,7 +135,7 @@ def _placed(
     return (), tuple(_limit(reason, host.view.name) for reason in meant)
 
 
-_IN_THE_WAY = "'vgpuctl explain' tells which VMs are in the way"
+_IN_THE_WAY = "'vgpuctl gpu list --host {host}' tells what is on its GPUs"
 _CURES = {
     "host.cordoned": "'vgpuctl host uncordon {host}'",
     "host.other": "its data volumes detached, or a VM that no host was named for",

@@ -22,11 +22,11 @@ from orchestrator.core.moves.verdicts import EVERY, WITH_DEVICES, WITH_MEMORY, B
 from orchestrator.core.vms.vm import Vm
 
 _FLOORS: Final = (
-    ("kernel", "move.kernel_too_old", (5, 18), "kernel"),
-    ("libvirt", "move.libvirt_too_old", (8, 6), "libvirt"),
-    ("qemu", "move.qemu_too_old", (8, 1), "QEMU"),
+    ("kernel", (5, 18), "kernel", "move.kernel_too_old"),
+    ("libvirt", (8, 6), "libvirt", "move.libvirt_too_old"),
+    ("qemu", (8, 1), "QEMU", "move.qemu_too_old"),
 )
-"""Field of the host's facts, code, oldest version that moves vGPUs with their state, name."""
+"""Field of the host's facts, oldest version that moves vGPUs with their state, name, code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,10 +76,12 @@ class _Rule(Generic[T]):
     """In words; None: it rules nothing out."""
     cure: str | None = None
 
-    def limits(self, about: T) -> Iterator[Bars]:
+    def limits(self, about: T, **names: str) -> Iterator[Bars]:
+        """``names``: of things that the cure may name."""
         why = self.why(about)
         if why is not None:
-            yield self.bars, MoveLimit(code=self.code, message=why, cure=self.cure)
+            cure = None if self.cure is None else self.cure.format(**names)
+            yield self.bars, MoveLimit(code=self.code, message=why, cure=cure)
 
 
 def _when(holds: Callable[[T], bool], words: str) -> Callable[[T], str | None]:
@@ -102,12 +104,12 @@ _OF_VM: Final = (
     ),
     _Rule[Traveller](
         "move.own_host_away", EVERY,
-        lambda it: None if it.host_state == "ready" else f"its disk is on its host, which is {it.host_state or 'gone'}",
+        _when(lambda it: it.host_state != "ready", "its disk is on its host, which does not answer or is not ready"),
         "the host answers and is ready again",
     ),
     _Rule[Traveller](
         "move.not_running", WITH_MEMORY, _when(lambda it: it.vm.state == "stopped", "it is stopped"),
-        "'vgpuctl start-vm' starts it",
+        "'vgpuctl start-vm {vm} --tenant {tenant}' starts it",
     ),
     _Rule[Traveller](
         "move.not_offered", frozenset({"live"}),
@@ -218,7 +220,7 @@ _OF_HOSTS: Final = (
     _Rule[Between]("move.qemu_older", WITH_DEVICES, _qemu_older, "the same QEMU or a newer one there"),
     *(
         _Rule[Between](code, WITH_DEVICES, _too_old(field, floor, name), f"a newer {name}")
-        for field, code, floor, name in _FLOORS
+        for field, floor, name, code in _FLOORS
     ),
 )
 
@@ -279,7 +281,8 @@ def _unmovable(it: GpuPair) -> str | None:
 
 def limits_of_vm(moving: Traveller) -> tuple[Bars, ...]:
     """What rules moves of the VM out wherever it would go."""
-    return tuple(bars for rule in _OF_VM for bars in rule.limits(moving))
+    names = {"vm": moving.vm.spec.name, "tenant": moving.vm.spec.tenant}
+    return tuple(bars for rule in _OF_VM for bars in rule.limits(moving, **names))
 
 
 def limits_between(hosts: Between) -> tuple[Bars, ...]:

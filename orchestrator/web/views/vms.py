@@ -22,6 +22,9 @@ from orchestrator.web.views.paging import list_page
 
 VMS_ON_A_PAGE: Final = 100
 LAST_OPERATIONS: Final = 10
+TARGETS: Final = 20
+"""Hosts on a page of those that a VM may move to."""
+_MOVE_FILTERS: Final = ("host", "legal")
 _FILTERS: Final = ("tenant", "state", "host", "profile", "selector")
 _PLACES: Final = frozenset({"create_vm", "preempt_for_vm", "start_freed_vm"})
 """Operations that give a VM its place."""
@@ -55,9 +58,25 @@ async def _vm(request: Request, refused: RefusedAct | None) -> Response:
         query = {"tenant": tenant, "subject": f"{tenant}/{name}", "limit": LAST_OPERATIONS}
         values["operations"] = await api.get("/v1/operations", **query)
         values["placement"] = await _placement_of(api, shown, values["operations"])
+    if part not in {LIVE, READINGS}:
+        values |= await _moves(request, tenant, name)
     if part != LIVE:
         values["readings_now"] = await readings.of_vm(api, tenant, name)
     return render_acts(request, "vm.html", values, refused)
+
+
+async def _moves(request: Request, tenant: str, name: str) -> dict[str, Any]:
+    """What keeps the VM from moving, and for who runs the pool a page of hosts."""
+    api: ApiCalls = request.state.api
+    path = path_of("vms", name, "moves")
+    try:
+        own = await api.get(path, tenant=tenant, limit=1)
+    except Refused:  # its offering is not there any more, or the VM itself is not
+        return {"moves": None, "targets": None}
+    if own["restricted"]:
+        return {"moves": own, "targets": None}
+    targets = await list_page(request, path, _MOVE_FILTERS, limit=TARGETS, member="hosts", usual={"tenant": tenant})
+    return {"moves": own, "targets": targets}
 
 
 async def _placement_of(api: ApiCalls, vm: Mapping[str, Any], newest: list[Any]) -> str:

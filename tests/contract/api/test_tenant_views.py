@@ -30,6 +30,8 @@ QUESTIONS = (
     "status",
     "profiles",
     "vms",
+    "vms/mine/moves?tenant=own",
+    "vms/mine/moves?tenant=own&host=t4",
     "operations",
     "tenants",
     "tenants/own/quota",

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a VM may move, as people see it: a row for each host, and what keeps it from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final
+
+import typer
+
+from orchestrator.cli.complete import hosts
+from orchestrator.cli.output import shown, text_width, width
+from orchestrator.cli.table import Column, Fit, field, render_table
+from orchestrator.core.moves.verdicts import KINDS, MoveKind
+
+Moves = Annotated[
+    bool,
+    typer.Option("--moves", help="With where it may move, live, suspended, hibernated or cold, and what limits it."),
+]
+MovesTo = Annotated[str | None, typer.Option("--host", help="With --moves: only there.", autocompletion=hosts)]
+MovesLegally = Annotated[
+    MoveKind | None, typer.Option("--legal", help="With --moves: only hosts that it may move to in this way.")
+]
+
+
+def _verdict(kind: str) -> Column:
+    def text(row: Mapping[str, Any]) -> str:
+        return "yes" if row[kind] else "no"
+
+    return Column(kind.upper(), text, Fit.WHOLE)
+
+
+_COLUMNS: Final = (field("TO", "to", Fit.WHOLE), *map(_verdict, KINDS), field("WHAT KEEPS IT", "why", Fit.WRAP))
+
+
+def _row(to: str, verdicts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Each limit once, with the ways that it rules out."""
+    kinds: dict[tuple[str, str | None], list[str]] = {}
+    legal = {}
+    for verdict in verdicts:
+        legal[verdict["kind"]] = verdict["legal"]
+        for limit in verdict["limits"]:
+            kinds.setdefault((limit["message"], limit["cure"]), []).append(verdict["kind"])
+    why = [
+        f"{'every way' if len(of) == len(KINDS) else ', '.join(of)}: {shown(message)}"
+        + ("" if cure is None else f" (cure: {shown(cure)})")
+        for (message, cure), of in kinds.items()
+    ]
+    return {"to": shown(to), "why": "; ".join(why) or "-", **legal}
+
+
+def move_lines(moves: Mapping[str, Any]) -> Sequence[str]:
+    """A row of what the VM itself allows, wherever it would go, and one for each host."""
+    rows = [_row("(any host)", moves["own"])]
+    rows += [_row(f"{to['host']}{' (its own)' if to['is_its_own'] else ''}", to["verdicts"]) for to in moves["hosts"]]
+    return ["", "moves", *render_table(rows, _COLUMNS, width() or text_width())]

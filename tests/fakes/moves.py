@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where VMs of the fake :class:`tests.fakes.world.World` may move."""
+
+from __future__ import annotations
+
+from orchestrator.core.errors import NotFound
+from orchestrator.core.moves.verdicts import KINDS, HostMoves, MoveKind, MoveLimit, MoveVerdict
+from tests.fakes.world import GPU, World
+
+
+class Moves:
+    """Every VM runs on ``gpu1``, and may move to ``gpu2`` in every way but live."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def _known(self, tenant: str, name: str) -> None:
+        if (tenant, name) not in self._world.vms:
+            raise NotFound("vm.unknown", f"no VM is called {name[:63]!a}", hint="vgpuctl list-vms")
+
+    def own(self, tenant: str, name: str) -> tuple[MoveVerdict, ...]:
+        self._known(tenant, name)
+        return tuple(MoveVerdict(kind=kind, limits=()) for kind in KINDS)
+
+    def of_vm(
+        self, tenant: str, name: str, *, after: str | None = None, most: int, legal: MoveKind | None = None
+    ) -> tuple[HostMoves, ...]:
+        self._known(tenant, name)
+        moves = (self.to_host(tenant, name, host) for host in ("gpu1", "gpu2") if host > (after or ""))
+        return tuple(to for to in moves if legal is None or to.may(legal))[:most]
+
+    def to_host(self, tenant: str, name: str, host: str) -> HostMoves:
+        self._known(tenant, name)
+        if host not in {"gpu1", "gpu2"}:
+            raise NotFound("host.unknown", f"no host is called {host[:63]!a}")
+        limit = MoveLimit(
+            code="move.ecc", message="ECC is off, now on", cure="'nvidia-smi -e 1' and a reset of the GPU"
+        )
+        verdicts = tuple(MoveVerdict(kind=kind, limits=(limit,) if kind == "live" else ()) for kind in KINDS)
+        return HostMoves(host=host, is_its_own=host == "gpu1", verdicts=verdicts, gpus=(GPU,))
+
+    def how_many(self) -> int:
+        return 2
