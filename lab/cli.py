@@ -151,6 +151,7 @@ def _add_kinds(image: argparse.ArgumentParser) -> None:
     kinds = image.add_mutually_exclusive_group()
     for kind, what in (
         ("smallest", "the one that only says which PCI devices it has"),
+        ("counting", "that, and it counts aloud and keeps a word in its vGPU: what a move must not lose"),
         ("debian", "a Debian that roles can provision"),
     ):
         kinds.add_argument(f"--{kind}", action="store_const", dest="kind", const=kind, default="small", help=what)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,12 @@ from lab.places import Places
 from lab.scenario import NO_DRIVER, Host
 
 Say = Callable[[str], None]
-GUESTS = {"small": guest_image, "smallest": smallest_image, "debian": debian_image}
+GUESTS: dict[str, Callable[[Base, Path], Path]] = {
+    "small": guest_image,
+    "smallest": smallest_image,
+    "counting": partial(smallest_image, name="counting"),
+    "debian": debian_image,
+}
 """How each guest image is built."""
 BOOT_LIMIT_S = 420.0
 _OVERHEAD_MIB = 300

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The smallest guest on a disk of 2 MiB: a boot sector of ours (smallest.S) for BIOS, and the same as a program of UEFI
-(smallest_efi.S) in the partition where firmware looks for one."""
+(smallest_efi.S) in the partition where firmware looks for one. Of the boot sector there is one that counts, too."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ set -e
 mount --bind "$1" "$2/mnt"
 exec chroot "$2" env -C /mnt MTOOLS_SKIP_CHECK=1 sh -ec '
 as --32 -o boot.o smallest.S
-ld -m elf_i386 -Ttext 0x7c00 --oformat binary -o boot.bin boot.o
+ld -m elf_i386 -Ttext 0x7c00 --oformat binary -o smallest.bin boot.o
+as --32 --defsym COUNTING=1 -o counting.o smallest.S
+ld -m elf_i386 -Ttext 0x7c00 --oformat binary -o counting.bin counting.o
 as --64 -o efi.o smallest_efi.S
 ld -m elf_x86_64 -Ttext 0 --oformat binary -o efi.bin efi.o
 mkfs.vfat -F 12 -n GUEST partition.img >/dev/null
@@ -35,8 +37,8 @@ mcopy -i partition.img efi.bin ::/EFI/BOOT/BOOTX64.EFI
 """
 
 
-def smallest_image(base: Base, cache: Path) -> Path:
-    """``smallest.qcow2`` in the cache; built when a source or the base image changed (a second)."""
+def smallest_image(base: Base, cache: Path, name: str = "smallest") -> Path:
+    """``smallest.qcow2`` or ``counting.qcow2`` in the cache; built when a source or the base image changed."""
     here = Path(__file__)
     key = fingerprint([*_SOURCES, here, here.with_name("disk.py")], base.directory.name)
     done = cache / f"smallest-{key}"
@@ -50,10 +52,12 @@ def smallest_image(base: Base, cache: Path) -> Path:
         with (part / "partition.img").open("wb") as file:
             file.truncate(_DISK_BYTES - _START * SECTOR)
         run(["unshare", "--mount", "--propagation", "private", "sh", "-c", _ASSEMBLE, "sh", part, base.root])
-        (part / "disk.raw").write_bytes(_disk((part / "boot.bin").read_bytes(), (part / "partition.img").read_bytes()))
-        run([*base.tool("qemu-img"), "convert", "-f", "raw", "-O", "qcow2", part / "disk.raw", part / "smallest.qcow2"])
+        for made in ("smallest", "counting"):
+            raw, image = part / "disk.raw", part / f"{made}.qcow2"
+            raw.write_bytes(_disk((part / f"{made}.bin").read_bytes(), (part / "partition.img").read_bytes()))
+            run([*base.tool("qemu-img"), "convert", "-f", "raw", "-O", "qcow2", raw, image])
         part.rename(done)
-    return done / "smallest.qcow2"
+    return done / f"{name}.qcow2"
 
 
 def _disk(boot: bytes, partition: bytes) -> bytes:

@@ -41,14 +41,15 @@ next_function:
 	shrl	$16, %eax
 	.endm
 
-# An interrupt that ACPI sends when the power button is pressed, and what it does.
-	.macro	sleep_until_power_off
+# An interrupt that ACPI sends when the power button is pressed, and what it does. \awake follows every other one.
+	.macro	sleep_until_power_off awake
 	movw	$PM1_ENABLE, %dx
 	movw	$POWER_BUTTON, %ax
 	outw	%ax, %dx
 	sti
 sleep:
 	hlt
+	\awake
 	jmp	sleep
 
 power_off:

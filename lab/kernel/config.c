@@ -79,6 +79,7 @@ static int parse_gpu(const char *line)
 	INIT_LIST_HEAD(&gpu->vgpus);
 	INIT_LIST_HEAD(&gpu->instances);
 	init_waitqueue_head(&gpu->released);
+	gpu->migration = (struct lab_moves){ .size_kib = 1024, .oldest = 0x070001, .newest = 0x120001 };
 #ifdef REFUSES_VGPU
 	gpu->fault = FAULT_IO;
 	gpu->fault_value = UINT_MAX;

@@ -26,6 +26,7 @@ struct lab_parent {
 struct lab_mdev {
 	struct vfio_device vdev;
 	struct mutex lock;
+	struct lab_migration migration;
 	u8 config[PCI_CFG_SPACE_SIZE];
 };
 
@@ -44,7 +45,7 @@ static void config_write(u8 *config, u64 at, u8 value)
 {
 	u8 *bar = config + PCI_BASE_ADDRESS_0;
 
-	if (at == PCI_COMMAND || at == PCI_COMMAND + 1 || at == PCI_INTERRUPT_LINE)
+	if (at == PCI_COMMAND || at == PCI_COMMAND + 1 || at == PCI_INTERRUPT_LINE || at >= LAB_REGISTER)
 		config[at] = value;
 	if (at < PCI_BASE_ADDRESS_0 || at >= PCI_BASE_ADDRESS_1)
 		return;
@@ -123,13 +124,16 @@ static const struct lab_type *type_of(struct mdev_device *dev)
 
 static long mdev_ioctl(struct vfio_device *vdev, unsigned int cmd, unsigned long arg)
 {
+	struct lab_mdev *mdev = container_of(vdev, struct lab_mdev, vdev);
+
 	switch (cmd) {
 	case VFIO_DEVICE_GET_INFO:
 		return device_info((void __user *)arg);
 	case VFIO_DEVICE_GET_REGION_INFO:
 		return region_info((void __user *)arg);
 	case VFIO_DEVICE_RESET:
-		config_reset(container_of(vdev, struct lab_mdev, vdev)->config, type_of(to_mdev_device(vdev->dev)));
+		lab_migration_reset(&mdev->migration);
+		config_reset(mdev->config, type_of(to_mdev_device(vdev->dev)));
 		return 0;
 	default:
 		return -ENOTTY;
@@ -138,11 +142,17 @@ static long mdev_ioctl(struct vfio_device *vdev, unsigned int cmd, unsigned long
 
 static int mdev_open(struct vfio_device *vdev)
 {
-	return PTR_ERR_OR_ZERO(lab_vgpu_open(vdev->dev));
+	const struct lab_type *type = lab_vgpu_open(vdev->dev);
+
+	if (IS_ERR(type))
+		return PTR_ERR(type);
+	lab_migration_open(&container_of(vdev, struct lab_mdev, vdev)->migration, type);
+	return 0;
 }
 
 static void mdev_close(struct vfio_device *vdev)
 {
+	lab_migration_reset(&container_of(vdev, struct lab_mdev, vdev)->migration);
 	lab_vgpu_close(vdev->dev);
 }
 
@@ -166,6 +176,7 @@ static int mdev_probe(struct mdev_device *dev)
 	if (IS_ERR(mdev))
 		return PTR_ERR(mdev);
 	mutex_init(&mdev->lock);
+	lab_migration_init(&mdev->migration, &mdev->vdev, mdev->config, sizeof(mdev->config));
 	config_reset(mdev->config, type_of(dev));
 	ret = lab_vgpu_create(parent->gpu, type_of(dev), parent->mdev_parent.dev, &dev->dev,
 			      parent->gpu->framework == LAB_MDEV_VF, &dev->uuid);

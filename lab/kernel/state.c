@@ -8,7 +8,9 @@
 
 static struct kobject *root_kobj, *gpus_kobj;
 static struct proc_dir_entry *proc_root;
-static const char *const faults[] = { "none", "busy", "io", "hang", "open", "instance" };
+static const char *const faults[] = {
+	"none", "busy", "io", "hang", "open", "instance", "save", "pre-copy", "stop-copy", "resume", "load",
+};
 
 struct lab_attr {
 	struct attribute attr;
@@ -35,13 +37,16 @@ static ssize_t attr_store(struct kobject *kobj, struct attribute *attr, const ch
 static ssize_t state_show(struct lab_gpu *gpu, char *buf)
 {
 	const struct lab_scheduler *scheduler = &gpu->scheduler;
+	const struct lab_moves *moves = &gpu->migration;
 	struct pci_dev *pdev = gpu->pdev;
 
 	return sysfs_emit(buf, "%sbdf %s\nbound %d\nlost %d\nheterogeneous %d\npersistence %d\nnumvfs %d\nlast_xid %u\nnuma %d\n"
-			  "refused %u\nfault_create %s %u\nscheduler %u %u %u %u %u\n", gpu->sensors, gpu->bdf, pdev != NULL, gpu->lost,
+			  "refused %u\nfault_create %s %u\nscheduler %u %u %u %u %u\n"
+			  "migration %u %u %u %#x %#x\n", gpu->sensors, gpu->bdf, pdev != NULL, gpu->lost,
 			  gpu->heterogeneous, gpu->persistence, pdev ? pci_num_vf(pdev) : 0, gpu->last_xid,
 			  pdev ? dev_to_node(&pdev->dev) : -1, gpu->refused, faults[gpu->fault], gpu->fault_value,
-			  scheduler->policy, scheduler->arr, scheduler->factor, scheduler->frequency, scheduler->slice);
+			  scheduler->policy, scheduler->arr, scheduler->factor, scheduler->frequency, scheduler->slice,
+			  moves->size_kib, moves->dirty_kib_s, moves->seed, moves->oldest, moves->newest);
 }
 
 /* One line per vGPU: instance type device uuid open placement pid gpu-instance */
@@ -71,7 +76,7 @@ static ssize_t creatable_show(struct lab_gpu *gpu, char *buf)
 	return len;
 }
 
-/* "busy|io|open|instance [TIMES]", "hang [SECONDS]", "none" (also lets a hung create go on) */
+/* "busy|io|open|instance|save|pre-copy|stop-copy|resume|load [TIMES]", "hang [SECONDS]", "none" (also lets a hung create go on) */
 static int fault_create_store(struct lab_gpu *gpu, const char *buf)
 {
 	unsigned int value = 1;
@@ -227,6 +232,18 @@ static int scheduler_store(struct lab_gpu *gpu, const char *buf)
 	return 0;
 }
 
+/* "SIZE_KIB DIRTY_KIB_S SEED OLDEST NEWEST" of what moves of each vGPU; a move that began already keeps its size */
+static int migration_store(struct lab_gpu *gpu, const char *buf)
+{
+	struct lab_moves wanted;
+
+	if (sscanf(buf, "%u %u %u %i %i", &wanted.size_kib, &wanted.dirty_kib_s, &wanted.seed, &wanted.oldest,
+		   &wanted.newest) != 5 || !wanted.size_kib || wanted.oldest > wanted.newest)
+		return -EINVAL;
+	gpu->migration = wanted;
+	return 0;
+}
+
 #define READABLE(name) static struct lab_attr name##_attr = { { #name, 0444 }, name##_show, NULL }
 #define WRITABLE(name) static struct lab_attr name##_attr = { { #name, 0200 }, NULL, name##_store }
 READABLE(state);
@@ -243,11 +260,12 @@ WRITABLE(xid);
 WRITABLE(sensors);
 WRITABLE(unbind_lock);
 WRITABLE(scheduler);
+WRITABLE(migration);
 
 static struct attribute *gpu_attrs[] = {
 	&state_attr.attr, &vgpus_attr.attr, &creatable_attr.attr, &fault_create_attr.attr, &lost_attr.attr, &held_attr.attr,
 	&persistence_attr.attr, &heterogeneous_attr.attr, &xid_attr.attr, &sensors_attr.attr,
-	&unbind_lock_attr.attr, &scheduler_attr.attr, &mig_attr.attr, &mig_command_attr.attr, NULL
+	&unbind_lock_attr.attr, &scheduler_attr.attr, &migration_attr.attr, &mig_attr.attr, &mig_command_attr.attr, NULL
 };
 ATTRIBUTE_GROUPS(gpu);
 

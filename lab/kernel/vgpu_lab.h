@@ -9,6 +9,7 @@
 #include <linux/mutex.h>
 #include <linux/pci.h>
 #include <linux/uuid.h>
+#include <linux/vfio.h>
 #include <linux/wait.h>
 
 #define LAB_MAX_PLACES 256
@@ -16,9 +17,14 @@
 #define NV_VENDOR 0x10de
 #define NV_CLASS 0x030200
 #define NO_PLACEMENT 0xffff
+#define LAB_REGISTER 0xf8		/* in config space: eight bytes that a guest writes and reads back */
+#define LAB_REGISTER_SIZE 8
 
 enum lab_framework { LAB_MDEV_PF, LAB_MDEV_VF, LAB_VENDOR_VFIO };
-enum lab_fault { FAULT_NONE, FAULT_BUSY, FAULT_IO, FAULT_HANG, FAULT_OPEN, FAULT_INSTANCE };
+enum lab_fault {
+	FAULT_NONE, FAULT_BUSY, FAULT_IO, FAULT_HANG, FAULT_OPEN, FAULT_INSTANCE,
+	FAULT_SAVE, FAULT_PRE_COPY, FAULT_STOP_COPY, FAULT_RESUME, FAULT_LOAD,
+};
 
 struct lab_type {
 	u32 id, fb_mib, max, device, subsystem, heads, frl;
@@ -47,6 +53,11 @@ struct lab_scheduler {
 	u32 policy, arr, factor, frequency, slice;
 };
 
+/* What moves of each vGPU of a GPU, and which versions of it a GPU takes; it sends the newest. */
+struct lab_moves {
+	u32 size_kib, dirty_kib_s, seed, oldest, newest;
+};
+
 struct lab_gpu {
 	struct list_head node;
 	struct kobject kobj;
@@ -66,6 +77,7 @@ struct lab_gpu {
 	bool heterogeneous, lost, held, persistence, unbind_lock, mig, mig_pending;
 	struct list_head instances;
 	struct lab_scheduler scheduler;
+	struct lab_moves migration;
 	u32 made;			/* id of the instance created last */
 	struct proc_dir_entry *proc;
 	enum lab_fault fault;
@@ -91,6 +103,20 @@ struct lab_vgpu {
 	char params[LAB_TEXT];
 };
 
+/* Of a vGPU: the first four stay from its registration on, GPU, type and seed are those of an open one. */
+struct lab_migration {
+	struct vfio_migration_ops ops;
+	struct vfio_device *vdev;
+	u8 *device;
+	u32 size;
+	struct lab_gpu *gpu;
+	const struct lab_type *type;
+	struct mutex lock;		/* outside lab_lock, of what follows */
+	enum vfio_device_mig_state state;
+	struct lab_stream *stream;
+	u32 seed;
+};
+
 extern struct mutex lab_lock;
 extern struct list_head lab_gpus;
 extern char lab_driver_version[32], *lab_config;
@@ -109,6 +135,10 @@ const struct lab_type *lab_vgpu_open(struct device *owner);
 void lab_vgpu_close(struct device *owner);
 int lab_vgpu_place(struct lab_vgpu *vgpu, u32 start);
 bool lab_take_fault(struct lab_gpu *gpu, enum lab_fault fault);
+
+void lab_migration_init(struct lab_migration *of, struct vfio_device *vdev, u8 *device, u32 size);
+void lab_migration_open(struct lab_migration *of, const struct lab_type *type);
+void lab_migration_reset(struct lab_migration *of);
 
 ssize_t lab_mig_show(struct lab_gpu *gpu, char *buf);
 int lab_mig_command(struct lab_gpu *gpu, const char *buf);

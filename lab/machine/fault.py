@@ -6,7 +6,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-SWITCHES = ("fault_create", "lost", "held", "xid", "sensors", "heterogeneous")
+SWITCHES = ("fault_create", "lost", "held", "xid", "sensors", "heterogeneous", "migration")
 
 
 def fault_command(gpu: int, switch: str, value: Sequence[str]) -> str:

@@ -175,6 +175,7 @@ API nvmlReturn_t nvmlDeviceGetVgpuCapabilities(nvmlDevice_t gpu, uint capability
 	switch (capability) {
 	case 0:		/* fractional multi-vGPU */
 	case 1:		/* types of one size mixed */
+	case 5:		/* state that moves while its VM runs */
 		*out = 1;
 		return NVML_SUCCESS;
 	case 2:		/* sizes mixed */

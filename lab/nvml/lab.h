@@ -111,6 +111,9 @@ uint vgpu_busy(const struct vgpu *vgpu);
 uint gpu_busy(struct gpu *gpu);
 nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t gpu, uint *architecture);
 
+/* metadata.c */
+nvmlVgpuVersion_t vgpu_versions(const struct gpu *gpu);
+
 /* mig.c, compute_instance.c, mig_device.c */
 void mig_read(const struct gpu *gpu, struct mig_state *state);
 nvmlReturn_t mig_command(struct gpu *gpu, const char *text, uint *made);

@@ -157,6 +157,31 @@ typedef struct {
 } nvmlVgpuVersion_t;
 
 typedef struct {
+	uint version, revision, guestInfoState;
+	char guestDriverVersion[80], hostDriverVersion[80];
+	uint reserved[6], vgpuVirtualizationCaps, guestVgpuVersion, opaqueDataSize;
+	char opaqueData[];	/* [4] there */
+} nvmlVgpuMetadata_t;
+
+typedef struct {
+	uint version, revision;
+	char hostDriverVersion[80];
+	uint pgpuVirtualizationCaps, reserved[5];
+	nvmlVgpuVersion_t hostSupportedVgpuRange;
+	uint opaqueDataSize;
+	char opaqueData[];
+} nvmlVgpuPgpuMetadata_t;
+
+typedef struct {
+	uint vgpuVmCompatibility, compatibilityLimitCode;
+} nvmlVgpuPgpuCompatibility_t;
+
+typedef struct {
+	uint version;
+	ull size;
+} nvmlVgpuRuntimeState_t;
+
+typedef struct {
 	uint version;
 	int margin;
 } nvmlMarginTemperature_t;

@@ -154,8 +154,7 @@ API nvmlReturn_t nvmlGetVgpuVersion(nvmlVgpuVersion_t *supported, nvmlVgpuVersio
 		return NVML_ERROR_UNINITIALIZED;
 	if (!supported || !current)
 		return NVML_ERROR_INVALID_ARGUMENT;
-	supported->minVersion = current->minVersion = 0x070001;
-	supported->maxVersion = current->maxVersion = 0x120001;
+	*supported = *current = vgpu_versions(&gpus[0]);
 	return NVML_SUCCESS;
 }
 

@@ -58,6 +58,7 @@ READ: dict[str, object] = {
     "n.nvmlDeviceGetMemoryInfo(h, n.nvmlMemory_v2).free >> 20": 16384,
     "n.nvmlDeviceGetVirtualizationMode(h)": 3,
     "n.nvmlDeviceGetHostVgpuMode(h)": 0,
+    "n.nvmlDeviceGetVgpuCapabilities(h, n.NVML_DEVICE_VGPU_CAP_DEVICE_STREAMING)": 1,
     "n.nvmlDeviceGetEccMode(h)": [1, 1],
     "n.nvmlDeviceGetComputeRunningProcesses(h)": [],
     "n.nvmlVgpuTypeGetName(231)": "GRID T4-2Q",
