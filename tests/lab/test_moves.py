@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VMs with a vGPU move between two lab hosts by ``virsh migrate --live`` alone: what the lab's driver does."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pynvml
+import pytest
+
+from tests.lab.conftest import LabHost, lab, listed
+
+pytestmark = pytest.mark.lab
+
+NAMES: Final = ("source", "target")
+SPEAKS_WITHIN_S: Final = 240.0
+WRITTEN: Final = "5eed1e57"
+"""What the guest keeps in its vGPU (lab/guest/smallest.S)."""
+_GPUS: Final = "/sys/kernel/vgpu_lab/gpus"
+_MDEV: Final = "11111111-2222-4333-8444-555555555501"
+_VF: Final = "/sys/bus/pci/devices/{gpu}/virtfn0"
+_ONLY_OLDER: Final = "1024 0 0 0x70001 0x110001"
+_AS_LOADED: Final = "1024 0 0 0x70001 0x120001"
+_DOMAIN: Final = """<domain type='kvm'>
+  <name>{name}</name><memory unit='MiB'>64</memory><vcpu>1</vcpu>
+  <os><type arch='x86_64' machine='q35'>hvm</type></os>
+  <features><acpi/><apic/><smm state='off'/></features><cpu mode='host-passthrough'/>
+  <devices>
+    <disk type='file' device='disk'><driver name='qemu' type='qcow2'/><source file='/var/tmp/counting.qcow2'/>
+      <target dev='vda' bus='virtio'/><readonly/></disk>
+    <controller type='usb' model='none'/><memballoon model='none'/>
+    <serial type='file'><source path='/var/tmp/{name}.log'/></serial>
+    <hostdev mode='subsystem' managed='no' {device}</hostdev>
+  </devices>
+</domain>"""
+_OF_MDEV: Final = f"type='mdev' model='vfio-pci'><source><address uuid='{_MDEV}'/></source>"
+_OF_VF: Final = "type='pci'><source><address domain='0x0000' bus='0x{bus}' slot='0x00' function='0x1'/></source>"
+_NVML: Final = "import json, pynvml as n; n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0); print(json.dumps({}))"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """``made``: how its vGPU comes to be on a host; ``gpu``: its number in the scenario."""
+
+    name: str
+    gpu: int
+    made: str
+    device: str
+
+
+MDEV: Final = Kind(
+    "mdev", 0, f"echo {_MDEV} >/sys/class/mdev_bus/{{gpu}}/mdev_supported_types/nvidia-231/create", _OF_MDEV
+)
+_FUNCTIONS: Final = "/usr/lib/nvidia/sriov-manage -e {gpu}; "
+VENDOR: Final = Kind(
+    "vendor", 1, f"{_FUNCTIONS} echo 1155 >{_VF}/nvidia/current_vgpu_type", _OF_VF.format(bus="02")
+)  # fmt: skip
+MIG_BACKED: Final = Kind(
+    "instance", 2,
+    f"echo mode 1 >{_GPUS}/2/mig_command; {_FUNCTIONS} echo gi 14 -1 >{_GPUS}/2/mig_command; "
+    f"echo 700 >{_VF}/nvidia/current_vgpu_type", _OF_VF.format(bus="03"),
+)  # fmt: skip
+
+
+class Moves:
+    """From the one host to the other, by its root's key."""
+
+    def __init__(self, source: LabHost, target: LabHost) -> None:
+        self.source, self.target = source, target
+        image = Path(lab("guest-image", "--counting").strip())
+        for host in (source, target):
+            host.send(image, "/var/tmp/counting.qcow2")
+            host.send(Path(inspect.getfile(pynvml)), "/tmp/pynvml.py")
+        self._to = target.run("ip -4 -o address | grep -o '10[.]77[.][0-9.]*' | head -1").strip()
+        key = source.run(
+            "[ -f .ssh/id_ed25519 ] || ssh-keygen -q -t ed25519 -N '' -f .ssh/id_ed25519; "
+            f"ssh-keyscan -t ed25519 {self._to} 2>/dev/null >.ssh/known_hosts; cat .ssh/id_ed25519.pub"
+        ).strip()
+        target.run(f"echo '{key}' >>.ssh/authorized_keys")
+
+    def start(self, kind: Kind) -> None:
+        """Its vGPU on both hosts, its VM on the one; its guest counts."""
+        for host in (self.source, self.target):
+            host.run(kind.made.format(gpu=host.run(f"sed -n 's/^bdf //p' {_GPUS}/{kind.gpu}/state").strip()))
+        text = _DOMAIN.format(name=kind.name, device=kind.device)
+        self.source.run(f"cat >/tmp/{kind.name}.xml <<'END'\n{text}\nEND\nvirsh create /tmp/{kind.name}.xml")
+        self.count(kind, 3)
+
+    def move(self, kind: Kind) -> bool:
+        """Whether virsh says that it did."""
+        words = f"virsh migrate --live {kind.name} qemu+ssh://root@{self._to}/system --migrateuri tcp://{self._to}"
+        return self.source.run(f"{words} 2>/tmp/refused && echo moved || cat /tmp/refused", limit_s=600).endswith(
+            "moved\n"
+        )
+
+    def count(self, kind: Kind, more: int = 2) -> None:
+        """The guest goes on counting by one, wherever it is, and its register reads as it was written."""
+        end, before = time.monotonic() + SPEAKS_WITHIN_S, len(self._said(kind))
+        while len(said := self._said(kind)) < before + more:
+            assert time.monotonic() < end, said
+            time.sleep(1)
+        assert said == [f"{number:08x} {WRITTEN}" for number in range(len(said))]
+
+    def _said(self, kind: Kind) -> list[str]:
+        """The whole lines that it has counted, on the one host and then on the other."""
+        logs = [host.run(f"tr -d '\\r' </var/tmp/{kind.name}.log || true") for host in (self.source, self.target)]
+        _, _, counted = "".join(logs).partition("vgpu-guest ready\n")
+        return counted.split("\n")[:-1]
+
+    def where(self, kind: Kind) -> list[str]:
+        """The hosts that have a domain of it, and its state there."""
+        asked = f"virsh domstate {kind.name} 2>/dev/null || true"
+        return [f"{host.name} {state}" for host in (self.source, self.target) if (state := host.run(asked).strip())]
+
+    def compatibility(self) -> list[int]:
+        """NVML's answer on the target for the only vGPU that runs on the source: states, limits."""
+        ours = "bytes(n.nvmlVgpuInstanceGetMetadata(n.nvmlDeviceGetActiveVgpus(h)[0])).hex()"
+        vgpu = f"n.c_nvmlVgpuMetadata_t.from_buffer_copy(bytes.fromhex('{self._ask(self.source, ours)}'))"
+        both = f"n.nvmlGetVgpuCompatibility({vgpu}, n.nvmlDeviceGetVgpuMetadata(h))"
+        answer = f"(lambda c: [c.vgpuVmCompatibility, c.compatibilityLimitCode])({both})"
+        numbers: list[int] = self._ask(self.target, answer)
+        return numbers
+
+    @staticmethod
+    def _ask(host: LabHost, expression: str) -> Any:
+        script = _NVML.format(expression)
+        return json.loads(host.run(f"cd /tmp; python3 - <<'END'\n{script}\nEND"))
+
+
+@pytest.fixture(scope="module")
+def moves() -> Iterator[Moves]:
+    before = set(listed())
+    lab("up", "--scenario", "lab/scenarios/two-alike.yaml")
+    hosts = listed()
+    try:
+        yield Moves(*(hosts[name] for name in NAMES))
+    finally:
+        if ended := [name for name in NAMES if name not in before]:
+            lab("down", *ended)
+
+
+def test_a_move_that_fails_in_any_phase_leaves_the_vm_and_its_vgpu_where_they_are(moves: Moves) -> None:
+    moves.start(MDEV)
+    assert moves.compatibility() == [15, 0]
+    for host, phase in [
+        ("source", "save"), ("source", "pre-copy"), ("source", "stop-copy"), ("target", "resume"), ("target", "load"),
+    ]:  # fmt: skip
+        lab("fault", host, "0", "fault_create", phase)
+        assert not moves.move(MDEV), phase
+        assert moves.where(MDEV) == ["source running"], phase
+        moves.count(MDEV)
+    lab("fault", "target", "0", "migration", *_ONLY_OLDER.split())
+    assert moves.compatibility() == [1, 1]  # cold, by the host's driver
+    assert not moves.move(MDEV)
+    assert "version 0x120001 is refused" in moves.target.run("dmesg")
+    lab("fault", "target", "0", "migration", *_AS_LOADED.split())
+    assert moves.move(MDEV)
+    assert moves.where(MDEV) == ["target running"]
+    moves.count(MDEV)
+
+
+@pytest.mark.parametrize("kind", [VENDOR, MIG_BACKED], ids=lambda kind: str(kind.name))
+def test_a_vm_on_a_virtual_function_moves_with_what_it_changes_meanwhile(moves: Moves, kind: Kind) -> None:
+    for host in NAMES:
+        lab("fault", host, str(kind.gpu), "migration", "8192", "512", "7", "0x70001", "0x120001")
+    moves.start(kind)
+    assert moves.move(kind)
+    assert moves.where(kind) == ["target running"]
+    moves.count(kind)
