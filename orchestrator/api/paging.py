@@ -63,6 +63,14 @@ def sequence_of(part: str) -> int:
     return int(part)
 
 
+def moment_of(part: str) -> float:
+    """Seconds since 1970 that a cursor's part is. :raises InvalidInput: ``request.cursor``"""
+    try:
+        return float(part)
+    except ValueError:
+        raise _forged() from None
+
+
 def _forged() -> InvalidInput:
     return InvalidInput("request.cursor", "the cursor is none of ours", hint="take it from the answer's Link header")
 

@@ -16,8 +16,8 @@ from sqlalchemy import (
     delete,
     func,
     insert,
-    or_,
     select,
+    tuple_,
     update,
 )
 from sqlalchemy.sql.functions import count
@@ -246,16 +246,16 @@ class Operations:
         """By the column ``sort``, which has no nulls, ``-``: the other way round; ``before``: only those after the one
         with this id."""
         column, backwards = operations.c[sort.removeprefix("-")], sort.startswith("-")
-        query = select(operations).order_by(column.desc() if backwards else column, operations.c.id).limit(limit)
+        by = (column, operations.c.id)
+        query = select(operations).order_by(*(part.desc() if backwards else part for part in by)).limit(limit)
         query = query.where(*operations_matching(only))
         if before is not None:
             known = select(column).where(operations.c.id == before)
             tenants = only.get("tenants")
             if tenants is not None:  # one of others is as unknown as one that is not there
                 known = known.where(operations.c.tenant.in_(tenants))
-            its = known.scalar_subquery()
-            further = column < its if backwards else column > its
-            query = query.where(or_(further, and_(column == its, operations.c.id > before)))
+            here, its = tuple_(*by), tuple_(known.scalar_subquery(), before)
+            query = query.where(here < its if backwards else here > its)
         return self._all(query)
 
     def how_many(self, **only: Unpack[OperationFilter]) -> int:

@@ -10,8 +10,9 @@ from typing import TypedDict
 from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.operation import Operation, OperationState
+from orchestrator.core.tenancy.access import Tenants
 from orchestrator.core.vms.claim import Claim
-from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.vm import Vm, VmState
 
 
 class AuditFilter(TypedDict, total=False):
@@ -152,3 +153,14 @@ class OperationFilter(TypedDict, total=False):
     """Only those about what has this id or had this name (``tenant/name`` of a VM)."""
     beginning: str | None
     """Of their id."""
+
+
+class VmFilter(TypedDict, total=False):
+    """Which VMs; all that is given must hold."""
+
+    tenants: Tenants
+    """Only theirs."""
+    state: VmState | None
+    host: str | None
+    profile: str | None
+    """Whether in capital letters or not."""

@@ -86,6 +86,7 @@ def vm_values(vm: Vm) -> dict[str, Any]:
     return {
         **plain,
         **own,
+        **order_values(vm.spec),
         "spec": asdict(vm.spec),
         "devices": [asdict(device) for device in vm.devices],
         "addresses": list(vm.addresses),
@@ -93,6 +94,11 @@ def vm_values(vm: Vm) -> dict[str, Any]:
         "firmware": None if vm.firmware == "bios" else vm.firmware,
         "nic": None if vm.nic is None else asdict(vm.nic),
     }
+
+
+def order_values(spec: VmSpec) -> dict[str, Any]:
+    """What lists are sorted by and that stands in ``spec`` alone."""
+    return {"profile_lower": spec.profile.casefold(), "vcpus": spec.vcpus, "memory_mib": spec.memory_mib}
 
 
 _VMS: Final = ByteCache[tuple[tuple[Any, ...], Vm]](192 * MIB)

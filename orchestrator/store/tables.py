@@ -145,27 +145,25 @@ offerings = Table(
     "offerings", metadata, Column("name", String(63), primary_key=True), Column("document", JSON, nullable=False)
 )
 
+VM_ORDERS = ("name", "state", "profile_lower", "vcpus", "memory_mib", "lease_end", "created_at", "host")
+"""What lists of VMs are sorted by beside tenant and name."""
 vms = Table(
-    "vms",
-    metadata,
-    Column("id", String(36), primary_key=True),
-    Column("tenant", String(63), nullable=False),
-    Column("name", String(63), nullable=False),
-    Column("host", ForeignKey("hosts.name"), nullable=False),
-    Column("image", ForeignKey("images.name")),
-    Column("state", String(20), nullable=False),
-    Column("spec", JSON, nullable=False),
-    Column("devices", JSON, nullable=False),
-    Column("addresses", JSON, nullable=False),
-    Column("operation", String(36)),
-    Column("created_at", Float, nullable=False),
-    Column("wanted", String(10), nullable=False),
-    Column("lease_end", Float, index=True),
-    Column("freed", String(20), key="deallocated"),
-    Column("cpus", JSON(none_as_null=True)), Column("nic", JSON(none_as_null=True)),
-    Column("firmware", String(10)),
+    "vms", metadata,
+    Column("id", String(36), primary_key=True), Column("tenant", String(63), nullable=False),
+    Column("name", String(63), nullable=False), Column("host", ForeignKey("hosts.name"), nullable=False),
+    Column("image", ForeignKey("images.name")), Column("state", String(20), nullable=False),
+    Column("spec", JSON, nullable=False), Column("devices", JSON, nullable=False),
+    Column("addresses", JSON, nullable=False), Column("operation", String(36)),
+    Column("created_at", Float, nullable=False), Column("wanted", String(10), nullable=False),
+    Column("lease_end", Float), Column("freed", String(20), key="deallocated"),
+    Column("cpus", JSON(none_as_null=True)), Column("nic", JSON(none_as_null=True)), Column("firmware", String(10)),
+    Column("profile_lower", String(63), nullable=False, server_default=""),
+    Column("vcpus", Integer, nullable=False, server_default="0"),
+    Column("memory_mib", Integer, nullable=False, server_default="0"),
     UniqueConstraint("tenant", "name"),
+    *(Index(f"ix_vms_{name}", *dict.fromkeys((name, "tenant", "name"))) for name in VM_ORDERS),
 )  # fmt: skip
+"""The last three columns are of ``spec``, for the order of lists."""
 
 guests = Table(
     "guests",
@@ -230,16 +228,17 @@ cpu_claims = Table(
 )  # fmt: skip
 """CPUs that VMs have alone; ``host_claims.cpus`` says the same of each VM at once."""
 
+OPERATION_ORDERS = ("created_at", "kind", "state", "subject_name")
 operations = Table(
     "operations",
     metadata,
     Column("id", String(36), primary_key=True),
     Column("kind", String(40), nullable=False),
     Column("subject", String(63), nullable=False, index=True),
-    Column("subject_name", String(127), nullable=False, index=True),
+    Column("subject_name", String(127), nullable=False),
     Column("host", String(63), nullable=False),
     Column("tenant", String(63)),
-    Column("state", String(12), nullable=False, index=True),
+    Column("state", String(12), nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("finished_at", Float, index=True),
@@ -257,6 +256,7 @@ operations = Table(
     Column("guest_wait", String(8), index=True),
     Column("went_on", Integer, nullable=False),
     Column("asked", JSON(none_as_null=True)),
+    *(Index(f"ix_operations_{name}", name, "id") for name in OPERATION_ORDERS),
 )
 """Clocks order nothing. ``number``: of its subject's operations, as they were stored. ``ended_turn``: grows with every
 end of an operation; an observation that began when the newest was at least this has seen all that the operation did."""

@@ -24,6 +24,7 @@ from orchestrator.store.secrets import SecretBox, Secrets
 from orchestrator.store.statements import Statements
 from orchestrator.store.tenants import Policies, Quotas, RequestKeys, Tenants, Tokens
 from orchestrator.store.usage import TenantUsage, Usage
+from orchestrator.store.vm_pages import VmPages
 from orchestrator.store.vms import Claims, Vms
 from orchestrator.store.volumes import Volumes
 from orchestrator.store.web_sessions import EndedWebSessions
@@ -42,7 +43,7 @@ class Transaction:
         self.hosts = Hosts(db, self.usage, parsed, self.events)
         self.cards = Cards(db, self.usage)
         self.observations = Observations(db, parsed)
-        self.vms = Vms(db, self.usage, self.tenant_usage, self.events)
+        self.vms, self.vm_pages = Vms(db, self.usage, self.tenant_usage, self.events), VmPages(db)
         self.guests = GuestRecords(db)
         self.claims = Claims(db, self.usage)
         self.fleet = Fleet(db, self.usage, self.claims)

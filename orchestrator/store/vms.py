@@ -9,19 +9,18 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from sqlalchemy import Executable, Select, Text, and_, bindparam, cast, delete, insert, or_, select, tuple_, update
+from sqlalchemy import Executable, Select, Text, and_, bindparam, cast, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.core.errors import Conflict
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.cpus import cpus_text
-from orchestrator.core.tenancy.access import Tenants
 from orchestrator.core.tenancy.quota import amounts_of
 from orchestrator.core.vms.claim import Claim, HostCapacity
 from orchestrator.core.vms.vm import DeallocationReason, Vm, VmSpec, VmState, WantedState
 from orchestrator.store.events import Events
 from orchestrator.store.records import ClaimLost, Neighbour
-from orchestrator.store.rows import VM_COLUMNS, claim_of, forget_vm, vm_of, vm_values
+from orchestrator.store.rows import VM_COLUMNS, claim_of, forget_vm, order_values, vm_of, vm_values
 from orchestrator.store.statements import AnyRow, InClause, Precompiled, Statements
 from orchestrator.store.tables import (
     cpu_claims,
@@ -102,12 +101,6 @@ class Vms:
             query = query.where(vms.c.tenant == tenant)
         return tuple(vm_of(row) for row in self._db.execute(query, {} if host is None else {"host": host}))
 
-    def page(self, tenants: Tenants, after: tuple[str, str] | None, most: int | None) -> tuple[Vm, ...]:
-        """By tenant and name, of these tenants (None: of all): ``most`` of those behind ``after``."""
-        query = _IN_ORDER if after is None else _IN_ORDER.where(tuple_(vms.c.tenant, vms.c.name) > after)
-        query = query if tenants is None else query.where(vms.c.tenant.in_(tenants))
-        return tuple(map(vm_of, self._db.execute(query.limit(most))))
-
     def lease_over(self, host: str, at: float) -> tuple[Vm, ...]:
         """Those on the host whose lease has ended and that still have their place, by tenant and name."""
         return tuple(vm_of(row) for row in self._db.execute(_LEASE_OVER, {"host": host, "at": at}))
@@ -152,7 +145,7 @@ class Vms:
 
     def set_spec(self, vm_id: str, spec: VmSpec) -> None:
         """Nothing but that, of one that keeps its name."""
-        self._db.execute(_CHANGE, {"its_id": vm_id, "spec": asdict(spec)})
+        self._db.execute(_CHANGE, {"its_id": vm_id, "spec": asdict(spec), **order_values(spec)})
 
     def deallocate(self, vm_id: str, why: DeallocationReason, devices: Sequence[Device]) -> None:
         """Stopped, without a place, with the devices that it had last."""

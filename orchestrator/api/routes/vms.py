@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.http_answers import started
-from orchestrator.api.paging import PagingOf, SortedPagingOf
+from orchestrator.api.paging import PagingOf, SortedPagingOf, moment_of, sequence_of
 from orchestrator.api.routes.guest_streams import OPENING, stream_place
 from orchestrator.api.schemas.base import MAX_NAME, ProblemAnswer, VmInPath
 from orchestrator.api.schemas.moves import MovesAnswer
@@ -39,6 +39,7 @@ from orchestrator.core.tenancy.access import Caller
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 from orchestrator.core.vms.console_session import ConsoleKind
 from orchestrator.core.vms.vm import Vm, VmState
+from orchestrator.store.records import VmFilter
 
 router = APIRouter(prefix="/vms", tags=["vms"])
 
@@ -56,7 +57,7 @@ STREAM: Final[dict[int | str, dict[str, Any]]] = {
 
 
 @dataclass(frozen=True)
-class VmFilter:
+class PickedVms:
     """All that is given must hold."""
 
     state: VmState | None
@@ -66,16 +67,19 @@ class VmFilter:
     selector: Selector
 
     @property
-    def is_all(self) -> bool:
-        """Whether it picks every VM."""
-        return not any((self.state, self.host, self.profile, self.label, self.selector))
+    def of_store(self) -> VmFilter:
+        """What of it the database decides."""
+        return {"state": self.state, "host": self.host, "profile": self.profile}
+
+    @property
+    def is_of_store(self) -> bool:
+        """Whether that is all of it."""
+        return self.label is None and not self.selector
 
     def picks(self, vm: Vm) -> bool:
-        """Whether the VM is to be in the list."""
+        """Whether a VM that the database has picked is to be in the list."""
         return (
-            (self.state is None or vm.state == self.state)
-            and (self.host is None or vm.host == self.host)
-            and (self.profile is None or vm.spec.profile == self.profile)
+            (self.profile is None or vm.spec.profile == self.profile)
             and (self.label is None or vm.spec.label == self.label)
             and (not self.selector or selects(self.selector, vm.spec.labels))
         )
@@ -87,11 +91,11 @@ async def _filter(
     host: Annotated[str | None, Query(max_length=MAX_NAME, description="Only VMs there; for who runs the pool")] = None,
     profile: Annotated[str | None, Query(max_length=MAX_NAME, description="Only VMs made with this profile")] = None,
     label: Annotated[str | None, Query(max_length=MAX_NAME, description="Only those that such a file made")] = None,
-) -> VmFilter:
-    return VmFilter(state, host, profile, label, selector)
+) -> PickedVms:
+    return PickedVms(state, host, profile, label, selector)
 
 
-VmFilterOf = Annotated[VmFilter, Depends(_filter)]
+VmFilterOf = Annotated[PickedVms, Depends(_filter)]
 
 
 @router.post("", status_code=202)
@@ -122,16 +126,21 @@ def list_all(
     """List VMs. By tenant and name."""
     watching = watches_pool(caller)
     check_may_name_place(caller, only.host)
-    tenants = caller.visible(tenant)
-    if only.is_all and paging.sort is None:
-        after = paging.after(2)
-        following = services.vms.list(tenants, None if after is None else (after[0], after[1]), paging.limit + 1)
-        page = paging.page(list(following), _key, lambda: sum(services.capacity.vm_counts(tenants).values()))
+    sort = paging.sort or "tenant"
+    member = paging.sort_name(_SORTED_BY if watching else _SORTED_BY_TENANTS) if paging.sort else sort
+    of_store: VmFilter = {**only.of_store, "tenants": caller.visible(tenant)}
+    if only.is_of_store:
+        by = () if member == "tenant" else (member,)
+        after = paging.after(2 + len(by))
+        key = None if after is None else (_value_of(member, after[0]), after[-2], after[-1])
+        found, total = services.vms.page(sort, key, paging.limit + 1, **of_store)
+        picked = list(filter(only.picks, found))
+        page = paging.page(picked, lambda vm: (*(_text_of(name, vm) for name in by), *_key(vm)), lambda: total)
     else:
-        picked = [vm for vm in services.vms.list(tenants) if only.picks(vm)]
-        if not picked:
-            _check_named(only, services, caller)
+        picked = list(filter(only.picks, services.vms.page(**of_store)[0]))
         page = paging.arranged(picked, _key, _SORTED_BY if watching else _SORTED_BY_TENANTS)
+    if not page and paging.after(None) is None:
+        _check_named(only, services, caller)
     unseen, stops = services.vms.unseen(), services.driver_upgrades.planned_stops()
     faults = services.findings.gpu_faults()
     return paging.answer(
@@ -143,21 +152,37 @@ _SORTED_BY_TENANTS: Final[Mapping[str, Callable[[Vm], object]]] = {
     "name": lambda vm: vm.spec.name,
     "tenant": lambda vm: vm.spec.tenant,
     "state": lambda vm: vm.state,
-    "profile": lambda vm: vm.spec.profile,
+    "profile": lambda vm: vm.spec.profile.casefold(),
     "vcpus": lambda vm: vm.spec.vcpus,
     "memory_mib": lambda vm: vm.spec.memory_mib,
     "lease_end": lambda vm: vm.lease_end,
     "created_at": lambda vm: vm.created_at,
 }
-_SORTED_BY: Final = {**_SORTED_BY_TENANTS, "host": lambda vm: vm.host}
+_SORTED_BY: Final[Mapping[str, Callable[[Vm], object]]] = {**_SORTED_BY_TENANTS, "host": lambda vm: vm.host}
 """A tenant would learn by the order who is beside whom."""
+_NUMBERS: Final[Mapping[str, Callable[[str], object]]] = {
+    "vcpus": sequence_of, "memory_mib": sequence_of, "lease_end": moment_of, "created_at": moment_of,
+}  # fmt: skip
+"""Of a cursor."""
 
 
 def _key(vm: Vm) -> tuple[str, str]:
     return vm.spec.tenant, vm.spec.name
 
 
-def _check_named(only: VmFilter, services: Services, caller: Caller) -> None:
+def _text_of(member: str, vm: Vm) -> str:
+    value = _SORTED_BY[member](vm)
+    return "" if value is None else str(value)
+
+
+def _value_of(member: str, text: str) -> object:
+    """:raises InvalidInput: ``request.cursor``"""
+    if member == "lease_end" and not text:
+        return None
+    return _NUMBERS[member](text) if member in _NUMBERS else text
+
+
+def _check_named(only: PickedVms, services: Services, caller: Caller) -> None:
     """Nothing was found: because nothing is there, or because no such thing exists.
 
     :raises NotFound: ``host.unknown``, ``profile.unknown``

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import Unpack
 
 from orchestrator.core.errors import Conflict, NoCapacity
 from orchestrator.core.labels import changed_labels
@@ -44,8 +45,9 @@ from orchestrator.services.vms.planning import Planner, VmPlan, check_still_open
 from orchestrator.services.vms.requirements import checked, sized_as, spec_of
 from orchestrator.services.vms.vm_volumes import volumes_for
 from orchestrator.store.database import Store
-from orchestrator.store.records import ClaimLost
+from orchestrator.store.records import ClaimLost, VmFilter
 from orchestrator.store.transaction import Transaction
+from orchestrator.store.vm_pages import PageKey
 
 _RACES = 5
 """How often a lost race for slots is planned again."""
@@ -231,10 +233,17 @@ class VmService:
         with self.store.read() as tx:
             return known_vm(tx, tenant, name)
 
-    def list(self, tenants: Tenants, after: tuple[str, str] | None = None, most: int | None = None) -> tuple[Vm, ...]:
-        """Of these tenants (None: of all), by tenant and name: ``most`` of those behind ``after``."""
+    def list(self, tenants: Tenants) -> tuple[Vm, ...]:
+        """Of these tenants (None: of all), by tenant and name."""
+        return self.page(tenants=tenants)[0]
+
+    def page(
+        self, sort: str = "tenant", after: PageKey | None = None, most: int | None = None, **only: Unpack[VmFilter]
+    ) -> tuple[tuple[Vm, ...], int]:
+        """:meth:`VmPages.page`, and how many there are where ``most`` is fewer."""
         with self.store.read() as tx:
-            return tx.vms.page(tenants, after, most)
+            page = tx.vm_pages.page(sort, after, most, **only)
+            return page, len(page) if len(page) != most else tx.vm_pages.how_many(**only)
 
     def unseen(self) -> dict[str, float | None]:
         """Hosts whose VMs nobody can say anything about now, and until when somebody could."""

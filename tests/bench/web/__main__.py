@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m tests.bench.web``: writes build/bench/web.json. ``--hosts``: how many with eight GPUs each, one fleet
-after the other, each for ten minutes at most."""
+after the other, each for a quarter of an hour at most; ``--vms``: how many are on each of them before that, made by
+filling.py."""
 
 from __future__ import annotations
 
@@ -16,25 +17,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 from playwright.sync_api import Page, ViewportSize, sync_playwright
 
 from orchestrator.client.autostart import server_info
 from orchestrator.client.client import Client
 from tests.bench.placement.rows import Row, rows_of, table, write
+from tests.bench.web.filling import fill
 from tests.bench.web.looking import PEOPLE, looking
 from tests.fakes.running import client_of
-from tests.fakes.simulated import serving_fleet, wish
+from tests.fakes.simulated import serving, wish
 
 REPORT: Final = Path("build/bench/web.json")
 PAGES: Final = ("map", "map?use=partly", "hosts", "vms", "vms/default/vm-0", "vms/new", "operations", "capacity")
+ORDERS: Final = ("name", "tenant", "state", "profile", "vcpus", "memory_mib", "lease_end", "created_at", "host")
+"""Of the list of VMs of a fleet that is full of them."""
 FRAGMENTS: Final = ("map", "map/gpus", "hosts", "vms", "vms/default/vm-0", "operations")
 VMS: Final = 50
 WINDOW: Final = ViewportSize(width=1280, height=720)
 VISITS: Final = 5
 REPEATS: Final = 40
 IDLE_S: Final = 3.0
-LIMIT_S: Final = 600
+LIMIT_S: Final = 900
 _FLEET: Final = """\
 groups:
   - {{name: l40s, count: {hosts}, gpu_model: L40S, gpus_per_host: 8, vcpus: 128, memory_gib: 1024}}
@@ -50,7 +55,7 @@ _FETCH: Final = """async ([address, repeats]) => {
     const sizes = [];
     for (let number = 0; number < repeats; number++) {
         const headers = {"HX-Request": "true", "HX-Target": "div#live"};
-        const answer = await fetch(`${address}?number=${number}`, {headers});
+        const answer = await fetch(`${address}${address.includes("?") ? "&" : "?"}number=${number}`, {headers});
         if (answer.status != 200) throw new Error(answer.status);
         sizes.push((await answer.text()).length);
     }
@@ -96,7 +101,16 @@ def _used(pid: int, act: Callable[[], object]) -> _Used:
     return _Used(_cpu_s(pid) - cpu_s, time.monotonic() - wall_s)
 
 
-def _rows(client: Client, other: Client, hosts: int, picture: Path | None) -> Iterator[Row]:
+def _lists(page: Page, address: str) -> Iterator[str]:
+    """First and last page of the list of VMs in each order: the other way round the next page begins at the last."""
+    for order in ORDERS:
+        yield f"vms?sort={order}"
+        page.goto(f"{address}/web/vms?sort=-{order}")
+        following = urlsplit(page.get_by_role("link", name="Next page").get_attribute("href") or "")
+        yield f"vms?sort={order}&{urlencode({'after': parse_qs(following.query)['after'][0]})}"
+
+
+def _rows(client: Client, other: Client, hosts: int, picture: Path | None, *, full: bool) -> Iterator[Row]:
     for number in range(VMS):
         client.create_vm(wish(f"vm-{number}", "NVIDIA L40S-12Q"))
     for operation in client.operations():
@@ -109,17 +123,19 @@ def _rows(client: Client, other: Client, hosts: int, picture: Path | None) -> It
         page = context.new_page()
         page.goto(f"{given['address']}/web/ticket#{given['ticket']}")
         page.wait_for_url("**/web/map")
-        for path in PAGES:
+        for path in (*PAGES, *(f"vms?sort={order}" for order in ORDERS if full)):
             yield from rows_of(
                 "web", f"{path}, {hosts} hosts", "page", _painted(page, f"{given['address']}/web/{path}")
             )
         if picture is not None:
             page.goto(f"{given['address']}/web/map")
             page.screenshot(path=picture)
+        lists = list(_lists(page, given["address"])) if full else []
         page.goto(f"{given['address']}/web/login")
-        for path in FRAGMENTS:
+        for path in (*FRAGMENTS, *lists):
             cost = {**_fragment(page, f"{given['address']}/web/{path}", pid), "load": os.getloadavg()[0]}
-            yield from rows_of("web", f"{path}, {hosts} hosts", "fragment", cost)
+            name = f"{path.partition('&')[0]}{' (last page)' if '&' in path else ''}"
+            yield from rows_of("web", f"{name}, {hosts} hosts", "fragment", cost)
         context.close()
     for people, tokens in ((0, 0), (PEOPLE, 0), (PEOPLE, PEOPLE)):
         case = f"vms, {hosts} hosts, {people} people" + (", each with a token" if tokens else "")
@@ -139,22 +155,26 @@ def _limited() -> Iterator[None]:
         signal.alarm(0)
 
 
+def _measured(directory: Path, hosts: int, vms: int, picture: Path | None) -> Iterator[Row]:
+    state, fleet = directory / "state", directory / "fleet.yaml"
+    fleet.write_text(_FLEET.format(hosts=hosts))
+    if vms:
+        fill(state, fleet, "NVIDIA L40S-12Q", vms)
+    with _limited(), serving(state, fleet) as client, client_of(state) as other:
+        yield from _rows(client, other, hosts, picture, full=vms > 0)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", type=int, nargs="+", default=[100, 1000, 10_000])
+    parser.add_argument("--vms", type=int, default=0)
     parser.add_argument("--picture", type=Path, help="where a picture of the map is written")
     chosen = parser.parse_args()
     rows: list[Row] = []
     for hosts in chosen.hosts:
         try:
-            with (
-                _limited(),
-                tempfile.TemporaryDirectory() as directory,
-                serving_fleet(Path(directory), _FLEET.format(hosts=hosts)) as client,
-                client_of(Path(directory) / "state") as other,
-            ):
-                for row in _rows(client, other, hosts, chosen.picture):
-                    rows.append(row)
+            with tempfile.TemporaryDirectory() as directory:
+                rows += _measured(Path(directory), hosts, chosen.vms, chosen.picture)
         except TimeoutError:
             sys.stderr.write(f"{hosts} hosts: not done after {LIMIT_S} s\n")
         write(rows, REPORT)

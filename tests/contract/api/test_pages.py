@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from orchestrator.api.paging import encode_cursor
 from orchestrator.core.tenancy.tenant import Member
+from orchestrator.core.vms.lease import WantedEnd
 from tests.contract.api.conftest import pages_of
 from tests.contract.api.real_app import real_app
 from tests.fakes.control_plane import KEY, ControlPlane, control_plane, create_vm
@@ -40,7 +41,8 @@ def _filled(directory: Path, url: str | None) -> ControlPlane:
     for name in TENANTS:
         people.tenants.create(name)
         people.policies.change(name, {"isolation": "none"})
-        made.services.vms.create(replace(create_vm(f"vm-{name}"), tenant=name))
+        lease = WantedEnd(after_s=len(name) * 3600 if name < "cc" else None)
+        made.services.vms.create(replace(create_vm(f"vm-{name}"), tenant=name, end=lease))
         made.engine.drain()
         people.tenants.put_member(Member(tenant="aa", subject=f"oidc:{name}", role="read-only"))
         people.tokens.create("aa", "tenant-user", None)
@@ -83,10 +85,10 @@ def test_each_list_is_sorted_over_all_its_pages_both_ways(owner: TestClient, tar
     _is_sorted_both_ways(owner, target, member)
 
 
-def test_postgresql_sorts_operations_and_the_audit_as_sqlite_does(postgres: Cluster, tmp_path: Path) -> None:
+def test_postgresql_sorts_vms_operations_and_the_audit_as_sqlite_does(postgres: Cluster, tmp_path: Path) -> None:
     plane = _filled(tmp_path, new_url(postgres, KEY))
     client = TestClient(real_app(plane))
-    for target in ("/v1/operations", "/v1/audit"):
+    for target in ("/v1/vms", "/v1/operations", "/v1/audit"):
         for member in SORTS[target]:
             _is_sorted_both_ways(client, target, member)
     plane.store.close()

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VMs in the order of a column, a page at a time: an index of :data:`tables.VM_ORDERS` leads to it among many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, Unpack
+
+from sqlalchemy import Column, ColumnElement, and_, func, or_, select, tuple_
+
+from orchestrator.core.vms.vm import Vm
+from orchestrator.store.records import VmFilter
+from orchestrator.store.rows import VM_COLUMNS, vm_of
+from orchestrator.store.statements import Statements
+from orchestrator.store.tables import vms
+
+PageKey = tuple[object, str, str]
+"""What the last VM of a page is sorted by (its profile in lower case), its tenant and its name."""
+
+_ROWS: Final = select(*VM_COLUMNS)
+_KEY: Final = (vms.c.tenant, vms.c.name)
+
+
+class VmPages:
+    """Lists of VMs."""
+
+    def __init__(self, connection: Statements) -> None:
+        self._db = connection
+
+    def page(
+        self,
+        sort: str = "tenant",
+        after: PageKey | None = None,
+        most: int | None = None,
+        **only: Unpack[VmFilter],
+    ) -> tuple[Vm, ...]:
+        """By that, then by tenant and name, nothing before something; ``-``: all the other way round. ``after``: of
+        the page before."""
+        name, backwards = sort.removeprefix("-"), sort.startswith("-")
+        column = vms.c["profile_lower" if name == "profile" else name]
+        by = [part.desc() if backwards else part.asc() for part in dict.fromkeys((column, *_KEY))]
+        if column.nullable:
+            by[0] = by[0].nulls_last() if backwards else by[0].nulls_first()
+        query = _ROWS.where(*_matching(only)).order_by(*by).limit(most)
+        if after is not None:
+            query = query.where(_behind(column, after, backwards=backwards))
+        return tuple(map(vm_of, self._db.execute(query)))
+
+    def how_many(self, **only: Unpack[VmFilter]) -> int:
+        """Those that :meth:`page` would have without a limit."""
+        query = select(func.count()).select_from(vms).where(*_matching(only))
+        return int(self._db.execute(query).scalar_one())
+
+
+def _behind(column: Column[Any], after: PageKey, *, backwards: bool) -> ColumnElement[bool]:
+    parts = dict(zip((column, *_KEY), after, strict=True))
+    if after[0] is None:
+        del parts[column]
+    here, there = tuple_(*parts), tuple(parts.values())
+    behind = here < there if backwards else here > there
+    if not column.nullable:
+        return behind
+    if after[0] is not None:
+        return or_(behind, column.is_(None)) if backwards else behind
+    behind = and_(column.is_(None), behind)
+    return behind if backwards else or_(behind, column.is_not(None))
+
+
+def _matching(only: VmFilter) -> Iterator[ColumnElement[bool]]:
+    """What must hold of each."""
+    if (tenants := only.get("tenants")) is not None:
+        yield vms.c.tenant.in_(tenants)
+    if (state := only.get("state")) is not None:
+        yield vms.c.state == state
+    if (host := only.get("host")) is not None:
+        yield vms.c.host == host
+    if (profile := only.get("profile")) is not None:
+        yield vms.c.profile_lower == profile.casefold()
