@@ -254,8 +254,8 @@ class Operations:
             tenants = only.get("tenants")
             if tenants is not None:  # one of others is as unknown as one that is not there
                 known = known.where(operations.c.tenant.in_(tenants))
-            here, its = tuple_(*by), tuple_(known.scalar_subquery(), before)
-            query = query.where(here < its if backwards else here > its)
+            row, last = tuple_(*by), tuple_(known.scalar_subquery(), before)
+            query = query.where(row < last if backwards else row > last)
         return self._all(query)
 
     def how_many(self, **only: Unpack[OperationFilter]) -> int:

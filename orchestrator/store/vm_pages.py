@@ -56,8 +56,8 @@ def _behind(column: Column[Any], after: PageKey, *, backwards: bool) -> ColumnEl
     parts = dict(zip((column, *_KEY), after, strict=True))
     if after[0] is None:
         del parts[column]
-    here, there = tuple_(*parts), tuple(parts.values())
-    behind = here < there if backwards else here > there
+    row, last = tuple_(*parts), tuple(parts.values())
+    behind = row < last if backwards else row > last
     if not column.nullable:
         return behind
     if after[0] is not None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from orchestrator.adapters.bundles.library import BundleLibrary
 from orchestrator.adapters.files.opening import Readable
@@ -47,6 +47,8 @@ from orchestrator.services.vm_checks import check_unprotected
 from orchestrator.services.vms.planning import Planner
 from orchestrator.services.vms.requirements import spec_of
 from orchestrator.services.vms.volumes import VolumeService
+from orchestrator.store.records import VmFilter
+from orchestrator.store.vm_pages import PageKey
 from tests.fakes.fake_guest_access import GuestAccess
 from tests.fakes.fake_guests import FakeGuestService
 from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine
@@ -153,11 +155,17 @@ class Vms:
         self._world.vms[tenant, name] = replace(vm, spec=spec)
         return self._world.vms[tenant, name]
 
-    def list(
-        self, tenants: tuple[str, ...] | None, after: tuple[str, str] | None = None, most: int | None = None
-    ) -> tuple[Vm, ...]:
-        mine = {key: vm for key, vm in sorted(self._world.vms.items()) if tenants is None or key[0] in tenants}
-        return tuple(vm for key, vm in mine.items() if after is None or key > after)[:most]
+    def page(
+        self, _sort: str = "tenant", after: PageKey | None = None, most: int | None = None, **only: Unpack[VmFilter]
+    ) -> tuple[tuple[Vm, ...], int]:
+        """By tenant and name alone."""
+        tenants, same = only.pop("tenants", None), {name: value for name, value in only.items() if value is not None}
+        picked = {
+            key: vm
+            for key, vm in sorted(self._world.vms.items())
+            if (tenants is None or key[0] in tenants) and same.items() <= {**vars(vm.spec), **vars(vm)}.items()
+        }
+        return tuple(vm for key, vm in picked.items() if after is None or key > after[1:])[:most], len(picked)
 
     def unseen(self) -> dict[str, float | None]:
         silent = {"unreachable", "quarantined", "forgotten"}

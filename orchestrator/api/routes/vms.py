@@ -133,8 +133,8 @@ def list_all(
         by = () if member == "tenant" else (member,)
         after = paging.after(2 + len(by))
         key = None if after is None else (_value_of(member, after[0]), after[-2], after[-1])
-        found, total = services.vms.page(sort, key, paging.limit + 1, **of_store)
-        picked = list(filter(only.picks, found))
+        listed, total = services.vms.page(sort, key, paging.limit + 1, **of_store)
+        picked = list(filter(only.picks, listed))
         page = paging.page(picked, lambda vm: (*(_text_of(name, vm) for name in by), *_key(vm)), lambda: total)
     else:
         picked = list(filter(only.picks, services.vms.page(**of_store)[0]))

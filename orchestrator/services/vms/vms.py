@@ -5,12 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Unpack
 
 from orchestrator.core.errors import Conflict, NoCapacity
 from orchestrator.core.labels import changed_labels
 from orchestrator.core.names import check_name
-from orchestrator.core.tenancy.access import Tenants
 from orchestrator.core.vms.image import short_of
 from orchestrator.core.vms.lease import WantedEnd, extended_lease_end, new_lease_end, show_moment
 from orchestrator.core.vms.network import short_name
@@ -41,23 +39,21 @@ from orchestrator.services.vm_checks import (
 )
 from orchestrator.services.vms.deallocating import begin_deallocation
 from orchestrator.services.vms.dry_run import actions_of, xml_of
+from orchestrator.services.vms.listing import VmListing
 from orchestrator.services.vms.planning import Planner, VmPlan, check_still_open
 from orchestrator.services.vms.requirements import checked, sized_as, spec_of
 from orchestrator.services.vms.vm_volumes import volumes_for
-from orchestrator.store.database import Store
-from orchestrator.store.records import ClaimLost, VmFilter
+from orchestrator.store.records import ClaimLost
 from orchestrator.store.transaction import Transaction
-from orchestrator.store.vm_pages import PageKey
 
 _RACES = 5
 """How often a lost race for slots is planned again."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class VmService:
+class VmService(VmListing):
     """Create, look, start, stop, delete."""
 
-    store: Store
     engine: Engine
     planner: Planner
     networks: NetworkService
@@ -227,28 +223,6 @@ class VmService:
                 at, action = self.planner.clock.now(), f"label_vm {change.words}"
                 tx.audit.append(at=at, actor=actor(), action=action, subject=vm.full_name, outcome="done")
         return replace(vm, spec=spec)
-
-    def get(self, tenant: str, name: str) -> Vm:
-        """:raises NotFound: ``vm.unknown``"""
-        with self.store.read() as tx:
-            return known_vm(tx, tenant, name)
-
-    def list(self, tenants: Tenants) -> tuple[Vm, ...]:
-        """Of these tenants (None: of all), by tenant and name."""
-        return self.page(tenants=tenants)[0]
-
-    def page(
-        self, sort: str = "tenant", after: PageKey | None = None, most: int | None = None, **only: Unpack[VmFilter]
-    ) -> tuple[tuple[Vm, ...], int]:
-        """:meth:`VmPages.page`, and how many there are where ``most`` is fewer."""
-        with self.store.read() as tx:
-            page = tx.vm_pages.page(sort, after, most, **only)
-            return page, len(page) if len(page) != most else tx.vm_pages.how_many(**only)
-
-    def unseen(self) -> dict[str, float | None]:
-        """Hosts whose VMs nobody can say anything about now, and until when somebody could."""
-        with self.store.read() as tx:
-            return tx.hosts.silent()
 
     def delete(self, tenant: str, name: str) -> Started:
         """Give everything back. A create that still runs is cancelled and undone first."""
