@@ -216,9 +216,13 @@ class SiteCalls:
     def release_mig_layout(self, host: str, gpu: str | None) -> models.Started:
         return self._delete(path_of("hosts", host, "mig-layout"), gpu=gpu)
 
-    def driver_check(self, host_driver: str | None) -> models.DriverCheck:
-        """``rows``; with ``host_driver`` VMs are judged as if every host had that one."""
-        return {"rows": self.connection.pages(path_of("driver-check"), {"host_driver": host_driver}, member="rows")}
+    def driver_check(
+        self, host_driver: str | None, host: str | None = None, verdict: str | None = None
+    ) -> models.DriverCheck:
+        """``rows``; with ``host_driver`` VMs are judged as if every host had that one. ``host``: a name or pattern;
+        ``verdict``: only what compares so."""
+        query = {"host_driver": host_driver, "host": host, "verdict": verdict}
+        return {"rows": self.connection.pages(path_of("driver-check"), query, member="rows")}
 
     def start_driver_upgrade(self, wanted: Body) -> models.DriverUpgrade:
         return self._post(path_of("driver-upgrade"), wanted)

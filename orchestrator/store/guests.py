@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -11,11 +12,14 @@ from sqlalchemy import delete, insert, select
 
 from orchestrator.core.drivers.guest_facts import GuestFacts
 from orchestrator.core.guest.guest import GuestRecord, RoleResult
-from orchestrator.store.statements import AnyRow, Statements
+from orchestrator.store.statements import AnyRow, InClause, Statements
 from orchestrator.store.tables import guests, vms
 
 _RESULTS: Final = TypeAdapter(tuple[RoleResult, ...])
 _FACTS: Final = TypeAdapter(GuestFacts)
+_ON_HOSTS: Final = InClause(
+    lambda hosts: select(guests.c.vm, guests.c.document).join(vms, vms.c.id == guests.c.vm).where(vms.c.host.in_(hosts))
+)
 
 
 class GuestRecords:
@@ -31,9 +35,10 @@ class GuestRecords:
             return GuestRecord(vm=vm, host_key=None)
         return _record(row)
 
-    def list(self) -> tuple[GuestRecord, ...]:
-        """Of all VMs of whose guests something is known, by VM."""
-        return tuple(_record(row) for row in self._db.execute(select(guests).order_by(guests.c.vm)))
+    def facts(self, hosts: Collection[str]) -> dict[str, GuestFacts]:
+        """What is known of the guests of VMs on these hosts, by VM."""
+        rows = self._db.execute(*_ON_HOSTS(hosts))
+        return {row.vm: _FACTS.validate_python(row.document["facts"]) for row in rows}
 
     def put(self, record: GuestRecord) -> None:
         """In the place of the one that was there. The VM may have been deleted meanwhile."""

@@ -18,6 +18,7 @@ from orchestrator.core.hosts.cpus import cpus_text
 from orchestrator.core.hosts.host import Host, HostState
 from orchestrator.core.hosts.mig_layout import CUT, MigLayout
 from orchestrator.core.hosts.snapshot import HostSnapshot
+from orchestrator.core.labels import Labels
 from orchestrator.core.names import near
 from orchestrator.store.events import Events
 from orchestrator.store.records import ClaimLost
@@ -59,6 +60,7 @@ _BY_NAME: Final = Precompiled(select(hosts).where(hosts.c.name == bindparam("hos
 _SILENT: Final = select(hosts.c.name, hosts.c.last_seen_at).where(
     hosts.c.state.in_(["unreachable", "quarantined", "forgotten"])
 )
+_LABELS: Final = Precompiled(select(hosts.c.name, hosts.c.labels))
 _AT_ITS_ADDRESS: Final = and_(hosts.c.address == bindparam("address"), hosts.c.port == bindparam("port"))
 _IN_THE_WAY: Final = select(hosts.c.name).where(or_(hosts.c.name == bindparam("name"), _AT_ITS_ADDRESS))
 _CHANGE: Final = Precompiled(update(hosts).where(hosts.c.name == bindparam("its_name")))
@@ -160,6 +162,11 @@ class Hosts:
         """How many there are, by state and whether they are cordoned."""
         rows = self._db.execute(_COUNTS)
         return {(row.state, bool(row.cordoned)): row.stored for row in rows}
+
+    def labels(self) -> dict[str, Labels]:
+        """Of each host."""
+        rows = self._db.execute(_LABELS)
+        return {row.name: tuple(sorted(row.labels.items())) for row in rows}
 
     def addresses(self) -> tuple[str, ...]:
         return tuple(self._db.execute(select(hosts.c.address)).scalars())

@@ -62,6 +62,7 @@ _BEFORE_UPDATE: Final = Precompiled(select(*VM_COLUMNS, _WAITS.label("waits")).w
 """Of what is updated: whether it keeps its disk only, and whether it waits for a place that others give back."""
 _IN_ORDER: Final = select(*VM_COLUMNS).order_by(vms.c.tenant, vms.c.name)
 _ON_HOST: Final = _IN_ORDER.where(vms.c.host == bindparam("host"))
+_ON_HOSTS: Final = InClause(lambda hosts: _IN_ORDER.where(vms.c.host.in_(hosts)))
 _LEASE_OVER: Final = _ON_HOST.where(vms.c.lease_end <= bindparam("at"), vms.c.deallocated.is_(None))
 
 
@@ -100,6 +101,10 @@ class Vms:
         if tenant is not None:
             query = query.where(vms.c.tenant == tenant)
         return tuple(vm_of(row) for row in self._db.execute(query, {} if host is None else {"host": host}))
+
+    def on_hosts(self, hosts: Collection[str]) -> tuple[Vm, ...]:
+        """By tenant and name."""
+        return tuple(vm_of(row) for row in self._db.execute(*_ON_HOSTS(hosts)))
 
     def lease_over(self, host: str, at: float) -> tuple[Vm, ...]:
         """Those on the host whose lease has ended and that still have their place, by tenant and name."""

@@ -94,11 +94,7 @@ def test_what_nobody_knows_is_not_forbidden(plane: ControlPlane, carried: str | 
 
 
 def _verdicts(plane: ControlPlane) -> dict[tuple[str, str], tuple[str, str | None]]:
-    return {
-        (row.subject, row.part): (row.verdict, row.wanted)
-        for _, rows in plane.services.driver_locks.check()
-        for row in rows
-    }
+    return {(row.subject, row.part): (row.verdict, row.wanted) for _, row in plane.services.driver_locks.check()}
 
 
 def test_hosts_and_vms_are_compared_with_what_is_locked_for_them(plane: ControlPlane) -> None:
@@ -155,14 +151,11 @@ def test_who_forbids_an_upgrade_is_known_before_it(plane: ControlPlane) -> None:
     plane.services.vms.create(create_vm())
     plane.engine.drain()
     judged = {
-        row.subject: row
-        for _, rows in plane.services.driver_locks.check("580.65.05")
-        for row in rows
-        if row.part == "guest_driver"
+        row.subject: row for _, row in plane.services.driver_locks.check("580.65.05") if row.part == "guest_driver"
     }
     assert judged["VM default/train"].verdict == "forbidden"
     assert "row vgpu_release 19.0" in judged["VM default/train"].reason
-    assert all(row.verdict != "forbidden" for _, rows in plane.services.driver_locks.check() for row in rows)
+    assert all(row.verdict != "forbidden" for _, row in plane.services.driver_locks.check())
     with pytest.raises(InvalidInput):
         plane.services.driver_locks.check("new")
 

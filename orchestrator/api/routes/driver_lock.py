@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 
@@ -13,6 +14,7 @@ from orchestrator.api.schemas.drivers import DriverCheckAnswer, DriverLockAnswer
 from orchestrator.api.services import ServicesOf
 from orchestrator.catalogue.driver_lock_file import DriverLockForm
 from orchestrator.core.drivers.check import Verdict
+from orchestrator.services.drivers.locks import EVERY_HOST, Compared
 
 router = APIRouter(tags=["drivers"])
 
@@ -48,14 +50,21 @@ def check(
     """Check hosts and VMs against the driver lock. Every host and VM, as last seen, against the lock and the tables.
 
     :raises NotFound: ``host.unknown``"""
-    checked = services.driver_locks.check(host_driver, "*" if host is None else host)
-    if host is not None and not checked:
-        services.hosts.get(host)
-    rows = [
-        ((name, f"{number:06}"), row)
-        for name, compared in checked
-        for number, row in enumerate(compared)
-        if verdict in {None, row.verdict}
-    ]
-    answers = paging.answers(DriverRowAnswer, rows, lambda keyed: keyed[0], lambda keyed: DriverRowAnswer.of(keyed[1]))
-    return DriverCheckAnswer(rows=tuple(answers))
+    of_hosts = EVERY_HOST if host is None else host
+    if paging.sort is None:
+        after, most = paging.after(2), paging.limit + 1
+        rows = services.driver_locks.check(host_driver, of_hosts, verdict, after=after, most=most)
+        page = [DriverRowAnswer.of(row) for _, row in paging.page(rows, _key)]
+    else:
+        rows = services.driver_locks.check(host_driver, of_hosts, verdict)
+        page = [DriverRowAnswer.of(row) for _, row in paging.arranged(rows, _key, _SORTED_BY)]
+    return DriverCheckAnswer(rows=tuple(page))
+
+
+def _key(compared: Compared) -> tuple[str, ...]:
+    return compared[0]
+
+
+_SORTED_BY: Final[Mapping[str, Callable[[Compared], object]]] = {
+    name: lambda compared, name=name: getattr(compared[1], name) for name in DriverRowAnswer.model_fields
+}

@@ -19,6 +19,7 @@ from orchestrator.cli.table import Column, Fit, Listing, field, show_list, show_
 from orchestrator.cli.tree import new_group
 from orchestrator.cli.uploading import sending
 from orchestrator.client.connection import Json
+from orchestrator.core.drivers.check import Verdict
 from orchestrator.core.drivers.lock import SITE
 from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.units import MIB, show_size
@@ -186,14 +187,18 @@ def check(
     host_driver: Annotated[
         str | None, typer.Option("--if-hosts-had", metavar="VERSION", help="Judge VMs as if all hosts had this driver.")
     ] = None,
+    host: Annotated[
+        str | None, typer.Option("--host", metavar="NAME", help="Only hosts of this name or pattern, like gpu-*.")
+    ] = None,
+    verdict: Annotated[Verdict | None, typer.Option("--verdict", help="Only what compares so.")] = None,
     sort: Sort = None,
 ) -> None:
     """Show hosts and VMs whose drivers are not as locked, or forbidden. Exit code 3 when there are."""
-    rows = session_of(ctx).client.driver_check(host_driver)["rows"]
+    rows = session_of(ctx).client.driver_check(host_driver, host, verdict)["rows"]
     bad = [row for row in rows if row["verdict"] in {"drift", "forbidden"}]
-    chosen = rows if everything else bad
+    chosen = rows if everything or verdict is not None else bad
     unknown = sum(row["verdict"] == "unknown" for row in rows)
     summary = f"{len(rows)} compared, {len(bad)} not as they should be, {unknown} that nobody can judge"
-    none = "nothing is as it should not be" if rows else "there are no hosts yet"
+    none = "nothing compares so" if verdict else "nothing is as it should not be" if rows else "there are no hosts yet"
     show_rows(rows, chosen, Listing(columns=CHECKED, none=none, output=format_of(ctx), sort=sort, said=[summary]))
     raise typer.Exit(DIFFERENT if bad else 0)

@@ -81,10 +81,12 @@ def _rows_of(database: sqlite3.Connection, table: str, column: str, value: str) 
 
 
 def _renamed(text: str, host: Mapping[str, str], other: Mapping[str, str], ids: set[str]) -> str:
-    """As of that other host: a machine's number is in its ids and in its cards' ids."""
+    """As of that other host: a machine's number is in its ids and in its cards' ids. Ids begin as before, as a host
+    tells of its VMs by their order."""
 
     def copied(found: re.Match[str]) -> str:
-        return str(uuid5(NAMESPACE_OID, other["name"] + found[0])) if found[0] in ids else found[0]
+        own = found[0]
+        return own[:8] + str(uuid5(NAMESPACE_OID, other["name"] + own))[8:] if own in ids else own
 
     mine, its = int(host["machine_id"], 16), int(other["machine_id"], 16)
     text = _UUID.sub(copied, text).replace(host["machine_id"], other["machine_id"])

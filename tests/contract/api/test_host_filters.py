@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from orchestrator.core.drivers.check import host_rows
+from orchestrator.core.drivers.lock import DriverLock, Locked
+from orchestrator.services.drivers import locks
+from orchestrator.services.drivers.locks import DriverLockService
 from tests.contract.api.conftest import pages_of
 from tests.contract.api.real_app import real_app
 from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlane, plane_with
@@ -64,3 +68,23 @@ def test_the_pages_of_what_was_compared_are_the_whole(owner: TestClient) -> None
     parts = [row["part"] for row in _checked(owner, "&sort=-part")]
     assert parts == sorted(parts, reverse=True)
     assert owner.get("/v1/driver-check?host=x*").json()["code"] == "host.unknown"
+
+
+def test_a_page_of_what_was_compared_compares_its_own_hosts_once(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, compared = DriverLockService(store=plane.store, clock=plane.clock), list[str]()
+
+    def counted(name: str, *facts: Any) -> Any:
+        compared.append(name)
+        return host_rows(name, *facts)
+
+    monkeypatch.setattr(locks, "host_rows", counted)
+    (first,) = service.check(most=1)
+    assert compared == [first[0][0]]
+    assert service.check(after=first[0])[0] > first
+    service.check()
+    assert sorted(compared) == sorted({T4_HOST, L40S_HOST, A100_HOST})
+    service.apply(DriverLock(site=(Locked(component="host_driver", version="580.65.05"),)))
+    assert {row.wanted for _, row in service.check() if row.part == "host_driver"} == {"580.65.05"}
+    service.apply(DriverLock(site=()))

@@ -26,6 +26,9 @@ def test_nothing_is_locked_at_first(cli: Cli) -> None:
     assert cli("driver", "lock", "show").out.startswith("no versions are locked")
     checked = cli("driver", "check").out.splitlines()
     assert checked == ["there are no hosts yet", "0 compared, 0 not as they should be, 0 that nobody can judge"]
+    assert cli("driver", "check", "--verdict", "drift").out.startswith("nothing compares so\n")
+    assert "[host.unknown]" in cli("driver", "check", "--host", "gpu-*").err
+    assert cli("driver", "check", "--verdict", "bad").code == 2
 
 
 def test_a_lock_is_applied_shown_and_replaced(cli: Cli, lock_file: Path) -> None:
