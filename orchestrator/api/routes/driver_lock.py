@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
@@ -65,6 +65,8 @@ def _key(compared: Compared) -> tuple[str, ...]:
     return compared[0]
 
 
-_SORTED_BY: Final[Mapping[str, Callable[[Compared], object]]] = {
-    name: lambda compared, name=name: getattr(compared[1], name) for name in DriverRowAnswer.model_fields
-}
+def _by(name: str) -> Callable[[Compared], object]:
+    return lambda compared: getattr(compared[1], name)
+
+
+_SORTED_BY: Final = {name: _by(name) for name in DriverRowAnswer.model_fields}

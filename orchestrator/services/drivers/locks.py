@@ -89,7 +89,7 @@ class DriverLockService:
         """
         if host_driver is not None:
             version_key(host_driver)
-        found: list[Compared] = []
+        compared: list[Compared] = []
         with self.store.read() as tx:
             labels = tx.hosts.labels()
             names = sorted(name for name in labels if fnmatchcase(name, pattern))
@@ -100,12 +100,12 @@ class DriverLockService:
             for at in range(0, len(names), _AT_ONCE):
                 rows = comparing.rows(names[at : at + _AT_ONCE])
                 picked = (row for row in rows if verdict in {None, row[1].verdict} and (not after or row[0] > after))
-                found += islice(picked, None if most is None else most - len(found))
-                if len(found) == most:
+                compared += islice(picked, None if most is None else most - len(compared))
+                if len(compared) == most:
                     break
             for gone in self._seen.keys() - labels.keys():
                 del self._seen[gone]
-        return found
+        return compared
 
 
 class _Comparing:

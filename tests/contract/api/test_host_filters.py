@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,6 @@ from starlette.testclient import TestClient
 from orchestrator.core.drivers.check import host_rows
 from orchestrator.core.drivers.lock import DriverLock, Locked
 from orchestrator.services.drivers import locks
-from orchestrator.services.drivers.locks import DriverLockService
 from tests.contract.api.conftest import pages_of
 from tests.contract.api.real_app import real_app
 from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlane, plane_with
@@ -73,7 +73,7 @@ def test_the_pages_of_what_was_compared_are_the_whole(owner: TestClient) -> None
 def test_a_page_of_what_was_compared_compares_its_own_hosts_once(
     plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service, compared = DriverLockService(store=plane.store, clock=plane.clock), list[str]()
+    service, compared = replace(plane.services.driver_locks, _seen={}), list[str]()
 
     def counted(name: str, *facts: Any) -> Any:
         compared.append(name)
