@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -23,6 +23,9 @@ MovesLegally = Annotated[
 ]
 
 
+ANY: Final = "(any other host)"
+
+
 def _verdict(kind: str) -> Column:
     def text(row: Mapping[str, Any]) -> str:
         return "yes" if row[kind] else "no"
@@ -33,24 +36,31 @@ def _verdict(kind: str) -> Column:
 _COLUMNS: Final = (field("TO", "to", Fit.WHOLE), *map(_verdict, KINDS), field("WHAT KEEPS IT", "why", Fit.WRAP))
 
 
-def _row(to: str, verdicts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Each limit once, with the ways that it rules out."""
+def _row(
+    to: str, verdicts: Iterable[Mapping[str, Any]], known: Collection[str] = (), *, none: str = "-"
+) -> dict[str, Any]:
+    """Each limit once, with the ways that it rules out. ``known``: codes of those that stand elsewhere; ``none``: where
+    there is no other."""
     kinds: dict[tuple[str, str | None], list[str]] = {}
     legal = {}
     for verdict in verdicts:
         legal[verdict["kind"]] = verdict["legal"]
-        for limit in verdict["limits"]:
+        for limit in (limit for limit in verdict["limits"] if limit["code"] not in known):
             kinds.setdefault((limit["message"], limit["cure"]), []).append(verdict["kind"])
     why = [
         f"{'every way' if len(of) == len(KINDS) else ', '.join(of)}: {shown(message)}"
         + ("" if cure is None else f" (cure: {shown(cure)})")
         for (message, cure), of in kinds.items()
     ]
-    return {"to": shown(to), "why": "; ".join(why) or "-", **legal}
+    return {"to": shown(to), "why": "; ".join(why) or ("-" if all(legal.values()) else none), **legal}
 
 
 def move_lines(moves: Mapping[str, Any]) -> Sequence[str]:
     """A row of what the VM itself allows, wherever it would go, and one for each host."""
-    rows = [_row("(any host)", moves["own"])]
-    rows += [_row(f"{to['host']}{' (its own)' if to['is_its_own'] else ''}", to["verdicts"]) for to in moves["hosts"]]
+    known = {limit["code"] for verdict in moves["own"] for limit in verdict["limits"]}
+    rows = [_row(ANY, moves["own"])]
+    rows += [
+        _row(f"{to['host']}{' (its own)' if to['is_its_own'] else ''}", to["verdicts"], known, none=f"as {ANY}")
+        for to in moves["hosts"]
+    ]
     return ["", "moves", *render_table(rows, _COLUMNS, width() or text_width())]

@@ -116,8 +116,8 @@ def _volumes(vm: Vm) -> MoveLimit:
 
 
 def own_verdicts(moving: Traveller) -> tuple[MoveVerdict, ...]:
-    """What rules each way out wherever the VM would go: all that its tenant learns."""
-    bars = limits_of_vm(moving)
+    """What rules each way out wherever the VM would go from its host: all that its tenant learns."""
+    bars = (*limits_of_vm(moving), *(((EVERY, _volumes(moving.vm)),) if moving.vm.spec.volumes else ()))
     return tuple(MoveVerdict(kind=kind, limits=limits_on(kind, bars)) for kind in KINDS)
 
 
@@ -172,12 +172,12 @@ def _of_state(
     moving: Moving, kind: MoveKind, target: HostFacts, engine: PlacementEngine, host: FleetHost
 ) -> tuple[MoveLimit, ...]:
     """Why the VM's state goes onto none of the GPUs where the VM itself has a place; empty: it does."""
-    able = [gpu for gpu in host.gpus if has_profile(moving.request, gpu)]
+    request = moving.request
+    able = [gpu for gpu in host.gpus if request.whole_gpus or has_profile(request, gpu)]
     refused = {gpu.gpu_id: limits_on(kind, _of_gpu(moving, gpu, target)) for gpu in able}
     allowed = frozenset(gpu for gpu, limits in refused.items() if not limits)
     if not allowed:
-        return min(refused.values(), key=len, default=())
-    request = moving.request
+        return min(refused.values(), key=len)
     if kind in WITH_DEVICES and moving.cuts:
         request = replace(request, cut_kinds=moving.cuts)
     if len(allowed) < len(host.gpus):

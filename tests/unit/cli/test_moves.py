@@ -55,4 +55,7 @@ def test_what_rules_every_way_out_is_said_once() -> None:
     verdicts = [
         {"kind": kind, "legal": False, "limits": [limit]} for kind in ("live", "suspended", "hibernated", "cold")
     ]
-    assert "every way: its disks are not ours" in "\n".join(move_lines({"own": verdicts, "hosts": []}))
+    elsewhere = {"host": "gpu9", "is_its_own": False, "verdicts": verdicts}
+    rows = move_lines({"own": verdicts, "hosts": [elsewhere]})
+    assert ["every way: its disks are not ours" in row for row in rows[-2:]] == [True, False]
+    assert rows[-1].endswith("as (any other host)")

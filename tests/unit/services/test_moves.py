@@ -43,7 +43,7 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
 
 def observe(plane: ControlPlane, name: str, *, of_gpu: dict[str, Any] | None = None, **more: Any) -> None:
     with plane.store.begin() as tx:
-        seen = tx.hosts.snapshot(T4_HOST)
+        seen = tx.hosts.snapshot(name) or tx.hosts.snapshot(T4_HOST)
         assert isinstance(seen, HostSnapshot)
         gpus = tuple(replace(gpu, **(of_gpu or {})) for gpu in seen.gpus)
         if name == OTHER:
@@ -161,6 +161,21 @@ def test_a_network_function_stays(plane: ControlPlane) -> None:
     assert refused(moves(plane))["move.nic_function"] == WITH_DEVICES
 
 
+def test_a_whole_gpu_that_was_hibernated_wakes_on_the_same_board_alone(plane: ControlPlane) -> None:
+    plane.services.vms.delete("default", "train")
+    plane.engine.drain()
+    with plane.store.begin() as tx:
+        tx.hosts.update(replace(tx.hosts.get(OTHER), cordoned=True))
+    plane.services.vms.create(create_vm(profile="gpu:1"))
+    plane.engine.drain()
+    with plane.store.begin() as tx:
+        tx.hosts.update(replace(tx.hosts.get(OTHER), cordoned=False))
+    stays = {"move.whole_gpu": WITH_DEVICES, "move.not_offered": ("live",)}
+    assert refused(moves(plane)) == stays
+    observe(plane, OTHER, of_gpu={"pci_subsystem_device": "ffff"})
+    assert refused(moves(plane)) == {**stays, "move.gpu": WITH_MEMORY}
+
+
 def test_a_stopped_vm_has_nothing_to_move_but_its_disk(plane: ControlPlane) -> None:
     plane.services.vms.stop("default", "train")
     plane.engine.drain()
@@ -178,6 +193,7 @@ def test_volumes_keep_a_vm_on_its_host(plane: ControlPlane) -> None:
     change(plane, spec=replace(the_vm(plane).spec, volumes=("scratch.0d1a4c2e-3a7f-4c55-9f9c-0f6bb5a3f1c2",)))
     assert refused(moves(plane)) == {"move.volume": KINDS}
     assert "scratch" in moves(plane).of("cold").limits[0].message
+    assert not any(verdict.legal for verdict in plane.services.moves.own("default", "train"))
     assert refused(moves(plane, T4_HOST)) == {"move.same_host": ("live",)}
 
 
