@@ -242,6 +242,7 @@ TABLE: Final[dict[str, Page]] = {
         words={"--to 580.95.02": "--to 580.95.02 --hosts gpu-3,gpu-4"},
     ),
     "docs/howto/when-vms-stop-for-upgrades.md": Page(),
+    "docs/howto/where-a-vm-may-move.md": Page(),
     "docs/howto/you-got-a-token.md": Page(
         words={"https://pool.example.org:8443": "{url}"},
         before=("vgpuctl token create --tenant you-got-a-token --save pool.token", "cp {files}/pool.pem pool.pem"),
