@@ -15,16 +15,19 @@ SMALL = ("--image", "guest", "--vcpus", "1", "--memory", "256MiB", "--disk", "1G
 @pytest.fixture(scope="module")
 def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
     state = tmp_path_factory.mktemp("plane")
-    key = state / "key"
-    key.write_text("-----BEGIN OPENSSH PRIVATE KEY-----\n")
+    (state / "key").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\n")
     with running_server(state, module="tests.contract.api.plane_server"):
         found = Product(state)
-        for name in ("t4", "l40s"):
-            found.ok(
-                "host", "add", name, "--address", f"{name}.test", "--provisioning-key", str(key),
-                "--host-key-fingerprint", f"SHA256:{name}.test",
-            )  # fmt: skip
+        _add_hosts(found)
         yield found
+
+
+def _add_hosts(product: Product) -> None:
+    for name in ("t4", "l40s"):
+        product.ok(
+            "host", "add", name, "--address", f"{name}.test", "--provisioning-key", str(product.state / "key"),
+            "--host-key-fingerprint", f"SHA256:{name}.test",
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("profile", ["GRID T4-2Q", "NVIDIA L40S-12Q"])
@@ -107,7 +110,9 @@ def test_secrets_are_in_no_answer_and_no_log(product: Product, tmp_path: Path) -
     product.ok("delete-vm", "quiet")
 
 
-def test_hosts_are_given_back(product: Product) -> None:
+def test_hosts_are_given_back_and_added_again(product: Product) -> None:
     for name in ("t4", "l40s"):
         product.ok("host", "remove", name)
     assert product.json("host", "list") == []
+    _add_hosts(product)
+    assert names(product.json("host", "list")) == ["l40s", "t4"]

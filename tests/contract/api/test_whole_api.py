@@ -16,6 +16,7 @@ from tests.contract.api.real_app import furnished_plane, real_app
 from tests.fakes.control_plane import ControlPlane
 from tools.api_description import FILE
 
+LIMIT_S = 300.0
 SHARE, WHOLE = 25, 500
 """Cases for each route: in ``make test``, and in ``make soak``, where they are more than 10,000 together."""
 
@@ -50,7 +51,8 @@ def _described(plane: ControlPlane) -> schemathesis.BaseSchema:
         "positive_data_acceptance": {"expected-statuses": ["2xx", "401", "403", "404", "409", "426", "5xx"]},
     }
     config = schemathesis.Config.from_dict({"checks": checks, "generation": {"with-security-parameters": False}})
-    return schemathesis.openapi.from_asgi("/v1/openapi.json", real_app(plane), config=config)
+    # By default in ten seconds, which the description takes on a machine with much else to do.
+    return schemathesis.openapi.from_asgi("/v1/openapi.json", real_app(plane), config=config, timeout=LIMIT_S)
 
 
 KNOWN = {
