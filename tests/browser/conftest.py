@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 from orchestrator.client.client import Client
 from tests.fakes.simulated import serving_fleet, wish
@@ -36,6 +36,7 @@ EVIL = "<img src=x onerror=alert(1)>"
 """A description that a tenant's admin wrote."""
 TIMEOUT_MS = 60_000
 """Machines are shared: what is waited for may be late, and comes."""
+expect.set_options(timeout=TIMEOUT_MS)
 BREAKS_RULES = ("Content Security Policy", "TrustedHTML", "hx-csp", "Uncaught")
 
 

@@ -6,10 +6,8 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, WebSocketRoute, expect
 
-from tests.browser.conftest import TIMEOUT_MS, Arrive, ServedSite
+from tests.browser.conftest import Arrive, ServedSite
 from tests.browser.test_for_everybody import violations
-
-expect.set_options(timeout=TIMEOUT_MS)
 
 VM = "vms/default/train"
 

@@ -7,9 +7,7 @@ import re
 
 from playwright.sync_api import expect
 
-from tests.browser.conftest import PROFILE, TIMEOUT_MS, Arrive, ServedSite, Visitor
-
-expect.set_options(timeout=TIMEOUT_MS)
+from tests.browser.conftest import PROFILE, Arrive, ServedSite, Visitor
 
 
 def _create(visitor: Visitor, name: str, tenant: str) -> None:

@@ -13,10 +13,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from orchestrator.client.client import Client
-from tests.browser.conftest import PROFILE, TIMEOUT_MS, Arrive, ServedSite
+from tests.browser.conftest import PROFILE, Arrive, ServedSite
 from tests.fakes.simulated import serving_fleet, wish
 
-expect.set_options(timeout=TIMEOUT_MS)
 ROOT: Final = Path(__file__).parents[2]
 PICTURES: Final = ROOT / "docs/howto/pictures"
 WRITES: Final = "VGPUCTL_WRITE_PICTURES" in os.environ

@@ -13,7 +13,6 @@ from tests.fakes.certificate import over_tls
 from tests.fakes.running import client_of, running_server
 from tests.fakes.simulated import wish
 
-expect.set_options(timeout=TIMEOUT_MS)
 OTHERS = 5
 """VMs whose events come after those that the page shows: more than a new stream reads of what was before it."""
 
