@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -12,11 +12,14 @@ import typer
 from orchestrator.cli.ages import show_span, show_time
 from orchestrator.cli.output import shown, width
 from orchestrator.cli.table import Column, Fit, field, render_table
+from orchestrator.core.readings.frame import PERIOD_S
 from orchestrator.core.units import GIB
 
 _MANY: Final = 1e5
 _LATEST_S: Final = 1e11
 """No date is later: a host may send anything."""
+_ON_ITS_WAY_S: Final = 0.5
+"""From the host to here."""
 Readings = Annotated[bool, typer.Option("--readings", help="With what it does now, and how old that is.")]
 
 
@@ -80,6 +83,13 @@ VALUE_COLUMNS: Final = (
     field("QUANTITY", "quantity", Fit.WHOLE), field("OF", "label"),
     Column("NUMBER", _number, Fit.WHOLE, exact=lambda row: row["number"]),
 )  # fmt: skip
+
+
+def next_frame_s(ages_s: Iterable[float | None]) -> float:
+    """Seconds until the host that was read last is read again: no event tells of readings. ``ages_s``: of what is
+    shown; None: not read."""
+    youngest_s = min((age_s for age_s in ages_s if age_s is not None), default=0.0)
+    return PERIOD_S - youngest_s % PERIOD_S + _ON_ITS_WAY_S
 
 
 def reading_lines(age_s: float | None, readings: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from base64 import b64decode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from orchestrator.client.connection import path_of, pause_s
@@ -28,6 +28,10 @@ MAX_FAILED: Final = 20
 """How often one after the other a stream is opened again in vain."""
 MAX_PAUSES: Final = 6
 """Pauses between that get no longer after so many."""
+
+
+def _nothing(_: bool) -> None:
+    pass
 
 
 class Client(SiteCalls):
@@ -214,23 +218,29 @@ class Client(SiteCalls):
 
     def events(
         self, *, after: str | None = None, last: int = 0, nouns: Sequence[str] = (), follow: bool = True,
-        **only: str | None,
+        link: Callable[[bool], None] | None = None, **only: str | None,
     ) -> Iterator[models.Event | models.Gap]:  # fmt: skip
         """What happens, in its order, over as many connections as that takes, each beside the others of this client. It
         ends when all was told that has happened already; with ``follow`` never.
 
         ``after``: begin after the event with this id, else with the ``last`` so many; ``only``: ``tenant``, ``name``. A
         gap (its noun is ``gap``) says that some events could not be told: what is known of the fleet must be read anew.
+        ``link`` is told True when a connection stands, from when on nothing is missed, and False when none can be had.
         """
         query = {"last": last, "noun": list(nouns), "wait": None if follow else 0, **only}
-        failed = 0
+        tell, failed = link or _nothing, 0
         while True:
             try:
                 reader = self.connection.open_events(query, after)
+                stands = False
                 try:
                     while (event := self.connection.next_event(reader)) is not None:
                         failed = 0
-                        if event.get("reason") != SLOW:
+                        if "noun" not in event:
+                            if not stands:
+                                tell(True)
+                            stands = True
+                        elif event.get("reason") != SLOW:
                             yield event
                 finally:
                     after = reader.last_id
@@ -241,6 +251,7 @@ class Client(SiteCalls):
                 failed += 1
                 if after is None or failed > MAX_FAILED:
                     raise
+                tell(False)
             time.sleep(pause_s(min(failed, MAX_PAUSES)))
 
     def create_webhook(self, wanted: Body) -> models.NewWebhook:

@@ -196,12 +196,11 @@ class Connection:
         return reader
 
     def next_event(self, reader: EventReader) -> Any:
-        """As the API describes events and gaps; None: the stream has ended. Raises as :meth:`call` does."""
+        """As the API describes events and gaps; without a noun one only says where the stream is. None: it has ended.
+        Raises as :meth:`call` does."""
         while True:
-            while reader.events:
-                event = reader.take()
-                if "noun" in event:
-                    return event
+            if reader.events:
+                return reader.take()
             try:
                 part = self._http.next_part(reader.stream)
                 reader.feed(part)

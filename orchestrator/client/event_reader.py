@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from orchestrator.core.foreign_json import parse_json
@@ -52,3 +52,19 @@ class EventReader:
             self.events.append(event)
         elif "id" in fields:
             self.events.append({"id": fields["id"]})
+
+
+def concerns(event: Mapping[str, Any], nouns: Collection[str], names: Collection[str]) -> bool:
+    """Whether something may have changed for who shows these ``nouns``: of events, and ``step``, which are the steps of
+    operations that ``operation`` has not. ``names``: only what has this name or id, is on this host or of that subject
+    is shown; none: all."""
+    if event["noun"] == "gap":
+        return True
+    noun = "step" if event["change"] == "step" else event["noun"]
+    named = not names or not {event["name"], event["subject"], event["host"]}.isdisjoint(names)
+    return named and noun in nouns
+
+
+def nouns_asked(nouns: Iterable[str]) -> list[str]:
+    """Those that the stream is asked for, by which :func:`concerns` can be answered."""
+    return sorted({"operation" if noun == "step" else noun for noun in nouns})

@@ -25,7 +25,7 @@ from orchestrator.store.records import ClaimLost
 from orchestrator.store.rows import host_of, host_values, layout_values
 from orchestrator.store.snapshots import JsonText, facts_text, snapshot_from_text, snapshot_text
 from orchestrator.store.statements import AnyRow, Precompiled, Statements
-from orchestrator.store.tables import gpu_cuts, gpus, hosts, observations, slot_claims, snapshots
+from orchestrator.store.tables import gpu_cuts, gpus, hosts, observations, slot_claims, snapshots, vms
 from orchestrator.store.usage import Usage
 
 log = logging.getLogger(__name__)
@@ -57,8 +57,10 @@ class ParsedSnapshots:
 
 # Put together once, as that takes as long as asking.
 _BY_NAME: Final = Precompiled(select(hosts).where(hosts.c.name == bindparam("host")))
-_SILENT: Final = select(hosts.c.name, hosts.c.last_seen_at).where(
-    hosts.c.state.in_(["unreachable", "quarantined", "forgotten"])
+_SILENT_STATES: Final[frozenset[HostState]] = frozenset({"unreachable", "quarantined", "forgotten"})
+_SILENT: Final = select(hosts.c.name, hosts.c.last_seen_at).where(hosts.c.state.in_(sorted(_SILENT_STATES)))
+_ITS_VMS: Final = Precompiled(
+    select(vms.c.id, vms.c.tenant, vms.c.name, vms.c.state).where(vms.c.host == bindparam("host"))
 )
 _LABELS: Final = Precompiled(select(hosts.c.name, hosts.c.labels))
 _AT_ITS_ADDRESS: Final = and_(hosts.c.address == bindparam("address"), hosts.c.port == bindparam("port"))
@@ -185,16 +187,24 @@ class Hosts:
         if before != seen:
             self._usage.touch(host.name)
             self._db.execute(_CHANGE_OBSERVATION, {"its_host": host.name, "judged": None})
-        self._note_changes(host, before)
+        self._note_changes(host, before, changed=before is not None and before[2:] != seen[2:])
         del values["pinnable_cpus"]
         self._db.execute(_CHANGE, {"its_name": host.name, **values})
 
-    def _note_changes(self, host: Host, before: AnyRow | None) -> None:
+    def _note_changes(self, host: Host, before: AnyRow | None, *, changed: bool) -> None:
+        """Of its VMs, too: tenants are not told of hosts."""
+        its = {"host": host.name, "state": host.state}
         if before is not None and before.state != host.state:
-            self._events.note("host", host.name, "state", host=host.name, state=host.state)
+            self._events.note("host", host.name, "state", **its)
+            if (host.state in _SILENT_STATES) != (before.state in _SILENT_STATES):
+                change = "unseen" if host.state in _SILENT_STATES else "seen"
+                for vm in self._db.execute(_ITS_VMS, {"host": host.name}):
+                    about = {"host": host.name, "subject": vm.id, "state": vm.state}
+                    self._events.note("vm", vm.name, change, tenant=vm.tenant, **about)
         if before is not None and before.cordoned != host.cordoned:
-            change = "cordoned" if host.cordoned else "uncordoned"
-            self._events.note("host", host.name, change, host=host.name, state=host.state)
+            self._events.note("host", host.name, "cordoned" if host.cordoned else "uncordoned", **its)
+        if changed:
+            self._events.note("host", host.name, "changed", **its)
 
     def keep_cpus(self, name: str, cpus: Sequence[int]) -> None:
         """For VMs that have theirs alone. Claims on the host wait until the end of the transaction.
@@ -284,6 +294,7 @@ class Hosts:
         self._db.execute(_DROP_SNAPSHOT, {"its_host": name})
         self._db.execute(PUT_DOCUMENT, {"host": name, "document": text})
         self._db.execute(_PUT_OBSERVATION, {**new, "facts": facts, "disk_bytes": disk})
+        self._events.note("host", name, "observed", host=name)
         if stored is None or (stored.facts, stored.disk_bytes) != (facts, disk):
             self._usage.touch(name)
         return True

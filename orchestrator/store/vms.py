@@ -53,11 +53,6 @@ _DROP_SHARE: Final = Precompiled(
 )
 _DETACH: Final = Precompiled(update(volumes).where(volumes.c.vm == bindparam("its_vm")).values(vm=None))
 _WAITS: Final = and_(vms.c.state == "creating", ~select(slot_claims.c.vm).where(slot_claims.c.vm == vms.c.id).exists())
-_SEEN_BY_PLACEMENT: Final = Precompiled(
-    select(*(vms.c[name] for name in ("host", "deallocated", "tenant", "name", "state")), _WAITS.label("waits")).where(
-        _ID
-    )
-)
 _BEFORE_UPDATE: Final = Precompiled(select(*VM_COLUMNS, _WAITS.label("waits")).where(_ID))
 """Of what is updated: whether it keeps its disk only, and whether it waits for a place that others give back."""
 _IN_ORDER: Final = select(*VM_COLUMNS).order_by(vms.c.tenant, vms.c.name)
@@ -113,44 +108,51 @@ class Vms:
     def update(self, vm: Vm) -> None:
         before = self._db.execute(_BEFORE_UPDATE, {"its_id": vm.id}).one_or_none()
         if before is not None:
+            known = vm_of(before[:-1])
             self._touch_if_seen(before, vm.state, vm.deallocated)
-            self._tenants.change(vm.spec.tenant, amounts_of(vm_of(before[:-1])), amounts_of(vm))
+            self._tenants.change(vm.spec.tenant, amounts_of(known), amounts_of(vm))
             self._db.execute(_CHANGE, {"its_id": vm.id, **vm_values(vm)})
-            if before.state != vm.state:
-                self._note(vm, "state")
+            self._note_change(known, vm)
 
     def set_state(
-        self,
-        vm_id: str,
-        state: VmState,
-        *,
-        operation: str,
-        addresses: Sequence[str] | None = None,
+        self, vm_id: str, state: VmState, *, operation: str, addresses: Sequence[str] | None = None,
         wanted: WantedState | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """If ``operation`` is still the last one that was begun for it. ``addresses``: None leaves those of a VM that
         runs as they are; any other has none. ``wanted``: None leaves what is wanted of it."""
-        seen = self._db.execute(_SEEN_BY_PLACEMENT, {"its_id": vm_id}).one_or_none()
-        if seen is not None:
-            self._touch_if_seen(seen, state)
+        before = self._db.execute(_BEFORE_UPDATE, {"its_id": vm_id}).one_or_none()
+        if before is not None:
+            self._touch_if_seen(before, state)
         values: dict[str, Any] = {"its_id": vm_id, "its_operation": operation, "state": state}
         if state != "running" or addresses is not None:
             values["addresses"] = list(addresses or ())
         if wanted is not None:
             values["wanted"] = wanted
         changed = self._db.execute(_CHANGE_BY, values).rowcount
-        if changed and seen is not None and seen.state != state:
-            self._events.note("vm", seen.name, "state", tenant=seen.tenant, host=seen.host, subject=vm_id, state=state)
+        if changed and before is not None:
+            known = vm_of(before[:-1])
+            addresses = values.get("addresses", known.addresses)
+            self._note_change(known, replace(known, state=state, addresses=tuple(addresses)))
 
     def set_addresses(self, vm_id: str, addresses: Sequence[str]) -> None:
-        self._db.execute(_CHANGE, {"its_id": vm_id, "addresses": list(addresses)})
+        self._change(vm_id, addresses=tuple(addresses))
 
     def set_devices(self, vm_id: str, devices: Sequence[Device]) -> None:
-        self._db.execute(_CHANGE, {"its_id": vm_id, "devices": [asdict(device) for device in devices]})
+        self._change(vm_id, devices=tuple(devices))
 
     def set_spec(self, vm_id: str, spec: VmSpec) -> None:
         """Nothing but that, of one that keeps its name."""
-        self._db.execute(_CHANGE, {"its_id": vm_id, "spec": asdict(spec), **order_values(spec)})
+        self._change(vm_id, spec=spec)
+
+    def _change(self, vm_id: str, **members: Any) -> None:
+        before = self.find_id(vm_id)
+        if before is not None:
+            after = replace(before, **members)
+            values = vm_values(after)
+            self._db.execute(
+                _CHANGE, {"its_id": vm_id, **{name: values[name] for name in members}, **order_values(after.spec)}
+            )
+            self._note_change(before, after)
 
     def deallocate(self, vm_id: str, why: DeallocationReason, devices: Sequence[Device]) -> None:
         """Stopped, without a place, with the devices that it had last."""
@@ -193,6 +195,13 @@ class Vms:
             forget_vm(vm_id)
             self._note(gone, "removed")
 
+    def _note_change(self, before: Vm, after: Vm) -> None:
+        """By values, as labels make no other VM. Which operation it has and what is wanted of it is no change."""
+        if before.state != after.state:
+            self._note(after, "state")
+        elif vm_values(replace(before, operation=after.operation, wanted=after.wanted)) != vm_values(after):
+            self._note(after, "changed")
+
     def _note(self, vm: Vm, change: str, **details: str) -> None:
         self._events.note(
             "vm", vm.spec.name, change, tenant=vm.spec.tenant, host=vm.host, subject=vm.id, state=vm.state, **details
@@ -200,11 +209,8 @@ class Vms:
 
 
 def _exists(name: str) -> Conflict:
-    return Conflict(
-        "vm.exists",
-        f"there is already a VM {name}",
-        hint=f"choose another name, or look at that one: 'vgpuctl show-vm {name}'",
-    )
+    hint = f"choose another name, or look at that one: 'vgpuctl show-vm {name}'"
+    return Conflict("vm.exists", f"there is already a VM {name}", hint=hint)
 
 
 _STILL_CUT: Final = (

@@ -24,6 +24,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from orchestrator.client.event_reader import concerns, nouns_asked
 from orchestrator.web.api_calls import ApiCalls
 
 BETWEEN_S: Final = 0.5
@@ -45,8 +46,8 @@ _ALIVE: Final = ": alive\n\n"
 
 
 def stream_of(*nouns: str, names: Iterable[str] = (), tenant: str = "") -> str:
-    """Address of a page's stream. ``nouns``: of which events it shows something, ``step``: steps of operations, which
-    ``operation`` has not. ``names``: it shows only what has this name or id, is on this host or of that subject."""
+    """Address of a page's stream. ``nouns``, ``names``: of what it shows, as of
+    :func:`orchestrator.client.event_reader.concerns`."""
     query = [("noun", noun) for noun in nouns] + [("name", name) for name in names]
     return f"/web/news?{urlencode([*query, ('tenant', tenant), ('since', int(time.time()) - _EARLIER_S)])}"
 
@@ -75,11 +76,8 @@ class Shown:
         return any(self._shows(json.loads(data)) for data in datas if data)
 
     def _shows(self, event: Mapping[str, Any]) -> bool:
-        if event["noun"] == "gap":
-            return True
-        noun = "step" if event["change"] == "step" else event["noun"]
-        named = not self.names or not self.names.isdisjoint({event["name"], event["subject"], event["host"]})
-        return named and noun in self.nouns and datetime.fromisoformat(event["at"]).timestamp() >= self.since
+        late = event["noun"] == "gap" or datetime.fromisoformat(event["at"]).timestamp() >= self.since
+        return late and concerns(event, self.nouns, self.names)
 
 
 def waits_s(number: int, streams: int) -> float:
@@ -97,8 +95,7 @@ class Signals(Response):
     def __init__(self, api: ApiCalls, query: QueryParams) -> None:
         super().__init__()
         self._api, self._shown, self._number = api, Shown.of(query), next(self._numbers)
-        nouns = {"operation" if noun == "step" else noun for noun in self._shown.nouns}
-        query_parts = [("noun", noun) for noun in sorted(nouns)] + [("last", str(_LAST))]
+        query_parts = [("noun", noun) for noun in nouns_asked(self._shown.nouns)] + [("last", str(_LAST))]
         if tenant := query.get("tenant"):
             query_parts.append(("tenant", tenant))
         self._query = urlencode(query_parts)

@@ -56,7 +56,7 @@ from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hos
 from tests.fakes.moves import Moves
 from tests.fakes.readings import Readings
 from tests.fakes.tenancy import real_tenancy
-from tests.fakes.webhooks import watched
+from tests.fakes.webhooks import telling, watched
 from tests.fakes.world import EPOCH, GPU, PROFILE, STEPS, World, host_info, sized
 
 
@@ -72,6 +72,7 @@ class Vms:
         self._world = world
         self.guest_port: int | None = None
         """Where a real ssh server listens for all guests; None: what is sent to a guest comes back."""
+        self.tell: Callable[[Vm], None] = lambda _: None
 
     def _spec(self, request: CreateVm) -> VmSpec:
         check_name(request.name, what="vm")
@@ -91,20 +92,16 @@ class Vms:
         if known is not None and known.spec != spec:
             raise Conflict("vm.exists", f"{spec.name} exists with another specification", hint="delete it first")
         if known is not None:
-            return Started(
-                operation=known.operation if known.state == "creating" else None, name=spec.name, existing=True
-            )
+            operation = known.operation if known.state == "creating" else None
+            return Started(operation=operation, name=spec.name, existing=True)
         if len(self._world.vms) >= 16:
             reason = Reason(code="gpu.no_capacity", message="all 16 places are taken", subjects=(f"gpu1/{GPU}",))
             raise NoCapacity("gpu.no_capacity", "nothing free fits", reasons=(reason,), hint="vgpuctl explain")
         vm_id = self._world.new_id()
         end: VmState = "running" if request.start else "stopped"
+        addresses = ("192.168.122.7",) if request.start else ()
         operation = self._world.begin(
-            "create_vm",
-            vm_id,
-            spec.tenant,
-            lambda: self._set(spec, end, ("192.168.122.7",) if request.start else ()),
-            f"{spec.tenant}/{spec.name}",
+            "create_vm", vm_id, spec.tenant, lambda: self._set(spec, end, addresses), f"{spec.tenant}/{spec.name}"
         )
         device = Device(kind="mdev", gpu=GPU, parent=GPU, type_name=PROFILE, name=self._world.new_id())
         self._world.vms[spec.tenant, spec.name] = Vm(
@@ -115,7 +112,8 @@ class Vms:
 
     def _set(self, spec: VmSpec, state: VmState, addresses: tuple[str, ...]) -> None:
         key = (spec.tenant, spec.name)
-        self._world.vms[key] = replace(self._world.vms[key], state=state, addresses=addresses)
+        self._world.vms[key] = vm = replace(self._world.vms[key], state=state, addresses=addresses)
+        self.tell(vm)
 
     def rename(self, tenant: str, name: str, new: str) -> Started:
         check_name(new, what="vm")
@@ -375,7 +373,7 @@ class InMemory:
         self.driver_upgrades = DriverUpgradeService(store=store, clock=clock, ids=ids, advance=lambda: None)
         self.mig_layouts = MigLayoutService(store=store, engine=engine, clock=clock, ids=ids)
         self.driver_bundles = DriverBundleService(store=kept.store, files=files, clock=kept.clock)
-        self.events, self.webhooks = watched(store, ids)
+        self.events, self.webhooks, vms.tell = *watched(store, ids), telling(store)
         self.consoles = _consoles(self.guest_access, self.tenancy)
         self.controllers = ControllerService(
             store=store, clock=clock, files=FakeImages(), kept=KeptReadings(clock), key=b"key"

@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.core.errors import Retryable
 from orchestrator.core.event import EventIds
+from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.clock import Ids
 from orchestrator.services.events import EventService
 from orchestrator.services.webhooks import WebhookService
@@ -42,3 +43,13 @@ def watched(store: Store, ids: Ids) -> tuple[EventService, WebhookService]:
     """What happens in that store, and who is told."""
     events = EventService(store=store, ids=EventIds(KEY))
     return events, WebhookService(store=store, clock=FakeClock(), ids=ids, events=events, sender=FakeSender())
+
+
+def telling(store: Store) -> Callable[[Vm], None]:
+    """Has those who watch told of a VM's new state, as that store does it for VMs of its own."""
+
+    def tell(vm: Vm) -> None:
+        with store.begin() as tx:
+            tx.events.note("vm", vm.spec.name, "state", tenant=vm.spec.tenant, subject=vm.id, state=vm.state)
+
+    return tell

@@ -25,6 +25,8 @@ from orchestrator.core.units import MIB, show_size
 app = new_group("Show GPUs, what they offer and who uses them.")
 
 NO_GPUS: Final = "no GPUs yet: vgpuctl host add NAME --address A"
+SHOWN_NOUNS: Final = ("host", "gpu", "vm", "operation", "finding")
+"""As the page of the map: what is free, in use, or no good."""
 DRAWN_WIDTH: Final = 80
 DRAWN_HOSTS: Final = 20
 """Of more, the map is a summary: nobody reads ten thousand bars."""
@@ -134,7 +136,7 @@ def list_gpus(
         picked = _picked(session.client.gpus(), host, model)
         return list_view(picked, listing, lambda gpu: f"{shown(gpu['host'])}/{gpu['address']}")
 
-    show_view(session, read_view, watch=watch)
+    show_view(session, read_view, watch=watch, nouns=SHOWN_NOUNS)
 
 
 @app.command("show")
@@ -216,7 +218,7 @@ def map_gpus(
             return View(data=gpus, lines=lambda: list_lines(gpus, MAP_COLUMNS, session.format, ""))
         return View(data=gpus, lines=lambda: [printable(line) for line in draw(gpus, width() or DRAWN_WIDTH)])
 
-    show_view(session, read_view, watch=watch)
+    show_view(session, read_view, watch=watch, nouns=SHOWN_NOUNS)
 
 
 @app.command("racks")
@@ -233,7 +235,7 @@ def list_racks(
     def read_view() -> View:
         return list_view(session.client.gpu_racks(model)["racks"], listing, _rack)
 
-    show_view(session, read_view, watch=watch)
+    show_view(session, read_view, watch=watch, nouns=SHOWN_NOUNS)
 
 
 @app.command("accept")

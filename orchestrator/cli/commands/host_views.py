@@ -80,6 +80,10 @@ COLUMNS: Final = (
 )
 
 
+OBSERVED_S: Final = 30.0
+"""When a host was seen last is no event: each is seen again and again."""
+
+
 def list_hosts(
     ctx: typer.Context,
     state: Annotated[
@@ -105,9 +109,9 @@ def list_hosts(
         meant = models_meant(model, (gpu["model"] for host in all_hosts for gpu in host["gpus"]))
         of_model = [host for host in hosts if model is None or _has(host, meant)]
         picked = [host for host in of_model if not other_agent or host["agent_differs"]]
-        return list_view(picked, listing, lambda host: shown(host["name"]))
+        return list_view(picked, listing, lambda host: shown(host["name"]), good_s=OBSERVED_S)
 
-    show_view(session, read_view, watch=watch)
+    show_view(session, read_view, watch=watch, nouns=("host", "vm", "operation"))
 
 
 def show_host(ctx: typer.Context, name: Name) -> None:

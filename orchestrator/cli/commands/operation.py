@@ -16,7 +16,7 @@ from orchestrator.cli.ages import seconds_of, show_time, waits_for
 from orchestrator.cli.complete import operations
 from orchestrator.cli.output import render_details, show, shown, width
 from orchestrator.cli.parameters import ListTenant, Sort
-from orchestrator.cli.progress import POLL_S, follow
+from orchestrator.cli.progress import follow
 from orchestrator.cli.session import CliSession, session_of
 from orchestrator.cli.table import Column, Fit, Listing, age, field, render_table, show_newest
 from orchestrator.cli.tree import new_group
@@ -141,7 +141,7 @@ def list_operations(
         return replace(view, pushed_out=newest.pushed_out(operations))
 
     if watch:
-        show_view(session, read_view, watch=True)
+        show_view(session, read_view, watch=True, nouns=("operation", "step"), tenant=tenant)
         return
     operations = session.client.operations(active=active, limit=limit if sort is None else None, **only)
     show_newest(operations, session.client.connection.total, limit, listing)
@@ -151,17 +151,14 @@ def list_operations(
 def show_operation(ctx: typer.Context, operation_id: Id, watch: Watch = False) -> None:
     """Show one operation with its steps. Of a stuck one, what remains; a watched one is shown until it ends."""
     session = session_of(ctx)
-    seen: int | None = None
     full = full_id(session, operation_id)
 
     def read_view() -> View:
-        nonlocal seen
-        wait_s = None if seen is None else POLL_S
-        operation = session.client.operation(full, wait_s=wait_s, since=seen)
-        seen = operation["revision"]
-        return View(data=operation, lines=lambda: details(operation), final=operation["state"] in FINISHED)
+        operation = session.client.operation(full)
+        ended = operation["state"] in FINISHED
+        return View(data=operation, lines=lambda: details(operation), final=ended, about=frozenset({full}))
 
-    show_view(session, read_view, watch=watch, pause_s=0)
+    show_view(session, read_view, watch=watch, nouns=("operation", "step"))
 
 
 _WAYS_OUT: Final[Mapping[str, str]] = {

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from orchestrator.cli.parameters import AllTenants, ListTenant, OfHost, OfModel, Sort, listed_tenant
-from orchestrator.cli.readings import GPU_COLUMNS, HOST_COLUMNS, VM_COLUMNS
+from orchestrator.cli.readings import GPU_COLUMNS, HOST_COLUMNS, VM_COLUMNS, next_frame_s
 from orchestrator.cli.session import CliSession, session_of
 from orchestrator.cli.table import Column, Listing, say_cut
 from orchestrator.cli.tree import new_group
-from orchestrator.cli.watch import Watch, list_view, show_view
+from orchestrator.cli.watch import View, Watch, list_view, show_view
 
 app = new_group("What hosts, GPUs and VMs do now; nothing is older than 30 s.")
 
@@ -42,11 +42,21 @@ class TopRows:
         return {"text": self.text, "sort": sort, "limit": self.limit}
 
     def show(
-        self, session: CliSession, read: Callable[[], Sequence[Mapping[str, Any]]], columns: Sequence[Column]
+        self,
+        session: CliSession,
+        read: Callable[[], Sequence[Mapping[str, Any]]],
+        columns: Sequence[Column],
+        *nouns: str,
+        tenant: str | None = None,
     ) -> None:
-        """What ``read`` answers, now or again and again."""
+        """What ``read`` answers, now or again and again. ``nouns``: whose events change which rows there are."""
+
+        def read_view() -> View:
+            rows = read()
+            return list_view(rows, listing, columns[0].text, good_s=next_frame_s(row["age_s"] for row in rows))
+
         listing = Listing(columns=columns, none="nothing of that kind is there", output=session.format, sort=self.sort)
-        show_view(session, lambda: list_view(read(), listing, columns[0].text), watch=self.watch)
+        show_view(session, read_view, watch=self.watch, nouns=nouns, tenant=tenant)
         if self.limit is not None and session.client.connection.total is not None:
             say_cut(self.limit, session.client.connection.total, self.sort)
 
@@ -65,7 +75,7 @@ def top_hosts(
 ) -> None:
     """GPUs of each host together."""
     session, rows = session_of(ctx), TopRows(text, sort, limit, watch)
-    rows.show(session, lambda: session.client.host_activities(**rows.of_server()), HOST_COLUMNS)
+    rows.show(session, lambda: session.client.host_activities(**rows.of_server()), HOST_COLUMNS, "host")
 
 
 @app.command("gpus")
@@ -80,7 +90,8 @@ def top_gpus(
 ) -> None:
     """GPUs by use."""
     session, rows = session_of(ctx), TopRows(text, sort, limit, watch)
-    rows.show(session, lambda: session.client.gpu_activities(host, model, **rows.of_server(name="host")), GPU_COLUMNS)
+    members = rows.of_server(name="host")
+    rows.show(session, lambda: session.client.gpu_activities(host, model, **members), GPU_COLUMNS, "host")
 
 
 @app.command("vms")
@@ -96,4 +107,5 @@ def top_vms(
     """Running VMs by the use of their vGPUs."""
     session, rows = session_of(ctx), TopRows(text, sort, limit, watch)
     whose = listed_tenant(ctx, tenant, all_tenants=all_tenants)
-    rows.show(session, lambda: session.client.vm_activities(whose, **rows.of_server()), VM_COLUMNS)
+    members = rows.of_server()
+    rows.show(session, lambda: session.client.vm_activities(whose, **members), VM_COLUMNS, "vm", tenant=whose)

@@ -17,7 +17,7 @@ from orchestrator.cli.moves import Moves, MovesLegally, MovesTo, move_lines
 from orchestrator.cli.output import render_details, shown
 from orchestrator.cli.parameters import AllTenants, ListTenant, Name, Selector, Sort, Tenant, listed_tenant
 from orchestrator.cli.picking import matching
-from orchestrator.cli.readings import Readings, reading_lines
+from orchestrator.cli.readings import Readings, next_frame_s, reading_lines
 from orchestrator.cli.session import CliSession, Format, session_of
 from orchestrator.cli.table import Column, Fit, Listing, age, field, show_newest, size, time
 from orchestrator.cli.watch import View, Watch, list_view, show_view
@@ -165,6 +165,11 @@ def _disk(size: int) -> str:
     return show_size(size) if size % MIB == 0 else f"{size / GIB:.2f}GiB"
 
 
+WORKED_OUT_S: Final = 60.0
+"""A stop that is planned, or where it may move, is no event of the VM: it is worked out of hosts, windows and the
+time."""
+
+
 def show_vm(
     ctx: typer.Context, name: Name, tenant: Tenant = "default", readings: Readings = False, moves: Moves = False,
     host: MovesTo = None, legal: MovesLegally = None, watch: Watch = False,
@@ -182,18 +187,24 @@ def show_vm(
         several = session.client.networks(tenant) if vm["more_networks"] and session.format is Format.TABLE else []
         subnets = {known["name"]: known["subnet"] for known in several if known["tenant"] in {None, tenant}}
         problems = _problems(session, vm) if session.format is Format.TABLE else []
-        lines = details(vm, waits, subnets, problems, guest_details(guest))
+        now = session.client.vm_readings(name, tenant) if readings else None
         data: dict[str, Any] = {**vm, "provisioned": guest}
-        if readings:
-            now = session.client.vm_readings(name, tenant)
+        if now is not None:
             data["readings"] = [dict(reading) for reading in now["readings"]]
-            lines += reading_lines(now["age_s"], now["readings"])
-        if moves:
-            data["moves"] = session.client.vm_moves(name, tenant, host=host, legal=legal)
-            lines += move_lines(data["moves"])
-        return View(data=data, lines=lambda: lines)
+        moves_now = session.client.vm_moves(name, tenant, host=host, legal=legal) if moves else None
+        if moves_now is not None:
+            data["moves"] = moves_now
 
-    show_view(session, read_view, watch=watch)
+        def lines() -> list[str]:
+            drawn = details(vm, waits, subnets, problems, guest_details(guest))
+            drawn += [] if now is None else reading_lines(now["age_s"], now["readings"])
+            return [*drawn, *(() if moves_now is None else move_lines(moves_now))]
+
+        about = frozenset({str(vm["id"]), f"{vm['tenant']}/{vm['name']}"})
+        good_s = WORKED_OUT_S if now is None else next_frame_s([now["age_s"]])
+        return View(data=data, lines=lines, about=about, good_s=good_s)
+
+    show_view(session, read_view, watch=watch, nouns=("vm", "operation", "step", "finding"))
 
 
 def _problems(session: CliSession, vm: Mapping[str, Any]) -> list[str]:
@@ -250,7 +261,7 @@ def list_vms(
         vms = matching(session.client.vms(whose, **only), [] if pattern is None else [pattern])
         return list_view(vms, listing, lambda vm: f"{vm['tenant']}/{vm['name']}")
 
-    show_view(session, read_view, watch=watch)
+    show_view(session, read_view, watch=watch, nouns=("vm",), tenant=whose)
 
 
 def _seconds(operation: Mapping[str, Any]) -> float | None:

@@ -33,6 +33,8 @@ class Reader(threading.Thread):
             self.began.set()
             try:
                 while (event := client.connection.next_event(reader)) is not None:
+                    if "noun" not in event:
+                        continue
                     self.ids.append(event["id"])
                     if (event["noun"], event["name"], event["change"]) == ("vm", self._last, "removed"):
                         return

@@ -26,6 +26,7 @@ from orchestrator.services.events import EventService
 from orchestrator.store.database import Store
 from orchestrator.store.events import RECENT_FOLD
 from orchestrator.store.transaction import Transaction
+from tests.contract.store.test_fleet_changes import SNAPSHOT
 from tests.contract.store.test_store import GPU, KEY, host, vm
 from tests.postgres.cluster import Cluster
 
@@ -125,7 +126,7 @@ def test_a_tenant_is_told_that_the_gpu_of_its_vm_has_a_fault(store: Store) -> No
     assert [change.change for change in told if change.tenant == "default"] == ["created", "gpu_fault", "gpu_well"]
 
 
-def test_hosts_tell_their_states_and_what_else_changes_of_them_is_no_event(store: Store) -> None:
+def test_hosts_tell_what_changes_of_them(store: Store) -> None:
     told = happened(
         store,
         lambda tx: tx.hosts.update(replace(host(), state="unreachable", state_reason="no answer")),
@@ -134,9 +135,49 @@ def test_hosts_tell_their_states_and_what_else_changes_of_them_is_no_event(store
         lambda tx: tx.hosts.remove("h1"),
     )
     assert [(change.change, change.state) for change in told] == [
-        ("state", "unreachable"), ("state", "ready"), ("cordoned", "ready"), ("removed", None),
+        ("state", "unreachable"), ("state", "ready"), ("changed", "ready"), ("cordoned", "ready"),
+        ("changed", "ready"), ("removed", None),
     ]  # fmt: skip
     assert {change.tenant for change in told} == {None}
+
+
+def test_an_observation_that_found_something_else_is_told(store: Store) -> None:
+    told = happened(
+        store,
+        lambda tx: tx.hosts.put_snapshot("h1", SNAPSHOT, 1),
+        lambda tx: tx.hosts.put_snapshot("h1", SNAPSHOT, 2),
+        lambda tx: tx.hosts.put_snapshot("h1", replace(SNAPSHOT, vcpus=SNAPSHOT.vcpus + 1), 3),
+    )
+    assert [(change.noun, change.name, change.change) for change in told] == 2 * [("host", "h1", "observed")]
+
+
+def test_a_tenant_is_told_when_nobody_can_say_how_its_vm_is(store: Store) -> None:
+    told = happened(
+        store,
+        lambda tx: tx.vms.add(vm("train")),
+        lambda tx: tx.hosts.update(replace(host(), state="unreachable")),
+        lambda tx: tx.hosts.update(replace(host(), state="quarantined")),
+        lambda tx: tx.hosts.update(host()),
+    )
+    assert [(change.name, change.change) for change in told if change.tenant == "default"] == [
+        ("train", "created"), ("train", "unseen"), ("train", "seen"),
+    ]  # fmt: skip
+
+
+def test_what_is_shown_of_a_vm_and_changes_is_told_once(store: Store) -> None:
+    made = vm("train")
+    labelled, later = replace(made.spec, labels=(("a", "b"),)), replace(made, lease_end=4e9)
+    told = happened(
+        store,
+        lambda tx: tx.vms.add(made),
+        lambda tx: tx.vms.set_addresses(made.id, ("198.51.100.9",)),
+        lambda tx: tx.vms.set_addresses(made.id, ("198.51.100.9",)),
+        lambda tx: tx.vms.set_spec(made.id, labelled),
+        lambda tx: tx.vms.update(replace(later, spec=labelled, addresses=("198.51.100.9",))),
+        lambda tx: tx.vms.update(replace(later, spec=labelled, addresses=("198.51.100.9",), operation="another")),
+        lambda tx: tx.vms.set_state(made.id, made.state, operation="another", addresses=("198.51.100.9",)),
+    )
+    assert [change.change for change in told] == ["created", "changed", "changed", "changed"]
 
 
 def test_changes_of_tenants_are_theirs_and_those_of_the_pool_the_pools(store: Store) -> None:

@@ -6,15 +6,17 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from orchestrator.cli import watch
 from orchestrator.cli.session import CliSession, Format
-from orchestrator.cli.table import Listing, field
+from orchestrator.cli.table import Listing, age, field
 from orchestrator.cli.tree import build
 from orchestrator.cli.watch import ReadView, View, list_view, show_view
 from orchestrator.core.errors import Fatal, Unknown
@@ -32,6 +34,37 @@ STORY: list[list[Row]] = [
 ]
 
 
+EVENT = {"noun": "vm", "name": "train", "change": "state", "subject": "7", "host": None}
+
+
+class Watching(CliSession):
+    """At a server that tells of these events, and then of nothing more."""
+
+    def __init__(self, *events: Mapping[str, object] | Exception, **calls: object) -> None:
+        super().__init__()
+        self._events = events
+        self.__dict__["client"] = SimpleNamespace(events=self._tell, **calls)
+
+    def sibling(self) -> CliSession:
+        return self
+
+    def _tell(self, *, link: Callable[[bool], None], **_: object) -> Iterator[Mapping[str, object]]:
+        link(True)
+        for event in self._events:
+            if isinstance(event, Exception):
+                raise event
+            yield event
+        threading.Event().wait()
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is waited for between two readings."""
+    monkeypatch.setattr(watch, "BETWEEN_S", 0.0)
+    monkeypatch.setattr(watch, "TICK_S", 0.01)
+    monkeypatch.setattr(watch._News, "forget", lambda _: None)
+
+
 def told(story: list[list[Row]]) -> ReadView:
     steps: Iterator[int] = count()
 
@@ -46,7 +79,7 @@ def told(story: list[list[Row]]) -> ReadView:
 
 def test_without_a_terminal_what_changed_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(KeyboardInterrupt):
-        show_view(CliSession(), told(STORY), watch=True, pause_s=0)
+        show_view(Watching(*[EVENT] * len(STORY)), told(STORY), watch=True, nouns=("vm",))
     assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()] == [
         "nothing yet",
         "NAME STATE",
@@ -58,13 +91,53 @@ def test_without_a_terminal_what_changed_is_printed_once(capsys: pytest.CaptureF
     ]
 
 
+def test_what_grows_old_is_no_change(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("orchestrator.cli.ages.now", lambda: now)
+    rows = [{"name": "a", "created_at": "1970-01-01T00:00:00+00:00"}]
+    listing = Listing(columns=(field("NAME", "name"), age()), none="", output=Format.TABLE, sort=None)
+    views = iter([rows, rows, [*rows, {"name": "b", "created_at": "1970-01-01T01:00:00+00:00"}]])
+
+    def read_view() -> View:
+        nonlocal now
+        now += 7200
+        shown = next(views, None)
+        if shown is None:
+            raise KeyboardInterrupt
+        return list_view(shown, listing, lambda row: str(row["name"]))
+
+    with pytest.raises(KeyboardInterrupt):
+        show_view(Watching(*[EVENT] * 3), read_view, watch=True, nouns=("vm",))
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["NAME", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {**EVENT, "noun": "host"},
+        {**EVENT, "name": "other", "subject": "8"},
+        {**EVENT, "change": "step", "noun": "operation"},
+    ],
+    ids=["noun", "name", "step"],
+)
+def test_what_happens_to_other_things_is_not_asked_about(event: Mapping[str, object]) -> None:
+    reads = count()
+
+    def read_view() -> View:
+        return View(data=next(reads), lines=list, final=next(reads) > 1, about=frozenset({"train", "7"}))
+
+    with pytest.raises(Fatal):
+        show_view(Watching(event, event, Fatal("x.y", "end")), read_view, watch=True, nouns=("vm", "operation"))
+    assert next(reads) == 2, "it was read once"
+
+
 def _operation(number: int) -> dict[str, object]:
     day = f"2026-11-20T10:00:0{number}Z"
     return {"id": f"op{number}", "kind": "start_vm", "subject": "x", "state": "running", "created_at": day}
 
 
 def test_an_operation_that_newer_ones_pushed_out_of_the_list_is_not_gone(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     story = iter([[2, 1], [3, 2], [4, 2], [4]])
 
@@ -75,9 +148,8 @@ def test_an_operation_that_newer_ones_pushed_out_of_the_list_is_not_gone(
             raise KeyboardInterrupt
         return [_operation(number) for number in numbers]
 
-    session = CliSession()
-    session.__dict__["client"] = SimpleNamespace(operations=operations)
-    monkeypatch.setattr("time.sleep", lambda _: None)
+    event = {**EVENT, "noun": "operation"}
+    session = Watching(*[event] * 4, operations=operations)
     command = ["operation", "list", "--active", "--watch", "--limit=2"]
     assert build().main(args=command, standalone_mode=False, obj=session) == INTERRUPTED
     said = capsys.readouterr().out
@@ -86,10 +158,10 @@ def test_an_operation_that_newer_ones_pushed_out_of_the_list_is_not_gone(
 
 @pytest.mark.parametrize("output", [Format.JSON, Format.YAML])
 def test_programs_get_a_document_for_each_change(capsys: pytest.CaptureFixture[str], output: Format) -> None:
-    session = CliSession()
+    session = Watching(*[EVENT] * len(STORY))
     session.format = output
     with pytest.raises(KeyboardInterrupt):
-        show_view(session, told(STORY), watch=True, pause_s=0)
+        show_view(session, told(STORY), watch=True, nouns=("vm",))
     out = capsys.readouterr().out
     if output is Format.JSON:
         assert [json.loads(line) for line in out.splitlines()] == [*STORY[:2], *STORY[3:]]
@@ -99,15 +171,14 @@ def test_programs_get_a_document_for_each_change(capsys: pytest.CaptureFixture[s
 
 def test_what_is_final_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
     views = iter([View(data=1, lines=lambda: ["goes on"]), View(data=2, lines=lambda: ["is done"], final=True)])
-    show_view(CliSession(), lambda: next(views), watch=True, pause_s=0)
+    show_view(Watching(EVENT), lambda: next(views), watch=True, nouns=("vm",))
     assert capsys.readouterr().out == "goes on\nis done\n"
 
 
 @pytest.mark.parametrize(("error", "goes_on"), [(Unknown("server.lost", "gone"), True), (Fatal("vm.x", "no"), False)])
 def test_a_server_that_goes_away_is_asked_again_and_other_errors_end_it(
-    error: Exception, goes_on: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    error: Exception, goes_on: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(CliSession, "reconnect", lambda _: None)
     answers: list[View | Exception] = [
         View(data=1, lines=lambda: ["first"]), error, View(data=2, lines=lambda: ["last"], final=True),
     ]  # fmt: skip
@@ -119,10 +190,10 @@ def test_a_server_that_goes_away_is_asked_again_and_other_errors_end_it(
         return answer
 
     if goes_on:
-        show_view(CliSession(), read_view, watch=True, pause_s=0)
+        show_view(Watching(EVENT, EVENT), read_view, watch=True, nouns=("vm",))
     else:
         with pytest.raises(Fatal):
-            show_view(CliSession(), read_view, watch=True, pause_s=0)
+            show_view(Watching(EVENT, EVENT), read_view, watch=True, nouns=("vm",))
     assert capsys.readouterr().out == ("first\nlast\n" if goes_on else "first\n")
 
 
