@@ -36,6 +36,7 @@ from orchestrator.core.hosts.host import Host
 from orchestrator.core.wire import snapshot_to_dict, things_from_dict
 from orchestrator.ports.host import HostLink
 from tests.contract.agent_over_ssh import SITE, Chain
+from tests.fakes.ports import own_port
 
 VM = "5f0a86b4-54f6-4f0c-9d3c-6d4e8a3c2b10"
 SEED = WriteSeed(vm=VM, seed="a.iso", iso_base64=base64.b64encode(b"seed").decode())
@@ -311,7 +312,7 @@ def test_events_arrive_until_the_channel_is_cut(way: Chain, link: SshHostLink, t
 
 
 def test_a_watch_stands_while_both_ends_say_that_they_are_there(way: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "KEEPALIVE_S", 0.3)
+    monkeypatch.setattr(session, "KEEPALIVE_S", 0.6)
     monkeypatch.setattr(session, "_EVENT_POLL_SECONDS", 0.1)
     link = SshHostLink(site=SITE, key_file=way.key_file, controller="a")
     ended = threading.Event()
@@ -321,7 +322,7 @@ def test_a_watch_stands_while_both_ends_say_that_they_are_there(way: Chain, monk
         ended.set()
 
     threading.Thread(target=watch, daemon=True).start()
-    assert not ended.wait(6 * sessions.KEEPALIVES_MISSED * 0.3)
+    assert not ended.wait(3 * sessions.KEEPALIVES_MISSED * 0.6)
     assert way.ssh.relays == 1
     monkeypatch.setattr(session, "KEEPALIVE_S", 60.0)  # the agent hangs, as far as its controller can see
     assert ended.wait(30)
@@ -362,10 +363,10 @@ def test_a_tcp_stream_reaches_the_address_that_the_vm_leased(
     with pytest.raises(Conflict) as refused:
         link.open_tcp(way.host, "another", port)
     assert refused.value.code == "vm.no_address"
-    listener.close()
     with pytest.raises(Retryable) as unreachable:
-        link.open_tcp(way.host, VM, port)
+        link.open_tcp(way.host, VM, own_port())
     assert unreachable.value.code == "vm.unreachable"
+    listener.close()
 
 
 @pytest.mark.parametrize("command", ["id", "", "vgpuctl-agent; id"])
