@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VMs with a vGPU move between two lab hosts by ``virsh migrate --live`` alone: what the lab's driver does."""
+"""VMs with a vGPU move between two lab hosts by ``virsh migrate --live`` alone: what the lab's driver does.
+Two mediated devices of one VM, a virtual function, and a MIG-backed vGPU."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ SPEAKS_WITHIN_S: Final = 240.0
 WRITTEN: Final = "5eed1e57"
 """What the guest keeps in its vGPU (lab/guest/smallest.S)."""
 _GPUS: Final = "/sys/kernel/vgpu_lab/gpus"
-_MDEV: Final = "11111111-2222-4333-8444-555555555501"
+_MDEVS: Final = ("11111111-2222-4333-8444-555555555501", "11111111-2222-4333-8444-555555555502")
 _VF: Final = "/sys/bus/pci/devices/{gpu}/virtfn0"
 _ONLY_OLDER: Final = "1024 0 0 0x70001 0x110001"
 _AS_LOADED: Final = "1024 0 0 0x70001 0x120001"
@@ -36,35 +37,39 @@ _DOMAIN: Final = """<domain type='kvm'>
       <target dev='vda' bus='virtio'/><readonly/></disk>
     <controller type='usb' model='none'/><memballoon model='none'/>
     <serial type='file'><source path='/var/tmp/{name}.log'/></serial>
-    <hostdev mode='subsystem' managed='no' {device}</hostdev>
+    {devices}
   </devices>
 </domain>"""
-_OF_MDEV: Final = f"type='mdev' model='vfio-pci'><source><address uuid='{_MDEV}'/></source>"
-_OF_VF: Final = "type='pci'><source><address domain='0x0000' bus='0x{bus}' slot='0x00' function='0x1'/></source>"
+_OF_MDEV: Final = """<hostdev mode='subsystem' type='mdev' model='vfio-pci'>
+      <source><address uuid='{}'/></source></hostdev>"""
+_OF_VF: Final = """<hostdev mode='subsystem' managed='no' type='pci'>
+      <source><address domain='0x0000' bus='0x{}' slot='0x00' function='0x1'/></source></hostdev>"""
 _NVML: Final = "import json, pynvml as n; n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0); print(json.dumps({}))"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """``made``: how its vGPU comes to be on a host; ``gpu``: its number in the scenario."""
+    """``made``: how its vGPUs come to be on a host; ``gpu``: its number in the scenario."""
 
     name: str
     gpu: int
     made: str
-    device: str
+    devices: str
 
 
-MDEV: Final = Kind(
-    "mdev", 0, f"echo {_MDEV} >/sys/class/mdev_bus/{{gpu}}/mdev_supported_types/nvidia-231/create", _OF_MDEV
-)
+MDEVS: Final = Kind(
+    "mdevs", 0,
+    "".join(f"echo {uuid} >/sys/class/mdev_bus/{{gpu}}/mdev_supported_types/nvidia-231/create; " for uuid in _MDEVS),
+    "".join(map(_OF_MDEV.format, _MDEVS)),
+)  # fmt: skip
 _FUNCTIONS: Final = "/usr/lib/nvidia/sriov-manage -e {gpu}; "
 VENDOR: Final = Kind(
-    "vendor", 1, f"{_FUNCTIONS} echo 1155 >{_VF}/nvidia/current_vgpu_type", _OF_VF.format(bus="02")
+    "vendor", 1, f"{_FUNCTIONS} echo 1155 >{_VF}/nvidia/current_vgpu_type", _OF_VF.format("02")
 )  # fmt: skip
 MIG_BACKED: Final = Kind(
     "instance", 2,
     f"echo mode 1 >{_GPUS}/2/mig_command; {_FUNCTIONS} echo gi 14 -1 >{_GPUS}/2/mig_command; "
-    f"echo 700 >{_VF}/nvidia/current_vgpu_type", _OF_VF.format(bus="03"),
+    f"echo 700 >{_VF}/nvidia/current_vgpu_type", _OF_VF.format("03"),
 )  # fmt: skip
 
 
@@ -85,19 +90,18 @@ class Moves:
         target.run(f"echo '{key}' >>.ssh/authorized_keys")
 
     def start(self, kind: Kind) -> None:
-        """Its vGPU on both hosts, its VM on the one; its guest counts."""
+        """Its vGPUs on both hosts, its VM on the one; its guest counts."""
         for host in (self.source, self.target):
             host.run(kind.made.format(gpu=host.run(f"sed -n 's/^bdf //p' {_GPUS}/{kind.gpu}/state").strip()))
-        text = _DOMAIN.format(name=kind.name, device=kind.device)
+        text = _DOMAIN.format(name=kind.name, devices=kind.devices)
         self.source.run(f"cat >/tmp/{kind.name}.xml <<'END'\n{text}\nEND\nvirsh create /tmp/{kind.name}.xml")
         self.count(kind, 3)
 
     def move(self, kind: Kind) -> bool:
         """Whether virsh says that it did."""
         words = f"virsh migrate --live {kind.name} qemu+ssh://root@{self._to}/system --migrateuri tcp://{self._to}"
-        return self.source.run(f"{words} 2>/tmp/refused && echo moved || cat /tmp/refused", limit_s=600).endswith(
-            "moved\n"
-        )
+        said = self.source.run(f"{words} 2>/tmp/refused && echo moved || cat /tmp/refused", limit_s=600)
+        return said.endswith("moved\n")
 
     def count(self, kind: Kind, more: int = 2) -> None:
         """The guest goes on counting by one, wherever it is, and its register reads as it was written."""
@@ -119,7 +123,7 @@ class Moves:
         return [f"{host.name} {state}" for host in (self.source, self.target) if (state := host.run(asked).strip())]
 
     def compatibility(self) -> list[int]:
-        """NVML's answer on the target for the only vGPU that runs on the source: states, limits."""
+        """NVML's answer on the target for the first vGPU that runs on the source: states, limits."""
         ours = "bytes(n.nvmlVgpuInstanceGetMetadata(n.nvmlDeviceGetActiveVgpus(h)[0])).hex()"
         vgpu = f"n.c_nvmlVgpuMetadata_t.from_buffer_copy(bytes.fromhex('{self._ask(self.source, ours)}'))"
         both = f"n.nvmlGetVgpuCompatibility({vgpu}, n.nvmlDeviceGetVgpuMetadata(h))"
@@ -145,24 +149,24 @@ def moves() -> Iterator[Moves]:
             lab("down", *ended)
 
 
-def test_a_move_that_fails_in_any_phase_leaves_the_vm_and_its_vgpu_where_they_are(moves: Moves) -> None:
-    moves.start(MDEV)
+def test_a_move_that_fails_in_any_phase_leaves_the_vm_and_its_vgpus_where_they_are(moves: Moves) -> None:
+    moves.start(MDEVS)
     assert moves.compatibility() == [15, 0]
     for host, phase in [
         ("source", "save"), ("source", "pre-copy"), ("source", "stop-copy"), ("target", "resume"), ("target", "load"),
     ]:  # fmt: skip
         lab("fault", host, "0", "fault_create", phase)
-        assert not moves.move(MDEV), phase
-        assert moves.where(MDEV) == ["source running"], phase
-        moves.count(MDEV)
+        assert not moves.move(MDEVS), phase
+        assert moves.where(MDEVS) == ["source running"], phase
+        moves.count(MDEVS)
     lab("fault", "target", "0", "migration", *_ONLY_OLDER.split())
     assert moves.compatibility() == [1, 1]  # cold, by the host's driver
-    assert not moves.move(MDEV)
+    assert not moves.move(MDEVS)
     assert "version 0x120001 is refused" in moves.target.run("dmesg")
     lab("fault", "target", "0", "migration", *_AS_LOADED.split())
-    assert moves.move(MDEV)
-    assert moves.where(MDEV) == ["target running"]
-    moves.count(MDEV)
+    assert moves.move(MDEVS)
+    assert moves.where(MDEVS) == ["target running"]
+    moves.count(MDEVS)
 
 
 @pytest.mark.parametrize("kind", [VENDOR, MIG_BACKED], ids=lambda kind: str(kind.name))
