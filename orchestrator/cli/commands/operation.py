@@ -147,6 +147,10 @@ def list_operations(
     show_newest(operations, session.client.connection.total, limit, listing)
 
 
+REPORTED_S: Final = 5.0
+"""What a step reports while it goes on is no event: a play has a hundred tasks."""
+
+
 @app.command("show")
 def show_operation(ctx: typer.Context, operation_id: Id, watch: Watch = False) -> None:
     """Show one operation with its steps. Of a stuck one, what remains; a watched one is shown until it ends."""
@@ -156,7 +160,9 @@ def show_operation(ctx: typer.Context, operation_id: Id, watch: Watch = False) -
     def read_view() -> View:
         operation = session.client.operation(full)
         ended = operation["state"] in FINISHED
-        return View(data=operation, lines=lambda: details(operation), final=ended, about=frozenset({full}))
+        return View(
+            data=operation, lines=lambda: details(operation), final=ended, about=frozenset({full}), good_s=REPORTED_S
+        )
 
     show_view(session, read_view, watch=watch, nouns=("operation", "step"))
 
