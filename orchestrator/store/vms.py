@@ -135,7 +135,8 @@ class Vms:
             self._note_change(known, replace(known, state=state, addresses=tuple(addresses)))
 
     def set_addresses(self, vm_id: str, addresses: Sequence[str]) -> None:
-        self._change(vm_id, addresses=tuple(addresses))
+        """Of one that is being started: the state that follows is told to those who watch, and not this."""
+        self._db.execute(_CHANGE, {"its_id": vm_id, "addresses": list(addresses)})
 
     def set_devices(self, vm_id: str, devices: Sequence[Device]) -> None:
         self._change(vm_id, devices=tuple(devices))

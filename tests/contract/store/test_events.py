@@ -165,13 +165,13 @@ def test_a_tenant_is_told_when_nobody_can_say_how_its_vm_is(store: Store) -> Non
 
 
 def test_what_is_shown_of_a_vm_and_changes_is_told_once(store: Store) -> None:
-    made = vm("train")
+    made = replace(vm("train"), operation="op")
     labelled, later = replace(made.spec, labels=(("a", "b"),)), replace(made, lease_end=4e9)
     told = happened(
         store,
         lambda tx: tx.vms.add(made),
-        lambda tx: tx.vms.set_addresses(made.id, ("198.51.100.9",)),
-        lambda tx: tx.vms.set_addresses(made.id, ("198.51.100.9",)),
+        lambda tx: tx.vms.set_state(made.id, made.state, operation="op", addresses=("198.51.100.9",)),
+        lambda tx: tx.vms.set_state(made.id, made.state, operation="op", addresses=("198.51.100.9",)),
         lambda tx: tx.vms.set_spec(made.id, labelled),
         lambda tx: tx.vms.update(replace(later, spec=labelled, addresses=("198.51.100.9",))),
         lambda tx: tx.vms.update(replace(later, spec=labelled, addresses=("198.51.100.9",), operation="another")),
