@@ -21,6 +21,7 @@ KEPT = {
     "orchestrator/store/usage.py": "by numbers of resources",
     "orchestrator/agent/build_zipapp.py": "one",
     "orchestrator/agent/version.py": "one",
+    "orchestrator/api/app.py": "one",
     "orchestrator/catalogue/catalogue.py": "one",
     "orchestrator/catalogue/described.py": "classes",
     "orchestrator/catalogue/geometries.py": "256 models of the catalogue",

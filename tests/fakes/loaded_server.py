@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from orchestrator.adapters.engine import work_queue
+from orchestrator.api.app import all_routes
+from orchestrator.api.route_table import RouteTable
 from orchestrator.server import serve
 from orchestrator.sim import hosts_process
 from tests.fakes import serve as fake
@@ -13,3 +15,4 @@ from tests.fakes.tenancy import KEY
 __all__ = ["fake", "hosts_process", "serve", "work_queue"]
 
 migrated(KEY)
+RouteTable(all_routes())
