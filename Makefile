@@ -49,7 +49,7 @@ demo-down: dev ## end what `make demo` left running
 	@demo/end
 
 test: dev lab-packages ## every test that needs no GPU, with a VM of each kind on a lab host
-	@status=0; $(PYTEST) --cache-clear -n 4 --dist worksteal --durations=20 -m "not lab and not gpu and not soak" || status=$$?; \
+	@status=0; $(PYTEST) --cache-clear -n 6 --dist worksteal --durations=20 -m "not lab and not gpu and not soak" || status=$$?; \
 	[ $$status != 1 ] || ! $(BIN)/python -m tests.second_run || status=0; \
 	$(MAKE) --no-print-directory test-straight-paths || status=$$?; exit $$status
 

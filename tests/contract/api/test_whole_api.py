@@ -17,7 +17,7 @@ from tests.fakes.control_plane import ControlPlane
 from tools.api_description import FILE
 
 LIMIT_S = 300.0
-SHARE, WHOLE = 25, 500
+SHARE, WHOLE = 10, 500
 """Cases for each route: in ``make test``, and in ``make soak``, where they are more than 10,000 together."""
 
 
