@@ -279,7 +279,7 @@ def moves(
     name: VmInPath, services: ServicesOf, caller: CallerOf, paging: PagingOf,
     only: Annotated[_MoveFilter, Depends(_move_filter)], tenant: TenantOf = DEFAULT_TENANT,
 ) -> MovesAnswer:  # fmt: skip
-    """Get where a VM may move, and what keeps it from it: live, suspended, hibernated and cold, towards each host.
+    """Get where a VM may move. Live, suspended, hibernated and cold, towards each host, and what keeps it from it.
     For a tenant, what of the VM itself rules it out.
 
     :raises NotFound: ``host.unknown``
