@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.core.diff import StoredFinding
+from orchestrator.core.diff import Severity, StoredFinding
 from orchestrator.core.diff.health import GPU_FAULT
 from orchestrator.core.diff.orphans import removal_of
 from orchestrator.core.errors import NotFound
@@ -83,3 +83,8 @@ class FindingService:
         """Of those that stand, by code."""
         with self.store.read() as tx:
             return tx.findings.counts()
+
+    def by_severity(self) -> dict[Severity, int]:
+        """How many stand."""
+        with self.store.read() as tx:
+            return tx.findings.by_severity()

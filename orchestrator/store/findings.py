@@ -7,10 +7,10 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, and_, delete, insert, select, update
+from sqlalchemy import Column, ColumnElement, and_, delete, insert, select, update
 from sqlalchemy.sql.functions import count
 
-from orchestrator.core.diff.finding import Finding, Repair, StoredFinding
+from orchestrator.core.diff.finding import Finding, Repair, Severity, StoredFinding
 from orchestrator.core.diff.health import GPU_FAULT
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.wire import action_from_dict, action_to_dict
@@ -88,8 +88,15 @@ class Findings:
 
     def counts(self) -> dict[str, int]:
         """How many stand, by code."""
-        standing = select(findings.c.code, count().label("standing")).where(findings.c.cleared_at.is_(None))
-        return {row.code: row.standing for row in self._db.execute(standing.group_by(findings.c.code))}
+        return self._counted(findings.c.code)
+
+    def by_severity(self) -> dict[Severity, int]:
+        """How many stand, by severity."""
+        return self._counted(findings.c.severity)
+
+    def _counted(self, column: Column[Any]) -> dict[Any, int]:
+        standing = select(column, count().label("standing")).where(findings.c.cleared_at.is_(None)).group_by(column)
+        return {row[0]: row.standing for row in self._db.execute(standing)}
 
     def set_operation(self, finding: Finding, operation_id: str) -> None:
         self._db.execute(update(findings).where(_is(finding)).values(operation=operation_id))

@@ -40,7 +40,7 @@ hosts = Table(
     Column("vcpu_overcommit", Float), Column("memory_overcommit", Float),
     Column("allow_unconfined", Boolean, nullable=False), Column("labels", JSON, nullable=False),
     Column("pinnable_cpus", Text), Column("rdma_nics", Text), Column("restored", String(8)),
-    UniqueConstraint("address", "port"),
+    UniqueConstraint("address", "port"), Index("ix_hosts_state", "state", "cordoned"),
 )  # fmt: skip
 
 gpus = Table(

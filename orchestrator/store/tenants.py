@@ -34,6 +34,7 @@ from orchestrator.store.usage import TenantUsage
 # Put together once, as that takes longer than asking.
 _TENANT: Final = Precompiled(select(tenants).where(tenants.c.name == bindparam("its_name")))
 _LIMITS: Final = Precompiled(select(quotas).order_by(quotas.c.tenant, quotas.c.resource))
+_TOKEN: Final = Precompiled(select(tokens).where(tokens.c.id == bindparam("its_id")))
 _POLICY: Final = Precompiled(select(policies.c.document).where(policies.c.tenant == bindparam("its_tenant")))
 
 
@@ -126,7 +127,7 @@ class Tokens:
         self._db.execute(insert(tokens).values(asdict(token)))
 
     def find(self, token_id: str) -> ApiToken | None:
-        row = self._db.execute(select(tokens).where(tokens.c.id == token_id)).one_or_none()
+        row = self._db.execute(_TOKEN, {"its_id": token_id}).one_or_none()
         return None if row is None else ApiToken(**row._asdict())
 
     def list(self, tenant: str) -> tuple[ApiToken, ...]:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from itertools import count
 from typing import Any, ClassVar, Final
 from urllib.parse import urlencode
@@ -72,12 +73,18 @@ class Shown:
 
     def has(self, texts: str) -> bool:
         """Whether one of the events is about something that is shown."""
-        datas = (text.partition("data: ")[2] for text in texts.split("\n\n"))
-        return any(self._shows(json.loads(data)) for data in datas if data)
+        return any(map(self._shows, _events_in(texts)))
 
     def _shows(self, event: Mapping[str, Any]) -> bool:
         late = event["noun"] == "gap" or datetime.fromisoformat(event["at"]).timestamp() >= self.since
         return late and concerns(event, self.nouns, self.names)
+
+
+@lru_cache(maxsize=256)
+def _events_in(texts: str) -> tuple[Mapping[str, Any], ...]:
+    """Read once for all streams that are told the same, which are hundreds at one event."""
+    datas = (text.partition("data: ")[2] for text in texts.split("\n\n"))
+    return tuple(json.loads(data) for data in datas if data)
 
 
 def waits_s(number: int, streams: int) -> float:

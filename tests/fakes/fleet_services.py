@@ -13,7 +13,7 @@ from orchestrator.core.advice.alike import CapacityRow, OneOfEach
 from orchestrator.core.advice.explain import TenantExplanation, explain, for_tenant
 from orchestrator.core.advice.gpu_map import EVERY_GPU, GpuFilter, GpuRow, gpu_map, own_gpus
 from orchestrator.core.advice.overview import FleetUse, HostUse, RackUse, by_rack
-from orchestrator.core.diff import Finding, Repair, StoredFinding
+from orchestrator.core.diff import Finding, Repair, Severity, StoredFinding
 from orchestrator.core.drivers.matrix import version_key
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound
 from orchestrator.core.hosts.bridges import Uplink, check_uplink
@@ -368,6 +368,9 @@ class Findings:
 
     def counts(self) -> dict[str, int]:
         return dict(Counter(stored.finding.code for stored in self.list(host=None)))
+
+    def by_severity(self) -> dict[Severity, int]:
+        return Counter(stored.finding.severity for stored in self.list(host=None))
 
     def gpu_faults(self) -> dict[str, str]:
         return {}

@@ -47,7 +47,7 @@ def get(services: ServicesOf, caller: CallerOf, tenant: TenantFilter = None) -> 
             under_way=services.operations.how_many(states=UNFINISHED, tenants=tenants),
             stuck=services.operations.how_many(states=_STUCK, tenants=tenants),
         ),
-        findings=Counter(item.finding.severity for item in services.findings.list(host=None)) if watching else None,
+        findings=services.findings.by_severity() if watching else None,
         driver_upgrade=_upgrade(services) if watching else None,
     )
 
