@@ -80,7 +80,7 @@ class Shown:
         return late and concerns(event, self.nouns, self.names)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=16)
 def _events_in(texts: str) -> tuple[Mapping[str, Any], ...]:
     """Read once for all streams that are told the same, which are hundreds at one event."""
     datas = (text.partition("data: ")[2] for text in texts.split("\n\n"))
