@@ -35,6 +35,7 @@ class MoveVerdict:
     """Of one way of moving."""
 
     kind: MoveKind
+    """The way: with which of its state it goes."""
     limits: tuple[MoveLimit, ...]
     """All that is known, the VM's own first; empty: it is legal."""
 
