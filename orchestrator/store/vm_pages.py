@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, Unpack
 
-from sqlalchemy import Column, ColumnElement, and_, func, or_, select, tuple_
+from sqlalchemy import Column, ColumnElement, func, select, tuple_
 
 from orchestrator.core.vms.vm import Vm
 from orchestrator.store.records import VmFilter
@@ -39,12 +39,13 @@ class VmPages:
         name, backwards = sort.removeprefix("-"), sort.startswith("-")
         column = vms.c["profile_lower" if name == "profile" else name]
         by = [part.desc() if backwards else part.asc() for part in dict.fromkeys((column, *_KEY))]
-        if column.nullable:
-            by[0] = by[0].nulls_last() if backwards else by[0].nulls_first()
-        query = _ROWS.where(*_matching(only)).order_by(*by).limit(most)
-        if after is not None:
-            query = query.where(_behind(column, after, backwards=backwards))
-        return tuple(map(vm_of, self._db.execute(query)))
+        page: list[Vm] = []
+        for half in _halves(column, after, backwards=backwards):
+            query = _ROWS.where(*_matching(only), *half).order_by(*by)
+            page += map(vm_of, self._db.execute(query.limit(None if most is None else most - len(page))))
+            if len(page) == most:
+                break
+        return tuple(page)
 
     def how_many(self, **only: Unpack[VmFilter]) -> int:
         """Those that :meth:`page` would have without a limit."""
@@ -52,18 +53,27 @@ class VmPages:
         return int(self._db.execute(query).scalar_one())
 
 
+def _halves(
+    column: Column[Any], after: PageKey | None, *, backwards: bool
+) -> Iterator[tuple[ColumnElement[bool], ...]]:
+    """What must hold of those behind ``after``. Where nothing may stand in the column, that is a half of its own, as
+    no index has it first on SQLite and on PostgreSQL alike."""
+    if not column.nullable:
+        yield () if after is None else (_behind(column, after, backwards=backwards),)
+        return
+    for empty in (False, True) if backwards else (True, False):
+        half = column.is_(None) if empty else column.is_not(None)
+        if after is None or (after[0] is None) == empty:
+            yield (half,) if after is None else (half, _behind(column, after, backwards=backwards))
+            after = None
+
+
 def _behind(column: Column[Any], after: PageKey, *, backwards: bool) -> ColumnElement[bool]:
     parts = dict(zip((column, *_KEY), after, strict=True))
     if after[0] is None:
         del parts[column]
     row, last = tuple_(*parts), tuple(parts.values())
-    behind = row < last if backwards else row > last
-    if not column.nullable:
-        return behind
-    if after[0] is not None:
-        return or_(behind, column.is_(None)) if backwards else behind
-    behind = and_(column.is_(None), behind)
-    return behind if backwards else or_(behind, column.is_not(None))
+    return row < last if backwards else row > last
 
 
 def _matching(only: VmFilter) -> Iterator[ColumnElement[bool]]:
