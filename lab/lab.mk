@@ -14,7 +14,7 @@ lab-down: ## end all lab hosts and remove what belongs to them
 	@$(LAB) down
 
 lab-ssh: ## log in to lab host NAME, or run CMD there
-	@$(LAB) ssh $(NAME) $(CMD)
+	@$(LAB) ssh $(NAME) $(if $(CMD),'$(subst ','\'',$(CMD))')
 
 lab-reboot: ## reboot lab host NAME and wait until it is ready
 	@$(LAB) reboot $(NAME)
