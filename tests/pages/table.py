@@ -130,7 +130,7 @@ TABLE: Final[dict[str, Page]] = {
         words={"0f4b…": "{digest}"},
         before=DRIVERS_ADDED,
         shown={"drivers.lock.yaml": 0},
-        exits={"vgpuctl driver check": 3},
+        exits={"vgpuctl driver check --host": 0, "vgpuctl driver check": 3},
     ),
     "docs/howto/kubernetes-nodes.md": Page(
         files={"bootstrap.conf": "kind: Config\n", "kubelet.yaml": "kind: KubeletConfiguration\n"},
