@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -99,7 +100,12 @@ def write_new(files: Mapping[Path, tuple[bytes, int]], *, what: str) -> None:
     except (OSError, ValueError) as error:
         for path_made in made:
             path_made.unlink(missing_ok=True)
-        hint = "name another directory, or move what is there away"
+        missing = isinstance(error, FileNotFoundError) and not path.parent.exists()
+        hint = (
+            f"'mkdir -p {shlex.quote(str(path.parent))}' makes its directory"
+            if missing
+            else "name another directory, or move what is there away"
+        )
         raise InvalidInput(
             f"{what}.unwritable", f"cannot make {_name(path)}: {why_unwritable(error)}", hint=hint
         ) from error

@@ -123,11 +123,10 @@ class CliSession:
             from orchestrator.client.tls_http import connect_to
 
             return connect_to(self.context)
-        from orchestrator.client.autostart import connect, holds_nothing
+        from orchestrator.client.autostart import connect
 
-        is_new = holds_nothing(self.state)
         connection = connect(self.state)
-        if is_new:
+        if connection.server_is_new:
             chosen = ascii(str(self.state))[1:-1]
             print(f"started a new, empty server in {chosen}; VGPUCTL_STATE or a context names another", file=sys.stderr)
         return connection

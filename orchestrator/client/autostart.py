@@ -36,8 +36,11 @@ def connect(state: Path, retries: int = 0) -> Connection:
 
     :raises VgpuctlError: it cannot be started, is not ours, or is of another version and busy or there to stay
     """
+    was_empty = _holds_nothing(state)
     for _ in range(HANDSHAKES):
-        connection = _open(state) or _start(state)
+        connection, started = _open(state), None
+        if connection is None:
+            connection, started = _start(state)
         try:
             info = server_info(connection)
         except Unknown:
@@ -45,6 +48,7 @@ def connect(state: Path, retries: int = 0) -> Connection:
         version = str(info["version"])
         if version == VERSION:
             connection.retries = retries
+            connection.server_is_new = was_empty and info["pid"] == started
             return connection
         if info["stops_after_idle_seconds"] is None:
             raise _stays(state, version)
@@ -52,7 +56,7 @@ def connect(state: Path, retries: int = 0) -> Connection:
     raise Fatal("server.unstable", "the server ends again and again", hint=f"see {state / LOG_NAME}")
 
 
-def holds_nothing(state: Path) -> bool:
+def _holds_nothing(state: Path) -> bool:
     """Whether a server that is started there would be a new one. A file of settings is something."""
     try:
         return not {file.name for file in state.iterdir()} - {START_LOCK_NAME, SERVE_LOCK_NAME, LOG_NAME}
@@ -120,7 +124,10 @@ def _stays(state: Path, version: str) -> Conflict:
     )
 
 
-def _start(state: Path) -> Connection:
+def _start(state: Path) -> tuple[Connection, int | None]:
+    """And the process that was started; None where another command was quicker.
+
+    Who is being started otherwise, with hosts in memory say, may be quicker still: the server's answer has its pid."""
     need_extra("server")
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -129,10 +136,11 @@ def _start(state: Path) -> Connection:
     with _locked(state / START_LOCK_NAME, START_LIMIT_S, "another command has been starting the server for too long"):
         running = _open(state)
         if running is not None:
-            return running
+            return running, None
         log = state / LOG_NAME
         log_start = log.stat().st_size if log.exists() else 0
-        return _wait_until_open(state, _spawn(state, log), log, log_start)
+        pid = _spawn(state, log)
+        return _wait_until_open(state, pid, log, log_start), pid
 
 
 def _spawn(state: Path, log: Path) -> int:

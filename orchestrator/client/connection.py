@@ -128,6 +128,8 @@ class Connection:
         self._ahead_s = 0.0
         self.total: int | None = None
         """How many the list has that was read last and cut at ``at_most``; None: it was not cut."""
+        self.server_is_new = False
+        """This process started the server, where none ever was."""
 
     def server_time(self) -> float:
         """Seconds since the epoch, by the server's clock as its last answer told it."""

@@ -49,7 +49,9 @@ def test_the_status_of_a_server_is_told_in_times_that_people_read(product: Produ
 
 def test_commands_at_once_start_one_server_and_later_ones_use_it(product: Product) -> None:
     commands = [product.start("list-vms", "-o", "json") for _ in range(4)]
-    assert [command.communicate(timeout=120)[0].strip() for command in commands] == ["[]"] * 4
+    answers = [command.communicate(timeout=120) for command in commands]
+    assert [printed.strip() for printed, _ in answers] == ["[]"] * 4
+    assert len([said for _, said in answers if "started a new, empty server" in said]) == 1
     pid = product.serve_pid()
     assert _servers(product.state) == [pid]
 

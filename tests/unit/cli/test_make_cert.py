@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import subprocess
 from pathlib import Path
@@ -88,6 +89,15 @@ def test_it_ends_with_its_authority_at_the_latest(cli: Cli, site: Path, tmp_path
         check=True, capture_output=True, text=True,
     ).stdout  # fmt: skip
     assert _make(cli, tmp_path, *root)["ends_at"][:10] == said.partition("=")[2][:10]
+
+
+def test_a_directory_that_is_missing_is_made_by_what_the_hint_says(cli: Cli, tmp_path: Path) -> None:
+    words = ("server", "make-cert", "pool.example.org", "--directory", str(tmp_path / "not yet" / "made"))
+    refused = cli(*words)
+    hint = re.search(r"'(mkdir -p .+)' makes its directory", refused.err)
+    assert hint is not None
+    subprocess.run(hint[1], shell=True, check=True)
+    assert cli(*words).code == 0
 
 
 @pytest.mark.parametrize("there", ["server.key", "server.pem"])
