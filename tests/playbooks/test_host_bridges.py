@@ -31,7 +31,9 @@ UNITS = "etc/systemd/system"
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[PackagedGuest]:
-    """It has a card ``eno1`` by which it is reached, and a card ``eno2`` without an address."""
+    """It has a card ``eno1`` by which it is reached, and a card ``eno2`` without an address.
+
+    ``eno1`` makes no IPv6 address for itself: that would change by itself a moment later, from tentative to valid."""
     holder = subprocess.Popen(
         ["unshare", "--map-root-user", "--net", "sh", "-c", "echo there; exec sleep 600"],
         stdout=subprocess.PIPE, text=True,
@@ -45,7 +47,7 @@ def host(tmp_path: Path) -> Iterator[PackagedGuest]:
         (tmp_path / "enabled").mkdir()
         for words in (
             "link add eno1 type ifb", "link add eno2 type ifb", "address add 192.0.2.11/24 dev eno1",
-            "link set eno1 up", "route add default via 192.0.2.1 dev eno1",
+            "link set eno1 addrgenmode none", "link set eno1 up", "route add default via 192.0.2.1 dev eno1",
         ):  # fmt: skip
             ip(made, *words.split())
         yield made

@@ -11,6 +11,7 @@ import typer
 
 from orchestrator.cli.ages import show_time
 from orchestrator.cli.commands.driver_upgrade import app as upgrade_app
+from orchestrator.cli.complete import hosts
 from orchestrator.cli.files import read_text
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import ServerPath, Sha256, Sort
@@ -188,7 +189,10 @@ def check(
         str | None, typer.Option("--if-hosts-had", metavar="VERSION", help="Judge VMs as if all hosts had this driver.")
     ] = None,
     host: Annotated[
-        str | None, typer.Option("--host", metavar="NAME", help="Only hosts of this name or pattern, like gpu-*.")
+        str | None,
+        typer.Option(
+            "--host", metavar="NAME", help="Only hosts of this name or pattern, like gpu-*.", autocompletion=hosts
+        ),
     ] = None,
     verdict: Annotated[Verdict | None, typer.Option("--verdict", help="Only what compares so.")] = None,
     sort: Sort = None,
