@@ -24,6 +24,8 @@ CAUSES: Final = 10
 APART_S: Final = 2.0
 LAST_S: Final = 5.0
 """After the last cause: who has not seen it by then is counted with that."""
+NEWEST: Final = "/web/vms?sort=-created_at"
+"""What somebody makes is on its first page, however many there are."""
 _FORM: Final = "application/x-www-form-urlencoded"
 
 
@@ -91,7 +93,7 @@ def looking(client: Client, other: Client, people: int, tokens: int) -> dict[str
         wanted = {"tenant": "*", "role": "read-only"}
         made = [client.create_token({**wanted, "name": f"{name}-{number}"})["token"] for number in range(tokens)]
         cookies = [cookie_of(given["address"], {"token": token}, "/web/login") for token in made]
-    crowd = Crowd(given["address"], cycle(cookies), "/web/vms", name)
+    crowd = Crowd(given["address"], cycle(cookies), NEWEST, name)
     alone = _answers(other)
     beside = asyncio.run(_watched(client, other, crowd, people))
     missed = people * len(crowd.begun) - len(crowd.seen)
