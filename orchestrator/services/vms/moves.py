@@ -15,6 +15,7 @@ from orchestrator.core.geometry.cut import MIXES, CutKind
 from orchestrator.core.moves.moves import Moving, moves_to, own_verdicts
 from orchestrator.core.moves.rules import Traveller
 from orchestrator.core.moves.verdicts import HostMoves, MoveKind, MoveVerdict
+from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.from_offering import request_for
 from orchestrator.core.placement.rules import disk
@@ -47,7 +48,8 @@ class MoveService:
         """To each host by name: ``most`` of those behind ``after``; ``legal``: only where it may move in that way.
 
         :raises NotFound: ``vm.unknown``, ``tenant.unknown``, ``profile.unknown``"""
-        return tuple(islice(self._hosts(tenant, name, after, legal), most))
+        at_once = _AT_ONCE if legal is not None else min(most, _AT_ONCE)
+        return tuple(islice(self._hosts(tenant, name, after, legal, at_once), most))
 
     def to_host(self, tenant: str, name: str, host: str) -> HostMoves:
         """To that one.
@@ -64,19 +66,22 @@ class MoveService:
 
         :raises NotFound: ``vm.unknown``, ``tenant.unknown``, ``profile.unknown``"""
         with self.index.current() as fleet, self.store.read() as tx:
-            return own_verdicts(_traveller(fleet, known_vm(tx, tenant, name)))
+            vm = known_vm(tx, tenant, name)
+            return own_verdicts(_traveller(fleet, vm, _offering_of(fleet, vm)))
 
     def how_many(self) -> int:
         """Hosts that are judged."""
         with self.index.current() as fleet:
             return len(fleet.fleet().hosts)
 
-    def _hosts(self, tenant: str, name: str, after: str | None, legal: MoveKind | None) -> Iterator[HostMoves]:
+    def _hosts(
+        self, tenant: str, name: str, after: str | None, legal: MoveKind | None, at_once: int
+    ) -> Iterator[HostMoves]:
         while True:
             with self.index.current() as fleet, self.store.read() as tx:
                 hosts = fleet.fleet().hosts
                 first = 0 if after is None else bisect_right(hosts, after, key=lambda one: one.view.name)
-                moving, some = moving_of(tx, fleet, known_vm(tx, tenant, name)), hosts[first : first + _AT_ONCE]
+                moving, some = moving_of(tx, fleet, known_vm(tx, tenant, name)), hosts[first : first + at_once]
                 judged = [towards(fleet, moving, viewed.view.name) for viewed in some]
             yield from (moves for moves in judged if legal is None or moves.may(legal))
             if not some:
@@ -86,14 +91,14 @@ class MoveService:
 
 def moving_of(tx: Transaction, fleet: FleetIndex, vm: Vm) -> Moving:
     """Ask inside :meth:`FleetIndex.current`. :raises NotFound: ``profile.unknown``"""
-    offering = fleet.known.of_tenants({vm.spec.tenant}).resolve(vm.spec.profile)
+    offering = _offering_of(fleet, vm)
     tied = replace(vm.spec, host=vm.host if vm.spec.volumes else vm.spec.host)
     bare = Wanted(
         vm_id=vm.id, vm=tied, offering=offering, made=vm, moves=True, uplinks=uplinks_of(tx, vm.spec.networks)
     )
     source = fleet.host(vm.host)
     return Moving(
-        traveller=_traveller(fleet, vm),
+        traveller=_traveller(fleet, vm, offering),
         request=request_for(with_site_rules(tx, fleet, bare)),
         source=None if source is None else source.facts,
         cuts=() if source is None else _cuts(source, vm),
@@ -116,8 +121,11 @@ def towards(fleet: FleetIndex, moving: Moving, name: str) -> HostMoves:
     return moves_to(moving, viewed.facts, engine, host)
 
 
-def _traveller(fleet: FleetIndex, vm: Vm) -> Traveller:
-    offering = fleet.known.of_tenants({vm.spec.tenant}).resolve(vm.spec.profile)
+def _offering_of(fleet: FleetIndex, vm: Vm) -> Offering:
+    return fleet.known.of_tenants({vm.spec.tenant}).resolve(vm.spec.profile)
+
+
+def _traveller(fleet: FleetIndex, vm: Vm, offering: Offering) -> Traveller:
     host = fleet.host(vm.host)
     return Traveller(vm=vm, host_state=None if host is None else host.seen.host.state, offered=offering.migratable)
 
