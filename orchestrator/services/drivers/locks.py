@@ -104,7 +104,7 @@ class DriverLockService:
                 if len(compared) == most:
                     break
             for gone in self._seen.keys() - labels.keys():
-                del self._seen[gone]
+                self._seen.pop(gone, None)  # another thread may be at it, too
         return compared
 
 
