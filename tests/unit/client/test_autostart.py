@@ -19,7 +19,7 @@ from orchestrator.core.errors import Conflict, Fatal, VgpuctlError, error_to_dic
 def _answer_once(state: Path, begin: threading.Event) -> None:
     """Somebody else's server, which listens when ``begin`` is set."""
     begin.wait(30)
-    body = json.dumps({"version": VERSION}).encode()
+    body = json.dumps({"version": VERSION, "pid": os.getpid()}).encode()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(state / SOCKET_NAME))
         listener.listen(1)
@@ -51,8 +51,10 @@ def test_a_command_waits_for_the_server_that_somebody_else_is_just_starting(
     _ends_with(Conflict(autostart.ALREADY_RUNNING, "a server runs here already"), monkeypatch, refused)
     other = threading.Thread(target=_answer_once, args=(tmp_path, refused), daemon=True)
     other.start()
-    autostart.connect(tmp_path).close()
+    connection = autostart.connect(tmp_path)
+    connection.close()
     other.join(30)
+    assert not connection.server_is_new
     assert (tmp_path / LOG_NAME).read_text().startswith(autostart.START_ERROR_MARK)
 
 
