@@ -95,10 +95,12 @@ def _renamed(text: str, host: Mapping[str, str], other: Mapping[str, str], ids: 
 
 
 def _store(database: sqlite3.Connection, host: str, rows: _Rows) -> None:
-    document, facts = rows.pop("snapshots")[0]["document"], rows.pop("looks")[0]["facts"]
+    document = rows.pop("snapshots")[0]["document"]
     digest = hashlib.sha256(document.encode()).hexdigest()
+    observed = {**rows.pop("looks")[0], "digest": digest, "judged": digest}
     database.execute("UPDATE snapshots SET document = ? WHERE host = ?", (document, host))
-    database.execute("UPDATE looks SET digest = ?, judged = ?, facts = ? WHERE host = ?", (digest, digest, facts, host))
+    assigned = ", ".join(f"{column} = :{column}" for column in observed)
+    database.execute(f"UPDATE looks SET {assigned} WHERE host = :host", observed)
     for table, copies in rows.items():
         columns = list(copies[0])
         marks = ", ".join("?" * len(columns))
