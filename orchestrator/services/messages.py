@@ -253,7 +253,9 @@ class ProfileInfo:
 
     offering: Offering
     hosts: tuple[str, ...]
-    """Hosts that offer it."""
+    """Hosts that offer it; in a list of profiles the first of them."""
+    host_count: int
+    """How many do."""
     free: int
     framebuffer_mib: int | None
     """Of all its devices together; None: as the GPUs have it."""
@@ -263,4 +265,4 @@ class ProfileInfo:
     @property
     def available(self) -> bool:
         """Some host offers it, and nothing of it is unsupported."""
-        return bool(self.hosts) and not unsupported(self.offering)
+        return bool(self.host_count) and not unsupported(self.offering)

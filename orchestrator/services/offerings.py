@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final
 
 from orchestrator.catalogue.offering_files import mistakes_in
@@ -122,6 +123,8 @@ def _check_unused(tx: Transaction, name: str, verb: str, *, hint: str) -> None:
 
 
 _EVERY: Final = ProfileFilter()
+HOSTS_NAMED: Final = 20
+"""Of each profile of a list, as ten thousand names of each of fifty would take a second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,24 +139,28 @@ class ProfileService:
         :raises NotFound: ``profile.unknown`` with near names"""
         with self.index.current() as now:
             offering = now.known.of_tenants(tenants).resolve(name)
-            return self._infos({name: offering}, now.fleet(), _EVERY)[0]
+            return self._infos({name: offering}, now.fleet(), _EVERY, most=None)[0]
 
-    def _infos(self, offerings: Mapping[str, Offering], now: Fleet, only: ProfileFilter) -> tuple[ProfileInfo, ...]:
-        """Counts room only for those that are not left out before."""
-        places = _Places.of(now)
-        hosts = {name: places.hosts(offering) for name, offering in offerings.items()}
-        if only.available:
-            hosts = {name: some for name, some in hosts.items() if some and not unsupported(offerings[name])}
-        free = self.capacity.free(hosts)
+    def _infos(
+        self, offerings: Mapping[str, Offering], now: Fleet, only: ProfileFilter, most: int | None
+    ) -> tuple[ProfileInfo, ...]:
+        """Counts room only for those that are not left out before. ``most``: hosts that are named of each."""
+        hosts, kinds_of = _OfferingHosts.of(now), dict[str, frozenset[int]]()
+        for name, offering in offerings.items():
+            kinds = hosts.kinds(offering)
+            if not only.available or (kinds and not unsupported(offering)):
+                kinds_of[name] = kinds
+        free = self.capacity.free(kinds_of)
         return tuple(
             ProfileInfo(
                 offering=offerings[name],
-                hosts=some,
+                hosts=hosts.names(kinds, most),
+                host_count=hosts.how_many(kinds),
                 free=free[name],
                 framebuffer_mib=_framebuffer(now, offerings[name]),
                 size=now.known.profiles.size(offerings[name]),
             )
-            for name, some in hosts.items()
+            for name, kinds in kinds_of.items()
         )
 
     def list(self, tenants: Collection[str] | None = None, only: ProfileFilter = _EVERY) -> tuple[ProfileInfo, ...]:
@@ -166,33 +173,42 @@ class ProfileService:
             known = fleet.known.of_tenants(tenants)
             names = {offering.name for offering in known.offerings}
             listed = (known.resolve(name) for name in [*sorted(names), *sorted(known.types - names)])
-            infos = self._infos({one.name: one for one in listed if _picks(fleet, only, meant, one)}, fleet, only)
+            picked = {one.name: one for one in listed if _picks(fleet, only, meant, one)}
+            infos = self._infos(picked, fleet, only, most=HOSTS_NAMED)
             return tuple(info for info in infos if info.free or not only.free)
 
 
 @dataclass(frozen=True)
-class _Places:
-    """Where offerings could be. One host is asked for all that could ever hold the same: a pool has few kinds of them,
-    and a list of profiles asks about each of some hundred."""
+class _OfferingHosts:
+    """Which hosts offer what. One host is asked for all that could ever hold the same: a pool has few kinds of them,
+    and a list of profiles asks about each of some hundred. To be used inside :meth:`FleetIndex.current`."""
 
-    hosts_by_kind: tuple[tuple[str, int], ...]
-    """Names of hosts and the numbers of their kinds."""
+    fleet: Fleet
     alike: tuple[tuple[HostView, frozenset[int]], ...]
     """One host, and the kinds that differ from it at most in what they hold now."""
+    named: dict[tuple[frozenset[int], int | None], tuple[str, ...]] = field(default_factory=dict)
+    """What was answered already: most offerings are had by the same kinds."""
 
     @classmethod
-    def of(cls, now: Fleet) -> _Places:
-        """To be called inside :meth:`FleetIndex.current`."""
+    def of(cls, now: Fleet) -> _OfferingHosts:
         alike: dict[Hashable, tuple[HostView, set[int]]] = {}
         for kind in now.each.kinds:
             alike.setdefault(_offered_by(kind.first), (kind.first, set()))[1].add(kind.number)
-        kinds = tuple((viewed.view.name, viewed.kind) for viewed in now.hosts)
-        return cls(kinds, tuple((first, frozenset(numbers)) for first, numbers in alike.values()))
+        return cls(now, tuple((first, frozenset(numbers)) for first, numbers in alike.values()))
 
-    def hosts(self, offering: Offering) -> tuple[str, ...]:
-        """Names of those that offer it, in the fleet's order."""
-        kinds = frozenset[int]().union(*(numbers for first, numbers in self.alike if _offers(first, offering)))
-        return tuple(name for name, kind in self.hosts_by_kind if kind in kinds) if kinds else ()
+    def kinds(self, offering: Offering) -> frozenset[int]:
+        """Of the hosts that offer it."""
+        return frozenset[int]().union(*(numbers for first, numbers in self.alike if _offers(first, offering)))
+
+    def how_many(self, kinds: frozenset[int]) -> int:
+        return sum(kind.count for kind in self.fleet.each.kinds if kind.number in kinds)
+
+    def names(self, kinds: frozenset[int], most: int | None) -> tuple[str, ...]:
+        """The first of them in the fleet's order."""
+        if (kinds, most) not in self.named:
+            hosts = (viewed.view.name for viewed in self.fleet.hosts if viewed.kind in kinds)
+            self.named[kinds, most] = tuple(islice(hosts, most)) if kinds else ()
+        return self.named[kinds, most]
 
 
 def _offered_by(host: HostView) -> Hashable:
@@ -208,7 +224,7 @@ def _framebuffer(now: Fleet, offering: Offering) -> int | None:
 def _models_meant(now: Fleet, wanted: str | None) -> frozenset[str]:
     """Of models that a host has and those of the tables. :raises NotFound: ``gpu.model_unknown``"""
     tables = now.known.profiles.catalogue.gpu_models
-    there = (gpu.geometry.model for host in now.views for gpu in host.gpus)
+    there = (gpu.geometry.model for kind in now.each.kinds for gpu in kind.first.gpus)
     return models_meant(wanted, {*(model.name for model in tables), *there})
 
 
@@ -221,7 +237,8 @@ def _picks(now: Fleet, only: ProfileFilter, meant: frozenset[str], offering: Off
         return True
     if only.host is None and not meant.isdisjoint(now.known.profiles.models(offering)):
         return True
-    views = (view for view in now.views if only.host in {None, view.name})
+    alike = (kind.first for kind in now.each.kinds)
+    views = alike if only.host is None else (view for view in now.views if view.name == only.host)
     return any(
         _offers(view, replace(offering, gpu_models=models))
         for view, models in _with_models(views, only, meant, offering)

@@ -47,6 +47,11 @@ class VmPages:
                 break
         return tuple(page)
 
+    def ids(self, tenant: str, profile: str) -> tuple[str, ...]:
+        """Of the tenant's VMs of that profile, by name."""
+        query = select(vms.c.id).where(*_matching({"tenants": (tenant,), "profile": profile})).order_by(vms.c.name)
+        return tuple(self._db.execute(query).scalars())
+
     def how_many(self, **only: Unpack[VmFilter]) -> int:
         """Those that :meth:`page` would have without a limit."""
         query = select(func.count()).select_from(vms).where(*_matching(only))

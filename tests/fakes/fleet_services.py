@@ -177,7 +177,9 @@ class Profiles:
         offering = Offering(name="t4-small", kind="time_sliced", vgpu_type=PROFILE, description="A small share of a T4")
         free = 16 - len(self._world.vms)
         hosts, size = tuple(self._world.hosts), vm_size(offering, 2048)
-        found = ProfileInfo(offering=offering, hosts=hosts, free=free, framebuffer_mib=2048, size=size)
+        found = ProfileInfo(
+            offering=offering, hosts=hosts, host_count=len(hosts), free=free, framebuffer_mib=2048, size=size
+        )  # fmt: skip
         wanted = only or ProfileFilter()
         fits = wanted.kind in {None, offering.kind} and wanted.host in {None, *hosts} and bool(free or not wanted.free)
         fits = fits and bool(hosts or not wanted.available)

@@ -30,7 +30,9 @@ class ProfileAnswer(
     host_labels: LabelsByKey
     """Labels that a host must have to offer it."""
     hosts: tuple[str, ...]
-    """Hosts that offer it; none are named to a tenant."""
+    """Hosts that offer it, by name: of a list's profiles the first 20 of each; none are named to a tenant."""
+    host_count: int | None
+    """How many hosts offer it; null for a tenant."""
     free: int | None
     """How many VMs of the usual size fit now, as /v1/capacity counts them; null for a tenant."""
     available: bool
@@ -50,6 +52,7 @@ class ProfileAnswer(
             disk_bytes=size.disk_bytes,
             host_labels=info.offering.hosts,
             hosts=info.hosts if watching else (),
+            host_count=info.host_count if watching else None,
             free=info.free if watching else None,
             available=info.available,
             unsupported=unsupported(info.offering),

@@ -37,8 +37,8 @@ def _gives(profile: Mapping[str, Any]) -> str:
 
 
 def _hosts(profile: Mapping[str, Any]) -> str:
-    """Of many the first ones; ``-o json`` has all."""
-    more = len(profile["hosts"]) - MAX_HOSTS
+    """Of many the first ones; ``profile show`` has all."""
+    more = (profile["host_count"] or 0) - MAX_HOSTS
     return shown(profile["hosts"][:MAX_HOSTS]) + (f" and {more} more" if more > 0 else "")
 
 

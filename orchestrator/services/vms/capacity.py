@@ -144,8 +144,9 @@ class CapacityService:
             wanted = [(vm.profile, self._counted(tx, vm, offering, ties)) for vm, offering in questions]
             hosts = _tied(now, ties)
             counted = {
-                query: (_most(query.count(hosts), question), query.why_none(hosts, index))
+                query: (_most(places, question), None if places else query.why_none(hosts, index))
                 for query in dict.fromkeys(query for _, query in wanted)
+                for places in [query.count(hosts)]
             }
         if not question.each:
             return tuple(CapacityRow(query.request.profile, *row) for query, row in counted.items())
@@ -356,10 +357,8 @@ class FitQuery:
         apart = affinity.apart_from(self.request.needs)
         return sum(viewed.kind in taking and viewed.view.vms.isdisjoint(apart) for viewed in fleet.hosts)
 
-    def why_none(self, fleet: Fleet, index: FleetIndex) -> Reason | None:
-        """None where some fit."""
-        if self.count(fleet):
-            return None
+    def why_none(self, fleet: Fleet, index: FleetIndex) -> Reason:
+        """Of a request of which :meth:`count` has none."""
         if self.refused is not None:
             return self.refused
         if affinity.apart_from(self.request.needs):  # hosts of one kind may have such a VM or not

@@ -33,8 +33,7 @@ def _kept_apart(tx: Transaction, offering: Offering, tenant: str, vm_id: str) ->
     """Ids of the tenant's VMs of that offering that the VM may not share a host with."""
     if offering.anti_affinity != "host":
         return ()
-    of_offering = (vm for vm in tx.vms.list(tenant=tenant) if vm.spec.profile == offering.name)
-    return tuple(vm.id for vm in of_offering if vm.id != vm_id)
+    return tuple(other for other in tx.vm_pages.ids(tenant, offering.name) if other != vm_id)
 
 
 def uplinks_of(tx: Transaction, networks: tuple[str, ...]) -> tuple[Uplink, ...]:

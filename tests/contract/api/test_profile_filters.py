@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from starlette.testclient import TestClient
 
+from orchestrator.services import offerings
 from tests.contract.api.real_app import real_app
 from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlane, plane_with
 
@@ -63,6 +64,17 @@ def test_filters_hold_together_and_before_the_list_is_cut(owner: TestClient) -> 
     page = owner.get("/v1/profiles", params={"host": L40S_HOST, "kind": "time_sliced", "limit": 1})
     assert [one["name"] in both for one in page.json()] == [True]
     assert ("host=l40s" in page.headers["link"], "limit=1" in page.headers["link"]) == (True, True)
+
+
+def test_a_list_names_some_hosts_and_counts_all_and_one_profile_names_all(
+    owner: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offerings, "HOSTS_NAMED", 0)
+    every = owner.get("/v1/profiles?available=true").json()
+    assert {(len(one["hosts"]), one["host_count"] > 0) for one in every} == {(0, True)}
+    for one in every[:3]:
+        shown = owner.get(f"/v1/profiles/{one['name']}").json()
+        assert len(shown["hosts"]) == shown["host_count"] == one["host_count"], one["name"]
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,11 @@ def test_what_was_stored_is_what_is_read(store: Store) -> None:
         assert tx.claims.find(one.id) == claim(one, 1, 2, function="0000:41:00.4")
         assert tx.claims.of_host("h1") == (claim(one, 1, 2, function="0000:41:00.4"),)
         assert tx.images.list() == (IMAGE,)
+        assert [tx.vm_pages.ids(*whose) for whose in (("default", "p"), ("default", "q"), ("red", "p"))] == [
+            (one.id,),
+            (),
+            (),
+        ]
 
 
 def test_a_slot_has_one_owner(store: Store) -> None:

@@ -19,6 +19,8 @@ def test_vcpus_with_cpus_of_their_own_are_among_those_that_were_asked_for() -> N
 
 def test_a_profile_says_which_cpus_its_vms_have() -> None:
     offering = Offering(name="near", kind="time_sliced", vgpu_type="GRID T4-4Q", cpu="pinned", numa="strict")
-    info = ProfileInfo(offering=offering, hosts=(), free=0, framebuffer_mib=4096, size=vm_size(offering, 4096))
+    info = ProfileInfo(
+        offering=offering, hosts=(), host_count=0, free=0, framebuffer_mib=4096, size=vm_size(offering, 4096)
+    )  # fmt: skip
     told = ProfileAnswer.of(info, watching=False).model_dump()
     assert (told["cpu"], told["numa"]) == ("pinned", "strict")
