@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -273,9 +273,7 @@ class Performer:
 
         :raises Denied: ``agent.stale_token``, ``agent.other_site``; :raises Conflict: ``agent.ledger_lost``
         """
-        self._ledger.admit(token, action)
-        with self._turns.of(getattr(action, "vm", HOST)):
-            self._ledger.admit(token, action)
+        with self.turn(getattr(action, "vm", HOST), token, action):
             self._wanted.before(action)
             result = self._handlers[type(action)](action)
             if not isinstance(action, SettleLedger):
@@ -284,6 +282,17 @@ class Performer:
                 self._wanted.after(action)
                 self._ledger.settled()
             return result
+
+    @contextmanager
+    def turn(self, vm: str, token: FencingToken, action: HostAction | None = None) -> Iterator[None]:
+        """Nothing else is done to the VM meanwhile. Waits for what is, then looks again whether a newer attempt came.
+
+        :raises Denied: ``agent.stale_token``, ``agent.other_site``; :raises Conflict: ``agent.ledger_lost``
+        """
+        self._ledger.admit(token, action)
+        with self._turns.of(vm):
+            self._ledger.admit(token, action)
+            yield
 
     def finish(self) -> None:
         """Wait for the actions that are under way; one that takes too long is found again by observing."""

@@ -72,7 +72,7 @@ class AgentSession:
                 place = Place(
                     self._socket,
                     controller=str(hello.get("controller", "")),
-                    stream=hello.get("kind") not in {"channel", "image"},
+                    stream=hello.get("kind") not in {"channel", "image", "volume_out", "volume_in"},
                 )
                 self._agent.sessions.enter(place)
                 try:
@@ -120,6 +120,11 @@ class AgentSession:
             streams.serve_tcp(self._agent, hello, self._greet, reader, self._socket)
         elif kind == "image":
             self._send({"result": result_to_dict(streams.receive_image(self._agent, hello, self._greet, reader))})
+        elif kind == "volume_out":
+            place.working = True
+            streams.give_volume(self._agent, hello, self._greet, reader, self._socket)
+        elif kind == "volume_in":
+            self._send({"result": result_to_dict(streams.take_volume(self._agent, hello, self._greet, reader))})
         else:
             raise InvalidInput("agent.request_invalid", f"there is no stream kind {ascii(kind)[:60]}")
 

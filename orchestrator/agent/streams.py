@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams of bytes after the hellos: a VM's console or display, a connection to a VM, an image on its way here."""
+"""Streams of bytes after the hellos: a VM's console or display, a connection to a VM, an image or a VM's disk."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from orchestrator.agent.assembly import Agent
+from orchestrator.agent.images import volume_copies
 from orchestrator.agent.libvirt.displays import open_display
 from orchestrator.agent.sessions import HeardReader
 from orchestrator.core.actions.host_actions import ActionResult, ImageFormat
+from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.errors import Conflict, InvalidInput, Retryable
 from orchestrator.core.wire import token_from_dict
 
@@ -112,6 +114,40 @@ def receive_image(agent: Agent, hello: Hello, greet: Greet, reader: HeardReader)
     return agent.storage.receive_image(sha256, image_format, size, reader.read1)
 
 
+def give_volume(agent: Agent, hello: Hello, greet: Greet, reader: HeardReader, near: socket.socket) -> None:
+    """A VM's disk, to its end; nothing is done to the VM meanwhile. What fails once it has begun ends the stream. When
+    all is sent, the controller ends it: what is on its way when a stream is closed may be lost.
+
+    :raises Denied: ``agent.stale_token``
+    :raises NotFound, Conflict: see images/volume_copies.py"""
+    vm, volume = _text(hello, "vm"), _text(hello, "volume")
+    with agent.performer.turn(vm, token_from_dict(hello.get("token"))):
+        path = volume_copies.check_may_go(agent.storage, vm, volume)
+        greet()
+        try:
+            for record in volume_copies.records(agent.storage, vm, path):
+                near.sendall(record)
+        except OSError:
+            return  # without its last record the other end knows that it was cut
+    reader.read1(1)
+
+
+def take_volume(agent: Agent, hello: Hello, greet: Greet, reader: HeardReader) -> ActionResult:
+    """:raises Denied: ``agent.stale_token``
+    :raises Retryable, Fatal, Conflict: see images/volume_copies.py"""
+    copy = VolumeCopy(
+        vm=_text(hello, "vm"),
+        volume=_text(hello, "volume"),
+        base_sha256=_text(hello, "base_sha256"),
+        base_format=_format(hello, "base_format"),
+        size_bytes=_number(hello, "size_bytes"),
+    )
+    with agent.performer.turn(copy.vm, token_from_dict(hello.get("token"))):
+        volume_copies.check_may_come(agent.storage, copy)
+        greet()
+        return volume_copies.take(agent.storage, copy, reader.read)
+
+
 def _join(reader: HeardReader, near: socket.socket, far: StreamPeer) -> None:
     """Copy both ways until one end closes."""
 
@@ -157,10 +193,10 @@ def _number(hello: Hello, name: str) -> int:
     return value
 
 
-def _format(hello: Hello) -> ImageFormat:
-    value = hello.get("format")
+def _format(hello: Hello, name: str = "format") -> ImageFormat:
+    value = hello.get(name)
     if value == "qcow2":
         return "qcow2"
     if value == "raw":
         return "raw"
-    raise InvalidInput("agent.request_invalid", "the stream needs format qcow2 or raw")
+    raise InvalidInput("agent.request_invalid", f"the stream needs {name} qcow2 or raw")

@@ -30,7 +30,9 @@ _OWN: Final[frozenset[Role]] = _ADMIN | {"tenant-admin"}
 _USE: Final[frozenset[Role]] = _OPERATE | {"tenant-admin", "tenant-user"}
 _SEE: Final[frozenset[Role]] = _USE | {"read-only"}
 
-WHAT_IFS: Final = frozenset({"POST /v1/vms/plan", "POST /v1/hosts/{name}/mig-layout/plan"})
+WHAT_IFS: Final = frozenset(
+    {"POST /v1/vms/plan", "POST /v1/vms/{name}/move/plan", "POST /v1/hosts/{name}/mig-layout/plan"}
+)
 """Routes that only read, though they have a body: no refusal of theirs kept anybody from a change."""
 
 RULES: Final[dict[str, Rule]] = {
@@ -45,6 +47,8 @@ RULES: Final[dict[str, Rule]] = {
     "POST /v1/vms/{name}/stop": Rule("query", _USE),
     "POST /v1/vms/{name}/restart": Rule("query", _USE),
     "POST /v1/vms/{name}/rename": Rule("query", _USE),
+    "POST /v1/vms/{name}/move": Rule("pool", _OPERATE),
+    "POST /v1/vms/{name}/move/plan": Rule("pool", _OPERATE),
     "POST /v1/vms/{name}/extend": Rule("query", _USE),
     "POST /v1/vms/{name}/provision": Rule("query", _USE),
     "GET /v1/vms/{name}/provision": Rule("query", _SEE),

@@ -39,6 +39,7 @@ from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.services.vms.adopting import AdoptionService
 from orchestrator.services.vms.capacity import CapacityService
 from orchestrator.services.vms.moves import MoveService
+from orchestrator.services.vms.moving import VmMoves
 from orchestrator.services.vms.planning import Planner
 from orchestrator.services.vms.vms import VmService
 from orchestrator.services.vms.volumes import VolumeService
@@ -50,6 +51,7 @@ class Services:
     """Every use case, as the API takes them."""
 
     vms: VmService
+    moving: VmMoves
     guest_access: GuestAccessService
     consoles: ConsoleService
     guests: GuestService
@@ -117,6 +119,7 @@ def services_of(
     )  # fmt: skip
     return Services(
         vms=VmService(store=store, engine=engine, planner=planner, networks=networks),
+        moving=VmMoves(store=store, engine=engine, planner=planner),
         guest_access=access,
         consoles=ConsoleService(store=store, access=access, clock=clock),
         guests=GuestService(store=store, engine=engine, clock=clock, ids=ids),

@@ -28,7 +28,8 @@ _COLOURS: Final = {
 }  # fmt: skip
 STATE_COLOURS: Final = {
     "running": "green", "ready": "green", "done": "green",
-    "creating": "yellow", "adopting": "yellow", "starting": "yellow", "stopping": "yellow", "deleting": "yellow",
+    "creating": "yellow", "adopting": "yellow", "starting": "yellow", "stopping": "yellow",
+    "moving": "yellow", "deleting": "yellow",
     "queued": "yellow",
     "undoing": "yellow", "enrolling": "yellow", "removing": "yellow",
     "failed": "red", "stuck": "red", "unreachable": "red", "quarantined": "red", "undone": "red",

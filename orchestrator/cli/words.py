@@ -59,6 +59,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("wait",), "operation wait"),
     **dict.fromkeys(("health", "check"), "doctor"),
     **dict.fromkeys(("stats", "utilization"), "top"),
+    **dict.fromkeys(("migrate", "live-migrate", "move"), "vm move"),
     **dict.fromkeys(("ui", "gui", "dashboard", "browser"), "web"),
 }
 IN_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -68,6 +69,7 @@ IN_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("new", "register", "upload", "import", "create", "add"), ("create", "add")),
     **dict.fromkeys(("list", "status"), ("list", "show", "status")),
     **dict.fromkeys(("reboot",), ("restart",)),
+    **dict.fromkeys(("migrate", "live-migrate"), ("move",)),
     **dict.fromkeys(("disable", "maintenance", "lock"), ("cordon",)),
     **dict.fromkeys(("enable", "unlock"), ("uncordon",)),
 }
@@ -83,7 +85,7 @@ _USED: Final = "'vgpuctl gpu map' shows what lies where, 'vgpuctl quota list' wh
 _RESTART: Final = "'vgpuctl stop-vm NAME' keeps its place, 'vgpuctl start-vm NAME' goes on from its disk"
 NOT_BUILT: Final[Mapping[str, str]] = {
     **dict.fromkeys(("resize", "scale", "edit", "grow", "extend-disk"), _SIZE),
-    **dict.fromkeys(("drain", "evacuate", "migrate", "live-migrate", "move", "rebalance"), _ELSEWHERE),
+    **dict.fromkeys(("drain", "evacuate", "rebalance"), _ELSEWHERE),
     **dict.fromkeys(("snapshot", "snapshots", "clone", "copy", "rebuild", "backup", "restore"), _COPY),
     **dict.fromkeys(("usage", "cost", "costs", "billing", "price", "report"), _USED),
     **dict.fromkeys(("suspend", "pause", "resume", "hibernate"), _RESTART),

@@ -112,6 +112,14 @@ class Client(SiteCalls):
         """One that is stopped."""
         return self._post(path_of("vms", name, "rename"), {"name": new}, tenant=tenant)
 
+    def move_vm(self, name: str, tenant: str, wanted: Body) -> models.Started:
+        """One that is stopped; ``wanted`` has a host, or none for where placement puts it."""
+        return self._post(path_of("vms", name, "move"), wanted, tenant=tenant)
+
+    def plan_vm_move(self, name: str, tenant: str, wanted: Body) -> models.MovePlan:
+        """What :meth:`move_vm` would do."""
+        return self._post(path_of("vms", name, "move", "plan"), wanted, tenant=tenant)
+
     def extend_vm(self, name: str, tenant: str, end: Body) -> models.Vm:
         """``lease_s`` from now, or ``until``; the VM."""
         return self._post(path_of("vms", name, "extend"), end, tenant=tenant)

@@ -17,7 +17,7 @@ Kind = Literal["tenant", "offering", "network", "image", "volume", "vm"]
 Action = Literal["add", "set", "extend", "start", "stop", "delete", "refuse"]
 """``refuse``: it exists and differs in what cannot be changed."""
 
-BUSY = frozenset({"creating", "adopting", "starting", "stopping", "deleting"})
+BUSY = frozenset({"creating", "adopting", "starting", "stopping", "moving", "deleting"})
 PROTECTED: Final = "protected"
 OFF = frozenset({"stopped", "stopping"})
 

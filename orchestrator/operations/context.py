@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction
@@ -69,6 +69,8 @@ class _Carried:
     """Read with the host."""
     image: Image | None = None
     writes: list[Write] = field(default_factory=list)
+    elsewhere: dict[str, Context] = field(default_factory=dict)
+    """The same attempt on other hosts."""
     tried: set[str] = field(default_factory=set)
     """What this attempt has begun to make."""
     begun_before: bool = False
@@ -121,6 +123,14 @@ class Context:
             warnings=list(job.operation.warnings),
         )
 
+    def at(self, host: str) -> Context:
+        """The same attempt at the same operation, on another host than its own."""
+        carried = self._carried
+        if host not in carried.elsewhere:
+            own = _Carried(writes=carried.writes, tried=carried.tried, begun_before=carried.begun_before)
+            carried.elsewhere[host] = replace(self, host_name=host, _carried=own)
+        return carried.elsewhere[host]
+
     def text(self, key: str) -> str:
         value = self.inputs.get(key)
         if not isinstance(value, str):
@@ -159,6 +169,8 @@ class Context:
     def read_again(self) -> None:
         """Whoever asks for the host or the VM next gets what the database says by then."""
         self._carried.host = self._carried.vm = self._carried.image = None
+        for context in self._carried.elsewhere.values():
+            context.read_again()
 
     def start_over(self) -> None:
         """A try has failed: nothing of it is written, nothing that it has read is believed."""
@@ -235,6 +247,8 @@ class Context:
         if self._carried.answer_lost:
             self.observe()
             self._carried.answer_lost = False
+        for context in self._carried.elsewhere.values():
+            context.observe_after_lost_answer()
 
     def is_first(self, thing: str) -> bool:
         """Whether nothing of this operation can have made ``thing``; asked once."""
@@ -269,6 +283,7 @@ class Context:
     def begins(self, *, again: bool) -> None:
         """The next step. ``again``: an earlier attempt had begun it."""
         self._carried.begun_before = again
+        self._carried.elsewhere.clear()
 
     def observe_domain(self) -> DomainSnapshot | None:
         """Look at the VM's domain alone; nothing is remembered."""

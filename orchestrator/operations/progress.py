@@ -76,7 +76,8 @@ class Progress:
             raise Suspended
 
     def leave_if_cancelled(self) -> None:
-        if self._cancelled and not (self.definition.forward_only or is_restored(self._operation)):
+        onward = self.definition.only_forward(self._operation)
+        if self._cancelled and not (onward or is_restored(self._operation)):
             raise Conflict(
                 "operation.cancelled", "it was cancelled", hint="run the command again when it is wanted after all"
             )

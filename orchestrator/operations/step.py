@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator.core.operation import OperationState, StepRecord
+from orchestrator.core.operation import Operation, OperationState, StepRecord
 from orchestrator.core.vms.vm import WantedState
 from orchestrator.operations.context import Context
 
@@ -53,12 +53,20 @@ class Definition:
     forward_only: bool = False
     """Once something was done there is no way back, only on: a failure is stuck until it is tried again."""
 
+    no_return: Step | None = None
+    """Once this step is done it only goes forward as well."""
+
     waits_for_host: bool = True
     """Begun, it waits while its host is out of reach. False: whoever asked for it is told at once."""
 
     def records(self) -> tuple[StepRecord, ...]:
         """The list as a new operation's journal begins."""
         return tuple(StepRecord(name=step.name, title=step.title, state="pending") for step in self.steps)
+
+    def only_forward(self, operation: Operation) -> bool:
+        """Whether there is no way back from where it stands."""
+        committed = "" if self.no_return is None else self.no_return.name
+        return self.forward_only or any(step.name == committed and step.state == "done" for step in operation.steps)
 
     def removed(self, state: OperationState) -> bool:
         """Whether nothing of its VM is wanted once it has ended so."""

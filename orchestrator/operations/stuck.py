@@ -19,7 +19,7 @@ def ways_out(operation: Operation) -> tuple[WayOut, ...]:
     if operation.state == "stuck":
         return ("retry", "abandon")
     definition = DEFINITIONS.get(operation.kind)
-    can_be_taken_back = definition is not None and not definition.forward_only
+    can_be_taken_back = definition is not None and not definition.only_forward(operation)
     waits = operation.host_wait is not None and operation.host_wait.state == "waiting"
     ways: tuple[WayOut, ...] = ("cancel",) if can_be_taken_back else ()
     return () if operation.state in FINISHED else (*ways, "abandon") if waits else ways
@@ -41,7 +41,7 @@ def take_up(tx: Transaction, operation: Operation) -> None:
         tx.operations.update(replace(operation, state="running", finished_at=None, remainder=()))
         return
     going_back = any(step.state in _GOING_BACK for step in operation.steps)
-    onward = definition is not None and definition.forward_only and not going_back
+    onward = definition is not None and definition.only_forward(operation) and not going_back
     if onward:
         for position, step in enumerate(operation.steps):
             if step.state == "failed":

@@ -91,7 +91,7 @@ class Walk:
         this run ends; if not, the host obeys nobody any more, and only a person can say why."""
         progress, position = self._progress, self._progress.position
         moves = [Move(position, "failed", error.message)] if progress.step.state == "running" else []
-        onward = progress.definition.forward_only and not self._nothing_done(error)
+        onward = progress.definition.only_forward(progress.operation) and not self._nothing_done(error)
         if onward or is_restored(progress.operation):
             self._stuck(error, moves)
         else:
@@ -99,7 +99,7 @@ class Walk:
             progress.is_now(progress.journal.undoing(progress.operation, moves, position, error))
 
     def _nothing_done(self, error: VgpuctlError) -> bool:
-        """Whether a forward-only operation failed before its first effect."""
+        """Whether an operation that only goes forward failed before its first effect."""
         before = self._progress.operation.steps[: self._progress.position]
         return not isinstance(error, Unknown) and all(self._steps[record.name].undo for record in before)
 
@@ -149,7 +149,7 @@ class Walk:
         progress = self._progress
         self._context.start_over()
         progress.definition.stuck(self._context)
-        over = {"done"} if progress.definition.forward_only else {"pending", "undone"}
+        over = {"done"} if progress.definition.only_forward(progress.operation) else {"pending", "undone"}
         left = [record.name for record in progress.operation.steps if record.state not in over]
         remainder = tuple(thing for name in left for thing in self._steps[name].remains(self._context))
         progress.is_now(progress.journal.stuck(progress.operation, progress.position, error, remainder, moves))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
+from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.guest.guest import Guest, GuestRun, WantedRoles
 from orchestrator.core.hosts.host import Host
@@ -56,6 +57,19 @@ class HostLink(Protocol):
         self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: FencingToken
     ) -> ActionResult:
         """Put a base image on the host, checked there by SHA-256; a partial file never becomes visible."""
+
+    def copy_volume(
+        self,
+        source: Host,
+        source_token: FencingToken,
+        target: Host,
+        target_token: FencingToken,
+        copy: VolumeCopy,
+        progress: Callable[[int], None],
+    ) -> ActionResult:
+        """Put a VM's disk, and its UEFI variables, from one host on another, through here: whole and checked there by
+        SHA-256, or not at all. What the VM had there under that name is replaced. Refused while anything has the disk
+        open. ``progress``: told every few seconds how many bytes have gone; what it raises ends the copy."""
 
     def watch(self, host: Host) -> Iterator[dict[str, object] | HostFrame]:
         """Events (domain life cycle, channel closed) and readings until the channel ends."""

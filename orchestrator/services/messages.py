@@ -130,6 +130,34 @@ class Started:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MoveVm:
+    """A stopped VM that is to go to another host."""
+
+    name: str
+    tenant: str
+    host: str | None = None
+    """None: where placement puts it."""
+    max_bytes_per_s: int | None = None
+    """Of the copy of its disk; None: as fast as it goes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovePlan:
+    """What a move would do; nothing was stored."""
+
+    source: str
+    """Host that the VM is on."""
+    target: str
+    """Host that it would be on."""
+    gpus: tuple[str, ...]
+    """Of its devices there, in their order; one for each."""
+    why: str
+    """Why there, for people."""
+    disk_bytes: int
+    """Size of its disk; what is copied of it may be less."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class DryRun:
     """What create would do, to the last host action. Nothing was stored; identifiers differ in a real run."""
 

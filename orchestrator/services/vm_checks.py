@@ -34,7 +34,7 @@ def known_vm(tx: Transaction, tenant: str, name: str) -> Vm:
     return meant[0]
 
 
-def check_adopted(tx: Transaction, vm: Vm) -> None:
+def _check_adopted(tx: Transaction, vm: Vm) -> None:
     """Deleting powers a VM off; a domain that was not taken over to the end is not ours to power off.
 
     :raises Conflict: ``vm.busy``"""
@@ -57,6 +57,23 @@ def check_state(vm: Vm, needed: VmState) -> None:
             f"VM {vm.spec.name} is {vm.state}",
             hint=f"'vgpuctl operation show {vm.operation}' tells how far it is",
         )
+
+
+def check_may_delete(tx: Transaction, vm: Vm) -> None:
+    """:raises Conflict: ``vm.protected``, ``vm.busy``"""
+    check_unprotected(vm)
+    _check_adopted(tx, vm)
+    _check_does_not_move(tx, vm)
+
+
+def _check_does_not_move(tx: Transaction, vm: Vm) -> None:
+    """On which of two hosts it ends is not known yet.
+
+    :raises Conflict: ``vm.busy``"""
+    running = running_operation(tx, vm)
+    if running is not None and tx.operations.get(running).operation.kind == "move_vm":
+        hint = f"'vgpuctl operation wait {running}' waits for it, 'vgpuctl operation cancel {running}' takes it back"
+        raise Conflict("vm.busy", f"VM {vm.spec.name} moves to another host", hint=hint)
 
 
 def check_has_place(vm: Vm) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from orchestrator.client.location import SocketAddress
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
+from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.errors import InvalidInput, Retryable, Unknown, VgpuctlError, agent_error
 from orchestrator.core.hosts.host import Host
@@ -106,6 +107,20 @@ class HostsLink:
     ) -> ActionResult:
         params = {"path": str(path), "sha256": sha256, "format": image_format, "token": token_to_dict(token)}
         return result_from_dict(self._ask("send_image", host, params))
+
+    def copy_volume(
+        self,
+        source: Host,
+        source_token: FencingToken,
+        target: Host,
+        target_token: FencingToken,
+        copy: VolumeCopy,
+        progress: Callable[[int], None],
+    ) -> ActionResult:
+        given = self._ask("give_volume", source, {"copy": copy.fields(), "token": token_to_dict(source_token)})
+        progress(copy.size_bytes)
+        taken = {"copy": copy.fields(), "token": token_to_dict(target_token), "variables": given["variables"]}
+        return result_from_dict(self._ask("take_volume", target, taken))
 
     def watch(self, host: Host) -> Iterator[dict[str, object] | HostFrame]:
         """Readings and no events: what changed is seen at the next observation. Hosts of a version without readings

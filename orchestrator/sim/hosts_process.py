@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.client.location import bind_for_owner
+from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.drivers.host_drivers import DriverFile, HostDrivers
 from orchestrator.core.errors import Retryable, VgpuctlError, error_to_dict
 from orchestrator.core.hosts.host import Host
@@ -181,6 +182,8 @@ class _Session:
             },
             "perform": self._perform,
             "send_image": self._send_image,
+            "give_volume": self._give_volume,
+            "take_volume": self._take_volume,
             "install_agent": self._install,
             "remove_agent": self._remove,
             "provision": self._provision,
@@ -222,6 +225,14 @@ class _Session:
         token = token_from_dict(params["token"])
         image = (Path(params["path"]), params["sha256"], params["format"])
         return result_to_dict(self._link.send_image(host, *image, token))
+
+    def _give_volume(self, host: Host, params: Message) -> Message:
+        copy, token = VolumeCopy(**params["copy"]), token_from_dict(params["token"])
+        return {"variables": self._link.give_volume(host, copy, token)}
+
+    def _take_volume(self, host: Host, params: Message) -> Message:
+        copy, token = VolumeCopy(**params["copy"]), token_from_dict(params["token"])
+        return result_to_dict(self._link.take_volume(host, copy, token, variables=params["variables"]))
 
     def _install(self, host: Host, params: Message) -> Message:
         self._link.install_agent(host, tuple(params["gpus"]), _unheard, take_over=params["take_over"])

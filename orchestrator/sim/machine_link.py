@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
+from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.attachments.host_facts import things_of
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.errors import Conflict, Fatal, Retryable
@@ -26,7 +27,7 @@ from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.observing import domain_of, snapshot_of
 from orchestrator.sim.readings import frames, sent_frame
 from orchestrator.sim.screen import Screen
-from orchestrator.sim.vm_actions import receive_image
+from orchestrator.sim.vm_actions import give_volume, receive_image, take_volume
 
 BOOTS_S: Final = 20.0
 
@@ -113,6 +114,38 @@ class MachineLink(ABC):
             return receive_image(machine, f"{sha256}.{image_format}")
 
         return self._call(host, "send_image", receive)
+
+    def copy_volume(
+        self,
+        source: Host,
+        source_token: FencingToken,
+        target: Host,
+        target_token: FencingToken,
+        copy: VolumeCopy,
+        progress: Callable[[int], None],
+    ) -> ActionResult:
+        """One host gives it, then the other takes it."""
+        given = self.give_volume(source, copy, source_token)
+        progress(copy.size_bytes)
+        return self.take_volume(target, copy, target_token, variables=given)
+
+    def give_volume(self, source: Host, copy: VolumeCopy, token: FencingToken) -> bool:
+        """Whether UEFI variables go with it."""
+
+        def give(machine: SimulatedMachine) -> bool:
+            machine.ledger.admit(token)
+            return give_volume(self._ours(machine), copy)
+
+        return self._call(source, "give_volume", give)
+
+    def take_volume(self, target: Host, copy: VolumeCopy, token: FencingToken, *, variables: bool) -> ActionResult:
+        """The other half."""
+
+        def take(machine: SimulatedMachine) -> ActionResult:
+            machine.ledger.admit(token)
+            return take_volume(self._ours(machine), copy, variables=variables)
+
+        return self._call(target, "take_volume", take)
 
     def watch(self, host: Host) -> Iterator[dict[str, object] | HostFrame]:
         """Readings and no events: what changed is seen at the next observation."""

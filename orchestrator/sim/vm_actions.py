@@ -24,6 +24,7 @@ from orchestrator.core.actions.host_actions import (
     UndefineDomain,
     WriteSeed,
 )
+from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.actions.volumes import AttachVolume, CreateDataVolume, DeleteDataVolume, DetachVolume
 from orchestrator.core.errors import Conflict, Fatal, NotFound
 from orchestrator.core.hosts.bridges import Uplink, bridge_of, why_not
@@ -102,6 +103,31 @@ def receive_image(machine: SimulatedMachine, name: str) -> ActionResult:
     check_disk(machine)
     machine.images.add(name)
     return DONE
+
+
+def give_volume(machine: SimulatedMachine, copy: VolumeCopy) -> bool:
+    """Whether UEFI variables go with it. :raises NotFound: ``volume.missing``; :raises Conflict: ``volume.in_use``"""
+    if copy.volume not in machine.volumes or machine.owner(f"volume:{copy.volume}") != copy.vm:
+        raise NotFound("volume.missing", "the VM's disk is not on the host")
+    domain = machine.domains.get(copy.vm)
+    if domain is not None and domain.running:
+        raise Conflict("volume.in_use", "the VM's volume is in use")
+    return copy.vm in machine.nvram
+
+
+def take_volume(machine: SimulatedMachine, copy: VolumeCopy, *, variables: bool) -> ActionResult:
+    """:raises Fatal: ``image.missing``, ``host.disk_full``; :raises Conflict: ``host.foreign_file``"""
+    action = CreateVolume(
+        vm=copy.vm,
+        volume=copy.volume,
+        base_sha256=copy.base_sha256,
+        base_format=copy.base_format,
+        size_bytes=copy.size_bytes,
+    )
+    taken = create_volume(machine, action)
+    if variables:
+        machine.nvram.add(copy.vm)
+    return taken
 
 
 def create_volume(machine: SimulatedMachine, action: CreateVolume) -> ActionResult:

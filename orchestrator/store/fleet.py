@@ -55,7 +55,9 @@ _DOCUMENT: Final = select(cast(snapshots.c.document, Text)).where(snapshots.c.ho
 
 
 _VM_KIND: Final = (vms.c.tenant, vms.c.state)
-_VM_COUNTS: Final = Precompiled(select(*_VM_KIND, func.count().label("stored")).group_by(*_VM_KIND))
+_VM_COUNTS: Final = Precompiled(
+    select(*_VM_KIND, func.count().label("stored")).where(vms.c.name != vms.c.id).group_by(*_VM_KIND)
+)
 
 
 class Fleet:

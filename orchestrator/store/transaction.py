@@ -20,6 +20,7 @@ from orchestrator.store.meta import Meta, Time
 from orchestrator.store.networks import Networks
 from orchestrator.store.offerings import Offerings
 from orchestrator.store.operations import Operations
+from orchestrator.store.places import HeldPlaces
 from orchestrator.store.secrets import SecretBox, Secrets
 from orchestrator.store.statements import Statements
 from orchestrator.store.tenants import Policies, Quotas, RequestKeys, Tenants, Tokens
@@ -44,7 +45,7 @@ class Transaction:
         self.cards = Cards(db, self.usage)
         self.observations = Observations(db, parsed)
         self.vms, self.vm_pages = Vms(db, self.usage, self.tenant_usage, self.events), VmPages(db)
-        self.guests = GuestRecords(db)
+        self.places, self.guests = HeldPlaces(db, self.usage, self.events), GuestRecords(db)
         self.claims = Claims(db, self.usage)
         self.fleet = Fleet(db, self.usage, self.claims)
         self.operations = Operations(db, self.events)

@@ -82,7 +82,8 @@ def _behind(column: Column[Any], after: PageKey, *, backwards: bool) -> ColumnEl
 
 
 def _matching(only: VmFilter) -> Iterator[ColumnElement[bool]]:
-    """What must hold of each."""
+    """What must hold of each; a place that is held for one (places.py) is none."""
+    yield vms.c.name != vms.c.id
     if (tenants := only.get("tenants")) is not None:
         yield vms.c.tenant.in_(tenants)
     if (state := only.get("state")) is not None:

@@ -36,17 +36,19 @@ from orchestrator.store.usage import TenantUsage, Usage
 
 _VALUES: Final = {column.key: bindparam(column.key, type_=column.type) for column in vms.c}
 _SAME_NAME: Final = select(vms.c.id).where(vms.c.tenant == _VALUES["tenant"], vms.c.name == _VALUES["name"])
-_ADD_UNLESS_THERE: Final = Precompiled(
+ADD_UNLESS_THERE: Final = Precompiled(
     insert(vms).from_select(list(_VALUES), select(*_VALUES.values()).where(~_SAME_NAME.exists()))
 )
 """One statement, as a claim waits for each."""
 _ID: Final = vms.c.id == bindparam("its_id")
-_BY_ID: Final = Precompiled(select(*VM_COLUMNS).where(_ID))
+BY_ID: Final = Precompiled(select(*VM_COLUMNS).where(_ID))
+_EVERY: Final = select(*VM_COLUMNS).order_by(vms.c.tenant, vms.c.name)
+_IN_ORDER: Final = _EVERY.where(vms.c.name != vms.c.id)
 _NAMED: Final = Precompiled(
-    select(*VM_COLUMNS).where(vms.c.tenant == bindparam("its_tenant"), vms.c.name == bindparam("its_name"))
+    _IN_ORDER.where(vms.c.tenant == bindparam("its_tenant"), vms.c.name == bindparam("its_name"))
 )
-_REMOVE: Final = Precompiled(delete(vms).where(_ID).returning(*VM_COLUMNS))
-_CHANGE: Final = Precompiled(update(vms).where(_ID))
+REMOVE_VM: Final = Precompiled(delete(vms).where(_ID).returning(*VM_COLUMNS))
+CHANGE_VM: Final = Precompiled(update(vms).where(_ID))
 _CHANGE_BY: Final = Precompiled(update(vms).where(_ID, vms.c.operation == bindparam("its_operation")))
 _DROP_SHARE: Final = Precompiled(
     delete(host_claims).where(host_claims.c.vm == bindparam("its_vm")).returning(host_claims)
@@ -55,8 +57,7 @@ _DETACH: Final = Precompiled(update(volumes).where(volumes.c.vm == bindparam("it
 _WAITS: Final = and_(vms.c.state == "creating", ~select(slot_claims.c.vm).where(slot_claims.c.vm == vms.c.id).exists())
 _BEFORE_UPDATE: Final = Precompiled(select(*VM_COLUMNS, _WAITS.label("waits")).where(_ID))
 """Of what is updated: whether it keeps its disk only, and whether it waits for a place that others give back."""
-_IN_ORDER: Final = select(*VM_COLUMNS).order_by(vms.c.tenant, vms.c.name)
-_ON_HOST: Final = _IN_ORDER.where(vms.c.host == bindparam("host"))
+_ON_HOST: Final = _EVERY.where(vms.c.host == bindparam("host"))
 _ON_HOSTS: Final = InClause(lambda hosts: _IN_ORDER.where(vms.c.host.in_(hosts)))
 _LEASE_OVER: Final = _ON_HOST.where(vms.c.lease_end <= bindparam("at"), vms.c.deallocated.is_(None))
 
@@ -74,7 +75,7 @@ class Vms:
         """:raises Conflict: ``vm.exists``; :raises ClaimLost: somebody makes it now, or its image is gone"""
         self._usage.touch(vm.host)
         try:
-            added = self._db.execute(_ADD_UNLESS_THERE, vm_values(vm)).rowcount
+            added = self._db.execute(ADD_UNLESS_THERE, vm_values(vm)).rowcount
         except IntegrityError as error:
             raise ClaimLost(f"VM {vm.spec.name}: {error.orig}") from error
         if added == 0:
@@ -83,15 +84,13 @@ class Vms:
         self._note(vm, "created")
 
     def find(self, tenant: str, name: str) -> Vm | None:
-        row = self._db.execute(_NAMED, {"its_tenant": tenant, "its_name": name}).one_or_none()
-        return None if row is None else vm_of(row)
+        return next(map(vm_of, self._db.execute(_NAMED, {"its_tenant": tenant, "its_name": name}).all()), None)
 
     def find_id(self, vm_id: str) -> Vm | None:
-        row = self._db.execute(_BY_ID, {"its_id": vm_id}).one_or_none()
-        return None if row is None else vm_of(row)
+        return next(map(vm_of, self._db.execute(BY_ID, {"its_id": vm_id}).all()), None)
 
     def list(self, *, tenant: str | None = None, host: str | None = None) -> tuple[Vm, ...]:
-        """By tenant and name."""
+        """By tenant and name. Of a host with places that are held there (places.py)."""
         query = _IN_ORDER if host is None else _ON_HOST
         if tenant is not None:
             query = query.where(vms.c.tenant == tenant)
@@ -111,7 +110,7 @@ class Vms:
             known = vm_of(before[:-1])
             self._touch_if_seen(before, vm.state, vm.deallocated)
             self._tenants.change(vm.spec.tenant, amounts_of(known), amounts_of(vm))
-            self._db.execute(_CHANGE, {"its_id": vm.id, **vm_values(vm)})
+            self._db.execute(CHANGE_VM, {"its_id": vm.id, **vm_values(vm)})
             self._note_change(known, vm)
 
     def set_state(
@@ -136,7 +135,7 @@ class Vms:
 
     def set_addresses(self, vm_id: str, addresses: Sequence[str]) -> None:
         """Of one that is being started: the state that follows is told to those who watch, and not this."""
-        self._db.execute(_CHANGE, {"its_id": vm_id, "addresses": list(addresses)})
+        self._db.execute(CHANGE_VM, {"its_id": vm_id, "addresses": list(addresses)})
 
     def set_devices(self, vm_id: str, devices: Sequence[Device]) -> None:
         self._change(vm_id, devices=tuple(devices))
@@ -151,7 +150,7 @@ class Vms:
             after = replace(before, **members)
             values = vm_values(after)
             self._db.execute(
-                _CHANGE, {"its_id": vm_id, **{name: values[name] for name in members}, **order_values(after.spec)}
+                CHANGE_VM, {"its_id": vm_id, **{name: values[name] for name in members}, **order_values(after.spec)}
             )
             self._note_change(before, after)
 
@@ -163,7 +162,7 @@ class Vms:
             self._note(after, "deallocated", reason=why)
             self._tenants.change(before.spec.tenant, amounts_of(before), amounts_of(after))
         gone = {"state": "stopped", "wanted": "stopped", "addresses": [], "deallocated": why}
-        self._db.execute(_CHANGE, {"its_id": vm_id, "devices": [asdict(device) for device in devices], **gone})
+        self._db.execute(CHANGE_VM, {"its_id": vm_id, "devices": [asdict(device) for device in devices], **gone})
 
     def rename(self, vm_id: str, name: str) -> None:
         """:raises Conflict: ``vm.exists``"""
@@ -175,7 +174,7 @@ class Vms:
         self._usage.touch(vm.host)
         self._note(replace(vm, spec=replace(vm.spec, name=name)), "renamed", before=vm.spec.name)
         try:
-            self._db.execute(_CHANGE, {"its_id": vm_id, "name": name, "spec": asdict(replace(vm.spec, name=name))})
+            self._db.execute(CHANGE_VM, {"its_id": vm_id, "name": name, "spec": asdict(replace(vm.spec, name=name))})
         except IntegrityError as error:
             raise _exists(name) from error
 
@@ -187,10 +186,8 @@ class Vms:
     def remove(self, vm_id: str) -> None:
         """With its claims; its data volumes stay. Gone already is fine."""
         self._db.execute(_DETACH, {"its_vm": vm_id})
-        _drop_place(self._db, vm_id)
-        for row in self._db.execute(_DROP_SHARE, {"its_vm": vm_id}).all():
-            self._usage.give(row.host, vcpus=row.vcpus, memory_mib=row.memory_mib, disk_bytes=row.disk_bytes)
-        for gone in map(vm_of, self._db.execute(_REMOVE, {"its_id": vm_id})):
+        drop_claims(self._db, self._usage, vm_id)
+        for gone in map(vm_of, self._db.execute(REMOVE_VM, {"its_id": vm_id})):
             self._usage.touch(gone.host)
             self._tenants.change(gone.spec.tenant, amounts_of(gone), {})
             forget_vm(vm_id)
@@ -239,6 +236,13 @@ def _drop_place(connection: Statements, vm_id: str) -> None:
         connection.execute(_UNCUT, {"its_host": host, "its_gpu": gpu})
 
 
+def drop_claims(connection: Statements, usage: Usage, vm_id: str) -> None:
+    """All that a VM claims, its disk too. Nothing already is fine."""
+    _drop_place(connection, vm_id)
+    for row in connection.execute(_DROP_SHARE, {"its_vm": vm_id}).all():
+        usage.give(row.host, vcpus=row.vcpus, memory_mib=row.memory_mib, disk_bytes=row.disk_bytes)
+
+
 _TAKE_SHARE: Final = Precompiled(insert(host_claims))
 _CUT: Final = Precompiled(insert(gpu_cuts))
 _TAKE_SLOTS: Final = Precompiled(insert(slot_claims))
@@ -255,8 +259,6 @@ _BEFORE: Final = Precompiled(
     select(_SAME_CUT.exists().label("is_cut_so"), _KEPT_DISK.exists().label("kept_disk"), _PINNABLE.label("pinnable"))
 )
 """Put together once, as that takes longer than asking."""
-
-
 _CLAIMS: Final[Select[Any]] = (
     select(host_claims, *(slot_claims.c[name] for name in ("device", "gpu", "slot", "cut")), function_claims.c.function)
     .join_from(host_claims, slot_claims, slot_claims.c.vm == host_claims.c.vm)
@@ -269,8 +271,6 @@ _CLAIMS: Final[Select[Any]] = (
 """A row for each slot that is claimed."""
 _CLAIMS_ON: Final = InClause(lambda hosts: _CLAIMS.where(host_claims.c.host.in_(hosts)))
 _CLAIM_OF_VM: Final = Precompiled(_CLAIMS.where(host_claims.c.vm == bindparam("its_vm")))
-
-
 _SCHEDULED: Final = cast(vms.c.devices, Text).contains('"policy"')
 """Whether a device of the VM asks for a setting of its GPU: nothing else of a device is called so."""
 _NEIGHBOURS: Final = Precompiled(

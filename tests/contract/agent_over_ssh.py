@@ -145,11 +145,14 @@ class Way:
 
 
 @contextmanager
-def way_to(directory: Path, socket_path: Path) -> Iterator[Way]:
-    """Through an SSH server of its own."""
+def way_to(directory: Path, socket_path: Path, key_file: Path | None = None) -> Iterator[Way]:
+    """Through an SSH server of its own. ``key_file``: a controller's that has one."""
     host_key, client_key = (asyncssh.generate_private_key("ssh-ed25519") for _ in range(2))
-    key_file = directory / "agent_key"
-    key_file.write_bytes(client_key.export_private_key())
+    if key_file is None:
+        key_file = directory / "agent_key"
+        key_file.write_bytes(client_key.export_private_key())
+    else:
+        client_key = asyncssh.read_private_key(key_file)
     ssh = SshServer(directory, socket_path, host_key, client_key)
     ssh.start()
     host = Host(
@@ -174,7 +177,7 @@ class Chain:
 
 
 @contextmanager
-def chain(directory: Path) -> Iterator[Chain]:
+def chain(directory: Path, key_file: Path | None = None) -> Iterator[Chain]:
     """An agent that sees ``directory/root`` as its machine and libvirt's test driver."""
     root, storage, run = directory / "root", directory / "storage", directory / "run"
     (root / "proc/sys/kernel/random").mkdir(parents=True)
@@ -185,7 +188,7 @@ def chain(directory: Path) -> Iterator[Chain]:
     server = Server(agent, run / "agent.sock")
     threading.Thread(target=_serve, args=(server,), daemon=True).start()
     try:
-        with way_to(directory, run / "agent.sock") as way:
+        with way_to(directory, run / "agent.sock", key_file) as way:
             yield Chain(agent, server, way.ssh, way.host, way.key_file, storage)
     finally:
         server.close()

@@ -1,14 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Actions on data volumes on a machine that lives in memory."""
+"""Actions on data volumes on a machine that lives in memory, and a VM's disk that goes from one to another."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from orchestrator.core.actions.host_actions import HostAction
+from orchestrator.core.actions.host_actions import ActionResult, HostAction
+from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.actions.volumes import AttachVolume, CreateDataVolume, DeleteDataVolume, DetachVolume
-from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.errors import Conflict, Fatal, NotFound
 from tests.fakes.fake_machine import FakeMachine, data_of
+
+
+def copy_volume(source: FakeMachine, target: FakeMachine, copy: VolumeCopy) -> ActionResult:
+    if copy.volume not in source.volumes:
+        raise NotFound("volume.missing", "the VM's disk is not on the host")
+    if any(machine.domains.get(copy.vm, ("", False))[1] for machine in (source, target)):
+        raise Conflict("volume.in_use", "the VM runs")
+    base = f"{copy.base_sha256}.{copy.base_format}"
+    if base not in target.images:
+        raise Fatal("image.missing", "the base image is not on the host")
+    target.volumes[copy.volume] = (copy.vm, copy.size_bytes, base)
+    target.written[copy.volume] = source.written[copy.volume]
+    target.nvram |= source.nvram & {copy.vm}
+    return ActionResult(changed=True)
 
 
 def _create_data(machine: FakeMachine, action: CreateDataVolume) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
+from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.attachments.host_facts import things_of
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown
@@ -26,6 +27,7 @@ from orchestrator.ports.host import ByteStream
 from orchestrator.sim.guests import Consoles, Echo
 from orchestrator.sim.screen import Screen
 from tests.fakes.fake_actions import perform_on
+from tests.fakes.fake_data_volumes import copy_volume
 from tests.fakes.fake_machine import FakeMachine, snapshot_of
 from tests.fakes.readiness import READY
 
@@ -92,6 +94,21 @@ class FakeHosts:
         changed = name not in machine.images
         self.does("send_image", lambda: machine.images.add(name))
         return ActionResult(changed=changed)
+
+    def copy_volume(
+        self,
+        source: Host,
+        source_token: FencingToken,
+        target: Host,
+        target_token: FencingToken,
+        copy: VolumeCopy,
+        progress: Callable[[int], None],
+    ) -> ActionResult:
+        ends = self._machine(source), self._machine(target)
+        for machine, token in zip(ends, (source_token, target_token), strict=True):
+            machine.ledger.admit(token)
+        progress(copy.size_bytes)
+        return self.does("copy_volume", lambda: copy_volume(*ends, copy))
 
     def watch(self, host: Host) -> Iterator[dict[str, object] | HostFrame]:
         self._machine(host)

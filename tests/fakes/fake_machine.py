@@ -110,9 +110,8 @@ class FakeMachine:
     parameters: dict[str, str] = field(default_factory=dict)
     """vGPU → its parameters."""
     partitions: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Of its baseboard's fabric: id → module ids."""
     active_partitions: dict[int, str | None] = field(default_factory=dict)
-    """Id → owner."""
+    """Of its baseboard's fabric: id → module ids; id → owner."""
     fabric_problem: str | None = None
     domains: dict[str, tuple[str, bool]] = field(default_factory=dict)
     """UUID → (XML, running)."""
@@ -123,7 +122,8 @@ class FakeMachine:
     """UUIDs of domains that somebody else made."""
     adopted: set[str] = field(default_factory=set)
     volumes: dict[str, tuple[str, int, str]] = field(default_factory=dict)
-    """Name → (owner, size, base)."""
+    written: dict[str, str] = field(default_factory=dict)
+    """Name → (owner, size, base); name → where it was made, which goes with it."""
     seeds: dict[str, str] = field(default_factory=dict)
     described: dict[str, MadeAs] = field(default_factory=dict)
     nvram: set[str] = field(default_factory=set)

@@ -44,6 +44,7 @@ from orchestrator.services.offerings import OfferingService
 from orchestrator.services.readings.kept import KeptReadings
 from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.services.vm_checks import check_unprotected
+from orchestrator.services.vms.moving import VmMoves
 from orchestrator.services.vms.planning import Planner
 from orchestrator.services.vms.requirements import spec_of
 from orchestrator.services.vms.volumes import VolumeService
@@ -349,11 +350,9 @@ class InMemory:
         self.guest_access = GuestAccess(vms)
         self.adoption = Adoption(self.world)
         self.hosts, self.host_checks = Hosts(self.world), HostChecks(self.world)
-        self.gpus = Gpus(self.world)
-        self.guests = FakeGuestService(self.world)
+        self.gpus, self.guests = Gpus(self.world), FakeGuestService(self.world)
         self.profiles = Profiles(self.world)
-        self.images = Images(self.world)
-        self.networks = Networks(self.world)
+        self.images, self.networks = Images(self.world), Networks(self.world)
         self.operations = Operations(self.world)
         self.capacity, self.moves = Capacity(self.world), Moves(self.world)
         self.findings = Findings(self.world)
@@ -369,6 +368,7 @@ class InMemory:
         store, clock, ids, engine = kept.store, kept.clock, CountedIds(), HeldEngine(lambda _: None)
         planner = Planner(index=FleetIndex(store, Overcommit()), clock=clock, ids=ids)
         self.volumes = VolumeService(store=store, engine=engine, planner=planner)
+        self.moving = VmMoves(store=store, engine=engine, planner=planner)
         self.provisioning = ProvisioningService(store=store, clock=clock, ids=ids, engine=engine)
         self.driver_upgrades = DriverUpgradeService(store=store, clock=clock, ids=ids, advance=lambda: None)
         self.mig_layouts = MigLayoutService(store=store, engine=engine, clock=clock, ids=ids)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
+from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.errors import Denied
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import HostSnapshot
@@ -58,6 +59,18 @@ class SharedHosts(FakeHosts):
         self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: FencingToken
     ) -> ActionResult:
         return self._shown("send_image", lambda: FakeHosts.send_image(self, host, path, sha256, image_format, token))
+
+    def copy_volume(
+        self,
+        source: Host,
+        source_token: FencingToken,
+        target: Host,
+        target_token: FencingToken,
+        copy: VolumeCopy,
+        progress: Callable[[int], None],
+    ) -> ActionResult:
+        ends = (source, source_token, target, target_token)
+        return self._shown("copy_volume", lambda: FakeHosts.copy_volume(self, *ends, copy, progress))
 
     def install_agent(
         self, host: Host, gpus: tuple[str, ...], progress: Callable[[str], None], *, take_over: bool = False

@@ -42,6 +42,7 @@ COMMANDS = (
     "profile show t4-small", "image list", "network list", "operation list", "capacity", "explain --profile t4-small",
     "doctor", "tenant list", "token list", "audit list", "server status",
     "events train", "export", "console train --log", "rename-vm train other --no-wait", "restart-vm train --no-wait",
+    "vm move train --no-wait", "vm move train --dry-run",
     "host check gpu1", "host set gpu1 --vcpu-overcommit 4",
     "mig show gpu1", "mig export gpu1", "driver bundle list", "driver lock show",
     "driver upgrade status", "network show default", "image show guest", "tenant show default",

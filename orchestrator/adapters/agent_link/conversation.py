@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import paramiko
@@ -198,14 +198,19 @@ class Conversation:
         """Readable when :meth:`receive_bytes` would not wait."""
         return self._channel.fileno()
 
-    def receive_bytes(self, size: int) -> bytes:
-        """b"" at the end of the stream. :raises OSError: it was cut"""
-        self._channel.settimeout(None)
+    def receive_bytes(self, size: int, limit_s: float | None = None) -> bytes:
+        """b"" at the end of the stream. :raises OSError: it was cut, or nothing came for so long"""
+        self._channel.settimeout(limit_s)
         with _closed_if_lost():
             return self._channel.recv(size)
 
     def limit_sending(self, seconds: float) -> None:
         self._channel.settimeout(seconds)
+
+    def end_sending(self) -> None:
+        """The agent reads to the end of what came."""
+        with suppress(*LOST):
+            self._channel.shutdown_write()
 
     def close(self) -> None:
         self._channel.close()

@@ -7,6 +7,7 @@ import base64
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import paramiko
 
+from orchestrator.adapters.agent_link.carrying import carry
 from orchestrator.adapters.agent_link.conversation import CUT, Conversation, Message, agent_too_old
 from orchestrator.adapters.agent_link.pool import HostLine
 from orchestrator.adapters.agent_link.ssh import UNREACHABLE, connect
@@ -26,12 +28,14 @@ from orchestrator.core.actions.host_actions import (
     StartDomain,
     StopDomain,
 )
+from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.errors import InvalidInput, NotFound, Retryable, Unknown, one_line
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.hosts.snapshot_rules import checked, checked_domain, checked_unchanged
 from orchestrator.core.protocol import encode_frame
 from orchestrator.core.readings.frame import READINGS_BYTES, HostFrame, frame_from_dict
+from orchestrator.core.units import show_size
 from orchestrator.core.wire import (
     action_to_dict,
     domain_from_dict,
@@ -51,6 +55,9 @@ PERFORM_SECONDS = 180.0
 START_SECONDS = 360.0
 IMAGE_STALL_SECONDS = 120.0
 """Longest time without any progress while an image is on its way."""
+
+VOLUME_KEPT_SECONDS = 900.0
+"""Longest time until a disk that has come whole is written down to the last byte."""
 
 MAX_CONNECTIONS = 2000
 """A thread and 60 KB each, and a descriptor."""
@@ -178,6 +185,41 @@ class SshHostLink:
             if not hello.get("present"):
                 _send_file(conversation, path)
             return result_from_dict(conversation.receive_result(IMAGE_STALL_SECONDS))
+        finally:
+            conversation.close()
+            leave()
+
+    def copy_volume(
+        self,
+        source: Host,
+        source_token: FencingToken,
+        target: Host,
+        target_token: FencingToken,
+        copy: VolumeCopy,
+        progress: Callable[[int], None],
+    ) -> ActionResult:
+        """:raises Retryable: ``volume.cut``"""
+        taking = {**copy.fields(), "token": token_to_dict(target_token)}
+        giving: Message = {"vm": copy.vm, "volume": copy.volume, "token": token_to_dict(source_token)}
+        with (
+            self._volume_stream(target, "volume_in", taking) as taker,
+            self._volume_stream(source, "volume_out", giving) as giver,
+        ):
+            limit = copy.max_bytes_per_s
+            sent = carry(giver, taker, most_per_s=limit, stall_s=IMAGE_STALL_SECONDS, progress=progress)
+            result = result_from_dict(taker.receive_result(VOLUME_KEPT_SECONDS))
+        return replace(result, message=f"{show_size(sent)} copied")
+
+    @contextmanager
+    def _volume_stream(self, host: Host, kind: str, params: Message) -> Iterator[Conversation]:
+        try:
+            (conversation, _), leave = self._stream(host, kind, params, None)
+        except InvalidInput as error:
+            if error.code != "agent.request_invalid":
+                raise
+            raise agent_too_old(host, str(error)) from error
+        try:
+            yield conversation
         finally:
             conversation.close()
             leave()

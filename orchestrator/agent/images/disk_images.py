@@ -93,22 +93,21 @@ def create_overlay(path: Path, *, base: Path, base_format: ImageFormat, size_byt
     :raises Fatal: ``volume.failed``
     :raises Unknown: ``volume.hung``
     """
-    argv = [
-        *_LIMITS,
-        "qemu-img",
-        "create",
-        "-q",
-        "-f",
-        "qcow2",
-        "-b",
-        str(base),
-        "-F",
-        base_format,
-        str(path),
-        str(size_bytes),
-    ]
+    _qemu_img("create", "-q", "-f", "qcow2", "-b", str(base), "-F", base_format, str(path), str(size_bytes))
+
+
+def lay_on(path: Path, *, base: Path, base_format: ImageFormat) -> None:
+    """Say in the header of an overlay that its base is there; what it shows is not read.
+
+    :raises Fatal: ``volume.failed``
+    :raises Unknown: ``volume.hung``
+    """
+    _qemu_img("rebase", "-q", "-u", "-f", "qcow2", "-b", str(base), "-F", base_format, str(path))
+
+
+def _qemu_img(*args: str) -> None:
     try:
-        finished = run(argv, limit_s=_SECONDS)
+        finished = run([*_LIMITS, "qemu-img", *args], limit_s=_SECONDS)
     except ChildHangs as error:
         raise Unknown("volume.hung", "the host's disk did not answer in time", hint="look at the host") from error
     except OSError as error:
@@ -142,6 +141,17 @@ class NvramFiles:
             if not self._file(vm).exists():
                 self.ledger.release(_key(vm))
             raise
+
+    def content(self, vm: str) -> bytes:
+        """b"": it has none."""
+        owner = self.ledger.owner(_key(vm))
+        file = self._file(vm)
+        return file.read_bytes() if owner is not None and owner.vm == vm and file.exists() else b""
+
+    def put(self, vm: str, content: bytes) -> None:
+        """As they came from another host. :raises Conflict: ``host.owned_by_other``; :raises Fatal: of a file"""
+        with self.owned(vm), files.written_whole(self._file(vm), mode=0o600) as part:
+            part.write_bytes(content)
 
     def settle(self, vm: str) -> None:
         """Write down again whose it is, if it is there.

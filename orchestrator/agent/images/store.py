@@ -61,7 +61,7 @@ class Storage:
 
     def __init__(self, paths: Paths, ledger: Ledger) -> None:
         """:raises Fatal: ``host.storage_failed``"""
-        self._paths = paths
+        self.paths = paths
         self._ledger = ledger
         self._bases = threading.Lock()
         """From the look whether a base image is there, or is nobody's base, until that has been acted upon."""
@@ -81,16 +81,16 @@ class Storage:
     @property
     def directory(self) -> Path:
         """Which holds volumes, seeds and data volumes."""
-        return self._paths.storage
+        return self.paths.storage
 
     def create_volume(self, action: CreateVolume) -> ActionResult:
         """:raises Fatal: ``image.missing``, ``volume.smaller_than_image``, ``volume.failed``, ``host.disk_full``
         :raises Conflict: ``host.foreign_file``, ``volume.differs``; :raises InvalidInput: ``volume.size_invalid``"""
-        target = self._paths.volumes / files.check_file_name(action.volume)
-        base = self._paths.images / image_name(action.base_sha256, action.base_format)
+        target = self.paths.volumes / files.check_file_name(action.volume)
+        base = self.paths.images / image_name(action.base_sha256, action.base_format)
         if action.size_bytes > MAX_DISK_BYTES:
             raise InvalidInput("volume.size_invalid", f"no disk has {action.size_bytes} bytes", hint="64TiB at most")
-        if self._is_ours(target, "volume", action.vm):
+        if self.is_ours(target, "volume", action.vm):
             header = read_header(target, "qcow2")
             if header.backing_name != str(base) or header.virtual_bytes != action.size_bytes:
                 raise Conflict("volume.differs", "the VM's disk exists with another size or image", details=target.name)
@@ -110,36 +110,36 @@ class Storage:
                 hint=f"ask for at least {-(-smallest // 1024**2)}MiB",
                 details=f"{action.size_bytes} < {smallest} bytes",
             )
-        with self._owned("volume", target, action.vm, base.name), files.written_whole(target, mode=0o600) as part:
+        with self.owned("volume", target, action.vm, base.name), files.written_whole(target, mode=0o600) as part:
             create_overlay(part, base=base, base_format=action.base_format, size_bytes=action.size_bytes)
 
     def write_seed(self, vm: str, seed: str, iso_base64: str) -> ActionResult:
         """:raises InvalidInput: ``seed.invalid``"""
-        target = self._paths.seeds / files.check_file_name(seed)
+        target = self.paths.seeds / files.check_file_name(seed)
         try:
             content = base64.b64decode(iso_base64, validate=True)
         except (binascii.Error, ValueError) as error:
             raise InvalidInput("seed.invalid", "the seed is not base64", details=str(error)) from error
         if not 0 < len(content) <= _MAX_SEED_BYTES:
             raise InvalidInput("seed.invalid", f"a seed has 1 to {_MAX_SEED_BYTES} bytes, this one {len(content)}")
-        if self._is_ours(target, "seed", vm) and target.read_bytes() == content:
+        if self.is_ours(target, "seed", vm) and target.read_bytes() == content:
             return ActionResult(changed=False)
-        with self._owned("seed", target, vm), files.written_whole(target, mode=0o600) as part:
+        with self.owned("seed", target, vm), files.written_whole(target, mode=0o600) as part:
             part.touch(mode=0o600)
             part.write_bytes(content)
         return ActionResult(changed=True)
 
     def delete_volume(self, vm: str, volume: str) -> ActionResult:
-        return self._delete(self._paths.volumes, "volume", vm, volume)
+        return self._delete(self.paths.volumes, "volume", vm, volume)
 
     def delete_seed(self, vm: str, seed: str) -> ActionResult:
-        return self._delete(self._paths.seeds, "seed", vm, seed)
+        return self._delete(self.paths.seeds, "seed", vm, seed)
 
     def delete_image(self, sha256: str, image_format: ImageFormat) -> ActionResult:
         """:raises Conflict: ``image.in_use``"""
-        path = self._paths.images / image_name(sha256, image_format)
+        path = self.paths.images / image_name(sha256, image_format)
         with self._bases:
-            users = [volume.name for volume in self._paths.volumes.iterdir() if self._backing(volume) == str(path)]
+            users = [volume.name for volume in self.paths.volumes.iterdir() if self._backing(volume) == str(path)]
             if users:
                 raise Conflict(
                     "image.in_use", "disks on this host are based on the image", hint="delete their VMs first",
@@ -148,7 +148,7 @@ class Storage:
             return ActionResult(changed=files.remove(path))
 
     def has_image(self, sha256: str, image_format: ImageFormat) -> bool:
-        return (self._paths.images / image_name(sha256, image_format)).exists()
+        return (self.paths.images / image_name(sha256, image_format)).exists()
 
     def receive_image(
         self, sha256: str, image_format: ImageFormat, size_bytes: int, read: Callable[[int], bytes]
@@ -157,7 +157,7 @@ class Storage:
 
         :raises Fatal: ``image.cut``, ``image.digest_differs``, ``image.malformed``, ``image.not_alone``
         """
-        target = self._paths.images / image_name(sha256, image_format)
+        target = self.paths.images / image_name(sha256, image_format)
         with files.written_whole(target, mode=0o644) as part:
             digest = _copy(read, part, size_bytes)
             if digest != sha256:
@@ -171,7 +171,7 @@ class Storage:
         """Write down again that these are the VM's, as far as they are here.
 
         :raises Conflict: ``host.owned_by_other``"""
-        for kind, directory, name in (("volume", self._paths.volumes, volume), ("seed", self._paths.seeds, seed)):
+        for kind, directory, name in (("volume", self.paths.volumes, volume), ("seed", self.paths.seeds, seed)):
             if (directory / files.check_file_name(name)).exists():
                 self._ledger.claim(f"{kind}:{name}", vm)
         self.nvram.settle(vm)
@@ -181,7 +181,7 @@ class Storage:
 
         :raises Conflict: ``vm.file_foreign``"""
         file = Path(path)
-        kind = _KINDS.get(file.parent.name) if file.parent.parent == self._paths.storage else None
+        kind = _KINDS.get(file.parent.name) if file.parent.parent == self.paths.storage else None
         own = kind is not None and self._owner(kind, file.name) == vm
         if not own or file.is_symlink() or (kind == "volume" and self._on_foreign_image(file)):
             raise _foreign_file(path)
@@ -191,7 +191,7 @@ class Storage:
         there, as its header does. None: the disk is not made yet.
 
         :raises Conflict: ``vm.file_foreign``"""
-        file = self._paths.volumes / files.check_file_name(volume)
+        file = self.paths.volumes / files.check_file_name(volume)
         owner = self._ledger.owner(f"volume:{file.name}")
         if owner is not None and owner.vm == vm and owner.detail:
             return owner.detail
@@ -203,7 +203,7 @@ class Storage:
     def disk_bytes(self, volume: str) -> int:
         """What the guest sees of it; 0: it is not there, or cannot be read."""
         try:
-            return read_header(self._paths.volumes / files.check_file_name(volume), "qcow2").virtual_bytes
+            return read_header(self.paths.volumes / files.check_file_name(volume), "qcow2").virtual_bytes
         except (OSError, Fatal):
             return 0
 
@@ -212,7 +212,7 @@ class Storage:
 
         :raises Conflict: ``vm.file_foreign``"""
         file, beneath = Path(disk), Path(image)
-        ours = file.parent == self._paths.volumes and beneath.parent == self._paths.images
+        ours = file.parent == self.paths.volumes and beneath.parent == self.paths.images
         if not ours or beneath.name != self.image_beneath(vm, file.name) or beneath.is_symlink():
             raise _foreign_file(image)
 
@@ -220,7 +220,7 @@ class Storage:
         """That a file which somebody else gave a domain is none that we made, nor lies on one.
 
         :raises Conflict: ``vm.file_foreign``"""
-        ours, file = self._paths.storage.resolve(), Path(path)
+        ours, file = self.paths.storage.resolve(), Path(path)
         for _ in range(_MAX_CHAIN):
             if ours in file.resolve().parents:
                 raise _foreign_file(path)
@@ -238,32 +238,34 @@ class Storage:
         except (OSError, Fatal):
             return True
         base = Path(header.backing_name or "/")
-        return header.external_data or base.parent != self._paths.images or base.is_symlink()
+        return header.external_data or base.parent != self.paths.images or base.is_symlink()
 
     def volumes(self) -> tuple[FileSnapshot, ...]:
-        return self._list(self._paths.volumes, "volume")
+        return self._list(self.paths.volumes, "volume")
 
     def seeds(self) -> tuple[FileSnapshot, ...]:
-        return self._list(self._paths.seeds, "seed")
+        return self._list(self.paths.seeds, "seed")
 
     def images(self) -> tuple[FileSnapshot, ...]:
-        return self._list(self._paths.images, "image")
+        return self._list(self.paths.images, "image")
 
     def _delete(self, directory: Path, kind: str, vm: str, name: str) -> ActionResult:
         path = directory / files.check_file_name(name)
         changed = False
-        if self._is_ours(path, kind, vm):
-            opened = open_below(self._paths, str(path))
-            if opened is None or str(path) in opened:
-                raise Conflict(
-                    f"{kind}.in_use", f"the VM's {kind} is in use", hint="stop the VM first", details=str(path)
-                )
+        if self.is_ours(path, kind, vm):
+            self.check_closed(path, kind)
             changed = files.remove(path)
         if self._owner(kind, path.name) == vm:
             self._ledger.release(f"{kind}:{path.name}")
         return ActionResult(changed=changed)
 
-    def _is_ours(self, path: Path, kind: str, vm: str) -> bool:
+    def check_closed(self, path: Path, kind: str) -> None:
+        """:raises Conflict: ``volume.in_use``, ``seed.in_use``: something has it open, or nobody can tell"""
+        opened = open_below(self.paths, str(path))
+        if opened is None or str(path) in opened:
+            raise Conflict(f"{kind}.in_use", f"the VM's {kind} is in use", hint="stop the VM first", details=str(path))
+
+    def is_ours(self, path: Path, kind: str, vm: str) -> bool:
         """Whether the file exists and is this VM's.
 
         :raises Conflict: ``host.foreign_file`` when it exists and is somebody else's"""
@@ -278,7 +280,7 @@ class Storage:
         return None if owner is None else owner.vm
 
     @contextmanager
-    def _owned(self, kind: str, target: Path, vm: str, made_on: str = "") -> Iterator[None]:
+    def owned(self, kind: str, target: Path, vm: str, made_on: str = "") -> Iterator[None]:
         """Record the owner first, and take it back when no file came of it."""
         self._ledger.claim(f"{kind}:{target.name}", vm, detail=made_on)
         try:

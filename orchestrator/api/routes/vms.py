@@ -23,6 +23,8 @@ from orchestrator.api.schemas.vms import (
     ConsoleLogAnswer,
     CreateVmBody,
     ExtendLeaseBody,
+    MovePlanAnswer,
+    MoveVmBody,
     RenameVmBody,
     VmAnswer,
     VmPlanAnswer,
@@ -248,6 +250,22 @@ def rename(
 ) -> StartedAnswer:
     """Rename a VM. Give a stopped VM another name. Its guest keeps the host name that it has."""
     return started(response, services.vms.rename(tenant, name, body.name))
+
+
+@router.post("/{name}/move", status_code=202)
+def move(
+    response: Response, name: VmInPath, body: MoveVmBody, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
+) -> StartedAnswer:
+    """Move a VM. A stopped VM goes to another host, with its disk."""
+    return started(response, services.moving.move(body.to_request(name, tenant)))
+
+
+@router.post("/{name}/move/plan")
+def plan_move(
+    name: VmInPath, body: MoveVmBody, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
+) -> MovePlanAnswer:
+    """Plan a VM's move. What move would do; nothing is stored."""
+    return MovePlanAnswer.copied(services.moving.plan(body.to_request(name, tenant)))
 
 
 @router.post("/{name}/extend")

@@ -48,9 +48,10 @@ from orchestrator.core.vms.vm import (
 from orchestrator.core.vms.volume import MAX_ATTACHED, attached_names
 from orchestrator.core.wire import action_to_dict
 from orchestrator.services.drivers.upgrade_waits import PlannedStop
-from orchestrator.services.messages import AdoptVm, CreateVm, DryRun, VmChange
+from orchestrator.services.messages import AdoptVm, CreateVm, DryRun, MovePlan, MoveVm, VmChange
 
 MAX_SSH_KEYS = 64
+MAX_BANDWIDTH_MIB = 1024 * 1024
 
 
 LeaseSeconds = Annotated[
@@ -156,6 +157,31 @@ class RenameVmBody(StrictForm, example={"name": "train-2"}):
 
     name: Name
     """No other VM of the tenant has it."""
+
+
+class MoveVmBody(StrictForm, example={"host": "gpu-2", "bandwidth_mib": 200}):
+    """Where a stopped VM goes."""
+
+    host: Name | None = None
+    """Null: where placement puts it."""
+    bandwidth_mib: int | None = Field(default=None, ge=1, le=MAX_BANDWIDTH_MIB)
+    """MiB of its disk that are copied in a second at most; null: as many as go."""
+
+    def to_request(self, name: str, tenant: str) -> MoveVm:
+        limit = None if self.bandwidth_mib is None else self.bandwidth_mib * MIB
+        return MoveVm(name=name, tenant=tenant, host=self.host, max_bytes_per_s=limit)
+
+
+class MovePlanAnswer(AnswerBody):
+    """What a move would do; nothing is stored."""
+
+    copied_from = (MovePlan,)
+
+    source: str
+    target: str
+    gpus: tuple[str, ...]
+    why: str
+    disk_bytes: int
 
 
 class AdoptVmBody(StrictForm, example={"host": "gpu-1", "domain": "byhand", "tenant": "research", "name": "train"}):

@@ -16,9 +16,20 @@ from orchestrator.core.units import GIB, MIB, parse_size
 from orchestrator.core.vms.priority import Priority
 
 VmState = Literal[
-    "creating", "adopting", "running", "stopped", "starting", "stopping", "deleting", "failed", "stuck", "lost"
+    "creating",
+    "adopting",
+    "running",
+    "stopped",
+    "starting",
+    "stopping",
+    "moving",
+    "deleting",
+    "failed",
+    "stuck",
+    "lost",
 ]
-"""What the database says. ``failed``: its operation was undone and nothing is left on the host.
+"""What the database says. ``moving``: stopped, and its disk goes to another host.
+``failed``: its operation was undone and nothing is left on the host.
 ``lost``: its host was given up; it can only be deleted."""
 
 DeallocationReason = Literal["lease_over", "preempted"]

@@ -18,6 +18,7 @@ DEFINITIONS: dict[str, Definition] = {
         vms.STOP_VM,
         vms.RESTART_VM,
         vms.RENAME_VM,
+        vms.MOVE_VM,
         vms.FREE_VM,
         vms.DELETE_LOST_VM,
         vms.DELETE_VM,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from orchestrator.operations.step import Definition
-from orchestrator.operations.steps import device, domain, guest, storage, vm_record, volumes
+from orchestrator.operations.steps import device, domain, guest, moving, storage, vm_record, volumes
 
 _ON_DISK = (storage.IMAGE, storage.NETWORK, storage.VOLUME, storage.SEED)
 _PREPARE = (vm_record.CLAIM, *_ON_DISK)
@@ -97,6 +97,25 @@ RENAME_VM = Definition(
     abandoned=vm_record.say_stopped,
 )
 """Stored with its new name. Of one that runs libvirt cannot change the domain's."""
+
+MOVE_VM = Definition(
+    kind="move_vm",
+    steps=(
+        moving.LEAVING,
+        storage.IMAGE,
+        storage.NETWORK,
+        moving.COPY,
+        storage.SEED,
+        moving.DEFINE_MOVED,
+        moving.CHANGE_HOSTS,
+        moving.CLEAR_SOURCE,
+        moving.SETTLED,
+    ),
+    no_return=moving.CHANGE_HOSTS,
+    stuck=vm_record.mark_stuck,
+    abandoned=moving.given_up,
+)
+"""About a stopped VM. Its host in the journal is the one where it goes."""
 
 FREE_VM = Definition(
     kind="free_vm",

@@ -28,6 +28,7 @@ from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.labels import KEPT_FOR, changed_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.operation import FINISHED
+from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.steps.volumes import check_no_volumes
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
@@ -107,8 +108,9 @@ def forget(tx: Transaction, name: str, confirm: str, now: float) -> Host:
             f"host {name} is {host.state}, not lost",
             hint=f"delete its VMs, then 'vgpuctl host remove {name}' gives it back as it was",
         )
-    ended = _end_operations(tx, name, now)
     lost = tx.vms.list(host=name)
+    _check_no_moves(tx, name, lost)
+    ended = _end_operations(tx, name, now)
     for vm in lost:
         tx.claims.free_place(vm.id)
         tx.vms.update(replace(vm, state="lost", addresses=()))
@@ -119,6 +121,17 @@ def forget(tx: Transaction, name: str, confirm: str, now: float) -> Host:
     outcome = f"{len(lost)} VMs{volumes_too} are lost, {ended} operations were ended"
     tx.audit.append(at=now, actor=actor(), action="forget_host", subject=name, outcome=outcome)
     return forgotten
+
+
+def _check_no_moves(tx: Transaction, host: str, vms: Sequence[Vm]) -> None:
+    """:raises Conflict: ``host.has_moves``"""
+    moving = next((vm for vm in vms if vm.state == "moving"), None)
+    if moving is not None:
+        raise Conflict(
+            "host.has_moves",
+            f"VM {moving.full_name} moves to host {host} or from it",
+            hint=f"'vgpuctl operation abandon {moving.operation}' gives that up",
+        )
 
 
 def _end_operations(tx: Transaction, host: str, now: float) -> int:

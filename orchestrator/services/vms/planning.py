@@ -116,11 +116,12 @@ class Planner:
 
     def plan(
         self, tx: Transaction, spec: VmSpec, stored: Vm | None = None, *, preempt: bool = False,
-        volumes: tuple[Volume, ...] = (),
+        volumes: tuple[Volume, ...] = (), leaving: Vm | None = None,
     ) -> VmPlan:  # fmt: skip
         """``stored``: the VM is there already and has no place; its id stays.
         ``preempt``: when it does not fit, others may have to give their places back.
         ``volumes``: data volumes that it is given; it goes where they are.
+        ``leaving``: it is this VM's place on another host than its own.
 
         :raises InvalidInput: ``profile.unsupported``, ``disk.too_small``, ``memory.not_whole_pages``
         :raises NotFound: ``profile.unknown``, ``image.unknown``, ``host.unknown``, ``gpu.unknown``
@@ -128,22 +129,24 @@ class Planner:
         :raises ClaimLost: the host was changed in this moment; plan again"""
         spec = spec if stored is not None else replace(spec, image=known_image(tx, spec.tenant, spec.image).name)
         _check_image(tx, spec)
-        vm_id = self.ids.new_uuid() if stored is None else stored.id
         with self.index.current() as fleet:
             check_named(tx, fleet, spec.host, spec.gpu)
             host, disk_bytes = place_with(volumes, spec.host, spec.disk_bytes)
             placed = replace(spec, host=host, disk_bytes=disk_bytes)
-            planned = self._planned(tx, fleet, placed, vm_id, stored=stored, preempt=preempt)
+            planned = self._planned(tx, fleet, placed, stored=stored, preempt=preempt, leaving=leaving)
         claim = replace(planned.claim, disk_bytes=spec.disk_bytes)
         return replace(planned, vm=replace(planned.vm, spec=spec), claim=claim, volumes=volumes)
 
     def _planned(
-        self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, vm_id: str, *, stored: Vm | None, preempt: bool
+        self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, *, stored: Vm | None, preempt: bool, leaving: Vm | None
     ) -> VmPlan:
+        vm_id = self.ids.new_uuid() if stored is None else stored.id
         offering = fleet.known.of_tenants({spec.tenant}).resolve(spec.profile)
         if stored is None:  # one that is there already is started again as it was made
             check_supported(offering)
         wanted = self.wanted(tx, fleet, spec, vm_id, offering, stored)
+        if leaving is not None:
+            wanted = replace(wanted, apart_from_vms=(*wanted.apart_from_vms, leaving.id))
         request = self.request(wanted)
         sought = self.request(in_coarse_steps(wanted)) if self.coarse else request
         placed = self._place(tx, fleet, spec, sought, preempt=preempt)
@@ -154,11 +157,11 @@ class Planner:
         viewed, snapshot = fleet.host(host), tx.hosts.snapshot(host)
         if viewed is None or snapshot is None:
             raise ClaimLost(f"{host} has only just come")
-        leaving = frozenset(vm.id for vm in victims)
-        drawn = self._draw(viewed, snapshot, placement, request.profile, leaving)
+        freed = frozenset(vm.id for vm in victims)
+        drawn = self._draw(viewed, snapshot, placement, request.profile, freed)
         devices = tuple(map(offering.as_asked_for, drawn))
         overcommit = self.index.overcommit.of(viewed.seen.host)
-        cpus = place_cpus(Placing(viewed, placement, offering, spec, leaving, overcommit))
+        cpus = place_cpus(Placing(viewed, placement, offering, spec, freed, overcommit))
         vm = Vm(
             id=vm_id,
             spec=spec,
@@ -170,7 +173,7 @@ class Planner:
             created_at=self.clock.now(),
             cpus=cpus.place,
             firmware=offering.firmware if stored is None else stored.firmware,
-            nic=place_nic(viewed, placement, vm_id, leaving),
+            nic=place_nic(viewed, placement, vm_id, freed),
         )
         check_guest_driver(tx, vm)
         claim = Claim(

@@ -27,14 +27,13 @@ from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vm_checks import (
     already_there,
-    check_adopted,
     check_has_place,
     check_host,
     check_labelled,
     check_lease,
+    check_may_delete,
     check_may_rename,
     check_state,
-    check_unprotected,
     known_vm,
 )
 from orchestrator.services.vms.deallocating import begin_deallocation
@@ -231,8 +230,7 @@ class VmService(VmListing):
             running = running_operation(tx, vm)
             if vm.state == "deleting" and running is not None:
                 return Started(operation=running, name=name, existing=True)
-            check_unprotected(vm)
-            check_adopted(tx, vm)
+            check_may_delete(tx, vm)
             if running is not None:
                 tx.operations.request_cancel(running)
             started = self._begin(tx, "delete_lost_vm" if vm.state == "lost" else "delete_vm", vm)

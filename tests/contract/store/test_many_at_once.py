@@ -38,8 +38,9 @@ class CountingPlanner(Planner):
         *,
         preempt: bool = False,
         volumes: tuple[Volume, ...] = (),
+        leaving: Vm | None = None,
     ) -> VmPlan:
-        made = super().plan(tx, spec, stored, preempt=preempt, volumes=volumes)
+        made = super().plan(tx, spec, stored, preempt=preempt, volumes=volumes, leaving=leaving)
         self.planned.append(spec.name)
         return made
 

@@ -239,7 +239,7 @@ ONCE = (
 SHAPE = [name for name in FORM if name not in ONCE]
 NEW = (*FORM, "name", "protected", "preempt")
 SHOWN = (*SHAPE, "protected", "name", "tenant", "state", "labels")
-ON_THE_WAY = ("creating", "adopting", "starting", "stopping", "deleting")
+ON_THE_WAY = ("creating", "adopting", "starting", "stopping", "moving", "deleting")
 TYPED = {
     "memory": ("memory_mib", mib_of),
     "disk": ("disk_bytes", bytes_of),

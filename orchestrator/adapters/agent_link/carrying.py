@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A VM's disk on its way through the controller: one agent's records go to another as they come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Final
+
+from orchestrator.adapters.agent_link.conversation import Conversation
+from orchestrator.core.actions.volume_copy import END, RECORD
+
+_CHUNK: Final = 256 * 1024
+_TELL_S: Final = 5.0
+
+
+def carry(
+    giver: Conversation,
+    taker: Conversation,
+    *,
+    most_per_s: int | None,
+    stall_s: float,
+    progress: Callable[[int], None],
+) -> int:
+    """How many bytes went: to the last record, or until either stream ended. Whoever takes knows which it was, and what
+    it answers is the next thing to be read. ``stall_s``: longest time without a byte."""
+    taker.limit_sending(stall_s)
+    begun = reported = time.monotonic()
+    sent = 0
+    with suppress(OSError):  # one of them is gone
+        for chunk in _to_the_end(giver, stall_s):
+            taker.send(chunk)
+            sent += len(chunk)
+            now = time.monotonic()
+            if now - reported >= _TELL_S:
+                reported = now
+                progress(sent)
+            if most_per_s:
+                time.sleep(max(0.0, sent / most_per_s - (now - begun)))
+    taker.end_sending()
+    return sent
+
+
+def _to_the_end(giver: Conversation, stall_s: float) -> Iterator[bytes]:
+    """Heads are read for their lengths alone. :raises OSError: the stream ended early"""
+    while True:
+        head = bytearray()
+        while len(head) < RECORD.size:
+            head += _some(giver, RECORD.size - len(head), stall_s)
+        yield bytes(head)
+        kind, _, left = RECORD.unpack(head)
+        while left:
+            chunk = _some(giver, min(_CHUNK, left), stall_s)
+            left -= len(chunk)
+            yield chunk
+        if kind == END:
+            return
+
+
+def _some(giver: Conversation, size: int, stall_s: float) -> bytes:
+    chunk = giver.receive_bytes(size, stall_s)
+    if not chunk:
+        raise BrokenPipeError
+    return chunk

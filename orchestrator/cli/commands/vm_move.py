@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moving a VM to another host."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.complete import hosts
+from orchestrator.cli.output import render_details, show, shown
+from orchestrator.cli.parameters import Name, Tenant, Wait
+from orchestrator.cli.session import format_of, session_of
+from orchestrator.cli.vm_outcome import finish
+from orchestrator.core.names import check_name
+from orchestrator.core.units import MIB, TIB, parse_size, show_size
+
+
+def move(
+    ctx: typer.Context,
+    name: Name,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", help="The host that it goes to; otherwise placement says.", autocompletion=hosts),
+    ] = None,
+    bandwidth: Annotated[
+        str | None, typer.Option("--bandwidth", help="How much of its disk goes in a second at most, like 200MiB.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, change nothing.")] = False,
+    tenant: Tenant = "default",
+    wait: Wait = True,
+) -> None:
+    """Move a stopped VM to another host, with its disk."""
+    session = session_of(ctx)
+    wanted: dict[str, object] = {} if to is None else {"host": check_name(to, what="host")}
+    if bandwidth is not None:
+        wanted["bandwidth_mib"] = parse_size(bandwidth, field="bandwidth", at_least=MIB, at_most=TIB) // MIB
+    if not dry_run:
+        finish(session, session.client.move_vm(name, tenant, wanted), tenant, wait=wait)
+        return
+    plan = session.client.plan_vm_move(name, tenant, wanted)
+    rows = [
+        ("from", shown(plan["source"])),
+        ("to", shown(plan["target"])),
+        ("GPUs", ", ".join(map(shown, plan["gpus"]))),
+        ("why there", shown(plan["why"])),
+        ("disk", show_size(plan["disk_bytes"])),
+    ]
+    show(plan, format_of(ctx), lambda: render_details(rows), name=plan["target"])

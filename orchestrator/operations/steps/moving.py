@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stopped VM that goes to another host with its disk. The operation is the other host's; the one that it leaves is
+its input ``source``, and ``place`` what is held for the VM where it is not (store/places.py): where it goes, and once
+it has changed hosts where it was.
+
+Until the step that changes hosts the VM is whole where it was, and all on the other host is taken back. From then on it
+is there, and what is left where it was goes. It can be started on neither: its state says that it moves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from orchestrator.core.actions.host_actions import DefineDomain, DeleteVolume, UndefineDomain
+from orchestrator.core.actions.volume_copy import VolumeCopy
+from orchestrator.core.diff.orphans import removal_of
+from orchestrator.core.errors import Unknown
+from orchestrator.core.units import show_size
+from orchestrator.core.vms.vm import Vm
+from orchestrator.operations.context import Context
+from orchestrator.operations.step import Step
+from orchestrator.operations.steps.vm_record import claim_of, not_started, say_stopped
+from orchestrator.store.transaction import Transaction
+
+_MOVED: Final = "a VM that has changed hosts is not brought back"
+
+
+def place_of(context: Context) -> Vm:
+    """The VM as it will be on the other host, and once it is there as it was."""
+    with context.world.store.read() as tx:
+        place = tx.vms.find_id(context.text("place"))
+    return context.known_vm() if place is None else place
+
+
+def _let_go(context: Context) -> None:
+    with context.begin() as tx:
+        tx.places.let_go(context.text("place"))
+
+
+def _not_moved(context: Context) -> None:
+    _let_go(context)
+    not_started(context)
+
+
+def given_up(context: Context) -> None:
+    """The operator has cleaned up: the VM is where the database has it, and stopped."""
+    _let_go(context)
+    vm = context.vm()
+    if vm is not None and vm.state != "lost":
+        say_stopped(context)
+
+
+def _copy(context: Context) -> str:
+    """The whole disk each time: what an earlier try has left of it is nobody's."""
+    vm, image, limit = context.known_vm(), context.image(), context.inputs.get("max_bytes_per_s")
+    source = context.at(context.text("source"))
+    wanted = VolumeCopy(
+        vm=vm.id,
+        volume=vm.volume,
+        base_sha256=image.sha256,
+        base_format=image.format,
+        size_bytes=vm.spec.disk_bytes,
+        max_bytes_per_s=limit if isinstance(limit, int) else None,
+    )
+
+    def progress(sent: int) -> None:
+        context.report(f"{show_size(sent // 1024**2 * 1024**2)} copied")
+        context.pause(0.0)
+
+    ends = (source.host(), source.token(source.host()), context.host(), context.token(context.host()))
+    return context.world.link.copy_volume(*ends, wanted, progress).message
+
+
+def _delete_copy(context: Context) -> None:
+    """With the UEFI variables that came with it, which go with the definition."""
+    vm = context.known_vm()
+    context.perform(UndefineDomain(vm=vm.id))
+    context.perform(DeleteVolume(vm=vm.id, volume=vm.volume))
+
+
+def _define(context: Context) -> str:
+    """Refused by the other host it is refused while there is a way back."""
+    vm, place = context.known_vm(), place_of(context)
+    arrived = vm if vm.host == context.host_name else place
+    context.perform(DefineDomain(vm=vm.id, domain=arrived.domain))
+    return vm.domain_name
+
+
+def _undefine(context: Context) -> None:
+    context.perform(UndefineDomain(vm=context.subject))
+
+
+def _change_hosts(context: Context) -> str:
+    """Once, however often the step is done. What names the place where the VM is not any more is no part of it."""
+    source = context.text("source")
+
+    def write(tx: Transaction) -> None:
+        vm = tx.vms.find_id(context.subject)
+        if vm is not None and vm.host == source:
+            tx.places.exchange(vm.id, context.text("place"))
+            if (vm.spec.host, vm.spec.gpu) != (None, None):
+                tx.vms.set_spec(vm.id, replace(vm.spec, host=None, gpu=None))
+
+    context.write_at_end(write)
+    return f"{source} → {context.host_name}"
+
+
+def _clear_source(context: Context) -> str:
+    """All that the host's ledger says is the VM's; believed when the host shows nothing of it any more."""
+    source = context.at(context.text("source"))
+    actions = removal_of(source.observe(), context.subject)
+    for action in actions:
+        source.perform(action)
+    left = source.things_left()
+    if left:
+        raise Unknown("vm.not_gone", "the host still shows something of the VM", details=", ".join(left))
+    return source.host_name
+
+
+def _settle(context: Context) -> None:
+    def settled(tx: Transaction) -> None:
+        tx.places.let_go(context.text("place"))
+        tx.vms.set_state(context.subject, "stopped", operation=context.operation_id)
+
+    context.write_at_end(settled)
+
+
+def _place_text(context: Context) -> tuple[str, ...]:
+    place = place_of(context)
+    return (f"a place held on host {place.host}",) if place.id != context.subject else ()
+
+
+def _copy_text(context: Context) -> tuple[str, ...]:
+    return (f"volume {context.known_vm().volume} on host {context.host_name}",)
+
+
+def _definition_text(context: Context) -> tuple[str, ...]:
+    return (f"domain {context.known_vm().domain_name} ({context.subject}) on host {context.host_name}",)
+
+
+def _left_text(context: Context) -> tuple[str, ...]:
+    return (f"whatever host {context.text('source')} still has of VM {context.subject}",)
+
+
+LEAVING = Step(name="vm_moving.1", title="claim a place", do=claim_of, undo=_not_moved, remains=_place_text)
+COPY = Step(name="copy_disk.1", title="copy the disk", do=_copy, undo=_delete_copy, remains=_copy_text)
+DEFINE_MOVED = Step(name="define_moved.1", title="definition", do=_define, undo=_undefine, remains=_definition_text)
+CHANGE_HOSTS = Step(
+    name="change_hosts.1", title="change hosts", do=_change_hosts, no_undo_reason=_MOVED, remains=_place_text
+)
+CLEAR_SOURCE = Step(
+    name="clear_source.1",
+    title="remove it from the host that it left",
+    do=_clear_source,
+    no_undo_reason=_MOVED,
+    remains=_left_text,
+)
+SETTLED = Step(
+    name="move_settled.1", title="release what it had there", do=_settle, no_undo_reason=_MOVED, remains=_place_text
+)

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moving VMs to other hosts: a stopped VM goes with its disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from orchestrator.core.errors import Conflict, NoCapacity
+from orchestrator.core.hosts.nic import nic_mac
+from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.volume import attached_names
+from orchestrator.ports.engine import Engine
+from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
+from orchestrator.services.messages import MovePlan, MoveVm, Started
+from orchestrator.services.vm_checks import check_may_rename, known_vm
+from orchestrator.services.vms.planning import Planner, VmPlan, check_still_open
+from orchestrator.store.database import Store
+from orchestrator.store.records import ClaimLost
+from orchestrator.store.transaction import Transaction
+
+_RACES = 5
+"""How often a lost race for a place is planned again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VmMoves:
+    """A place is claimed where a VM goes before anything is done; what it has where it is stays its until the end."""
+
+    store: Store
+    engine: Engine
+    planner: Planner
+
+    def plan(self, request: MoveVm) -> MovePlan:
+        """What :meth:`move` would do; raises what it would raise."""
+        with self.planner.index.current(), self.store.read() as tx:
+            vm = _movable(tx, request)
+            plan = self._planned(tx, vm, request)
+            gpus = tuple(device.gpu for device in plan.vm.devices)
+            return MovePlan(source=vm.host, target=plan.vm.host, gpus=gpus, why=plan.why, disk_bytes=vm.spec.disk_bytes)
+
+    def move(self, request: MoveVm) -> Started:
+        """:raises NotFound: ``vm.unknown``, ``host.unknown``
+        :raises Conflict: ``vm.running``, ``vm.busy``, ``vm.stays``
+        :raises NoCapacity: ``gpu.no_capacity`` with reasons"""
+        for _ in range(_RACES):
+            try:
+                started = self._move(request)
+            except ClaimLost:
+                continue
+            self.engine.submit(str(started.operation))
+            return started
+        hint = "many VMs are being made at once; try again"
+        raise NoCapacity("gpu.no_capacity", "others were faster at every try", hint=hint)
+
+    def _move(self, request: MoveVm) -> Started:
+        with self.planner.index.current(), self.store.read() as tx:
+            plan = self._planned(tx, _movable(tx, request), request)
+            self.planner.reserve(plan)
+        try:
+            with self.store.begin() as tx:
+                return self._begin(tx, request, plan)
+        finally:
+            self.planner.index.release(plan.vm.id)
+
+    def _planned(self, tx: Transaction, vm: Vm, request: MoveVm) -> VmPlan:
+        return self.planner.plan(tx, replace(vm.spec, host=request.host, gpu=None), leaving=vm)
+
+    def _begin(self, tx: Transaction, request: MoveVm, plan: VmPlan) -> Started:
+        """:raises ClaimLost: what was planned is true no more"""
+        vm = _movable(tx, request)
+        check_still_open(tx, plan.vm)
+        operation = new_operation("move_vm", vm, clock=self.planner.clock, ids=self.planner.ids)
+        tx.places.hold(_place_for(vm, plan.vm, operation.id))
+        plan.take(tx)
+        tx.vms.update(replace(held_by(operation, vm), state="moving"))
+        inputs: dict[str, object] = {
+            "vm": vm.spec.name,
+            **undo_inputs(vm),
+            "source": vm.host,
+            "place": plan.vm.id,
+            "max_bytes_per_s": request.max_bytes_per_s,
+            "why_there": plan.why,
+        }
+        record(tx, operation, host=plan.vm.host, inputs=inputs, said=f"from {vm.host} to {plan.vm.host}")
+        return Started(operation=operation.id, name=vm.spec.name)
+
+
+def _place_for(vm: Vm, planned: Vm, operation: str) -> Vm:
+    """What is held for it. Its guest keeps the hardware address of its function of a network card."""
+    nic = None if planned.nic is None else replace(planned.nic, mac=nic_mac(vm.id))
+    arrived = replace(vm, host=planned.host, devices=planned.devices, cpus=planned.cpus, nic=nic)
+    return replace(arrived, id=planned.id, state="moving", operation=operation, lease_end=None)
+
+
+def _movable(tx: Transaction, request: MoveVm) -> Vm:
+    """:raises NotFound: ``vm.unknown``; :raises Conflict: ``vm.running``, ``vm.busy``, ``vm.stays``"""
+    vm = known_vm(tx, request.tenant, request.name)
+    check_may_rename(tx, vm)
+    name = f"{vm.spec.name} --tenant {vm.spec.tenant}"
+    if request.host == vm.host:
+        raise Conflict("vm.stays", f"VM {vm.spec.name} is on host {vm.host} already", hint="name another host")
+    if vm.spec.adopted is not None:
+        raise _stays(vm, "it was adopted, and its disks are not ours to move", f"'vgpuctl show-vm {name}' shows it")
+    if vm.spec.volumes:
+        names = attached_names(vm)
+        detach = f"'vgpuctl volume detach {names[0]} {name}' takes one away"
+        raise _stays(vm, f"its volumes {', '.join(names)} lie on its host", detach)
+    if vm.spec.tpm:
+        raise _stays(vm, "the state of its TPM lies on its host", "delete it and create it anew elsewhere")
+    if vm.deallocated is not None:
+        raise _stays(vm, "it has given its place back", f"'vgpuctl start-vm {name}' claims one again")
+    return vm
+
+
+def _stays(vm: Vm, why: str, hint: str) -> Conflict:
+    return Conflict("vm.stays", f"VM {vm.spec.name} cannot move: {why}", hint=hint)

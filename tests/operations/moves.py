@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VMs that go to another host of the same kind, for scenes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.core.offerings.offering import Offering
+from orchestrator.services.messages import MoveVm
+from tests.fakes.control_plane import L40S_HOST, ControlPlane, create_vm
+from tests.fakes.fake_machine import FakeMachine, l40s
+
+OTHER = "l40s-2"
+_BY_UEFI = Offering(name="uefi", origin="site", kind="time_sliced", vgpu_type="NVIDIA L40S-12Q", firmware="uefi")
+
+
+def hosts(plane: ControlPlane) -> None:
+    plane.hosts.machines[f"{OTHER}.test"] = FakeMachine(machine_id="m9", gpus=[l40s()])
+    plane.add_host(L40S_HOST)
+    plane.add_host(OTHER)
+
+
+def with_stopped_vm(plane: ControlPlane) -> None:
+    hosts(plane)
+    wanted = replace(create_vm(profile="NVIDIA L40S-12Q", start=False), host=L40S_HOST)
+    plane.services.vms.create(wanted)
+    plane.engine.drain()
+
+
+def with_stopped_vm_by_uefi(plane: ControlPlane) -> None:
+    """Whose UEFI variables go with it."""
+    hosts(plane)
+    with plane.store.begin() as tx:
+        tx.offerings.put(_BY_UEFI)
+    plane.services.vms.create(replace(create_vm(profile=_BY_UEFI.name, start=False), host=L40S_HOST))
+    plane.engine.drain()
+
+
+def move(plane: ControlPlane) -> str | None:
+    return plane.services.moving.move(MoveVm(name="train", tenant="default")).operation
+
+
+CASES = (
+    ("move vm", "move_vm", with_stopped_vm, move),
+    ("move vm by uefi", "move_vm", with_stopped_vm_by_uefi, move),
+)
+"""Name, kind, the world before, what begins it."""

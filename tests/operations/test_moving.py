@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stopped VM that goes to another host: where it is afterwards, what it claims, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.core.errors import Conflict, Fatal, NoCapacity, VgpuctlError
+from orchestrator.operations.definitions import DEFINITIONS
+from orchestrator.operations.runner import Runner
+from orchestrator.services.messages import MoveVm
+from tests.fakes.control_plane import L40S_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.fake_host import Crash
+from tests.fakes.recount import miscounted
+from tests.operations.moves import OTHER, hosts, move, with_stopped_vm
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    made = control_plane(tmp_path)
+    with_stopped_vm(made)
+    yield made
+    made.store.close()
+
+
+def claimed(plane: ControlPlane) -> dict[str, list[str]]:
+    """Host → who claims a place there."""
+    with plane.store.read() as tx:
+        assert list(miscounted(tx)) == []
+        vms = {vm.id: vm for host in (L40S_HOST, OTHER) for vm in tx.vms.list(host=host)}
+        claims = tx.claims.list()
+    return {
+        host: sorted(vms[claim.vm].spec.name for claim in claims if claim.host == host) for host in (L40S_HOST, OTHER)
+    }
+
+
+def run(plane: ControlPlane, operation: str | None) -> str:
+    assert operation is not None
+    Runner(plane.world, plane.journal, DEFINITIONS).run(operation)
+    return plane.services.operations.get(operation).state
+
+
+def test_it_is_on_the_other_host_with_the_disk_it_had_and_nothing_is_left_behind(plane: ControlPlane) -> None:
+    before = plane.services.vms.get("default", "train")
+    volume, uuid = before.volume, before.id
+    operation = move(plane)
+    assert claimed(plane) == {L40S_HOST: ["train"], OTHER: ["train"]}, "both, until it is settled"
+    assert plane.services.vms.get("default", "train").state == "moving"
+    assert run(plane, operation) == "done"
+    vm = plane.services.vms.get("default", "train")
+    assert (vm.host, vm.state, vm.id, vm.spec.host) == (OTHER, "stopped", uuid, None)
+    assert claimed(plane) == {L40S_HOST: [], OTHER: ["train"]}
+    source, target = plane.machine(L40S_HOST), plane.machine(OTHER)
+    assert target.written[volume] == source.machine_id, "copied, and not made anew"
+    assert [source.volumes, source.seeds, source.domains, source.written] == [{}, {}, {}, {}]
+    assert set(target.domains) == {uuid}
+    plane.services.vms.start("default", "train")
+    plane.engine.drain()
+    assert plane.services.vms.get("default", "train").state == "running"
+    assert len(target.vf_types) == 1
+    assert not source.vf_types
+
+
+def test_it_goes_back_to_where_it_was(plane: ControlPlane) -> None:
+    assert run(plane, move(plane)) == "done"
+    assert run(plane, move(plane)) == "done"
+    assert plane.services.vms.get("default", "train").host == L40S_HOST
+    assert claimed(plane) == {L40S_HOST: ["train"], OTHER: []}
+
+
+def test_nobody_finds_the_place_that_is_held_for_it(plane: ControlPlane) -> None:
+    move(plane)
+    vms = plane.services.vms
+    assert [vm.spec.name for vm in vms.list(None)] == ["train"]
+    with plane.store.read() as tx:
+        (place,) = tx.vms.list(host=OTHER)
+        assert tx.vms.find("default", place.id) is None
+        assert sum(tx.fleet.vm_counts(None).values()) == 1
+
+
+def test_a_vm_that_moves_is_neither_started_nor_deleted_nor_moved_again(plane: ControlPlane) -> None:
+    move(plane)
+    vms = plane.services.vms
+    for act in (vms.start, vms.delete, lambda tenant, name: vms.rename(tenant, name, "other")):
+        with pytest.raises(Conflict) as refused:
+            act("default", "train")
+        assert refused.value.code == "vm.busy"
+    with pytest.raises(Conflict) as refused:
+        move(plane)
+    assert refused.value.code == "vm.busy"
+
+
+def test_hosts_that_it_is_between_are_neither_removed_nor_given_up(plane: ControlPlane) -> None:
+    move(plane)
+    for host in (L40S_HOST, OTHER):
+        with pytest.raises(Conflict) as refused:
+            plane.services.hosts.remove(host)
+        assert refused.value.code == "host.has_vms"
+        plane.machine(host).answers = False
+        plane.observer.observe(host)
+        with pytest.raises(Conflict) as refused:
+            plane.services.hosts.forget(host, confirm=host)
+        assert refused.value.code == "host.has_moves"
+
+
+@pytest.mark.parametrize("host,code", [(L40S_HOST, "vm.stays"), ("nowhere", "host.unknown")])
+def test_where_it_cannot_go_is_refused_and_nothing_is_changed(plane: ControlPlane, host: str, code: str) -> None:
+    before = plane.services.vms.get("default", "train")
+    for act in (plane.services.moving.plan, plane.services.moving.move):
+        with pytest.raises(VgpuctlError) as refused:
+            act(MoveVm(name="train", tenant="default", host=host))
+        assert refused.value.code == code
+    assert plane.services.vms.get("default", "train") == before
+
+
+def test_where_no_place_is_free_it_stays(plane: ControlPlane) -> None:
+    for number in range(4):
+        vm = replace(create_vm(f"other-{number}", profile="NVIDIA L40S-12Q", start=False), host=OTHER)
+        plane.services.vms.create(vm)
+    plane.engine.drain()
+    with pytest.raises(NoCapacity):
+        move(plane)
+    assert plane.services.vms.get("default", "train").state == "stopped"
+
+
+def test_what_runs_or_has_what_lies_on_its_host_stays_there(plane: ControlPlane) -> None:
+    plane.services.volumes.create("default", "data", 2 * 1024**3)
+    plane.services.volumes.attach("default", "data", "train")
+    plane.engine.drain()
+    with pytest.raises(Conflict, match="data") as refused:
+        move(plane)
+    assert refused.value.code == "vm.stays"
+    plane.services.vms.start("default", "train")
+    plane.engine.drain()
+    with pytest.raises(Conflict) as refused:
+        move(plane)
+    assert refused.value.code == "vm.running"
+
+
+def test_a_full_disk_or_a_host_that_is_away_leaves_it_whole_where_it_was(plane: ControlPlane) -> None:
+    before = plane.services.vms.get("default", "train")
+    plane.hosts.strike = lambda _, moment, name: (
+        Fatal("host.disk_full", "the host's disk is full") if (moment, name) == ("before", "copy_volume") else None
+    )
+    assert run(plane, move(plane)) == "undone"
+    after = plane.services.vms.get("default", "train")
+    assert replace(after, operation=None) == replace(before, operation=None)
+    assert claimed(plane) == {L40S_HOST: ["train"], OTHER: []}
+    assert not plane.machine(OTHER).volumes
+
+
+def test_cancelled_on_its_way_it_is_taken_back_and_later_it_is_not(plane: ControlPlane) -> None:
+    operation = str(move(plane))
+    plane.services.operations.cancel(operation)
+    assert run(plane, operation) == "undone"
+    assert plane.services.vms.get("default", "train").host == L40S_HOST
+    operation = str(move(plane))
+    plane.hosts.strike = lambda _, moment, name: Crash() if (moment, name) == ("before", "DeleteVolume") else None
+    with pytest.raises(Crash):
+        run(plane, operation)
+    with pytest.raises(Conflict):
+        plane.services.operations.cancel(operation)
+    plane.hosts.strike = lambda *_: None
+    assert run(plane, operation) == "done"
+    assert plane.services.vms.get("default", "train").host == OTHER
+
+
+def test_its_source_is_away_after_it_has_changed_hosts_and_it_goes_on_when_that_is_back(plane: ControlPlane) -> None:
+    operation = str(move(plane))
+
+    def leaves(_number: int, moment: str, name: str) -> None:
+        if (moment, name) == ("after", "DefineDomain"):
+            plane.machine(L40S_HOST).answers = False
+
+    plane.hosts.strike = leaves
+    plane.engine.drain()
+    waiting = plane.services.operations.get(operation)
+    assert waiting.host_wait is not None
+    assert plane.services.vms.get("default", "train").host == OTHER
+    assert claimed(plane) == {L40S_HOST: ["train"], OTHER: ["train"]}
+    plane.machine(L40S_HOST).answers = True
+    plane.look(OTHER)
+    assert plane.services.operations.get(operation).state == "done"
+    assert claimed(plane) == {L40S_HOST: [], OTHER: ["train"]}
+
+
+def test_its_target_dies_and_it_is_abandoned_whole_where_it_was(plane: ControlPlane) -> None:
+    operation = str(move(plane))
+
+    def dies(_number: int, moment: str, name: str) -> None:
+        if (moment, name) == ("after", "copy_volume"):
+            plane.machine(OTHER).answers = False
+
+    plane.hosts.strike = dies
+    plane.engine.drain()
+    plane.services.operations.abandon(operation)
+    vm = plane.services.vms.get("default", "train")
+    assert (vm.host, vm.state) == (L40S_HOST, "stopped")
+    assert claimed(plane) == {L40S_HOST: ["train"], OTHER: []}
+    plane.services.vms.start("default", "train")
+    plane.engine.drain()
+    assert plane.services.vms.get("default", "train").state == "running"
+
+
+def test_nothing_that_it_has_on_either_host_is_a_leftover_to_the_reconciler(plane: ControlPlane) -> None:
+    operation = str(move(plane))
+    plane.hosts.strike = lambda _, moment, name: Crash() if (moment, name) == ("before", "DeleteVolume") else None
+    with pytest.raises(Crash):
+        run(plane, operation)
+    for host in (L40S_HOST, OTHER):
+        assert [
+            stored.finding.code for stored in plane.findings.observe(host) if stored.finding.code.startswith("orphan")
+        ] == []
+
+
+def test_two_vms_do_not_get_one_place(tmp_path: Path) -> None:
+    made = control_plane(tmp_path)
+    hosts(made)
+    for name, host in (("one", L40S_HOST), ("two", L40S_HOST), *((f"other-{n}", OTHER) for n in range(3))):
+        made.services.vms.create(replace(create_vm(name, profile="NVIDIA L40S-12Q", start=False), host=host))
+    made.engine.drain()
+    made.services.moving.move(MoveVm(name="one", tenant="default"))
+    with pytest.raises(NoCapacity):
+        made.services.moving.move(MoveVm(name="two", tenant="default"))
+    made.engine.drain()
+    assert made.services.vms.get("default", "one").host == OTHER
+    made.store.close()
