@@ -35,6 +35,8 @@ class VgpuctlError(Exception):
     family: ClassVar[str] = "bug"
     of_host = False
     """Whether a host said it: then its words are the host's, and may name what is there."""
+    at_host: str | None = None
+    """Name of the host that it is about, where that is not the one that its operation is on."""
 
     def __init__(
         self,

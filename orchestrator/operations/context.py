@@ -10,7 +10,7 @@ from typing import Final
 
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction
 from orchestrator.core.attachments.host_facts import things_of
-from orchestrator.core.errors import Bug, Unknown
+from orchestrator.core.errors import Bug, Unknown, WorldError
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.host import Host, check_is_the_machine, seen_after_restore
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot
@@ -114,7 +114,7 @@ class Context:
             world=world,
             operation_id=job.operation.id,
             subject=job.operation.subject,
-            host_name=job.host,
+            host_name=str(job.inputs.get("target", job.host)),
             inputs=job.inputs,
             attempt=job.operation.attempt,
             report=report,
@@ -123,13 +123,18 @@ class Context:
             warnings=list(job.operation.warnings),
         )
 
-    def at(self, host: str) -> Context:
-        """The same attempt at the same operation, on another host than its own."""
+    @contextmanager
+    def at(self, host: str) -> Iterator[Context]:
+        """The same attempt at the same operation, on another host than its own. What fails there says so."""
         carried = self._carried
         if host not in carried.elsewhere:
             own = _Carried(writes=carried.writes, tried=carried.tried, begun_before=carried.begun_before)
             carried.elsewhere[host] = replace(self, host_name=host, _carried=own)
-        return carried.elsewhere[host]
+        try:
+            yield carried.elsewhere[host]
+        except WorldError as error:
+            error.at_host = host
+            raise
 
     def text(self, key: str) -> str:
         value = self.inputs.get(key)

@@ -91,7 +91,7 @@ class Progress:
         except NotFound:
             return
         if host.state == "unreachable":
-            self._wait(context, host.state_reason or "it does not answer")
+            self._wait(host.name, host.state_reason or "it does not answer")
 
     def retry(self, context: Context, effect: Callable[[Context], str | None]) -> str:
         """What a step's ``do`` or ``undo`` says, tried again as often as it is worth."""
@@ -105,9 +105,10 @@ class Progress:
             )
         except (Retryable, Unknown) as error:
             self.leave_if_stopping()  # the stop may be why its last try failed: the next server finds out
-            self._leave_to_others(context, error)
+            host = error.at_host or context.host_name
+            self._leave_to_others(host, error)
             if error.code in OUT_OF_REACH and self._may_wait():
-                self._wait(context, error.message)
+                self._wait(host, error.message)
             raise
         return message or ""
 
@@ -116,13 +117,13 @@ class Progress:
         context.start_over()
         self.wait_if_away(context)
 
-    def _leave_to_others(self, context: Context, error: VgpuctlError) -> None:
+    def _leave_to_others(self, host: str, error: VgpuctlError) -> None:
         """Another controller may reach the host: it goes on here."""
         name = self._world.controller
         if error.code != _UNREACHABLE or not name:
             return
         with self._world.store.begin() as tx:
-            others = tx.controllers.miss(name, context.host_name)
+            others = tx.controllers.miss(name, host)
         if others:
             raise Suspended
 
@@ -130,12 +131,12 @@ class Progress:
         wait = self._operation.host_wait
         return self.definition.waits_for_host and (wait is None or wait.state != "over")
 
-    def _wait(self, context: Context, why: str) -> None:
+    def _wait(self, host: str, why: str) -> None:
         """:raises Suspended: the next attempt goes on here; :raises Conflict: it was cancelled meanwhile"""
         state = self.step.state
-        message = f"waits for host {context.host_name}: {why}"
+        message = f"waits for host {host}: {why}"
         moves = [Move(self.position, state, message)] if state in {"running", "undoing"} else []
-        self.is_now(self.journal.waits(self._operation, moves, context.host_name))
+        self.is_now(self.journal.waits(self._operation, moves, host))
         if self._operation.state == "running":
             self.leave_if_cancelled()
         raise Suspended
@@ -183,4 +184,6 @@ def _most_telling(error: VgpuctlError, *, unknown: bool) -> VgpuctlError:
     """An effect whose answer was lost once stays unknown, even when the last try could not reach the host."""
     if not unknown or isinstance(error, Unknown):
         return error
-    return Unknown(error.code, error.message, hint=error.hint, details=error.details, reasons=error.reasons)
+    telling = Unknown(error.code, error.message, hint=error.hint, details=error.details, reasons=error.reasons)
+    telling.at_host = error.at_host
+    return telling

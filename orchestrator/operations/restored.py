@@ -7,6 +7,7 @@ not walked again and not taken back: what its host shows is written down, and no
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, Literal
 
@@ -16,6 +17,7 @@ from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.core.operation import Operation, OperationState
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import Volume, file_of
+from orchestrator.operations.steps.moving import exchange
 from orchestrator.operations.steps.vm_record import drop_vm
 from orchestrator.operations.steps.volumes import with_volumes
 from orchestrator.store.records import Job
@@ -35,16 +37,29 @@ def is_about_its_host(job: Job) -> bool:
     return job.operation.subject == job.host
 
 
-def record_outcome(tx: Transaction, job: Job, snapshot: HostSnapshot, now: float) -> Operation:
-    """Of an operation on a VM or a volume: what ``snapshot``, which is fresh, shows of it. It has ended then.
+def hosts_of(job: Job) -> tuple[str, ...]:
+    """Where it may have done something, by name."""
+    source, target = (str(job.inputs.get(name, job.host)) for name in ("source", "target"))
+    return tuple(dict.fromkeys((target, source)))
+
+
+def record_outcome(tx: Transaction, job: Job, snapshots: Mapping[str, HostSnapshot], now: float) -> Operation:
+    """Of an operation on a VM or a volume: what ``snapshots``, which are fresh, show of it. It has ended then.
+
+    ``snapshots``: of :func:`hosts_of`.
 
     :raises Retryable: ``libvirt.unreachable``; :raises Conflict: ``agent.ledger_lost``"""
-    _check_whole(snapshot)
+    for snapshot in snapshots.values():
+        _check_whole(snapshot)
     operation, vm = job.operation, tx.vms.find_id(job.operation.subject)
     if vm is not None and vm.operation == operation.id:
-        state, reason = _of_vm(tx, job, vm, snapshot)
+        moved = _settle_move(tx, job, vm, snapshots)
+        state, reason = _of_vm(tx, job, moved or vm, snapshots[(moved or vm).host])
+        if moved is not None:
+            state = "done" if moved.host == job.inputs["target"] else "undone"
+            reason = f"{reason}, on host {moved.host}"
     elif tx.volumes.find_id(operation.subject) is not None:
-        state, reason = _of_volume(tx, operation.subject, snapshot)
+        state, reason = _of_volume(tx, operation.subject, snapshots[job.host])
     else:
         state, reason = "undone", "a later operation has its VM, or it is gone"
     note = f"recorded as its host shows it after the restore: {reason}"
@@ -52,6 +67,30 @@ def record_outcome(tx: Transaction, job: Job, snapshot: HostSnapshot, now: float
     ended = replace(operation, state=state, finished_at=at, remainder=(), warnings=warnings)
     tx.operations.update(ended)
     return ended
+
+
+def _settle_move(tx: Transaction, job: Job, vm: Vm, snapshots: Mapping[str, HostSnapshot]) -> Vm | None:
+    """The VM on that one of its hosts which has it; on the other nothing is claimed for it. None: it did not move.
+
+    Where both have it: it can have run since on the one alone that it was on when its move had ended. If it runs on
+    neither, either disk is whole: they are alike, for nothing that moves is started."""
+    place = job.inputs.get("place")
+    if not isinstance(place, str):
+        return None
+    source, target = (str(job.inputs[name]) for name in ("source", "target"))
+    has = max((source, target), key=lambda host: _how_much(snapshots[host], vm.id))
+    if has != vm.host:
+        exchange(tx, vm, place)
+    tx.places.let_go(place)
+    return tx.vms.find_id(vm.id)
+
+
+def _how_much(snapshot: HostSnapshot, vm_id: str) -> int:
+    """The more, the more of the VM is there."""
+    domains = [domain for domain in snapshot.domains if domain.uuid == vm_id and domain.owner == vm_id]
+    if domains:
+        return 3 if domains[0].active else 2
+    return 1 if any(file.owner == vm_id for file in snapshot.volumes) else 0
 
 
 def _check_whole(snapshot: HostSnapshot) -> None:

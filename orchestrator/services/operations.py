@@ -12,7 +12,7 @@ from orchestrator.core.errors import Conflict, WorldError
 from orchestrator.core.operation import FINISHED, Operation, Watched, unknown_subject
 from orchestrator.operations.context import Context, World
 from orchestrator.operations.definitions import DEFINITIONS
-from orchestrator.operations.restored import is_about_its_host, is_restored, record_outcome
+from orchestrator.operations.restored import hosts_of, is_about_its_host, is_restored, record_outcome
 from orchestrator.operations.stuck import take_up, ways_out
 from orchestrator.ports.engine import Engine
 from orchestrator.services.acting import actor
@@ -145,12 +145,12 @@ class OperationService:
 
     def _record(self, operation_id: str, action: str) -> Operation:
         with self.world.store.read() as tx:
-            host = tx.hosts.get(tx.operations.get(operation_id).host)
-        snapshot = self.world.link.observe(host)
+            hosts = [tx.hosts.get(name) for name in hosts_of(tx.operations.get(operation_id))]
+        snapshots = {host.name: self.world.link.observe(host) for host in hosts}
         with self.world.store.begin() as tx:
             job = tx.operations.get(operation_id)
             _check_stuck(job)
-            ended = record_outcome(tx, job, snapshot, self.world.clock.now())
+            ended = record_outcome(tx, job, snapshots, self.world.clock.now())
             self._note(tx, action, operation_id)
         return ended
 

@@ -158,6 +158,7 @@ def course_values(operation: Operation) -> dict[str, Any]:
         "host_wait": None if wait is None else wait.state,
         "host_wait_since": None if wait is None else wait.since,
         "guest_wait": None if operation.state in FINISHED else operation.guest_wait,
+        **({} if wait is None else {"host": wait.host}),  # of one between two hosts: what its row is read by
     }
 
 

@@ -12,8 +12,10 @@ import pytest
 from orchestrator.core.errors import Conflict, Fatal, NoCapacity, VgpuctlError
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
+from orchestrator.server.backup import back_up, restore
 from orchestrator.services.messages import MoveVm
-from tests.fakes.control_plane import L40S_HOST, ControlPlane, control_plane, create_vm
+from orchestrator.sim.machine import SimulatedLedger
+from tests.fakes.control_plane import KEY, L40S_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import Crash
 from tests.fakes.recount import miscounted
 from tests.operations.moves import OTHER, hosts, move, with_stopped_vm
@@ -180,10 +182,14 @@ def test_its_source_is_away_after_it_has_changed_hosts_and_it_goes_on_when_that_
     plane.engine.drain()
     waiting = plane.services.operations.get(operation)
     assert waiting.host_wait is not None
+    assert waiting.host_wait.host == L40S_HOST
+    assert L40S_HOST in waiting.steps[-2].message
     assert plane.services.vms.get("default", "train").host == OTHER
     assert claimed(plane) == {L40S_HOST: ["train"], OTHER: ["train"]}
-    plane.machine(L40S_HOST).answers = True
     plane.look(OTHER)
+    assert plane.services.operations.get(operation).host_wait is not None, "that the other one answers changes nothing"
+    plane.machine(L40S_HOST).answers = True
+    plane.look(L40S_HOST)
     assert plane.services.operations.get(operation).state == "done"
     assert claimed(plane) == {L40S_HOST: [], OTHER: ["train"]}
 
@@ -229,3 +235,112 @@ def test_two_vms_do_not_get_one_place(tmp_path: Path) -> None:
     made.engine.drain()
     assert made.services.vms.get("default", "one").host == OTHER
     made.store.close()
+
+
+ENDS: dict[str, tuple[str, str, str]] = {
+    "it had moved, and runs": ("move", "done", OTHER),
+    "it was taken back": ("cancel", "undone", L40S_HOST),
+    "it had moved, and came back": ("there and back", "undone", L40S_HOST),
+    "nothing more was done": ("nothing", "undone", L40S_HOST),
+    "both have it": ("killed", "undone", L40S_HOST),
+    "the host that it left has been half cleared": ("killed later", "done", OTHER),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_backup_of_the_middle_of_a_move_is_restored_and_it_is_where_its_hosts_show_it(
+    tmp_path: Path, end: str
+) -> None:
+    happens, state, host = ENDS[end]
+    _key(tmp_path / "old")
+    before = control_plane(tmp_path / "old")
+    with_stopped_vm(before)
+    operation = str(move(before))
+    back_up(tmp_path / "old", tmp_path / "backup")
+    _goes_on(before, operation, happens)
+    before.store.close()
+    restore(tmp_path / "new", tmp_path / "backup", before.world.clock.now())
+    plane = control_plane(tmp_path / "new", hosts=before.hosts)
+    plane.ids.count = before.ids.count
+    for name in (L40S_HOST, OTHER):
+        plane.look(name)
+    plane.hosts.strike = lambda *_: None
+    plane.services.operations.retry(operation)
+    assert plane.services.operations.get(operation).state == state
+    vm = plane.services.vms.get("default", "train")
+    assert (vm.host, vm.state) == (host, "running" if happens == "move" else "stopped")
+    assert claimed(plane) == {L40S_HOST: [], OTHER: [], host: ["train"]}
+    plane.store.close()
+
+
+def _goes_on(plane: ControlPlane, operation: str, happens: str) -> None:
+    """After the backup."""
+    moments = {"killed": "UndefineDomain", "killed later": "DeleteVolume"}
+    if happens in moments:
+        plane.hosts.strike = lambda _, moment, name: Crash() if (moment, name) == ("before", moments[happens]) else None
+        with pytest.raises(Crash):
+            run(plane, operation)
+        return
+    if happens == "cancel":
+        plane.services.operations.cancel(operation)
+    if happens != "nothing":
+        run(plane, operation)
+    if happens == "there and back":
+        run(plane, move(plane))
+    if happens == "move":
+        plane.services.vms.start("default", "train")
+        plane.engine.drain()
+
+
+def _key(state: Path) -> None:
+    (state / "secrets").mkdir(parents=True)
+    (state / "secrets" / "database_key").write_bytes(KEY)
+
+
+@pytest.mark.parametrize("host", [L40S_HOST, OTHER])
+@pytest.mark.parametrize("at", ["copy_volume", "DefineDomain", "UndefineDomain"])
+def test_a_host_loses_its_ledger_meanwhile_and_gets_it_back_with_what_is_the_vms(
+    plane: ControlPlane, host: str, at: str
+) -> None:
+    operation = str(move(plane))
+
+    def loses(_number: int, moment: str, name: str) -> None:
+        if (moment, name) == ("after", at):
+            plane.hosts.strike = lambda *_: None
+            machine = plane.machine(host)
+            machine.ledger = SimulatedLedger(site=plane.store.site, lost=True)
+            machine.foreign.update(machine.domains)
+
+    plane.hosts.strike = loses
+    plane.engine.drain()
+    plane.look(host)
+    plane.findings.repair(host=host)
+    plane.engine.drain()
+    plane.look(host)
+    if plane.services.operations.get(operation).state == "stuck":
+        plane.services.operations.retry(operation)
+        plane.engine.drain()
+    ended = plane.services.operations.get(operation).state
+    assert ended in {"done", "undone"}
+    there, other = (OTHER, L40S_HOST) if ended == "done" else (L40S_HOST, OTHER)
+    assert plane.services.vms.get("default", "train").host == there
+    assert claimed(plane) == {there: ["train"], other: []}
+    left = plane.machine(other)
+    assert [left.volumes, left.seeds, left.domains] == [{}, {}, {}]
+
+
+def test_what_the_verdict_says_is_what_the_move_does(plane: ControlPlane) -> None:
+    """Refused for the same reason, or begun: with its guest's driver, its TPM, and its own host."""
+    for change in ({}, {"tpm": True}, {"volumes": ("data.0d1a4c2e-3a7f-4c55-9f9c-0f6bb5a3f1c2",)}):
+        with plane.store.begin() as tx:
+            vm = plane.services.vms.get("default", "train")
+            tx.vms.set_spec(vm.id, replace(vm.spec, **{"tpm": False, "volumes": (), **change}))
+        for host in (L40S_HOST, OTHER):
+            limits = plane.services.moves.to_host("default", "train", host).of("cold").limits
+            request = MoveVm(name="train", tenant="default", host=host)
+            if not limits:
+                assert plane.services.moving.plan(request).target == host
+                continue
+            with pytest.raises(Conflict) as refused:
+                plane.services.moving.plan(request)
+            assert [reason.code for reason in refused.value.reasons] == [limit.code for limit in limits]

@@ -52,7 +52,7 @@ class Moving:
 
     traveller: Traveller
     request: Request
-    """What placement is asked for it as it is, with its disk; with a host where it may be on no other."""
+    """What placement is asked for it as it is, with its disk. Whoever named a host for it meant its first one."""
     source: HostFacts | None
     """Of its own host; None: it was never observed."""
     cuts: tuple[CutKind, ...]
@@ -89,23 +89,31 @@ def moves_to(moving: Moving, target: HostFacts, engine: PlacementEngine, host: F
     :param engine: has the host; it is left as it was
     :param host: of the engine; the VM's own one without what the VM has there
     """
-    vm, name = moving.traveller.vm, host.view.name
+    own, name = moving.traveller.vm.host, host.view.name
     gpus, limits = _placed(engine, moving.request, host)
-    bars: list[Bars] = list(limits_of_vm(moving.traveller))
-    if vm.host == name:
-        bars.append((frozenset({"live"}), MoveLimit(code="move.same_host", message="it is there already")))
-    elif vm.spec.volumes:
-        bars.append((EVERY, _volumes(vm)))
-        limits = tuple(limit for limit in limits if limit.code != "host.other" or vm.spec.host is not None)
-    bars += _between(moving, name, target)
-    bars += [(EVERY, limit) for limit in limits]
+    bars = (*_of_vm_to(moving.traveller, name), *_between(moving, name, target), *((EVERY, limit) for limit in limits))
     verdicts = []
     for kind in KINDS:
-        own = limits_on(kind, bars)
+        limits = limits_on(kind, bars)
         if kind in WITH_MEMORY and gpus and moving.source is not None:
-            own += _of_state(moving, kind, target, engine, host)
-        verdicts.append(MoveVerdict(kind=kind, limits=own))
-    return HostMoves(host=name, is_its_own=vm.host == name, verdicts=tuple(verdicts), gpus=gpus)
+            limits += _of_state(moving, kind, target, engine, host)
+        verdicts.append(MoveVerdict(kind=kind, limits=limits))
+    return HostMoves(host=name, is_its_own=own == name, verdicts=tuple(verdicts), gpus=gpus)
+
+
+def barred(moving: Moving, kind: MoveKind, name: str, target: HostFacts) -> tuple[MoveLimit, ...]:
+    """What keeps the VM from going to that host in that way, beside placement and GPUs."""
+    return limits_on(kind, (*_of_vm_to(moving.traveller, name), *_between(moving, name, target)))
+
+
+def _of_vm_to(moving: Traveller, name: str | None) -> Iterator[Bars]:
+    """``name`` None: to any host but its own."""
+    yield from limits_of_vm(moving)
+    vm = moving.vm
+    if vm.host == name:
+        yield frozenset({"live", "cold"}), MoveLimit(code="move.same_host", message="it is there already")
+    elif vm.spec.volumes:
+        yield EVERY, _volumes(vm)
 
 
 def _volumes(vm: Vm) -> MoveLimit:
@@ -117,7 +125,7 @@ def _volumes(vm: Vm) -> MoveLimit:
 
 def own_verdicts(moving: Traveller) -> tuple[MoveVerdict, ...]:
     """What rules each way out wherever the VM would go from its host: all that its tenant learns."""
-    bars = (*limits_of_vm(moving), *(((EVERY, _volumes(moving.vm)),) if moving.vm.spec.volumes else ()))
+    bars = tuple(_of_vm_to(moving, None))
     return tuple(MoveVerdict(kind=kind, limits=limits_on(kind, bars)) for kind in KINDS)
 
 
@@ -126,11 +134,10 @@ def _placed(
 ) -> tuple[tuple[str, ...], tuple[MoveLimit, ...]]:
     """The GPUs that it would have there, or why it has no place there."""
     named = replace(request, needs=on_host(request.needs, host.view.host_id))
-    admits = request.host in {None, host.view.host_id, host.view.name}
-    plan = engine.plan(named) if admits else None
+    plan = engine.plan(named)
     if plan is not None:
         return tuple(dict.fromkeys(engine.fleet.gpus[number].gpu_id for number, _ in plan.gpus)), ()
-    reasons = refusal(engine, named if admits else request, (host,)).reasons
+    reasons = refusal(engine, named, (host,)).reasons
     meant = tuple(reason for reason in reasons if reason.code not in NOT_MEANT) or reasons
     return (), tuple(_limit(reason, host.view.name) for reason in meant)
 
@@ -138,7 +145,6 @@ def _placed(
 _IN_THE_WAY = "'vgpuctl gpu list --host {host}' tells what is on its GPUs"
 _CURES = {
     "host.cordoned": "'vgpuctl host uncordon {host}'",
-    "host.other": "its data volumes detached, or a VM that no host was named for",
     "host.disk": "free disk there",
     "gpu.no_capacity": _IN_THE_WAY,
     "gpu.fragmented": _IN_THE_WAY,

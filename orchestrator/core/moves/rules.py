@@ -108,6 +108,15 @@ _OF_VM: Final = (
         "the host answers and is ready again",
     ),
     _Rule[Traveller](
+        "move.deallocated", EVERY, _when(lambda it: it.vm.deallocated is not None, "it has given its claim back"),
+        "'vgpuctl start-vm {vm} --tenant {tenant}' claims a place again",
+    ),
+    _Rule[Traveller](
+        "move.tpm", frozenset({"hibernated", "cold"}),
+        _when(lambda it: bool(it.vm.spec.tpm), "the state of its TPM is on its host, and does not go with its disk"),
+        "a VM without '--tpm'",
+    ),
+    _Rule[Traveller](
         "move.not_running", WITH_MEMORY, _when(lambda it: it.vm.state == "stopped", "it is stopped"),
         "'vgpuctl start-vm {vm} --tenant {tenant}' starts it",
     ),

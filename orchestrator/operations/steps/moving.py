@@ -54,7 +54,9 @@ def given_up(context: Context) -> None:
 def _copy(context: Context) -> str:
     """The whole disk each time: what an earlier try has left of it is nobody's."""
     vm, image, limit = context.known_vm(), context.image(), context.inputs.get("max_bytes_per_s")
-    source = context.at(context.text("source"))
+    with context.at(context.text("source")) as source:
+        source.observe_domain()  # if only one of the two is away, it is told which
+        giver = source.host(), source.token(source.host())
     wanted = VolumeCopy(
         vm=vm.id,
         volume=vm.volume,
@@ -68,8 +70,8 @@ def _copy(context: Context) -> str:
         context.report(f"{show_size(sent // 1024**2 * 1024**2)} copied")
         context.pause(0.0)
 
-    ends = (source.host(), source.token(source.host()), context.host(), context.token(context.host()))
-    return context.world.link.copy_volume(*ends, wanted, progress).message
+    taker = context.host(), context.token(context.host())
+    return context.world.link.copy_volume(*giver, *taker, wanted, progress).message
 
 
 def _delete_copy(context: Context) -> None:
@@ -91,16 +93,21 @@ def _undefine(context: Context) -> None:
     context.perform(UndefineDomain(vm=context.subject))
 
 
+def exchange(tx: Transaction, vm: Vm, place: str) -> None:
+    """The VM is where its place was held. What names the place where it is not any more is no part of it."""
+    tx.places.exchange(vm.id, place)
+    if (vm.spec.host, vm.spec.gpu) != (None, None):
+        tx.vms.set_spec(vm.id, replace(vm.spec, host=None, gpu=None))
+
+
 def _change_hosts(context: Context) -> str:
-    """Once, however often the step is done. What names the place where the VM is not any more is no part of it."""
+    """Once, however often the step is done."""
     source = context.text("source")
 
     def write(tx: Transaction) -> None:
         vm = tx.vms.find_id(context.subject)
         if vm is not None and vm.host == source:
-            tx.places.exchange(vm.id, context.text("place"))
-            if (vm.spec.host, vm.spec.gpu) != (None, None):
-                tx.vms.set_spec(vm.id, replace(vm.spec, host=None, gpu=None))
+            exchange(tx, vm, context.text("place"))
 
     context.write_at_end(write)
     return f"{source} → {context.host_name}"
@@ -108,14 +115,13 @@ def _change_hosts(context: Context) -> str:
 
 def _clear_source(context: Context) -> str:
     """All that the host's ledger says is the VM's; believed when the host shows nothing of it any more."""
-    source = context.at(context.text("source"))
-    actions = removal_of(source.observe(), context.subject)
-    for action in actions:
-        source.perform(action)
-    left = source.things_left()
-    if left:
-        raise Unknown("vm.not_gone", "the host still shows something of the VM", details=", ".join(left))
-    return source.host_name
+    with context.at(context.text("source")) as source:
+        for action in removal_of(source.observe(), context.subject):
+            source.perform(action)
+        left = source.things_left()
+        if left:
+            raise Unknown("vm.not_gone", "the host still shows something of the VM", details=", ".join(left))
+        return source.host_name
 
 
 def _settle(context: Context) -> None:

@@ -82,7 +82,8 @@ def _raise_epoch(context: Context) -> str:
 def _settle(context: Context) -> str:
     host = context.host()
     with context.world.store.read() as tx:
-        vms, functions = tx.vms.list(host=host.name), tx.hosts.enabled_by_us(host.name)
+        vms = [_itself(tx, vm) for vm in tx.vms.list(host=host.name)]
+        functions = tx.hosts.enabled_by_us(host.name)
         cards = tx.cards.of_host(host.name)
         held = held_vms(tx.driver_upgrades.newest(), host.name)
         data = tuple(KnownVolume(volume=volume.file, vm=volume.vm) for volume in tx.volumes.list(host=host.name))
@@ -107,6 +108,12 @@ def _settle_networks(context: Context, snapshot: HostSnapshot) -> None:
             context.perform(network.ensure())
         except Conflict as error:
             context.warnings.append(f"network {network.name}: {error.message}")
+
+
+def _itself(tx: Transaction, vm: Vm) -> Vm:
+    """What a place is held for: that is whose the things there are."""
+    moves = vm.state == "moving" and vm.operation is not None
+    return replace(vm, id=tx.operations.get(str(vm.operation)).operation.subject) if moves else vm
 
 
 def _known(vm: Vm, held: Collection[str]) -> KnownVm:

@@ -92,9 +92,9 @@ class MoveService:
 def moving_of(tx: Transaction, fleet: FleetIndex, vm: Vm) -> Moving:
     """Ask inside :meth:`FleetIndex.current`. :raises NotFound: ``profile.unknown``"""
     offering = _offering_of(fleet, vm)
-    tied = replace(vm.spec, host=vm.host if vm.spec.volumes else vm.spec.host)
+    anywhere = replace(vm.spec, host=None, gpu=None)
     bare = Wanted(
-        vm_id=vm.id, vm=tied, offering=offering, made=vm, moves=True, uplinks=uplinks_of(tx, vm.spec.networks)
+        vm_id=vm.id, vm=anywhere, offering=offering, made=vm, moves=True, uplinks=uplinks_of(tx, vm.spec.networks)
     )
     source = fleet.host(vm.host)
     return Moving(

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moving VMs to other hosts: a stopped VM goes with its disk."""
+"""Moving VMs to other hosts: a stopped VM goes with its disk. Where it may go, services/vms/moves.py says."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.core.errors import Conflict, NoCapacity
+from orchestrator.core.errors import Conflict, NoCapacity, Reason
 from orchestrator.core.hosts.nic import nic_mac
+from orchestrator.core.moves.moves import barred, own_verdicts
+from orchestrator.core.moves.verdicts import MoveLimit
 from orchestrator.core.vms.vm import Vm
-from orchestrator.core.vms.volume import attached_names
 from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
+from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.messages import MovePlan, MoveVm, Started
 from orchestrator.services.vm_checks import check_may_rename, known_vm
-from orchestrator.services.vms.planning import Planner, VmPlan, check_still_open
+from orchestrator.services.vms.moves import moving_of
+from orchestrator.services.vms.planning import Leaving, Planner, VmPlan, check_still_open
 from orchestrator.store.database import Store
 from orchestrator.store.records import ClaimLost
 from orchestrator.store.transaction import Transaction
@@ -32,9 +36,9 @@ class VmMoves:
 
     def plan(self, request: MoveVm) -> MovePlan:
         """What :meth:`move` would do; raises what it would raise."""
-        with self.planner.index.current(), self.store.read() as tx:
-            vm = _movable(tx, request)
-            plan = self._planned(tx, vm, request)
+        with self.planner.index.current() as fleet, self.store.read() as tx:
+            vm = _settled(tx, request)
+            plan = self._planned(tx, fleet, vm, request.host)
             gpus = tuple(device.gpu for device in plan.vm.devices)
             return MovePlan(source=vm.host, target=plan.vm.host, gpus=gpus, why=plan.why, disk_bytes=vm.spec.disk_bytes)
 
@@ -53,21 +57,35 @@ class VmMoves:
         raise NoCapacity("gpu.no_capacity", "others were faster at every try", hint=hint)
 
     def _move(self, request: MoveVm) -> Started:
-        with self.planner.index.current(), self.store.read() as tx:
-            plan = self._planned(tx, _movable(tx, request), request)
+        with self.planner.index.current() as fleet, self.store.read() as tx:
+            vm = _settled(tx, request)
+            plan = self._planned(tx, fleet, vm, request.host)
             self.planner.reserve(plan)
         try:
             with self.store.begin() as tx:
-                return self._begin(tx, request, plan)
+                return self._begin(tx, request, vm, plan)
         finally:
             self.planner.index.release(plan.vm.id)
 
-    def _planned(self, tx: Transaction, vm: Vm, request: MoveVm) -> VmPlan:
-        return self.planner.plan(tx, replace(vm.spec, host=request.host, gpu=None), leaving=vm)
+    def _planned(self, tx: Transaction, fleet: FleetIndex, vm: Vm, host: str | None) -> VmPlan:
+        """:raises Conflict: ``vm.stays``; :raises NoCapacity: with reasons"""
+        moving = moving_of(tx, fleet, vm)
+        of_hosts = {
+            viewed.view.name: barred(moving, "cold", viewed.view.name, viewed.facts)
+            for viewed in (fleet.fleet().hosts if host is None else filter(None, (fleet.host(host),)))
+        }
+        own = (verdict.limits for verdict in own_verdicts(moving.traveller) if verdict.kind == "cold")
+        limits = next(own) if host is None else of_hosts.get(host, ())
+        if limits:
+            raise _stays(vm, limits)
+        leaving = Leaving(vm, frozenset(name for name, limits in of_hosts.items() if limits))
+        return self.planner.plan(tx, replace(vm.spec, host=host, gpu=None), leaving=leaving)
 
-    def _begin(self, tx: Transaction, request: MoveVm, plan: VmPlan) -> Started:
+    def _begin(self, tx: Transaction, request: MoveVm, planned_for: Vm, plan: VmPlan) -> Started:
         """:raises ClaimLost: what was planned is true no more"""
-        vm = _movable(tx, request)
+        vm = _settled(tx, request)
+        if vm != planned_for:
+            raise ClaimLost(f"VM {vm.full_name} has changed")
         check_still_open(tx, plan.vm)
         operation = new_operation("move_vm", vm, clock=self.planner.clock, ids=self.planner.ids)
         tx.places.hold(_place_for(vm, plan.vm, operation.id))
@@ -77,6 +95,7 @@ class VmMoves:
             "vm": vm.spec.name,
             **undo_inputs(vm),
             "source": vm.host,
+            "target": plan.vm.host,
             "place": plan.vm.id,
             "max_bytes_per_s": request.max_bytes_per_s,
             "why_there": plan.why,
@@ -92,25 +111,18 @@ def _place_for(vm: Vm, planned: Vm, operation: str) -> Vm:
     return replace(arrived, id=planned.id, state="moving", operation=operation, lease_end=None)
 
 
-def _movable(tx: Transaction, request: MoveVm) -> Vm:
-    """:raises NotFound: ``vm.unknown``; :raises Conflict: ``vm.running``, ``vm.busy``, ``vm.stays``"""
+def _settled(tx: Transaction, request: MoveVm) -> Vm:
+    """:raises NotFound: ``vm.unknown``; :raises Conflict: ``vm.running``, ``vm.busy``"""
     vm = known_vm(tx, request.tenant, request.name)
     check_may_rename(tx, vm)
-    name = f"{vm.spec.name} --tenant {vm.spec.tenant}"
-    if request.host == vm.host:
-        raise Conflict("vm.stays", f"VM {vm.spec.name} is on host {vm.host} already", hint="name another host")
-    if vm.spec.adopted is not None:
-        raise _stays(vm, "it was adopted, and its disks are not ours to move", f"'vgpuctl show-vm {name}' shows it")
-    if vm.spec.volumes:
-        names = attached_names(vm)
-        detach = f"'vgpuctl volume detach {names[0]} {name}' takes one away"
-        raise _stays(vm, f"its volumes {', '.join(names)} lie on its host", detach)
-    if vm.spec.tpm:
-        raise _stays(vm, "the state of its TPM lies on its host", "delete it and create it anew elsewhere")
-    if vm.deallocated is not None:
-        raise _stays(vm, "it has given its place back", f"'vgpuctl start-vm {name}' claims one again")
     return vm
 
 
-def _stays(vm: Vm, why: str, hint: str) -> Conflict:
-    return Conflict("vm.stays", f"VM {vm.spec.name} cannot move: {why}", hint=hint)
+def _stays(vm: Vm, limits: Sequence[MoveLimit]) -> Conflict:
+    name = f"{vm.spec.name} --tenant {vm.spec.tenant}"
+    return Conflict(
+        "vm.stays",
+        f"VM {vm.spec.name} cannot move: {limits[0].message}",
+        hint=limits[0].cure or f"'vgpuctl show-vm {name} --moves' tells where it may",
+        reasons=tuple(Reason(code=limit.code, message=limit.message, subjects=()) for limit in limits),
+    )

@@ -99,6 +99,15 @@ class VmPlan:
             tx.volumes.attach(volume, self.vm.id, self.vm.host, self.capacity)
 
 
+@dataclass(frozen=True)
+class Leaving:
+    """A VM that is to have a place on another host."""
+
+    vm: Vm
+    off_hosts: frozenset[str]
+    """Names of those that it may not move to."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Planner:
     """Decides where a VM goes and draws its identifiers."""
@@ -116,12 +125,12 @@ class Planner:
 
     def plan(
         self, tx: Transaction, spec: VmSpec, stored: Vm | None = None, *, preempt: bool = False,
-        volumes: tuple[Volume, ...] = (), leaving: Vm | None = None,
+        volumes: tuple[Volume, ...] = (), leaving: Leaving | None = None,
     ) -> VmPlan:  # fmt: skip
         """``stored``: the VM is there already and has no place; its id stays.
         ``preempt``: when it does not fit, others may have to give their places back.
         ``volumes``: data volumes that it is given; it goes where they are.
-        ``leaving``: it is this VM's place on another host than its own.
+        ``leaving``: whose place on another host than its own it is.
 
         :raises InvalidInput: ``profile.unsupported``, ``disk.too_small``, ``memory.not_whole_pages``
         :raises NotFound: ``profile.unknown``, ``image.unknown``, ``host.unknown``, ``gpu.unknown``
@@ -138,7 +147,14 @@ class Planner:
         return replace(planned, vm=replace(planned.vm, spec=spec), claim=claim, volumes=volumes)
 
     def _planned(
-        self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, *, stored: Vm | None, preempt: bool, leaving: Vm | None
+        self,
+        tx: Transaction,
+        fleet: FleetIndex,
+        spec: VmSpec,
+        *,
+        stored: Vm | None,
+        preempt: bool,
+        leaving: Leaving | None,
     ) -> VmPlan:
         vm_id = self.ids.new_uuid() if stored is None else stored.id
         offering = fleet.known.of_tenants({spec.tenant}).resolve(spec.profile)
@@ -146,12 +162,14 @@ class Planner:
             check_supported(offering)
         wanted = self.wanted(tx, fleet, spec, vm_id, offering, stored)
         if leaving is not None:
-            wanted = replace(wanted, apart_from_vms=(*wanted.apart_from_vms, leaving.id))
+            wanted = replace(wanted, made=leaving.vm, moves=True, off_hosts=leaving.off_hosts)
         request = self.request(wanted)
         sought = self.request(in_coarse_steps(wanted)) if self.coarse else request
         placed = self._place(tx, fleet, spec, sought, preempt=preempt)
         if isinstance(placed, Refusal):
-            raise _no_room(placed, spec, first_reason(tx, fleet, request, spec, is_new=stored is None))
+            raise _no_room(
+                placed, spec, first_reason(tx, fleet, request, spec, is_new=stored is None and leaving is None)
+            )
         placement, victims = placed
         host = placement.host_id
         viewed, snapshot = fleet.host(host), tx.hosts.snapshot(host)

@@ -79,7 +79,7 @@ def test_a_vm_may_move_in_every_way_to_a_host_like_its_own(plane: ControlPlane) 
     assert found.gpus
     own = moves(plane, T4_HOST)
     assert own.is_its_own
-    assert refused(own) == {"move.same_host": ("live",)}
+    assert refused(own) == {"move.same_host": ("live", "cold")}
 
 
 OF_HOST: dict[str, tuple[dict[str, Any], tuple[MoveKind, ...]]] = {
@@ -194,7 +194,7 @@ def test_volumes_keep_a_vm_on_its_host(plane: ControlPlane) -> None:
     assert refused(moves(plane)) == {"move.volume": KINDS}
     assert "scratch" in moves(plane).of("cold").limits[0].message
     assert not any(verdict.legal for verdict in plane.services.moves.own("default", "train"))
-    assert refused(moves(plane, T4_HOST)) == {"move.same_host": ("live",)}
+    assert refused(moves(plane, T4_HOST)) == {"move.same_host": ("live", "cold")}
 
 
 def test_a_vm_goes_onto_the_gpu_that_its_state_goes_onto(plane: ControlPlane) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A VM goes to the host, or to the GPU, that somebody names for it."""
+"""A VM goes to the host, or to the GPU, that somebody names for it, and one that moves not to all hosts."""
 
 from __future__ import annotations
 
@@ -28,6 +28,23 @@ class OnHost(Need):
 
 
 @dataclass(frozen=True, slots=True)
+class OffHosts(Need):
+    """On none of these, by name."""
+
+    codes = ("move.not_there",)
+    lasting = codes
+
+    hosts: frozenset[str]
+
+    def missing(self, host: KnownHost) -> Iterator[str]:
+        if host.name in self.hosts:
+            yield "move.not_there"
+
+    def message(self, code: str) -> str:
+        return "it is there already, or may not move there"
+
+
+@dataclass(frozen=True, slots=True)
 class OnGpu(Need):
     """The only GPU that will do, as its host calls it."""
 
@@ -50,6 +67,8 @@ class OnGpu(Need):
 def needs_of(wanted: Wanted) -> Iterator[Need]:
     if wanted.vm.host is not None:
         yield OnHost(wanted.vm.host)
+    if wanted.off_hosts:
+        yield OffHosts(wanted.off_hosts)
     if wanted.vm.gpu is not None:
         yield OnGpu(wanted.vm.gpu)
 

@@ -25,6 +25,8 @@ class Wanted:
     """The VM itself, with its disk, where that is there already."""
     moves: bool = False
     """Its disk goes where it goes."""
+    off_hosts: frozenset[str] = frozenset()
+    """Names of hosts that it may not move to."""
     count: int = 1
     """It has what the offering gives so many times."""
     uplinks: tuple[Uplink, ...] = ()
