@@ -12,7 +12,7 @@ from orchestrator.adapters.state.clock import RandomIds
 from orchestrator.core.errors import NoCapacity
 from orchestrator.core.vms.vm import Vm, VmSpec
 from orchestrator.core.vms.volume import Volume
-from orchestrator.services.vms.planning import Planner, VmPlan
+from orchestrator.services.vms.planning import Leaving, Planner, VmPlan
 from orchestrator.services.vms.vms import VmService
 from orchestrator.store.transaction import Transaction
 from tests.fakes.control_plane import T4_HOST, control_plane, create_vm
@@ -38,7 +38,7 @@ class CountingPlanner(Planner):
         *,
         preempt: bool = False,
         volumes: tuple[Volume, ...] = (),
-        leaving: Vm | None = None,
+        leaving: Leaving | None = None,
     ) -> VmPlan:
         made = super().plan(tx, spec, stored, preempt=preempt, volumes=volumes, leaving=leaving)
         self.planned.append(spec.name)
