@@ -88,7 +88,7 @@ BOUNDS: Final = (
 )  # fmt: skip
 
 OF_OPERATORS: Final = frozenset({
-    "meta", "hosts", "host_usage", "images", "driver_bundles", "driver_lock", "driver_upgrades", "offerings",
+    "meta", "hosts", "host_usage", "images", "driver_bundles", "driver_lock", "maintenances", "offerings",
     "controllers", "unreached_hosts", "controller_doors", "invitations", "tenants", "quotas", "policies",
 })  # fmt: skip
 """Tables that operators and servers alone add rows to, or that have a row for each host or tenant."""

@@ -12,8 +12,8 @@ from orchestrator.operations.context import World
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.readings import OtherControllers
 from orchestrator.ports.webhooks import WebhookSender
-from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
 from orchestrator.reconcile.findings import FindingService
+from orchestrator.reconcile.maintenances import MaintenanceKeeper
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.services.controllers import ControllerService
 from orchestrator.services.drivers.bundles import DriverBundleService
@@ -30,6 +30,7 @@ from orchestrator.services.hosts.gpus import CardService, GpuService
 from orchestrator.services.hosts.hosts import HostService
 from orchestrator.services.hosts.mig_layouts import MigLayoutService
 from orchestrator.services.images import ImageService
+from orchestrator.services.maintenance.maintenances import MaintenanceService
 from orchestrator.services.networks import NetworkService
 from orchestrator.services.offerings import OfferingService, ProfileService
 from orchestrator.services.operations import OperationService
@@ -66,6 +67,7 @@ class Services:
     driver_bundles: DriverBundleService
     driver_locks: DriverLockService
     driver_upgrades: DriverUpgradeService
+    maintenances: MaintenanceService
     gpu_cards: CardService
     mig_layouts: MigLayoutService
     networks: NetworkService
@@ -94,9 +96,9 @@ class Site:
     tenant_subnets: IPv4Network = DEFAULT_RANGE
 
 
-def keeper_of(world: World, engine: Engine) -> DriverUpgradeKeeper:
-    """What takes rolling upgrades on."""
-    return DriverUpgradeKeeper(store=world.store, engine=engine, clock=world.clock, ids=world.ids)
+def keeper_of(world: World, engine: Engine) -> MaintenanceKeeper:
+    """What takes maintenances on."""
+    return MaintenanceKeeper(store=world.store, engine=engine, clock=world.clock, ids=world.ids)
 
 
 def services_of(
@@ -106,7 +108,7 @@ def services_of(
     overcommit = site.overcommit
     store, clock, ids = world.store, world.clock, world.ids
     index, events = FleetIndex(store, overcommit), EventService(store=store, ids=EventIds(site.key))
-    kept = KeptReadings(clock)
+    kept, advance = KeptReadings(clock), keeper_of(world, engine).round
     networks = NetworkService(store=store, clock=clock, index=index, subnets=site.tenant_subnets)
     planner, access = (
         Planner(index=index, clock=clock, ids=ids),
@@ -135,7 +137,8 @@ def services_of(
         offerings=OfferingService(store=store, index=index, clock=clock),
         driver_bundles=DriverBundleService(store=store, files=world.bundles, clock=clock),
         driver_locks=DriverLockService(store=store, clock=clock),
-        driver_upgrades=DriverUpgradeService(store=store, clock=clock, ids=ids, advance=keeper_of(world, engine).round),
+        driver_upgrades=DriverUpgradeService(store=store, clock=clock, ids=ids, advance=advance),
+        maintenances=MaintenanceService(store=store, clock=clock, advance=advance),
         gpu_cards=CardService(store=store, engine=engine, clock=clock, ids=ids),
         mig_layouts=MigLayoutService(store=store, engine=engine, clock=clock, ids=ids),
         networks=networks,

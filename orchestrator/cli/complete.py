@@ -127,7 +127,7 @@ def _words(known: Iterable[str]) -> Callable[[str], list[str]]:
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
-POLICY: Final = ("lease", "max-lease", "disk-grace", "max-priority", "preempt", "isolation", "driver-upgrade")
+POLICY: Final = ("lease", "max-lease", "disk-grace", "max-priority", "preempt", "isolation", "maintenance")
 """As cli/commands/policy.py takes them."""
 BY_PARAMETER: Final[Mapping[str, Callable[..., list[str]]]] = {
     "tenant": tenants,

@@ -40,8 +40,8 @@ def outcome_of(session: CliSession, started: Json, tenant: str, *, wait: bool) -
 
 
 def _as_it_is(vm: Mapping[str, Any]) -> str:
-    if vm["state"] == "stopped" and vm["planned_stop"] is not None:
-        return f"{shown(vm['name'])} is stopped for a driver upgrade, and starts again when its host has the driver"
+    if vm["state"] == "stopped" and vm["maintenance"] is not None:
+        return f"{shown(vm['name'])} is stopped for maintenance of its host, and starts again when that is over"
     return f"{shown(vm['name'])} is {shown(vm['state'])} already"
 
 

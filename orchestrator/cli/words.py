@@ -48,7 +48,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("kill",), "stop-vm"),
     **dict.fromkeys(("proxy", "port-forward", "forward", "tunnel"), "vm proxy"),
     **dict.fromkeys(("attach", "detach"), "volume"),
-    **dict.fromkeys(("cordon", "maintenance"), "host cordon"),
+    **dict.fromkeys(("cordon",), "host cordon"),
     **dict.fromkeys(("uncordon",), "host uncordon"),
     **dict.fromkeys(("upgrade", "upgrades"), "driver upgrade"),
     **dict.fromkeys(("config", "configure"), "context"),

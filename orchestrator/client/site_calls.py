@@ -224,16 +224,20 @@ class SiteCalls:
         query = {"host_driver": host_driver, "host": host, "verdict": verdict}
         return {"rows": self.connection.pages(path_of("driver-check"), query, member="rows")}
 
-    def start_driver_upgrade(self, wanted: Body) -> models.DriverUpgrade:
+    def start_driver_upgrade(self, wanted: Body) -> models.Maintenance:
         return self._post(path_of("driver-upgrade"), wanted)
 
-    def driver_upgrade(self) -> models.DriverUpgrade:
-        """The newest one, with how far each host is."""
-        return self._get(path_of("driver-upgrade"))
+    def maintenances(self) -> list[models.MaintenanceCounts]:
+        """The newest first."""
+        return self._get(path_of("maintenances"))
 
-    def change_driver_upgrade(self, what: str) -> models.DriverUpgrade:
-        """``what``: pause, resume or abort."""
-        return self._post(path_of("driver-upgrade", what))
+    def maintenance(self, name: str = "newest") -> models.Maintenance:
+        """With how far each host is. ``name``: its id; ``newest``: the one that was declared last."""
+        return self._get(path_of("maintenances", name))
+
+    def change_maintenance(self, what: str, name: str = "newest") -> models.Maintenance:
+        """``what``: pause, resume or cancel."""
+        return self._post(path_of("maintenances", name, what))
 
     def set_guest_driver(self, image: str, version: str | None, tenant: str | None = None) -> models.Image:
         """``tenant``: whose own image it is; None: the site's."""

@@ -18,7 +18,7 @@ from orchestrator.core.errors import InvalidInput, one_line
 from orchestrator.core.tenancy.key_ring import origin_of
 
 Noun = Literal[
-    "operation", "vm", "host", "gpu", "finding", "driver_upgrade", "tenant", "quota", "policy", "network", "volume",
+    "operation", "vm", "host", "gpu", "finding", "maintenance", "tenant", "quota", "policy", "network", "volume",
     "image", "offering", "token",
 ]  # fmt: skip
 NOUNS: Final[tuple[Noun, ...]] = get_args(Noun)

@@ -38,7 +38,7 @@ from orchestrator.reconcile.bounded_pool import MAX_STALLED_FACTOR, BoundedPool
 from orchestrator.reconcile.leases import LeaseKeeper
 from orchestrator.reconcile.repairs import ACTOR, Repairer
 from orchestrator.reconcile.unchanged_hosts import UnchangedHosts
-from orchestrator.reconcile.wanted import cordon_findings, fact_findings, wanted_of
+from orchestrator.reconcile.wanted import cordon_findings, fact_findings, overran_findings, wanted_of
 from orchestrator.services.hosts.observing import HostObserver
 from orchestrator.store.database import Store
 from orchestrator.store.records import LastObservation
@@ -241,7 +241,7 @@ class Reconciler:
             return None
         snapshot, turn = tx.hosts.snapshot(name), tx.hosts.snapshot_turn(name)
         findings = [*host_findings(host), *unreached_findings(host, tx.controllers.missing(name))]
-        findings += [*cordon_findings(tx, host), *self.leases.findings(tx, name, now)]
+        findings += [*cordon_findings(tx, host), *overran_findings(tx, host), *self.leases.findings(tx, name, now)]
         complete = host.state == "ready" and snapshot is not None
         if snapshot is not None and turn is not None and complete:
             wanted = wanted_of(tx, host, snapshot, turn, now)

@@ -23,7 +23,7 @@ from orchestrator.operations.stuck import take_up, waits_for_its_host
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
-from orchestrator.services.drivers.upgrade_waits import gets_driver
+from orchestrator.services.maintenance.waits import gets_driver
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 

@@ -12,15 +12,14 @@ from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.reconcile import Disagreement, Kind, reconcile_types
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.diff import ExpectedHost, ExpectedVm, Finding, Severity, host_finding
-from orchestrator.core.drivers.upgrade import UNDER_WAY, held_vms
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.mig_layout import KEEPER
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
+from orchestrator.core.maintenance.maintenance import ENDED, UNDER_WAY, held_vms
 from orchestrator.core.operation import Operation
 from orchestrator.core.vms.lease import show_moment
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.restored import is_restored
-from orchestrator.services.drivers.upgrade_waits import under_way
 from orchestrator.store.transaction import Transaction
 
 LICENCE_WITHIN_S: Final = 600.0
@@ -31,7 +30,7 @@ def wanted_of(tx: Transaction, host: Host, snapshot: HostSnapshot, turn: int, no
     """``turn``: the newest when the observation of the host began; ``now``: seconds since the epoch."""
     without = {item.vm for gpu in snapshot.gpus for item in gpu.licences if item.state == "unlicensed"}
     vms, busy, gone = [], set[str](), set[str]()
-    there, held = tx.vms.list(host=host.name), held_vms(under_way(tx), host.name)
+    there, held = tx.vms.list(host=host.name), held_vms(tx.maintenances.active(), host.name)
     for vm in there:
         operation = None if vm.operation is None else tx.operations.get(vm.operation).operation
         settled = operation is not None and vm.state in {"running", "stopped"} and _over(operation, turn)
@@ -138,23 +137,29 @@ def _gpu_finding(host: Host, gpu: GpuSnapshot, disagreements: tuple[Disagreement
 
 
 def cordon_findings(tx: Transaction, host: Host) -> Iterator[Finding]:
-    """One, unless a driver upgrade is just at work there."""
+    """One, unless maintenance is just at work there."""
     if not host.cordoned or host.state == "forgotten":
         return
-    upgrade = tx.driver_upgrades.newest()
-    turn = (
-        None
-        if upgrade is None
-        else next((host_turn for host_turn in upgrade.hosts if host_turn.host == host.name), None)
-    )
-    if upgrade is None or turn is None or turn.phase not in {*UNDER_WAY, "failed", "rolled_back"}:
+    its = tx.maintenances.last_of(host.name)
+    turn = None if its is None else its.host(host.name)
+    if its is None or turn is None or turn.phase not in {*UNDER_WAY, "failed", "rolled_back"}:
         mend = f"'vgpuctl host uncordon {host.name}' when it shall get new VMs again"
         yield host_finding(host, "host.cordoned", "info", (_SERVES, _cordoned(host)), mend)
     elif turn.phase not in UNDER_WAY:
         ended = "" if turn.ended_at is None else f" at {show_moment(turn.ended_at)}"
-        what = f"the upgrade to {upgrade.version} ended as {turn.phase}{ended}: {turn.why}; {_cordoned(host)}"
-        mend = f"mend it and upgrade it again, or 'vgpuctl host uncordon {host.name}' when it shall serve as it is"
-        yield host_finding(host, "host.upgrade_failed", "warning", (_SERVES, what), mend)
+        what = f"{its.title} ended as {turn.phase}{ended}: {turn.why}; {_cordoned(host)}"
+        mend = f"mend it and do it again, or 'vgpuctl host uncordon {host.name}' when it shall serve as it is"
+        yield host_finding(host, "host.maintenance_failed", "warning", (_SERVES, what), mend)
+
+
+def overran_findings(tx: Transaction, host: Host) -> Iterator[Finding]:
+    """One for each maintenance that was to be over by now and is not, on this host."""
+    for its in tx.maintenances.active():
+        turn = next((turn for turn in its.hosts if turn.host == host.name and turn.phase not in ENDED), None)
+        if its.overran and its.ends_by is not None and turn is not None:
+            differ = (f"{its.title} over by {show_moment(its.ends_by)}", f"the host is {turn.phase}")
+            why = f"'vgpuctl maintenance show {its.id}' tells how far it is; tenants were told that end"
+            yield host_finding(host, "maintenance.overran", "warning", differ, why)
 
 
 def _cordoned(host: Host) -> str:

@@ -27,7 +27,6 @@ from orchestrator.adapters.state.clock import RandomIds
 from orchestrator.adapters.state.directory import AuditHead, ExecutorLock, KnownCount, LastBackup
 from orchestrator.adapters.state.keys import database_key
 from orchestrator.client.location import state_directory
-from orchestrator.core.drivers.upgrade import after_restore
 from orchestrator.core.errors import (
     Conflict,
     InvalidInput,
@@ -37,6 +36,7 @@ from orchestrator.core.errors import (
     why_unreadable,
     why_unwritable,
 )
+from orchestrator.core.maintenance.maintenance import after_restore
 from orchestrator.core.operation import Operation
 from orchestrator.regular_file import open_regular
 from orchestrator.server.error_line import print_error
@@ -267,9 +267,8 @@ def settle_in(store: Store, now: float) -> Restored:
         for host in hosts:
             if host.state != "forgotten":
                 tx.hosts.update(replace(host, epoch=host.epoch + 1, restored="unseen"))
-        upgrade = tx.driver_upgrades.newest()
-        if upgrade is not None:
-            tx.driver_upgrades.put(after_restore(upgrade))
+        for maintenance in tx.maintenances.active():
+            tx.maintenances.put(after_restore(maintenance))
         unfinished = tx.operations.list(unfinished=True, limit=1_000_000)
         for operation in (*unfinished, *(one for host in hosts for one in tx.operations.stuck_on(host.name))):
             _stop(tx, operation, now)

@@ -37,9 +37,9 @@ from orchestrator.ports.clock import Clock
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.identity import Identities
 from orchestrator.ports.timers import TimerHealth
-from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
 from orchestrator.reconcile.guests import ROUND_S, BootingGuests
 from orchestrator.reconcile.leases import LeaseKeeper
+from orchestrator.reconcile.maintenances import MaintenanceKeeper
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.reconcile.repairs import Pacing, Repairer
 from orchestrator.reconcile.watcher import Watcher
@@ -158,7 +158,7 @@ def build(
     living = LiveControllers(store, name, alone=settings.database_server is None)
     world = _world(settings, store, reach, key, "" if settings.database_server is None else living.name)
     time = SiteTime(store, world.clock)
-    keepers: list[DriverUpgradeKeeper] = []  # goes on when an operation has ended, or a host or VM is otherwise
+    keepers: list[MaintenanceKeeper] = []  # goes on when an operation has ended, or a host or VM is otherwise
 
     def go_on() -> None:
         for keeper in keepers:

@@ -12,7 +12,7 @@ from orchestrator.core.names import near
 from orchestrator.core.vms.lease import show_moment
 from orchestrator.core.vms.vm import Vm, VmSpec, VmState
 from orchestrator.services.begin import running_operation
-from orchestrator.services.drivers.upgrade_waits import gets_driver
+from orchestrator.services.maintenance.waits import gets_driver
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.store.transaction import Transaction
 

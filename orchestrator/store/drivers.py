@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Driver bundles, which drivers are locked, and rolling upgrades of them."""
+"""Driver bundles, and which drivers are locked."""
 
 from __future__ import annotations
 
@@ -11,15 +11,11 @@ from sqlalchemy import delete, insert, select, update
 
 from orchestrator.core.drivers.bundle import DriverBundle
 from orchestrator.core.drivers.lock import DriverLock
-from orchestrator.core.drivers.upgrade import DriverUpgrade, is_over
-from orchestrator.store.events import Events
-from orchestrator.store.statements import AnyRow, Precompiled, Statements
-from orchestrator.store.tables import driver_bundles, driver_lock, driver_upgrades, observations
+from orchestrator.store.statements import AnyRow, Statements
+from orchestrator.store.tables import driver_bundles, driver_lock, observations
 
 _BUNDLE: Final = TypeAdapter(DriverBundle)
 _LOCK: Final = TypeAdapter(DriverLock)
-_UPGRADE: Final = TypeAdapter(DriverUpgrade)
-_ACTIVE: Final = Precompiled(select(driver_upgrades.c.id).where(driver_upgrades.c.active).limit(1))
 
 
 class DriverBundles:
@@ -65,47 +61,5 @@ class DriverLocks:
         self._db.execute(insert(driver_lock).values(id=1, document=asdict(lock)))
 
 
-class DriverUpgrades:
-    """Rolling upgrades of drivers."""
-
-    def __init__(self, connection: Statements, events: Events) -> None:
-        self._db = connection
-        self._events = events
-
-    def add(self, upgrade: DriverUpgrade) -> None:
-        self._db.execute(insert(driver_upgrades).values({**_values(upgrade), "id": upgrade.id}))
-        self._events.note("driver_upgrade", upgrade.version, "created", subject=upgrade.id, state=upgrade.state)
-
-    def put(self, upgrade: DriverUpgrade) -> None:
-        """In the place of the one with its id."""
-        before = self.newest()
-        if before is not None and before.id == upgrade.id:
-            self._note_changes(before, upgrade)
-        self._db.execute(update(driver_upgrades).where(driver_upgrades.c.id == upgrade.id).values(_values(upgrade)))
-
-    def _note_changes(self, before: DriverUpgrade, upgrade: DriverUpgrade) -> None:
-        its = {"subject": upgrade.id, "state": upgrade.state}
-        if before.state != upgrade.state:
-            self._events.note("driver_upgrade", upgrade.version, "state", **its)
-        phases = {host.host: host.phase for host in before.hosts}
-        for host in upgrade.hosts:
-            if phases.get(host.host) != host.phase:
-                self._events.note("driver_upgrade", upgrade.version, "host", **its, host=host.host, phase=host.phase)
-
-    def newest(self) -> DriverUpgrade | None:
-        """The one that began last."""
-        newest = select(driver_upgrades.c.document).order_by(driver_upgrades.c.created_at.desc()).limit(1)
-        document = self._db.execute(newest).scalar_one_or_none()
-        return None if document is None else _UPGRADE.validate_python(document)
-
-    def is_active(self) -> bool:
-        """Whether one is not over."""
-        return self._db.execute(_ACTIVE).first() is not None
-
-
 def _bundle(row: AnyRow) -> DriverBundle:
     return _BUNDLE.validate_python(row._asdict())
-
-
-def _values(upgrade: DriverUpgrade) -> dict[str, object]:
-    return {"created_at": upgrade.created_at, "active": not is_over(upgrade), "document": asdict(upgrade)}

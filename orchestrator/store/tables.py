@@ -131,8 +131,8 @@ driver_lock = Table(
     "driver_lock", metadata, Column("id", Integer, primary_key=True), Column("document", JSON, nullable=False)
 )
 
-driver_upgrades = Table(
-    "driver_upgrades",
+maintenances = Table(
+    "maintenances",
     metadata,
     Column("id", String(36), primary_key=True),
     Column("created_at", Float, nullable=False),

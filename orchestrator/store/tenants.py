@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import bindparam, delete, insert, or_, select, update
 
-from orchestrator.core.drivers.leaving import STOP
+from orchestrator.core.maintenance.leaving import STOP
 from orchestrator.core.tenancy.access import EVERYWHERE
 from orchestrator.core.tenancy.quota import Amounts, Limit
 from orchestrator.core.tenancy.request_key import StoredRequest
@@ -199,7 +199,7 @@ _ISOLATION: Final = policies.c.document["isolation"].as_string()
 _ISOLATED: Final = Precompiled(
     select(policies.c.tenant, _ISOLATION.label("isolation")).where(_ISOLATION != DEFAULT_ISOLATION)
 )
-_LEAVE: Final = policies.c.document["driver_upgrade"].as_string()
+_LEAVE: Final = policies.c.document["maintenance"].as_string()
 _LEAVING: Final = Precompiled(select(policies.c.tenant, _LEAVE.label("leave")).where(_LEAVE != STOP))
 
 
@@ -219,7 +219,7 @@ class Policies:
         """Of the tenants that have another one than the default."""
         return {row.tenant: row.isolation for row in self._db.execute(_ISOLATED) if row.isolation is not None}
 
-    def driver_upgrades(self) -> dict[str, str]:
+    def maintenance(self) -> dict[str, str]:
         """Of the tenants that say another one than the default."""
         return {row.tenant: row.leave for row in self._db.execute(_LEAVING) if row.leave is not None}
 

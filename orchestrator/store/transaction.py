@@ -9,13 +9,14 @@ from orchestrator.store.audit import Audit
 from orchestrator.store.cards import Cards
 from orchestrator.store.consoles import ConsoleSessions
 from orchestrator.store.controllers import Controllers
-from orchestrator.store.drivers import DriverBundles, DriverLocks, DriverUpgrades
+from orchestrator.store.drivers import DriverBundles, DriverLocks
 from orchestrator.store.events import Events
 from orchestrator.store.findings import Findings
 from orchestrator.store.fleet import Fleet, Observations
 from orchestrator.store.guests import GuestRecords
 from orchestrator.store.hosts import Hosts, ParsedSnapshots
 from orchestrator.store.images import Images
+from orchestrator.store.maintenances import Maintenances
 from orchestrator.store.meta import Meta, Time
 from orchestrator.store.networks import Networks
 from orchestrator.store.offerings import Offerings
@@ -56,7 +57,7 @@ class Transaction:
         self.volumes = Volumes(db, self.usage, self.tenant_usage, self.events)
         self.offerings = Offerings(db, self.events)
         self.driver_bundles, self.driver_locks = DriverBundles(db), DriverLocks(db)
-        self.driver_upgrades = DriverUpgrades(db, self.events)
+        self.maintenances = Maintenances(db, self.events)
         self.secrets = Secrets(db, box)
         self.audit = Audit(db, audited)
         self.findings = Findings(db, self.events)

@@ -39,6 +39,7 @@ from orchestrator.services.fleet.view import Overcommit
 from orchestrator.services.guests.consoles import ConsoleService
 from orchestrator.services.guests.guests import GuestAccessService
 from orchestrator.services.hosts.mig_layouts import MigLayoutService
+from orchestrator.services.maintenance.maintenances import MaintenanceService
 from orchestrator.services.messages import AdoptVm, CreateVm, DryRun, Started, VmChange
 from orchestrator.services.offerings import OfferingService
 from orchestrator.services.readings.kept import KeptReadings
@@ -351,18 +352,15 @@ class InMemory:
         self.adoption = Adoption(self.world)
         self.hosts, self.host_checks = Hosts(self.world), HostChecks(self.world)
         self.gpus, self.guests = Gpus(self.world), FakeGuestService(self.world)
-        self.profiles = Profiles(self.world)
-        self.images, self.networks = Images(self.world), Networks(self.world)
+        self.profiles, self.images = Profiles(self.world), Images(self.world)
+        self.networks = Networks(self.world)
         self.operations = Operations(self.world)
         self.capacity, self.moves = Capacity(self.world), Moves(self.world)
         self.findings = Findings(self.world)
         self._files = TemporaryDirectory()
         self.tenancy = real_tenancy(Path(self._files.name))
-        self.offerings = _offerings(self.tenancy)
-        kept, files = (
-            self.tenancy.tenants,
-            BundleLibrary(Path(self._files.name) / "bundles", Readable(never_below=Path(self._files.name))),
-        )
+        self.offerings, kept = _offerings(self.tenancy), self.tenancy.tenants
+        files = BundleLibrary(Path(self._files.name) / "bundles", Readable(never_below=Path(self._files.name)))
         self.driver_locks = DriverLockService(store=kept.store, clock=kept.clock)
         self.readings = Readings(self.world)
         store, clock, ids, engine = kept.store, kept.clock, CountedIds(), HeldEngine(lambda _: None)
@@ -375,6 +373,7 @@ class InMemory:
         self.driver_bundles = DriverBundleService(store=kept.store, files=files, clock=kept.clock)
         self.events, self.webhooks, vms.tell = *watched(store, ids), telling(store)
         self.consoles = _consoles(self.guest_access, self.tenancy)
+        self.maintenances = MaintenanceService(store=store, clock=clock, advance=lambda: None)
         self.controllers = ControllerService(
             store=store, clock=clock, files=FakeImages(), kept=KeptReadings(clock), key=b"key"
         )

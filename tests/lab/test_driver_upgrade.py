@@ -67,7 +67,7 @@ def _is_there(site: Enrolled) -> None:
 
 
 def _upgrade(site: Enrolled) -> Any:
-    return site.product.json("driver", "upgrade", "status")
+    return site.product.json("maintenance", "show")
 
 
 def _until(site: Enrolled, *phases: str) -> Any:
@@ -111,7 +111,7 @@ def test_a_module_that_somebody_holds_stays_where_no_host_may_reboot_and_the_vm_
     assert (one["phase"], "module nvidia is in use" in one["why"]) == ("rolled_back", True), one
     assert (_drivers(site)[0], _vm(site)) == (SECOND, before)
     site.product.ok("host", "uncordon", site.name)
-    site.product.run("driver", "upgrade", "abort")
+    site.product.run("maintenance", "cancel")
 
 
 @pytest.mark.fault("F115", "F119")
@@ -146,7 +146,7 @@ def test_a_driver_that_fails_is_taken_back_and_the_vm_runs_on_the_old_one(
     assert _vm(site) == before
     assert site.product.json("host", "show", site.name)["cordoned"]
     site.product.ok("host", "uncordon", site.name)
-    site.product.run("driver", "upgrade", "abort")
+    site.product.run("maintenance", "cancel")
 
 
 @pytest.mark.fault("F116")

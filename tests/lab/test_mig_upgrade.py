@@ -62,7 +62,7 @@ def upgrade(enrolled: Enrolled, version: str) -> tuple[int, Any, list[str]]:
     code = product.run("driver", "upgrade", "--to", version, limit_s=PROVISIONED_WITHIN_S).code
     newest = product.json("operation", "list", "--kind", "upgrade_driver")[0]
     steps = product.json("operation", "show", newest["id"])["steps"]
-    return code, product.json("driver", "upgrade", "status")["hosts"][0], [step["message"] for step in steps]
+    return code, product.json("maintenance", "show")["hosts"][0], [step["message"] for step in steps]
 
 
 @pytest.mark.fault("F111", "F113")
@@ -90,9 +90,9 @@ def test_what_mig_has_is_there_again_after_an_upgrade_and_after_one_that_fails(
     code, host, said = upgrade(enrolled, WITHOUT_VGPUS)
     assert (code != 0, host["phase"], loaded(enrolled.host)) == (True, "rolled_back", SECOND), host
     assert "vGPU" in host["why"]
-    assert [one["code"] for one in product.run("doctor", "-o", "json").json()] == ["host.upgrade_failed"]
+    assert [one["code"] for one in product.run("doctor", "-o", "json").json()] == ["host.maintenance_failed"]
     product.ok("host", "uncordon", enrolled.name)
     assert standing(enrolled) == before
     assert enrolled.guest_pci_id in enrolled.guest_says("train")
-    product.run("driver", "upgrade", "abort")
+    product.run("maintenance", "cancel")
     product.ok("mig", "release", enrolled.name, "--yes")

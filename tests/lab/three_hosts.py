@@ -22,7 +22,7 @@ FIRST: Final = "550.163.02"
 """The driver of the lab's image."""
 SECOND: Final = "570.172.08"
 _SETTINGS: Final = {"VGPUCTL_VCPU_OVERCOMMIT": "32", "VGPUCTL_GUEST_SEEN_SECONDS": "0"}
-_OVER: Final = frozenset({"aborted", "done", "halted"})
+_OVER: Final = frozenset({"cancelled", "done", "halted"})
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class ThreeHosts:
 
     def upgrade(self) -> Any:
         """The newest."""
-        return self.product.json("driver", "upgrade", "status")
+        return self.product.json("maintenance", "show")
 
     def until(self, there: Callable[[dict[str, str]], bool]) -> None:
         """The phases are so."""

@@ -28,7 +28,7 @@ def _provision(plane: ControlPlane) -> str | None:
 
 def _upgrade(plane: ControlPlane) -> str | None:
     plane.services.driver_upgrades.start(WantedUpgrade(version=NEW, hosts=(L40S_HOST,)))
-    return plane.services.driver_upgrades.get().hosts[0].swap
+    return plane.services.maintenances.get().hosts[0].swap
 
 
 CASES = (

@@ -24,7 +24,7 @@ _NOT_COMPARED = frozenset(
         "looks",
         "findings",
         "alembic_version",
-        "driver_upgrades",
+        "maintenances",
         "guests",
         "console_sessions",
         "ended_web_sessions",

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core.drivers.upgrade import DriverUpgrade, HostPhase, is_over
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound, VgpuctlError
+from orchestrator.core.maintenance.maintenance import HostPhase, Maintenance, is_over
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
-from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
+from orchestrator.reconcile.maintenances import MaintenanceKeeper
 from orchestrator.services.drivers.upgrades import WantedUpgrade
 from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.drivers import with_bundle
@@ -40,26 +40,26 @@ def wanted(**other: Any) -> WantedUpgrade:
     return replace(WantedUpgrade(version=NEW, max_unavailable=1), **other)
 
 
-def keeper(plane: ControlPlane) -> DriverUpgradeKeeper:
-    return DriverUpgradeKeeper(store=plane.store, engine=plane.engine, clock=plane.world.clock, ids=plane.ids)
+def keeper(plane: ControlPlane) -> MaintenanceKeeper:
+    return MaintenanceKeeper(store=plane.store, engine=plane.engine, clock=plane.world.clock, ids=plane.ids)
 
 
-def go_on(plane: ControlPlane) -> DriverUpgrade:
+def go_on(plane: ControlPlane) -> Maintenance:
     """Until nothing goes on by itself any more."""
     for _ in range(100):
         keeper(plane).round()
         if not plane.engine.waiting:
             break
         plane.engine.drain()
-    return plane.services.driver_upgrades.get()
+    return plane.services.maintenances.get()
 
 
-def upgraded(plane: ControlPlane, **other: Any) -> DriverUpgrade:
+def upgraded(plane: ControlPlane, **other: Any) -> Maintenance:
     plane.services.driver_upgrades.start(wanted(**other))
     return go_on(plane)
 
 
-def phases(upgrade: DriverUpgrade) -> dict[str, HostPhase]:
+def phases(upgrade: Maintenance) -> dict[str, HostPhase]:
     return {one.host: one.phase for one in upgrade.hosts}
 
 
@@ -131,7 +131,7 @@ def test_each_way_a_bundle_fails_ends_with_the_old_driver_and_is_mended_by_the_n
     before = plane.services.vms.get("default", "train")
 
     def strike(_number: int, *struck: str) -> VgpuctlError | None:
-        swaps = plane.services.driver_upgrades.get().host(T4_HOST).phase == "swapping"
+        swaps = plane.services.maintenances.get().host(T4_HOST).phase == "swapping"
         return failures.pop() if swaps and struck == (moment, name) and failures else None
 
     failures = [error]
@@ -171,7 +171,7 @@ def test_it_halts_beyond_the_budget_and_a_person_lets_it_go_on(plane: ControlPla
     assert halted.state == "halted"
     assert phases(halted)[T4_HOST] == "waiting"
     assert plane.machine(T4_HOST).driver_version == OLD
-    plane.services.driver_upgrades.resume()
+    plane.services.maintenances.resume()
     assert phases(go_on(plane))[T4_HOST] == "done"
 
 
@@ -231,7 +231,7 @@ def test_a_second_upgrade_is_refused_while_one_goes_on(plane: ControlPlane) -> N
     with pytest.raises(Conflict) as caught:
         plane.services.driver_upgrades.start(wanted(hosts=(T4_HOST,)))
     assert caught.value.code == "upgrade.active"
-    plane.services.driver_upgrades.pause()
+    plane.services.maintenances.pause()
     with pytest.raises(Conflict):
         plane.services.driver_upgrades.start(wanted())
 
@@ -258,7 +258,7 @@ def test_a_number_of_hosts_that_nobody_has_is_refused_and_nothing_is_begun(
         plane.services.driver_upgrades.start(wanted(**{number: value}))
     assert caught.value.code == "upgrade.number_invalid"
     with pytest.raises(NotFound):
-        plane.services.driver_upgrades.get()
+        plane.services.maintenances.get()
 
 
 def test_a_site_without_hosts_has_nothing_to_upgrade(plane: ControlPlane) -> None:
@@ -282,19 +282,19 @@ def test_hosts_that_cannot_come_back_or_are_away_are_refused_before_it_begins(pl
     assert plane.services.driver_upgrades.plan(wanted(hosts=(A100_HOST,))).hosts
 
 
-def test_what_was_paused_begins_no_host_and_what_was_aborted_never_does(plane: ControlPlane) -> None:
+def test_what_was_paused_begins_no_host_and_what_was_cancelled_never_does(plane: ControlPlane) -> None:
     plane.services.driver_upgrades.start(wanted())
-    plane.services.driver_upgrades.pause()
+    plane.services.maintenances.pause()
     assert set(phases(go_on(plane)).values()) == {"done", "waiting"}
-    plane.services.driver_upgrades.resume()
+    plane.services.maintenances.resume()
     keeper(plane).round()
-    plane.services.driver_upgrades.abort()
+    plane.services.maintenances.cancel()
     ended = go_on(plane)
-    assert (ended.state, is_over(ended)) == ("aborted", True)
+    assert (ended.state, is_over(ended)) == ("cancelled", True)
     assert sorted(phases(ended).values()) == ["done", "done", "waiting"]
     with pytest.raises(Conflict) as caught:
-        plane.services.driver_upgrades.resume()
-    assert caught.value.code == "upgrade.over"
+        plane.services.maintenances.resume()
+    assert caught.value.code == "maintenance.over"
 
 
 def test_vms_are_waited_for_when_that_is_the_policy(plane: ControlPlane) -> None:
@@ -320,7 +320,7 @@ def test_a_controller_that_dies_anywhere_is_followed_by_one_that_does_no_host_tw
     for _ in range(200):
         try:
             keeper(plane).round()
-            swaps |= {one.swap for one in plane.services.driver_upgrades.get().hosts}
+            swaps |= {one.swap for one in plane.services.maintenances.get().hosts}
             if not plane.engine.waiting:
                 break
             plane.engine.drain()
@@ -330,7 +330,7 @@ def test_a_controller_that_dies_anywhere_is_followed_by_one_that_does_no_host_tw
                 left = [one.id for one in tx.operations.list(unfinished=True)]
             for operation in reversed(left):
                 Runner(plane.world, plane.journal, DEFINITIONS).run(operation)
-    upgrade = plane.services.driver_upgrades.get()
+    upgrade = plane.services.maintenances.get()
     assert (upgrade.state, set(phases(upgrade).values())) == ("done", {"done"})
     assert len(swaps - {None}) == len(HOSTS)
     assert {vm.state for vm in plane.services.vms.list(None)} == {"running"}
@@ -351,7 +351,7 @@ def test_a_host_that_does_not_return_is_failed_and_out_and_a_person_decides_abou
     )  # fmt: skip
     lost = plane.services.hosts.get(A100_HOST).host
     assert (lost.state, lost.cordoned) == ("failed", True)
-    plane.services.driver_upgrades.resume()
+    plane.services.maintenances.resume()
     assert set(phases(go_on(plane)).values()) == {"failed", "waiting"}, "it is still away, and one may be out"
     plane.machine(A100_HOST).answers = True
     stuck = plane.services.operations.get(str(upgrade.host(A100_HOST).swap))

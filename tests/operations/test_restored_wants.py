@@ -79,7 +79,7 @@ def upgrade_to(plane: ControlPlane, phase: str) -> None:
     for version in (OLD, NEW):
         with_bundle(plane, version)
     plane.services.driver_upgrades.start(wanted(hosts=(T4_HOST,), policy="wait" if phase == "emptying" else "stop"))
-    while phases(plane.services.driver_upgrades.get()) != {T4_HOST: phase}:
+    while phases(plane.services.maintenances.get()) != {T4_HOST: phase}:
         plane.engine.drain()
         keeper(plane).round()
     plane.engine.drain()
@@ -88,7 +88,7 @@ def upgrade_to(plane: ControlPlane, phase: str) -> None:
 def finish(plane: ControlPlane, *, stopped: bool) -> None:
     stop(plane)
     go_on(plane)
-    assert phases(plane.services.driver_upgrades.get()) == {T4_HOST: "done"}
+    assert phases(plane.services.maintenances.get()) == {T4_HOST: "done"}
     if not stopped:
         start(plane)
 
@@ -106,9 +106,9 @@ def test_a_driver_upgrade_that_was_under_way_in_the_backup_touches_no_vm_after_t
         go_on(after)
         look_and_repair(after)
         assert after.machine(T4_HOST).state() == before
-        upgrade = after.services.driver_upgrades.get()
+        upgrade = after.services.maintenances.get()
         assert (phases(upgrade), "restored" in upgrade.host(T4_HOST).why) == ({T4_HOST: "failed"}, True)
-        assert "host.upgrade_failed" in codes(after)
+        assert "host.maintenance_failed" in codes(after)
 
 
 def test_a_driver_upgrade_that_goes_on_after_a_restore_leaves_hosts_that_are_not_settled(

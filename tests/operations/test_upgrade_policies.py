@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.drivers.leaving import parse_window
 from orchestrator.core.errors import Conflict
-from orchestrator.services.drivers.upgrade_waits import PlannedStop
+from orchestrator.core.maintenance.leaving import parse_window
+from orchestrator.services.maintenance.waits import PlannedMaintenance
 from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.drivers import with_bundle
 from tests.fakes.fake_host import no_fault
@@ -41,7 +41,7 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
 
 
 def says(plane: ControlPlane, tenant: str, policy: str) -> None:
-    plane.services.tenancy.policies.change(tenant, {"driver_upgrade": policy})
+    plane.services.tenancy.policies.change(tenant, {"maintenance": policy})
 
 
 def state(plane: ControlPlane, tenant: str) -> str:
@@ -50,8 +50,8 @@ def state(plane: ControlPlane, tenant: str) -> str:
 
 def awaited(plane: ControlPlane) -> dict[str, list[str]]:
     """By host, the tenants that it waits for."""
-    upgrade = plane.services.driver_upgrades.get()
-    waits = plane.services.driver_upgrades.now(upgrade).waits
+    upgrade = plane.services.maintenances.get()
+    waits = plane.services.maintenances.now(upgrade).waits
     return {host: [one.tenant for one in wait.tenants] for host, wait in waits.items()}
 
 
@@ -122,7 +122,7 @@ def test_windows_that_come_apart_later_keep_their_host_waiting_and_are_named(pla
     at_time(plane, 21)
     upgrade = go_on(plane)
     assert phases(upgrade) == {A100_HOST: "waiting"}
-    assert plane.services.driver_upgrades.now(upgrade).waits[A100_HOST].no_common_window
+    assert plane.services.maintenances.now(upgrade).waits[A100_HOST].no_common_window
 
 
 def test_what_an_operator_says_for_all_goes_before_the_policies_and_is_on_record(plane: ControlPlane) -> None:
@@ -138,7 +138,7 @@ def test_hosts_that_nobody_is_waited_for_go_first_and_are_the_canary(plane: Cont
     says(plane, "blue", "22:00-05:00")
     planned = plane.services.driver_upgrades.plan(wanted())
     assert [one.host for one in planned.hosts] == [T4_HOST, L40S_HOST, A100_HOST]
-    waits = plane.services.driver_upgrades.now(planned).waits
+    waits = plane.services.maintenances.now(planned).waits
     assert {host: [one.policy for one in wait.tenants] for host, wait in waits.items()} == {
         L40S_HOST: ["22:00-05:00"], A100_HOST: ["wait"],
     }  # fmt: skip
@@ -146,21 +146,24 @@ def test_hosts_that_nobody_is_waited_for_go_first_and_are_the_canary(plane: Cont
 
 
 def test_a_tenant_is_told_of_a_stop_that_is_planned_and_of_none_when_it_is_over(plane: ControlPlane) -> None:
-    def planned(tenant: str) -> PlannedStop | None:
-        return plane.services.driver_upgrades.planned_stops().of(plane.services.vms.get(tenant, "train"))
+    def planned(tenant: str) -> PlannedMaintenance | None:
+        return plane.services.maintenances.planned().of(plane.services.vms.get(tenant, "train"))
 
     assert planned("red") is None
     says(plane, "red", "22:00-05:00")
     says(plane, "blue", "wait")
     plane.services.driver_upgrades.start(wanted(canary=0))
-    plane.services.driver_upgrades.pause()
+    plane.services.maintenances.pause()
     ten = plane.world.clock.now() // 86400 * 86400 + 22 * 3600
-    assert planned("red") == PlannedStop(policy="22:00-05:00", opens_at=ten)
-    assert planned("blue") == PlannedStop(policy="wait", opens_at=None)
-    plane.services.driver_upgrades.resume()
+    red, blue = planned("red"), planned("blue")
+    assert red is not None
+    assert (red.act, red.policy, red.opens_at) == ("upgrade", "22:00-05:00", ten)
+    assert blue is not None
+    assert (blue.policy, blue.opens_at) == ("wait", None)
+    plane.services.maintenances.resume()
     go_on(plane)
     assert planned("green") is None, "its host is done"
-    plane.services.driver_upgrades.abort()
+    plane.services.maintenances.cancel()
     assert [planned(tenant) for tenant in TENANTS.values()] == [None, None, None]
 
 
@@ -182,9 +185,9 @@ def test_how_far_each_host_is_is_told_while_it_is_under_way(plane: ControlPlane)
     said: list[str] = []
 
     def told(_number: int, moment: str, _name: str) -> None:
-        upgrade = plane.services.driver_upgrades.get()
+        upgrade = plane.services.maintenances.get()
         if moment == "before":
-            said.extend(plane.services.driver_upgrades.now(upgrade).progress.values())
+            said.extend(plane.services.maintenances.now(upgrade).progress.values())
 
     plane.services.driver_upgrades.start(wanted(hosts=(T4_HOST,)))
     plane.hosts.strike = told
@@ -193,7 +196,7 @@ def test_how_far_each_host_is_is_told_while_it_is_under_way(plane: ControlPlane)
         "0 of 1 VMs are stopped", "install the driver", "try a vGPU", "0 of 1 VMs run again"
     ]  # fmt: skip
     plane.hosts.strike = no_fault
-    assert plane.services.driver_upgrades.now(plane.services.driver_upgrades.get()).progress == {}
+    assert plane.services.maintenances.now(plane.services.maintenances.get()).progress == {}
 
 
 def test_a_host_that_was_away_gets_its_turn_when_it_answers_again(plane: ControlPlane) -> None:
@@ -204,7 +207,7 @@ def test_a_host_that_was_away_gets_its_turn_when_it_answers_again(plane: Control
     assert phases(go_on(plane)) == {T4_HOST: "done", A100_HOST: "waiting"}
     plane.machine(A100_HOST).answers = True
     observer.observe(A100_HOST)
-    assert phases(plane.services.driver_upgrades.get())[A100_HOST] == "emptying", "nothing else had to happen"
+    assert phases(plane.services.maintenances.get())[A100_HOST] == "emptying", "nothing else had to happen"
     assert go_on(plane).state == "done"
 
 

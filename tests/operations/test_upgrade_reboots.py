@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.drivers.upgrade import DriverUpgrade
 from orchestrator.core.errors import Fatal
+from orchestrator.core.maintenance.maintenance import Maintenance
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
@@ -33,7 +33,7 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
 
 def seen(plane: ControlPlane, host: str = T4_HOST) -> tuple[str, str | None, str]:
     """Phase of a host, its driver, and how its VM is."""
-    upgrade = plane.services.driver_upgrades.get()
+    upgrade = plane.services.maintenances.get()
     return (
         upgrade.host(host).phase,
         plane.machine(host).driver_version,
@@ -41,7 +41,7 @@ def seen(plane: ControlPlane, host: str = T4_HOST) -> tuple[str, str | None, str
     )
 
 
-def swap_of(plane: ControlPlane, upgrade: DriverUpgrade) -> str:
+def swap_of(plane: ControlPlane, upgrade: Maintenance) -> str:
     return plane.services.operations.get(str(upgrade.host(T4_HOST).swap)).id
 
 
@@ -63,13 +63,13 @@ def test_no_host_is_rebooted_when_a_person_said_never(plane: ControlPlane) -> No
 
 def test_people_are_told_that_a_host_reboots_and_why(plane: ControlPlane) -> None:
     plane.services.driver_upgrades.start(wanted(hosts=(T4_HOST,)))
-    while (upgrade := plane.services.driver_upgrades.get()).host(T4_HOST).phase != "swapping":
+    while (upgrade := plane.services.maintenances.get()).host(T4_HOST).phase != "swapping":
         plane.engine.drain()
         keeper(plane).round()
     plane.engine.waiting.clear()
     runner = Runner(plane.world, plane.journal, DEFINITIONS)
     runner.run(swap_of(plane, upgrade), stopping=lambda: plane.machine(T4_HOST).boot == 2)
-    now = plane.services.driver_upgrades.now(upgrade)
+    now = plane.services.maintenances.now(upgrade)
     why = "module nvidia is in use by somebody that shows no open file"
     assert now.rebooting == {T4_HOST}
     assert now.progress[T4_HOST] == f"install the driver: rebooting: {why}"
@@ -142,7 +142,7 @@ def test_a_server_that_dies_around_the_reboot_is_followed_by_one_that_ends_it(
         go_on(plane)
     plane.hosts.strike = no_fault
     plane.engine.waiting.clear()
-    Runner(plane.world, plane.journal, DEFINITIONS).run(swap_of(plane, plane.services.driver_upgrades.get()))
+    Runner(plane.world, plane.journal, DEFINITIONS).run(swap_of(plane, plane.services.maintenances.get()))
     go_on(plane)
     assert (*seen(plane), plane.machine(T4_HOST).boot) == ("done", NEW, "running", 2)
     assert plane.services.vms.get("default", "train").devices == before
@@ -151,7 +151,7 @@ def test_a_server_that_dies_around_the_reboot_is_followed_by_one_that_ends_it(
 def test_one_that_is_cancelled_while_its_host_reboots_goes_back(plane: ControlPlane) -> None:
     def strike(_number: int, moment: str, name: str) -> None:
         if (moment, name, plane.machine(T4_HOST).driver_version) == ("after", "provision", None):
-            plane.services.operations.cancel(swap_of(plane, plane.services.driver_upgrades.get()))
+            plane.services.operations.cancel(swap_of(plane, plane.services.maintenances.get()))
 
     plane.hosts.strike = strike
     plane.services.driver_upgrades.start(wanted(hosts=(T4_HOST,)))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.drivers.upgrade import DriverUpgrade, is_over
 from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable, VgpuctlError
+from orchestrator.core.maintenance.maintenance import Maintenance, is_over
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
 from orchestrator.services.retention import Retention
@@ -66,10 +66,10 @@ def test_a_vm_that_its_user_stops_during_the_upgrade_stays_stopped(plane: Contro
 def test_a_vm_whose_user_changes_his_mind_runs_again_when_its_host_has_the_driver(plane: ControlPlane) -> None:
     def act() -> None:
         stop(plane)
-        assert plane.services.driver_upgrades.planned_stops().of(plane.services.vms.get("default", "train")) is None
+        assert plane.services.maintenances.planned().of(plane.services.vms.get("default", "train")) is None
         start(plane)
         vm = plane.services.vms.get("default", "train")
-        assert (vm.state, plane.services.driver_upgrades.planned_stops().of(vm) is None) == ("stopped", False)
+        assert (vm.state, plane.services.maintenances.planned().of(vm) is None) == ("stopped", False)
 
     once(plane, "after", "provision", act)
     assert phases(upgraded(plane, hosts=(T4_HOST,))) == {T4_HOST: "done"}
@@ -94,7 +94,7 @@ def test_a_vm_that_its_user_is_renaming_when_its_host_is_refilled_runs_again(pla
     Runner(plane.world, plane.journal, DEFINITIONS).run(swap)
     plane.services.vms.rename("default", "train", "renamed")
     keeper(plane).round()
-    assert phases(plane.services.driver_upgrades.get()) == {T4_HOST: "refilling"}
+    assert phases(plane.services.maintenances.get()) == {T4_HOST: "refilling"}
     assert phases(go_on(plane)) == {T4_HOST: "done"}
     assert state(plane, "renamed") == "running"
 
@@ -130,7 +130,7 @@ def test_a_start_that_fails_is_tried_again(plane: ControlPlane, error: VgpuctlEr
     assert state(plane) == "running"
 
 
-def never_starting(plane: ControlPlane) -> DriverUpgrade:
+def never_starting(plane: ControlPlane) -> Maintenance:
     plane.hosts.strike = lambda _, moment, name: (
         Fatal("vm.start_failed", "QEMU ended") if (moment, name) == ("before", "StartDomain") else None
     )
@@ -174,10 +174,10 @@ def test_an_upgrade_whose_operations_are_forgotten_goes_on_and_can_be_ended(plan
     plane.world.clock.sleep(100 * DAY_S)
     assert Retention(store=plane.store, clock=plane.world.clock, time=plane.time, days=30.0).round() > 0
     upgrade = go_on(plane)
-    assert plane.services.driver_upgrades.now(upgrade).progress == {}
-    plane.services.driver_upgrades.abort()
+    assert plane.services.maintenances.now(upgrade).progress == {}
+    plane.services.maintenances.cancel()
     ended = go_on(plane)
-    assert (ended.state, is_over(ended), phases(ended)) == ("aborted", True, {T4_HOST: "kept"})
+    assert (ended.state, is_over(ended), phases(ended)) == ("cancelled", True, {T4_HOST: "kept"})
     assert not plane.services.hosts.get(T4_HOST).host.cordoned
     assert upgraded(plane, policy="stop").state == "done"
 
@@ -187,17 +187,17 @@ def test_a_swap_that_is_forgotten_is_judged_by_the_driver_that_the_host_has(plan
     plane.engine.drain()
     keeper(plane).round()
     plane.engine.drain()
-    assert phases(plane.services.driver_upgrades.get()) == {T4_HOST: "swapping"}
+    assert phases(plane.services.maintenances.get()) == {T4_HOST: "swapping"}
     plane.world.clock.sleep(100 * DAY_S)
     plane.look(L40S_HOST)
     plane.services.vms.create(create_vm("later", profile="NVIDIA L40S-12Q"))
     plane.engine.drain()
     plane.observer.observe(T4_HOST)
     Retention(store=plane.store, clock=plane.world.clock, time=plane.time, days=30.0).round()
-    upgrade = plane.services.driver_upgrades.get()
+    upgrade = plane.services.maintenances.get()
     with pytest.raises(NotFound):
         plane.services.operations.get(str(upgrade.host(T4_HOST).swap))
-    assert plane.services.driver_upgrades.now(upgrade).progress == {}
+    assert plane.services.maintenances.now(upgrade).progress == {}
     assert phases(go_on(plane)) == {T4_HOST: "done"}
     assert state(plane) == "running"
 
@@ -219,8 +219,8 @@ def test_an_upgrade_of_a_host_that_died_before_its_drivers_turn_can_be_ended_and
         ended = go_on(plane)
         assert (ended.state, ended.host(T4_HOST).why) == ("done", "the host was given up")
     else:
-        plane.services.driver_upgrades.abort()
-        assert go_on(plane).host(T4_HOST).why == "the upgrade was aborted before its driver's turn"
+        plane.services.maintenances.cancel()
+        assert go_on(plane).host(T4_HOST).why == "it was cancelled before its driver's turn"
         plane.services.hosts.forget(T4_HOST, confirm=T4_HOST)
     assert upgraded(plane, hosts=(L40S_HOST,)).state == "done"
 
@@ -228,7 +228,7 @@ def test_an_upgrade_of_a_host_that_died_before_its_drivers_turn_can_be_ended_and
 def test_an_upgrade_of_a_host_that_died_before_its_vms_ran_again_can_be_ended(plane: ControlPlane) -> None:
     once(plane, "before", "StartDomain", lambda: lose(plane, T4_HOST))
     assert phases(upgraded(plane, hosts=(T4_HOST,))) == {T4_HOST: "refilling"}
-    plane.services.driver_upgrades.abort()
+    plane.services.maintenances.cancel()
     ended = go_on(plane)
     assert (is_over(ended), ended.host(T4_HOST).phase) == (True, "failed")
     assert f"host {T4_HOST} is unreachable; VM default/train did not start again" in ended.host(T4_HOST).why
@@ -266,8 +266,8 @@ def test_a_host_that_was_rolled_back_or_cordoned_is_named_until_somebody_takes_i
         plane.look(host)
         return {one.finding.code: one.finding.observed for one in plane.findings.list(host=host)}
 
-    assert "ended as rolled_back" in named(T4_HOST)["host.upgrade_failed"]
-    assert "DKMS could not build it" in named(T4_HOST)["host.upgrade_failed"]
+    assert "ended as rolled_back" in named(T4_HOST)["host.maintenance_failed"]
+    assert "DKMS could not build it" in named(T4_HOST)["host.maintenance_failed"]
     assert named(L40S_HOST)["host.cordoned"].endswith("by server")
     for host in HOSTS:
         plane.services.hosts.uncordon(host)

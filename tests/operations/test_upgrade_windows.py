@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.drivers.leaving import parse_window
+from orchestrator.core.maintenance.leaving import parse_window
 from tests.fakes.control_plane import A100_HOST, ControlPlane, plane_with
 from tests.fakes.drivers import with_bundle
 from tests.operations.test_driver_upgrades import HOSTS, NEW, OLD, go_on, keeper, phases, upgraded, with_vms

@@ -64,7 +64,7 @@ def test_a_host_that_is_removed_or_given_up_before_its_turn_holds_nobody_up(
     services.vms.delete("default", f"on-{L40S_HOST}")
     plane.engine.drain()
     services.driver_upgrades.start(wanted(hosts=(T4_HOST, L40S_HOST, A100_HOST), canary=2))
-    assert phases(services.driver_upgrades.get())[L40S_HOST] == "waiting"
+    assert phases(services.maintenances.get())[L40S_HOST] == "waiting"
     if given_up:
         plane.machine(L40S_HOST).answers = False
         plane.observer.observe(L40S_HOST)

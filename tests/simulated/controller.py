@@ -13,8 +13,8 @@ from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
 from orchestrator.operations.step import Definition
-from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
 from orchestrator.reconcile.guests import ROUND_S, BootingGuests
+from orchestrator.reconcile.maintenances import MaintenanceKeeper
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.server.bootstrap import reconciler_of
 from orchestrator.server.settings import Settings
@@ -69,7 +69,7 @@ class Controller:
     services: Services
     reconciler: Reconciler
     guests: GuestRounds
-    keeper: DriverUpgradeKeeper
+    keeper: MaintenanceKeeper
     retention: Retention
     time: SiteTime
 

@@ -11,7 +11,7 @@ from orchestrator.core.vms.vm import Vm
 from tests.simulated.invariants import HostView, objects_on
 
 _OF_LEASES = frozenset({"vm.lease_ends_soon", "vm.lease_over", "vm.disk_kept_too_long"})
-_OF_CORDONS = frozenset({"host.cordoned", "host.upgrade_failed"})
+_OF_CORDONS = frozenset({"host.cordoned", "host.maintenance_failed"})
 _OF_THE_POWERED_OFF = frozenset({"vm.not_running"})
 """What is told of VMs that somebody powered off, and repaired only when it is asked for."""
 

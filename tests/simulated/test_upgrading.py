@@ -70,7 +70,7 @@ def test_an_upgrade_outlives_its_server_and_ends_with_every_host_as_it_should_be
         code, begun, _ = vgpuctl(state, "driver", "upgrade", "--to", NEW, "--no-wait")
         assert (code, begun["state"]) == (0, "running")
     with serving(state, fleet) as client:
-        while (upgrade := client.driver_upgrade())["state"] == "running":
+        while (upgrade := client.maintenance())["state"] == "running":
             await_progress(client)
         phases = {one["host"]: one["phase"] for one in upgrade["hosts"]}
         assert phases == {"a-0": "done", "a-1": "done", "a-2": "done", "bad-0": "rolled_back"}
@@ -83,7 +83,7 @@ def test_an_upgrade_outlives_its_server_and_ends_with_every_host_as_it_should_be
 
 def ended(client: Client, host: str) -> dict[str, Any]:
     """All hosts of the upgrade, by name, once that one has ended."""
-    while not (hosts := {one["host"]: one for one in client.driver_upgrade()["hosts"]})[host]["ended_at"]:
+    while not (hosts := {one["host"]: one for one in client.maintenance()["hosts"]})[host]["ended_at"]:
         await_progress(client)
     return hosts
 
@@ -93,17 +93,19 @@ def test_a_tenant_whose_users_stop_its_vms_is_waited_for_and_told(tmp_path: Path
     fleet.write_text(FLEET)
     with serving(state, fleet) as client:
         prepare(client, tmp_path, host="a-0")
-        assert vgpuctl(state, "policy", "set", "default", "driver-upgrade=wait")[0] == 0
+        assert vgpuctl(state, "policy", "set", "default", "maintenance=wait")[0] == 0
         assert vgpuctl(state, "driver", "upgrade", "--to", NEW, "--hosts", "a-0,a-1", "--no-wait")[0] == 0
         hosts = ended(client, "a-1")
         assert (hosts["a-1"]["phase"], hosts["a-0"]["phase"]) == ("done", "waiting")
         assert hosts["a-0"]["waits_for"] == [{"tenant": "default", "vms": 1, "policy": "wait", "opens_at": None}]
-        planned = {"policy": "wait", "opens_at": None}
-        assert (client.vms()[0]["planned_stop"], client.vm("train", "default")["planned_stop"]) == (planned, planned)
+        planned = client.vm("train", "default")["maintenance"]
+        assert planned is not None
+        assert (planned["act"], planned["policy"], planned["opens_at"]) == ("upgrade", "wait", None)
+        assert client.vms()[0]["maintenance"] == planned
         assert vgpuctl(state, "stop-vm", "train")[0] == 0
         assert ended(client, "a-0")["a-0"]["phase"] == "done"
         vm = client.vm("train", "default")
-        assert (vm["state"], vm["planned_stop"]) == ("stopped", None), "its user stopped it"
+        assert (vm["state"], vm["maintenance"]) == ("stopped", None), "its user stopped it"
 
 
 @pytest.mark.fault("F115")
@@ -114,13 +116,13 @@ def test_a_host_that_reboots_within_its_upgrade_outlives_the_server_that_began_i
         prepare(client, tmp_path, host="bad-0")
         before = client.vms()[0]
         assert vgpuctl(state, "driver", "upgrade", "--to", NEW, "--hosts", "bad-0", "--no-wait")[0] == 0
-        while (one := client.driver_upgrade()["hosts"][0])["phase"] != "rebooting":
+        while (one := client.maintenance()["hosts"][0])["phase"] != "rebooting":
             assert not one["ended_at"], one
             await_progress(client)
         assert "module nvidia is in use" in str(one["progress"])
     with serving(state, fleet) as client:
         ended(client, "bad-0")
-        assert client.driver_upgrade()["hosts"][0]["phase"] == "done"
+        assert client.maintenance()["hosts"][0]["phase"] == "done"
         after = client.vms()[0]
         assert (after["state"], after["device"]) == ("running", before["device"])
     with serving(state, fleet) as client:

@@ -13,8 +13,8 @@ from typing import Final
 
 from orchestrator.api.use_cases import Services
 from orchestrator.core.drivers.bundle import BundleContent, DriverBundle
-from orchestrator.core.drivers.upgrade import DriverUpgrade, is_over
 from orchestrator.core.errors import VgpuctlError
+from orchestrator.core.maintenance.maintenance import Maintenance, is_over
 from orchestrator.core.vms.vm import Vm
 from orchestrator.services.acting import act_for
 from orchestrator.services.drivers.upgrades import WantedUpgrade
@@ -165,13 +165,13 @@ class UpgradingRun(Run):
         with self._store.read() as tx:
             return tx.vms.list()
 
-    def _newest(self) -> DriverUpgrade | None:
+    def _newest(self) -> Maintenance | None:
         with self._store.read() as tx:
-            return tx.driver_upgrades.newest()
+            return tx.maintenances.newest()
 
 
 def _resume(services: Services) -> None:
-    services.driver_upgrades.resume()
+    services.maintenances.resume()
 
 
 def _bundle(digit: str, version: str) -> DriverBundle:

@@ -10,19 +10,16 @@ from typing import Final
 from fastapi import APIRouter
 
 from orchestrator.api.auth import CallerOf
+from orchestrator.api.schemas.maintenances import MaintenanceCountsAnswer
 from orchestrator.api.schemas.server import (
     HostCountsAnswer,
     ModelUseAnswer,
     OperationCountsAnswer,
     StatusAnswer,
     TenantCountsAnswer,
-    UpgradeCountsAnswer,
 )
 from orchestrator.api.services import ServicesOf, TenantFilter
-from orchestrator.api.use_cases import Services
 from orchestrator.core.advice.overview import FleetUse, TenantUse
-from orchestrator.core.drivers.upgrade import OVER, DriverUpgrade
-from orchestrator.core.errors import NotFound
 from orchestrator.core.hosts.host import HostState
 from orchestrator.core.operation import UNFINISHED, OperationState
 from orchestrator.core.vms.vm import VmState
@@ -48,7 +45,7 @@ def get(services: ServicesOf, caller: CallerOf, tenant: TenantFilter = None) -> 
             stuck=services.operations.how_many(states=_STUCK, tenants=tenants),
         ),
         findings=services.findings.by_severity() if watching else None,
-        driver_upgrade=_upgrade(services) if watching else None,
+        maintenances=tuple(map(MaintenanceCountsAnswer.of, services.maintenances.active())) if watching else None,
     )
 
 
@@ -77,14 +74,3 @@ def _tenants(
         )
         for tenant, count in sorted(of_tenant.items())
     )
-
-
-def _upgrade(services: Services) -> UpgradeCountsAnswer | None:
-    try:
-        newest: DriverUpgrade = services.driver_upgrades.get()
-    except NotFound:
-        return None
-    if newest.state in OVER:
-        return None
-    done = sum(host.phase == "done" for host in newest.hosts)
-    return UpgradeCountsAnswer(version=newest.version, state=newest.state, done=done, hosts=len(newest.hosts))

@@ -143,7 +143,7 @@ def list_all(
         page = paging.arranged(picked, _key, _SORTED_BY if watching else _SORTED_BY_TENANTS)
     if not page and paging.after(None) is None:
         _check_named(only, services, caller)
-    unseen, stops = services.vms.unseen(), services.driver_upgrades.planned_stops()
+    unseen, stops = services.vms.unseen(), services.maintenances.planned()
     faults = services.findings.gpu_faults()
     return paging.answer(
         vm_json(vm, unseen.get(vm.host), stops.of(vm), faults.get(vm.id), watching=watching) for vm in page
@@ -202,7 +202,7 @@ def get(name: VmInPath, services: ServicesOf, caller: CallerOf, tenant: TenantOf
 
 
 def _answer(vm: Vm, services: Services, caller: Caller) -> VmAnswer:
-    stop, fault = services.driver_upgrades.planned_stops().of(vm), services.findings.gpu_faults().get(vm.id)
+    stop, fault = services.maintenances.planned().of(vm), services.findings.gpu_faults().get(vm.id)
     return VmAnswer.of(vm, services.vms.unseen(), stop, fault, watching=watches_pool(caller))
 
 

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies about driver bundles, locked drivers (in the form of the file) and upgrades."""
+"""Bodies about driver bundles, locked drivers (in the form of the file), and what begins an upgrade."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment, Name
+from orchestrator.api.schemas.maintenances import planned
 from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.drivers.bundle import BundleContent, BundleFormat, BundleKind, DriverBundle, NewBundle
 from orchestrator.core.drivers.check import ComparedDriver
-from orchestrator.core.drivers.leaving import AwaitedTenant, parse_window
 from orchestrator.core.drivers.lock import DriverLock, Locked
-from orchestrator.core.drivers.upgrade import DriverUpgrade, HostPhase, HostUpgrade, Policy, Reboot, waves
-from orchestrator.services.drivers.upgrades import UpgradeNow, WantedUpgrade
+from orchestrator.core.maintenance.leaving import parse_window
+from orchestrator.core.maintenance.maintenance import MAX_LENGTH_S, MAX_REASON, Maintenance, Policy, Reboot
+from orchestrator.services.drivers.upgrades import WantedUpgrade
 
 
 class LockedAnswer(CopiedAnswer, copies=Locked):
@@ -115,13 +116,10 @@ class DriverBundleAnswer(AnswerBody):
         )
 
 
-_APART = "these windows have no minute in common"
-
-
 class StartDriverUpgradeBody(StrictForm, example={"version": "580.95.02", "max_unavailable": 2}):
     """Which hosts get which driver, and how many at a time."""
 
-    copied_from = (DriverUpgrade,)
+    copied_from = (Maintenance,)
 
     version: str = Field(max_length=40)
     """Of the host driver; its bundle must be there."""
@@ -133,6 +131,12 @@ class StartDriverUpgradeBody(StrictForm, example={"version": "580.95.02", "max_u
     failure_budget: int = 1
     window: str | None = Field(default=None, max_length=40)
     """Part of each day in which hosts are taken out, in UTC: 22:00-05:00; without it at any time."""
+    at: str | None = Field(default=None, max_length=40)
+    """No host is taken out before, like 2026-12-01T10:00Z; null: now."""
+    length_s: int | None = Field(default=None, ge=60, le=MAX_LENGTH_S)
+    """So many seconds after its beginning it is planned to be over."""
+    reason: str = Field(default="", max_length=MAX_REASON)
+    """Why; tenants with VMs there are told."""
     reboot: Reboot = "if-needed"
     """if-needed: a host reboots when its driver's module stays in use, or a newer kernel waits; never: it is not."""
     dry_run: bool = False
@@ -148,72 +152,5 @@ class StartDriverUpgradeBody(StrictForm, example={"version": "580.95.02", "max_u
             failure_budget=self.failure_budget,
             reboot=self.reboot,
             window=None if self.window is None else parse_window(self.window),
-        )
-
-
-class AwaitedTenantAnswer(CopiedAnswer, copies=AwaitedTenant):
-    """A tenant for whose VMs a host waits."""
-
-    opens_at: Moment | None
-
-
-class HostUpgradeAnswer(AnswerBody):
-    """How far one host is."""
-
-    copied_from = (HostUpgrade,)
-
-    host: str
-    phase: HostPhase
-    vms: int
-    """VMs that ran there and run again afterwards."""
-    operation: str | None
-    """Swaps its driver."""
-    progress: str | None
-    """How far it is in its phase, while it is under way."""
-    why: str
-    """What went wrong, or what it waits for."""
-    waits_for: tuple[AwaitedTenantAnswer, ...]
-    """Tenants that keep it from being taken out."""
-    opens_at: Moment | None
-    """When their windows are open together next; null: not waited for."""
-    began_at: Moment | None
-    ended_at: Moment | None
-
-    @classmethod
-    def of(cls, one: HostUpgrade, now: UpgradeNow) -> HostUpgradeAnswer:
-        wait = now.waits.get(one.host)
-        return cls.copied(
-            one,
-            phase="rebooting" if one.host in now.rebooting else one.phase,
-            vms=len(one.vms),
-            operation=one.swap,
-            progress=now.progress.get(one.host),
-            why=_APART if wait is not None and wait.no_common_window else one.why,
-            waits_for=() if wait is None else wait.tenants,
-            opens_at=None if wait is None else wait.opens_at,
-        )
-
-
-class DriverUpgradeAnswer(AnswerBody, copies=DriverUpgrade):
-    """An upgrade and all of its hosts."""
-
-    window: str | None
-    """Part of each day in which hosts are taken out, in UTC: 22:00-05:00; null: at any time."""
-    opens_at: Moment | None
-    """When its window opens next; null: it is open, or there is none."""
-    created_at: Moment
-    ended_at: Moment | None
-    hosts: tuple[HostUpgradeAnswer, ...]
-    waves: tuple[tuple[str, ...], ...]
-    """Those that wait, if all took the same time."""
-
-    @classmethod
-    def of(cls, upgrade: DriverUpgrade, now: UpgradeNow) -> DriverUpgradeAnswer:
-        window = upgrade.window
-        return cls.copied(
-            upgrade,
-            window=None if window is None else str(window),
-            opens_at=None if window is None else window.opens_at(now.at),
-            hosts=tuple(HostUpgradeAnswer.of(host, now) for host in upgrade.hosts),
-            waves=waves(upgrade),
+            when=planned(self.at, self.length_s, self.reason),
         )

@@ -9,11 +9,11 @@ from typing import Annotated
 from pydantic import Field
 
 from orchestrator.api.schemas.base import MAX_NAME, AnswerBody, CopiedAnswer
+from orchestrator.api.schemas.maintenances import MaintenanceCountsAnswer
 from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.advice.overview import ModelUse
 from orchestrator.core.controller import MAX_HOSTS_ASKED
 from orchestrator.core.diff.finding import Severity
-from orchestrator.core.drivers.upgrade import UpgradeState
 from orchestrator.core.hosts.host import HostState
 from orchestrator.core.readings.received import KEPT_FRAMES
 
@@ -104,19 +104,6 @@ class OperationCountsAnswer(AnswerBody):
     """About which a person must decide."""
 
 
-class UpgradeCountsAnswer(AnswerBody):
-    """A driver upgrade that is not over."""
-
-    version: str
-    """Of the driver that is brought."""
-    state: UpgradeState
-    """Where it stands."""
-    done: int
-    """Hosts that have it."""
-    hosts: int
-    """Hosts that were asked for."""
-
-
 class StatusAnswer(AnswerBody):
     """The whole site on one screen; for a tenant its part."""
 
@@ -130,5 +117,5 @@ class StatusAnswer(AnswerBody):
     """Their ids."""
     findings: dict[Severity, int] | None
     """What differs from what is wanted, by how bad it is; none of it: left out. Null for a tenant."""
-    driver_upgrade: UpgradeCountsAnswer | None
-    """Null: none goes on, or for a tenant."""
+    maintenances: tuple[MaintenanceCountsAnswer, ...] | None
+    """Those that are not over; null for a tenant."""

@@ -111,7 +111,7 @@ class ChangePolicyBody(
     default_lease_s: int | None = Field(default=None, ge=MIN_LEASE_S, le=MAX_LEASE_S)
     max_lease_s: int | None = Field(default=None, ge=MIN_LEASE_S, le=MAX_LEASE_S)
     disk_grace_s: int = Field(default=TenantPolicy.disk_grace_s, ge=0, le=MAX_GRACE_S)
-    driver_upgrade: str = Field(default=TenantPolicy.driver_upgrade, max_length=40)
+    maintenance: str = Field(default=TenantPolicy.maintenance, max_length=40)
 
 
 class PolicyAnswer(CopiedAnswer, copies=TenantPolicy):

@@ -10,7 +10,7 @@ from orchestrator.core.gpu.device import Device, DeviceKind
 from orchestrator.core.hosts.nic import NicPlace
 from orchestrator.core.vms.network import short_name, tenant_of
 from orchestrator.core.vms.vm import Vm
-from orchestrator.services.drivers.upgrade_waits import PlannedStop
+from orchestrator.services.maintenance.waits import PlannedMaintenance
 
 
 class DeviceAnswer(AnswerBody):
@@ -54,10 +54,17 @@ class NicFunctionAnswer(AnswerBody):
     """PCI address; null for a tenant."""
 
 
-class PlannedStopAnswer(CopiedAnswer, copies=PlannedStop):
-    """A driver upgrade of its host will stop the VM, and start it again."""
+class PlannedMaintenanceAnswer(CopiedAnswer, copies=PlannedMaintenance):
+    """Of its host; it will stop the VM, and start it again."""
 
     opens_at: Moment | None
+    began_at: Moment | None
+    ends_by: Moment | None
+
+
+def maintenance_members(planned: PlannedMaintenance) -> dict[str, object]:
+    """Of a :class:`PlannedMaintenanceAnswer`."""
+    return PlannedMaintenanceAnswer.of(planned).model_dump()
 
 
 def card_members(vm: Vm) -> list[dict[str, object]]:

@@ -19,9 +19,10 @@ from orchestrator.api.schemas.vm_parts import (
     DeviceAnswer,
     NetworkCardAnswer,
     NicFunctionAnswer,
-    PlannedStopAnswer,
+    PlannedMaintenanceAnswer,
     card_members,
     device_members,
+    maintenance_members,
     nic_members,
 )
 from orchestrator.catalogue.described import StrictForm
@@ -47,7 +48,7 @@ from orchestrator.core.vms.vm import (
 )
 from orchestrator.core.vms.volume import MAX_ATTACHED, attached_names
 from orchestrator.core.wire import action_to_dict
-from orchestrator.services.drivers.upgrade_waits import PlannedStop
+from orchestrator.services.maintenance.waits import PlannedMaintenance
 from orchestrator.services.messages import AdoptVm, CreateVm, DryRun, MovePlan, MoveVm, VmChange
 
 MAX_SSH_KEYS = 64
@@ -245,40 +246,45 @@ class VmAnswer(AnswerBody, copies=VmSpec, without={"gpu", "start", "user_data"})
     created_at: datetime
     lease_end: datetime | None
     deallocated: DeallocationReason | None
-    planned_stop: PlannedStopAnswer | None
-    """For a driver upgrade; null: none is planned."""
+    maintenance: PlannedMaintenanceAnswer | None
+    """What its host has, or gets; null: nothing is planned."""
     gpu_fault: str | None
     """What is wrong with its GPU, for its user; null: nothing that is known."""
 
     @classmethod
     def of(
-        cls, vm: Vm, unseen: Mapping[str, float | None], stop: PlannedStop | None = None, fault: str | None = None,
-        *, watching: bool,
+        cls, vm: Vm, unseen: Mapping[str, float | None], planned: PlannedMaintenance | None = None,
+        fault: str | None = None, *, watching: bool,
     ) -> VmAnswer:  # fmt: skip
-        return cls.model_validate(vm_members(vm, unseen, stop, fault, watching=watching))
+        return cls.model_validate(vm_members(vm, unseen, planned, fault, watching=watching))
 
 
 def vm_json(
-    vm: Vm, silent_since: float | None, stop: PlannedStop | None = None, fault: str | None = None, *, watching: bool
+    vm: Vm,
+    silent_since: float | None,
+    planned: PlannedMaintenance | None = None,
+    fault: str | None = None,
+    *,
+    watching: bool,
 ) -> bytes:
     """A :class:`VmAnswer` as JSON, kept: of a long list hardly one VM has changed since it was told last.
     ``silent_since``: when its host was seen last, if that does not answer."""
-    circumstances = silent_since, stop, fault
+    circumstances = silent_since, planned, fault
     kept = _TOLD.get((vm.id, watching))
     if kept is not None and kept[0] is vm and kept[1] == circumstances:  # VMs that differ in labels alone are equal
         return kept[2]
-    text = to_json(vm_members(vm, {vm.host: silent_since}, stop, fault, watching=watching))
+    text = to_json(vm_members(vm, {vm.host: silent_since}, planned, fault, watching=watching))
     size = 1024 + len(text) + getsizeof(vm.spec.user_data)
     _TOLD.put((vm.id, watching), (vm, circumstances, text), size)
     return text
 
 
-_TOLD: Final = ByteCache[tuple[Vm, tuple[float | None, PlannedStop | None, str | None], bytes]](128 * MIB)
+_TOLD: Final = ByteCache[tuple[Vm, tuple[float | None, PlannedMaintenance | None, str | None], bytes]](128 * MIB)
 """What was told of a VM last. Enough for 20,000 of the usual size."""
 
 
 def vm_members(
-    vm: Vm, unseen: Mapping[str, float | None], stop: PlannedStop | None = None, fault: str | None = None,
+    vm: Vm, unseen: Mapping[str, float | None], planned: PlannedMaintenance | None = None, fault: str | None = None,
     *, watching: bool,
 ) -> dict[str, object]:  # fmt: skip
     """Of a :class:`VmAnswer`. ``unseen``: hosts that do not answer.
@@ -302,7 +308,7 @@ def vm_members(
         "unknown_since": moment_or_none(unseen.get(vm.host)),
         "created_at": moment(vm.created_at),
         "lease_end": moment_or_none(vm.lease_end),
-        "planned_stop": None if stop is None else {"policy": stop.policy, "opens_at": moment_or_none(stop.opens_at)},
+        "maintenance": None if planned is None else maintenance_members(planned),
         "gpu_fault": fault,
     }
     return {name: members[name] for name in VmAnswer.model_fields}

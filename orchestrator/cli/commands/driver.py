@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from orchestrator.cli.ages import show_time
-from orchestrator.cli.commands.driver_upgrade import app as upgrade_app
+from orchestrator.cli.commands.driver_upgrade import upgrade
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.files import read_text
 from orchestrator.cli.output import render_details, show, shown
@@ -30,7 +30,7 @@ bundle_app = new_group("The operator's own driver files. Digest and signature ar
 app.add_typer(bundle_app, name="bundle")
 lock_app = new_group("The versions that the site means to have: drivers.lock.yaml.")
 app.add_typer(lock_app, name="lock")
-app.add_typer(upgrade_app, name="upgrade")
+app.command("upgrade")(upgrade)
 
 MAX_SIGNATURE_BYTES: Final = 6144
 MAX_LOCK_BYTES: Final = 1024 * 1024

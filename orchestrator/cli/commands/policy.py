@@ -18,17 +18,17 @@ from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.cli.tree import new_group
 from orchestrator.client.connection import Json
-from orchestrator.core.drivers.leaving import parse_leave
 from orchestrator.core.errors import InvalidInput, NotFound
+from orchestrator.core.maintenance.leaving import parse_leave
 from orchestrator.core.names import closest
 from orchestrator.core.units import parse_duration
 from orchestrator.core.vms.isolation import ISOLATIONS
 from orchestrator.core.vms.lease import MAX_LEASE_S, PolicyValue, show_span
 from orchestrator.core.vms.priority import PRIORITIES
 
-app = new_group("Leases, priorities and driver upgrades of a tenant's VMs.")
+app = new_group("Leases, priorities and maintenance of a tenant's VMs.")
 
-_LEAVE: Final = "driver-upgrade"
+_LEAVE: Final = "maintenance"
 _SPANS: Final = {"lease": "default_lease_s", "max-lease": "max_lease_s", "disk-grace": "disk_grace_s"}
 _CHOICES: Final[Mapping[str, tuple[str, Mapping[str, PolicyValue]]]] = {
     "max-priority": ("max_priority", {name: name for name in PRIORITIES}),
@@ -60,7 +60,7 @@ COLUMNS: Final = (
         for name, key in _SPANS.items()
     ),
     *(Column(name.replace("-", " ").upper(), _choice(name)) for name in _CHOICES),
-    field("DRIVER UPGRADE", "driver_upgrade"),
+    field("MAINTENANCE", "maintenance"),
 )
 
 
@@ -91,13 +91,13 @@ def set_policy(
         typer.Argument(
             metavar="NAME=VALUE...",
             help="lease=8h, max-lease=30d, disk-grace=7d, none: unlimited; max-priority=high, preempt=yes."
-            " isolation=gpu: as tenant set. driver-upgrade=22:00-05:00: when VMs may stop, UTC; or stop, wait.",
+            " isolation=gpu: as tenant set. maintenance=22:00-05:00: when VMs may stop, UTC; or stop, wait.",
         ),
     ],
 ) -> None:
     """Set parts of a tenant's policy; those not named stay.
 
-    The leases of VMs that are there stay as they are. A tenant's own admin sets driver-upgrade, and nothing else.
+    The leases of VMs that are there stay as they are. A tenant's own admin sets maintenance, and nothing else.
     """
     wanted = each_once(values, _parsed)
     policy = session_of(ctx).client.change_policy(tenant, wanted)
@@ -111,7 +111,7 @@ def _parsed(text: str) -> tuple[str, PolicyValue]:
         return _SPANS[name], None if value == "none" else parse_duration(value, field=name, at_most_s=MAX_LEASE_S)
     if equals and name == _LEAVE:
         parse_leave(value)
-        return "driver_upgrade", value
+        return "maintenance", value
     if not equals or name not in _CHOICES:
         known = [*_SPANS, *_CHOICES, _LEAVE]
         meant = next(iter(closest(name, known)), None) if equals and name not in known else None
@@ -126,4 +126,4 @@ def _parsed(text: str) -> tuple[str, PolicyValue]:
 def _lines(policy: Json) -> list[str]:
     spans = [(name, _span(key)(policy)) for name, key in _SPANS.items()]
     choices = [(name, _choice(name)(policy)) for name in _CHOICES]
-    return render_details([*spans, *choices, (_LEAVE, shown(policy["driver_upgrade"]))])
+    return render_details([*spans, *choices, (_LEAVE, shown(policy["maintenance"]))])

@@ -48,7 +48,7 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _counts(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    hosts, findings, upgrade = status["hosts"], status["findings"], status["driver_upgrade"]
+    hosts, findings = status["hosts"], status["findings"]
     if hosts is not None:
         states, cordoned = hosts["states"], _some(hosts["cordoned"], "cordoned")
         yield "hosts", _joined([*_some(sum(states.values())), *_by_number(states), *cordoned], "none")
@@ -62,9 +62,10 @@ def _counts(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if findings is not None:
         known = _joined(list(_by_number(findings)), "")
         yield "findings", f"{known}: 'vgpuctl doctor'" if known else "nothing differs"
-    if upgrade is not None:
-        done = f"{upgrade['done']} of {upgrade['hosts']} hosts done"
-        yield "upgrade", f"driver {shown(upgrade['version'])} {shown(upgrade['state'])}: {done}"
+    for maintenance in status["maintenances"] or ():
+        done = f"{maintenance['done']} of {maintenance['hosts']} hosts done"
+        late = ", longer than planned" if maintenance["overran"] else ""
+        yield "maintenance", f"{shown(maintenance['title'])} {shown(maintenance['state'])}: {done}{late}"
 
 
 def _by_number(counts: Mapping[str, int]) -> Iterator[str]:

@@ -21,10 +21,10 @@ from orchestrator.cli.readings import Readings, next_frame_s, reading_lines
 from orchestrator.cli.session import CliSession, Format, session_of
 from orchestrator.cli.table import Column, Fit, Listing, age, field, show_newest, size, time
 from orchestrator.cli.watch import View, Watch, list_view, show_view
-from orchestrator.core.drivers.leaving import STOP, WAIT
 from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.hosts.features import FEATURES
 from orchestrator.core.labels import parse_selector, show_labels
+from orchestrator.core.maintenance.leaving import STOP, WAIT
 from orchestrator.core.names import check_name
 from orchestrator.core.units import GIB, MIB, show_size
 from orchestrator.core.vms.vm import VmState
@@ -114,7 +114,7 @@ def details(
             *([] if waits is None else [("waits for", waits)]),
             ("created", show_time(vm["created_at"])),
             ("lease end", show_time(vm["lease_end"])),
-            *_planned_stop(vm["planned_stop"]),
+            *_maintenance(vm["maintenance"]),
             *([("GPU fault", shown(vm["gpu_fault"]))] if vm["gpu_fault"] and vm["host"] is None else []),
             ("priority", shown(vm["priority"])),
             *guest,
@@ -122,13 +122,23 @@ def details(
     )
 
 
-def _planned_stop(stop: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    if stop is None:
+_ACTS: Final = {"upgrade": "its host gets a driver"}
+
+
+def _maintenance(planned: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    if planned is None:
         return []
-    at = "" if stop["opens_at"] is None else f" (opens {show_time(stop['opens_at'])})"
-    when = {WAIT: "which waits until its users stop it", STOP: f"in its host's turn{at}, and started again"}
-    window = f"in {shown(stop['policy'])} UTC{at}, and started again"
-    return [("planned stop", f"for a driver upgrade, {when.get(stop['policy'], window)}")]
+    opens = None if planned["opens_at"] is None else f"opens {show_time(planned['opens_at'])}"
+    ends = None if planned["ends_by"] is None else f"over by {show_time(planned['ends_by'])}"
+    times = ", ".join(filter(None, [opens, ends]))
+    at = f" ({times})" if times else ""
+    when = {
+        WAIT: f"which waits until its users stop it{at}",
+        STOP: f"stopped in its host's turn{at}, and started again",
+    }
+    window = f"stopped in {shown(planned['policy'])} UTC{at}, and started again"
+    reason = f"; {shown(planned['reason'])}" if planned["reason"] else ""
+    return [("maintenance", f"{_ACTS[planned['act']]}: {when.get(planned['policy'], window)}{reason}")]
 
 
 def _cards(vm: Mapping[str, Any], subnets: Mapping[str, str | None] | None) -> list[tuple[str, str]]:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVIDIA's drivers: bundles, locks, which versions go together, rolling upgrades."""
+"""NVIDIA's drivers: bundles, locks, which versions go together."""

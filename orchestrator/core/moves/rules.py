@@ -220,7 +220,7 @@ def _too_old(field: str, floor: tuple[int, ...], what: str) -> Callable[[Between
     return why
 
 
-_UPGRADE: Final = "'vgpuctl driver upgrade' gives hosts one driver"
+_UPGRADE: Final = "'vgpuctl driver upgrade --to VERSION' gives hosts one driver"
 _OF_HOSTS: Final = (
     _Rule[Between]("move.host_driver", WITH_MEMORY, _driver_branch, _UPGRADE),
     _Rule[Between]("move.host_driver_version", WITH_DEVICES, _driver_version, _UPGRADE),

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Final
 
-from orchestrator.core.drivers.leaving import STOP, parse_leave
 from orchestrator.core.errors import InvalidInput, QuotaExceeded
+from orchestrator.core.maintenance.leaving import STOP, parse_leave
 from orchestrator.core.vms.isolation import DEFAULT_ISOLATION, ISOLATIONS, Isolation
 from orchestrator.core.vms.priority import PRIORITIES, Priority
 
@@ -37,8 +37,8 @@ class TenantPolicy:
     """How far its VMs are kept apart from other tenants'; what is placed already stays."""
     preempt: bool = False
     """Whether it may have VMs of lower priority stopped to make room for its own."""
-    driver_upgrade: str = STOP
-    """When its VMs may be stopped for a driver upgrade: ``stop``: in their host's turn; ``22:00-05:00``: then, UTC;
+    maintenance: str = STOP
+    """When its VMs may be stopped for maintenance of their host: ``stop``: in its turn; ``22:00-05:00``: then, UTC;
     ``wait``: by their users alone."""
 
 
@@ -61,7 +61,7 @@ def changed_policy(policy: TenantPolicy, values: Mapping[str, PolicyValue]) -> T
     :raises InvalidInput: ``policy.invalid``
     """
     for name, value in values.items():
-        if name == "driver_upgrade":
+        if name == "maintenance":
             parse_leave(str(value))
             continue
         if name in _CHOICES:

@@ -211,7 +211,7 @@ def _check_unused(context: Context) -> None:
         raise Conflict(
             "driver.in_use",
             f"host {context.host_name} still uses its driver: {', '.join(used[:5])}",
-            hint="'vgpuctl driver upgrade' stops VMs and starts them again; what is not ours ends its owner",
+            hint="'vgpuctl driver upgrade --to VERSION' stops VMs and starts them again; others end theirs",
         )
 
 

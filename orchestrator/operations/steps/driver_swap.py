@@ -11,8 +11,8 @@ from typing import Final
 
 from orchestrator.core.drivers.bundle import DriverBundle
 from orchestrator.core.drivers.host_drivers import DriverFile, DueReboot, HostDrivers
-from orchestrator.core.drivers.upgrade import REBOOTING
 from orchestrator.core.errors import Fatal, NotFound, Retryable, WorldError
+from orchestrator.core.maintenance.maintenance import REBOOTING
 from orchestrator.operations.context import Context
 
 BACK_WITHIN_S: Final = 900.0

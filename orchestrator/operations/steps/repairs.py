@@ -11,11 +11,11 @@ from orchestrator.core.actions.gpu_cards import AcceptGpus
 from orchestrator.core.actions.host_actions import DeleteImage, HostAction
 from orchestrator.core.actions.nics import giving_nic
 from orchestrator.core.actions.settle_ledger import FoundMigMode, KnownVm, KnownVolume, SettleLedger
-from orchestrator.core.drivers.upgrade import held_vms
 from orchestrator.core.errors import Conflict
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.mig_layout import KEEPER
 from orchestrator.core.hosts.snapshot import HostSnapshot
+from orchestrator.core.maintenance.maintenance import held_vms
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.wire import action_from_dict
 from orchestrator.operations.context import Context
@@ -85,7 +85,7 @@ def _settle(context: Context) -> str:
         vms = [_itself(tx, vm) for vm in tx.vms.list(host=host.name)]
         functions = tx.hosts.enabled_by_us(host.name)
         cards = tx.cards.of_host(host.name)
-        held = held_vms(tx.driver_upgrades.newest(), host.name)
+        held = held_vms(tx.maintenances.active(), host.name)
         data = tuple(KnownVolume(volume=volume.file, vm=volume.vm) for volume in tx.volumes.list(host=host.name))
         modes_before = tx.cards.mig_found(host.name)
     known, snapshot = (*(_known(vm, held) for vm in vms), *_keeper(host)), context.observe()

@@ -76,14 +76,13 @@ class DriverBundleService:
                     f"the lock names driver bundle {sha256[:12]}",
                     hint="take its digest out of the lock first: 'vgpuctl driver lock apply FILE'",
                 )
-            if (
-                any(operation.kind in _SWAPS for operation in tx.operations.list(unfinished=True))
-                or tx.driver_upgrades.is_active()
+            if any(operation.kind in _SWAPS for operation in tx.operations.list(unfinished=True)) or any(
+                maintenance.act == "upgrade" for maintenance in tx.maintenances.active()
             ):
                 raise Conflict(
                     "bundle.in_use",
                     "hosts are getting their drivers, and may need any bundle to go back",
-                    hint="'vgpuctl driver upgrade status' and 'vgpuctl operation list --active' show them",
+                    hint="'vgpuctl maintenance list' and 'vgpuctl operation list --active' show them",
                 )
             tx.driver_bundles.remove(sha256)
             self._note(tx, "remove_driver_bundle", sha256)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rolling upgrades of drivers: begin, look, pause, go on, abort. What happens between is reconcile/driver_upgrades."""
+"""Rolling upgrades of drivers: which hosts get which driver, declared as a maintenance."""
 
 from __future__ import annotations
 
@@ -9,30 +9,24 @@ from typing import Final
 
 from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.drivers.check import forbidden_pair
-from orchestrator.core.drivers.leaving import WAIT, AwaitedTenants, DailyWindow, show_tenants
 from orchestrator.core.drivers.lock import Locked
 from orchestrator.core.drivers.matrix import version_key
-from orchestrator.core.drivers.upgrade import (
-    REBOOTING,
-    DriverUpgrade,
-    HostUpgrade,
-    Policy,
-    Reboot,
-    aborted,
-    is_over,
-    paused,
-    resumed,
-    settled,
-)
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound, Reason
 from orchestrator.core.hosts.host import Host
-from orchestrator.core.operation import StepRecord
-from orchestrator.core.vms.vm import VmState
+from orchestrator.core.maintenance.leaving import WAIT, AwaitedTenants, DailyWindow, show_tenants
+from orchestrator.core.maintenance.maintenance import (
+    NOW,
+    HostTurn,
+    Maintenance,
+    Planned,
+    Policy,
+    Reboot,
+)
 from orchestrator.operations.steps.driver import users_of
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.services.acting import actor
 from orchestrator.services.drivers.provisioning import Bundles, Swap, swap_to
-from orchestrator.services.drivers.upgrade_waits import PlannedStops, overridden_by, planned_stops, under_way, waits_of
+from orchestrator.services.maintenance.waits import overridden_by, waits_of
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
@@ -55,6 +49,7 @@ class WantedUpgrade:
     failure_budget: int = 1
     window: DailyWindow | None = None
     reboot: Reboot = "if-needed"
+    when: Planned = NOW
 
 
 def swap_of(tx: Transaction, bundles: Bundles, host: Host, version: str) -> Swap:
@@ -109,12 +104,12 @@ class DriverUpgradeService:
     ids: Ids
     advance: Callable[[], object]
 
-    def plan(self, wanted: WantedUpgrade) -> DriverUpgrade:
+    def plan(self, wanted: WantedUpgrade) -> Maintenance:
         """What :meth:`start` would begin; raises what it would raise."""
         with self.store.read() as tx:
             return self._planned(tx, wanted)
 
-    def start(self, wanted: WantedUpgrade) -> DriverUpgrade:
+    def start(self, wanted: WantedUpgrade) -> Maintenance:
         """From now on hosts get that driver, some at a time. Nothing is begun when any of them must be refused.
 
         :raises InvalidInput: ``driver.version_invalid``, ``upgrade.number_invalid``; :raises NotFound: ``host.unknown``
@@ -123,66 +118,25 @@ class DriverUpgradeService:
         """
         with self.store.begin() as tx:
             upgrade = self._planned(tx, wanted)
-            tx.driver_upgrades.add(upgrade)
+            tx.maintenances.add(upgrade)
             over = f" over the policies of {', '.join(upgrade.overridden)}" if upgrade.overridden else ""
             how = "" if upgrade.policy == "tenant" else f", VMs {upgrade.policy}{over}"
             how += ", reboot never" if upgrade.reboot == "never" else ""
-            self._note(tx, f"upgrade_drivers {wanted.version}{how}", f"{len(upgrade.hosts)} hosts")
+            hosts = f"{len(upgrade.hosts)} hosts"
+            action = f"upgrade_drivers {wanted.version}{how}"
+            tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=hosts, outcome="accepted")
         self.advance()
-        return self.get()
-
-    def get(self) -> DriverUpgrade:
-        """The newest. :raises NotFound: ``upgrade.unknown``"""
         with self.store.read() as tx:
-            return _newest(tx)
+            return tx.maintenances.find(upgrade.id) or upgrade
 
-    def now(self, upgrade: DriverUpgrade) -> UpgradeNow:
-        """For whom its hosts wait, and how far they are."""
-        with self.store.read() as tx:
-            return seen_now(tx, upgrade, self.clock.now())
-
-    def planned_stops(self) -> PlannedStops:
-        """Which VMs an upgrade that goes on will stop."""
-        with self.store.read() as tx:
-            return planned_stops(tx, self.clock.now())
-
-    def pause(self) -> DriverUpgrade:
-        """Nothing more begins until :meth:`resume`. :raises Conflict: ``upgrade.over``"""
-        return self._change("pause_upgrade", paused)
-
-    def resume(self) -> DriverUpgrade:
-        """Also after a halt: the failures so far are forgiven. :raises Conflict: ``upgrade.over``"""
-        return self._change("resume_upgrade", resumed)
-
-    def abort(self) -> DriverUpgrade:
-        """What has begun ends, hosts that wait stay as they are. :raises Conflict: ``upgrade.over``"""
-        return self._change("abort_upgrade", aborted)
-
-    def _change(self, action: str, change: Callable[[DriverUpgrade], DriverUpgrade]) -> DriverUpgrade:
-        with self.store.begin() as tx:
-            upgrade = _newest(tx)
-            if is_over(upgrade):
-                raise Conflict(
-                    "upgrade.over",
-                    f"the upgrade to {upgrade.version} has ended: {upgrade.state}",
-                    hint="'vgpuctl driver upgrade --to VERSION' begins another",
-                )
-            tx.driver_upgrades.put(settled(change(upgrade), self.clock.now()))
-            self._note(tx, action, upgrade.version)
-        self.advance()
-        return self.get()
-
-    def _note(self, tx: Transaction, action: str, subject: str) -> None:
-        tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=subject, outcome="accepted")
-
-    def _planned(self, tx: Transaction, wanted: WantedUpgrade) -> DriverUpgrade:
+    def _planned(self, tx: Transaction, wanted: WantedUpgrade) -> Maintenance:
         _check_numbers(wanted)
-        running = under_way(tx)
+        running = next((its for its in tx.maintenances.active() if its.act == "upgrade"), None)
         if running is not None:
             raise Conflict(
                 "upgrade.active",
                 f"an upgrade to {running.version} is {running.state}",
-                hint="'vgpuctl driver upgrade status' shows it; one goes on at a time",
+                hint=f"'vgpuctl maintenance show {running.id}' shows it; one goes on at a time",
             )
         chosen = _chosen(tx, wanted.hosts)
         reasons = [*_refused(tx, chosen, wanted.version), *_guests(tx, chosen, wanted.version)]
@@ -200,15 +154,20 @@ class DriverUpgradeService:
                 f"driver {wanted.version} is on all {len(hosts)} hosts that were chosen",
                 hint="'vgpuctl driver check --all' shows which host has which",
             )
-        upgrade = DriverUpgrade(
+        now = self.clock.now()
+        upgrade = Maintenance(
             id=self.ids.new_uuid(),
+            act="upgrade",
             version=wanted.version,
             policy=wanted.policy,
             max_unavailable=wanted.max_unavailable,
             canary=wanted.canary,
             failure_budget=wanted.failure_budget,
-            created_at=self.clock.now(),
+            created_at=now,
             hosts=hosts,
+            reason=wanted.when.reason,
+            starts_at=wanted.when.begin(now),
+            ends_by=wanted.when.end(now),
             window=wanted.window,
             reboot=wanted.reboot,
             overridden=overridden_by(tx, (host.host for host in hosts if host.phase == "waiting"), wanted.policy),
@@ -216,7 +175,7 @@ class DriverUpgradeService:
         return _in_order(upgrade, waits_of(tx, upgrade, upgrade.created_at))
 
 
-def _in_order(upgrade: DriverUpgrade, waits: Mapping[str, AwaitedTenants]) -> DriverUpgrade:
+def _in_order(upgrade: Maintenance, waits: Mapping[str, AwaitedTenants]) -> Maintenance:
     """Hosts that nobody has to be waited for go first, the canary among them; then those with windows.
 
     :raises Conflict: ``upgrade.windows_apart``
@@ -230,10 +189,10 @@ def _in_order(upgrade: DriverUpgrade, waits: Mapping[str, AwaitedTenants]) -> Dr
             "upgrade.windows_apart",
             f"on host {name} the windows of {show_tenants(wait.tenants)}{window} have no minute in common{more}",
             hint="--vms stop overrides them, --hosts leaves hosts out, "
-            f"'vgpuctl policy set {wait.tenants[0]} driver-upgrade=stop' gives a tenant another one",
+            f"'vgpuctl policy set {wait.tenants[0]} maintenance=stop' gives a tenant another one",
         )
 
-    def rank(one: HostUpgrade) -> tuple[bool, bool, float]:
+    def rank(one: HostTurn) -> tuple[bool, bool, float]:
         wait = waits.get(one.host)
         awaited = wait is not None and any(tenant.policy == WAIT for tenant in wait.tenants)
         return one.phase != "waiting", awaited, (wait.opens_at or 0.0) if wait is not None else 0.0
@@ -252,15 +211,6 @@ def _check_numbers(wanted: WantedUpgrade) -> None:
         )
 
 
-def _newest(tx: Transaction) -> DriverUpgrade:
-    upgrade = tx.driver_upgrades.newest()
-    if upgrade is None:
-        raise NotFound(
-            "upgrade.unknown", "no drivers were ever upgraded here", hint="'vgpuctl driver upgrade --to VERSION'"
-        )
-    return upgrade
-
-
 def _chosen(tx: Transaction, names: Sequence[str]) -> list[Host]:
     """:raises Conflict: ``upgrade.nothing_to_do``; :raises NotFound: ``host.unknown``"""
     if names:
@@ -273,12 +223,12 @@ def _chosen(tx: Transaction, names: Sequence[str]) -> list[Host]:
     return hosts
 
 
-def _at_first(tx: Transaction, host: Host, version: str) -> HostUpgrade:
+def _at_first(tx: Transaction, host: Host, version: str) -> HostTurn:
     """A host that is known to keep its driver is no failure of the upgrade: its budget counts what nobody foresaw."""
     if _has(tx, host, version):
-        return HostUpgrade(host=host.name, phase="done", why="it had this driver")
+        return HostTurn(host=host.name, phase="done", why="it had this driver")
     why = kept_by_others(tx, host)
-    return HostUpgrade(host=host.name) if why is None else HostUpgrade(host=host.name, phase="kept", seen=True, why=why)
+    return HostTurn(host=host.name) if why is None else HostTurn(host=host.name, phase="kept", seen=True, why=why)
 
 
 def _has(tx: Transaction, host: Host, version: str) -> bool:
@@ -309,50 +259,3 @@ def _guests(tx: Transaction, hosts: Sequence[Host], version: str) -> list[Reason
             message = f"VM {vm.full_name} on host {vm.host} has driver {driver}: {why}"
             reasons.append(Reason(code="upgrade.guest_forbids", message=message, subjects=(vm.full_name,)))
     return reasons
-
-
-@dataclass(frozen=True, kw_only=True)
-class UpgradeNow:
-    """An upgrade at one moment. Both by name of host."""
-
-    waits: Mapping[str, AwaitedTenants]
-    progress: Mapping[str, str]
-    """Within its phase, of those that are under way."""
-    rebooting: frozenset[str]
-    """Those that are swapped and wait for their reboot."""
-    at: float
-
-
-def seen_now(tx: Transaction, upgrade: DriverUpgrade, now: float) -> UpgradeNow:
-    """Of the upgrade as it is stored, or as it is planned."""
-    steps = {host.host: _step(tx, host) for host in upgrade.hosts}
-    progress = ((host.host, _progress(tx, host, steps[host.host])) for host in upgrade.hosts)
-    return UpgradeNow(
-        waits=waits_of(tx, upgrade, now),
-        progress={host: text for host, text in progress if text is not None},
-        rebooting=frozenset(host for host, step in steps.items() if step and step.message.startswith(REBOOTING)),
-        at=now,
-    )
-
-
-def _step(tx: Transaction, one: HostUpgrade) -> StepRecord | None:
-    """Of the swap, the one that is under way."""
-    if one.phase != "swapping" or one.swap is None:
-        return None
-    try:
-        steps = tx.operations.get(one.swap).operation.steps
-    except NotFound:  # it ended long ago, and the upgrade will judge by what the host shows
-        return None
-    return next((step for step in steps if step.state in {"running", "undoing"}), None)
-
-
-def _progress(tx: Transaction, one: HostUpgrade, now: StepRecord | None) -> str | None:
-    if now is not None:
-        back = "taken back: " if now.state == "undoing" else ""
-        return back + ": ".join(dict.fromkeys(filter(None, [now.title, now.message])))
-    if one.phase not in {"emptying", "refilling"} or not one.vms:
-        return None
-    vms = [vm for name in one.vms if (vm := tx.vms.find_id(name)) is not None and vm.wanted == "running"]
-    wanted: VmState = "stopped" if one.phase == "emptying" else "running"
-    ended = sum(vm.state == wanted for vm in vms)
-    return f"{ended} of {len(vms)} VMs " + ("are stopped" if one.phase == "emptying" else "run again")

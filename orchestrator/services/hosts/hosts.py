@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
-from orchestrator.core.drivers.upgrade import UNDER_WAY
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
 from orchestrator.core.hosts.cpus import check_pinnable
 from orchestrator.core.hosts.host import (
@@ -26,6 +25,7 @@ from orchestrator.core.hosts.host import (
 from orchestrator.core.hosts.nic import check_given
 from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.labels import KEPT_FOR, changed_labels
+from orchestrator.core.maintenance.maintenance import turn_on
 from orchestrator.core.names import check_name
 from orchestrator.core.operation import FINISHED
 from orchestrator.core.vms.vm import Vm
@@ -362,7 +362,7 @@ class HostService:
         with self.store.begin() as tx:
             host = tx.hosts.get(name)
             if cordon is None:
-                _check_no_upgrade(tx, host)
+                _check_no_maintenance(tx, host)
             if _is_so(host, cordon):
                 return self._info(tx, host)
             tx.hosts.update(replace(host, cordoned=cordon is not None, cordoned_for=None, cordon=cordon))
@@ -373,18 +373,18 @@ class HostService:
             return self._info(tx, tx.hosts.get(name))
 
 
-def _check_no_upgrade(tx: Transaction, host: Host) -> None:
-    upgrade = tx.driver_upgrades.newest()
-    if upgrade is not None and any(turn.host == host.name and turn.phase in UNDER_WAY for turn in upgrade.hosts):
+def _check_no_maintenance(tx: Transaction, host: Host) -> None:
+    under_way = turn_on(tx.maintenances.active(), host.name)
+    if under_way is not None:
         raise Conflict(
             "host.busy",
-            f"the driver upgrade to {upgrade.version} is under way on host {host.name}",
-            hint="it is uncordoned when that has ended; 'vgpuctl driver upgrade status' shows how far it is",
+            f"{under_way[0].title} is under way on host {host.name}",
+            hint=f"it is uncordoned then; 'vgpuctl maintenance show {under_way[0].id}' tells how far it is",
         )
 
 
 def _is_so(host: Host, cordon: Cordon | None) -> bool:
-    """Whether it is cordoned for that reason already, by somebody and not by an upgrade; None: not at all."""
+    """Whether it is cordoned for that reason already, by somebody and not for maintenance; None: not at all."""
     if cordon is None or host.cordon is None:
         return cordon is None and not host.cordoned
     return host.cordoned and host.cordoned_for is None and host.cordon.reason == cordon.reason

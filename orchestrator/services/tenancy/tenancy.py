@@ -102,7 +102,7 @@ class AccessService:
         return Caller(actor=names[0], grants=tuple(Grant(tenant=member.tenant, role=member.role) for member in members))
 
 
-THEIR_OWN: Final = frozenset({"driver_upgrade"})
+THEIR_OWN: Final = frozenset({"maintenance"})
 """What a tenant's own admin may change."""
 
 

@@ -19,8 +19,8 @@ from orchestrator.operations.steps.domain import check_guest_driver
 from orchestrator.ports.engine import Engine
 from orchestrator.services.acting import actor
 from orchestrator.services.begin import held_by, new_operation, record, running_operation, undo_inputs
-from orchestrator.services.drivers.upgrade_waits import gets_driver, is_held
 from orchestrator.services.guests.runs import planned_run, wanted_roles
+from orchestrator.services.maintenance.waits import gets_driver, is_held
 from orchestrator.services.messages import CreateVm, DryRun, Started, VmChange
 from orchestrator.services.networks import NetworkService
 from orchestrator.services.tenancy.quotas import within_quota

@@ -248,13 +248,13 @@ LIST_ACTS: Final[dict[str, tuple[ListAct, ...]]] = {
             shown=lambda row: row["revoked_at"] is None,
         ),
     ),
-    "upgrade": (
-        ListAct("pause", "Pause: begin no further host", "POST /v1/driver-upgrade/pause", shown=_in("running")),
-        ListAct("resume", "Go on", "POST /v1/driver-upgrade/resume", shown=_in("paused", "halted")),
+    "maintenance": (
+        ListAct("pause", "Pause: begin no further host", "POST /v1/maintenances/{id}/pause", shown=_in("running")),
+        ListAct("resume", "Go on", "POST /v1/maintenances/{id}/resume", shown=_in("paused", "halted")),
         ListAct(
-            "abort",
-            "Abort: begin no further host, ever",
-            "POST /v1/driver-upgrade/abort",
+            "cancel",
+            "Cancel: begin no further host, ever",
+            "POST /v1/maintenances/{id}/cancel",
             shown=_in("running", "paused", "halted"),
         ),
     ),

@@ -330,7 +330,7 @@ async def act_of_tenant(request: Request) -> Response:
 
 
 async def drivers(request: Request) -> Response:
-    """``GET /web/drivers``: hosts and VMs against the lock, and the upgrade that goes on"""
+    """``GET /web/drivers``: hosts and VMs against the lock, and the maintenance that was declared last"""
     return await _drivers(request, None)
 
 
@@ -341,16 +341,16 @@ async def _drivers(request: Request, refused: RefusedAct | None) -> Response:
         "title": "Drivers",
         "page": page,
         "verdicts": get_args(Verdict),
-        "upgrade": await _if_any(api, "/v1/driver-upgrade"),
-        "acts": LIST_ACTS["upgrade"],
+        "maintenance": await _if_any(api, "/v1/maintenances/newest"),
+        "acts": LIST_ACTS["maintenance"],
     }
-    values["unplaced"] = unplaced(refused, (LIST_ACTS["upgrade"], filter(None, [values["upgrade"]])))
+    values["unplaced"] = unplaced(refused, (LIST_ACTS["maintenance"], filter(None, [values["maintenance"]])))
     return render_acts(request, "drivers.html", values, refused, page.status)
 
 
-async def act_of_upgrade(request: Request) -> Response:
-    """``POST /web/drivers/{act}``: pause, resume, abort"""
-    return await carry_out_in_list(request, "upgrade", request.path_params["act"], _drivers, address("drivers"))
+async def act_of_maintenance(request: Request) -> Response:
+    """``POST /web/drivers/{act}``: pause, resume, cancel"""
+    return await carry_out_in_list(request, "maintenance", request.path_params["act"], _drivers, address("drivers"))
 
 
 async def _if_any(api: ApiCalls, path: str) -> Any:
@@ -368,6 +368,6 @@ ROUTES: Final[dict[tuple[str, str], Page]] = {
     ("GET", "/web/tenants/{tenant}"): tenant,
     ("POST", "/web/tenants/{tenant}/{list}/{act}"): act_of_tenant,
     ("GET", "/web/drivers"): drivers,
-    ("POST", "/web/drivers/{act}"): act_of_upgrade,
+    ("POST", "/web/drivers/{act}"): act_of_maintenance,
     ("GET", "/web/new-token"): new_token,
 }

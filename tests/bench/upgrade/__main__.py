@@ -43,7 +43,10 @@ def rolled(hosts: int, at_once: int, directory: Path) -> dict[str, float | int |
         while fleet.engine.next():
             fleet.keeper.round()
             most = max(most, fleet.most_out())
-        upgrade, wall = fleet.service.get(), fleet.clock.time
+        with fleet.store.read() as tx:
+            upgrade = tx.maintenances.newest()
+        wall = fleet.clock.time
+        assert upgrade is not None
         assert most <= at_once, f"{most} hosts were out at once"
         assert {one.phase for one in upgrade.hosts} == {"done"}
         return {"wall_s": wall, "most_out": most, "server_s": time.monotonic() - began}

@@ -13,13 +13,13 @@ from typing import TypeVar
 
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.core.drivers.bundle import BundleContent, DriverBundle
-from orchestrator.core.drivers.upgrade import is_out
 from orchestrator.core.hosts.host import Host
+from orchestrator.core.maintenance.maintenance import is_out
 from orchestrator.operations.context import World
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
-from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
+from orchestrator.reconcile.maintenances import MaintenanceKeeper
 from orchestrator.services.drivers.upgrades import DriverUpgradeService
 from orchestrator.sim.fleet import SimulatedFleet, enrolled, new_machine
 from orchestrator.sim.guests import SimulatedGuests
@@ -101,15 +101,15 @@ class UpgradedFleet:
     store: Store
     clock: VirtualClock
     engine: VirtualEngine
-    keeper: DriverUpgradeKeeper
+    keeper: MaintenanceKeeper
     service: DriverUpgradeService
 
     def most_out(self) -> int:
         """Hosts that serve nobody now."""
-        upgrade = self.service.get()
         with self.store.read() as tx:
+            turns = [turn for maintenance in tx.maintenances.active() for turn in maintenance.hosts]
             busy = {host.name for host in tx.hosts.list() if host.state != "ready"}
-        return len(busy | {one.host for one in upgrade.hosts if is_out(one)})
+        return len(busy | {one.host for one in turns if is_out(one)})
 
 
 @contextmanager
@@ -139,7 +139,7 @@ def fleet_of(hosts: int, directory: Path) -> Iterator[UpgradedFleet]:
     )  # fmt: skip
     runner = Runner(world, Journal(store, clock), DEFINITIONS)
     engine = VirtualEngine(clock, runner.run, random.Random(1))
-    keeper = DriverUpgradeKeeper(store=store, engine=engine, clock=clock, ids=ids)
+    keeper = MaintenanceKeeper(store=store, engine=engine, clock=clock, ids=ids)
     service = DriverUpgradeService(store=store, clock=clock, ids=ids, advance=keeper.round)
     yield UpgradedFleet(store=store, clock=clock, engine=engine, keeper=keeper, service=service)
     store.close()

@@ -52,7 +52,7 @@ def test_an_operator_sees_what_is_free_and_who_has_the_rest(plane: ControlPlane)
         {"tenant": "vision", "vms": 2, "running": 1, "gpus": 2, "used": 1.25},
     ]
     assert status["operations"] == {"under_way": 0, "stuck": 0}
-    assert (status["findings"], status["driver_upgrade"]) == ({}, None)
+    assert (status["findings"], status["maintenances"]) == ({}, [])
 
 
 def test_what_is_wrong_and_what_goes_on_is_counted(plane: ControlPlane) -> None:
@@ -76,7 +76,7 @@ def test_a_tenant_sees_its_own_part(plane: ControlPlane) -> None:
         {"model": "Tesla T4", "gpus": 1, "free": None, "unusable": None, "used": 0.25},
     ]
     assert [one["tenant"] for one in status["tenants"]] == ["vision"]
-    assert (status["hosts"], status["findings"], status["driver_upgrade"]) == (None, None, None)
+    assert (status["hosts"], status["findings"], status["maintenances"]) == (None, None, None)
     assert told(plane, tenant="vision") == status
 
 

@@ -7,10 +7,10 @@ from sqlalchemy import select, update
 
 from orchestrator.core.drivers.bundle import BundleContent, DriverBundle
 from orchestrator.core.drivers.lock import DriverLock, Locked, LockGroup
-from orchestrator.core.drivers.upgrade import DriverUpgrade, HostUpgrade
+from orchestrator.core.maintenance.maintenance import HostTurn, Maintenance
 from orchestrator.core.vms.lease import TenantPolicy
 from orchestrator.store.database import Store
-from orchestrator.store.tables import driver_upgrades, policies
+from orchestrator.store.tables import maintenances, policies
 from tests.contract.store.test_store import IMAGE
 from tests.fakes.new_database import engine_beside
 
@@ -60,29 +60,30 @@ def test_an_image_keeps_what_was_said_of_its_driver(store: Store) -> None:
 def test_tenants_whose_vms_may_not_stop_at_any_time_are_known_by_their_policies(store: Store) -> None:
     with store.begin() as tx:
         for name, leave in (("red", "22:00-05:00"), ("blue", "wait"), ("green", "stop")):
-            tx.policies.put(name, TenantPolicy(driver_upgrade=leave))
+            tx.policies.put(name, TenantPolicy(maintenance=leave))
         tx.policies.put("older", TenantPolicy())
     with store.read() as tx:
-        assert tx.policies.driver_upgrades() == {"red": "22:00-05:00", "blue": "wait"}
-        assert tx.policies.get("red").driver_upgrade == "22:00-05:00"
+        assert tx.policies.maintenance() == {"red": "22:00-05:00", "blue": "wait"}
+        assert tx.policies.get("red").maintenance == "22:00-05:00"
 
 
 def test_policies_and_upgrades_that_were_stored_before_tenants_had_a_say_are_read(store: Store, url: str) -> None:
-    before = DriverUpgrade(
-        id="u", version="580.95.02", policy="wait", max_unavailable=2, canary=1, failure_budget=1, created_at=1.0,
-        hosts=(HostUpgrade(host="lab1"),),
+    before = Maintenance(
+        id="u", act="upgrade",
+        version="580.95.02", policy="wait", max_unavailable=2, canary=1, failure_budget=1, created_at=1.0,
+        hosts=(HostTurn(host="lab1"),),
     )  # fmt: skip
     with store.begin() as tx:
-        tx.driver_upgrades.add(before)
+        tx.maintenances.add(before)
         tx.policies.put("older", TenantPolicy(preempt=True))
     engine = engine_beside(url)
-    for table, member in ((driver_upgrades, "overridden"), (driver_upgrades, "reboot"), (policies, "driver_upgrade")):
+    for table, member in ((maintenances, "overridden"), (maintenances, "reboot"), (policies, "maintenance")):
         with engine.begin() as connection:
             document = dict(connection.execute(select(table.c.document)).scalar_one())
             del document[member]
             connection.execute(update(table).values(document=document))
     engine.dispose()
     with store.read() as tx:
-        assert tx.driver_upgrades.newest() == before
+        assert tx.maintenances.newest() == before
         assert tx.policies.get("older") == TenantPolicy(preempt=True)
-        assert tx.policies.driver_upgrades() == {}
+        assert tx.policies.maintenance() == {}

@@ -9,11 +9,16 @@ from orchestrator.api.schemas.vms import VmAnswer, vm_json
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.cpus import CpuPlace
 from orchestrator.core.vms.vm import Vm, VmSpec
-from orchestrator.services.drivers.upgrade_waits import PlannedStop
+from orchestrator.services.maintenance.waits import PlannedMaintenance
 from tests.contract.store.test_store import vm
 
 ONE = vm("one")
 TYPED = replace(ONE.devices[0], kind="vendor_vfio", name=ONE.devices[0].parent)
+
+
+PLANNED = PlannedMaintenance(
+    id="u", act="upgrade", reason="", policy="wait", opens_at=None, began_at=None, ends_by=None
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -46,8 +51,8 @@ def test_a_vm_that_was_told_before_is_told_anew_once_it_differs() -> None:
         vm_json(replace(ONE, spec=replace(ONE.spec, labels=(("team", "a"),))), None, watching=True),
         vm_json(replace(ONE, spec=replace(ONE.spec, protected=True)), None, watching=True),
         vm_json(ONE, 1.5, watching=True),
-        vm_json(ONE, None, PlannedStop(policy="wait", opens_at=None), watching=True),
-        vm_json(ONE, None, PlannedStop(policy="22:00-05:00", opens_at=1795255200.0), watching=True),
+        vm_json(ONE, None, PLANNED, watching=True),
+        vm_json(ONE, None, replace(PLANNED, policy="22:00-05:00", opens_at=1795255200.0), watching=True),
         vm_json(ONE, None, fault="its GPU has a fault", watching=True),
         vm_json(ONE, None, watching=False),
     )

@@ -273,6 +273,9 @@ def test_a_profile_that_no_host_keeps_cpus_for_says_so() -> None:
     assert why.text(profile) == "no host offers it and keeps CPUs for VMs that have theirs alone"
 
 
+PLANNED = {"id": "u", "act": "upgrade", "reason": "", "began_at": None, "ends_by": None}
+
+
 @pytest.mark.parametrize(("policy", "opens", "said"), [
     ("stop", None, "in its host's turn, and started again"),
     ("22:00-05:00", "2026-11-23T22:00:00Z", "in 22:00-05:00 UTC (opens 2026-11-23"),
@@ -282,10 +285,10 @@ def test_a_stop_that_is_planned_for_a_vm_is_shown_with_when_it_may_be(
     cli: Cli, vms: None, policy: str, opens: str | None, said: str
 ) -> None:
     vm = json.loads(cli("show-vm", "vm-1", "-o", "json").out)
-    assert vm["planned_stop"] is None
-    shown = vm_details({**vm, "planned_stop": {"policy": policy, "opens_at": opens}})
-    assert any(line.startswith("planned stop") and said in line for line in shown)
-    assert not any("planned stop" in line for line in vm_details(vm))
+    assert vm["maintenance"] is None
+    shown = vm_details({**vm, "maintenance": {**PLANNED, "policy": policy, "opens_at": opens}})
+    assert any(line.startswith("maintenance") and said in line for line in shown)
+    assert not any("maintenance" in line for line in vm_details(vm))
 
 
 def test_a_fault_of_its_gpu_is_shown_to_a_tenant_and_to_operators_as_a_problem(cli: Cli, vms: None) -> None:

@@ -3,10 +3,12 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.cli.commands.driver_upgrade import details
+from orchestrator.cli.commands.maintenance import details
 from tests.fakes.typed import Cli
 
 UPGRADE = {
+    "id": "u1", "title": "the driver upgrade to 580.95.02", "reason": "", "overran": False, "ended_at": None,
+    "starts_at": "2026-11-23T12:00:00Z", "ends_by": None,
     "version": "580.95.02", "state": "running", "hosts": [], "max_unavailable": 2, "canary": 1, "failure_budget": 1,
     "policy": "stop", "overridden": [], "window": "22:00-05:00", "opens_at": None,
     "reboot": "if-needed",
@@ -17,7 +19,7 @@ UPGRADE = {
 def test_a_window_that_is_no_part_of_a_day_is_one_line(cli: Cli, window: str) -> None:
     refused = cli("driver", "upgrade", "--to", "580.95.02", "--window", window)
     assert (refused.code, refused.out) == (2, "")
-    assert "[upgrade.window_invalid]" in refused.err
+    assert "[maintenance.window_invalid]" in refused.err
     assert "22:00-05:00" in refused.err
 
 

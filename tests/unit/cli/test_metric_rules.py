@@ -70,6 +70,10 @@ SERIES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {'vgpuctl_findings{code="host.fabric"}': "2x99"},
         {'vgpuctl_findings{code="host.driver_drift"}': "2x99"},
     ),
+    "MaintenanceOverran": (
+        {'vgpuctl_findings{code="maintenance.overran"}': "2x99"},
+        {'vgpuctl_findings{code="host.cordoned"}': "2x99"},
+    ),
     "VgpuWithoutReadings": (
         {'vgpuctl_vm_vgpus_without_readings{host="h",vm="v"}': "1x99"},
         {'vgpuctl_vm_vgpus_without_readings{host="h",vm="v"}': "0x99"},

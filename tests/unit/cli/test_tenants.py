@@ -81,7 +81,7 @@ def test_members_come_and_go(cli: Cli, research: str) -> None:
         ("policy set absent lease=8h", "tenant.unknown"),
         ("policy set default max-priority=highest", "policy.invalid"),
         ("policy set default preempt=true", "policy.invalid"),
-        ("policy set default driver-upgrade=22:00", "policy.invalid"),
+        ("policy set default maintenance=22:00", "policy.invalid"),
         ("policy set default isolation=all", "policy.invalid"),
         ("tenant set absent --isolation gpu", "tenant.unknown"),
         ("tenant set absent --label a=b", "tenant.unknown"),
@@ -162,18 +162,18 @@ def test_a_policy_is_set_shown_and_taken_back(cli: Cli) -> None:
     shown = cli("policy", "set", "policed", "lease=8h", "max-lease=30d", "disk-grace=36h")
     assert shown.out.split()[:6] == ["lease", "8h", "max-lease", "30d", "disk-grace", "36h"]
     assert shown.out.split()[6:12] == ["max-priority", "normal", "isolation", "instance", "preempt", "no"]
-    assert shown.out.split()[12:] == ["driver-upgrade", "stop"]
+    assert shown.out.split()[12:] == ["maintenance", "stop"]
     assert cli("policy", "set", "policed", "lease=none").code == 0
     kept = json.loads(cli("policy", "show", "policed", "-o", "json").out)
     assert kept == {"default_lease_s": None, "max_lease_s": 30 * 86400, "disk_grace_s": 36 * 3600} | {
         "max_priority": "normal",
         "isolation": "instance",
         "preempt": False,
-        "driver_upgrade": "stop",
+        "maintenance": "stop",
     }
-    changed = cli("policy", "set", "policed", "max-priority=high", "preempt=yes", "driver-upgrade=22:00-05:00")
+    changed = cli("policy", "set", "policed", "max-priority=high", "preempt=yes", "maintenance=22:00-05:00")
     assert changed.out.split()[6:] == [
-        "max-priority", "high", "isolation", "instance", "preempt", "yes", "driver-upgrade", "22:00-05:00",
+        "max-priority", "high", "isolation", "instance", "preempt", "yes", "maintenance", "22:00-05:00",
     ]  # fmt: skip
 
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.core.drivers.leaving import DailyWindow, parse_window
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.maintenance.leaving import DailyWindow, parse_window
 
 DAY = 86400.0
 minutes = st.integers(0, 1439)
@@ -47,4 +47,4 @@ def test_it_opens_within_a_day_and_not_before(begin: int, end: int, now: float) 
 def test_what_is_no_part_of_a_day_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_window(text)
-    assert caught.value.code == "upgrade.window_invalid"
+    assert caught.value.code == "maintenance.window_invalid"

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.core.drivers.leaving import (
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.maintenance.leaving import (
     DailyWindow,
     open_together_at,
     parse_leave,
@@ -15,7 +16,6 @@ from orchestrator.core.drivers.leaving import (
     show_tenants,
     wait_of,
 )
-from orchestrator.core.errors import InvalidInput
 
 DAY_S, HOUR_S = 86400.0, 3600.0
 WINDOWS = st.builds(DailyWindow, st.integers(0, 1439), st.integers(0, 1439)).filter(

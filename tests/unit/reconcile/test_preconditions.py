@@ -175,7 +175,7 @@ ELSEWHERE = {
 }
 """Relied on as well, and shown there."""
 NOTHING_RELIES_ON = {
-    "gpu.facts_differ", "gpu.shared", "host.cordoned", "host.upgrade_failed",
+    "gpu.facts_differ", "gpu.shared", "host.cordoned", "host.maintenance_failed",
     "orphan.data", "orphan.domain", "orphan.image", "orphan.nic",
     "orphan.partition", "orphan.seed", "orphan.vgpu", "orphan.volume", "vm.device_left", "vm.nic_left",
     "vm.running", "vm.unlicensed", "vm.lease_ends_soon", "vm.lease_over", "vm.disk_kept_too_long",

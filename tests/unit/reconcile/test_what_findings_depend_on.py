@@ -98,7 +98,7 @@ PARTS: dict[str, str | list[Callable[[ControlPlane], object]]] = {
     "cards": BY_OPERATIONS,
     "networks": "those that VMs are on stay, by the names that they have",
     "controllers": "each looks by itself, and a host that one does not reach is unreachable to it",
-    "driver_upgrades": "an upgrade itself has its host compared anew where that changes (reconcile/driver_upgrades.py)",
+    "maintenances": "a maintenance itself has its hosts compared anew where that changes (reconcile/maintenances.py)",
     "findings": BY_LOOKS,
     "observations": BY_LOOKS,
 }

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.core.drivers.upgrade import (
+from orchestrator.core.maintenance.maintenance import (
     BAD,
     ENDED,
     UNDER_WAY,
-    DriverUpgrade,
     HostPhase,
-    HostUpgrade,
-    aborted,
+    HostTurn,
+    Maintenance,
     begin_next,
+    cancelled,
     failures,
     is_out,
     is_over,
@@ -29,18 +29,19 @@ from orchestrator.core.drivers.upgrade import (
 )
 
 
-def upgrade(hosts: int, *, most: int = 2, canary: int = 1, budget: int = 1) -> DriverUpgrade:
-    return DriverUpgrade(
-        id="u", version="580.95.05", policy="stop", max_unavailable=most, canary=canary, failure_budget=budget,
-        created_at=0.0, hosts=tuple(HostUpgrade(host=f"h{number}") for number in range(hosts)),
+def upgrade(hosts: int, *, most: int = 2, canary: int = 1, budget: int = 1) -> Maintenance:
+    return Maintenance(
+        id="u", act="upgrade",
+        version="580.95.05", policy="stop", max_unavailable=most, canary=canary, failure_budget=budget,
+        created_at=0.0, hosts=tuple(HostTurn(host=f"h{number}") for number in range(hosts)),
     )  # fmt: skip
 
 
-def out(one: DriverUpgrade) -> set[str]:
+def out(one: Maintenance) -> set[str]:
     return {host.host for host in one.hosts if is_out(host)}
 
 
-def to(one: DriverUpgrade, name: str, phase: HostPhase) -> DriverUpgrade:
+def to(one: Maintenance, name: str, phase: HostPhase) -> Maintenance:
     return one.put(replace(one.host(name), phase=phase))
 
 
@@ -63,7 +64,7 @@ goes on after a halt."""
 @pytest.mark.fault("F114", "F115")
 @given(PLANS, TURNS)
 def test_never_more_hosts_are_out_than_may_be_and_none_begins_beyond_the_budget(
-    plan: DriverUpgrade, turns: list[tuple[int, HostPhase, int, bool]]
+    plan: Maintenance, turns: list[tuple[int, HostPhase, int, bool]]
 ) -> None:
     begun: set[str] = set()
     for which, end, lost, goes_on in turns:
@@ -89,7 +90,7 @@ def test_never_more_hosts_are_out_than_may_be_and_none_begins_beyond_the_budget(
 
 
 @given(PLANS)
-def test_without_failures_all_hosts_get_their_turn_in_as_many_steps_as_there_are_waves(plan: DriverUpgrade) -> None:
+def test_without_failures_all_hosts_get_their_turn_in_as_many_steps_as_there_are_waves(plan: Maintenance) -> None:
     steps = 0
     expected = len(waves(plan))
     while new := begin_next(plan):
@@ -121,15 +122,15 @@ def test_it_halts_at_the_first_failure_beyond_the_budget_and_goes_on_when_told(p
     assert begin_next(resumed(two))
 
 
-def test_what_was_paused_goes_on_and_what_was_aborted_does_not() -> None:
+def test_what_was_paused_goes_on_and_what_was_cancelled_does_not() -> None:
     plan = to(upgrade(4, canary=0), "h0", "swapping")
     held = paused(plan)
     assert begin_next(held) == ()
     assert begin_next(resumed(held)) == ("h1",)
-    ended = aborted(plan)
+    ended = cancelled(plan)
     assert (begin_next(resumed(ended)), is_over(ended)) == ((), False)
     over = settled(to(ended, "h0", "done"), 7.0)
-    assert (is_over(over), over.ended_at, over.state) == (True, 7.0, "aborted")
+    assert (is_over(over), over.ended_at, over.state) == (True, 7.0, "cancelled")
 
 
 def test_it_halts_when_so_many_hosts_are_lost_that_no_other_may_begin() -> None:

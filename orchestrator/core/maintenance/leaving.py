@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When VMs leave their host for a driver upgrade, as their tenants' policies say. Pure.
+"""When VMs leave their host for maintenance, as their tenants' policies say. Pure.
 
 A host is taken out when all of its VMs may be stopped together, so that none is stopped while another is waited for.
 """
@@ -54,13 +54,13 @@ def _minute(now: float) -> int:
 def parse_window(text: str) -> DailyWindow:
     """``22:00-05:00``.
 
-    :raises InvalidInput: ``upgrade.window_invalid``
+    :raises InvalidInput: ``maintenance.window_invalid``
     """
     match = _FORM.fullmatch(text)
     begin, end = (0, 0) if match is None else (int(match[1]) * 60 + int(match[2]), int(match[3]) * 60 + int(match[4]))
     if begin == end:
         raise InvalidInput(
-            "upgrade.window_invalid",
+            "maintenance.window_invalid",
             f"{text[:40]!a} is no part of a day",
             hint="give two different times of day in UTC: 22:00-05:00",
         )
@@ -84,7 +84,7 @@ def parse_leave(text: str) -> DailyWindow | None:
     except InvalidInput as error:
         raise InvalidInput(
             "policy.invalid",
-            f"driver-upgrade cannot be {text[:40]!a}",
+            f"maintenance cannot be {text[:40]!a}",
             hint="stop, wait, or a part of each day in UTC like 22:00-05:00",
         ) from error
 
@@ -111,17 +111,17 @@ class AwaitedTenants:
     opens_at: float | None = None
     """When all windows are open together; None: no window is waited for, or they never are."""
     no_common_window: bool = False
-    """The windows of the tenants and of the upgrade are never open together."""
+    """The windows of the tenants and of the maintenance are never open together."""
 
 
 def wait_of(
-    vms: Mapping[str, int], policies: Mapping[str, str], upgrade: DailyWindow | None, now: float
+    vms: Mapping[str, int], policies: Mapping[str, str], own: DailyWindow | None, now: float
 ) -> AwaitedTenants | None:
     """``vms``: of each tenant on the host, those that are not at rest. ``policies``: of tenants, else they are stopped.
-    ``upgrade``: its own window. None: nothing of the tenants is waited for."""
+    ``own``: its own window. None: nothing of the tenants is waited for."""
     policy_of = {tenant: policies.get(tenant, STOP) for tenant in sorted(vms) if vms[tenant]}
     windows = {tenant: window for tenant, text in policy_of.items() if (window := parse_leave(text)) is not None}
-    together = [*windows.values(), *([upgrade] if upgrade is not None else [])]
+    together = [*windows.values(), *([own] if own is not None else [])]
     opens = open_together_at(together, now) if windows else now
     closed = [tenant for tenant, window in windows.items() if not window.is_open(now)]
     awaited = {tenant for tenant, text in policy_of.items() if text == WAIT} | (windows.keys() if closed else set())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes a rolling upgrade on: reads how far each host is, begins the operations that are due, writes it down.
+"""Takes declared maintenances on: reads how far each host is, begins the operations that are due, writes it down.
 
 All that is known is in the database, so any controller takes it on at any time: what was begun is found by its id, in
 the same transaction that said so.
@@ -11,17 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from orchestrator.core.drivers.upgrade import (
+from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.maintenance.maintenance import (
     MAX_TRIES,
     UNDER_WAY,
-    DriverUpgrade,
     HostPhase,
-    HostUpgrade,
+    HostTurn,
+    Maintenance,
     begin_next,
     settled,
 )
-from orchestrator.core.errors import Conflict, NotFound
-from orchestrator.core.hosts.host import Host
 from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.vms.vm import Vm, VmState
 from orchestrator.operations.steps.driver import PROVISION
@@ -30,8 +30,8 @@ from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import new_operation, record, undo_inputs
 from orchestrator.services.drivers.provisioning import begin_swap, check_free, needs_base
-from orchestrator.services.drivers.upgrade_waits import AT_REST, waits_of
 from orchestrator.services.drivers.upgrades import GONE, kept_by_others, swap_of
+from orchestrator.services.maintenance.waits import AT_REST, waits_of
 from orchestrator.services.vms.deallocating import idle
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
@@ -41,7 +41,7 @@ _NEVER_BEGAN: Final = "the host was removed or given up before its turn"
 
 
 @dataclass(frozen=True, kw_only=True)
-class DriverUpgradeKeeper:
+class MaintenanceKeeper:
     """Safe to call from many threads and controllers; nothing is done without an upgrade that is not over."""
 
     store: Store
@@ -52,56 +52,58 @@ class DriverUpgradeKeeper:
     def round(self) -> None:
         """As far as it goes now."""
         with self.store.read() as tx:
-            if not tx.driver_upgrades.is_active():
-                return
-        with self.store.begin() as tx:
-            upgrade = tx.driver_upgrades.newest()
-            if upgrade is None:
-                return
-            work = _Work(tx, self.clock, self.ids, upgrade)
-            after = work.advance()
-            if after != upgrade:
-                tx.driver_upgrades.put(after)
-        for operation in work.begun:
-            self.engine.submit(operation)
+            active = [maintenance.id for maintenance in reversed(tx.maintenances.active())]
+        for maintenance_id in active:
+            with self.store.begin() as tx:
+                maintenance = tx.maintenances.find(maintenance_id)
+                if maintenance is None:
+                    continue
+                work = _Work(tx, self.clock, self.ids, maintenance)
+                after = work.advance()
+                if after != maintenance:
+                    tx.maintenances.put(after)
+            for operation in work.begun:
+                self.engine.submit(operation)
 
 
 class _Work:
     """One round, in one transaction."""
 
-    def __init__(self, tx: Transaction, clock: Clock, ids: Ids, upgrade: DriverUpgrade) -> None:
-        self._tx, self._clock, self._ids, self._upgrade = tx, clock, ids, upgrade
-        self._why = f"the driver upgrade to {upgrade.version}"
+    def __init__(self, tx: Transaction, clock: Clock, ids: Ids, maintenance: Maintenance) -> None:
+        self._tx, self._clock, self._ids, self._maintenance = tx, clock, ids, maintenance
+        self._why = maintenance.title
         self.begun: list[str] = []
 
-    def advance(self) -> DriverUpgrade:
-        """The upgrade as it then is."""
+    def advance(self) -> Maintenance:
+        """The maintenance as it then is."""
         now, hosts = self._clock.now(), {host.name: host for host in self._tx.hosts.list()}
-        upgrade = settled(self._all_on(self._without_gone(hosts, now)), now)
-        if upgrade.state == "running" and upgrade.is_open(now):
-            at_rest = {turn.host for turn in upgrade.hosts if turn.phase not in UNDER_WAY}
+        maintenance = settled(self._all_on(self._without_gone(hosts, now)), now)
+        if maintenance.state == "running" and maintenance.is_open(now):
+            at_rest = {turn.host for turn in maintenance.hosts if turn.phase not in UNDER_WAY}
             away = {name for name, host in hosts.items() if _is_away(host)} & at_rest
             # Whose turn it is depends on the tenants only while there is one who may begin.
-            occupied = waits_of(self._tx, upgrade, now) if begin_next(upgrade, away) else ()
-            for name in begin_next(upgrade, away, occupied):
-                upgrade = upgrade.put(self._on(self._begin(upgrade.host(name))))
-        return settled(upgrade, now)
+            occupied = waits_of(self._tx, maintenance, now) if begin_next(maintenance, away) else ()
+            for name in begin_next(maintenance, away, occupied):
+                maintenance = maintenance.put(self._on(self._begin(maintenance.host(name))))
+        return settled(maintenance, now)
 
-    def _without_gone(self, hosts: Mapping[str, Host], now: float) -> DriverUpgrade:
+    def _without_gone(self, hosts: Mapping[str, Host], now: float) -> Maintenance:
         """Nobody waits for the turn of a host that is not there any more."""
         gone = {
-            turn.host for turn in self._upgrade.hosts if turn.phase == "waiting" and not _is_there(hosts.get(turn.host))
+            turn.host
+            for turn in self._maintenance.hosts
+            if turn.phase == "waiting" and not _is_there(hosts.get(turn.host))
         }
         ended = (
             replace(turn, phase="kept", seen=True, why=_NEVER_BEGAN, ended_at=now) if turn.host in gone else turn
-            for turn in self._upgrade.hosts
+            for turn in self._maintenance.hosts
         )  # fmt: skip
-        return replace(self._upgrade, hosts=tuple(ended))
+        return replace(self._maintenance, hosts=tuple(ended))
 
-    def _all_on(self, upgrade: DriverUpgrade) -> DriverUpgrade:
-        return replace(upgrade, hosts=tuple(self._on(turn) for turn in upgrade.hosts))
+    def _all_on(self, maintenance: Maintenance) -> Maintenance:
+        return replace(maintenance, hosts=tuple(self._on(turn) for turn in maintenance.hosts))
 
-    def _on(self, one: HostUpgrade) -> HostUpgrade:
+    def _on(self, one: HostTurn) -> HostTurn:
         """Phase after phase, until something has to be waited for."""
         turns = {"emptying": self._emptied, "swapping": self._swapped, "refilling": self._refilled}
         while one.phase in turns:
@@ -111,23 +113,23 @@ class _Work:
             one = after
         return one
 
-    def _begin(self, one: HostUpgrade) -> HostUpgrade:
+    def _begin(self, one: HostTurn) -> HostTurn:
         host = self._tx.hosts.get(one.host)
         if (kept := kept_by_others(self._tx, host)) is not None:
             return self._ended(replace(one, phase="kept", why=kept))
         if not host.cordoned or host.cordoned_for is not None:  # what a person said stays
             self._tx.hosts.update(replace(host, cordoned=True, cordoned_for=self._why))
-        vms = () if self._upgrade.policy == "wait" else self._tx.vms.list(host=one.host)
+        vms = () if self._maintenance.policy == "wait" else self._tx.vms.list(host=one.host)
         ran = tuple(vm.id for vm in vms if vm.state == "running" and vm.wanted == "running")
         return replace(one, phase="emptying", vms=ran, began_at=self._clock.now())
 
-    def _emptied(self, one: HostUpgrade) -> HostUpgrade:
+    def _emptied(self, one: HostTurn) -> HostTurn:
         """VMs are stopped, or waited for; then the driver's turn comes."""
         host = self._host(one)
         if host is None:
             return self._failed(one, _GIVEN_UP)
-        if self._upgrade.state == "aborted":
-            return self._refill(one, "kept", "the upgrade was aborted before its driver's turn")
+        if self._maintenance.state == "cancelled":
+            return self._refill(one, "kept", "it was cancelled before its driver's turn")
         leaving = [vm for vm in self._tx.vms.list(host=one.host) if self._has_to_leave(one, vm)]
         if stuck := [vm.full_name for vm in leaving if self._is_stuck(vm)]:
             return self._refill(one, "kept", f"VM {', '.join(stuck)} is stuck")
@@ -137,11 +139,11 @@ class _Work:
         if leaving:
             ran = [vm.id for vm in ready if vm.state == "running" and vm.id not in one.vms]
             return replace(self._tried(one, ready, "stop_vm"), vms=(*one.vms, *ran))
-        if not one.vms and not self._upgrade.is_open(self._clock.now()):
+        if not one.vms and not self._maintenance.is_open(self._clock.now()):
             return one  # nobody waits for it; a host whose VMs were stopped goes on
         return self._swap(one, host)
 
-    def _has_to_leave(self, one: HostUpgrade, vm: Vm) -> bool:
+    def _has_to_leave(self, one: HostTurn, vm: Vm) -> bool:
         """It runs, or is about to; or its guest has ended by itself, and its vGPU is still in the driver's way."""
         if vm.state not in AT_REST:
             return True
@@ -152,29 +154,29 @@ class _Work:
         return last is None or (last.kind, last.state) != ("stop_vm", "done")
 
     def _may_be_stopped(self, vm: Vm) -> bool:
-        return vm.state == "stopped" or (vm.state == "running" and self._upgrade.policy != "wait")
+        return vm.state == "stopped" or (vm.state == "running" and self._maintenance.policy != "wait")
 
     def _is_stuck(self, vm: Vm) -> bool:
         """Until a person decides; not one that goes on when its host is back."""
         stuck = self._tx.operations.stuck_about(vm.id)
         return any(not waits_for_its_host(operation) for operation in stuck)
 
-    def _swap(self, one: HostUpgrade, host: Host) -> HostUpgrade:
+    def _swap(self, one: HostTurn, host: Host) -> HostTurn:
         try:
             check_free(self._tx, host)
         except Conflict:
             return one  # something else is done there, or it does not answer: it is waited for
         try:
-            swap = swap_of(self._tx, self._tx.driver_bundles.list(), host, self._upgrade.version)
+            swap = swap_of(self._tx, self._tx.driver_bundles.list(), host, self._maintenance.version)
         except (Conflict, NotFound) as error:
             return self._refill(one, "kept", error.message)
-        if self._upgrade.reboot == "if-needed":
+        if self._maintenance.reboot == "if-needed":
             swap = replace(swap, reboot=True, base=needs_base(self._tx, host))
         operation = begin_swap(self._tx, host, "upgrade_driver", swap, clock=self._clock, ids=self._ids)
         self.begun.append(operation.id)
         return replace(one, phase="swapping", swap=operation.id, tries=())
 
-    def _swapped(self, one: HostUpgrade) -> HostUpgrade:
+    def _swapped(self, one: HostTurn) -> HostTurn:
         try:
             operation = self._tx.operations.get(one.swap or "").operation
         except NotFound:  # it ended so long ago that it is forgotten
@@ -188,17 +190,17 @@ class _Work:
             return self._failed(one, why)
         return self._refill(one, "rolled_back" if _touched(operation) else "kept", why)
 
-    def _judged(self, one: HostUpgrade) -> HostUpgrade:
+    def _judged(self, one: HostTurn) -> HostTurn:
         """By the driver that was seen there last."""
         snapshot = self._tx.hosts.snapshot(one.host)
-        if snapshot is not None and snapshot.driver_version == self._upgrade.version:
+        if snapshot is not None and snapshot.driver_version == self._maintenance.version:
             return self._refill(one, "done", "")
         return self._failed(one, "what became of its driver is not known any more")
 
-    def _refill(self, one: HostUpgrade, outcome: HostPhase, why: str) -> HostUpgrade:
+    def _refill(self, one: HostTurn, outcome: HostPhase, why: str) -> HostTurn:
         return replace(one, phase="refilling", outcome=outcome, why=why, tries=())
 
-    def _refilled(self, one: HostUpgrade) -> HostUpgrade:
+    def _refilled(self, one: HostTurn) -> HostTurn:
         """Each VM that is wanted running, as its users have said last, runs."""
         host = self._host(one)
         if host is None:
@@ -209,7 +211,7 @@ class _Work:
         lost += [vm for vm in missing if self._is_stuck(vm)]
         if due := [vm for vm in ready if vm not in lost]:
             one = self._tried(one, due, "start_vm")
-        out_of_reach = self._upgrade.state == "aborted" and host.state != "ready"
+        out_of_reach = self._maintenance.state == "cancelled" and host.state != "ready"
         if len(missing) > len(lost) and not out_of_reach:
             return one
         if missing:
@@ -221,15 +223,15 @@ class _Work:
             self._tx.hosts.update(replace(host, cordoned=False, cordoned_for=None))
         return self._ended(replace(one, phase=outcome))
 
-    def _failed(self, one: HostUpgrade, why: str) -> HostUpgrade:
+    def _failed(self, one: HostTurn, why: str) -> HostTurn:
         return self._ended(replace(one, phase="failed", why=why))
 
-    def _ended(self, one: HostUpgrade) -> HostUpgrade:
+    def _ended(self, one: HostTurn) -> HostTurn:
         """From now on its VMs are compared with what is wanted again."""
         self._tx.observations.judge_host_anew(one.host)
         return replace(one, outcome=None, tries=(), ended_at=self._clock.now())
 
-    def _host(self, one: HostUpgrade) -> Host | None:
+    def _host(self, one: HostTurn) -> Host | None:
         """None: it was given up or removed, or is another one of its name by now."""
         try:
             host = self._tx.hosts.get(one.host)
@@ -237,7 +239,7 @@ class _Work:
             return None
         return None if host.state in GONE else host
 
-    def _tried(self, one: HostUpgrade, vms: Sequence[Vm], kind: Literal["start_vm", "stop_vm"]) -> HostUpgrade:
+    def _tried(self, one: HostTurn, vms: Sequence[Vm], kind: Literal["start_vm", "stop_vm"]) -> HostTurn:
         """One operation more for each. What is wanted of a VM is its users' to say: the stop does not change it."""
         state: VmState = "stopping" if kind == "stop_vm" else "starting"
         for vm in vms:

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies about declared maintenances."""
+
+from __future__ import annotations
+
+from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment
+from orchestrator.core.errors import one_line
+from orchestrator.core.maintenance.leaving import AwaitedTenant
+from orchestrator.core.maintenance.maintenance import MAX_REASON, HostPhase, HostTurn, Maintenance, Planned, waves
+from orchestrator.core.vms.lease import parse_moment
+from orchestrator.services.maintenance.maintenances import MaintenanceNow
+
+_APART = "these windows have no minute in common"
+
+
+def planned(at: str | None, length_s: int | None, reason: str) -> Planned:
+    """Of a body that declares one. :raises InvalidInput: ``at.invalid``"""
+    begin = None if at is None else parse_moment(at, field="at")
+    return Planned(at=begin, length_s=length_s, reason=one_line(reason, MAX_REASON))
+
+
+_NOT_LISTED = {"policy", "max_unavailable", "canary", "failure_budget", "window", "reboot", "overridden"}
+
+
+class MaintenanceCountsAnswer(AnswerBody, copies=Maintenance, without=_NOT_LISTED):
+    """A maintenance, without its hosts."""
+
+    title: str
+    """What it is called."""
+    created_at: Moment
+    starts_at: Moment
+    ends_by: Moment | None
+    ended_at: Moment | None
+    hosts: int
+    """How many it is for."""
+    done: int
+    """Hosts where it is done."""
+
+    @classmethod
+    def of(cls, maintenance: Maintenance) -> MaintenanceCountsAnswer:
+        done = sum(turn.phase == "done" for turn in maintenance.hosts)
+        return cls.copied(maintenance, title=maintenance.title, hosts=len(maintenance.hosts), done=done)
+
+
+class AwaitedTenantAnswer(CopiedAnswer, copies=AwaitedTenant):
+    """A tenant for whose VMs a host waits."""
+
+    opens_at: Moment | None
+
+
+class HostTurnAnswer(AnswerBody):
+    """How far one host is."""
+
+    copied_from = (HostTurn,)
+
+    host: str
+    phase: HostPhase
+    vms: int
+    """VMs that ran there and run again afterwards."""
+    operation: str | None
+    """Swaps its driver."""
+    progress: str | None
+    """How far it is in its phase, while it is under way."""
+    why: str
+    """What went wrong, or what it waits for."""
+    waits_for: tuple[AwaitedTenantAnswer, ...]
+    """Tenants that keep it from being taken out."""
+    opens_at: Moment | None
+    """When their windows are open together next; null: not waited for."""
+    began_at: Moment | None
+    ended_at: Moment | None
+
+    @classmethod
+    def of(cls, one: HostTurn, now: MaintenanceNow) -> HostTurnAnswer:
+        wait = now.waits.get(one.host)
+        return cls.copied(
+            one,
+            phase="rebooting" if one.host in now.rebooting else one.phase,
+            vms=len(one.vms),
+            operation=one.swap,
+            progress=now.progress.get(one.host),
+            why=_APART if wait is not None and wait.no_common_window else one.why,
+            waits_for=() if wait is None else wait.tenants,
+            opens_at=None if wait is None else wait.opens_at,
+        )
+
+
+class MaintenanceAnswer(AnswerBody, copies=Maintenance):
+    """A maintenance and all of its hosts."""
+
+    title: str
+    """What it is called."""
+    window: str | None
+    """Part of each day in which hosts are taken out, in UTC: 22:00-05:00; null: at any time."""
+    opens_at: Moment | None
+    """When hosts may be taken out next; null: now."""
+    created_at: Moment
+    starts_at: Moment
+    ends_by: Moment | None
+    ended_at: Moment | None
+    hosts: tuple[HostTurnAnswer, ...]
+    waves: tuple[tuple[str, ...], ...]
+    """Those that wait, if all took the same time."""
+
+    @classmethod
+    def of(cls, maintenance: Maintenance, now: MaintenanceNow) -> MaintenanceAnswer:
+        window = maintenance.window
+        return cls.copied(
+            maintenance,
+            title=maintenance.title,
+            window=None if window is None else str(window),
+            opens_at=maintenance.opens_at(now.at),
+            hosts=tuple(HostTurnAnswer.of(host, now) for host in maintenance.hosts),
+            waves=waves(maintenance),
+        )

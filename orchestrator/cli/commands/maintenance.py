@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl maintenance …``; what begins one follows it with what is here."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import typer
+
+from orchestrator.cli.ages import show_time
+from orchestrator.cli.output import printable, render_details, show, shown, width
+from orchestrator.cli.parameters import Sort
+from orchestrator.cli.progress import retry
+from orchestrator.cli.session import CliSession, Format, format_of, session_of
+from orchestrator.cli.table import Column, Fit, field, render_table, show_list
+from orchestrator.cli.tree import new_group
+from orchestrator.client.connection import Json
+from orchestrator.core.errors import Fatal
+from orchestrator.core.maintenance.leaving import WAIT
+from orchestrator.core.maintenance.maintenance import BAD, MAX_LENGTH_S, UNDER_WAY
+from orchestrator.core.units import parse_duration
+from orchestrator.core.vms.lease import parse_moment
+
+app = new_group("What is done to hosts, when, and how far it is.")
+
+POLL_S: Final = 1.0
+_STANDING: Final = frozenset({"paused", "halted"})
+"""States in which nothing goes on by itself once what had begun has ended."""
+_VMS: Final = {"tenant": "as each tenant's policy says", "stop": "stop", "wait": "wait"}
+REBOOTS: Final = {"if-needed": "hosts whose driver cannot be swapped otherwise", "never": "none"}
+At = Annotated[str | None, typer.Option("--at", metavar="TIME", help="Begin then: 2026-12-01T10:00Z; without it now.")]
+Length = Annotated[
+    str | None,
+    typer.Option("--for", metavar="DURATION", help="It is planned to take so long, like 2h; then it is late."),
+]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; tenants with VMs there are told.")]
+
+
+def planned(at: str | None, length: str | None, reason: str) -> dict[str, object]:
+    """For the body of what declares one."""
+    if at is not None:
+        parse_moment(at, field="at")
+    span = None if length is None else parse_duration(length, field="for", at_most_s=MAX_LENGTH_S)
+    return {"at": at, "length_s": span, "reason": reason}
+
+
+COLUMNS: Final = (
+    field("HOST", "host", Fit.WHOLE),
+    field("PHASE", "phase", Fit.WHOLE),
+    Column("VMS", lambda host: str(host["vms"])),
+    Column("OPERATION", lambda host: shown(host["operation"])[:8]),
+    Column("HOW FAR, OR WHY", lambda host: shown(why(host)), Fit.WRAP),
+)
+
+
+def why(host: Mapping[str, Any]) -> str:
+    """How far it is, what went wrong there, or whom it waits for and until when."""
+    tenants = ", ".join(f"{wait['vms']} of {wait['tenant']} ({_policy(wait)})" for wait in host["waits_for"])
+    several = host["opens_at"] is not None and len(host["waits_for"]) > 1
+    opens = f"; all windows are open from {show_time(host['opens_at'])}" if several else ""
+    return ": ".join(
+        filter(None, [host["progress"], host["why"], f"waits for VMs: {tenants}{opens}" if tenants else ""])
+    )
+
+
+def _policy(tenant: Mapping[str, Any]) -> str:
+    if tenant["policy"] == WAIT:
+        return "until their users stop them"
+    opens = "open now" if tenant["opens_at"] is None else f"opens {show_time(tenant['opens_at'])}"
+    return f"{tenant['policy']} UTC, {opens}"
+
+
+def overridden(maintenance: Mapping[str, Any]) -> list[str]:
+    """At most one line."""
+    names = maintenance["overridden"]
+    return [f"VMs of {shown(names)} are stopped at any time: their policies say something else"] if names else []
+
+
+def followed(session: CliSession, begun: Json) -> Json:
+    """Until nothing goes on any more; a line on standard error for each host that goes on."""
+    before: dict[str, str] = {}
+    maintenance = begun
+    if maintenance["opens_at"] is not None:
+        print(f"no host is taken out before {show_time(maintenance['opens_at'])}", file=sys.stderr, flush=True)
+    while True:
+        for host in maintenance["hosts"]:
+            line = ": ".join(filter(None, [host["phase"], why(host)]))
+            if line not in {"waiting", before.get(host["host"])} and host["why"] != "it had this driver":
+                print(printable(f"{host['host']}: {line}"), file=sys.stderr, flush=True)
+            before[host["host"]] = line
+        if not _goes_on(maintenance):
+            return maintenance
+        time.sleep(POLL_S)
+        maintenance = retry(session, lambda: session.client.maintenance(begun["id"]))
+
+
+def _goes_on(maintenance: Json) -> bool:
+    under_way = any(host["phase"] in UNDER_WAY for host in maintenance["hosts"])
+    return under_way or maintenance["state"] == "running"
+
+
+def finish(maintenance: Json, output: Format, *, wait: bool) -> None:
+    """:raises Fatal: ``maintenance.halted``, ``maintenance.hosts_failed``, after the table that says why"""
+    show(maintenance, output, lambda: details(maintenance))
+    bad = [host["host"] for host in maintenance["hosts"] if host["phase"] in BAD]
+    if wait and maintenance["state"] == "halted":
+        raise Fatal(
+            "maintenance.halted",
+            f"it halted: {len(bad)} hosts failed, {', '.join(bad[:5])}",
+            hint=f"'vgpuctl maintenance resume {maintenance['id']}' goes on when they are mended, 'cancel' ends it",
+        )
+    if wait and bad:
+        raise Fatal(
+            "maintenance.hosts_failed",
+            f"{len(bad)} of {len(maintenance['hosts'])} hosts failed: {', '.join(bad[:5])}",
+            hint="mend them and run it again: hosts where it is done are left alone",
+        )
+
+
+def _planned(maintenance: Mapping[str, Any]) -> str:
+    until = f" to {show_time(maintenance['ends_by'])}" if maintenance["ends_by"] is not None else ""
+    over = f"; ended {show_time(maintenance['ended_at'])}" if maintenance["ended_at"] is not None else ""
+    return f"{show_time(maintenance['starts_at'])}{until}{over}"
+
+
+def details(maintenance: Mapping[str, Any]) -> list[str]:
+    counts = Counter(host["phase"] for host in maintenance["hosts"])
+    pairs = [
+        ("id", shown(maintenance["id"])),
+        ("what", shown(maintenance["title"])),
+        *([("reason", shown(maintenance["reason"]))] if maintenance["reason"] else []),
+        ("state", shown(maintenance["state"]) + (", longer than planned" if maintenance["overran"] else "")),
+        ("planned", _planned(maintenance)),
+        ("hosts", ", ".join(f"{count} {phase}" for phase, count in sorted(counts.items()))),
+        ("at once", f"{maintenance['max_unavailable']}, {maintenance['canary']} before all others"),
+        ("may fail", f"{maintenance['failure_budget']}"),
+        ("VMs", ", ".join([_VMS[maintenance["policy"]], *overridden(maintenance)])),
+    ]
+    pairs.append(("reboots", REBOOTS[maintenance["reboot"]]))
+    if maintenance["window"] is not None:
+        closed = "open now" if maintenance["opens_at"] is None else f"opens {show_time(maintenance['opens_at'])}"
+        pairs.append(("window", f"{shown(maintenance['window'])} UTC each day, {closed}"))
+    return [*render_details(pairs), "", *render_table(maintenance["hosts"], COLUMNS, width())]
+
+
+Id = Annotated[str, typer.Argument(metavar="[ID]", help="Its id; without it the one that was declared last.")]
+_COUNTS: Final = (
+    field("ID", "id", Fit.WHOLE),
+    field("WHAT", "title"),
+    Column("STATE", lambda one: shown(one["state"]) + (", late" if one["overran"] else ""), Fit.WHOLE),
+    Column("HOSTS", lambda one: f"{one['done']} of {one['hosts']}"),
+    Column("BEGINS", lambda one: show_time(one["starts_at"])),
+    Column("ENDS BY", lambda one: show_time(one["ends_by"])),
+    Column("ENDED", lambda one: show_time(one["ended_at"])),
+    field("REASON", "reason", Fit.WRAP),
+)
+
+
+@app.command("list")
+def list_maintenances(ctx: typer.Context, sort: Sort = None) -> None:
+    """List what was declared, the newest first."""
+    session = session_of(ctx)
+    show_list(session.client.maintenances(), _COUNTS, session.format, "no maintenance was declared", sort)
+
+
+@app.command("show")
+def show_maintenance(ctx: typer.Context, name: Id = "newest") -> None:
+    """Show one, how far each host is, and for whom it waits."""
+    _shown(session_of(ctx).client.maintenance(name), format_of(ctx))
+
+
+@app.command("pause")
+def pause(ctx: typer.Context, name: Id = "newest") -> None:
+    """Begin no further host; what has begun ends."""
+    _shown(session_of(ctx).client.change_maintenance("pause", name), format_of(ctx))
+
+
+@app.command("resume")
+def resume(ctx: typer.Context, name: Id = "newest") -> None:
+    """Go on after a pause or a halt; the failures so far are forgiven."""
+    _shown(session_of(ctx).client.change_maintenance("resume", name), format_of(ctx))
+
+
+@app.command("cancel")
+def cancel(ctx: typer.Context, name: Id = "newest") -> None:
+    """End it: hosts that wait stay as they are, what has begun ends."""
+    _shown(session_of(ctx).client.change_maintenance("cancel", name), format_of(ctx))
+
+
+def _shown(maintenance: Json, output: Format) -> None:
+    show(maintenance, output, lambda: details(maintenance))

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A declared maintenance: what is done to which hosts, how far each is, and which may begin now. Pure.
+
+A host is *out* from the moment it is cordoned until its VMs run again, and for as long as it could not be brought back
+and nobody has looked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.maintenance.leaving import DailyWindow
+
+Act = Literal["upgrade"]
+"""What is done to the hosts: ``upgrade``: they get another driver."""
+
+MaintenanceState = Literal["running", "paused", "halted", "cancelled", "done"]
+"""``halted``: more hosts have failed than were allowed. ``cancelled``: nothing more begins; what had begun has ended or
+still ends."""
+
+HostPhase = Literal[
+    "waiting", "emptying", "swapping", "rebooting", "refilling", "done", "rolled_back", "failed", "kept"
+]
+"""``rebooting``: it is told so while a swap waits for its host's reboot; ``swapping`` is stored. ``rolled_back``: the
+old driver is there again, and so are its VMs. ``failed``: a person must look. ``kept``: its VMs could not leave, so it
+was not touched."""
+
+Reboot = Literal["never", "if-needed"]
+"""Whether a host may be rebooted where its driver cannot be swapped otherwise."""
+
+Policy = Literal["tenant", "stop", "wait"]
+"""How VMs leave: as each tenant's policy says; all stopped now and started again; all waited for until nobody runs
+them."""
+
+UNDER_WAY: Final[frozenset[HostPhase]] = frozenset({"emptying", "swapping", "rebooting", "refilling"})
+BAD: Final[frozenset[HostPhase]] = frozenset({"rolled_back", "failed", "kept"})
+ENDED: Final[frozenset[HostPhase]] = BAD | {"done"}
+MAX_TRIES: Final = 3
+"""So often a VM is stopped, or started again, before its host counts as one where that fails."""
+REBOOTING: Final = "rebooting"
+"""Begins what a swap says of itself while it waits for its host's reboot."""
+MAX_LENGTH_S: Final = 366 * 86400
+MAX_REASON: Final = 200
+OVER: Final[frozenset[MaintenanceState]] = frozenset({"cancelled", "done"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """When it is meant to be, and why, as whoever declares it says."""
+
+    at: float | None = None
+    """When it begins; None: now."""
+    length_s: int | None = None
+    """How long it takes; None: nothing is said."""
+    reason: str = ""
+    """Why; tenants are told."""
+
+    def begin(self, now: float) -> float:
+        """:raises InvalidInput: ``maintenance.past``"""
+        if self.at is not None and self.at < now:
+            raise InvalidInput("maintenance.past", "it would have begun already", hint="name a moment in the future")
+        return now if self.at is None else self.at
+
+    def end(self, now: float) -> float | None:
+        return None if self.length_s is None else self.begin(now) + self.length_s
+
+
+NOW: Final = Planned()
+"""At once, with nothing said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostTurn:
+    """One host of it."""
+
+    host: str
+    """Name of the host."""
+    phase: HostPhase = "waiting"
+    """What is done with it now."""
+    outcome: HostPhase | None = None
+    """While it is refilled: what it ends as."""
+    vms: tuple[str, ...] = ()
+    """Ids of the VMs that ran there. Those that are still wanted running then run again afterwards."""
+    tries: tuple[str, ...] = ()
+    """Ids of VMs, one for each operation that was begun for them in the phase that it is in."""
+    swap: str | None = None
+    """The operation that swaps its driver."""
+    why: str = ""
+    seen: bool = False
+    """It failed, and a person has let the others go on: it counts no more."""
+    began_at: float | None = None
+    """When its turn came; None: it waits."""
+    ended_at: float | None = None
+    """When it was done, failed or given up; None: it goes on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Maintenance:
+    """All of it."""
+
+    id: str
+    """Stays the same for ever."""
+    act: Act
+    """What is done to the hosts."""
+    version: str
+    """Of the driver that they get."""
+    policy: Policy
+    """VMs stop and start again: tenant: as policies say; stop: now; wait: by users, on cordoned hosts."""
+    max_unavailable: int
+    """Hosts that are out at once, at most."""
+    canary: int
+    """Hosts that go first; the others only when these are done."""
+    failure_budget: int
+    """So many hosts may fail; at the next one it halts."""
+    created_at: float
+    """When it was declared."""
+    hosts: tuple[HostTurn, ...]
+    """Each that was asked for."""
+    state: MaintenanceState = "running"
+    """Where it stands."""
+    ended_at: float | None = None
+    """When it was done, failed or given up; None: it goes on."""
+    window: DailyWindow | None = None
+    """When hosts may be taken out; None: at any time."""
+    reboot: Reboot = "never"
+    """``if-needed``: a host reboots when its driver's module stays in use, or a newer kernel waits; ``never``: it
+    is not, as of an upgrade that was stored before there was a choice."""
+    overridden: tuple[str, ...] = ()
+    """Tenants whose VMs are stopped at other times than their own policies say, by name."""
+    starts_at: float = 0.0
+    """No host is taken out before."""
+    ends_by: float | None = None
+    """When it is planned to be over; None: nothing was said."""
+    reason: str = ""
+    """Why, as whoever declared it tells the tenants."""
+    overran: bool = False
+    """It was not over when it should have been."""
+
+    @property
+    def title(self) -> str:
+        """What it is called in messages."""
+        return f"the driver upgrade to {self.version}"
+
+    def is_open(self, now: float) -> bool:
+        """Whether a host may be taken out now, by its beginning and the time of day."""
+        return now >= self.starts_at and (self.window is None or self.window.is_open(now))
+
+    def opens_at(self, now: float) -> float | None:
+        """When a host may be taken out next; None: now."""
+        begin = max(now, self.starts_at)
+        opens = begin if self.window is None else self.window.opens_at(begin) or begin
+        return opens if opens > now else None
+
+    def host(self, name: str) -> HostTurn:
+        return next(host for host in self.hosts if host.host == name)
+
+    def put(self, changed: HostTurn) -> Maintenance:
+        """With that host so."""
+        return replace(self, hosts=tuple(changed if host.host == changed.host else host for host in self.hosts))
+
+
+def turn_on(maintenances: Iterable[Maintenance], host: str) -> tuple[Maintenance, HostTurn] | None:
+    """The one that is under way on that host."""
+    turns = ((maintenance, turn) for maintenance in maintenances for turn in maintenance.hosts)
+    return next(((its, turn) for its, turn in turns if turn.host == host and turn.phase in UNDER_WAY), None)
+
+
+def held_vms(maintenances: Iterable[Maintenance], host: str) -> frozenset[str]:
+    """Ids of the VMs of that host that are stopped for maintenance now, or are to be, or start again. What is wanted of
+    them is still what their users said last."""
+    under_way = turn_on(maintenances, host)
+    return frozenset() if under_way is None else frozenset(under_way[1].vms)
+
+
+def is_out(one: HostTurn) -> bool:
+    """It serves nobody, or not as it should, because of it."""
+    return one.phase in UNDER_WAY or (one.phase == "failed" and not one.seen)
+
+
+def failures(maintenance: Maintenance) -> int:
+    """That count against the budget."""
+    return sum(host.phase in BAD and not host.seen for host in maintenance.hosts)
+
+
+def begin_next(
+    maintenance: Maintenance, unavailable: Collection[str] = (), occupied: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Hosts that may begin now, in order. ``unavailable``: hosts that are away, whatever for; those of them that
+    wait are left out until they are back. ``occupied``: hosts whose VMs may not be stopped now; others go first, but
+    none before a canary."""
+    if maintenance.state != "running" or must_halt(maintenance):
+        return ()
+    canaries = maintenance.hosts[: maintenance.canary]
+    if any(host.phase == "waiting" or host.phase in UNDER_WAY for host in canaries):
+        candidates: Sequence[HostTurn] = canaries
+    else:
+        candidates = maintenance.hosts
+    ours = {host.host for host in maintenance.hosts if is_out(host)}
+    free = maintenance.max_unavailable - len(ours | set(unavailable))
+    kept = {*unavailable, *occupied}
+    waiting = [host.host for host in candidates if host.phase == "waiting" and host.host not in kept]
+    return tuple(waiting[: max(free, 0)])
+
+
+def must_halt(maintenance: Maintenance) -> bool:
+    """More have failed than may, or a canary, or so many are out for good that no other may begin."""
+    canary_failed = any(host.phase in BAD and not host.seen for host in maintenance.hosts[: maintenance.canary])
+    lost = sum(host.phase == "failed" and not host.seen for host in maintenance.hosts)
+    return failures(maintenance) > maintenance.failure_budget or canary_failed or lost >= maintenance.max_unavailable
+
+
+def settled(maintenance: Maintenance, now: float) -> Maintenance:
+    """With the state that its hosts give it."""
+    under_way = any(host.phase in UNDER_WAY for host in maintenance.hosts)
+    late = maintenance.ends_by is not None and now > maintenance.ends_by and not is_over(maintenance)
+    maintenance = replace(maintenance, overran=maintenance.overran or late)
+    if all(host.phase in ENDED for host in maintenance.hosts):
+        return maintenance if maintenance.state in OVER else replace(maintenance, state="done", ended_at=now)
+    if maintenance.state == "cancelled" and not under_way and maintenance.ended_at is None:
+        return replace(maintenance, ended_at=now)
+    if maintenance.state == "running" and must_halt(maintenance):
+        return replace(maintenance, state="halted")
+    return maintenance
+
+
+def paused(maintenance: Maintenance) -> Maintenance:
+    """What has begun ends, nothing more begins."""
+    return replace(maintenance, state="paused") if maintenance.state == "running" else maintenance
+
+
+def after_restore(maintenance: Maintenance) -> Maintenance:
+    """Nothing goes on by itself. How far the hosts got that it was working on, the backup does not know, nor what is
+    wanted of their VMs now: a person looks at each."""
+    why = "the database was restored: what became of its driver and its VMs is as the host shows it"
+    left = (replace(host, phase="failed", outcome=None, tries=(), seen=True, why=why) for host in maintenance.hosts)
+    hosts = (ended if host.phase in UNDER_WAY else host for host, ended in zip(maintenance.hosts, left, strict=True))
+    return paused(replace(maintenance, hosts=tuple(hosts)))
+
+
+def resumed(maintenance: Maintenance) -> Maintenance:
+    """After a halt the failures so far have been seen: the budget counts from here."""
+    if maintenance.state == "halted":
+        hosts = tuple(replace(host, seen=host.seen or host.phase in BAD) for host in maintenance.hosts)
+        return replace(maintenance, state="running", hosts=hosts)
+    return replace(maintenance, state="running") if maintenance.state == "paused" else maintenance
+
+
+def cancelled(maintenance: Maintenance) -> Maintenance:
+    """Hosts that wait are left as they are."""
+    return maintenance if maintenance.state in OVER else replace(maintenance, state="cancelled")
+
+
+def is_over(maintenance: Maintenance) -> bool:
+    """Nothing of it is under way and nothing of it will begin."""
+    return maintenance.state in OVER and not any(host.phase in UNDER_WAY for host in maintenance.hosts)
+
+
+def waves(maintenance: Maintenance) -> tuple[tuple[str, ...], ...]:
+    """In which steps it would go if all hosts took the same time."""
+    names = [host.host for host in maintenance.hosts if host.phase == "waiting"]
+    canaries, rest = names[: maintenance.canary], names[maintenance.canary :]
+    size = maintenance.max_unavailable
+    return tuple(tuple(part[at : at + size]) for part in (canaries, rest) for at in range(0, len(part), size))

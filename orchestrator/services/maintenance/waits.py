@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""For whom a maintenance waits, and which VMs it will stop: core/maintenance/leaving, of what the database says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.maintenance.leaving import (
+    STOP,
+    WAIT,
+    AwaitedTenants,
+    DailyWindow,
+    open_together_at,
+    parse_leave,
+    wait_of,
+)
+from orchestrator.core.maintenance.maintenance import (
+    OVER,
+    UNDER_WAY,
+    Act,
+    HostPhase,
+    HostTurn,
+    Maintenance,
+    Policy,
+    held_vms,
+    turn_on,
+)
+from orchestrator.core.vms.vm import Vm
+from orchestrator.store.transaction import Transaction
+
+AT_REST: Final = frozenset({"stopped", "lost", "failed"})
+"""States of VMs that need not be stopped."""
+_TO_STOP: Final[frozenset[HostPhase]] = frozenset({"waiting", "emptying"})
+_NOT_ENDED: Final[frozenset[HostPhase]] = UNDER_WAY | {"waiting"}
+
+
+def waits_of(tx: Transaction, maintenance: Maintenance, now: float) -> dict[str, AwaitedTenants]:
+    """By name, the hosts that are not taken out, or do not get empty, because of their tenants."""
+    if maintenance.policy == "wait":
+        names = [host.host for host in maintenance.hosts if host.phase == "emptying"]
+        on = _counted(vm for name in names for vm in tx.vms.list(host=name))
+        return _waits(on, {tenant: WAIT for vms in on.values() for tenant in vms}, None, now)
+    if maintenance.policy == "stop" or maintenance.state in OVER:
+        return {}
+    waiting = {host.host for host in maintenance.hosts if host.phase == "waiting"}
+    policies = tx.policies.maintenance()
+    on = _counted(vm for tenant in policies for vm in tx.vms.list(tenant=tenant) if vm.host in waiting)
+    return _waits(on, policies, maintenance.window, now)
+
+
+def _counted(vms: Iterable[Vm]) -> dict[str, Counter[str]]:
+    """By host, how many VMs of each tenant are not at rest."""
+    counts: dict[str, Counter[str]] = {}
+    for vm in vms:
+        if vm.state not in AT_REST:
+            counts.setdefault(vm.host, Counter())[vm.spec.tenant] += 1
+    return counts
+
+
+def _waits(
+    on: Mapping[str, Mapping[str, int]], policies: Mapping[str, str], window: DailyWindow | None, now: float
+) -> dict[str, AwaitedTenants]:
+    waits = ((host, wait_of(vms, policies, window, now)) for host, vms in on.items())
+    return {host: wait for host, wait in waits if wait is not None}
+
+
+def is_emptied(tx: Transaction, host: str) -> bool:
+    """Whether VMs are being stopped there for maintenance; not where it waits until their users stop them."""
+    under_way = turn_on(tx.maintenances.active(), host)
+    return under_way is not None and under_way[0].policy != "wait" and under_way[1].phase == "emptying"
+
+
+def gets_driver(tx: Transaction, host: Host) -> bool:
+    """Whether no VM is started there: it gets a driver, or is being emptied."""
+    return host.state == "provisioning" or (host.cordoned and is_emptied(tx, host.name))
+
+
+def is_held(tx: Transaction, vm: Vm) -> bool:
+    """Whether a maintenance stops it, or has, and starts it again if that is wanted then."""
+    return vm.id in held_vms(tx.maintenances.active(), vm.host)
+
+
+def overridden_by(tx: Transaction, hosts: Iterable[str], policy: Policy) -> tuple[str, ...]:
+    """Tenants with VMs there that are stopped although their own policies say something else, by name."""
+    names, policies = frozenset(hosts), tx.policies.maintenance() if policy == "stop" else {}
+    return tuple(
+        sorted(
+            tenant
+            for tenant in policies
+            if any(vm.host in names and vm.state not in AT_REST for vm in tx.vms.list(tenant=tenant))
+        )
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedMaintenance:
+    """Of a VM whose host has, or gets, maintenance: the VM will be stopped, and started again."""
+
+    id: str
+    """Of the maintenance."""
+    act: Act
+    """What is done to its host."""
+    reason: str
+    """Why, as whoever declared it says."""
+    policy: str
+    """``stop``: in its host's turn; ``22:00-05:00``: then, UTC; ``wait``: when its users stop it."""
+    opens_at: float | None
+    """When it may be stopped at the earliest; None: when the turn of its host comes, or when its user stops it."""
+    began_at: float | None
+    """When its host's turn came; None: it has not come."""
+    ends_by: float | None
+    """When it is planned to be over; None: nothing was said."""
+
+
+class PlannedMaintenances:
+    """Of all VMs at one moment. Nothing is read of hosts or VMs."""
+
+    def __init__(self, tx: Transaction, now: float) -> None:
+        self._now, self._on = now, dict[str, tuple[Maintenance, HostTurn]]()
+        for maintenance in tx.maintenances.active():
+            phases = UNDER_WAY if maintenance.state in OVER else _NOT_ENDED
+            for turn in maintenance.hosts:
+                if turn.phase in phases and (turn.phase in UNDER_WAY or turn.host not in self._on):
+                    self._on[turn.host] = (maintenance, turn)
+        self._policies = tx.policies.maintenance() if self._on else {}
+
+    def of(self, vm: Vm) -> PlannedMaintenance | None:
+        """None: it is not stopped for maintenance. One that is stopped already has it until it starts again."""
+        maintenance, turn = self._on.get(vm.host, (None, None))
+        if maintenance is None or turn is None:
+            return None
+        if vm.state == "stopped" and vm.wanted == "running" and vm.id in turn.vms:
+            return self._planned(maintenance, turn, STOP, None)
+        if turn.phase not in _TO_STOP or vm.state in AT_REST:
+            return None
+        policy = self._policies.get(vm.spec.tenant, STOP) if maintenance.policy == "tenant" else maintenance.policy
+        windows = [window for window in (parse_leave(policy), maintenance.window) if window is not None]
+        opens = open_together_at(windows, max(self._now, maintenance.starts_at))
+        later = policy != WAIT and opens is not None and opens > self._now
+        return self._planned(maintenance, turn, policy, opens if later else None)
+
+    def _planned(self, its: Maintenance, turn: HostTurn, policy: str, opens_at: float | None) -> PlannedMaintenance:
+        return PlannedMaintenance(
+            id=its.id, act=its.act, reason=its.reason, policy=policy, opens_at=opens_at, began_at=turn.began_at,
+            ends_by=its.ends_by,
+        )  # fmt: skip

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A maintenance is declared: when it begins and is to be over, what its tenants are told, and what is said when it is
+late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.core.errors import Conflict, InvalidInput, NotFound
+from orchestrator.core.event import EventFilter, FleetChange
+from orchestrator.core.maintenance.maintenance import Planned
+from tests.fakes.control_plane import A100_HOST, T4_HOST, ControlPlane, create_vm, plane_with
+from tests.fakes.drivers import with_bundle
+from tests.operations.test_driver_upgrades import NEW, OLD, PROFILES, go_on, phases, upgraded, wanted
+
+HOUR_S = 3600
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    with plane_with(tmp_path, T4_HOST, A100_HOST) as made:
+        with_bundle(made, OLD)
+        with_bundle(made, NEW)
+        for tenant, host in (("red", T4_HOST), ("blue", A100_HOST)):
+            made.services.tenancy.tenants.create(tenant)
+            made.services.vms.create(replace(create_vm("train", profile=PROFILES[host]), tenant=tenant))
+        made.engine.drain()
+        yield made
+
+
+def told(plane: ControlPlane, tenant: str) -> list[FleetChange]:
+    with plane.store.begin() as tx:
+        only = EventFilter(tenants=frozenset({tenant}), nouns=frozenset({"maintenance"}))
+        return [event.change for event in tx.events.last(tx.events.newest(), only, most=100)]
+
+
+def findings(plane: ControlPlane, host: str) -> list[str]:
+    plane.reconciler.observe(host)
+    return [item.finding.code for item in plane.findings.observe(host)]
+
+
+def test_tenants_are_told_before_when_it_begins_and_when_it_is_over(plane: ControlPlane) -> None:
+    now = plane.world.clock.now()
+    when = Planned(at=now + HOUR_S, length_s=2 * HOUR_S, reason="a fan is replaced, too")
+    first = upgraded(plane, hosts=(T4_HOST,), when=when)
+    assert (first.state, phases(first)) == ("running", {T4_HOST: "waiting"}), "it has not begun"
+    assert [(change.change, change.details["reason"]) for change in told(plane, "red")] == [("planned", when.reason)]
+    assert told(plane, "blue") == [], "none of its VMs is there"
+    planned = plane.services.maintenances.planned().of(plane.services.vms.get("red", "train"))
+    assert planned is not None
+    assert (planned.reason, planned.opens_at, planned.ends_by) == (when.reason, now + HOUR_S, now + 3 * HOUR_S)
+    plane.world.clock.sleep(HOUR_S)
+    assert phases(go_on(plane)) == {T4_HOST: "done"}
+    assert [change.change for change in told(plane, "red")] == ["planned", "began", "ended"]
+    assert all(T4_HOST not in str(change.details) + change.name for change in told(plane, "red"))
+    assert plane.services.vms.get("red", "train").state == "running"
+
+
+def test_one_that_is_cancelled_before_it_began_is_told_and_leaves_all_as_it_was(plane: ControlPlane) -> None:
+    when = Planned(at=plane.world.clock.now() + HOUR_S)
+    declared = upgraded(plane, hosts=(T4_HOST,), when=when)
+    assert plane.services.maintenances.cancel(declared.id).state == "cancelled"
+    plane.world.clock.sleep(2 * HOUR_S)
+    assert phases(go_on(plane)) == {T4_HOST: "waiting"}
+    assert [change.change for change in told(plane, "red")] == ["planned", "cancelled"]
+    with pytest.raises(Conflict, match="has ended: cancelled") as caught:
+        plane.services.maintenances.cancel(declared.id)
+    assert caught.value.code == "maintenance.over"
+
+
+def test_one_that_takes_longer_than_was_planned_is_a_finding_of_its_hosts_until_it_is_over(plane: ControlPlane) -> None:
+    upgraded(plane, hosts=(T4_HOST,), policy="wait", when=Planned(length_s=HOUR_S))
+    assert findings(plane, T4_HOST) == []
+    plane.world.clock.sleep(HOUR_S + 1)
+    late = go_on(plane)
+    assert (late.overran, phases(late)) == (True, {T4_HOST: "emptying"})
+    assert findings(plane, T4_HOST) == ["maintenance.overran"]
+    assert findings(plane, A100_HOST) == [], "it is not one of its hosts"
+    plane.services.vms.stop("red", "train")
+    plane.engine.drain()
+    assert go_on(plane).state == "done"
+    assert findings(plane, T4_HOST) == []
+
+
+def test_several_go_on_beside_each_other_and_each_is_known_by_its_id(plane: ControlPlane) -> None:
+    done = upgraded(plane, hosts=(T4_HOST,))
+    later = upgraded(plane, hosts=(A100_HOST,), when=Planned(at=plane.world.clock.now() + HOUR_S))
+    listed = [(one.id, one.state) for one in plane.services.maintenances.list()]
+    assert listed == [(later.id, "running"), (done.id, "done")]
+    assert plane.services.maintenances.get(done.id).state == "done"
+    with pytest.raises(NotFound) as caught:
+        plane.services.maintenances.get("nothing")
+    assert caught.value.code == "maintenance.unknown"
+
+
+def test_one_cannot_have_begun_before_it_was_declared(plane: ControlPlane) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        plane.services.driver_upgrades.start(wanted(when=Planned(at=plane.world.clock.now() - 1)))
+    assert caught.value.code == "maintenance.past"
+    assert plane.services.maintenances.list() == ()
