@@ -63,6 +63,11 @@ def sequence_of(part: str) -> int:
     return int(part)
 
 
+def counted_of(part: str) -> int:
+    """The number, 0 too, that a cursor's part is. :raises InvalidInput: ``request.cursor``"""
+    return 0 if part == "0" else sequence_of(part)
+
+
 def moment_of(part: str) -> float:
     """Seconds since 1970 that a cursor's part is. :raises InvalidInput: ``request.cursor``"""
     try:

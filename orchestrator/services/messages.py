@@ -10,9 +10,8 @@ from typing import Literal
 from orchestrator.core.actions.host_actions import HostAction
 from orchestrator.core.guest.settings import SettingValue
 from orchestrator.core.hosts.domain import BootPolicy
-from orchestrator.core.hosts.host import Host, HostCondition
+from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
-from orchestrator.core.labels import Selector, selects
 from orchestrator.core.offerings.offering import Offering, OfferingKind, VmSize, unsupported
 from orchestrator.core.vms.claim import HostCapacity
 from orchestrator.core.vms.lease import WantedEnd
@@ -172,24 +171,6 @@ class DryRun:
     """``tenant/name`` of the VMs that would be stopped for it."""
     provision: tuple[str, ...] = ()
     """Roles that would then be run in its guest."""
-
-
-@dataclass(frozen=True)
-class HostFilter:
-    """Which hosts a list is to have. All that is given must hold."""
-
-    selector: Selector
-    state: HostCondition | None
-
-    @property
-    def is_all(self) -> bool:
-        """Whether it picks every host."""
-        return not self.selector and self.state is None
-
-    def picks(self, host: Host) -> bool:
-        """Whether the host is to be in the list."""
-        in_state = self.state in {None, host.state} or (self.state == "cordoned" and host.cordoned)
-        return in_state and selects(self.selector, host.labels)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,12 +21,12 @@ from orchestrator.store.meta import Meta, Time
 from orchestrator.store.networks import Networks
 from orchestrator.store.offerings import Offerings
 from orchestrator.store.operations import Operations
+from orchestrator.store.pages import HostPages, VmPages
 from orchestrator.store.places import HeldPlaces
 from orchestrator.store.secrets import SecretBox, Secrets
 from orchestrator.store.statements import Statements
 from orchestrator.store.tenants import Policies, Quotas, RequestKeys, Tenants, Tokens
 from orchestrator.store.usage import TenantUsage, Usage
-from orchestrator.store.vm_pages import VmPages
 from orchestrator.store.vms import Claims, Vms
 from orchestrator.store.volumes import Volumes
 from orchestrator.store.web_sessions import EndedWebSessions
@@ -45,7 +45,8 @@ class Transaction:
         self.hosts = Hosts(db, self.usage, parsed, self.events)
         self.cards = Cards(db, self.usage)
         self.observations = Observations(db, parsed)
-        self.vms, self.vm_pages = Vms(db, self.usage, self.tenant_usage, self.events), VmPages(db)
+        self.vms = Vms(db, self.usage, self.tenant_usage, self.events)
+        self.vm_pages, self.host_pages = VmPages(db), HostPages(db)
         self.places, self.guests = HeldPlaces(db, self.usage, self.events), GuestRecords(db)
         self.claims = Claims(db, self.usage)
         self.fleet = Fleet(db, self.usage, self.claims)
@@ -62,8 +63,7 @@ class Transaction:
         self.audit = Audit(db, audited)
         self.findings = Findings(db, self.events)
         self.tenants, self.webhooks = Tenants(db, self.events), Webhooks(db)
-        self.tokens = Tokens(db, self.events)
-        self.quotas = Quotas(db, self.tenant_usage, self.events)
+        self.tokens, self.quotas = Tokens(db, self.events), Quotas(db, self.tenant_usage, self.events)
         self.policies = Policies(db, self.events)
         self.request_keys = RequestKeys(db)
         self.time, self.meta = Time(db), Meta(db)

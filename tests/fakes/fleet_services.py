@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import islice
 
@@ -17,9 +17,9 @@ from orchestrator.core.diff import Finding, Repair, Severity, StoredFinding
 from orchestrator.core.drivers.matrix import version_key
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound
 from orchestrator.core.hosts.bridges import Uplink, check_uplink
-from orchestrator.core.hosts.host import Host, HostState
+from orchestrator.core.hosts.host import HostCondition, HostState
 from orchestrator.core.hosts.readiness import Requirement, requirements
-from orchestrator.core.labels import changed_labels
+from orchestrator.core.labels import Selector, changed_labels, selects
 from orchestrator.core.names import check_name
 from orchestrator.core.offerings.offering import Offering, vm_size
 from orchestrator.core.placement.rules import named
@@ -34,7 +34,6 @@ from orchestrator.services.messages import (
     AddHost,
     GpuInfo,
     HostChange,
-    HostFilter,
     HostInfo,
     HostKey,
     ProfileFilter,
@@ -43,6 +42,7 @@ from orchestrator.services.messages import (
     TypeUse,
 )
 from orchestrator.services.vms.capacity import Named, Question
+from orchestrator.store.pages import PageKey
 from tests.fakes.readiness import READY
 from tests.fakes.world import EPOCH, FINGERPRINT, GPU, PROFILE, World, gpu_snapshot, host_info
 
@@ -85,15 +85,17 @@ class Hosts:
     def list(self) -> tuple[HostInfo, ...]:
         return tuple(self._world.hosts.values())
 
-    def page(self, only: HostFilter, after: str | None, most: int) -> tuple[tuple[HostInfo, ...], int]:
-        picked = [info for _, info in sorted(self._world.hosts.items()) if only.picks(info.host)]
-        return tuple(info for info in picked if after is None or info.host.name > after)[:most], len(picked)
-
-    def picked(self, only: HostFilter) -> tuple[Host, ...]:
-        return tuple(info.host for _, info in sorted(self._world.hosts.items()) if only.picks(info.host))
-
-    def infos(self, hosts: Sequence[Host]) -> tuple[HostInfo, ...]:
-        return tuple(self._world.hosts[host.name] for host in hosts)
+    def page(
+        self, selector: Selector, state: HostCondition | None, sort: str, after: PageKey | None, most: int
+    ) -> tuple[tuple[tuple[HostInfo, object], ...], int]:
+        """By name, however it is to be."""
+        picked = [
+            (info, name)
+            for name, info in sorted(self._world.hosts.items())
+            if selects(selector, info.host.labels)
+            and (state in {None, info.host.state} or (state == "cordoned" and info.host.cordoned))
+        ]
+        return tuple(row for row in picked if after is None or row[1] > str(after[1]))[:most], len(picked)
 
     def counts(self) -> dict[tuple[HostState, bool], int]:
         return Counter((info.host.state, info.host.cordoned) for info in self._world.hosts.values())

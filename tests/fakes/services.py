@@ -49,8 +49,8 @@ from orchestrator.services.vms.moving import VmMoves
 from orchestrator.services.vms.planning import Planner
 from orchestrator.services.vms.requirements import spec_of
 from orchestrator.services.vms.volumes import VolumeService
+from orchestrator.store.pages import PageKey
 from orchestrator.store.records import VmFilter
-from orchestrator.store.vm_pages import PageKey
 from tests.fakes.fake_guest_access import GuestAccess
 from tests.fakes.fake_guests import FakeGuestService
 from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
 from orchestrator.api.http_answers import started
-from orchestrator.api.paging import SortedPagingOf
+from orchestrator.api.paging import SortedPagingOf, counted_of, moment_of
 from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.hosts import (
     AddHostBody,
@@ -24,8 +23,8 @@ from orchestrator.api.schemas.hosts import (
 )
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.services import SelectorOf, ServicesOf
-from orchestrator.core.hosts.host import Host, HostCondition
-from orchestrator.services.messages import HostFilter
+from orchestrator.core.hosts.host import HostCondition
+from orchestrator.store.pages import HOST_ORDERS
 
 router = APIRouter(prefix="/hosts", tags=["hosts"])
 
@@ -59,15 +58,6 @@ def add(response: Response, body: AddHostBody, services: ServicesOf) -> StartedA
 
 
 OfState = Annotated[HostCondition | None, Query(description="Only hosts in this state, or those that are cordoned")]
-_SORTED_BY: Final[Mapping[str, Callable[[Host], object]]] = {
-    "name": lambda host: host.name,
-    "state": lambda host: host.state,
-    "address": lambda host: host.address,
-    "cordoned": lambda host: host.cordoned,
-    "gpus": lambda host: len(host.managed_gpus),
-    "last_seen_at": lambda host: host.last_seen_at,
-}
-"""What is known of a host without its snapshot."""
 
 
 @router.get("")
@@ -75,13 +65,24 @@ def list_all(
     services: ServicesOf, paging: SortedPagingOf, selector: SelectorOf, state: OfState = None
 ) -> list[HostAnswer]:
     """List hosts by name."""
-    only = HostFilter(selector, state)
-    if paging.sort is not None:
-        picked = paging.arranged(services.hosts.picked(only), lambda host: (host.name,), _SORTED_BY)
-        return [HostAnswer.of(info) for info in services.hosts.infos(picked)]
-    after = paging.after(1)
-    infos, total = services.hosts.page(only, None if after is None else after[0], paging.limit + 1)
-    return [HostAnswer.of(info) for info in paging.page(list(infos), lambda info: (info.host.name,), lambda: total)]
+    member = paging.sort_name(HOST_ORDERS) if paging.sort else "name"
+    after = paging.after(2)
+    key = None if after is None else (_value_of(member, after[0]), after[1])
+    rows, total = services.hosts.page(selector, state, paging.sort or "name", key, paging.limit + 1)
+    page = paging.page(list(rows), lambda row: (_text_of(row[1]), row[0].host.name), lambda: total)
+    return [HostAnswer.of(info) for info, _ in page]
+
+
+def _text_of(value: object) -> str:
+    """In a cursor."""
+    return "" if value is None else str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _value_of(member: str, text: str) -> object:
+    """:raises InvalidInput: ``request.cursor``"""
+    if member == "last_seen_at":
+        return moment_of(text) if text else None
+    return bool(counted_of(text)) if member == "cordoned" else counted_of(text) if member == "gpus" else text
 
 
 @router.get("/{name}")

@@ -15,6 +15,7 @@ from orchestrator.core.hosts.host import (
     MAX_OVERCOMMIT,
     Cordon,
     Host,
+    HostCondition,
     HostState,
     check_address,
     check_gpus,
@@ -24,7 +25,7 @@ from orchestrator.core.hosts.host import (
 )
 from orchestrator.core.hosts.nic import check_given
 from orchestrator.core.hosts.snapshot import HostSnapshot
-from orchestrator.core.labels import KEPT_FOR, changed_labels
+from orchestrator.core.labels import KEPT_FOR, Selector, changed_labels
 from orchestrator.core.maintenance.maintenance import turn_on
 from orchestrator.core.names import check_name
 from orchestrator.core.operation import FINISHED
@@ -36,9 +37,10 @@ from orchestrator.ports.files import HostKeys
 from orchestrator.services.acting import actor
 from orchestrator.services.begin import new_operation, record
 from orchestrator.services.fleet.view import Overcommit, capacity_of
-from orchestrator.services.messages import AddHost, HostChange, HostFilter, HostInfo, HostKey, Started
+from orchestrator.services.messages import AddHost, HostChange, HostInfo, HostKey, Started
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.store.database import Store
+from orchestrator.store.pages import PageKey
 from orchestrator.store.records import HostRecord
 from orchestrator.store.transaction import Transaction
 
@@ -275,27 +277,18 @@ class HostService:
 
     def list(self) -> tuple[HostInfo, ...]:
         with self.store.read() as tx:
-            return self._infos(tx, tx.hosts.list())
+            return self._infos(tx, [name for name, _ in tx.host_pages.names()])
 
-    def page(self, only: HostFilter, after: str | None, most: int) -> tuple[tuple[HostInfo, ...], int]:
-        """By name: ``most`` of those behind ``after``, and how many there are in all."""
-        if not only.is_all:
-            picked = self.picked(only)
+    def page(
+        self, selector: Selector, state: HostCondition | None, sort: str, after: PageKey | None, most: int
+    ) -> tuple[tuple[tuple[HostInfo, object], ...], int]:
+        """``most`` of those behind ``after`` as :meth:`HostPages.names` has them, each with what it is sorted by, and
+        how many there are in all."""
         with self.store.read() as tx:
-            if not only.is_all:
-                chosen = [host for host in picked if after is None or host.name > after][:most]
-                return self._infos(tx, chosen), len(picked)
-            return self._infos(tx, tx.hosts.list(after, most)), sum(tx.hosts.counts().values())
-
-    def picked(self, only: HostFilter) -> tuple[Host, ...]:
-        """By name."""
-        with self.store.read() as tx:
-            return tuple(filter(only.picks, tx.hosts.list()))
-
-    def infos(self, hosts: Sequence[Host]) -> tuple[HostInfo, ...]:
-        """In their order."""
-        with self.store.read() as tx:
-            return self._infos(tx, hosts)
+            page = tx.host_pages.names(selector, state, sort, after, most)
+            total = tx.host_pages.how_many(selector, state) if len(page) == most else len(page)
+            infos = self._infos(tx, [name for name, _ in page])
+        return tuple(zip(infos, (by for _, by in page), strict=True)), total
 
     def get(self, name: str) -> HostInfo:
         """:raises NotFound: ``host.unknown``"""
@@ -336,11 +329,12 @@ class HostService:
             return self._info(tx, tx.hosts.get(name))
 
     def _info(self, tx: Transaction, host: Host) -> HostInfo:
-        return self._infos(tx, (host,))[0]
+        return self._infos(tx, (host.name,))[0]
 
-    def _infos(self, tx: Transaction, hosts: Sequence[Host]) -> tuple[HostInfo, ...]:
-        records = {record.host.name: record for record in tx.fleet.hosts([host.name for host in hosts])}
-        return tuple(self._info_of(records[host.name], tx.hosts.snapshot(host.name)) for host in hosts)
+    def _infos(self, tx: Transaction, names: Sequence[str]) -> tuple[HostInfo, ...]:
+        """In their order."""
+        records = {record.host.name: record for record in tx.fleet.hosts(names)}
+        return tuple(self._info_of(records[name], tx.hosts.snapshot(name)) for name in names)
 
     def _info_of(self, record: HostRecord, snapshot: HostSnapshot | None) -> HostInfo:
         claiming = [vm for vm in record.vms if vm.deallocated is None]

@@ -10,8 +10,8 @@ from orchestrator.core.tenancy.access import Tenants
 from orchestrator.core.vms.vm import Vm
 from orchestrator.services.vm_checks import known_vm
 from orchestrator.store.database import Store
+from orchestrator.store.pages import PageKey
 from orchestrator.store.records import VmFilter
-from orchestrator.store.vm_pages import PageKey
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,7 @@ def owner(plane: ControlPlane) -> TestClient:
         ("state=cordoned&selector=rack=9", set()),
     ],
 )
-@pytest.mark.parametrize("order", ["", "&sort=-name"])
+@pytest.mark.parametrize("order", ["", "&sort=-name", "&sort=-cordoned", "&sort=gpus", "&sort=-last_seen_at"])
 def test_hosts_are_filtered_by_state(owner: TestClient, only: str, hosts: set[str], order: str) -> None:
     pages = list(pages_of(owner, f"/v1/hosts?{only}{order}&limit=1"))
     assert [len(page) for page in pages] == [1] * len(hosts) or pages == [[]]
