@@ -18,12 +18,14 @@ from orchestrator.agent import streams
 from orchestrator.agent.assembly import Agent
 from orchestrator.agent.libvirt.connection import subscribed
 from orchestrator.agent.libvirt.domains import domain_key
+from orchestrator.agent.nvml.vgpu_metadata import compatibilities
 from orchestrator.agent.sessions import CHANNEL_SILENT_S, KEEPALIVE_S, KEEPALIVES_MISSED, HeardReader, Place
 from orchestrator.agent.version import agent_version
 from orchestrator.core.attachments.host_facts import things_of
 from orchestrator.core.contained import Contained
 from orchestrator.core.domain_xml.console import MAX_LOG_BYTES
 from orchestrator.core.errors import Fatal, InvalidInput, Unknown, VgpuctlError, error_to_dict
+from orchestrator.core.gpu.vgpu_metadata import answers_to_dict
 from orchestrator.core.protocol import (
     HELLO_BYTES,
     PROTOCOL_VERSION,
@@ -63,6 +65,9 @@ class AgentSession:
             "observe_domain": lambda params: domain_to_dict(agent.observer.domain(str(params.get("vm")))),
             "console_log": self._console_log,
             "perform": self._perform,
+            "vgpu_compatibility": lambda params: answers_to_dict(
+                compatibilities(params.get("questions"), agent.observer.nvml.change)
+            ),
         }
 
     def run(self) -> None:

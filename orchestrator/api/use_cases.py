@@ -39,6 +39,7 @@ from orchestrator.services.readings.readings import ReadingService
 from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.services.vms.adopting import AdoptionService
 from orchestrator.services.vms.capacity import CapacityService
+from orchestrator.services.vms.driver_answers import AskedDrivers
 from orchestrator.services.vms.moves import MoveService
 from orchestrator.services.vms.moving import VmMoves
 from orchestrator.services.vms.planning import Planner
@@ -145,7 +146,7 @@ def services_of(
         volumes=VolumeService(store=store, engine=engine, planner=planner),
         operations=OperationService(world=world, engine=engine),
         capacity=capacity,
-        moves=MoveService(store=store, index=index),
+        moves=MoveService(store=store, index=index, drivers=AskedDrivers(link=world.link, clock=clock)),
         controllers=ControllerService(store=store, clock=clock, files=world.images, kept=kept, key=site.key),
         readings=ReadingService(store=store, kept=kept, others=site.others),
         findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),

@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
+from orchestrator.core.gpu.vgpu_metadata import Answers, VgpuQuestion
 from orchestrator.core.guest.guest import Guest, GuestRun, WantedRoles
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.readiness import HostReadinessFacts
@@ -49,6 +50,9 @@ class HostLink(Protocol):
 
     def things_of(self, host: Host, vm: str) -> tuple[str, ...]:
         """Everything that the host shows of the VM now, for people (attachments/vm_resources); empty: nothing left."""
+
+    def vgpu_compatibility(self, host: Host, questions: Sequence[VgpuQuestion]) -> Answers:
+        """What the host's driver says of vGPUs that would go on on GPUs; at most ``MAX_QUESTIONS`` at once."""
 
     def perform(self, host: Host, action: HostAction, token: FencingToken) -> ActionResult:
         """Do one thing. Idempotent; a stale token is refused with Denied ``agent.stale_token``."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from orchestrator.core.actions.host_actions import ActionResult, FencingToken, H
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.errors import InvalidInput, Retryable, Unknown, VgpuctlError, agent_error
+from orchestrator.core.gpu.vgpu_metadata import Answers, VgpuQuestion, answers_from_dict
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.protocol import encode_frame, read_frame
@@ -97,6 +98,9 @@ class HostsLink:
 
     def things_of(self, host: Host, vm: str) -> tuple[str, ...]:
         return things_from_dict(self._ask("things_of", host, {"vm": vm}), vm)
+
+    def vgpu_compatibility(self, host: Host, questions: Sequence[VgpuQuestion]) -> Answers:
+        return answers_from_dict(self._ask("vgpu_compatibility", host, {"questions": questions}), questions)
 
     def perform(self, host: Host, action: HostAction, token: FencingToken) -> ActionResult:
         params = {"action": action_to_dict(action), "token": token_to_dict(token)}

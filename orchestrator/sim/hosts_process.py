@@ -26,6 +26,7 @@ from orchestrator.client.location import bind_for_owner
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.drivers.host_drivers import DriverFile, HostDrivers
 from orchestrator.core.errors import Retryable, VgpuctlError, error_to_dict
+from orchestrator.core.gpu.vgpu_metadata import VgpuQuestion, answers_to_dict
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import DomainSnapshot
 from orchestrator.core.protocol import encode_frame, read_frame
@@ -176,6 +177,9 @@ class _Session:
         self._methods: dict[str, Callable[[Host, Message], Message]] = {
             "observe_domain": lambda host, params: domain_to_dict(self._link.observe_domain(host, params["vm"])),
             "things_of": lambda host, params: things_to_dict(self._link.things_of(host, params["vm"])),
+            "vgpu_compatibility": lambda host, params: answers_to_dict(
+                self._link.vgpu_compatibility(host, [VgpuQuestion(*pair) for pair in params["questions"]])
+            ),
             "readings": self._readings,
             "console_log": lambda host, params: {
                 "text": self._link.console_log(host, params["vm"], params["most"]).decode()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -16,6 +16,7 @@ from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.attachments.host_facts import things_of
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.errors import Conflict, Fatal, Retryable
+from orchestrator.core.gpu.vgpu_metadata import Answers, VgpuQuestion
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.readings.frame import PERIOD_S, HostFrame
@@ -27,6 +28,7 @@ from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.observing import domain_of, snapshot_of
 from orchestrator.sim.readings import frames, sent_frame
 from orchestrator.sim.screen import Screen
+from orchestrator.sim.vgpu_metadata import compatibility
 from orchestrator.sim.vm_actions import give_volume, receive_image, take_volume
 
 BOOTS_S: Final = 20.0
@@ -99,6 +101,11 @@ class MachineLink(ABC):
     def things_of(self, host: Host, vm: str) -> tuple[str, ...]:
         """What it shows of the VM."""
         return self._call(host, OBSERVE, lambda machine: things_of(snapshot_of(self._ours(machine)), vm))
+
+    def vgpu_compatibility(self, host: Host, questions: Sequence[VgpuQuestion]) -> Answers:
+        """What its driver says of them."""
+        self._call(host, OBSERVE, self._ours)
+        return tuple(map(compatibility, questions))
 
     def perform(self, host: Host, action: HostAction, token: FencingToken) -> ActionResult:
         name = f"{type(action).__name__} {getattr(action, 'vm', '')} {token.operation[:8]}/{token.attempt}"

@@ -9,6 +9,7 @@ from typing import Final
 
 from orchestrator.core.gpu.device import VgpuParent
 from orchestrator.core.gpu.licence import VgpuLicence
+from orchestrator.core.gpu.vgpu_metadata import RunningVgpu
 from orchestrator.core.hosts.cpus import NumaNode
 from orchestrator.core.hosts.snapshot import (
     DomainSnapshot,
@@ -24,7 +25,8 @@ from orchestrator.sim import nics
 from orchestrator.sim.gpu_settings import observed_settings
 from orchestrator.sim.kernel import VFIO, SimulatedGpu
 from orchestrator.sim.machine import Domain, SimulatedMachine
-from orchestrator.sim.vgpu_actions import framework_of, holders, observed_parent
+from orchestrator.sim.vgpu_actions import framework_of, holders, observed_parent, open_vgpus
+from orchestrator.sim.vgpu_metadata import metadata
 from orchestrator.sim.whole_gpus import fabric_snapshot
 
 
@@ -152,7 +154,15 @@ def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
         instances=tuple(_instance(machine, gpu, number) for number in sorted(gpu.instances)),
         **observed_settings(machine, gpu),
         licences=_licences(machine, gpu),
+        metadata=_metadata(machine, gpu) if kind.types and gpu.driver != VFIO else None,
+        open_vgpus=()
+        if gpu.driver == VFIO
+        else tuple(RunningVgpu(vm=vgpu.vm, metadata=_metadata(machine, gpu)) for vgpu in open_vgpus(machine, gpu)),
     )
+
+
+def _metadata(machine: SimulatedMachine, gpu: SimulatedGpu) -> str:
+    return metadata(machine.driver_version, f"{gpu.kind.pci_device} {gpu.kind.pci_subsystem}")
 
 
 def _licences(machine: SimulatedMachine, gpu: SimulatedGpu) -> tuple[VgpuLicence, ...]:

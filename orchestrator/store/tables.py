@@ -166,23 +166,25 @@ vms = Table(
 """The last three columns are of ``spec``, for the order of lists."""
 
 guests = Table(
-    "guests",
-    metadata,
+    "guests", metadata,
     Column("vm", ForeignKey("vms.id", ondelete="CASCADE"), primary_key=True),
-    Column("host_key", String, nullable=True),
-    Column("document", JSON, nullable=False),
-)
+    Column("host_key", String, nullable=True), Column("document", JSON, nullable=False),
+)  # fmt: skip
 """What was put into the guest of a VM (core/guest/guest.py)."""
 
+vgpu_metadata = Table(
+    "vgpu_metadata", metadata,
+    Column("vm", ForeignKey("vms.id", ondelete="CASCADE"), primary_key=True), Column("by_gpu", JSON, nullable=False),
+)  # fmt: skip
+"""What drivers last said of a VM's vGPUs (core/gpu/vgpu_metadata.py), by the PCI address of their GPU."""
+
 gpu_cuts = Table(
-    "gpu_cuts",
-    metadata,
-    Column("host", String(63), primary_key=True),
-    Column("gpu", String(12), primary_key=True),
+    "gpu_cuts", metadata,
+    Column("host", String(63), primary_key=True), Column("gpu", String(12), primary_key=True),
     Column("cut", String(80), nullable=False),
     UniqueConstraint("host", "gpu", "cut"),
     ForeignKeyConstraint(["host", "gpu"], ["gpus.host", "gpus.address"]),
-)
+)  # fmt: skip
 """How a GPU is cut while anything is claimed on it; claims refer to it, so they cannot differ."""
 
 slot_claims = Table(
@@ -201,14 +203,11 @@ slot_claims = Table(
 """``device``: which of the VM's devices, from 0, as its ``devices`` has them; the same in ``function_claims``."""
 
 function_claims = Table(
-    "function_claims",
-    metadata,
-    Column("host", String(63), primary_key=True),
-    Column("function", String(12), primary_key=True),
-    Column("vm", ForeignKey("vms.id"), nullable=False),
-    Column("device", Integer, nullable=False),
+    "function_claims", metadata,
+    Column("host", String(63), primary_key=True), Column("function", String(12), primary_key=True),
+    Column("vm", ForeignKey("vms.id"), nullable=False), Column("device", Integer, nullable=False),
     UniqueConstraint("vm", "device"),
-)
+)  # fmt: skip
 
 host_claims = Table(
     "host_claims", metadata,

@@ -27,6 +27,7 @@ from orchestrator.store.secrets import SecretBox, Secrets
 from orchestrator.store.statements import Statements
 from orchestrator.store.tenants import Policies, Quotas, RequestKeys, Tenants, Tokens
 from orchestrator.store.usage import TenantUsage, Usage
+from orchestrator.store.vgpu_metadata import VgpuMetadata
 from orchestrator.store.vms import Claims, Vms
 from orchestrator.store.volumes import Volumes
 from orchestrator.store.web_sessions import EndedWebSessions
@@ -43,7 +44,7 @@ class Transaction:
         self.usage = Usage(db)
         self.tenant_usage = TenantUsage(db)
         self.hosts = Hosts(db, self.usage, parsed, self.events)
-        self.cards = Cards(db, self.usage)
+        self.cards, self.vgpu_metadata = Cards(db, self.usage), VgpuMetadata(db)
         self.observations = Observations(db, parsed)
         self.vms = Vms(db, self.usage, self.tenant_usage, self.events)
         self.vm_pages, self.host_pages = VmPages(db), HostPages(db)

@@ -7,7 +7,7 @@ Faults strike at numbered effects, before or after them, so that a test can walk
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +17,7 @@ from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.attachments.host_facts import things_of
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown
+from orchestrator.core.gpu.vgpu_metadata import Answers, VgpuQuestion
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.readiness import HostReadinessFacts
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
@@ -26,9 +27,11 @@ from orchestrator.core.wire import unless_known
 from orchestrator.ports.host import ByteStream
 from orchestrator.sim.guests import Consoles, Echo
 from orchestrator.sim.screen import Screen
+from orchestrator.sim.vgpu_metadata import compatibility
 from tests.fakes.fake_actions import perform_on
 from tests.fakes.fake_data_volumes import copy_volume
 from tests.fakes.fake_machine import FakeMachine, snapshot_of
+from tests.fakes.fake_metadata import with_metadata
 from tests.fakes.readiness import READY
 
 T = TypeVar("T")
@@ -55,6 +58,8 @@ class FakeHosts:
         self.site = site
         self.strike: Strike = no_fault
         self.effects: list[str] = []
+        self.compares = False
+        """Drivers say whether vGPUs and GPUs go together."""
         self.without_screen: set[str] = set()
         """Domains that were defined before they had one."""
         self._turn = threading.Lock()
@@ -66,7 +71,8 @@ class FakeHosts:
 
     def observe(self, host: Host) -> HostSnapshot:
         with self._turn:
-            return snapshot_of(self._machine(host))
+            seen = snapshot_of(self._machine(host))
+        return with_metadata(seen) if self.compares else seen
 
     def look(self, host: Host, known: str) -> HostSnapshot | Unchanged:
         return unless_known(self.observe(host), known)
@@ -77,6 +83,10 @@ class FakeHosts:
 
     def things_of(self, host: Host, vm: str) -> tuple[str, ...]:
         return things_of(self.observe(host), vm)
+
+    def vgpu_compatibility(self, host: Host, questions: Sequence[VgpuQuestion]) -> Answers:
+        self._machine(host)
+        return self.does("vgpu_compatibility", lambda: tuple(map(compatibility, questions)))
 
     def perform(self, host: Host, action: HostAction, token: FencingToken) -> ActionResult:
         machine = self._machine(host)

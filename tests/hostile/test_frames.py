@@ -56,6 +56,7 @@ def good() -> dict[str, Any]:
         "problems": ["hot"], "iommu_shared_with": ["0000:40:00.0"], "instances": [_INSTANCE],
         "scheduler": {"policy": "equal_share", "time_slice_us": 2000},
         "bridges": ["0000:00:03.0"], "licences": [{"vm": "a", "state": "licensed", "until": 2_000_000_000}],
+        "metadata": "AA==", "open_vgpus": [{"vm": "a", "metadata": "AA=="}],
     }  # fmt: skip
     mdev = {"uuid": "u", "type_name": "t", "owner": "a", "placement_id": 0}
     gpu["parents"][0] |= {

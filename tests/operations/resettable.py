@@ -26,6 +26,7 @@ _NOT_COMPARED = frozenset(
         "alembic_version",
         "maintenances",
         "guests",
+        "vgpu_metadata",
         "console_sessions",
         "ended_web_sessions",
     }

@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -30,6 +30,7 @@ from orchestrator.core.actions.host_actions import (
 )
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.errors import InvalidInput, NotFound, Retryable, Unknown, one_line
+from orchestrator.core.gpu.vgpu_metadata import Answers, VgpuQuestion, answers_from_dict
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.hosts.snapshot_rules import checked, checked_domain, checked_unchanged
@@ -51,6 +52,8 @@ log = logging.getLogger(__name__)
 AGENT_USER = "vgpuctl-agent"
 
 OBSERVE_SECONDS = 90.0
+COMPATIBILITY_SECONDS = 10.0
+"""Somebody waits for a page."""
 PERFORM_SECONDS = 180.0
 START_SECONDS = 360.0
 IMAGE_STALL_SECONDS = 120.0
@@ -148,6 +151,10 @@ class SshHostLink:
     def things_of(self, host: Host, vm: str) -> tuple[str, ...]:
         things = things_from_dict(self._observe(host, "observe", {"things_of": vm}), vm)
         return tuple(one_line(thing) for thing in things)
+
+    def vgpu_compatibility(self, host: Host, questions: Sequence[VgpuQuestion]) -> Answers:
+        answer = self._ask(host, "vgpu_compatibility", {"questions": questions}, COMPATIBILITY_SECONDS)
+        return answers_from_dict(answer, questions)
 
     def _observe(self, host: Host, method: str, params: Message) -> Any:
         """A cut connection is tried once more: observing twice does no harm."""

@@ -18,12 +18,14 @@ import pynvml
 
 from orchestrator.agent.nvml.gpu_instances import FoundInstance, device_at, instances, profile_names
 from orchestrator.agent.nvml.health import health, licences
+from orchestrator.agent.nvml.vgpu_metadata import gpu_metadata, open_vgpus
 from orchestrator.agent.timing import CallHangs, Gate, TooManyHungCalls
 from orchestrator.core.actions.gpu_cards import GpuCard
 from orchestrator.core.errors import Fatal, InvalidInput, Unknown
 from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.gpu.licence import VgpuLicence
 from orchestrator.core.gpu.pci import parse_pci_address
+from orchestrator.core.gpu.vgpu_metadata import RunningVgpu
 from orchestrator.core.gpu.vgpu_parameters import ObservedPolicy, SchedulerState
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostVgpuType
 from orchestrator.core.hosts.snapshot_rules import BOUNDS
@@ -70,9 +72,11 @@ class NvmlGpu:
     signals: tuple[GpuSignal, ...] = ()
     ecc: bool | None = None
     moves_vgpus: bool | None = None
+    metadata: str | None = None
+    open_vgpus: tuple[RunningVgpu, ...] = ()
 
 
-GONE_WITH_THE_DRIVER: Final = frozenset({"instances", "scheduler", "licences", "signals"})
+GONE_WITH_THE_DRIVER: Final = frozenset({"instances", "scheduler", "licences", "signals", "metadata", "open_vgpus"})
 """Fields of what is there no more once the driver has let the GPU go."""
 
 
@@ -183,16 +187,12 @@ def _module_id(device: Any) -> int:
     return _can_be(GpuSnapshot, "module_id", int(pynvml.nvmlDeviceGetModuleId(device)))
 
 
-def _moves_vgpus(device: Any) -> bool:
-    """The bit of NVML_VGPU_PGPU_VIRTUALIZATION_CAP_MIGRATION (nvml.h)."""
-    return bool(pynvml.nvmlDeviceGetVgpuMetadata(device).pgpuVirtualizationCaps & 1)
-
-
 def _gpu(device: Any, board: tuple[int, int], vgpu_types: _VgpuTypes) -> NvmlGpu:
     asker = _Asker()
     memory = asker.ask("memory", lambda: _memory_mib(device))
     mig = asker.ask("MIG mode", lambda: pynvml.nvmlDeviceGetMigMode(device))
     mixed = asker.ask("heterogeneous mode", lambda: pynvml.nvmlDeviceGetVgpuHeterogeneousMode(device))
+    metadata = asker.ask("vGPU metadata", lambda: gpu_metadata(device))
     return NvmlGpu(
         uuid=asker.ask("UUID", lambda: str(pynvml.nvmlDeviceGetUUID(device))),
         serial=asker.ask("serial number", lambda: str(pynvml.nvmlDeviceGetSerial(device))),
@@ -211,7 +211,9 @@ def _gpu(device: Any, board: tuple[int, int], vgpu_types: _VgpuTypes) -> NvmlGpu
         ),
         mig_profiles=() if mig is None else vgpu_types.profiles(asker, device, board),
         ecc=asker.ask("ECC mode", lambda: bool(pynvml.nvmlDeviceGetEccMode(device)[0])),
-        moves_vgpus=asker.ask("vGPU metadata", lambda: _moves_vgpus(device)),
+        moves_vgpus=None if metadata is None else metadata.moves,
+        metadata=None if metadata is None else metadata.text,
+        open_vgpus=tuple(open_vgpus(device)),
         problems=tuple(asker.problems),
     )
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 
 from orchestrator.core.attachments import observed_on
@@ -92,7 +93,10 @@ def _gpu_facts(gpu: GpuSnapshot) -> GpuSnapshot:
     made_on = {item.device.parent for item in observed_on(gpu)}
     parents = tuple(replace(parent, creatable=(), in_use=None) for parent in gpu.parents if parent.address in made_on)
     instances = tuple(replace(item, devices=(), capabilities=()) for item in gpu.instances)
-    return replace(gpu, uuid="", serial=None, parents=parents, instances=instances, licences=())
+    metadata = gpu.metadata and sys.intern(gpu.metadata)  # of equal GPUs often the same
+    return replace(
+        gpu, uuid="", serial=None, parents=parents, instances=instances, licences=(), open_vgpus=(), metadata=metadata
+    )
 
 
 def things_of(snapshot: HostSnapshot, vm_id: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from orchestrator.core.gpu.device import MAKES_VGPUS, Device, Framework, VgpuPar
 from orchestrator.core.gpu.fabric import FabricSnapshot
 from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.gpu.licence import VgpuLicence
+from orchestrator.core.gpu.vgpu_metadata import RunningVgpu
 from orchestrator.core.gpu.vgpu_parameters import SchedulerState, words
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.cpus import NumaNode
@@ -116,6 +117,10 @@ class GpuSnapshot:
     """Whether ECC is on; None: it has none, or its driver or an old agent does not tell."""
     moves_vgpus: bool | None = None
     """Whether its driver moves vGPUs of it with their state, as NVML says; None: it or an old agent does not tell."""
+    metadata: str | None = None
+    """What its driver says of it to a vGPU that would move there, in base64; None: it or an old agent does not tell."""
+    open_vgpus: tuple[RunningVgpu, ...] = ()
+    """That running VMs have open and that say of themselves what a GPU must take; none from an older agent."""
     mig_found: bool | None = None
     """The MIG mode that it had before we changed it. None: it has none, or its agent does not tell or has lost that."""
     signals: tuple[GpuSignal, ...] = ()

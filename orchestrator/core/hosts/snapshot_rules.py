@@ -21,6 +21,7 @@ from orchestrator.core.gpu.fabric import FabricPlace, FabricSnapshot, ObservedPa
 from orchestrator.core.gpu.health import MAX_SIGNALS, GpuSignal
 from orchestrator.core.gpu.licence import VgpuLicence
 from orchestrator.core.gpu.pci import parse_pci_address
+from orchestrator.core.gpu.vgpu_metadata import MAX_METADATA, RunningVgpu
 from orchestrator.core.gpu.vgpu_parameters import Scheduler, SchedulerState, VgpuParameters
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.cpus import MAX_CPU, CpuPlace, HugePages, NumaNode
@@ -228,7 +229,9 @@ BOUNDS: Final[Mapping[type, Mapping[str, Bound]]] = {
         "iommu_shared_with": Bound(_FUNCTIONS),
         "instances": Bound(_SLOTS), "mig_profiles": Bound(_SLOTS), "licences": Bound(_VGPUS),
         "bridges": Bound(_PORTS, _ADDRESS), "signals": Bound(2 * MAX_SIGNALS),
+        "metadata": Bound(MAX_METADATA), "open_vgpus": Bound(_VGPUS),
     },
+    RunningVgpu: {"metadata": Bound(MAX_METADATA)},
     GpuSignal: {"at": Bound(_LAST_SECOND)},
     DomainSnapshot: {
         "devices": Bound(_FUNCTIONS), "addresses": Bound(_FUNCTIONS), "vcpus": Bound(MAX_CPU + 1),

@@ -7,20 +7,25 @@ is asked the same with the GPUs alone that the state goes onto, cut as the VM's 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.drivers.check import forbidden_pair
 from orchestrator.core.drivers.matrix import DriverMatrix
 from orchestrator.core.errors import Reason
 from orchestrator.core.geometry.cut import CutKind
+from orchestrator.core.gpu.device import Device
+from orchestrator.core.gpu.vgpu_metadata import VgpuQuestion
 from orchestrator.core.hosts.snapshot import GpuSnapshot
+from orchestrator.core.moves.answers import DriverAnswers, limits_of_answer
 from orchestrator.core.moves.rules import (
     Between,
     GpuPair,
     Traveller,
     limits_between,
+    limits_by_data,
     limits_of_gpus,
     limits_of_vm,
 )
@@ -60,6 +65,18 @@ class Moving:
     guest_driver: str | None
     """In its guest; None: not told."""
     matrix: DriverMatrix
+    drivers: DriverAnswers
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Target:
+    """Where it would go. ``fits``: GPUs there that have what it asks for, in use or not. ``placed``: the VM itself has
+    a place there."""
+
+    name: str
+    facts: HostFacts
+    fits: tuple[Gpu, ...]
+    placed: bool
 
 
 @dataclass(frozen=True)
@@ -92,12 +109,13 @@ def moves_to(moving: Moving, target: HostFacts, engine: PlacementEngine, host: F
     own, name = moving.traveller.vm.host, host.view.name
     gpus, limits = _placed(engine, moving.request, host)
     bars = (*_of_vm_to(moving.traveller, name), *_between(moving, name, target), *((EVERY, limit) for limit in limits))
+    to = _Target(name=name, facts=target, fits=_fitting(moving, host), placed=bool(gpus))
     verdicts = []
     for kind in KINDS:
         limits = limits_on(kind, bars)
-        if kind in WITH_MEMORY and gpus and moving.source is not None:
-            limits += _of_state(moving, kind, target, engine, host)
-        verdicts.append(MoveVerdict(kind=kind, limits=limits))
+        if kind in WITH_MEMORY and to.fits and moving.source is not None:
+            limits += _of_state(moving, kind, to, engine, host)
+        verdicts.append(MoveVerdict(kind=kind, limits=_without_waiting(limits)))
     return HostMoves(host=name, is_its_own=own == name, verdicts=tuple(verdicts), gpus=gpus)
 
 
@@ -114,6 +132,44 @@ def _of_vm_to(moving: Traveller, name: str | None) -> Iterator[Bars]:
         yield frozenset({"live", "cold"}), MoveLimit(code="move.same_host", message="it is there already")
     elif vm.spec.volumes:
         yield EVERY, _volumes(vm)
+
+
+_WAITS: Final = "move.not_asked"
+_UNREAD: Final = MoveLimit(
+    code=_WAITS,
+    message="what its own host's driver says of its vGPU, which the other one has to judge, has not been read yet",
+    cure="its host is observed again, as it is every few seconds",
+)
+
+
+def questions(moving: Moving, target: HostFacts, host: FleetHost) -> tuple[VgpuQuestion, ...]:
+    """That its driver would be asked, each once."""
+    pairs = (
+        (device.gpu, _snapshot(target, gpu.gpu_id)) for gpu in _fitting(moving, host) for device in _devices(moving)
+    )
+    return tuple(dict.fromkeys(
+        question
+        for own, gpu in pairs if gpu is not None
+        for question in moving.drivers.questions(own, gpu.metadata)
+    ))  # fmt: skip
+
+
+def waits_for_answer(moves: HostMoves) -> bool:
+    """Whether the driver's answer alone is missing to one of its ways."""
+    return any(limit.code == _WAITS for verdict in moves.verdicts for limit in verdict.limits)
+
+
+def _without_waiting(limits: tuple[MoveLimit, ...]) -> tuple[MoveLimit, ...]:
+    """A driver need not be asked about what something else rules out."""
+    return tuple(limit for limit in limits if limit.code != _WAITS) or limits
+
+
+def _fitting(moving: Moving, host: FleetHost) -> tuple[Gpu, ...]:
+    return tuple(gpu for gpu in host.gpus if moving.request.whole_gpus or has_profile(moving.request, gpu))
+
+
+def _devices(moving: Moving) -> Sequence[Device]:
+    return moving.traveller.vm.devices
 
 
 def _volumes(vm: Vm) -> MoveLimit:
@@ -163,46 +219,73 @@ def _limit(reason: Reason, host: str) -> MoveLimit:
 
 
 def _between(moving: Moving, name: str, target: HostFacts) -> Iterator[Bars]:
-    if moving.guest_driver is not None and target.driver:
-        why = forbidden_pair(moving.matrix, host_driver=target.driver, guest_driver=moving.guest_driver)
-        if why is not None:
-            words = f"its guest has driver {moving.guest_driver} and {name} has {target.driver}: {why}"
-            yield EVERY, MoveLimit(code="vm.driver_forbidden", message=words, cure="another driver in its guest")
+    forbidden = _forbidden(moving, name, target)
+    if forbidden is not None:
+        yield frozenset({"cold"}), forbidden
     if moving.source is None:
         yield WITH_MEMORY, MoveLimit(code="move.own_host_unknown", message="its own host was never observed")
     else:
         yield from limits_between(Between(vm=moving.traveller.vm, source=moving.source, target=target, name=name))
 
 
+def _forbidden(moving: Moving, name: str, target: HostFacts) -> MoveLimit | None:
+    """By the drivers' matrix."""
+    guest, host = moving.guest_driver, target.driver
+    why = forbidden_pair(moving.matrix, host_driver=host, guest_driver=guest) if guest is not None and host else None
+    if why is None:
+        return None
+    words = f"its guest has driver {guest} and {name} has {host}: {why}"
+    return MoveLimit(code="vm.driver_forbidden", message=words, cure="another driver in its guest")
+
+
 def _of_state(
-    moving: Moving, kind: MoveKind, target: HostFacts, engine: PlacementEngine, host: FleetHost
+    moving: Moving, kind: MoveKind, target: _Target, engine: PlacementEngine, host: FleetHost
 ) -> tuple[MoveLimit, ...]:
-    """Why the VM's state goes onto none of the GPUs where the VM itself has a place; empty: it does."""
+    """Why the VM's state goes onto none of the GPUs where the VM itself might have a place; empty: it does, or they
+    are taken."""
     request = moving.request
-    able = [gpu for gpu in host.gpus if request.whole_gpus or has_profile(request, gpu)]
-    refused = {gpu.gpu_id: limits_on(kind, _of_gpu(moving, gpu, target)) for gpu in able}
+    refused = {gpu.gpu_id: limits_on(kind, _of_gpu(moving, gpu, target)) for gpu in target.fits}
     allowed = frozenset(gpu for gpu, limits in refused.items() if not limits)
     if not allowed:
         return min(refused.values(), key=len)
+    if not target.placed:
+        return ()
     if kind in WITH_DEVICES and moving.cuts:
         request = replace(request, cut_kinds=moving.cuts)
     if len(allowed) < len(host.gpus):
         request = replace(request, needs=(*request.needs, _AmongGpus(allowed)))
-    return _placed(engine, request, host)[1]
+    taken = _placed(engine, request, host)[1]
+    waiting = (limits for limits in refused.values() if limits and all(limit.code == _WAITS for limit in limits))
+    return next(waiting, taken) if taken else ()
 
 
-def _of_gpu(moving: Moving, gpu: Gpu, target: HostFacts) -> Iterable[Bars]:
+def _of_gpu(moving: Moving, gpu: Gpu, target: _Target) -> Iterable[Bars]:
     """Against each GPU that it has a device on; a GPU of its own that is not there any more says nothing."""
-    snapshot, own = _snapshot(target, gpu.gpu_id), moving.source
-    for device in moving.traveller.vm.devices:
+    snapshot, own = _snapshot(target.facts, gpu.gpu_id), moving.source
+    for device in _devices(moving):
         source = None if own is None else _snapshot(own, device.gpu)
-        if source is None or snapshot is None:
+        if own is None or source is None or snapshot is None:
             yield (
                 WITH_MEMORY,
                 MoveLimit(code="move.own_gpu_gone", message=f"its GPU {device.gpu} is not on its host now"),
             )
-        else:
-            yield from limits_of_gpus(GpuPair(device=device, source=source, target=snapshot))
+            continue
+        pair = GpuPair(device=device, source=source, target=snapshot)
+        yield from limits_of_gpus(pair)
+        pairs = moving.drivers.questions(device.gpu, snapshot.metadata)
+        if not pairs and None not in (source.metadata, snapshot.metadata) and not device.is_whole_gpu:
+            yield WITH_MEMORY, _UNREAD
+            continue
+        answers = [moving.drivers.answer(question) for question in pairs] or [None]
+        for answer in answers:
+            if answer is not None:
+                yield from limits_of_answer(answer, target.name)
+                continue
+            hosts = Between(vm=moving.traveller.vm, source=own, target=target.facts, name=target.name)
+            yield from limits_by_data(hosts, pair)
+            forbidden = _forbidden(moving, target.name, target.facts)
+            if forbidden is not None:
+                yield WITH_MEMORY, forbidden
 
 
 def _snapshot(facts: HostFacts, address: str) -> GpuSnapshot | None:

@@ -221,9 +221,11 @@ def _too_old(field: str, floor: tuple[int, ...], what: str) -> Callable[[Between
 
 
 _UPGRADE: Final = "'vgpuctl driver upgrade --to VERSION' gives hosts one driver"
-_OF_HOSTS: Final = (
+_OF_DRIVERS: Final = (
     _Rule[Between]("move.host_driver", WITH_MEMORY, _driver_branch, _UPGRADE),
     _Rule[Between]("move.host_driver_version", WITH_DEVICES, _driver_version, _UPGRADE),
+)
+_OF_HOSTS: Final = (
     _Rule[Between]("move.cpu", WITH_MEMORY, _cpu, "a host with the same CPUs and microcode"),
     _Rule[Between]("move.page_size", WITH_DEVICES, _page_size, "a kernel with pages of the same size"),
     _Rule[Between]("move.qemu_older", WITH_DEVICES, _qemu_older, "the same QEMU or a newer one there"),
@@ -259,10 +261,13 @@ def _framework(it: GpuPair) -> str | None:
     return f"the way in which vGPUs are made is {it.target.framework} there and {it.source.framework} on its own host"
 
 
+_SAME_BOARD: Final = "a GPU of the same board"
 _OF_GPUS: Final = (
-    _Rule[GpuPair]("move.gpu", WITH_MEMORY, _board, "a GPU of the same board"),
     _Rule[GpuPair]("move.vgpu_type", WITH_MEMORY, _type, "a GPU that offers the same vGPU type"),
     _Rule[GpuPair]("move.framework", WITH_DEVICES, _framework, "a host whose driver offers vGPUs in the same way"),
+)
+_OF_GPU_DATA: Final = (
+    _Rule[GpuPair]("move.gpu", WITH_MEMORY, _board, _SAME_BOARD),
     _Rule[GpuPair](
         "move.ecc", WITH_DEVICES,
         lambda it: None if it.source.ecc == it.target.ecc else f"ECC is {_on(it.target.ecc)}, now {_on(it.source.ecc)}",
@@ -300,5 +305,11 @@ def limits_between(hosts: Between) -> tuple[Bars, ...]:
 
 
 def limits_of_gpus(pair: GpuPair) -> tuple[Bars, ...]:
-    """What rules moves out from one GPU to the other."""
+    """What rules moves out from one GPU to the other, whatever their drivers say."""
     return tuple(bars for rule in _OF_GPUS for bars in rule.limits(pair))
+
+
+def limits_by_data(hosts: Between, pair: GpuPair) -> tuple[Bars, ...]:
+    """What rules moves out from one GPU to the other where no driver can be asked."""
+    of_drivers = (bars for rule in _OF_DRIVERS for bars in rule.limits(hosts))
+    return (*of_drivers, *(bars for rule in _OF_GPU_DATA for bars in rule.limits(pair)))

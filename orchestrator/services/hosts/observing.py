@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from orchestrator.core.attachments import changes_gpu
@@ -125,11 +126,24 @@ class HostObserver:
             news = host.state != "ready"
             if not tx.hosts.put_snapshot(name, snapshot, turn):
                 return news
-            domains = {domain.uuid: domain for domain in snapshot.domains}
-            for vm in tx.vms.list(host=name):
+            domains, vms = {domain.uuid: domain for domain in snapshot.domains}, tx.vms.list(host=name)
+            _keep_metadata(tx, vms, snapshot)
+            for vm in vms:
                 if _at_rest(tx, vm, turn) and _shown(tx, vm, domains.get(vm.id), snapshot):
                     news = True
             return news
+
+
+def _keep_metadata(tx: Transaction, vms: Iterable[Vm], snapshot: HostSnapshot) -> None:
+    """Of VMs whose drivers say some; those of others stay as they were."""
+    ours, metadata = {vm.id for vm in vms}, defaultdict[str, dict[str, set[str]]](lambda: defaultdict(set))
+    for gpu in snapshot.gpus:
+        for vgpu in gpu.open_vgpus:
+            if vgpu.vm in ours:
+                metadata[vgpu.vm][gpu.address].add(vgpu.metadata)
+    tx.vgpu_metadata.keep(
+        {vm: {gpu: tuple(sorted(texts)) for gpu, texts in by_gpu.items()} for vm, by_gpu in metadata.items()}
+    )
 
 
 def _shown(tx: Transaction, vm: Vm, domain: DomainSnapshot | None, snapshot: HostSnapshot) -> bool:

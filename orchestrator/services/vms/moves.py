@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Final, cast
 
 from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.errors import NotFound
 from orchestrator.core.geometry.cut import MIXES, CutKind
-from orchestrator.core.moves.moves import Moving, moves_to, own_verdicts
+from orchestrator.core.gpu.vgpu_metadata import VgpuQuestion
+from orchestrator.core.moves.answers import NO_DRIVER, DriverAnswers
+from orchestrator.core.moves.moves import Moving, moves_to, own_verdicts, questions, waits_for_answer
 from orchestrator.core.moves.rules import Traveller
 from orchestrator.core.moves.verdicts import HostMoves, MoveKind, MoveVerdict
 from orchestrator.core.offerings.offering import Offering
@@ -27,6 +30,7 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.fleet.view import Viewed
 from orchestrator.services.vm_checks import known_vm
+from orchestrator.services.vms.driver_answers import ASK_S, AskedDrivers
 from orchestrator.services.vms.placement_request import uplinks_of, with_site_rules
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
@@ -37,10 +41,11 @@ _AT_ONCE: Final = 200
 
 @dataclass(frozen=True, kw_only=True)
 class MoveService:
-    """Tells of a VM where it may move, and what keeps it from it."""
+    """Tells of a VM where it may move, and what keeps it from it. Asks drivers where they have the last word."""
 
     store: Store
     index: FleetIndex
+    drivers: AskedDrivers
 
     def of_vm(
         self, tenant: str, name: str, *, after: str | None = None, most: int, legal: MoveKind | None = None
@@ -56,10 +61,9 @@ class MoveService:
 
         :raises NotFound: ``vm.unknown``, ``tenant.unknown``, ``profile.unknown``; ``host.unknown``: it is none, or was
             never observed"""
-        with self.index.current() as fleet, self.store.read() as tx:
-            vm = known_vm(tx, tenant, name)
+        with self.store.read() as tx:
             tx.hosts.get(host)
-            return towards(fleet, moving_of(tx, fleet, vm), host)
+        return self._judged(tenant, name, lambda _: [host], self.drivers.clock.monotonic() + ASK_S)[0]
 
     def own(self, tenant: str, name: str) -> tuple[MoveVerdict, ...]:
         """What of the VM itself rules each way out: all that its tenant learns.
@@ -77,19 +81,48 @@ class MoveService:
     def _hosts(
         self, tenant: str, name: str, after: str | None, legal: MoveKind | None, at_once: int
     ) -> Iterator[HostMoves]:
+        end = self.drivers.clock.monotonic() + ASK_S
         while True:
-            with self.index.current() as fleet, self.store.read() as tx:
-                hosts = fleet.fleet().hosts
-                first = 0 if after is None else bisect_right(hosts, after, key=lambda one: one.view.name)
-                moving, some = moving_of(tx, fleet, known_vm(tx, tenant, name)), hosts[first : first + at_once]
-                judged = [towards(fleet, moving, viewed.view.name) for viewed in some]
+            judged = self._judged(tenant, name, partial(_names, after, at_once), end)
             yield from (moves for moves in judged if legal is None or moves.may(legal))
-            if not some:
+            if not judged:
                 return
-            after = some[-1].view.name
+            after = judged[-1].host
+
+    def _judged(
+        self, tenant: str, name: str, names: Callable[[FleetIndex], Iterable[str]], end: float
+    ) -> list[HostMoves]:
+        """To those hosts: once by what is known, and where the driver's word alone is missing again with that.
+        ``end``: until when drivers are asked."""
+        with self.index.current() as fleet, self.store.read() as tx:
+            moving = self._moving(tx, fleet, known_vm(tx, tenant, name))
+            judged = {host: towards(fleet, moving, host) for host in names(fleet)}
+            wait = (host for host in judged if waits_for_answer(judged[host]))
+            waiting = {host: open_to for host in wait if (open_to := _questions(fleet, moving, host))}
+            hosts = {host: viewed.seen.host for host in waiting if (viewed := fleet.host(host)) is not None}
+        if answered := self.drivers.ask(waiting, hosts, end):
+            with self.index.current() as fleet, self.store.read() as tx:
+                moving = self._moving(tx, fleet, known_vm(tx, tenant, name))
+                judged |= {host: towards(fleet, moving, host) for host in answered if fleet.host(host) is not None}
+        return list(judged.values())
+
+    def _moving(self, tx: Transaction, fleet: FleetIndex, vm: Vm) -> Moving:
+        drivers = DriverAnswers(metadata=tx.vgpu_metadata.of(vm.id), answer=self.drivers.answer)
+        return moving_of(tx, fleet, vm, drivers)
 
 
-def moving_of(tx: Transaction, fleet: FleetIndex, vm: Vm) -> Moving:
+def _names(after: str | None, most: int, fleet: FleetIndex) -> list[str]:
+    hosts = fleet.fleet().hosts
+    first = 0 if after is None else bisect_right(hosts, after, key=lambda host: host.view.name)
+    return [host.view.name for host in hosts[first : first + most]]
+
+
+def _questions(fleet: FleetIndex, moving: Moving, name: str) -> tuple[VgpuQuestion, ...]:
+    viewed, host = fleet.host(name), fleet.engine.fleet.host(name)
+    return () if viewed is None or host is None else questions(moving, viewed.facts, host)
+
+
+def moving_of(tx: Transaction, fleet: FleetIndex, vm: Vm, drivers: DriverAnswers = NO_DRIVER) -> Moving:
     """Ask inside :meth:`FleetIndex.current`. :raises NotFound: ``profile.unknown``"""
     offering = _offering_of(fleet, vm)
     anywhere = replace(vm.spec, host=None, gpu=None)
@@ -104,6 +137,7 @@ def moving_of(tx: Transaction, fleet: FleetIndex, vm: Vm) -> Moving:
         cuts=() if source is None else _cuts(source, vm),
         guest_driver=_guest_driver(tx, vm),
         matrix=shipped_profiles().catalogue.driver_matrix,
+        drivers=drivers,
     )
 
 

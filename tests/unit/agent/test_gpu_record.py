@@ -10,6 +10,7 @@ from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.agent.nvml.reading import NvmlGpu
 from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.gpu.licence import VgpuLicence
+from orchestrator.core.gpu.vgpu_metadata import RunningVgpu
 from orchestrator.core.gpu.vgpu_parameters import SchedulerState
 from orchestrator.core.hosts.snapshot import HostVgpuType
 
@@ -20,13 +21,14 @@ SAID = NvmlGpu(
     problems=("warm",), scheduler=SchedulerState(policy="best_effort", time_slice_us=None),
     licences=(VgpuLicence(vm="a", state="licensed"),), mig_profiles=("1g.10gb",),
     signals=(GpuSignal(name="memory-remap_pending"),), ecc=False, moves_vgpus=False,
+    metadata="AA==", open_vgpus=(RunningVgpu(vm="a", metadata="AA=="),),
 )  # fmt: skip
 
 
 def test_every_field_is_read_back_without_what_a_gpu_with_vfio_cannot_have() -> None:
     function = FunctionBefore(address="0000:41:00.0", driver="nvidia", override="")
     record = GpuRecord(model="NVIDIA H100", functions=(function,), had_virtual_functions=True, said=SAID)
-    kept = replace(SAID, instances=(), scheduler=None, licences=(), signals=())
+    kept = replace(SAID, instances=(), scheduler=None, licences=(), signals=(), metadata=None, open_vgpus=())
     assert GpuRecord.from_text(record.to_text()) == replace(record, said=kept)
     assert all(getattr(SAID, one.name) not in (None, ()) for one in fields(NvmlGpu))
 

@@ -350,7 +350,7 @@ class WithMetadata(OldDriver):
         if size._obj.value < ctypes.sizeof(pynvml.c_nvmlVgpuPgpuMetadata_t):
             size._obj.value = ctypes.sizeof(pynvml.c_nvmlVgpuPgpuMetadata_t)
             return TOO_SMALL
-        metadata._obj.pgpuVirtualizationCaps = self.caps
+        pynvml.c_nvmlVgpuPgpuMetadata_t.from_buffer(metadata).pgpuVirtualizationCaps = self.caps
         return OK
 
 

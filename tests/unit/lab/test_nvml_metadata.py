@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from tests.unit.lab.test_nvml_library import ask
 COLD, ALL, NONE = 1, 15, 0
 HOST_DRIVER, GUEST_DRIVER, GPU = 1, 2, 4
 _VGPU = "7 1155 0000:01:00.4 6f0c1b0e-8f7e-4a2c-9f6c-3f1d5c1f8a55 1 0 1 -1"
+_VM = "5f0a86b4-54f6-4f0c-9d3c-6d4e8a3c2b10"
 _OF_BOTH = (
     "(lambda c: [c.vgpuVmCompatibility, c.compatibilityLimitCode])(n.nvmlGetVgpuCompatibility("
     "n.nvmlVgpuInstanceGetMetadata(7), n.nvmlDeviceGetVgpuMetadata(n.nvmlDeviceGetHandleByIndex(1))))"
@@ -65,3 +68,44 @@ def test_metadata_say_driver_versions_and_how_much_moves(tmp_path: Path, nvml_li
     gpu = "(lambda r: [r.minVersion, r.maxVersion])(n.nvmlDeviceGetVgpuMetadata(h).hostSupportedVgpuRange)"
     assert ask(host, gpu) == [5, 9]
     assert ask(host, "n.nvmlVgpuInstanceGetRuntimeStateSize(7).size") == 1024 * 1024
+
+
+_SCRIPT = """
+import json
+from orchestrator.agent.nvml.reading import Nvml
+from orchestrator.agent.nvml.vgpu_metadata import compatibilities
+nvml = Nvml()
+first, second = nvml.read().gpus.values()
+(vgpu,) = first.open_vgpus
+answers = compatibilities([[vgpu.metadata, gpu.metadata] for gpu in (first, second)], nvml.change)
+print(json.dumps([vgpu.vm, [[answer.states, answer.limits] for answer in answers], first.problems, second.problems]))
+"""
+
+
+def said(host: FakeGpuHost) -> Any:
+    cmdline = host.root / "proc/1/cmdline"  # of the vGPU's QEMU
+    cmdline.parent.mkdir(parents=True)
+    cmdline.write_bytes(f"qemu-system-x86_64\0-uuid\0{_VM}\0".encode())
+    done = host.python(_SCRIPT)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("of_second", "answer"),
+    [({}, [15, 0]), ({"ecc": 0}, [1, 4]), ({"migration": versions(3, 4)}, [1, 1])],
+)
+def test_a_vgpu_is_judged_for_its_own_gpu_and_for_another_one(
+    tmp_path: Path, nvml_library: Path, of_second: dict[str, object], answer: list[int]
+) -> None:
+    host = pair(tmp_path, nvml_library)
+    host.state(0, ecc=1)
+    host.state(1, **{"ecc": 1, **of_second})
+    vm, answers, *problems = said(host)
+    assert vm == _VM
+    assert answers == [[15, 0], answer]
+    assert problems == [[], []]
+
+
+def test_another_board_takes_it_not_at_all(tmp_path: Path, nvml_library: Path) -> None:
+    assert said(pair(tmp_path, nvml_library, "A40"))[1] == [[15, 0], [0, 4]]

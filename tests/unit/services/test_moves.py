@@ -228,6 +228,7 @@ def test_a_host_that_was_never_observed_says_so(plane: ControlPlane) -> None:
 
 
 def test_asking_leaves_the_fleet_as_it_was(plane: ControlPlane) -> None:
-    service = MoveService(store=plane.store, index=FleetIndex(plane.store, plane.services.vms.planner.index.overcommit))
+    index = FleetIndex(plane.store, plane.services.vms.planner.index.overcommit)
+    service = MoveService(store=plane.store, index=index, drivers=plane.services.moves.drivers)
     before = [service.to_host("default", "train", name) for name in (OTHER, T4_HOST)]
     assert [service.to_host("default", "train", name) for name in (OTHER, T4_HOST)] == before

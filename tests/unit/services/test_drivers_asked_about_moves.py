@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where drivers say whether vGPUs and GPUs go together, they are asked, and data are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.core.errors import Retryable
+from orchestrator.core.gpu.vgpu_metadata import Compatibility, VgpuQuestion
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.moves.answers import limits_of_answer
+from orchestrator.core.moves.verdicts import HostMoves
+from orchestrator.services.vms import driver_answers
+from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
+from tests.unit.services.test_moves import WITH_DEVICES, WITH_MEMORY, observe, refused
+
+OTHERS = ("other-1", "other-2", "other-3")
+HIBERNATE, SLEEP, LIVE = 2, 4, 8
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    """A VM that runs, and hosts like its own whose drivers can be asked."""
+    with plane_with(tmp_path, T4_HOST) as made:
+        made.hosts.compares = True
+        made.services.vms.create(create_vm())
+        made.engine.drain()
+        for name in OTHERS:
+            machine = made.hosts.machines[f"{name}.test"] = deepcopy(made.machine(T4_HOST))
+            machine.machine_id, machine.domains, machine.mdevs = name, {}, {}
+            with made.store.begin() as tx:
+                host = tx.hosts.get(T4_HOST)
+                tx.hosts.add(replace(host, name=name, address=f"{name}.test", machine_id=name, managed_gpus=()))
+                tx.hosts.set_gpus(name, host.managed_gpus)
+        see(made)
+        yield made
+
+
+def see(plane: ControlPlane, *, driver: str | None = None) -> None:
+    """Every host is observed; ``driver``: of the others."""
+    for name in (T4_HOST, *OTHERS):
+        if driver is not None and name != T4_HOST:
+            plane.machine(name).driver_version = driver
+        plane.observer.observe(name)
+
+
+def moves(plane: ControlPlane, host: str = "other-1") -> HostMoves:
+    return plane.services.moves.to_host("default", "train", host)
+
+
+def asked(plane: ControlPlane) -> int:
+    return plane.hosts.effects.count("vgpu_compatibility")
+
+
+def page(plane: ControlPlane) -> dict[str, list[str]]:
+    found = plane.services.moves.of_vm("default", "train", most=10)
+    return {to.host: sorted(refused(to)) for to in found}
+
+
+def test_the_driver_has_the_last_word_of_a_newer_version_of_itself(plane: ControlPlane) -> None:
+    see(plane, driver="580.126.1")
+    assert refused(moves(plane)) == {}, "by data it would be move.host_driver_version"
+
+
+def test_another_branch_is_refused_by_the_driver_itself(plane: ControlPlane) -> None:
+    see(plane, driver="595.1")
+    limits = moves(plane).of("live").limits
+    assert refused(moves(plane)) == {"move.host_driver": WITH_MEMORY}
+    assert limits[0].message == "the driver of other-1 does not take what its own host's has of the vGPU"
+
+
+def test_hosts_that_are_alike_are_asked_once_and_the_answer_is_kept(plane: ControlPlane) -> None:
+    expected = {T4_HOST: ["move.same_host"], **{name: [] for name in OTHERS}}
+    assert page(plane) == expected
+    assert asked(plane) == 1
+    assert page(plane) == expected
+    assert asked(plane) == 1
+    see(plane, driver="580.126.1")
+    assert page(plane) == expected
+    assert asked(plane) == 2
+
+
+def test_who_was_not_asked_in_time_is_not_called_legal(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.services.vms.moves.ASK_S", 0.0)
+    unasked = {name: ["move.not_asked"] for name in OTHERS}
+    assert page(plane) == {T4_HOST: ["move.not_asked", "move.same_host"], **unasked}
+    assert asked(plane) == 0
+    (limit,) = moves(plane).of("suspended").limits
+    assert limit.cure is not None
+    assert "--host other-1" in limit.cure
+    assert plane.services.moves.of_vm("default", "train", most=10, legal="live") == ()
+    assert {to.host for to in plane.services.moves.of_vm("default", "train", most=10, legal="cold")} >= {*OTHERS}
+
+
+def test_a_host_that_does_not_answer_is_left_alone_for_a_while(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def silent(host: Host, _questions: object) -> None:
+        calls.append(host.name)
+        raise Retryable("host.unreachable", "it cannot be reached")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(plane.hosts, "vgpu_compatibility", silent)
+        (limit,) = moves(plane).of("live").limits
+        assert "did not answer (it cannot be reached)" in limit.message
+        assert refused(moves(plane)) == {"move.not_asked": WITH_MEMORY}
+        assert calls == ["other-1"]
+    plane.world.clock.sleep(31)
+    assert refused(moves(plane)) == {}
+
+
+def test_a_driver_without_the_call_is_judged_by_data(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plane.hosts, "vgpu_compatibility", lambda _host, questions: (None,) * len(questions))
+    see(plane, driver="580.126.1")
+    assert refused(moves(plane)) == {"move.host_driver_version": WITH_DEVICES}
+
+
+def test_nobody_is_asked_about_what_something_else_rules_out(plane: ControlPlane) -> None:
+    observe(plane, "other-1", cpu=None)
+    assert refused(moves(plane)) == {"move.cpu": WITH_MEMORY}
+    plane.services.vms.stop("default", "train")
+    plane.engine.drain()
+    see(plane)
+    assert refused(moves(plane, "other-2")) == {"move.not_running": WITH_MEMORY}
+    assert asked(plane) == 0
+
+
+def test_what_its_driver_said_of_the_vgpu_is_known_while_its_host_is_away(plane: ControlPlane) -> None:
+    see(plane, driver="595.1")
+    moves(plane)
+    vm = plane.services.vms.get("default", "train")
+    with plane.store.begin() as tx:
+        tx.hosts.update(replace(tx.hosts.get(T4_HOST), state="unreachable"))
+        kept = tx.vgpu_metadata.of(vm.id)
+        assert list(kept) == [vm.devices[0].gpu]
+    assert sorted(refused(moves(plane))) == ["move.host_driver", "move.own_host_away"]
+    with plane.store.begin() as tx:
+        tx.hosts.update(replace(tx.hosts.get(T4_HOST), state="ready"))
+    plane.services.vms.delete("default", "train")
+    plane.engine.drain()
+    with plane.store.read() as tx:
+        assert tx.vgpu_metadata.of(vm.id) == {}
+
+
+def test_a_vgpu_that_nobody_has_read_yet_is_not_called_legal(plane: ControlPlane) -> None:
+    plane.services.vms.create(create_vm("new"))
+    plane.engine.drain()
+    target = next(name for name in OTHERS if name != plane.services.vms.get("default", "new").host)
+    found = plane.services.moves.to_host("default", "new", target)
+    assert refused(found) == {"move.not_asked": WITH_MEMORY}
+    see(plane)
+    assert refused(plane.services.moves.to_host("default", "new", target)) == {}
+
+
+ANSWERS = {
+    (0, 4): {"move.gpu": WITH_MEMORY},
+    (1, 2): {"move.guest_driver": WITH_MEMORY},
+    (1, 3): {"move.host_driver": WITH_MEMORY, "move.guest_driver": WITH_MEMORY},
+    (1 | HIBERNATE | SLEEP, 1): {"move.host_driver": ("live",)},
+    (1 | HIBERNATE, 0): {"move.driver_refuses": WITH_DEVICES},
+    (0, 0x80000000): {"move.driver_refuses": WITH_MEMORY},
+    (1 | HIBERNATE | SLEEP | LIVE, 0): {},
+}
+
+
+@pytest.mark.parametrize(("bits", "limits"), ANSWERS.items())
+def test_each_bit_of_an_answer_is_a_limit(bits: tuple[int, int], limits: dict[str, tuple[str, ...]]) -> None:
+    ruled_out = {limit.code: kinds for kinds, limit in limits_of_answer(Compatibility(*bits), "h")}
+    assert ruled_out == {code: frozenset(kinds) for code, kinds in limits.items()}
+
+
+def test_no_more_answers_are_kept_than_bounded(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_answers, "MAX_ANSWERS", 1)
+    drivers = plane.services.moves.drivers
+    with plane.store.read() as tx:
+        host = tx.hosts.get("other-1")
+    moves(plane)
+    known = {question: answer for question, (answer, _) in drivers._kept.items()}
+    assert len(known) == 1
+    (first,) = known
+    other = VgpuQuestion(first.vgpu, first.vgpu)
+    drivers.ask({"other-1": [other]}, {"other-1": host}, drivers.clock.monotonic() + 1)
+    assert len(drivers._kept) == 1
