@@ -202,6 +202,7 @@ def build(
     events = EventRetention(store=store, time=time, most=settings.events_kept, days=settings.events_kept_days)
     rounds: dict[str, Callable[[], object]] = {
         "clock": time.look,
+        "fleet": services.capacity.refresh,
         "watch": watcher.round,
         "observe": partial(reconciler.round, over_s=settings.refresh_seconds / 2),
         "driver upgrades": keepers[0].round,

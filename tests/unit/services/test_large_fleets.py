@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from orchestrator.services.fleet import index as fleet_index
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.fleet.view import Overcommit
 from orchestrator.services.messages import ProfileFilter
+from orchestrator.store.fleet import Fleet as StoredFleet
+from orchestrator.store.records import HostRecord
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine, t4
@@ -51,6 +53,25 @@ def test_a_large_fleet_is_read_without_searching_it_for_garbage_and_never_search
     assert set(seen) == {searched}
     assert gc.isenabled()
     assert (gc.get_freeze_count() == 0) == searched
+    plane.store.close()
+
+
+def test_what_changed_in_the_fleet_is_read_before_anybody_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plane = control_plane(tmp_path)
+    plane.add_host(T4_HOST)
+    read: list[str] = []
+    hosts = StoredFleet.hosts
+
+    def noted(self: StoredFleet, names: Collection[str] | None) -> Iterator[HostRecord]:
+        for record in hosts(self, names):
+            read.append(record.host.name)
+            yield record
+
+    monkeypatch.setattr(StoredFleet, "hosts", noted)
+    plane.services.capacity.refresh()
+    assert read == [T4_HOST]
+    plane.services.vms.create(create_vm("vm", start=False))
+    assert read == [T4_HOST]
     plane.store.close()
 
 
