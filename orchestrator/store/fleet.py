@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -22,7 +23,7 @@ from orchestrator.core.vms.lease import ends_soon
 from orchestrator.core.vms.vm import VmState
 from orchestrator.store.hosts import PUT_DOCUMENT, ParsedSnapshots, observation_values
 from orchestrator.store.records import FleetChanges, HostRecord, LastObservation, UnchangedObservation
-from orchestrator.store.rows import VM_COLUMNS, host_of, host_values, vm_of
+from orchestrator.store.rows import IS_PLACE, VM_COLUMNS, host_of, host_values, vm_of
 from orchestrator.store.snapshots import facts_from_text, facts_text, snapshot_from_text
 from orchestrator.store.statements import AnyRow, InClause, Precompiled, Statements
 from orchestrator.store.tables import findings, gpus, hosts, observations, operations, snapshots, vms, volumes
@@ -55,9 +56,10 @@ _DOCUMENT: Final = select(cast(snapshots.c.document, Text)).where(snapshots.c.ho
 
 
 _VM_KIND: Final = (vms.c.tenant, vms.c.state)
-_VM_COUNTS: Final = Precompiled(
-    select(*_VM_KIND, func.count().label("stored")).where(vms.c.name != vms.c.id).group_by(*_VM_KIND)
-)
+_COUNTED: Final = select(*_VM_KIND, func.count().label("stored")).group_by(*_VM_KIND)
+_VM_COUNTS: Final = Precompiled(_COUNTED)
+_PLACE_COUNTS: Final = Precompiled(_COUNTED.where(IS_PLACE))
+"""By themselves: an index alone does not tell them from VMs."""
 
 
 class Fleet:
@@ -84,8 +86,9 @@ class Fleet:
 
     def vm_counts(self, tenants: Tenants) -> dict[tuple[str, VmState], int]:
         """How many VMs these tenants have, by tenant and state."""
-        rows = self._db.execute(_VM_COUNTS)
-        return {(row.tenant, row.state): row.stored for row in rows if tenants is None or row.tenant in tenants}
+        counts = Counter({(row.tenant, row.state): row.stored for row in self._db.execute(_VM_COUNTS)})
+        counts.subtract({(row.tenant, row.state): row.stored for row in self._db.execute(_PLACE_COUNTS)})
+        return {kind: number for kind, number in counts.items() if number and (tenants is None or kind[0] in tenants)}
 
     def add_enrolled(self, seen: Sequence[tuple[Host, HostSnapshot]], turn: int) -> None:
         """New hosts as ``host add`` leaves them; all of their GPUs' virtual functions were switched on by us.

@@ -13,7 +13,7 @@ from orchestrator.core.hosts.host import HostCondition
 from orchestrator.core.labels import Selector
 from orchestrator.core.vms.vm import Vm
 from orchestrator.store.records import VmFilter
-from orchestrator.store.rows import VM_COLUMNS, vm_of
+from orchestrator.store.rows import IS_PLACE, VM_COLUMNS, vm_of
 from orchestrator.store.statements import AnyRow, Statements
 from orchestrator.store.tables import gpus, hosts, vms
 
@@ -41,18 +41,20 @@ class VmPages:
         the page before."""
         name = sort.removeprefix("-")
         column = vms.c["profile_lower" if name == "profile" else name]
-        query = _ROWS.where(*_matching(only))
+        query = _ROWS.where(~IS_PLACE, *_matching(only))
         return tuple(map(vm_of, _page(self._db, query, (column, *_VM_KEY), after, most, backwards=sort != name)))
 
     def ids(self, tenant: str, profile: str) -> tuple[str, ...]:
         """Of the tenant's VMs of that profile, by name."""
-        query = select(vms.c.id).where(*_matching({"tenants": (tenant,), "profile": profile})).order_by(vms.c.name)
+        its = _matching({"tenants": (tenant,), "profile": profile})
+        query = select(vms.c.id).where(~IS_PLACE, *its).order_by(vms.c.name)
         return tuple(self._db.execute(query).scalars())
 
     def how_many(self, **only: Unpack[VmFilter]) -> int:
-        """Those that :meth:`page` would have without a limit."""
+        """Those that :meth:`page` would have without a limit. Places are counted by themselves, as an index alone does
+        not tell them from VMs."""
         query = select(func.count()).select_from(vms).where(*_matching(only))
-        return int(self._db.execute(query).scalar_one())
+        return int(self._db.execute(query).scalar_one()) - int(self._db.execute(query.where(IS_PLACE)).scalar_one())
 
 
 _MANAGED: Final = select(func.count()).where(gpus.c.host == hosts.c.name).scalar_subquery()
@@ -128,8 +130,7 @@ def _behind(key: Sequence[ColumnElement[Any]], after: PageKey, *, backwards: boo
 
 
 def _matching(only: VmFilter) -> Iterator[ColumnElement[bool]]:
-    """What must hold of each; a place that is held for one (places.py) is none."""
-    yield vms.c.name != vms.c.id
+    """What must hold of each."""
     if (tenants := only.get("tenants")) is not None:
         yield vms.c.tenant.in_(tenants)
     if (state := only.get("state")) is not None:

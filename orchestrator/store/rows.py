@@ -11,7 +11,7 @@ from sys import getsizeof
 from typing import Any, Final
 
 from pydantic import TypeAdapter
-from sqlalchemy import ColumnElement, Text, cast, or_
+from sqlalchemy import ColumnElement, Text, and_, cast, or_
 
 from orchestrator.core.byte_cache import ByteCache
 from orchestrator.core.gpu.device import Device, InstancePlace
@@ -78,6 +78,8 @@ VM_COLUMNS: Final = tuple(
     cast(vms.c[name], Text).label(name) if name in _VM_JSON else vms.c[name] for name in _VM_FIELDS
 )
 """What :func:`vm_of` reads. JSON stays text here: values are made from it at once, and only when they are new."""
+IS_PLACE: Final = and_(vms.c.state == "moving", vms.c.name == vms.c.id)
+"""What is held for a VM that moves (places.py): it is no VM."""
 
 
 def vm_values(vm: Vm) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from orchestrator.core.vms.claim import Claim, HostCapacity
 from orchestrator.core.vms.vm import DeallocationReason, Vm, VmSpec, VmState, WantedState
 from orchestrator.store.events import Events
 from orchestrator.store.records import ClaimLost, Neighbour
-from orchestrator.store.rows import VM_COLUMNS, claim_of, forget_vm, order_values, vm_of, vm_values
+from orchestrator.store.rows import IS_PLACE, VM_COLUMNS, claim_of, forget_vm, order_values, vm_of, vm_values
 from orchestrator.store.statements import AnyRow, InClause, Precompiled, Statements
 from orchestrator.store.tables import (
     cpu_claims,
@@ -43,7 +43,7 @@ ADD_UNLESS_THERE: Final = Precompiled(
 _ID: Final = vms.c.id == bindparam("its_id")
 BY_ID: Final = Precompiled(select(*VM_COLUMNS).where(_ID))
 _EVERY: Final = select(*VM_COLUMNS).order_by(vms.c.tenant, vms.c.name)
-_IN_ORDER: Final = _EVERY.where(vms.c.name != vms.c.id)
+_IN_ORDER: Final = _EVERY.where(~IS_PLACE)
 _NAMED: Final = Precompiled(
     _IN_ORDER.where(vms.c.tenant == bindparam("its_tenant"), vms.c.name == bindparam("its_name"))
 )

@@ -55,6 +55,7 @@ def test_it_is_found_by_nobody_and_counts_on_its_host(store: Store, moving: Vm) 
         assert [found.id for found in tx.vms.list(host="h2")] == ["place"]
         assert tx.vms.find("default", "place") is None
         assert sum(tx.fleet.vm_counts(None).values()) == 1
+        assert tx.vm_pages.how_many() == 1
         assert tx.claims.of_host("h2") == (on_h2("place"),)
         assert list(miscounted(tx)) == []
 
