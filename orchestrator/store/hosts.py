@@ -24,7 +24,7 @@ from orchestrator.store.events import Events
 from orchestrator.store.records import ClaimLost
 from orchestrator.store.rows import host_of, host_values, layout_values
 from orchestrator.store.snapshots import JsonText, facts_text, snapshot_from_text, snapshot_text
-from orchestrator.store.statements import AnyRow, Precompiled, Statements
+from orchestrator.store.statements import AnyRow, InClause, Precompiled, Statements
 from orchestrator.store.tables import gpu_cuts, gpus, hosts, observations, slot_claims, snapshots, vms
 from orchestrator.store.usage import Usage
 
@@ -62,7 +62,8 @@ _SILENT: Final = select(hosts.c.name, hosts.c.last_seen_at).where(hosts.c.state.
 _ITS_VMS: Final = Precompiled(
     select(vms.c.id, vms.c.tenant, vms.c.name, vms.c.state).where(vms.c.host == bindparam("host"))
 )
-_LABELS: Final = Precompiled(select(hosts.c.name, hosts.c.labels))
+_NAMES: Final = Precompiled(select(hosts.c.name))
+_LABELS: Final = InClause(lambda names: select(hosts.c.name, hosts.c.labels).where(hosts.c.name.in_(names)))
 _AT_ITS_ADDRESS: Final = and_(hosts.c.address == bindparam("address"), hosts.c.port == bindparam("port"))
 _IN_THE_WAY: Final = select(hosts.c.name).where(or_(hosts.c.name == bindparam("name"), _AT_ITS_ADDRESS))
 _CHANGE: Final = Precompiled(update(hosts).where(hosts.c.name == bindparam("its_name")))
@@ -93,7 +94,9 @@ _PLACEMENT: Final = Precompiled(
 )
 _CLAIMED: Final = select(slot_claims.c.vm).where(slot_claims.c.host == bindparam("host")).limit(1)
 _OBSERVATION: Final = Precompiled(select(observations).where(observations.c.host == bindparam("host")))
-_DIGESTS: Final = Precompiled(select(observations.c.host, observations.c.digest))
+_DIGEST: Final = select(observations.c.host, observations.c.digest)
+_DIGESTS: Final = Precompiled(_DIGEST)
+_DIGESTS_OF: Final = InClause(lambda names: _DIGEST.where(observations.c.host.in_(names)))
 _TURN: Final = Precompiled(select(observations.c.turn).where(observations.c.host == bindparam("host")))
 _CHANGE_OBSERVATION: Final = Precompiled(update(observations).where(observations.c.host == bindparam("its_host")))
 _DOCUMENT: Final = Precompiled(select(cast(snapshots.c.document, Text)).where(snapshots.c.host == bindparam("host")))
@@ -165,9 +168,13 @@ class Hosts:
         rows = self._db.execute(_COUNTS)
         return {(row.state, bool(row.cordoned)): row.stored for row in rows}
 
-    def labels(self) -> dict[str, Labels]:
-        """Of each host."""
-        rows = self._db.execute(_LABELS)
+    def names(self) -> tuple[str, ...]:
+        """Of all."""
+        return tuple(self._db.execute(_NAMES).scalars())
+
+    def labels(self, names: Sequence[str]) -> dict[str, Labels]:
+        """Of these hosts, of which there is one."""
+        rows = self._db.execute(*_LABELS(names))
         return {row.name: tuple(sorted(row.labels.items())) for row in rows}
 
     def addresses(self) -> tuple[str, ...]:
@@ -321,9 +328,10 @@ class Hosts:
             known if stored.storage_free_bytes is None else replace(known, storage_free_bytes=stored.storage_free_bytes)
         )
 
-    def digests(self) -> dict[str, str]:
-        """Of the snapshot of each host that has one: another digest, another snapshot."""
-        return {row.host: row.digest for row in self._db.execute(_DIGESTS)}
+    def digests(self, names: Sequence[str] | None = None) -> dict[str, str]:
+        """Of the snapshot of each host that has one, of these alone: another digest, another snapshot."""
+        rows = self._db.execute(_DIGESTS) if names is None else self._db.execute(*_DIGESTS_OF(names))
+        return {row.host: row.digest for row in rows}
 
     def snapshot_turn(self, name: str) -> int | None:
         """The newest turn when the observation that gave the snapshot began."""

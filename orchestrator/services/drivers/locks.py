@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -22,7 +22,6 @@ from orchestrator.core.drivers.check import (
 from orchestrator.core.drivers.guest_facts import GuestFacts
 from orchestrator.core.drivers.lock import DriverLock, HostLock, check_lock, lock_of
 from orchestrator.core.drivers.matrix import version_key
-from orchestrator.core.labels import Labels
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.clock import Clock
 from orchestrator.services.acting import actor
@@ -91,19 +90,19 @@ class DriverLockService:
             version_key(host_driver)
         compared: list[Compared] = []
         with self.store.read() as tx:
-            labels = tx.hosts.labels()
-            names = sorted(name for name in labels if fnmatchcase(name, pattern))
+            every = tx.hosts.names()
+            names = sorted(name for name in every if fnmatchcase(name, pattern))
             if not names and pattern != EVERY_HOST:
                 tx.hosts.get(pattern)
             names = names[bisect_left(names, after[0]) if after else 0 :]
-            comparing = _Comparing(tx, self._seen, labels, host_driver)
+            comparing = _Comparing(tx, self._seen, host_driver)
             for at in range(0, len(names), _AT_ONCE):
                 rows = comparing.rows(names[at : at + _AT_ONCE])
                 picked = (row for row in rows if verdict in {None, row[1].verdict} and (not after or row[0] > after))
                 compared += islice(picked, None if most is None else most - len(compared))
                 if len(compared) == most:
                     break
-            for gone in self._seen.keys() - labels.keys():
+            for gone in self._seen.keys() - set(every):
                 self._seen.pop(gone, None)  # another thread may be at it, too
         return compared
 
@@ -111,23 +110,21 @@ class DriverLockService:
 class _Comparing:
     """With the lock, in one transaction."""
 
-    def __init__(
-        self, tx: Transaction, seen: dict[str, _Seen], labels: Mapping[str, Labels], host_driver: str | None
-    ) -> None:
-        self._tx, self._seen, self._labels, self._host_driver = tx, seen, labels, host_driver
+    def __init__(self, tx: Transaction, seen: dict[str, _Seen], host_driver: str | None) -> None:
+        self._tx, self._seen, self._host_driver = tx, seen, host_driver
         self._lock = tx.driver_locks.get() or NOTHING
-        self._digests = tx.hosts.digests()
         self._drivers = {image.name: image.guest_driver for image in tx.images.list()}
         self._matrix = shipped_profiles().catalogue.driver_matrix
 
     def rows(self, names: Sequence[str]) -> Iterator[Compared]:
         """Of these hosts and their VMs."""
         facts, vms = self._tx.guests.facts(names), dict[str, list[Vm]]()
+        labels, digests = self._tx.hosts.labels(names), self._tx.hosts.digests(names)
         for vm in self._tx.vms.on_hosts(names):
             vms.setdefault(vm.host, []).append(vm)
         for name in names:
-            meant = lock_of(self._lock, self._labels[name])
-            seen = self._of_host(name, meant)
+            meant = lock_of(self._lock, labels[name])
+            seen = self._of_host(name, digests.get(name), meant)
             observed, rows = self._host_driver or seen.driver, [*seen.rows]
             for vm in vms.get(name, ()):
                 guest = ComparedGuest(name=vm.full_name, driver=self._drivers.get(vm.spec.image))
@@ -135,9 +132,9 @@ class _Comparing:
                 rows += tool_rows(vm.full_name, facts.get(vm.id, GuestFacts()), meant, self._matrix)
             yield from (((name, f"{number:06}"), row) for number, row in enumerate(rows))
 
-    def _of_host(self, name: str, meant: HostLock) -> _Seen:
+    def _of_host(self, name: str, digest: str | None, meant: HostLock) -> _Seen:
         """Kept, as a snapshot takes longer to read than all else."""
-        digest, seen = self._digests.get(name), self._seen.get(name)
+        seen = self._seen.get(name)
         if seen is None or (seen.digest, seen.meant) != (digest, meant):
             snapshot = self._tx.hosts.snapshot(name)
             driver = None if snapshot is None else snapshot.driver_version
