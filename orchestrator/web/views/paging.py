@@ -28,6 +28,8 @@ class ListPage:
     refused: Problem | None = None
     sort: str = ""
     usual: Mapping[str, str] = field(default_factory=dict)
+    data: Any = None
+    """The whole answer; None where it was refused."""
 
     @property
     def filtered(self) -> bool:
@@ -72,7 +74,7 @@ async def list_page(
     following = None if answer.after is None else _address(request, {**query, "after": answer.after})
     first = None if cursor is None else _address(request, query)
     total = len(rows) if answer.after is None and cursor is None else answer.total
-    return ListPage(rows, chosen, following, first, total, sort=sort, usual=usual)
+    return ListPage(rows, chosen, following, first, total, sort=sort, usual=usual, data=answer.data)
 
 
 def _address(request: Request, query: dict[str, str]) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -66,17 +67,15 @@ async def _vm(request: Request, refused: RefusedAct | None) -> Response:
 
 
 async def _moves(request: Request, tenant: str, name: str) -> dict[str, Any]:
-    """What keeps the VM from moving, and for who runs the pool a page of hosts."""
-    api: ApiCalls = request.state.api
-    path = path_of("vms", name, "moves")
-    try:
-        own = await api.get(path, tenant=tenant, limit=1)
-    except Refused:  # its offering is not there any more, or the VM itself is not
-        return {"moves": None, "targets": None}
-    if own["restricted"]:
-        return {"moves": own, "targets": None}
-    targets = await list_page(request, path, _MOVE_FILTERS, limit=TARGETS, member="hosts", usual={"tenant": tenant})
-    return {"moves": own, "targets": targets}
+    """What keeps the VM from moving, and for who runs the pool a page of hosts: one answer, but where the filter is
+    refused."""
+    path, filters = path_of("vms", name, "moves"), _MOVE_FILTERS if request.state.reader.watches_pool else ()
+    targets = await list_page(request, path, filters, limit=TARGETS, member="hosts", usual={"tenant": tenant})
+    moves = targets.data
+    if targets.refused is not None:
+        with suppress(Refused):  # its offering is not there any more, or the VM itself is not
+            moves = await request.state.api.get(path, tenant=tenant, limit=1)
+    return {"moves": moves, "targets": None if moves is None or moves["restricted"] else targets}
 
 
 async def _placement_of(api: ApiCalls, vm: Mapping[str, Any], newest: list[Any]) -> str:

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from orchestrator.web.api_calls import ApiCalls
 from tests.contract.web.conftest import Site
 from tests.contract.web.test_views import LIVE, shown
 
@@ -18,3 +23,16 @@ def test_a_vm_s_page_tells_where_it_may_move_and_its_tenant_what_keeps_it(site: 
     assert "as far as the VM itself goes yes yes yes yes" in own
     assert "(its own)" not in own
     assert "Where it may move" not in operator.get(page, headers=LIVE).text
+
+
+def test_each_question_of_a_vm_s_page_is_put_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, answer = list[str](), ApiCalls.answer
+
+    async def noted(calls: ApiCalls, method: str, path: str, *args: Any, **more: Any) -> Any:
+        asked.append(path)
+        return await answer(calls, method, path, *args, **more)
+
+    monkeypatch.setattr(ApiCalls, "answer", noted)
+    assert site.logged_in(site.token("*", "admin")).get("/web/vms/default/train").status_code == 200
+    assert "/v1/vms/train/moves" in asked
+    assert len(asked) == len(set(asked))
