@@ -24,6 +24,7 @@ from orchestrator.agent.libvirt.domain_readings import DomainReadings
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.libvirt.shared_consoles import SharedConsoles
+from orchestrator.agent.live_moves import LiveMoves
 from orchestrator.agent.nic_links import IpLinks
 from orchestrator.agent.nics import NicFunctions
 from orchestrator.agent.nvml.gpu_settings import setting_drivers
@@ -102,6 +103,7 @@ class Agent:
     consoles: SharedConsoles
     sessions: Sessions
     readings: Readings
+    live_moves: LiveMoves
 
 
 def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) -> Agent:
@@ -125,7 +127,8 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
     settler = Settler(ledger, storage, kinds, domains, nics, switches)
     parameters = VgpuParameterFiles(files, kinds)
     logs, sessions, kernel_log = ConsoleLogs(paths), Sessions(), KernelLog(paths, ledger)
-    handlers = Parts(paths, storage, kinds, switches, domains, networks, settler, parameters, logs, nics).handlers
+    parts = Parts(paths, storage, kinds, switches, domains, networks, settler, parameters, logs, nics)
+    handlers = parts.handlers
     return Agent(
         ledger=ledger,
         storage=storage,
@@ -154,6 +157,7 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
             timing,
             handlers,
         ),
+        live_moves=LiveMoves(libvirt, domains, wanted, storage.directory, parts.belongings.check_started),
         logs=logs,
         console_keeper=ConsoleKeeper(paths, libvirt, config.consoles),
         consoles=SharedConsoles(partial(Console, libvirt)),

@@ -69,3 +69,13 @@ def _ip(*words: str) -> tuple[int, str]:
     except (OSError, ChildHangs, ChildTalksTooMuch) as error:
         return 1, str(error)
     return done.code, done.output
+
+
+def own_addresses() -> tuple[str, ...]:
+    """IP addresses of the host that others may reach it at, as ``ip`` lists them; empty: it does not tell."""
+    code, output = _ip("-j", "address", "show", "up", "scope", "global")
+    try:
+        interfaces = json.loads(output) if code == 0 else ()
+        return tuple(str(info["local"]) for interface in interfaces for info in interface.get("addr_info", ()))
+    except (ValueError, LookupError, AttributeError, TypeError):
+        return ()

@@ -178,7 +178,7 @@ class Parts:
             raise InvalidInput(
                 "vm.domain_invalid", "a device of the VM is called otherwise than its kind wants", details=str(names)
             )
-        return self.domains.define(action.vm, xml, lambda: self._belongings.check_defined(action.vm, parts))
+        return self.domains.define(action.vm, xml, lambda: self.belongings.check_defined(action.vm, parts))
 
     def ensure_bridged(self, action: EnsureBridgedNetwork) -> ActionResult:
         uplink = Uplink(bridge=action.bridge, vlan=action.vlan)
@@ -188,7 +188,7 @@ class Parts:
         """What it was defined as may be older than this agent, or somebody else's."""
 
         def check(xml: str, adopted: bool) -> None:
-            judge = self._belongings.check_adopted if adopted else self._belongings.check_started
+            judge = self.belongings.check_adopted if adopted else self.belongings.check_started
             judge(action.vm, parts_of(xml))
             self.networks.reserve(xml)
 
@@ -202,7 +202,8 @@ class Parts:
         return result
 
     @property
-    def _belongings(self) -> Belongings:
+    def belongings(self) -> Belongings:
+        """What may be whose."""
         return Belongings(self.storage, self.kinds, self.networks, self.nics)
 
     def adopt(self, action: AdoptDomain) -> ActionResult:
@@ -215,7 +216,7 @@ class Parts:
         for device in action.devices:
             self.kinds[device.kind].adopt(action.vm, device)
         names = tuple(device.name for device in action.devices)
-        return self.domains.adopt(action.vm, names, lambda xml: self._belongings.check_files_of_others(parts_of(xml)))
+        return self.domains.adopt(action.vm, names, lambda xml: self.belongings.check_files_of_others(parts_of(xml)))
 
     def release(self, action: ReleaseDomain) -> ActionResult:
         """In the opposite order."""

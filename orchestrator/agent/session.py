@@ -128,6 +128,13 @@ class AgentSession:
         elif kind == "volume_out":
             place.working = True
             streams.give_volume(self._agent, hello, self._greet, reader, self._socket)
+        elif kind == "move_out":
+            place.working = True
+            result = streams.give_vm(self._agent, hello, self._greet, self._socket)
+            self._send({"result": result_to_dict(result)})
+        elif kind == "move_in":
+            place.working = True
+            streams.take_vm(self._agent, hello, self._greet, reader)
         elif kind == "volume_in":
             self._send({"result": result_to_dict(streams.take_volume(self._agent, hello, self._greet, reader))})
         else:

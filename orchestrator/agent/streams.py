@@ -3,18 +3,25 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
 from typing import Protocol
 
 from orchestrator.agent.assembly import Agent
 from orchestrator.agent.images import volume_copies
 from orchestrator.agent.libvirt.displays import open_display
+from orchestrator.agent.libvirt.migration import MoveProgress
+from orchestrator.agent.nic_links import own_addresses
 from orchestrator.agent.sessions import HeardReader
 from orchestrator.core.actions.host_actions import ActionResult, ImageFormat
+from orchestrator.core.actions.live_move import LiveMove, MoveKey
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.errors import Conflict, InvalidInput, Retryable
+from orchestrator.core.protocol import encode_frame
 from orchestrator.core.wire import token_from_dict
 
 _CHUNK = 64 * 1024
@@ -146,6 +153,52 @@ def take_volume(agent: Agent, hello: Hello, greet: Greet, reader: HeardReader) -
         volume_copies.check_may_come(agent.storage, copy)
         greet()
         return volume_copies.take(agent.storage, copy, reader.read)
+
+
+def give_vm(agent: Agent, hello: Hello, greet: Greet, near: socket.socket) -> ActionResult:
+    """A running VM, until it is gone from here. It stays when its controller ends the stream.
+
+    :raises Denied: ``agent.stale_token``
+    :raises VgpuctlError: see live_moves.py"""
+    devices, ends = hello.get("devices"), hello.get("ends")
+    if not isinstance(devices, list) or not isinstance(ends, list):
+        raise InvalidInput("agent.request_invalid", "the stream needs lists devices and ends")
+    move = LiveMove(
+        vm=_text(hello, "vm"),
+        devices=tuple(map(str, devices)),
+        max_bytes_per_s=_number(hello, "max_bytes_per_s") or None,
+    )
+
+    def progress(reached: MoveProgress) -> bool:
+        with suppress(OSError):
+            near.sendall(encode_frame({"progress": asdict(reached)}))
+            return not select.select([near], [], [], 0)[0]
+        return False
+
+    with agent.performer.turn(move.vm, token_from_dict(hello.get("token"))):
+        greet()
+        key, other = _key(hello)
+        where = [(str(address), int(port)) for address, port in ends]
+        return agent.live_moves.leave(move, key, other, where, _text(hello, "storage"), progress)
+
+
+def take_vm(agent: Agent, hello: Hello, greet: Greet, reader: HeardReader) -> None:
+    """A running VM may come here until the controller ends the stream.
+
+    :raises Denied: ``agent.stale_token``
+    :raises VgpuctlError: see live_moves.py"""
+    vm = _text(hello, "vm")
+    with (
+        agent.performer.turn(vm, token_from_dict(hello.get("token"))),
+        agent.live_moves.coming(vm, *_key(hello)) as port,
+    ):
+        greet(ends=[(address, port) for address in own_addresses()], storage=str(agent.storage.directory))
+        reader.read1(1)
+
+
+def _key(hello: Hello) -> tuple[MoveKey, str]:
+    """This end's, and the other end's certificate."""
+    return MoveKey(certificate=_text(hello, "certificate"), key=_text(hello, "key")), _text(hello, "other")
 
 
 def _join(reader: HeardReader, near: socket.socket, far: StreamPeer) -> None:

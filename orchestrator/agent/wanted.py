@@ -92,6 +92,14 @@ class RestoreList:
             with self._file.write():
                 self._file.run("UPDATE mig_modes SET wanted = ? WHERE gpu = ?", (int(action.on), action.gpu))
 
+    def leaves(self, vm: str) -> None:
+        """It is on its way to another host: a boot of this one does not bring it back by itself."""
+        self._set(vm, "running", 0)
+
+    def stays(self, vm: str) -> None:
+        """It did not go."""
+        self._set(vm, "running", 1)
+
     def booted_since(self) -> bool:
         """Whether the host was booted since everything wanted was last there. A first start is no boot."""
         if not self._boot_id:

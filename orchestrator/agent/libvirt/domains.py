@@ -181,8 +181,8 @@ class Domains:
         return ActionResult(changed=changed)
 
     def start(self, vm: str, check: Callable[[str, bool], None]) -> ActionResult:
-        """Start it and see it running. ``check``: refuses what the definition (its XML, and whether somebody else
-        wrote it) takes and may not.
+        """Start it, or let it go on, and see it running. ``check``: refuses what the definition (its XML, and whether
+        somebody else wrote it) takes and may not.
 
         :raises NotFound: ``vm.not_found``
         :raises Fatal: ``vm.start_failed``; QEMU's words are in the details
@@ -195,9 +195,12 @@ class Domains:
                 self._cpus.take(vm, read_domain_xml(xml).affinity)
 
         def start(domain: Any) -> bool:
-            if domain.isActive():
+            if not domain.isActive():
+                domain.create()
+            elif _state(domain) == "paused":  # so it comes from another host
+                domain.resume()
+            else:
                 return False
-            domain.create()
             return True
 
         changed = self._on_own_domain(
@@ -246,6 +249,10 @@ class Domains:
     def is_ours(self, vm: str) -> bool:
         """Whether the ledger knows it."""
         return self._ledger.owner(domain_key(vm)) is not None
+
+    def name_of(self, vm: str) -> str:
+        """:raises NotFound: ``vm.not_found``; :raises Conflict: ``vm.foreign_domain``"""
+        return str(self._on_own_domain(vm, lambda domain: domain.name()))
 
     def is_active(self, vm: str) -> bool:
         return self._libvirt.call(lambda connection: _is_active(connection, vm))

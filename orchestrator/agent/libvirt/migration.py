@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A running domain migrates to another host's libvirt, through sockets of this host that lead there.
+
+It arrives paused, and whoever asked resumes it once this host's definition is gone, which libvirt removes when the
+other host has all of it. So it runs on one host at most: libvirt alone resumes it here when the other host's answer at
+the end is lost, whether or not that one has begun to run it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from xml.etree import ElementTree as ET
+
+import libvirt
+
+from orchestrator.agent.libvirt.connection import Libvirt, translated
+from orchestrator.core.errors import Conflict, Fatal
+
+SOCKETS: Final = Path("/run/libvirt/qemu")
+"""Where QEMU's account may make sockets."""
+LIBVIRT: Final = "libvirt"
+_CONFINED: Final = ".tunnelmigrate.dest."
+"""What AppArmor lets a domain's QEMU have there ends so, and with its name (virt-aa-helper)."""
+_MAX_PATH: Final = 107
+"""Of a unix socket's."""
+_POLL_S: Final = 0.25
+_FLAGS: Final = (
+    libvirt.VIR_MIGRATE_LIVE
+    | libvirt.VIR_MIGRATE_PEER2PEER
+    | libvirt.VIR_MIGRATE_PAUSED
+    | libvirt.VIR_MIGRATE_UNDEFINE_SOURCE
+    | libvirt.VIR_MIGRATE_NON_SHARED_INC
+    | libvirt.VIR_MIGRATE_ABORT_ON_ERROR
+)
+_DOWNTIME_MS: Final = (300, 600, 1200, 2500, 5000, 10_000, 20_000, 40_000, 60_000)
+"""How long the guest may stand still at the end: more with every so many seconds that it does not come to that."""
+_PATIENCE_S: Final = 10.0
+
+
+@dataclass(frozen=True)
+class MoveSockets:
+    """On both hosts the same but for libvirt's own."""
+
+    directory: Path
+    domain: str
+    """Its name."""
+
+    def paths(self) -> dict[str, Path]:
+        """Of QEMU. :raises Fatal: ``move.name_too_long``"""
+        paths = {name: self.directory / f"{name[0]}{_CONFINED}{self.domain}" for name in ("memory", "disks")}
+        if max(len(str(path)) for path in paths.values()) > _MAX_PATH:
+            raise Fatal(
+                "move.name_too_long", f"with the name {self.domain} no socket can be made for its move",
+                hint="a shorter name: 'vgpuctl vm rename --help'",
+            )  # fmt: skip
+        return paths
+
+    def twins(self) -> dict[str, Path]:
+        """Where it leaves."""
+        return {LIBVIRT: self.directory / f"l{_CONFINED}{self.domain}", **self.paths()}
+
+    def uris(self) -> dict[str, str]:
+        """libvirt's parameters."""
+        paths = self.paths()
+        return {
+            libvirt.VIR_MIGRATE_PARAM_URI: f"unix://{paths['memory']}",
+            libvirt.VIR_MIGRATE_PARAM_DISKS_URI: f"unix://{paths['disks']}",
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoveProgress:
+    """Bytes of memory, devices and disks."""
+
+    done: int
+    left: int
+
+
+def arriving_text(xml: str, *, own: str, other: str, devices: Sequence[str]) -> str:
+    """A running domain's definition (XML) as it is on the other host. ``own``, ``other``: the agents' directories."""
+    root = ET.fromstring(xml)  # noqa: S314 - libvirt's
+    for element in root.iter():
+        for name, value in element.attrib.items():
+            if name == "file" and value.startswith(f"{own}/"):
+                element.set(name, other + value.removeprefix(own))
+        if element.tag == "nvram" and (element.text or "").startswith(f"{own}/"):
+            element.text = other + str(element.text).removeprefix(own)
+    sources = root.findall("./devices/hostdev/source/address")
+    if len(sources) != len(devices):
+        raise Conflict("vm.definition_differs", f"the VM runs with {len(sources)} host devices, not {len(devices)}")
+    for address, device in zip(sources, devices, strict=True):
+        if address.get("uuid") is not None:
+            address.set("uuid", device)
+        else:
+            domain, bus, place = device.split(":")
+            slot, function = place.split(".")
+            address.attrib = {
+                "domain": f"0x{domain}",
+                "bus": f"0x{bus}",
+                "slot": f"0x{slot}",
+                "function": f"0x{function}",
+            }
+    return ET.tostring(root, encoding="unicode")
+
+
+def migrate(
+    host: Libvirt,
+    vm: str,
+    *,
+    sockets: MoveSockets,
+    text: Callable[[str], str],
+    max_bytes_per_s: int | None,
+    progress: Callable[[MoveProgress], bool],
+) -> None:
+    """Returns when it is not here any more. ``text``: its definition as it will be there. ``progress``: asked again and
+    again; False ends it, and the VM runs on here.
+
+    :raises Fatal: ``move.failed``; :raises Conflict: ``vm.not_running``, ``move.cancelled``
+    :raises Unknown: ``libvirt.answer_lost``, ``move.unsettled``"""
+    connection = host.open()
+    try:
+        domain = connection.lookupByUUIDString(vm)
+        if domain.state()[0] != libvirt.VIR_DOMAIN_RUNNING:
+            raise Conflict("vm.not_running", "the VM does not run", hint="start it first")
+        parameters: dict[str, Any] = dict(sockets.uris())
+        flags = libvirt.VIR_DOMAIN_XML_MIGRATABLE | libvirt.VIR_DOMAIN_XML_SECURE
+        parameters[libvirt.VIR_MIGRATE_PARAM_DEST_XML] = text(domain.XMLDesc(flags))
+        if max_bytes_per_s is not None:
+            parameters[libvirt.VIR_MIGRATE_PARAM_BANDWIDTH] = max(1, max_bytes_per_s // 1024**2)
+        _Migration(domain, f"qemu+unix:///system?socket={sockets.twins()[LIBVIRT]}", parameters).run(progress)
+    except libvirt.libvirtError as error:
+        raise translated(error, "move.failed", "the VM did not move", "the details hold what libvirt said") from error
+    finally:
+        connection.close()
+
+
+class _Migration:
+    def __init__(self, domain: Any, target: str, parameters: dict[str, Any]) -> None:
+        self._domain, self._target, self._parameters = domain, target, parameters
+        self._error: Exception | None = None
+        self._cancelled = False
+        self._waited_s = 0.0
+
+    def run(self, progress: Callable[[MoveProgress], bool]) -> None:
+        thread = threading.Thread(target=self._migrate, name="migration", daemon=True)
+        thread.start()
+        while thread.is_alive():
+            thread.join(_POLL_S)
+            self._waited_s += _POLL_S
+            with suppress(libvirt.libvirtError):  # it has ended meanwhile
+                self._see_to_it(progress)
+        if self._error is None:
+            return
+        if self._cancelled:
+            raise Conflict("move.cancelled", "the move was ended; the VM runs on where it was") from self._error
+        raise self._error
+
+    def _migrate(self) -> None:
+        try:
+            self._domain.migrateToURI3(self._target, self._parameters, _FLAGS)
+        except libvirt.libvirtError as error:
+            self._error = error
+
+    def _see_to_it(self, progress: Callable[[MoveProgress], bool]) -> None:
+        stats = self._domain.jobStats()
+        if not self._cancelled and not progress(_progress(stats)):
+            self._domain.abortJob()
+            self._cancelled = True
+        if self._waited_s % _PATIENCE_S == 0:
+            step = min(int(self._waited_s / _PATIENCE_S), len(_DOWNTIME_MS) - 1)
+            self._domain.migrateSetMaxDowntime(_DOWNTIME_MS[step])
+
+
+def _progress(stats: dict[str, Any]) -> MoveProgress:
+    return MoveProgress(
+        done=int(stats.get(libvirt.VIR_DOMAIN_JOB_DATA_PROCESSED, 0)),
+        left=int(stats.get(libvirt.VIR_DOMAIN_JOB_DATA_REMAINING, 0)),
+    )

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VMs that come from another host while they run, or leave for one: sockets, connections, and what is let in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.agent import move_channel
+from orchestrator.agent.libvirt import migration
+from orchestrator.agent.libvirt.connection import Libvirt
+from orchestrator.agent.libvirt.domain_devices import DomainParts, parts_of, read_domain_xml
+from orchestrator.agent.libvirt.domains import Domains
+from orchestrator.agent.libvirt.migration import LIBVIRT, MoveProgress, MoveSockets
+from orchestrator.agent.libvirt.migration_calls import MigrationCalls
+from orchestrator.agent.wanted import RestoreList
+from orchestrator.core.actions.host_actions import ActionResult
+from orchestrator.core.actions.live_move import LiveMove, MoveKey
+from orchestrator.core.errors import Conflict, Denied, Unknown, VgpuctlError
+
+_DAEMONS = ("virtqemud-sock", "libvirt-sock")
+
+
+@dataclass(frozen=True)
+class LiveMoves:
+    """Whoever calls has the VM's turn."""
+
+    libvirt: Libvirt
+    domains: Domains
+    wanted: RestoreList
+    storage: Path
+    check: Callable[[str, DomainParts], None]
+    """Refuses what a VM that starts may not take."""
+    sockets: Path = migration.SOCKETS
+
+    @contextmanager
+    def coming(self, vm: str, own: MoveKey, other: str) -> Iterator[int]:
+        """The port at which it may come, defined and not running. ``other``: the other agent's certificate (PEM).
+
+        :raises Conflict: ``vm.foreign_domain``, ``vm.running``; :raises Fatal: ``move.name_too_long``
+        :raises Retryable: ``move.no_port``"""
+        if self.domains.is_active(vm):
+            raise Conflict("vm.running", "the VM is running", hint="stop it first")
+        name = self.domains.name_of(vm)
+        sockets = MoveSockets(self.sockets, name)
+
+        def check(xml: str) -> None:
+            text = read_domain_xml(xml)
+            if (text.uuid, text.name) != (vm, name):
+                raise Denied(
+                    "move.call_denied", f"VM {vm} was to come, and {ascii(text.uuid)[:60]} did", hint="look at it"
+                )
+            self.check(vm, parts_of(xml))
+
+        texts = {**sockets.uris(), "destination_name": name}
+        paths = {LIBVIRT: self._daemon(), **sockets.paths()}
+        inspected = {LIBVIRT: lambda: MigrationCalls(texts, check).passed}
+        with move_channel.coming(own, other, paths, inspected) as port:
+            yield port
+
+    def leave(
+        self, move: LiveMove, own: MoveKey, other: str, ends: Sequence[tuple[str, int]], storage: str,
+        progress: Callable[[MoveProgress], bool],
+    ) -> ActionResult:  # fmt: skip
+        """Returns when it is not here any more. ``storage``: the other agent's directory; ``progress``: see migrate.
+
+        :raises Retryable: ``move.unreachable``; :raises VgpuctlError: see libvirt/migration.py"""
+        sockets = MoveSockets(self.sockets, self.domains.name_of(move.vm))
+
+        def text(xml: str) -> str:
+            return migration.arriving_text(xml, own=str(self.storage), other=storage, devices=move.devices)
+
+        with move_channel.leaving(own, other, ends, sockets.twins(), self.sockets.stat().st_uid):
+            self.wanted.leaves(move.vm)
+            try:
+                limit = move.max_bytes_per_s
+                migration.migrate(
+                    self.libvirt, move.vm, sockets=sockets, text=text, max_bytes_per_s=limit, progress=progress
+                )
+            except VgpuctlError as error:
+                if not isinstance(error, Unknown):  # it is known to be here
+                    self.wanted.stays(move.vm)
+                raise
+        return ActionResult(changed=True)
+
+    def _daemon(self) -> Path:
+        """libvirt's socket: of the daemon for QEMU where each has one."""
+        directory = self.sockets.parent
+        return next((directory / name for name in _DAEMONS if (directory / name).exists()), directory / _DAEMONS[-1])

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connections of one move between two hosts: TLS 1.3 with keys of that move alone, each end knowing the other's
+certificate. The host that a VM comes to listens as long as the move takes, on one of the ports that libvirt uses for
+migrations; each connection says first which socket of that host it is for.
+
+On the host that it leaves each of these sockets has a twin, which libvirt and QEMU connect to.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import ssl
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+from orchestrator.core.actions.live_move import MoveKey
+from orchestrator.core.errors import Retryable, VgpuctlError
+
+log = logging.getLogger(__name__)
+
+PORTS: Final = range(49152, 49216)
+"""libvirt's own for migrations (qemu.conf, migration_port_min), which firewalls of hosts let through."""
+_CHUNK: Final = 256 * 1024
+_MAX_WAITING: Final = 4 * 1024 * 1024
+_CONNECT_S: Final = 5.0
+_GREET_S: Final = 15.0
+_NAME_BYTES: Final = 8
+_WAIT_MS: Final = 1000
+
+_AGAIN: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+Passed = Callable[[bytes], bytes]
+"""What of the bytes goes on; raises what ends the connection."""
+
+
+class _Sock(Protocol):
+    def recv(self, size: int, /) -> bytes: ...
+    def send(self, data: bytearray, /) -> int: ...
+    def fileno(self) -> int: ...
+
+
+def everything(data: bytes) -> bytes:
+    """Nothing is held back."""
+    return data
+
+
+def context_of(own: MoveKey, other: str, *, server: bool) -> ssl.SSLContext:
+    """``other``: the certificate (PEM) that the other end has to show. :raises ValueError, OSError: they are none"""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=other)
+    # in memory, and none but root reads it
+    with tempfile.NamedTemporaryFile("w", dir="/dev/shm") as file:
+        file.write(own.certificate + own.key)
+        file.flush()
+        context.load_cert_chain(file.name)
+    return context
+
+
+class _Flow:
+    """One direction of a connection."""
+
+    def __init__(self, source: _Sock, sink: _Sock, passed: Passed) -> None:
+        self.source, self.sink = source, sink
+        self.waiting = bytearray()
+        self.ended = False
+        self._passed = passed
+
+    @property
+    def takes(self) -> bool:
+        return not self.ended and len(self.waiting) < _MAX_WAITING
+
+    def step(self) -> bool:
+        """Whether anything went on."""
+        moved = False
+        if self.takes:
+            with suppress(*_AGAIN):
+                data = self.source.recv(_CHUNK)
+                self.waiting += self._passed(data)
+                self.ended, moved = not data, True
+        if self.waiting:
+            with suppress(*_AGAIN):
+                sent = self.sink.send(self.waiting)
+                del self.waiting[:sent]
+                moved = True
+        return moved
+
+
+def join(near: socket.socket, far: ssl.SSLSocket, passed: Passed = everything) -> None:
+    """Until one end closes, and all that it sent before is delivered. ``passed``: of what comes from afar."""
+    near.setblocking(False)
+    far.setblocking(False)
+    flows = (_Flow(near, far, everything), _Flow(far, near, passed))
+    while not any(flow.ended and not flow.waiting for flow in flows):
+        moved = [flow.step() for flow in flows]
+        if not any(moved):
+            _wait(flows)
+
+
+def _wait(flows: Sequence[_Flow]) -> None:
+    poll, events = select.poll(), dict[int, int]()
+    for flow in flows:
+        for end, wanted in (
+            (flow.source, select.POLLIN if flow.takes else 0),
+            (flow.sink, select.POLLOUT if flow.waiting else 0),
+        ):
+            if wanted:
+                events[end.fileno()] = events.get(end.fileno(), 0) | wanted
+    for descriptor, wanted in events.items():
+        poll.register(descriptor, wanted)
+    poll.poll(_WAIT_MS)
+
+
+class _Open:
+    """Sockets that are closed when the move is over, whoever waits at them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sockets: set[socket.socket] = set()
+        self._over = False
+
+    @contextmanager
+    def of(self, opened: socket.socket) -> Iterator[None]:
+        with self._lock:
+            self._sockets.add(opened)
+            if self._over:
+                _shut(opened)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._sockets.discard(opened)
+            opened.close()
+
+    def end(self) -> None:
+        with self._lock:
+            self._over = True
+            for opened in self._sockets:
+                _shut(opened)
+
+
+def _shut(opened: socket.socket) -> None:
+    with suppress(OSError):
+        opened.shutdown(socket.SHUT_RDWR)
+
+
+def _accepting(listener: socket.socket, opened: _Open, serve: Callable[[socket.socket], None]) -> None:
+    """A thread for each that comes."""
+
+    def one(connection: socket.socket) -> None:
+        with opened.of(connection):
+            try:
+                serve(connection)
+            except (OSError, VgpuctlError) as error:
+                log.info("a connection of a move ended: %s", error)
+
+    with opened.of(listener), suppress(OSError):  # it is shut when the move is over
+        while True:
+            connection, _ = listener.accept()
+            threading.Thread(target=one, args=(connection,), name="move", daemon=True).start()
+
+
+@contextmanager
+def coming(
+    own: MoveKey, other: str, sockets: Mapping[str, Path], inspected: Mapping[str, Callable[[], Passed]]
+) -> Iterator[int]:
+    """Take connections for these sockets of this host; the port. ``inspected``: what passes, for some of them."""
+    context, opened = context_of(own, other, server=True), _Open()
+
+    def serve(connection: socket.socket) -> None:
+        connection.settimeout(_GREET_S)
+        with context.wrap_socket(connection, server_side=True) as far, opened.of(far):
+            name = _name(far)
+            with socket.socket(socket.AF_UNIX) as near:
+                near.connect(str(sockets[name]) if name in sockets else "")
+                join(near, far, inspected.get(name, lambda: everything)())
+
+    listener = _listen()
+    thread = threading.Thread(target=_accepting, args=(listener, opened, serve), name="moves", daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        opened.end()
+
+
+def _name(far: ssl.SSLSocket) -> str:
+    name = b""
+    while len(name) < _NAME_BYTES and (more := far.recv(_NAME_BYTES - len(name))):
+        name += more
+    return name.decode(errors="replace").rstrip()
+
+
+def _listen() -> socket.socket:
+    for port in PORTS:
+        with suppress(OSError):
+            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=64)
+        with suppress(OSError):  # a host without IPv6
+            return socket.create_server(("", port), backlog=64)
+    raise Retryable("move.no_port", f"the ports {PORTS[0]} to {PORTS[-1]} are all in use", hint="try again")
+
+
+@contextmanager
+def leaving(
+    own: MoveKey, other: str, ends: Sequence[tuple[str, int]], sockets: Mapping[str, Path], owner: int
+) -> Iterator[None]:
+    """Have each of these sockets here, for ``owner`` (a uid) alone, and its connections go to one of the ``ends``.
+
+    :raises Retryable: ``move.unreachable``"""
+    context, opened = context_of(own, other, server=False), _Open()
+    end = _reached(ends)
+
+    def serve_as(name: str) -> Callable[[socket.socket], None]:
+        def serve(near: socket.socket) -> None:
+            with socket.create_connection(end, timeout=_CONNECT_S) as plain:
+                plain.settimeout(_GREET_S)
+                with context.wrap_socket(plain) as far, opened.of(far):
+                    far.sendall(name.encode().ljust(_NAME_BYTES))
+                    join(near, far)
+
+        return serve
+
+    with ExitStack() as stack:
+        stack.callback(opened.end)
+        for name, path in sockets.items():
+            listener = _twin(path, owner)
+            stack.callback(path.unlink, missing_ok=True)
+            arguments = (listener, opened, serve_as(name))
+            threading.Thread(target=_accepting, args=arguments, name="moves", daemon=True).start()
+        yield
+
+
+def _twin(path: Path, owner: int) -> socket.socket:
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    mask = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    finally:
+        os.umask(mask)
+    os.chown(path, owner, -1)
+    listener.listen(64)
+    return listener
+
+
+def _reached(ends: Sequence[tuple[str, int]]) -> tuple[str, int]:
+    """The first that somebody listens at; who that is shows when TLS begins."""
+    refused = []
+    for end in ends:
+        try:
+            socket.create_connection(end, timeout=_CONNECT_S).close()
+        except OSError as error:
+            refused.append(f"{end[0]}: {error}")
+        else:
+            return end
+    raise Retryable(
+        "move.unreachable", "the other host cannot be reached from this one",
+        hint=f"let hosts reach each other at ports {PORTS[0]} to {PORTS[-1]}", details="; ".join(refused),
+    )  # fmt: skip
