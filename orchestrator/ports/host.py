@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
+from orchestrator.core.actions.live_move import LiveMove
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.gpu.vgpu_metadata import Answers, VgpuQuestion
@@ -74,6 +75,20 @@ class HostLink(Protocol):
         """Put a VM's disk, and its UEFI variables, from one host on another, through here: whole and checked there by
         SHA-256, or not at all. What the VM had there under that name is replaced. Refused while anything has the disk
         open. ``progress``: told every few seconds how many bytes have gone; what it raises ends the copy."""
+
+    def move_vm(
+        self,
+        source: Host,
+        source_token: FencingToken,
+        target: Host,
+        target_token: FencingToken,
+        move: LiveMove,
+        progress: Callable[[int, int], None],
+    ) -> ActionResult:
+        """Take a running VM from one host to another that has all that it needs, without a way through here. Afterwards
+        the one has no definition of it, and on the other it waits to be started. As long as the one has its
+        definition, it is there, whatever is raised. ``progress``: told every second how many bytes have gone, and how
+        many are left; what it raises ends the move."""
 
     def watch(self, host: Host) -> Iterator[dict[str, object] | HostFrame]:
         """Events (domain life cycle, channel closed) and readings until the channel ends."""

@@ -20,6 +20,9 @@ _SHORTEST_ID = 6
 """Digits of an id by which a VM may be called."""
 
 
+_MOVES = frozenset({"move_vm", "move_running_vm"})
+
+
 def known_vm(tx: Transaction, tenant: str, name: str) -> Vm:
     """By name, by id, or by how its id begins. :raises NotFound: ``vm.unknown``, ``tenant.unknown``"""
     vm = tx.vms.find(tenant, name)
@@ -71,7 +74,7 @@ def _check_does_not_move(tx: Transaction, vm: Vm) -> None:
 
     :raises Conflict: ``vm.busy``"""
     running = running_operation(tx, vm)
-    if running is not None and tx.operations.get(running).operation.kind == "move_vm":
+    if running is not None and tx.operations.get(running).operation.kind in _MOVES:
         hint = f"'vgpuctl operation wait {running}' waits for it, 'vgpuctl operation cancel {running}' takes it back"
         raise Conflict("vm.busy", f"VM {vm.spec.name} moves to another host", hint=hint)
 
@@ -92,6 +95,11 @@ def check_may_rename(tx: Transaction, vm: Vm) -> None:
         name = vm.spec.name
         raise Conflict("vm.running", f"VM {name} is running", hint=f"'vgpuctl stop-vm {name}' stops it")
     check_state(vm, "stopped")
+    check_idle(tx, vm)
+
+
+def check_idle(tx: Transaction, vm: Vm) -> None:
+    """:raises Conflict: ``vm.busy``"""
     running = running_operation(tx, vm)
     if running is not None:
         hint = f"'vgpuctl operation wait {running}' waits for it"

@@ -7,11 +7,13 @@ import dataclasses
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.client.location import SocketAddress
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
+from orchestrator.core.actions.live_move import LiveMove
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.errors import InvalidInput, Retryable, Unknown, VgpuctlError, agent_error
@@ -125,6 +127,21 @@ class HostsLink:
         progress(copy.size_bytes)
         taken = {"copy": copy.fields(), "token": token_to_dict(target_token), "variables": given["variables"]}
         return result_from_dict(self._ask("take_volume", target, taken))
+
+    def move_vm(
+        self,
+        source: Host,
+        source_token: FencingToken,
+        target: Host,
+        target_token: FencingToken,
+        move: LiveMove,
+        progress: Callable[[int, int], None],
+    ) -> ActionResult:
+        self._ask("await_vm", target, {"move": asdict(move), "token": token_to_dict(target_token)})
+        progress(0, 1)
+        return result_from_dict(
+            self._ask("leave_vm", source, {"move": asdict(move), "token": token_to_dict(source_token)})
+        )
 
     def watch(self, host: Host) -> Iterator[dict[str, object] | HostFrame]:
         """Readings and no events: what changed is seen at the next observation. Hosts of a version without readings

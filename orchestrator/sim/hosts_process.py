@@ -18,11 +18,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.client.location import bind_for_owner
+from orchestrator.core.actions.live_move import LiveMove
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.drivers.host_drivers import DriverFile, HostDrivers
 from orchestrator.core.errors import Retryable, VgpuctlError, error_to_dict
@@ -188,6 +190,8 @@ class _Session:
             "send_image": self._send_image,
             "give_volume": self._give_volume,
             "take_volume": self._take_volume,
+            "await_vm": partial(self._move, "await_vm"),
+            "leave_vm": partial(self._move, "leave_vm"),
             "install_agent": self._install,
             "remove_agent": self._remove,
             "provision": self._provision,
@@ -237,6 +241,11 @@ class _Session:
     def _take_volume(self, host: Host, params: Message) -> Message:
         copy, token = VolumeCopy(**params["copy"]), token_from_dict(params["token"])
         return result_to_dict(self._link.take_volume(host, copy, token, variables=params["variables"]))
+
+    def _move(self, half: Literal["await_vm", "leave_vm"], host: Host, params: Message) -> Message:
+        move, token = params["move"], token_from_dict(params["token"])
+        wanted = LiveMove(**{**move, "devices": tuple(move["devices"])})
+        return result_to_dict((self._link.await_vm if half == "await_vm" else self._link.leave_vm)(host, wanted, token))
 
     def _install(self, host: Host, params: Message) -> Message:
         self._link.install_agent(host, tuple(params["gpus"]), _unheard, take_over=params["take_over"])

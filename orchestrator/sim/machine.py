@@ -32,6 +32,8 @@ class Domain:
     name: str
     devices: tuple[str, ...]
     running: bool = False
+    paused: bool = False
+    """It has come from another host, and waits to be started."""
     address: str = ""
     started_at: float = 0.0
     vcpus: int = 1
@@ -196,7 +198,7 @@ class SimulatedMachine:
     def power_off(self, vm: str) -> None:
         """The domain stops and QEMU lets go of its devices."""
         domain = self.domains[vm]
-        domain.running = False
+        domain.running = domain.paused = False
         self.kernel.opened -= set(domain.devices)
 
     def reboot(self) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
+from orchestrator.core.actions.live_move import LiveMove
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.attachments.host_facts import things_of
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
@@ -30,6 +31,7 @@ from orchestrator.sim.readings import frames, sent_frame
 from orchestrator.sim.screen import Screen
 from orchestrator.sim.vgpu_metadata import compatibility
 from orchestrator.sim.vm_actions import give_volume, receive_image, take_volume
+from orchestrator.sim.vm_moves import await_vm, leave_vm
 
 BOOTS_S: Final = 20.0
 
@@ -153,6 +155,38 @@ class MachineLink(ABC):
             return take_volume(self._ours(machine), copy, variables=variables)
 
         return self._call(target, "take_volume", take)
+
+    def move_vm(
+        self,
+        source: Host,
+        source_token: FencingToken,
+        target: Host,
+        target_token: FencingToken,
+        move: LiveMove,
+        progress: Callable[[int, int], None],
+    ) -> ActionResult:
+        """The one awaits it, then the other lets it go."""
+        self.await_vm(target, move, target_token)
+        progress(0, 1)
+        return self.leave_vm(source, move, source_token)
+
+    def await_vm(self, target: Host, move: LiveMove, token: FencingToken) -> ActionResult:
+        """Whether it may come."""
+
+        def awaits(machine: SimulatedMachine) -> ActionResult:
+            machine.ledger.admit(token)
+            return await_vm(self._ours(machine), move)
+
+        return self._call(target, "await_vm", awaits)
+
+    def leave_vm(self, source: Host, move: LiveMove, token: FencingToken) -> ActionResult:
+        """The other half."""
+
+        def leaves(machine: SimulatedMachine) -> ActionResult:
+            machine.ledger.admit(token)
+            return leave_vm(self._ours(machine), move)
+
+        return self._call(source, "leave_vm", leaves)
 
     def watch(self, host: Host) -> Iterator[dict[str, object] | HostFrame]:
         """Readings and no events: what changed is seen at the next observation."""

@@ -106,7 +106,7 @@ def _domain(machine: SimulatedMachine, uuid: str, domain: Domain) -> DomainSnaps
     return DomainSnapshot(
         uuid=uuid,
         name=domain.name,
-        state="running" if domain.running else "shut_off",
+        state="running" if domain.running else "paused" if domain.paused else "shut_off",
         owner=machine.owner(f"domain:{uuid}"),
         devices=domain.devices,
         addresses=(domain.address,) if booted(machine, domain) else (),

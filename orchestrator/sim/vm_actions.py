@@ -225,7 +225,7 @@ def define(machine: SimulatedMachine, action: DefineDomain) -> ActionResult:
     return DONE
 
 
-_OF_THE_HOST = ("running", "address", "started_at", "vcpus", "memory_mib", "disk_bytes", "adopted")
+_OF_THE_HOST = ("running", "paused", "address", "started_at", "vcpus", "memory_mib", "disk_bytes", "adopted")
 """What of a domain no definition of ours changes."""
 
 
@@ -274,7 +274,7 @@ def start(machine: SimulatedMachine, action: StartDomain) -> ActionResult:
             raise Fatal("vm.start_failed", "the VM did not start", details=f"device {device} is in use")
     _check_cpus(machine, domain)
     _check_pages(machine, domain)
-    domain.running, domain.started_at = True, machine.now
+    domain.running, domain.paused, domain.started_at = True, False, machine.now
     domain.address = _address(machine, action.vm, domain)
     kernel.opened |= set(domain.devices)
     machine.nvram |= {action.vm} if domain.uefi else set()
@@ -323,7 +323,7 @@ def _address(machine: SimulatedMachine, vm: str, domain: Domain) -> str:
 
 def stop(machine: SimulatedMachine, action: StopDomain) -> ActionResult:
     domain = machine.domains.get(action.vm)
-    if domain is None or not domain.running:
+    if domain is None or not (domain.running or domain.paused):
         return SO_ALREADY
     if machine.owner(f"domain:{action.vm}") is None:
         raise Conflict("vm.foreign_domain", "the host has a domain with this id that is not ours")

@@ -274,6 +274,8 @@ def _take_up(machine: FakeMachine, vm: KnownVm, *, if_there: bool = True) -> Non
 def _define(machine: FakeMachine, action: DefineDomain) -> None:
     if action.vm in machine.adopted:
         raise Conflict("vm.adopted", "an adopted VM keeps its definition")
+    if not action.domain.volume.startswith(action.vm):
+        raise Conflict("vm.file_foreign", "the VM's definition takes a file that is not the VM's")
     xml = domain_xml(action.vm, action.domain)
     fake_data_volumes.check_data(machine, action.vm, xml)
     machine.domains[action.vm] = (xml, machine.domains.get(action.vm, ("", False))[1])
@@ -301,11 +303,13 @@ def _start(machine: FakeMachine, action: StartDomain) -> None:
         if device not in {*machine.mdevs, *machine.vf_types, *machine.nic_owners, *passed}:
             raise Conflict("vm.device_foreign", f"device {device} is not the VM's")
     machine.domains[action.vm] = (xml, not machine.guests_die)
+    machine.written.setdefault(fake_data_volumes.memory_of(action.vm), machine.machine_id)
     machine.cut_off = {one for one in machine.cut_off if one[0] != action.vm}
 
 
 def _stop(machine: FakeMachine, action: StopDomain) -> None:
     _check_ours(machine, action.vm)
+    machine.written.pop(fake_data_volumes.memory_of(action.vm), None)
     if action.vm in machine.domains:
         machine.domains[action.vm] = (machine.domains[action.vm][0], False)
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from orchestrator.core.actions.host_actions import ActionResult, HostAction
+from orchestrator.core.actions.live_move import LiveMove
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.actions.volumes import AttachVolume, CreateDataVolume, DeleteDataVolume, DetachVolume
 from orchestrator.core.errors import Conflict, Fatal, NotFound
-from tests.fakes.fake_machine import FakeMachine, data_of
+from tests.fakes.fake_machine import FakeMachine, data_of, devices
 
 
 def copy_volume(source: FakeMachine, target: FakeMachine, copy: VolumeCopy) -> ActionResult:
@@ -23,6 +24,31 @@ def copy_volume(source: FakeMachine, target: FakeMachine, copy: VolumeCopy) -> A
     target.volumes[copy.volume] = (copy.vm, copy.size_bytes, base)
     target.written[copy.volume] = source.written[copy.volume]
     target.nvram |= source.nvram & {copy.vm}
+    return ActionResult(changed=True)
+
+
+def memory_of(vm: str) -> str:
+    """Under which it is written where it was booted."""
+    return f"memory of {vm}"
+
+
+def move_vm(source: FakeMachine, target: FakeMachine, move: LiveMove) -> ActionResult:
+    """What its disk and its memory hold goes along (``written``); it waits to be started."""
+    if move.vm not in source.domains:
+        raise NotFound("vm.not_found", "the VM is not defined")
+    if not source.domains[move.vm][1]:
+        raise Conflict("vm.not_running", "the VM does not run")
+    xml, running = target.domains[move.vm]
+    if running or devices(xml) != move.devices:
+        raise Conflict("vm.device_foreign", "it would not be the VM that is defined there")
+    files = [name for name, (owner, _, _) in source.volumes.items() if owner == move.vm]
+    assert all(target.volumes[name][0] == move.vm for name in files)
+    del source.domains[move.vm]
+    source.described.pop(move.vm, None)
+    for name in (*files, memory_of(move.vm)):
+        target.written[name] = source.written[name]
+    del source.written[memory_of(move.vm)]
+    target.nvram |= source.nvram & {move.vm}
     return ActionResult(changed=True)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
+from orchestrator.core.actions.live_move import LiveMove
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.attachments.host_facts import things_of
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
@@ -29,7 +30,7 @@ from orchestrator.sim.guests import Consoles, Echo
 from orchestrator.sim.screen import Screen
 from orchestrator.sim.vgpu_metadata import compatibility
 from tests.fakes.fake_actions import perform_on
-from tests.fakes.fake_data_volumes import copy_volume
+from tests.fakes.fake_data_volumes import copy_volume, move_vm
 from tests.fakes.fake_machine import FakeMachine, snapshot_of
 from tests.fakes.fake_metadata import with_metadata
 from tests.fakes.readiness import READY
@@ -119,6 +120,21 @@ class FakeHosts:
             machine.ledger.admit(token)
         progress(copy.size_bytes)
         return self.does("copy_volume", lambda: copy_volume(*ends, copy))
+
+    def move_vm(
+        self,
+        source: Host,
+        source_token: FencingToken,
+        target: Host,
+        target_token: FencingToken,
+        move: LiveMove,
+        progress: Callable[[int, int], None],
+    ) -> ActionResult:
+        ends = self._machine(source), self._machine(target)
+        for machine, token in zip(ends, (source_token, target_token), strict=True):
+            machine.ledger.admit(token)
+        progress(0, 1)
+        return self.does("move_vm", lambda: move_vm(*ends, move))
 
     def watch(self, host: Host) -> Iterator[dict[str, object] | HostFrame]:
         self._machine(host)

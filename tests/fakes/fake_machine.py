@@ -21,6 +21,7 @@ from orchestrator.core.hosts.nic import HostNic, NicFunction
 from orchestrator.core.hosts.snapshot import (
     Confinement,
     DomainSnapshot,
+    DomainState,
     FileSnapshot,
     GpuInstance,
     GpuSnapshot,
@@ -230,7 +231,6 @@ def pci_address(parts: dict[str, str]) -> str:
 
 
 def snapshot_of(machine: FakeMachine) -> HostSnapshot:
-    volumes = tuple(FileSnapshot(name=n, size_bytes=0, owner=o) for n, (o, _, _) in sorted(machine.volumes.items()))
     return HostSnapshot(
         machine_id=machine.machine_id,
         epoch=machine.ledger.epoch,
@@ -253,7 +253,7 @@ def snapshot_of(machine: FakeMachine) -> HostSnapshot:
         iommu=True,
         gpus=tuple(_gpu_snapshot(machine, gpu) for gpu in machine.gpus),
         domains=tuple(_domain(machine, uuid) for uuid in sorted(machine.domains)),
-        volumes=volumes,
+        volumes=tuple(FileSnapshot(name=n, size_bytes=0, owner=o) for n, (o, _, _) in sorted(machine.volumes.items())),
         data=tuple(
             FileSnapshot(name=n, size_bytes=0, owner=None if n in machine.data_nobodys else n.split(".")[1])
             for n in sorted(machine.data)
@@ -290,15 +290,15 @@ def _fabric(machine: FakeMachine) -> FabricSnapshot | None:
 def _domain(machine: FakeMachine, uuid: str) -> DomainSnapshot:
     xml, running = machine.domains[uuid]
     root, foreign = ET.fromstring(xml), uuid in machine.foreign
+    idle: DomainState = "paused" if f"memory of {uuid}" in machine.written else "shut_off"
     return DomainSnapshot(
-        uuid=uuid, name=root.findtext("name") or "", state="running" if running else "shut_off",
+        uuid=uuid, name=root.findtext("name") or "", state="running" if running else idle,
         owner=None if foreign else uuid, devices=devices(xml), transient=uuid in machine.transient,
         managed_by=managed_by(root) if foreign else "", unsafe=unsafe_parts(root) if foreign else (),
         cut_off=tuple(sorted(network for vm, network in machine.cut_off if vm == uuid)) if running else (),
         addresses=("192.168.122.10",) if running and machine.gives_addresses else (),
         vcpus=int(root.findtext("vcpu") or 0), memory_mib=int(root.findtext("memory") or 0),
-        disk_bytes=FOREIGN_DISK if foreign else None,
-    )  # fmt: skip
+        disk_bytes=FOREIGN_DISK if foreign else None)  # fmt: skip
 
 
 def _gpu_snapshot(machine: FakeMachine, gpu: FakeGpu) -> GpuSnapshot:

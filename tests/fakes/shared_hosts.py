@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
+from orchestrator.core.actions.live_move import LiveMove
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.errors import Denied
 from orchestrator.core.hosts.host import Host
@@ -71,6 +72,18 @@ class SharedHosts(FakeHosts):
     ) -> ActionResult:
         ends = (source, source_token, target, target_token)
         return self._shown("copy_volume", lambda: FakeHosts.copy_volume(self, *ends, copy, progress))
+
+    def move_vm(
+        self,
+        source: Host,
+        source_token: FencingToken,
+        target: Host,
+        target_token: FencingToken,
+        move: LiveMove,
+        progress: Callable[[int, int], None],
+    ) -> ActionResult:
+        ends = (source, source_token, target, target_token)
+        return self._shown("move_vm", lambda: FakeHosts.move_vm(self, *ends, move, progress))
 
     def install_agent(
         self, host: Host, gpus: tuple[str, ...], progress: Callable[[str], None], *, take_over: bool = False

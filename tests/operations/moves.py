@@ -13,6 +13,8 @@ from tests.fakes.fake_machine import FakeMachine, l40s
 OTHER = "l40s-2"
 _BY_UEFI = Offering(name="uefi", origin="site", kind="time_sliced", vgpu_type="NVIDIA L40S-12Q", firmware="uefi")
 
+MIGRATABLE = replace(_BY_UEFI, name="migratable", firmware="bios", migratable=True)
+
 
 def hosts(plane: ControlPlane) -> None:
     plane.hosts.machines[f"{OTHER}.test"] = FakeMachine(machine_id="m9", gpus=[l40s()])
@@ -36,6 +38,16 @@ def with_stopped_vm_by_uefi(plane: ControlPlane) -> None:
     plane.engine.drain()
 
 
+def with_running_vm(plane: ControlPlane) -> None:
+    with_stopped_vm(plane)
+    plane.services.vms.delete("default", "train")
+    plane.engine.drain()
+    with plane.store.begin() as tx:
+        tx.offerings.put(MIGRATABLE)
+    plane.services.vms.create(replace(create_vm(profile=MIGRATABLE.name), host=L40S_HOST))
+    plane.engine.drain()
+
+
 def move(plane: ControlPlane) -> str | None:
     return plane.services.moving.move(MoveVm(name="train", tenant="default")).operation
 
@@ -43,5 +55,6 @@ def move(plane: ControlPlane) -> str | None:
 CASES = (
     ("move vm", "move_vm", with_stopped_vm, move),
     ("move vm by uefi", "move_vm", with_stopped_vm_by_uefi, move),
+    ("move running vm", "move_running_vm", with_running_vm, move),
 )
 """Name, kind, the world before, what begins it."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -54,6 +54,10 @@ class _Source:
         else:
             self._channel.settimeout(max(0.001, self._deadline - time.monotonic()))
         return self._channel.recv(size)
+
+
+def _unheard(_message: Message) -> None:
+    """Nobody wants to know how far it is."""
 
 
 class Conversation:
@@ -173,9 +177,12 @@ class Conversation:
             raise _cut(self._host, "the stream ended")
         return answer
 
-    def receive_result(self, limit_s: float) -> Message:
-        """The result that ends a stream."""
+    def receive_result(self, limit_s: float, progress: Callable[[Message], None] = _unheard) -> Message:
+        """The result that ends a stream. ``progress``: is given what comes before it of how far it is."""
         answer = self.receive(limit_s, ANSWER_BYTES)
+        while isinstance(reached := answer.get("progress"), dict):
+            progress(reached)
+            answer = self.receive(limit_s, ANSWER_BYTES)
         _raise_error(answer, self._host)
         return _result(answer)
 

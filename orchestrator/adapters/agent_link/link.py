@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import paramiko
 
 from orchestrator.adapters.agent_link.carrying import carry
 from orchestrator.adapters.agent_link.conversation import CUT, Conversation, Message, agent_too_old
+from orchestrator.adapters.agent_link.move_key import new_move_key
 from orchestrator.adapters.agent_link.pool import HostLine
 from orchestrator.adapters.agent_link.ssh import UNREACHABLE, connect
 from orchestrator.adapters.agent_link.stream_lines import StreamLines
@@ -28,6 +29,7 @@ from orchestrator.core.actions.host_actions import (
     StartDomain,
     StopDomain,
 )
+from orchestrator.core.actions.live_move import LiveMove
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.errors import InvalidInput, NotFound, Retryable, Unknown, one_line
 from orchestrator.core.gpu.vgpu_metadata import Answers, VgpuQuestion, answers_from_dict
@@ -61,6 +63,9 @@ IMAGE_STALL_SECONDS = 120.0
 
 VOLUME_KEPT_SECONDS = 900.0
 """Longest time until a disk that has come whole is written down to the last byte."""
+
+MOVE_SILENT_SECONDS = 120.0
+"""An agent that a running VM leaves tells how far it is four times a second."""
 
 MAX_CONNECTIONS = 2000
 """A thread and 60 KB each, and a descriptor."""
@@ -209,24 +214,52 @@ class SshHostLink:
         taking = {**copy.fields(), "token": token_to_dict(target_token)}
         giving: Message = {"vm": copy.vm, "volume": copy.volume, "token": token_to_dict(source_token)}
         with (
-            self._volume_stream(target, "volume_in", taking) as taker,
-            self._volume_stream(source, "volume_out", giving) as giver,
+            self._kept_stream(target, "volume_in", taking) as (taker, _),
+            self._kept_stream(source, "volume_out", giving) as (giver, _),
         ):
             limit = copy.max_bytes_per_s
             sent = carry(giver, taker, most_per_s=limit, stall_s=IMAGE_STALL_SECONDS, progress=progress)
             result = result_from_dict(taker.receive_result(VOLUME_KEPT_SECONDS))
         return replace(result, message=f"{show_size(sent)} copied")
 
+    def move_vm(
+        self,
+        source: Host,
+        source_token: FencingToken,
+        target: Host,
+        target_token: FencingToken,
+        move: LiveMove,
+        progress: Callable[[int, int], None],
+    ) -> ActionResult:
+        near, far = new_move_key(), new_move_key()
+        coming: Message = {
+            "vm": move.vm, "token": token_to_dict(target_token), **asdict(far), "other": near.certificate
+        }  # fmt: skip
+        with self._kept_stream(target, "move_in", coming) as (_, hello):
+            leaving: Message = {
+                "vm": move.vm, "token": token_to_dict(source_token), **asdict(near), "other": far.certificate,
+                "devices": list(move.devices), "max_bytes_per_s": move.max_bytes_per_s or 0,
+                "ends": hello.get("ends"), "storage": hello.get("storage"),
+            }  # fmt: skip
+            with self._kept_stream(source, "move_out", leaving) as (giver, _):
+
+                def reached(message: Message) -> None:
+                    done, left = message.get("done"), message.get("left")
+                    if isinstance(done, int) and isinstance(left, int):
+                        progress(done, left)
+
+                return result_from_dict(giver.receive_result(MOVE_SILENT_SECONDS, reached))
+
     @contextmanager
-    def _volume_stream(self, host: Host, kind: str, params: Message) -> Iterator[Conversation]:
+    def _kept_stream(self, host: Host, kind: str, params: Message) -> Iterator[tuple[Conversation, Message]]:
         try:
-            (conversation, _), leave = self._stream(host, kind, params, None)
+            (conversation, hello), leave = self._stream(host, kind, params, None)
         except InvalidInput as error:
             if error.code != "agent.request_invalid":
                 raise
             raise agent_too_old(host, str(error)) from error
         try:
-            yield conversation
+            yield conversation, hello
         finally:
             conversation.close()
             leave()

@@ -256,7 +256,7 @@ def rename(
 def move(
     response: Response, name: VmInPath, body: MoveVmBody, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
 ) -> StartedAnswer:
-    """Move a VM. A stopped VM goes to another host, with its disk."""
+    """Move a VM. It goes to another host with its disk; one that runs goes while it runs, where that is legal."""
     return started(response, services.moving.move(body.to_request(name, tenant)))
 
 

@@ -24,13 +24,13 @@ def move(
         typer.Option("--to", help="The host that it goes to; otherwise placement says.", autocompletion=hosts),
     ] = None,
     bandwidth: Annotated[
-        str | None, typer.Option("--bandwidth", help="How much of its disk goes in a second at most, like 200MiB.")
+        str | None, typer.Option("--bandwidth", help="How much goes in a second at most, like 200MiB.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, change nothing.")] = False,
     tenant: Tenant = "default",
     wait: Wait = True,
 ) -> None:
-    """Move a stopped VM to another host, with its disk."""
+    """Move a VM to another host, with its disk; running, if it may."""
     session = session_of(ctx)
     wanted: dict[str, object] = {} if to is None else {"host": check_name(to, what="host")}
     if bandwidth is not None:

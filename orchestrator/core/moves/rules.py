@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from orchestrator.core.actions.live_move import MAX_DOMAIN_NAME
 from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.gpu.vgpu_parameters import VgpuParameters
@@ -124,6 +125,16 @@ _OF_VM: Final = (
         "move.not_offered", frozenset({"live"}),
         _when(lambda it: not it.offered, "its offering does not say that VMs of it move while they run"),
         "an offering with 'migratable: true'",
+    ),
+    _Rule[Traveller](
+        "move.pinned", frozenset({"live"}),
+        _when(lambda it: it.vm.cpus is not None, "its CPUs and memory are those of its host's nodes"),
+        "a VM whose offering does not pin CPUs",
+    ),
+    _Rule[Traveller](
+        "move.long_name", frozenset({"live"}),
+        _when(lambda it: len(it.vm.domain_name) > MAX_DOMAIN_NAME, "its name and its tenant's are too long"),
+        "a shorter name: 'vgpuctl vm rename {vm} NAME --tenant {tenant}' when it is stopped",
     ),
     _Rule[Traveller](
         "move.whole_gpu", WITH_DEVICES,

@@ -28,7 +28,7 @@ VmState = Literal[
     "stuck",
     "lost",
 ]
-"""What the database says. ``moving``: stopped, and its disk goes to another host.
+"""What the database says. ``moving``: it goes to another host, running or stopped.
 ``failed``: its operation was undone and nothing is left on the host.
 ``lost``: its host was given up; it can only be deleted."""
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from orchestrator.operations.step import Definition
-from orchestrator.operations.steps import device, domain, guest, moving, storage, vm_record, volumes
+from orchestrator.operations.steps import device, domain, guest, moving, moving_live, storage, vm_record, volumes
 
 _ON_DISK = (storage.IMAGE, storage.NETWORK, storage.VOLUME, storage.SEED)
 _PREPARE = (vm_record.CLAIM, *_ON_DISK)
@@ -116,6 +116,28 @@ MOVE_VM = Definition(
     abandoned=moving.given_up,
 )
 """About a stopped VM. Its host in the journal is the one where it goes."""
+
+MOVE_RUNNING_VM = Definition(
+    kind="move_running_vm",
+    leaves="running",
+    steps=(
+        moving_live.LEAVING,
+        storage.IMAGE,
+        storage.NETWORK,
+        moving_live.EMPTY_DISK,
+        storage.SEED,
+        moving_live.DEVICES,
+        moving.DEFINE_MOVED,
+        moving_live.MIGRATE,
+        moving_live.GO_ON,
+        moving.CLEAR_SOURCE,
+        moving_live.SETTLED,
+    ),
+    no_return=moving_live.MIGRATE,
+    stuck=vm_record.mark_stuck,
+    abandoned=moving_live.given_up,
+)
+"""Like MOVE_VM, of one that runs."""
 
 FREE_VM = Definition(
     kind="free_vm",

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from orchestrator.core.actions.host_actions import CreateGpuInstance, EnableVirtualFunctions, HostAction, MakesDevice
@@ -140,22 +140,33 @@ def _remove(context: Context) -> None:
             context.perform(action)
 
 
-def _remove_made(context: Context) -> None:
-    """Those that were there before stay: the VM may run with them."""
-    vm = context.vm()
-    if vm is None or vm.deallocated is not None:
-        return
-    for given in giving_nic(vm.id, vm.nic):
-        if context.made(given.vf):
-            context.perform(given.inverse())
-    for device in reversed(vm.devices):
-        made = make(vm.id, device)
+def make_devices_at(context: Context, place: Vm) -> None:
+    """Those that the VM will have where it moves; its own ones are elsewhere."""
+    for device in place.devices:
+        _make(context, device)
+
+
+def remove_made(context: Context, devices: Iterable[Device]) -> None:
+    """Those that were there before stay."""
+    for device in reversed(tuple(devices)):
+        made = make(context.subject, device)
         shared_left = not all(context.made(_named(device, action)) for action in made)
         for action in reversed(made):
             inverse = action.inverse()
             kept = shared_left if isinstance(action, _SHARED) else not context.made(_named(device, action))
             if inverse is not None and not kept:
                 context.perform(inverse)
+
+
+def _remove_made(context: Context) -> None:
+    """The VM may run with those that were there before."""
+    vm = context.vm()
+    if vm is None or vm.deallocated is not None:
+        return
+    for given in giving_nic(vm.id, vm.nic):
+        if context.made(given.vf):
+            context.perform(given.inverse())
+    remove_made(context, vm.devices)
 
 
 def _remains(context: Context) -> tuple[str, ...]:

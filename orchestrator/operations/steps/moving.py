@@ -23,29 +23,29 @@ from orchestrator.operations.step import Step
 from orchestrator.operations.steps.vm_record import claim_of, not_started, say_stopped
 from orchestrator.store.transaction import Transaction
 
-_MOVED: Final = "a VM that has changed hosts is not brought back"
+MOVED: Final = "a VM that has changed hosts is not brought back"
 
 
 def place_of(context: Context) -> Vm:
-    """The VM as it will be on the other host, and once it is there as it was."""
+    """The VM as it will be on the other host, and once it is there as it was, under the place's id."""
     with context.world.store.read() as tx:
         place = tx.vms.find_id(context.text("place"))
     return context.known_vm() if place is None else place
 
 
-def _let_go(context: Context) -> None:
+def let_go(context: Context) -> None:
     with context.begin() as tx:
         tx.places.let_go(context.text("place"))
 
 
 def _not_moved(context: Context) -> None:
-    _let_go(context)
+    let_go(context)
     not_started(context)
 
 
 def given_up(context: Context) -> None:
     """The operator has cleaned up: the VM is where the database has it, and stopped."""
-    _let_go(context)
+    let_go(context)
     vm = context.vm()
     if vm is not None and vm.state != "lost":
         say_stopped(context)
@@ -74,7 +74,7 @@ def _copy(context: Context) -> str:
     return context.world.link.copy_volume(*giver, *taker, wanted, progress).message
 
 
-def _delete_copy(context: Context) -> None:
+def delete_copy(context: Context) -> None:
     """With the UEFI variables that came with it, which go with the definition."""
     vm = context.known_vm()
     context.perform(UndefineDomain(vm=vm.id))
@@ -84,7 +84,7 @@ def _delete_copy(context: Context) -> None:
 def _define(context: Context) -> str:
     """Refused by the other host it is refused while there is a way back."""
     vm, place = context.known_vm(), place_of(context)
-    arrived = vm if vm.host == context.host_name else place
+    arrived = vm if vm.host == context.host_name else replace(place, id=vm.id)  # which its files are called by
     context.perform(DefineDomain(vm=vm.id, domain=arrived.domain))
     return vm.domain_name
 
@@ -100,8 +100,8 @@ def exchange(tx: Transaction, vm: Vm, place: str) -> None:
         tx.vms.set_spec(vm.id, replace(vm.spec, host=None, gpu=None))
 
 
-def _change_hosts(context: Context) -> str:
-    """Once, however often the step is done."""
+def change_hosts(context: Context) -> str:
+    """In the commit that ends the step; once, however often the step is done."""
     source = context.text("source")
 
     def write(tx: Transaction) -> None:
@@ -132,12 +132,12 @@ def _settle(context: Context) -> None:
     context.write_at_end(settled)
 
 
-def _place_text(context: Context) -> tuple[str, ...]:
+def place_text(context: Context) -> tuple[str, ...]:
     place = place_of(context)
     return (f"a place held on host {place.host}",) if place.id != context.subject else ()
 
 
-def _copy_text(context: Context) -> tuple[str, ...]:
+def copy_text(context: Context) -> tuple[str, ...]:
     return (f"volume {context.known_vm().volume} on host {context.host_name}",)
 
 
@@ -149,19 +149,19 @@ def _left_text(context: Context) -> tuple[str, ...]:
     return (f"whatever host {context.text('source')} still has of VM {context.subject}",)
 
 
-LEAVING = Step(name="vm_moving.1", title="claim a place", do=claim_of, undo=_not_moved, remains=_place_text)
-COPY = Step(name="copy_disk.1", title="copy the disk", do=_copy, undo=_delete_copy, remains=_copy_text)
+LEAVING = Step(name="vm_moving.1", title="claim a place", do=claim_of, undo=_not_moved, remains=place_text)
+COPY = Step(name="copy_disk.1", title="copy the disk", do=_copy, undo=delete_copy, remains=copy_text)
 DEFINE_MOVED = Step(name="define_moved.1", title="definition", do=_define, undo=_undefine, remains=_definition_text)
 CHANGE_HOSTS = Step(
-    name="change_hosts.1", title="change hosts", do=_change_hosts, no_undo_reason=_MOVED, remains=_place_text
+    name="change_hosts.1", title="change hosts", do=change_hosts, no_undo_reason=MOVED, remains=place_text
 )
 CLEAR_SOURCE = Step(
     name="clear_source.1",
     title="remove it from the host that it left",
     do=_clear_source,
-    no_undo_reason=_MOVED,
+    no_undo_reason=MOVED,
     remains=_left_text,
 )
 SETTLED = Step(
-    name="move_settled.1", title="release what it had there", do=_settle, no_undo_reason=_MOVED, remains=_place_text
+    name="move_settled.1", title="release what it had there", do=_settle, no_undo_reason=MOVED, remains=place_text
 )

@@ -39,10 +39,11 @@ def _send_image(context: Context) -> str:
         seen = tx.hosts.snapshot(context.host_name)
     if seen is not None and any(file.name == image.file for file in seen.images):
         return "there already"
-    return _sent(context, image)
+    return send_image(context, image)
 
 
-def _sent(context: Context, image: Image) -> str:
+def send_image(context: Context, image: Image) -> str:
+    """Whether it was, for people."""
     host = context.host()
     path = context.world.images.path(image.sha256, image.format)
     result = context.world.link.send_image(host, path, image.sha256, image.format, context.token(host))
@@ -74,7 +75,7 @@ def _create_volume(context: Context) -> str:
     except Fatal as error:
         if error.code != "image.missing":
             raise
-        _sent(context, image)  # removed since the host was seen
+        send_image(context, image)  # removed since the host was seen
         context.make(_DISK, create_volume_action(vm, image))
     give_volumes(context, vm)
     return ", ".join((show_size(vm.spec.disk_bytes), *(f"volume {name}" for name in attached_names(vm))))

@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moving VMs to other hosts: a stopped VM goes with its disk. Where it may go, services/vms/moves.py says."""
+"""Moving VMs to other hosts: a VM goes with its disk, and one that runs with its memory and the state of its devices.
+Where it may go, services/vms/moves.py says."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.errors import Conflict, NoCapacity, Reason
 from orchestrator.core.hosts.nic import nic_mac
-from orchestrator.core.moves.moves import barred, own_verdicts
-from orchestrator.core.moves.verdicts import MoveLimit
+from orchestrator.core.moves.moves import Moving, barred, own_verdicts
+from orchestrator.core.moves.rules import GpuPair, limits_of_gpus
+from orchestrator.core.moves.verdicts import MoveKind, MoveLimit, limits_on
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.messages import MovePlan, MoveVm, Started
-from orchestrator.services.vm_checks import check_may_rename, known_vm
+from orchestrator.services.vm_checks import check_idle, check_state, known_vm
 from orchestrator.services.vms.moves import moving_of
 from orchestrator.services.vms.planning import Leaving, Planner, VmPlan, check_still_open
 from orchestrator.store.database import Store
@@ -44,7 +47,7 @@ class VmMoves:
 
     def move(self, request: MoveVm) -> Started:
         """:raises NotFound: ``vm.unknown``, ``host.unknown``
-        :raises Conflict: ``vm.running``, ``vm.busy``, ``vm.stays``
+        :raises Conflict: ``vm.busy``, ``vm.stays``
         :raises NoCapacity: ``gpu.no_capacity`` with reasons"""
         for _ in range(_RACES):
             try:
@@ -69,17 +72,21 @@ class VmMoves:
 
     def _planned(self, tx: Transaction, fleet: FleetIndex, vm: Vm, host: str | None) -> VmPlan:
         """:raises Conflict: ``vm.stays``; :raises NoCapacity: with reasons"""
-        moving = moving_of(tx, fleet, vm)
+        moving, way = moving_of(tx, fleet, vm), _way_of(vm)
         of_hosts = {
-            viewed.view.name: barred(moving, "cold", viewed.view.name, viewed.facts)
+            viewed.view.name: barred(moving, way, viewed.view.name, viewed.facts)
             for viewed in (fleet.fleet().hosts if host is None else filter(None, (fleet.host(host),)))
         }
-        own = (verdict.limits for verdict in own_verdicts(moving.traveller) if verdict.kind == "cold")
+        own = (verdict.limits for verdict in own_verdicts(moving.traveller) if verdict.kind == way)
         limits = next(own) if host is None else of_hosts.get(host, ())
         if limits:
             raise _stays(vm, limits)
         leaving = Leaving(vm, frozenset(name for name, limits in of_hosts.items() if limits))
-        return self.planner.plan(tx, replace(vm.spec, host=host, gpu=None), leaving=leaving)
+        plan = self.planner.plan(tx, replace(vm.spec, host=host, gpu=None), leaving=leaving)
+        target = fleet.host(plan.vm.host)
+        if way == "live" and target is not None and (limits := _of_its_gpus(moving, plan.vm, target.facts)):
+            raise _stays(vm, limits)
+        return plan
 
     def _begin(self, tx: Transaction, request: MoveVm, planned_for: Vm, plan: VmPlan) -> Started:
         """:raises ClaimLost: what was planned is true no more"""
@@ -87,7 +94,10 @@ class VmMoves:
         if vm != planned_for:
             raise ClaimLost(f"VM {vm.full_name} has changed")
         check_still_open(tx, plan.vm)
-        operation = new_operation("move_vm", vm, clock=self.planner.clock, ids=self.planner.ids)
+        runs = vm.state == "running"
+        operation = new_operation(
+            "move_running_vm" if runs else "move_vm", vm, clock=self.planner.clock, ids=self.planner.ids
+        )
         tx.places.hold(_place_for(vm, plan.vm, operation.id))
         plan.take(tx)
         tx.vms.update(replace(held_by(operation, vm), state="moving"))
@@ -111,10 +121,29 @@ def _place_for(vm: Vm, planned: Vm, operation: str) -> Vm:
     return replace(arrived, id=planned.id, state="moving", operation=operation, lease_end=None)
 
 
+def _way_of(vm: Vm) -> MoveKind:
+    return "live" if vm.state == "running" else "cold"
+
+
+def _of_its_gpus(moving: Moving, planned: Vm, target: HostFacts) -> tuple[MoveLimit, ...]:
+    """What keeps the state of its devices from the GPUs that it would get."""
+    source = () if moving.source is None else moving.source.gpus
+    before = {gpu.address: gpu for gpu in source}
+    after = {gpu.address: gpu for gpu in target.gpus}
+    bars = (
+        bar
+        for device, planned_device in zip(moving.traveller.vm.devices, planned.devices, strict=True)
+        for bar in limits_of_gpus(GpuPair(device=device, source=before[device.gpu], target=after[planned_device.gpu]))
+    )
+    return limits_on("live", bars)
+
+
 def _settled(tx: Transaction, request: MoveVm) -> Vm:
-    """:raises NotFound: ``vm.unknown``; :raises Conflict: ``vm.running``, ``vm.busy``"""
+    """:raises NotFound: ``vm.unknown``; :raises Conflict: ``vm.busy``"""
     vm = known_vm(tx, request.tenant, request.name)
-    check_may_rename(tx, vm)
+    if vm.state != "running":
+        check_state(vm, "stopped")
+    check_idle(tx, vm)
     return vm
 
 
@@ -123,6 +152,6 @@ def _stays(vm: Vm, limits: Sequence[MoveLimit]) -> Conflict:
     return Conflict(
         "vm.stays",
         f"VM {vm.spec.name} cannot move: {limits[0].message}",
-        hint=limits[0].cure or f"'vgpuctl show-vm {name} --moves' tells where it may",
+        hint=limits[0].cure or f"'vgpuctl show-vm {name} --moves' tells where it may, and how",
         reasons=tuple(Reason(code=limit.code, message=limit.message, subjects=()) for limit in limits),
     )

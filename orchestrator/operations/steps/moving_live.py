@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A running VM that goes to another host, within the frame of moving.py: all that it needs is made there first.
+
+Its definition where it was is what says which of the two it is on: libvirt removes it there when the other host has
+all of the VM, which waits then until it is started. So it runs on one of them at most, and whether it moved is never
+guessed: a start is asked of the host that it leaves. That waits for whatever an earlier attempt had begun there; it
+runs on then, or is not defined any more.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from orchestrator.core.actions.host_actions import DeleteVolume, StartDomain, StopDomain
+from orchestrator.core.actions.live_move import LiveMove
+from orchestrator.core.errors import Fatal, Unknown, VgpuctlError
+from orchestrator.core.units import show_size
+from orchestrator.operations.context import Context
+from orchestrator.operations.step import Step
+from orchestrator.operations.steps.device import make_devices_at, remove_made
+from orchestrator.operations.steps.moving import (
+    MOVED,
+    change_hosts,
+    copy_text,
+    delete_copy,
+    let_go,
+    place_of,
+    place_text,
+)
+from orchestrator.operations.steps.storage import create_volume_action, send_image
+from orchestrator.operations.steps.vm_record import claim_of, set_vm_state
+from orchestrator.store.transaction import Transaction
+
+_NOT_HERE: Final = "vm.not_found"
+_DOES_NOT_START: Final = frozenset({"vm.device_foreign", "vm.start_failed"})
+"""It is there, and needs more than a start: its host was booted meanwhile."""
+
+
+def _runs_on(context: Context) -> None:
+    let_go(context)
+    set_vm_state(context, "running")
+
+
+def _empty_disk(context: Context) -> None:
+    """Made anew each time: only what the VM's own disk holds is copied over it."""
+    vm, image = context.known_vm(), context.image()
+    context.perform(DeleteVolume(vm=vm.id, volume=vm.volume))
+    try:
+        context.perform(create_volume_action(vm, image))
+    except Fatal as error:
+        if error.code != "image.missing":
+            raise
+        send_image(context, image)  # removed since the host was seen
+        context.perform(create_volume_action(vm, image))
+
+
+def _make_devices(context: Context) -> str:
+    place = place_of(context)
+    make_devices_at(context, place)
+    return ", ".join(f"{device.type_name} on {device.parent}" for device in place.devices)
+
+
+def _remove_devices(context: Context) -> None:
+    remove_made(context, place_of(context).devices)
+
+
+def _devices_text(context: Context) -> tuple[str, ...]:
+    place = place_of(context)
+    return tuple(f"vGPU {device.name} on GPU {device.gpu} of host {place.host}" for device in place.devices)
+
+
+def _waits_text(context: Context) -> tuple[str, ...]:
+    return (f"VM {context.subject}, which waits on host {context.host_name} to be started",)
+
+
+def _start(context: Context) -> None:
+    vm = context.known_vm()
+    context.perform(StartDomain(vm=vm.id, boot_policy=vm.spec.boot_policy))
+
+
+def _stayed(context: Context) -> bool:
+    """Whether it is on the host that it was to leave."""
+    with context.at(context.text("source")) as source:
+        try:
+            _start(source)
+        except VgpuctlError as error:
+            if error.code in _DOES_NOT_START:
+                context.warnings.append(f"it does not run on {source.host_name}: {error.message}")
+            elif error.code == _NOT_HERE:
+                return False
+            else:
+                raise
+    return True
+
+
+def _migrate(context: Context) -> str:
+    vm, limit = context.known_vm(), context.inputs.get("max_bytes_per_s")
+    with context.at(context.text("source")) as source:
+        defined = source.observe_domain() is not None
+        giver = source.host(), source.token(source.host())
+    wanted = LiveMove(
+        vm=vm.id,
+        devices=tuple(device.name for device in place_of(context).devices),
+        max_bytes_per_s=limit if isinstance(limit, int) else None,
+    )
+
+    def progress(done: int, left: int) -> None:
+        context.report(f"{show_size(done)} moved, {show_size(left)} left")
+        context.pause(0.0)
+
+    if defined:
+        try:
+            context.world.link.move_vm(*giver, context.host(), context.token(context.host()), wanted, progress)
+        except VgpuctlError:
+            if _stayed(context):
+                raise
+    _check_came(context)
+    return change_hosts(context)
+
+
+def _check_came(context: Context) -> None:
+    """Somebody may have removed the definition where it was, and here is but an empty disk."""
+    domain = context.observe_domain()
+    if domain is None or domain.state not in {"paused", "running"}:
+        raise Unknown(
+            "vm.not_seen", f"VM {context.subject} is defined on neither host as one that runs",
+            hint="look at both before the operation is abandoned", details=f"{domain and domain.state}",
+        )  # fmt: skip
+
+
+def _stay(context: Context) -> None:
+    """What came of it is paused, and was never let run."""
+    if not _stayed(context):
+        raise Unknown(
+            "vm.moved",
+            f"VM {context.subject} is on host {context.host_name} alone",
+            hint="nothing of it is lost: it waits there until the operation is settled",
+        )
+    context.perform(StopDomain(vm=context.subject, grace_seconds=0))
+
+
+def _settle(context: Context) -> None:
+    def settled(tx: Transaction) -> None:
+        tx.places.let_go(context.text("place"))
+        tx.vms.set_state(context.subject, "running", operation=context.operation_id)
+
+    context.write_at_end(settled)
+
+
+LEAVING = Step(name="vm_leaving.1", title="claim a place", do=claim_of, undo=_runs_on, remains=place_text)
+EMPTY_DISK = Step(name="empty_disk.1", title="an empty disk", do=_empty_disk, undo=delete_copy, remains=copy_text)
+DEVICES = Step(name="devices_there.1", title="vGPU", do=_make_devices, undo=_remove_devices, remains=_devices_text)
+MIGRATE = Step(name="migrate.1", title="move it while it runs", do=_migrate, undo=_stay, remains=place_text)
+GO_ON = Step(name="go_on.1", title="let it go on there", do=_start, no_undo_reason=MOVED, remains=_waits_text)
+SETTLED = Step(
+    name="live_move_settled.1", title="release what it had there", do=_settle, no_undo_reason=MOVED,
+    remains=place_text,
+)  # fmt: skip
+
+
+def given_up(context: Context) -> None:
+    """The operator has cleaned up: the VM is where the database has it, and runs there."""
+    let_go(context)
+    vm = context.vm()
+    if vm is not None and vm.state != "lost":
+        set_vm_state(context, "running", "running")

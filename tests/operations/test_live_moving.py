@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A running VM that goes to another host: it runs on one of them at every moment, and what it has goes along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from orchestrator.core.errors import Conflict, Fatal, Retryable, VgpuctlError
+from orchestrator.core.operation import Operation
+from orchestrator.operations.definitions import DEFINITIONS
+from orchestrator.operations.runner import Runner
+from orchestrator.services.messages import MoveVm
+from tests.fakes.control_plane import L40S_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.fake_data_volumes import memory_of
+from tests.fakes.fake_host import Crash, lost_answer
+from tests.fakes.recount import miscounted
+from tests.operations.moves import MIGRATABLE, OTHER, move, with_running_vm
+
+Fault = Callable[[str], BaseException]
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    made = control_plane(tmp_path)
+    with_running_vm(made)
+    yield made
+    made.store.close()
+
+
+def run(plane: ControlPlane, operation: str | None) -> Operation:
+    """Until its controllers live, and it has ended or waits."""
+    assert operation is not None
+    for _ in range(5):
+        try:
+            Runner(plane.world, plane.journal, DEFINITIONS).run(operation)
+        except Crash:
+            continue
+        break
+    return plane.services.operations.get(operation)
+
+
+def runs_on(plane: ControlPlane) -> list[str]:
+    """Hosts that its domain runs on; its memory was booted once."""
+    vm = plane.services.vms.get("default", "train").id
+    hosts = {name: plane.machine(name) for name in (L40S_HOST, OTHER)}
+    return [name for name, machine in hosts.items() if machine.domains.get(vm, ("", False))[1]]
+
+
+def strike_at(plane: ControlPlane, name: str, moment: str, fault: Fault) -> None:
+    """Once. It never runs on two hosts."""
+    left = [fault]
+
+    def strike(_number: int, at: str, effect: str) -> BaseException | None:
+        assert len(runs_on(plane)) <= 1, effect
+        return left.pop()(effect) if (at, effect) == (moment, name) and left else None
+
+    plane.hosts.strike = strike
+
+
+def whole(plane: ControlPlane, host: str, booted_on: str = L40S_HOST) -> None:
+    """It runs there alone, with the memory and the disk that it had, and the other host has nothing of it."""
+    vm = plane.services.vms.get("default", "train")
+    assert (vm.host, vm.state, vm.wanted) == (host, "running", "running")
+    assert runs_on(plane) == [host]
+    here, other = plane.machine(host), plane.machine(OTHER if host == L40S_HOST else L40S_HOST)
+    booted = plane.machine(booted_on).machine_id
+    assert {here.written[vm.volume], here.written[memory_of(vm.id)]} == {plane.machine(L40S_HOST).machine_id, booted}
+    assert [other.volumes, other.seeds, other.domains, other.written, other.vf_types] == [{}, {}, {}, {}, {}]
+    assert len(here.vf_types) == 1
+    with plane.store.read() as tx:
+        assert list(miscounted(tx)) == []
+        assert [claim.host for claim in tx.claims.list()] == [host]
+
+
+def test_its_guest_goes_on_on_the_other_host(plane: ControlPlane) -> None:
+    operation = move(plane)
+    assert plane.services.vms.get("default", "train").state == "moving"
+    assert run(plane, operation).state == "done"
+    whole(plane, OTHER)
+    assert run(plane, move(plane)).state == "done"
+    whole(plane, L40S_HOST)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize(
+    "effect", ["DefineDomain", "move_vm", "StartDomain", "StopDomain", "UndefineDomain", "DeleteVolume"]
+)
+@pytest.mark.parametrize(
+    "fault",
+    [partial(Fatal, "test.refused"), partial(Retryable, "test.busy"), lost_answer, lambda _: Crash()],
+    ids=["refused", "busy", "lost", "killed"],
+)  # fmt: skip
+def test_whatever_fails_it_runs_on_one_host_and_is_whole_there(
+    plane: ControlPlane, effect: str, moment: str, fault: Fault
+) -> None:
+    operation = move(plane)
+    strike_at(plane, effect, moment, fault)
+    ended = run(plane, operation)
+    if ended.state == "stuck":
+        plane.services.operations.retry(ended.id)
+        ended = run(plane, operation)
+    assert ended.state in {"done", "undone"}
+    whole(plane, OTHER if ended.state == "done" else L40S_HOST)
+
+
+def test_its_host_is_away_when_it_has_left_and_nobody_guesses(plane: ControlPlane) -> None:
+    operation = move(plane)
+
+    def cut(effect: str) -> BaseException:
+        plane.machine(L40S_HOST).answers = False
+        return lost_answer(effect)
+
+    strike_at(plane, "move_vm", "after", cut)
+    assert run(plane, operation).host_wait is not None
+    assert runs_on(plane) == []
+    assert plane.services.vms.get("default", "train").host == L40S_HOST
+    plane.machine(L40S_HOST).answers = True
+    plane.look(L40S_HOST)
+    plane.engine.drain()
+    whole(plane, OTHER)
+
+
+def test_its_host_loses_power_in_the_middle_and_it_is_booted_there_and_goes(plane: ControlPlane) -> None:
+    operation, source = move(plane), plane.machine(L40S_HOST)
+    vm = plane.services.vms.get("default", "train").id
+
+    def power_cut(effect: str) -> BaseException:
+        source.domains[vm] = (source.domains[vm][0], False)
+        return lost_answer(effect)
+
+    strike_at(plane, "move_vm", "before", power_cut)
+    assert run(plane, operation).state == "done"
+    assert plane.hosts.effects.count("move_vm") == 2
+    whole(plane, OTHER)
+
+
+@pytest.mark.parametrize("moment,host", [("before", L40S_HOST), ("after", OTHER)])
+def test_cancelled_on_its_way_it_stays_and_cancelled_when_it_has_left_it_goes_on(
+    plane: ControlPlane, moment: str, host: str
+) -> None:
+    operation = str(move(plane))
+
+    def cancel(_effect: str) -> BaseException:
+        plane.services.operations.cancel(operation)
+        return Conflict("operation.cancelled", "it was cancelled")
+
+    strike_at(plane, "move_vm", moment, cancel)
+    assert run(plane, operation).state == ("undone" if moment == "before" else "done")
+    whole(plane, host)
+
+
+def test_an_empty_disk_is_not_taken_for_a_vm_that_has_come(plane: ControlPlane) -> None:
+    """Somebody has removed its definition by hand."""
+    operation, vm = move(plane), plane.services.vms.get("default", "train")
+
+    def removed(effect: str) -> BaseException:
+        del plane.machine(L40S_HOST).domains[vm.id]
+        return lost_answer(effect)
+
+    strike_at(plane, "move_vm", "before", removed)
+    ended = run(plane, operation)
+    assert (ended.state, (ended.error or {})["code"]) == ("stuck", "vm.not_seen")
+    assert vm.volume in plane.machine(L40S_HOST).volumes
+    assert runs_on(plane) == []
+
+
+def test_nothing_else_is_done_to_it_meanwhile(plane: ControlPlane) -> None:
+    move(plane)
+    vms = plane.services.vms
+    for act in (vms.stop, vms.restart, vms.delete):
+        with pytest.raises(Conflict) as refused:
+            act("default", "train")
+        assert refused.value.code == "vm.busy"
+
+
+def test_what_may_not_move_while_it_runs_is_refused_with_the_limits_words(plane: ControlPlane) -> None:
+    with plane.store.begin() as tx:
+        tx.offerings.put(replace(MIGRATABLE, name="fixed", migratable=False))
+    plane.services.vms.create(replace(create_vm("fixed", profile="fixed"), host=L40S_HOST))
+    plane.engine.drain()
+    with pytest.raises(VgpuctlError) as refused:
+        plane.services.moving.move(MoveVm(name="fixed", tenant="default", host=OTHER))
+    assert refused.value.code == "vm.stays"
+    assert [reason.code for reason in refused.value.reasons] == ["move.not_offered"]
+    assert plane.services.vms.get("default", "fixed").state == "running"
