@@ -28,6 +28,7 @@ MAX_SHOWN: Final = 2
 VARIES: Final[dict[str, Any]] = {
     "pid": 4711, "token": "vgpuctl_WRITTEN_DOWN_ONCE", "secret": "WRITTEN_DOWN_ONCE",
     "version": "0.1.0", "agent": "0.1.0",
+    **dict.fromkeys(("certificate", "central", "hosts"), "-----BEGIN CERTIFICATE-----\n"),
     "age_s": 3.2, "ages_s": [13.2, 3.2], "clock_ahead_s": -0.1,
 }  # fmt: skip
 """By the name of a field, where each server, or each run, says something else."""
@@ -41,6 +42,16 @@ GPU: Final = "0000:41:00.0"
 LAYOUT: Final = {"entries": [{"devices": [0], "mig-enabled": True, "mig-devices": {"3g.40gb": 2}}]}
 UPGRADE: Final = {"version": "580.105.06", "hosts": [T4_HOST]}
 VM: Final = {"profile": "GRID T4-4Q", "image": "guest", "vcpus": 2, "memory_mib": 1024, "disk_bytes": 1024**3}
+KEY_REQUEST: Final = (
+    "-----BEGIN CERTIFICATE REQUEST-----\n"
+    "MIHLMHICAQAwEDEOMAwGA1UEAwwFZ3B1LTEwWTATBgcqhkjOPQIBBggqhkjOPQMB\n"
+    "BwNCAARkMtcIsrDXR9/xRQbMSWMK01YMKjTEZ9SjRFCkUcgGiHSYy5F456QrMowm\n"
+    "ZVjJzh+QWyzSdcXfjdDxd/Nqq3FpoAAwCgYIKoZIzj0EAwIDSQAwRgIhAMEbOB73\n"
+    "fUzrj6dGLMRjbU88w4E35OWc/Mop2UoCvRJjAiEAqCWbq3tBVFxXF1UjdSS3lmr4\n"
+    "me0Sxy8OQgCa9Nxx1hM=\n"
+    "-----END CERTIFICATE REQUEST-----\n"
+)
+"""Made by openssl, of a key that is gone."""
 OFFERING: Final = {"name": "small", "kind": "time_sliced", "vgpu_type": "GRID T4-2Q"}
 REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("POST", "vms", {**VM, "name": "render"}), ("GET", "vms/train", None), ("GET", "readings/vms", None),
@@ -48,7 +59,9 @@ REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("POST", "hosts/scan", {"address": "t4.test"}), ("POST", f"hosts/{T4_HOST}/check", None),
     ("GET", f"hosts/{T4_HOST}", None), ("GET", f"gpus/{T4_HOST}/{GPU}", None), ("GET", "profiles/t4-2q", None),
     ("GET", "images/guest", None), ("POST", f"hosts/{A100_HOST}/mig-layout/plan", LAYOUT),
-    ("GET", "tenants/default/networks/default", None), ("POST", "volumes", {"name": "data", "size_bytes": 1024**3}),
+    ("GET", "tenants/default/networks/default", None), ("GET", "network-driver", None),
+    ("POST", "network-driver/certificates", {"whose": "host", "name": "gpu-1", "request": KEY_REQUEST}),
+    ("POST", "volumes", {"name": "data", "size_bytes": 1024**3}),
     ("PUT", "offerings", OFFERING), ("GET", "driver-bundles", None),
     ("PUT", "driver-lock", {"schema_version": 1, "site": {"host_driver": {"version": "580.105.06"}}}),
     ("GET", "driver-check", None), ("POST", "driver-upgrade", UPGRADE), ("GET", "vms/train/provision", None),

@@ -133,6 +133,8 @@ RULES: Final[dict[str, Rule]] = {
     "DELETE /v1/networks/{name}": Rule("pool", _OPERATE),
     "POST /v1/networks/{name}/share": Rule("pool", _OPERATE),
     "POST /v1/networks/{name}/unshare": Rule("pool", _OPERATE),
+    "GET /v1/network-driver": Rule("pool", _WATCH),
+    "POST /v1/network-driver/certificates": Rule("pool", _ADMIN),
     "POST /v1/tenants/{tenant}/networks": Rule("path", _USE),
     "GET /v1/tenants/{tenant}/networks/{name}": Rule("path", _SEE),
     "PATCH /v1/tenants/{tenant}/networks/{name}": Rule("path", _USE),

@@ -31,6 +31,7 @@ from orchestrator.services.hosts.hosts import HostService
 from orchestrator.services.hosts.mig_layouts import MigLayoutService
 from orchestrator.services.images import ImageService
 from orchestrator.services.maintenance.maintenances import MaintenanceService
+from orchestrator.services.network_driver import Engines, NetworkDriverService
 from orchestrator.services.networks import NetworkService
 from orchestrator.services.offerings import OfferingService, ProfileService
 from orchestrator.services.operations import OperationService
@@ -72,6 +73,7 @@ class Services:
     gpu_cards: CardService
     mig_layouts: MigLayoutService
     networks: NetworkService
+    network_driver: NetworkDriverService
     volumes: VolumeService
     operations: OperationService
     capacity: CapacityService
@@ -94,6 +96,7 @@ class Site:
     overcommit: Overcommit
     sender: WebhookSender
     others: OtherControllers
+    engines: Engines
     tenant_subnets: IPv4Network = DEFAULT_RANGE
 
 
@@ -143,6 +146,7 @@ def services_of(
         gpu_cards=CardService(store=store, engine=engine, clock=clock, ids=ids),
         mig_layouts=MigLayoutService(store=store, engine=engine, clock=clock, ids=ids),
         networks=networks,
+        network_driver=NetworkDriverService(store=store, clock=clock, engines=site.engines),
         volumes=VolumeService(store=store, engine=engine, planner=planner),
         operations=OperationService(world=world, engine=engine),
         capacity=capacity,

@@ -269,6 +269,14 @@ class SiteCalls:
     def remove_image(self, name: str, tenant: str | None = None) -> None:
         self._delete(_image_path(tenant, name))
 
+    def network_driver(self) -> models.NetworkDriver:
+        """What makes networks, asked now, and what is not as it should be there."""
+        return self._get(path_of("network-driver"))
+
+    def sign_ovn_certificate(self, wanted: Body) -> models.SignedCertificate:
+        """For the key of a host or of a central server of OVN."""
+        return self._ask(path_of("network-driver", "certificates"), wanted)
+
     def networks(self, tenant: str | None = None, selector: str | None = None) -> list[models.Network]:
         """Those that VMs can be put on: of the site, and of tenants. ``selector``: of labels."""
         return self._list(path_of("networks"), tenant=tenant, selector=selector)

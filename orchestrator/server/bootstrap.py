@@ -46,6 +46,7 @@ from orchestrator.reconcile.watcher import Watcher
 from orchestrator.regular_file import read_at_most
 from orchestrator.server import telemetry
 from orchestrator.server.known_database import KnownDatabase
+from orchestrator.server.network_engines import network_engines
 from orchestrator.server.reach import Reach, over_ssh, readable_files
 from orchestrator.server.settings import Settings
 from orchestrator.services.events import EventRetention
@@ -320,7 +321,7 @@ def _site(settings: Settings, world: World, key: bytes) -> Site:
     others = ReadingsElsewhere(world.store, controller_name(settings.state), shown)
     return Site(
         key=key, tenancy=tenants, overcommit=overcommit, sender=sender, others=others,
-        tenant_subnets=settings.tenant_subnets,
+        tenant_subnets=settings.tenant_subnets, engines=network_engines(settings, key, world.clock),
     )  # fmt: skip
 
 

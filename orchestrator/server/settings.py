@@ -21,9 +21,15 @@ from orchestrator.client.location import state_directory
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.hosts.host import MAX_OVERCOMMIT
 from orchestrator.core.names import closest
+from orchestrator.core.ovn import parse_endpoints
 from orchestrator.core.plain_words import in_plain_words
 from orchestrator.core.vms.network import DEFAULT_RANGE, check_range
 from orchestrator.services.events import DEFAULT_KEPT
+
+
+def _endpoints(text: str) -> str:
+    """The same, when it can be asked. :raises ValueError: why not"""
+    return ",".join(parse_endpoints(text))
 
 
 class Settings(BaseSettings):
@@ -71,6 +77,17 @@ class Settings(BaseSettings):
     tenant_subnets: Annotated[IPv4Network, AfterValidator(check_range)] = DEFAULT_RANGE
     """Private IPv4 range of 8 to 24 bits that networks of tenants are in: none that a host has a route or an address
     in."""
+    ovn_northbound: Annotated[str, AfterValidator(_endpoints)] | None = None
+    """Servers of OVN's northbound database, as OVN writes them: ``ssl:192.0.2.41:6641``, several with commas; None:
+    networks are NAT of each host alone."""
+    ovn_southbound: Annotated[str, AfterValidator(_endpoints)] | None = None
+    """The same of its southbound database: ``ssl:192.0.2.41:6642``."""
+    ovn_encapsulation_network: IPv4Network | None = None
+    """Where hosts have to have the address that others send their VMs' frames to; None: anywhere."""
+    ovn_ca_file: Path | None = None
+    """PEM file of whom to trust as an OVN of your own; None: it has certificates of this server's making."""
+    ovn_certificate_file: Path | None = None
+    """PEM file with key and certificate that are shown there, without a password."""
     guest_seen_seconds: float = Field(default=120.0, ge=0.0, le=3600.0)
     """How long a started guest may take to get an address before create ends with a warning."""
     shutdown_grace_seconds: int = Field(default=30, ge=0, le=3600)

@@ -35,6 +35,7 @@ from tests.fakes.fake_guests import FakeGuests
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine, a100, l40s, t4
 from tests.fakes.fake_world import CountedIds, FakeClock, FakeImages, FakeKeys, FakeSeeds, HeldEngine
+from tests.fakes.network_engines import nat_alone
 from tests.fakes.new_database import new_store
 from tests.fakes.readings import Nobody
 from tests.fakes.webhooks import FakeSender
@@ -174,7 +175,10 @@ def control_plane(
         store=store, observer=observer, repairer=repairer, leases=leases, clock=world.clock, at_once=2
     )
     people = tenancy(store, world.clock, owner_uid=os.geteuid(), key=KEY)
-    site = Site(key=KEY, tenancy=people, overcommit=Overcommit(), sender=FakeSender(), others=Nobody())
+    site = Site(
+        key=KEY, tenancy=people, overcommit=Overcommit(), sender=FakeSender(), others=Nobody(),
+        engines=nat_alone(world.clock),
+    )  # fmt: skip
     services = services_of(world, engine, reconciler, HostInspection(scan, fake), site)
     if not services.images.list():
         services.images.add(NewImage(name="guest", source="/guest.qcow2"))

@@ -56,6 +56,7 @@ from tests.fakes.fake_guests import FakeGuestService
 from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hosts, Images, Networks, Profiles
 from tests.fakes.moves import Moves
+from tests.fakes.network_engines import network_driver
 from tests.fakes.readings import Readings
 from tests.fakes.tenancy import real_tenancy
 from tests.fakes.webhooks import telling, watched
@@ -362,7 +363,7 @@ class InMemory:
         self.offerings, kept = _offerings(self.tenancy), self.tenancy.tenants
         files = BundleLibrary(Path(self._files.name) / "bundles", Readable(never_below=Path(self._files.name)))
         self.driver_locks = DriverLockService(store=kept.store, clock=kept.clock)
-        self.readings = Readings(self.world)
+        self.readings, self.network_driver = Readings(self.world), network_driver(kept.store, kept.clock)
         store, clock, ids, engine = kept.store, kept.clock, CountedIds(), HeldEngine(lambda _: None)
         planner = Planner(index=FleetIndex(store, Overcommit()), clock=clock, ids=ids)
         self.volumes = VolumeService(store=store, engine=engine, planner=planner)

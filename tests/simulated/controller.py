@@ -27,6 +27,7 @@ from orchestrator.services.tenancy.tenancy import tenancy
 from orchestrator.sim.guests import SimulatedGuests
 from orchestrator.sim.in_memory import InMemoryImages, scan
 from orchestrator.store.database import Store
+from tests.fakes.network_engines import nat_alone
 from tests.fakes.readings import Nobody
 from tests.fakes.webhooks import FakeSender
 from tests.simulated.engine import SimEngine
@@ -132,7 +133,10 @@ def start(around: Surroundings, name: str) -> Controller:
     settings, time = Settings.model_construct(), SiteTime(around.store, clock, ask_database=False)
     reconciler = reconciler_of(settings, world, engine, observer, time)
     people = tenancy(store, clock, owner_uid=os.geteuid(), key=_KEY)
-    site = Site(key=_KEY, tenancy=people, overcommit=Overcommit(), sender=FakeSender(), others=Nobody())
+    site = Site(
+        key=_KEY, tenancy=people, overcommit=Overcommit(), sender=FakeSender(), others=Nobody(),
+        engines=nat_alone(clock),
+    )  # fmt: skip
     services = services_of(world, engine, reconciler, HostInspection(scan), site)
     return Controller(
         process=process,

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
+from orchestrator.cli.commands.network_driver import app as driver_app
 from orchestrator.cli.complete import networks
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.output import render_details, show, shown
@@ -31,6 +32,7 @@ from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
 
 app = new_group("Networks that VMs are put on: of one tenant, or shared.")
+app.add_typer(driver_app, name="driver")
 
 _SHARED: Final = "shared"
 _NOT_SHARED: Final = "site, not shared"

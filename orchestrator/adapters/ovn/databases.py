@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Implements ports/overlay.Overlay: both databases of OVN, whoever has set them up. Reads alone."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+from orchestrator.adapters.ovn.ovsdb import OvsdbClient, unreachable
+from orchestrator.core.errors import VgpuctlError
+from orchestrator.core.ovn import OUR_ID, OvnChassis, OvnDatabase, OvnMember, OvnReading
+
+_NAMES: Final[Mapping[OvnDatabase, str]] = {"northbound": "OVN_Northbound", "southbound": "OVN_Southbound"}
+_SERVER: Final = ("Database", ("name", "model", "connected", "leader", "index"))
+_TABLES: Final[Mapping[OvnDatabase, Sequence[tuple[str, Sequence[str]]]]] = {
+    "northbound": (
+        ("Logical_Switch", ("external_ids",)),
+        ("Logical_Router", ("external_ids",)),
+        ("NB_Global", ("nb_cfg", "sb_cfg")),
+    ),
+    "southbound": (
+        ("SB_Global", ("nb_cfg", "options")),
+        ("Chassis", ("name", "hostname", "encaps")),
+        ("Chassis_Private", ("name", "nb_cfg")),
+        ("Encap", ("_uuid", "type", "ip")),
+    ),
+}
+_LIMIT_S: Final = 5.0
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OvnDatabases:
+    """``trust``: whom to believe over TLS, and what to show there; None: nothing is known of that."""
+
+    northbound: Sequence[str]
+    southbound: Sequence[str]
+    trust: Callable[[], ssl.SSLContext | None]
+
+    def read(self) -> OvnReading:
+        """See :class:`orchestrator.ports.overlay.Overlay`. All servers are asked side by side."""
+        trust = self.trust()
+        north: list[OvnDatabase] = ["northbound" for _ in self.northbound]
+        south: list[OvnDatabase] = ["southbound" for _ in self.southbound]
+        addresses = (*self.northbound, *self.southbound)
+        with ThreadPoolExecutor(len(addresses)) as threads:
+            answers = list(threads.map(partial(_ask, trust), north + south, addresses))
+        fields: dict[str, Any] = {}
+        for member, of_database in sorted(answers, key=lambda answer: not answer[0].leader):
+            if member.error is None:
+                fields = of_database | fields
+        return OvnReading(members=tuple(member for member, _ in answers), **fields)
+
+
+def _ask(trust: ssl.SSLContext | None, database: OvnDatabase, address: str) -> tuple[OvnMember, dict[str, Any]]:
+    """The server, and what its database tells of :class:`OvnReading`."""
+    silent = OvnMember(database=database, address=address, error="it answered with something else", answered_ms=None)
+    began = time.monotonic()
+    try:
+        with OvsdbClient(address, trust, _LIMIT_S) as client:
+            (known,) = client.select("_Server", _SERVER)
+            held = next((row for row in known if row["name"] == _NAMES[database]), None)
+            if held is None:
+                raise unreachable(f"no {_NAMES[database]} is there")
+            member = replace(
+                silent, error=None, answered_ms=round((time.monotonic() - began) * 1000, 1),
+                clustered=held["model"] == "clustered", connected=held["connected"] is True,
+                leader=held["leader"] is True, log_index=held["index"] if isinstance(held["index"], int) else None,
+                certificate_ends_at=client.certificate_ends_at(),
+            )  # fmt: skip
+            tables = client.select(_NAMES[database], *_TABLES[database])
+            return member, (_of_northbound if database == "northbound" else _of_southbound)(*tables)
+    except VgpuctlError as error:
+        return replace(silent, error=error.message.removeprefix(unreachable("").message)), {}
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+        return silent, {}
+
+
+def _of_northbound(switches: Rows, routers: Rows, overall: Rows) -> dict[str, Any]:
+    ids = [row["external_ids"] for row in (*switches, *routers)]
+    ours = sum(OUR_ID in external for external in ids)
+    behind = overall[0]["nb_cfg"] - overall[0]["sb_cfg"] if overall else 0
+    return {"ours": ours, "foreign": len(ids) - ours, "northd_behind": max(behind, 0)}
+
+
+def _of_southbound(overall: Rows, chassis: Rows, private: Rows, encapsulations: Rows) -> dict[str, Any]:
+    wanted = overall[0]["nb_cfg"] if overall else 0
+    ways = {row["_uuid"]: f"{row['type']} {row['ip']}" for row in encapsulations}
+    done = {row["name"]: row["nb_cfg"] for row in private}
+    return {
+        "version": overall[0]["options"].get("northd_internal_version") if overall else None,
+        "chassis": tuple(
+            OvnChassis(
+                name=str(row["name"]), hostname=str(row["hostname"]),
+                encapsulations=tuple(sorted(ways[each] for each in _several(row["encaps"]))),
+                behind=max(wanted - done.get(row["name"], 0), 0),
+            )
+            for row in sorted(chassis, key=lambda row: str(row["name"]))
+        ),
+    }  # fmt: skip
+
+
+def _several(value: Any) -> list[Any]:
+    """A set of one is written as that one."""
+    return value if isinstance(value, list) else [value]

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which engines make networks, as the settings say."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from orchestrator.adapters.ovn.databases import OvnDatabases
+from orchestrator.adapters.state.directory import controller_name
+from orchestrator.adapters.state.ovn_authority import OvnAuthority
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.ovn import parse_endpoints
+from orchestrator.ports.clock import Clock
+from orchestrator.server.settings import Settings
+from orchestrator.services.network_driver import Engines
+
+
+def network_engines(settings: Settings, key: bytes, clock: Clock) -> Engines:
+    """``key``: the database's ring of keys. :raises InvalidInput: ``settings.invalid``"""
+    authority = OvnAuthority(key, clock)
+    network = settings.ovn_encapsulation_network
+    if settings.ovn_northbound is None and settings.ovn_southbound is None:
+        return Engines(authority=authority, encapsulation_network=network)
+    if settings.ovn_northbound is None or settings.ovn_southbound is None:
+        raise _invalid("ovn_northbound and ovn_southbound are set together")
+    own = settings.ovn_ca_file, settings.ovn_certificate_file
+    if (own[0] is None) != (own[1] is None):
+        raise _invalid("ovn_ca_file and ovn_certificate_file are set together")
+
+    def trust() -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False  # adapters/ovn/ovsdb.py says why
+        if own[0] is not None and own[1] is not None:
+            return _loaded(context, own[0], own[1])
+        context.load_verify_locations(cadata=authority.trusted("central"))
+        shown = settings.state / "secrets" / "ovn_client.pem"
+        authority.own(shown, controller_name(settings.state))
+        context.load_cert_chain(shown)
+        return context
+
+    databases = OvnDatabases(
+        northbound=parse_endpoints(settings.ovn_northbound),
+        southbound=parse_endpoints(settings.ovn_southbound),
+        trust=trust,
+    )
+    return Engines(authority=authority, overlay=databases, encapsulation_network=network)
+
+
+def _loaded(context: ssl.SSLContext, authorities: Path, certificate: Path) -> ssl.SSLContext:
+    """With files of the operator's. :raises InvalidInput: ``settings.invalid``"""
+    try:
+        context.load_verify_locations(authorities)
+        context.load_cert_chain(certificate, password=lambda: "")
+    except (OSError, ValueError) as error:
+        raise _invalid(f"ovn_ca_file or ovn_certificate_file cannot be used: {error}") from error
+    return context
+
+
+def _invalid(why: str) -> InvalidInput:
+    return InvalidInput("settings.invalid", why, hint="docs/howto/networks-over-all-hosts.md says what belongs there")

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What makes networks: libvirt's NAT on each host, and OVN over all of them where the site has one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from typing import Literal
+
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.hosts.host import LOST
+from orchestrator.core.ovn import CertificateFor, OvnReading, OvnTrouble, is_chassis, troubles
+from orchestrator.ports.clock import Clock
+from orchestrator.ports.overlay import Overlay, OverlayAuthority, SignedCertificate
+from orchestrator.services.acting import actor
+from orchestrator.store.database import Store
+
+NetworkEngine = Literal["nat", "ovn"]
+"""``nat``: libvirt's, of each host alone. ``ovn``: that, and OVN beside it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkDriver:
+    """What there is at one moment."""
+
+    engine: NetworkEngine
+    """Which makes networks here."""
+    encapsulation_network: IPv4Network | None
+    """Where hosts have to have the address that others send frames to; None: anywhere."""
+    reading: OvnReading | None
+    """None: the site has no OVN."""
+    troubles: tuple[OvnTrouble, ...]
+    """Nothing: all is as it should be."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engines:
+    """What a site has for networks, and who signs for it. ``overlay`` None: NAT of each host alone."""
+
+    authority: OverlayAuthority
+    overlay: Overlay | None = None
+    encapsulation_network: IPv4Network | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkDriverService:
+    """Nothing in OVN is changed by it: an OVN of the operator's own may be there."""
+
+    store: Store
+    clock: Clock
+    engines: Engines
+
+    def get(self) -> NetworkDriver:
+        """As it is now; a server of OVN that does not answer is told of in it, after seconds."""
+        network, overlay = self.engines.encapsulation_network, self.engines.overlay
+        if overlay is None:
+            return NetworkDriver(engine="nat", encapsulation_network=network, reading=None, troubles=())
+        with self.store.read() as tx:
+            hosts = [host.name for host in tx.hosts.list() if host.state not in LOST | {"enrolling", "removing"}]
+        reading = overlay.read()
+        return NetworkDriver(
+            engine="ovn", encapsulation_network=network, reading=reading,
+            troubles=troubles(reading, hosts, network, self.clock.now()),
+        )  # fmt: skip
+
+    def sign(self, whose: CertificateFor, name: str, request: str) -> SignedCertificate:
+        """A certificate for a host (called as it is to OVN), or for a central server.
+
+        :raises InvalidInput: ``network.name_invalid``, ``certificate.request_invalid``
+        """
+        if not is_chassis(name):
+            raise InvalidInput(
+                "network.name_invalid",
+                f"{name[:70]!a} cannot be a chassis of OVN",
+                hint="call it as its host: gpu-1",
+            )
+        signed = self.engines.authority.sign(whose, name, request)
+        with self.store.begin() as tx:
+            action = f"sign_ovn_certificate {whose}"
+            tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=name, outcome="done")
+        return signed

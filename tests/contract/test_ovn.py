@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OVN's own servers are asked, over unix sockets and TLS; nothing in them is changed."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from ipaddress import IPv4Network
+from pathlib import Path
+
+import pytest
+from cryptography.fernet import Fernet
+
+from orchestrator.adapters.ovn.databases import OvnDatabases
+from orchestrator.adapters.ovn.ovsdb import OvsdbClient
+from orchestrator.adapters.state.clock import SystemClock
+from orchestrator.adapters.state.ovn_authority import OvnAuthority
+from orchestrator.core.errors import InvalidInput, Retryable
+from orchestrator.core.ovn import OvnReading, troubles
+from orchestrator.server.network_engines import network_engines
+from orchestrator.server.settings import load_settings
+from tests.fakes.ovn_databases import RealOvn, real_ovn, request_of, with_certificate
+
+RING = Fernet.generate_key()
+AUTHORITY = OvnAuthority(RING, SystemClock())
+
+
+@pytest.fixture
+def ovn(tmp_path: Path) -> Iterator[RealOvn]:
+    with real_ovn(tmp_path, AUTHORITY) as made:
+        yield made
+
+
+def _read(ovn: RealOvn, state: Path, **settings: object) -> OvnReading:
+    """As a server with these settings does."""
+    (state / "secrets").mkdir(exist_ok=True)
+    wanted = {"ovn_northbound": ovn.secured("northbound"), "ovn_southbound": ovn.secured("southbound"), **settings}
+    overlay = network_engines(load_settings(state=state, **wanted), RING, SystemClock()).overlay
+    assert overlay is not None
+    return overlay.read()
+
+
+def test_both_databases_are_read_over_tls_with_certificates_of_ours(ovn: RealOvn, tmp_path: Path) -> None:
+    ovn.nbctl("ls-add", "theirs")
+    ovn.nbctl("ls-add", "ours", "--", "set", "logical_switch", "ours", "external_ids:vgpuctl-id=0")
+    ovn.sbctl("chassis-add", "gpu-1", "geneve", "192.0.2.11")
+    before = ovn.nbctl("show"), ovn.sbctl("show")
+    reading = _read(ovn, tmp_path)
+    assert [(member.error, member.clustered, member.leader) for member in reading.members] == [(None, False, True)] * 2
+    assert all((member.certificate_ends_at or 0.0) > time.time() + 800 * 86400 for member in reading.members)
+    assert (reading.ours, reading.foreign, reading.northd_behind) == (1, 1, 0)
+    assert reading.version is not None
+    assert [(chassis.name, chassis.encapsulations) for chassis in reading.chassis] == [
+        ("gpu-1", ("geneve 192.0.2.11",))
+    ]
+    assert (ovn.nbctl("show"), ovn.sbctl("show")) == before
+    assert (tmp_path / "secrets/ovn_client.pem").stat().st_mode & 0o777 == 0o600
+    found = troubles(reading, ["gpu-1", "gpu-2"], IPv4Network("198.51.100.0/24"), time.time())
+    assert [(each.code, each.subject) for each in found] == [
+        ("ovn.chassis_behind", "gpu-1"), ("ovn.address_outside", "gpu-1"), ("ovn.host_missing", "gpu-2"),
+    ]  # fmt: skip
+
+
+def test_an_ovn_of_the_operators_own_is_read_as_it_is(tmp_path: Path) -> None:
+    with real_ovn(tmp_path) as ovn:
+        ovn.nbctl("lr-add", "theirs")
+        wanted = {"ovn_northbound": ovn.socket("northbound"), "ovn_southbound": ovn.socket("southbound")}
+        reading = _read(ovn, tmp_path, **wanted)
+        assert (reading.ours, reading.foreign) == (0, 1)
+        assert troubles(reading, [], None, time.time()) == ()
+        ovn.end("northd")
+        ovn.nbctl("--", "set", "nb_global", ".", "nb_cfg=7")
+        assert [each.code for each in troubles(_read(ovn, tmp_path, **wanted), [], None, 0.0)] == ["ovn.northd_behind"]
+
+
+def test_a_server_that_does_not_answer_is_told_of_beside_those_that_do(ovn: RealOvn, tmp_path: Path) -> None:
+    ovn.end("northbound")
+    reading = _read(ovn, tmp_path)
+    north, south = reading.members
+    assert north.error is not None
+    assert south.error is None
+    assert (reading.foreign, reading.version is not None) == (0, True)
+    assert [each.code for each in troubles(reading, [], None, time.time())] == ["ovn.unreachable"]
+
+
+def test_a_host_does_not_reach_the_northbound_with_its_certificate(ovn: RealOvn, tmp_path: Path) -> None:
+    key, certificate = with_certificate(AUTHORITY, "host", "gpu-1", tmp_path / "host")
+    context = ssl.create_default_context(cadata=AUTHORITY.trusted("central"))
+    context.check_hostname = False
+    context.load_cert_chain(certificate, key)
+    wanted = ("Logical_Switch", ("name",)), ("Chassis", ("name",))
+    with OvsdbClient(ovn.secured("southbound"), context) as client:
+        assert client.select("OVN_Southbound", wanted[1]) == [[]]
+    with pytest.raises(Retryable) as refused, OvsdbClient(ovn.secured("northbound"), context) as client:
+        client.select("OVN_Northbound", wanted[0])
+    assert refused.value.code == "ovn.unreachable"
+
+
+def test_a_server_with_another_authority_is_not_believed(tmp_path: Path) -> None:
+    with real_ovn(tmp_path, OvnAuthority(Fernet.generate_key(), SystemClock())) as ovn:
+        assert ["certificate verify failed" in (member.error or "") for member in _read(ovn, tmp_path).members] == [
+            True, True,
+        ]  # fmt: skip
+
+
+def test_authorities_are_the_same_each_time_and_of_each_controller() -> None:
+    again = OvnAuthority(RING, SystemClock())
+    assert again.trusted("central", "host") == AUTHORITY.trusted("central", "host")
+    assert AUTHORITY.trusted("central") != AUTHORITY.trusted("host")
+
+
+@pytest.mark.parametrize("kind", [("rsa:2048",), ("ed25519",)])
+def test_a_key_of_another_kind_and_what_is_no_request_are_refused(tmp_path: Path, kind: tuple[str, ...]) -> None:
+    for request in (request_of(tmp_path / "key", "gpu-1", kind), "no request", "\ud800"):
+        with pytest.raises(InvalidInput) as refused:
+            AUTHORITY.sign("host", "gpu-1", request)
+        assert refused.value.code == "certificate.request_invalid"
+
+
+def _answering(path: Path, pieces: list[bytes]) -> None:
+    """A server that answers whatever is asked with these, one after the other."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+
+    def serve() -> None:
+        while True:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1 << 16)
+                for piece in pieces:
+                    connection.sendall(piece)
+                    time.sleep(0.05)
+
+    threading.Thread(target=serve, daemon=True).start()
+
+
+@pytest.mark.parametrize("pieces", [
+    [b"no json}"], [b"[" * 100_000 + b"}"], [b'{"id": 1, "result": 7, "error": null}'], [b"\xff}"], [b"[1]}"], [],
+    [b'{"id": 1, "error": null, "result": [{"rows": [{"name": ["map", 7]}]}]}'],
+    [b'{"id": 1, "error": "no", "result": null}'], [b'{"id": 1, "error": null, "result": [{"error": "x"}]}'],
+])  # fmt: skip
+def test_who_answers_with_something_else_is_told_of(tmp_path: Path, pieces: list[bytes]) -> None:
+    _answering(tmp_path / "s", pieces)
+    where = [f"unix:{tmp_path / 's'}"]
+    reading = OvnDatabases(northbound=where, southbound=where, trust=lambda: None).read()
+    assert [member.error is None for member in reading.members] == [False, False]
+
+
+def test_an_answer_is_whole_however_it_comes(tmp_path: Path) -> None:
+    answer = json.dumps({"id": 1, "error": None, "result": [{"rows": [{"name": "a}é"}]}]}, ensure_ascii=False).encode()
+    echo = b'{"method": "echo", "params": [], "id": "echo"}'
+    cut = answer.index(b"}") + 1
+    _answering(tmp_path / "s", [echo + answer[:cut], answer[cut:-4], answer[-4:] + echo])
+    with OvsdbClient(f"unix:{tmp_path / 's'}", None) as client:
+        assert client.select("any", ("Table", ("name",))) == [[{"name": "a}é"}]]

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A site without OVN."""
+
+from __future__ import annotations
+
+from cryptography.fernet import Fernet
+
+from orchestrator.adapters.state.ovn_authority import OvnAuthority
+from orchestrator.ports.clock import Clock
+from orchestrator.services.network_driver import Engines, NetworkDriverService
+from orchestrator.store.database import Store
+
+
+def nat_alone(clock: Clock) -> Engines:
+    return Engines(authority=OvnAuthority(Fernet.generate_key(), clock))
+
+
+def network_driver(store: Store, clock: Clock) -> NetworkDriverService:
+    """Of such a site."""
+    return NetworkDriverService(store=store, clock=clock, engines=nat_alone(clock))
