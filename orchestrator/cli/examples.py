@@ -198,6 +198,7 @@ _PAGES: Final[dict[str, str]] = {
     **dict.fromkeys(("events", "webhook"), "howto/watch-events.md"),
     **dict.fromkeys(("plan", "diff", "apply", "export", "schema"), "howto/describe-in-a-file.md"),
     **dict.fromkeys(("console", "vnc", "ssh", "vm proxy", "network"), "howto/reach-vms.md"),
+    "network driver": "howto/networks-over-all-hosts.md",
     "adopt-vm": "howto/adopt-a-vm.md",
     "vm adopt": "howto/adopt-a-vm.md",
     "vm provision": "howto/provision-guests.md",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from orchestrator.core.hosts.readiness import HostGpuFact, HostReadinessFacts
+from orchestrator.core.hosts.readiness import HostGpuFact, HostOvnFact, HostReadinessFacts
 from orchestrator.core.units import GIB
 
 READY: Final = HostReadinessFacts(
@@ -16,5 +16,5 @@ READY: Final = HostReadinessFacts(
     headers=True, secure_boot=False, confinement="AppArmor", features=("uefi", "tpm"),
     gpus=(HostGpuFact(address="0000:41:00.0", driver="nvidia", iommu_group=True, takes_types=True),),
     storage_free_bytes=500 * GIB, nvswitches=False, fabric_manager=None, dcgm=None, huge_pages_2m=0, huge_pages_1g=0,
-    large_pages_mounted=False,
+    ovn=HostOvnFact(version=None, remote=None, connected=False), large_pages_mounted=False,
 )  # fmt: skip

@@ -148,6 +148,12 @@ TABLE: Final[dict[str, Page]] = {
             "vgpuctl create-vm": "the same",
         }
     ),
+    "docs/howto/networks-over-all-hosts.md": Page(
+        elsewhere={
+            "export": "is for the next lines",
+            "ansible-playbook": "changes machines; tests/playbooks/test_ovn_roles.py runs it on the files of some",
+        }
+    ),
     "docs/howto/pin-cpus.md": Page(after=("vgpuctl host set gpu-1 --pinnable-cpus none",)),
     "docs/howto/plan-capacity.md": Page(shown={"fleet.yaml": 0, "requests.csv": 1}),
     "docs/howto/prepare-hosts.md": Page(

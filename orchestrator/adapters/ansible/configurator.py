@@ -26,7 +26,7 @@ from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.errors import Retryable, Unknown
 from orchestrator.core.hosts.features import HostFeature
 from orchestrator.core.hosts.host import Host
-from orchestrator.core.hosts.readiness import HostGpuFact, HostReadinessFacts
+from orchestrator.core.hosts.readiness import HostGpuFact, HostOvnFact, HostReadinessFacts
 
 Text = Annotated[str, Field(max_length=4096)]
 MAX_GPUS: Final = 64
@@ -46,6 +46,12 @@ class _Gpu(_Answer):
 class _Python(_Answer):
     version: Annotated[tuple[int, ...], Field(max_length=2)]
     libvirt: bool
+
+
+class _Ovn(_Answer):
+    version: Annotated[str, Field(pattern=r"^[0-9.]{1,40}$")] | None
+    remote: Text | None
+    connected: bool
 
 
 class _Readiness(_Answer):
@@ -73,6 +79,7 @@ class _Readiness(_Answer):
     nvswitches: bool
     fabric_manager: Annotated[str, Field(pattern=r"^[0-9.]{1,40}$")] | None
     dcgm: Annotated[str, Field(pattern=r"^[0-9.]{1,40}$")] | None
+    ovn: _Ovn
     huge_pages_2m: Annotated[int, Field(ge=0, le=2**40)]
     huge_pages_1g: Annotated[int, Field(ge=0, le=2**40)]
     large_pages_mounted: bool
@@ -89,11 +96,12 @@ def facts_of(returned: object, host: str) -> HostReadinessFacts:
             details=str(error)[:2000],
             hint="nothing was changed; check it again, and look at ansible/NAME.log in the state directory",
         ) from error
-    values = readiness.model_dump(exclude={"python", "gpus"})
+    values = readiness.model_dump(exclude={"python", "gpus", "ovn"})
     return HostReadinessFacts(
         **values,
         python=readiness.python.version,
         python_libvirt=readiness.python.libvirt,
+        ovn=HostOvnFact(**readiness.ovn.model_dump()),
         gpus=tuple(HostGpuFact(**gpu.model_dump()) for gpu in readiness.gpus),
     )
 

@@ -43,6 +43,18 @@ class HostGpuFact:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HostOvnFact:
+    """How a host is in a network over all hosts."""
+
+    version: str | None
+    """Of ovn-controller; None: none is installed."""
+    remote: str | None
+    """Whose southbound database it is told to ask; None: nobody has told it."""
+    connected: bool
+    """It does."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class HostReadinessFacts:
     """What was read of a host. None: it is not there."""
 
@@ -75,6 +87,7 @@ class HostReadinessFacts:
     nvswitches: bool
     fabric_manager: str | None
     dcgm: str | None
+    ovn: HostOvnFact
     huge_pages_2m: int
     huge_pages_1g: int
     large_pages_mounted: bool
@@ -227,6 +240,7 @@ def _beside_driver(facts: HostReadinessFacts) -> Iterator[Requirement]:
             f"lock fabric_manager in the driver's version and add its bundle; {_PROVISION}",
         )  # fmt: skip
     yield Requirement(name="DCGM", state="ok", found=facts.dcgm or "not installed, nothing needs it", remedy=None)
+    yield _ovn(facts.ovn)
     counts = [
         f"{count} of {size}" for count, size in ((facts.huge_pages_2m, "2M"), (facts.huge_pages_1g, "1G")) if count
     ]
@@ -234,4 +248,19 @@ def _beside_driver(facts: HostReadinessFacts) -> Iterator[Requirement]:
         "huge pages", not facts.huge_pages_1g or facts.large_pages_mounted, ", ".join(counts) or "none, few need them",
         f"{facts.huge_pages_1g} of 1G that no VM gets: nothing is mounted for them",
         "playbooks/prepare-host.yml mounts them (docs/howto/prepare-hosts.md)", state="advice",
+    )  # fmt: skip
+
+
+def _ovn(ovn: HostOvnFact) -> Requirement:
+    if ovn.version is None:
+        return Requirement(name="OVN", state="ok", found="not installed, NAT and bridges need none", remedy=None)
+    if ovn.remote is None:
+        return _of(
+            "OVN", False, "", f"{ovn.version}, and it is in none",
+            "set vgpuctl_ovn_central in the inventory and run playbooks/prepare-host.yml", state="advice",
+        )  # fmt: skip
+    return _of(
+        "OVN", ovn.connected, f"{ovn.version}, connected to {ovn.remote}", f"{ovn.version}, no answer of {ovn.remote}",
+        "look at ovn-controller there (systemctl status ovn-controller) and run 'vgpuctl network driver check'",
+        state="advice",
     )  # fmt: skip

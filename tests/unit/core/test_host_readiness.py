@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core.hosts.readiness import Requirement, requirements
+from orchestrator.core.hosts.readiness import HostOvnFact, Requirement, requirements
 from orchestrator.core.units import GIB
 from tests.fakes.readiness import READY
 
@@ -112,6 +112,19 @@ def test_a_fabric_manager_of_the_drivers_version_and_dcgm_are_shown() -> None:
     assert found["fabric manager"] == ("ok", "580.65.05")
     assert found["DCGM"] == ("ok", "4.4.1")
     assert found["huge pages"] == ("ok", "512 of 2M")
+
+
+@pytest.mark.parametrize(("ovn", "state", "found"), [
+    (HostOvnFact(version=None, remote=None, connected=False), "ok", "not installed, NAT and bridges need none"),
+    (HostOvnFact(version="23.03.1", remote=None, connected=False), "advice", "23.03.1, and it is in none"),
+    (HostOvnFact(version="23.03.1", remote="ssl:192.0.2.41:6642", connected=False), "advice",
+     "23.03.1, no answer of ssl:192.0.2.41:6642"),
+    (HostOvnFact(version="23.03.1", remote="ssl:192.0.2.41:6642", connected=True), "ok",
+     "23.03.1, connected to ssl:192.0.2.41:6642"),
+])  # fmt: skip
+def test_a_host_says_which_ovn_it_is_in(ovn: HostOvnFact, state: str, found: str) -> None:
+    (told,) = (one for one in requirements(replace(READY, ovn=ovn)) if one.name == "OVN")
+    assert (told.state, told.found, told.remedy is None) == (state, found, state == "ok")
 
 
 def test_everything_that_a_bare_host_lacks_is_in_one_list() -> None:

@@ -112,6 +112,16 @@ def python_of(program: str) -> dict[str, object]:
     return {"version": [int(words[0]), int(words[1])], "libvirt": words[2] == "True"}
 
 
+def ovn() -> dict[str, object]:
+    """The version of ovn-controller (None: none is installed), whom it is told to ask, and whether that answers."""
+    remote = said(["ovs-vsctl", "--timeout=5", "--if-exists", "get", "Open_vSwitch", ".", "external_ids:ovn-remote"])
+    return {
+        "version": version_of(("ovn-controller",)),
+        "remote": remote.strip().strip('"') or None,
+        "connected": said(["ovn-appctl", "-t", "ovn-controller", "connection-status"]).strip() == "connected",
+    }
+
+
 def huge_pages(root: Path, size: str) -> int:
     return int(text_of(root / "sys/kernel/mm/hugepages" / f"hugepages-{size}" / "nr_hugepages") or 0)
 
@@ -199,6 +209,7 @@ def read(root: Path, python: str, storage: str) -> dict[str, object]:
         "nvswitches": has_switches(root),
         "fabric_manager": version_of(("nv-fabricmanager",)),
         "dcgm": version_of(("dcgmi",)),
+        "ovn": ovn(),
         "huge_pages_2m": huge_pages(root, "2048kB"),
         "huge_pages_1g": huge_pages(root, "1048576kB"),
         "large_pages_mounted": mounts_large_pages(root),
