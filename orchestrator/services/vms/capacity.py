@@ -224,7 +224,7 @@ class CapacityService:
         self, after: tuple[str, str] | None = None, most: int | None = None, only: GpuFilter = EVERY_GPU
     ) -> tuple[GpuRow, ...]:
         """GPUs as their slots with the VMs in them, by host: ``most`` of those behind ``after`` that ``only`` picks."""
-        hosts = self._fleet().hosts
+        hosts = self._named(only.host)
         if only.picks_hosts:
             hosts = tuple(viewed for viewed in hosts if only.picks_host(viewed.view.name, viewed.view.rack))
         first = 0 if after is None else bisect_left(hosts, after[0], key=lambda one: one.view.name)
@@ -256,6 +256,11 @@ class CapacityService:
         """The GPUs that VMs of these tenants are on, without all that is others'."""
         hosts = (viewed for viewed in self._fleet().hosts if any(vm.spec.tenant in tenants for vm in viewed.seen.vms))
         return own_gpus((row for viewed in hosts for row in _rows(viewed)), tenants)
+
+    def _named(self, host: str | None) -> tuple[Viewed, ...]:
+        """None: all, by name."""
+        with self.index.current() as now:
+            return now.fleet().hosts if host is None else tuple(filter(None, (now.host(host),)))
 
     def _fleet(self) -> Fleet:
         with self.index.current() as now:
