@@ -100,9 +100,9 @@ class Site:
     tenant_subnets: IPv4Network = DEFAULT_RANGE
 
 
-def keeper_of(world: World, engine: Engine) -> MaintenanceKeeper:
+def keeper_of(world: World, engine: Engine, moves: VmMoves) -> MaintenanceKeeper:
     """What takes maintenances on."""
-    return MaintenanceKeeper(store=world.store, engine=engine, clock=world.clock, ids=world.ids)
+    return MaintenanceKeeper(store=world.store, engine=engine, clock=world.clock, ids=world.ids, moves=moves)
 
 
 def services_of(
@@ -112,20 +112,22 @@ def services_of(
     overcommit = site.overcommit
     store, clock, ids = world.store, world.clock, world.ids
     index, events = FleetIndex(store, overcommit), EventService(store=store, ids=EventIds(site.key))
-    kept, advance = KeptReadings(clock), keeper_of(world, engine).round
+    kept = KeptReadings(clock)
     networks = NetworkService(store=store, clock=clock, index=index, subnets=site.tenant_subnets)
     planner, access = (
         Planner(index=index, clock=clock, ids=ids),
         GuestAccessService(store=store, link=world.link, clock=clock),
     )
     capacity = CapacityService(store=store, index=index, clock=clock)
+    moving = VmMoves(store=store, engine=engine, planner=planner)
+    advance = keeper_of(world, engine, moving).round
     hosts = HostService(
         store=store, engine=engine, keys=world.keys, clock=clock, ids=ids, scan_key=inspection.scan_key,
         overcommit=overcommit, own_agent=inspection.own_agent,
     )  # fmt: skip
     return Services(
         vms=VmService(store=store, engine=engine, planner=planner, networks=networks),
-        moving=VmMoves(store=store, engine=engine, planner=planner),
+        moving=moving,
         guest_access=access,
         consoles=ConsoleService(store=store, access=access, clock=clock),
         guests=GuestService(store=store, engine=engine, clock=clock, ids=ids),
@@ -142,7 +144,7 @@ def services_of(
         driver_bundles=DriverBundleService(store=store, files=world.bundles, clock=clock),
         driver_locks=DriverLockService(store=store, clock=clock),
         driver_upgrades=DriverUpgradeService(store=store, clock=clock, ids=ids, advance=advance),
-        maintenances=MaintenanceService(store=store, clock=clock, advance=advance),
+        maintenances=MaintenanceService(store=store, clock=clock, ids=ids, advance=advance),
         gpu_cards=CardService(store=store, engine=engine, clock=clock, ids=ids),
         mig_layouts=MigLayoutService(store=store, engine=engine, clock=clock, ids=ids),
         networks=networks,

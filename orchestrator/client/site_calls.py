@@ -227,6 +227,9 @@ class SiteCalls:
     def start_driver_upgrade(self, wanted: Body) -> models.Maintenance:
         return self._post(path_of("driver-upgrade"), wanted)
 
+    def drain_host(self, host: str, wanted: Body) -> models.Maintenance:
+        return self._post(path_of("hosts", host, "drain"), wanted)
+
     def maintenances(self) -> list[models.MaintenanceCounts]:
         """The newest first."""
         return self._get(path_of("maintenances"))

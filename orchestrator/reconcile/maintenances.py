@@ -7,12 +7,13 @@ the same transaction that said so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.errors import Conflict, NotFound, VgpuctlError
 from orchestrator.core.hosts.host import Host
+from orchestrator.core.maintenance.leaving import STOP, parse_leave
 from orchestrator.core.maintenance.maintenance import (
     MAX_TRIES,
     UNDER_WAY,
@@ -32,7 +33,9 @@ from orchestrator.services.begin import new_operation, record, undo_inputs
 from orchestrator.services.drivers.provisioning import begin_swap, check_free, needs_base
 from orchestrator.services.drivers.upgrades import GONE, kept_by_others, swap_of
 from orchestrator.services.maintenance.waits import AT_REST, waits_of
+from orchestrator.services.messages import MoveVm
 from orchestrator.services.vms.deallocating import idle
+from orchestrator.services.vms.moving import VmMoves
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
@@ -48,6 +51,7 @@ class MaintenanceKeeper:
     engine: Engine
     clock: Clock
     ids: Ids
+    moves: VmMoves
 
     def round(self) -> None:
         """As far as it goes now."""
@@ -62,8 +66,43 @@ class MaintenanceKeeper:
                 after = work.advance()
                 if after != maintenance:
                     tx.maintenances.put(after)
-            for operation in work.begun:
-                self.engine.submit(operation)
+            self._submit(work)
+            for host, vms in work.leaving.items():
+                for vm in vms:
+                    self._leave(maintenance, host, vm)
+
+    def _submit(self, work: _Work) -> None:
+        for operation in work.begun:
+            self.engine.submit(operation)
+
+    def _leave(self, maintenance: Maintenance, host: str, vm: Vm) -> None:
+        """Outside of the round's transaction: who looks for a place holds the fleet. One that runs is stopped only
+        when it has a place elsewhere."""
+        request = MoveVm(name=vm.spec.name, tenant=vm.spec.tenant, why=maintenance.title)
+        try:
+            if vm.state == "stopped":
+                self.moves.move(request)
+            else:
+                self.moves.check_may_leave(request)
+        except VgpuctlError as error:
+            why = error.message
+            self._change(maintenance.id, host, lambda _, turn: refused_by(turn, vm, why))
+            return
+        if vm.state == "running":
+            self._change(maintenance.id, host, lambda work, turn: work.stop_to_move(turn, vm.id))
+
+    def _change(self, maintenance_id: str, host: str, change: Callable[[_Work, HostTurn], HostTurn]) -> None:
+        """Of one host that is still being emptied."""
+        with self.store.begin() as tx:
+            maintenance = tx.maintenances.find(maintenance_id)
+            turn = None if maintenance is None else maintenance.host(host)
+            if maintenance is None or turn is None or turn.phase != "emptying":
+                return
+            work = _Work(tx, self.clock, self.ids, maintenance)
+            after = maintenance.put(change(work, turn))
+            if after != maintenance:
+                tx.maintenances.put(after)
+        self._submit(work)
 
 
 class _Work:
@@ -73,6 +112,8 @@ class _Work:
         self._tx, self._clock, self._ids, self._maintenance = tx, clock, ids, maintenance
         self._why = maintenance.title
         self.begun: list[str] = []
+        self.leaving: dict[str, list[Vm]] = {}
+        """By host, those that have to move and may be asked for now."""
 
     def advance(self) -> Maintenance:
         """The maintenance as it then is."""
@@ -80,12 +121,17 @@ class _Work:
         maintenance = settled(self._all_on(self._without_gone(hosts, now)), now)
         if maintenance.state == "running" and maintenance.is_open(now):
             at_rest = {turn.host for turn in maintenance.hosts if turn.phase not in UNDER_WAY}
-            away = {name for name, host in hosts.items() if _is_away(host)} & at_rest
+            away = {name for name, host in hosts.items() if _is_away(host)} & at_rest | self._under_others()
             # Whose turn it is depends on the tenants only while there is one who may begin.
             occupied = waits_of(self._tx, maintenance, now) if begin_next(maintenance, away) else ()
             for name in begin_next(maintenance, away, occupied):
                 maintenance = maintenance.put(self._on(self._begin(maintenance.host(name))))
         return settled(maintenance, now)
+
+    def _under_others(self) -> set[str]:
+        """Hosts that another maintenance has its hands on."""
+        others = (other for other in self._tx.maintenances.active() if other.id != self._maintenance.id)
+        return {turn.host for other in others for turn in other.hosts if turn.phase in UNDER_WAY}
 
     def _without_gone(self, hosts: Mapping[str, Host], now: float) -> Maintenance:
         """Nobody waits for the turn of a host that is not there any more."""
@@ -105,7 +151,12 @@ class _Work:
 
     def _on(self, one: HostTurn) -> HostTurn:
         """Phase after phase, until something has to be waited for."""
-        turns = {"emptying": self._emptied, "swapping": self._swapped, "refilling": self._refilled}
+        turns = {
+            "emptying": self._moved_away if self._maintenance.policy == "move" else self._emptied,
+            "empty": self._kept_empty,
+            "swapping": self._swapped,
+            "refilling": self._refilled,
+        }
         while one.phase in turns:
             after = turns[one.phase](one)
             if after == one:
@@ -115,11 +166,11 @@ class _Work:
 
     def _begin(self, one: HostTurn) -> HostTurn:
         host = self._tx.hosts.get(one.host)
-        if (kept := kept_by_others(self._tx, host)) is not None:
+        if self._maintenance.act == "upgrade" and (kept := kept_by_others(self._tx, host)) is not None:
             return self._ended(replace(one, phase="kept", why=kept))
         if not host.cordoned or host.cordoned_for is not None:  # what a person said stays
             self._tx.hosts.update(replace(host, cordoned=True, cordoned_for=self._why))
-        vms = () if self._maintenance.policy == "wait" else self._tx.vms.list(host=one.host)
+        vms = () if self._maintenance.policy in {"wait", "move"} else self._tx.vms.list(host=one.host)
         ran = tuple(vm.id for vm in vms if vm.state == "running" and vm.wanted == "running")
         return replace(one, phase="emptying", vms=ran, began_at=self._clock.now())
 
@@ -129,7 +180,7 @@ class _Work:
         if host is None:
             return self._failed(one, _GIVEN_UP)
         if self._maintenance.state == "cancelled":
-            return self._refill(one, "kept", "it was cancelled before its driver's turn")
+            return self._refill(one, "kept", "it was cancelled before its host was empty")
         leaving = [vm for vm in self._tx.vms.list(host=one.host) if self._has_to_leave(one, vm)]
         if stuck := [vm.full_name for vm in leaving if self._is_stuck(vm)]:
             return self._refill(one, "kept", f"VM {', '.join(stuck)} is stuck")
@@ -141,7 +192,54 @@ class _Work:
             return replace(self._tried(one, ready, "stop_vm"), vms=(*one.vms, *ran))
         if not one.vms and not self._maintenance.is_open(self._clock.now()):
             return one  # nobody waits for it; a host whose VMs were stopped goes on
-        return self._swap(one, host)
+        return self._swap(one, host) if self._maintenance.act == "upgrade" else self._empty(one)
+
+    def _empty(self, one: HostTurn) -> HostTurn:
+        """Nothing runs there; what is wrong with it is a person's to find or mend."""
+        return replace(one, phase="empty", tries=())
+
+    def _kept_empty(self, one: HostTurn) -> HostTurn:
+        """Until somebody uncordons it, or ends it all."""
+        return self._refill(one, "done", one.why) if self._maintenance.state == "cancelled" else one
+
+    def _moved_away(self, one: HostTurn) -> HostTurn:
+        """Each VM leaves: one that runs is stopped first, and starts again where it has come to."""
+        if self._host(one) is None:
+            return self._failed(one, _GIVEN_UP)
+        if self._maintenance.state == "cancelled":
+            return self._refill(one, "kept", "it was cancelled before its host was empty")
+        there = self._tx.vms.list(host=one.host)
+        left = tuple(name for name in one.refused if any(vm.id == name for vm in there))
+        one = replace(one, refused=left, why=one.why if left else "")
+        away = [
+            vm for name in one.vms if (vm := self._tx.vms.find_id(name)) and vm.host != one.host and _is_missing(vm)
+        ]
+        waits = [vm for vm in away if one.tries.count(vm.id) < 2 * MAX_TRIES and not self._is_stuck(vm)]
+        due = [vm for vm in waits if vm.state == "stopped" and idle(self._tx, vm)]
+        busy = sum(vm.state not in {*AT_REST, "running"} for vm in there) + len(waits)
+        ready = sorted(filter(self._may_leave, there), key=lambda vm: left.index(vm.id) if vm.id in left else -1)
+        self.leaving[one.host] = ready[: max(self._maintenance.parallel - busy, 0)]
+        if due:
+            return self._tried(one, due, "start_vm")
+        stays = [vm for vm in there if vm.state not in AT_REST or (vm.state == "stopped" and vm.id not in left)]
+        return one if busy or stays else self._empty(one)
+
+    def _may_leave(self, vm: Vm) -> bool:
+        """Now, by its tenant's policy where it runs."""
+        if vm.state not in {"stopped", "running"} or not idle(self._tx, vm):
+            return False
+        policy = self._tx.policies.maintenance().get(vm.spec.tenant, STOP)
+        window = parse_leave(policy)
+        may_stop = policy == STOP or (window is not None and window.is_open(self._clock.now()))
+        return vm.state == "stopped" or may_stop
+
+    def stop_to_move(self, one: HostTurn, vm_id: str) -> HostTurn:
+        """It starts again elsewhere, or here if it has lost its place meanwhile."""
+        vm = self._tx.vms.find_id(vm_id)
+        if vm is None or vm.state != "running" or not idle(self._tx, vm) or one.tries.count(vm_id) >= MAX_TRIES:
+            return one
+        refused = tuple(name for name in one.refused if name != vm_id)
+        return replace(self._tried(one, [vm], "stop_vm"), vms=(*one.vms, vm_id), refused=refused)
 
     def _has_to_leave(self, one: HostTurn, vm: Vm) -> bool:
         """It runs, or is about to; or its guest has ended by itself, and its vGPU is still in the driver's way."""
@@ -167,7 +265,7 @@ class _Work:
         except Conflict:
             return one  # something else is done there, or it does not answer: it is waited for
         try:
-            swap = swap_of(self._tx, self._tx.driver_bundles.list(), host, self._maintenance.version)
+            swap = swap_of(self._tx, self._tx.driver_bundles.list(), host, self._maintenance.version or "")
         except (Conflict, NotFound) as error:
             return self._refill(one, "kept", error.message)
         if self._maintenance.reboot == "if-needed":
@@ -248,6 +346,12 @@ class _Work:
             record(self._tx, operation, host=vm.host, inputs={"vm": vm.spec.name, **undo_inputs(vm)})
             self.begun.append(operation.id)
         return replace(one, tries=(*one.tries, *(vm.id for vm in vms)))
+
+
+def refused_by(one: HostTurn, vm: Vm, why: str) -> HostTurn:
+    """It stays for now."""
+    others = tuple(name for name in one.refused if name != vm.id)
+    return replace(one, refused=(*others, vm.id), why=f"VM {vm.full_name} stays: {why}")
 
 
 def _is_there(host: Host | None) -> bool:

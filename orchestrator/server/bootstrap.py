@@ -176,12 +176,12 @@ def build(
         go_on()
 
     engine = _engine(settings, store, runner, living, afterwards)
-    keepers.append(keeper_of(world, engine))
     reconciler = reconciler_of(settings, world, engine, observer, time)
     reconcilers.append(reconciler)
     inspection = HostInspection(reach.scan_key, reach.inspector, reach.own_agent)
     site = _site(settings, world, key)
     services = services_of(world, engine, reconciler, inspection, site)
+    keepers.append(keeper_of(world, engine, services.moving))
     if settings.database_server is not None:
         announce_address(
             store, controller_name(settings.state), listen=settings.listen, advertise=settings.advertise,

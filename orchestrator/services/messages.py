@@ -138,6 +138,8 @@ class MoveVm:
     """None: where placement puts it."""
     max_bytes_per_s: int | None = None
     """Of the copy of its disk; None: as fast as it goes."""
+    why: str | None = None
+    """Why it is begun where nobody asked for it itself."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -107,12 +107,12 @@ def check_idle(tx: Transaction, vm: Vm) -> None:
 
 
 def check_host(tx: Transaction, vm: Vm) -> None:
-    """:raises Conflict: ``host.provisioning``: it gets a driver, or is being emptied for one"""
+    """:raises Conflict: ``host.provisioning``: it gets a driver, or is or gets emptied"""
     if gets_driver(tx, tx.hosts.get(vm.host)):
         raise Conflict(
             "host.provisioning",
-            f"the host of VM {vm.spec.name} is getting a driver",  # unnamed: it is the tenant that is told
-            hint="start it when that is done: then 'vgpuctl host list' says that the host is ready",
+            f"the host of VM {vm.spec.name} has maintenance",  # unnamed: it is the tenant that is told
+            hint="start it when that is over: then 'vgpuctl host list' says that the host is ready",
         )
 
 

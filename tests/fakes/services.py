@@ -374,7 +374,7 @@ class InMemory:
         self.driver_bundles = DriverBundleService(store=kept.store, files=files, clock=kept.clock)
         self.events, self.webhooks, vms.tell = *watched(store, ids), telling(store)
         self.consoles = _consoles(self.guest_access, self.tenancy)
-        self.maintenances = MaintenanceService(store=store, clock=clock, advance=lambda: None)
+        self.maintenances = MaintenanceService(store=store, clock=clock, ids=ids, advance=lambda: None)
         self.controllers = ControllerService(
             store=store, clock=clock, files=FakeImages(), kept=KeptReadings(clock), key=b"key"
         )

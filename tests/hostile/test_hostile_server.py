@@ -56,7 +56,7 @@ COMMANDS = (
     "mig apply gpu1 -f {mig} --config all --no-wait", "mig release gpu1 --yes --no-wait", "profile add {offerings}",
     "profile remove notebook", "image guest-driver guest 580.65.06", "image remove guest --yes", "driver check",
     "driver bundle show 0123", "driver bundle remove 0123", "driver lock apply {lock}", "maintenance pause",
-    "maintenance resume", "maintenance cancel", "network create n", "network add n --bridge br0",
+    "host drain h", "maintenance resume", "maintenance cancel", "network create n", "network add n --bridge br0",
     "webhook list", "webhook show hook", "webhook create hook --url https://a.test/", "webhook test hook",
     "webhook delete hook --yes", "top hosts", "top gpus", "top vms",
     "network share n", "network unshare n", "network delete n", "volume create v --size 1GiB", "volume list",

@@ -41,7 +41,8 @@ def wanted(**other: Any) -> WantedUpgrade:
 
 
 def keeper(plane: ControlPlane) -> MaintenanceKeeper:
-    return MaintenanceKeeper(store=plane.store, engine=plane.engine, clock=plane.world.clock, ids=plane.ids)
+    moves, clock = plane.services.moving, plane.world.clock
+    return MaintenanceKeeper(store=plane.store, engine=plane.engine, clock=clock, ids=plane.ids, moves=moves)
 
 
 def go_on(plane: ControlPlane) -> Maintenance:

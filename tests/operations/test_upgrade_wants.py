@@ -220,7 +220,7 @@ def test_an_upgrade_of_a_host_that_died_before_its_drivers_turn_can_be_ended_and
         assert (ended.state, ended.host(T4_HOST).why) == ("done", "the host was given up")
     else:
         plane.services.maintenances.cancel()
-        assert go_on(plane).host(T4_HOST).why == "it was cancelled before its driver's turn"
+        assert go_on(plane).host(T4_HOST).why == "it was cancelled before its host was empty"
         plane.services.hosts.forget(T4_HOST, confirm=T4_HOST)
     assert upgraded(plane, hosts=(L40S_HOST,)).state == "done"
 

@@ -241,6 +241,7 @@ TABLE: Final[dict[str, Page]] = {
             "vgpuctl host remove": REAL_HOST,
         },
     ),
+    "docs/howto/drain-a-host.md": Page(),
     "docs/howto/upgrade-drivers.md": Page(
         files={"drivers.lock.yaml": LOCK},
         exits={"vgpuctl driver check": 3},

@@ -126,7 +126,6 @@ def start(around: Surroundings, name: str) -> Controller:
         keeper.round()
 
     engine = SimEngine(schedule, process, store, runner, afterwards)
-    keeper = keeper_of(world, engine)
     booting = BootingGuests(store, link, clock, engine, limit_s=world.limits.guest_seen)
     guests = GuestRounds(schedule, process, clock, booting)
     # its lock is held over a transaction, so no other fiber may come first there; and no database's clock is virtual
@@ -138,6 +137,7 @@ def start(around: Surroundings, name: str) -> Controller:
         engines=nat_alone(clock),
     )  # fmt: skip
     services = services_of(world, engine, reconciler, HostInspection(scan), site)
+    keeper = keeper_of(world, engine, services.moving)
     return Controller(
         process=process,
         clock=clock,

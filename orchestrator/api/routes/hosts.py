@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Response
 
 from orchestrator.api.http_answers import started
 from orchestrator.api.paging import SortedPagingOf, counted_of, moment_of
+from orchestrator.api.routes.maintenances import answer as maintenance_answer
 from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.hosts import (
     AddHostBody,
@@ -21,9 +22,11 @@ from orchestrator.api.schemas.hosts import (
     HostKeyAnswer,
     ScanHostBody,
 )
+from orchestrator.api.schemas.maintenances import DrainHostBody, MaintenanceAnswer
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.services import SelectorOf, ServicesOf
 from orchestrator.core.hosts.host import HostCondition
+from orchestrator.services.maintenance.maintenances import WantedDrain
 from orchestrator.store.pages import HOST_ORDERS
 
 router = APIRouter(prefix="/hosts", tags=["hosts"])
@@ -128,7 +131,14 @@ def cordon(name: NameInPath, services: ServicesOf, body: CordonHostBody | None =
     return HostAnswer.of(services.hosts.cordon(name, None if body is None else body.reason))
 
 
+@router.post("/{name}/drain", status_code=202)
+def drain(name: NameInPath, services: ServicesOf, body: DrainHostBody | None = None) -> MaintenanceAnswer:
+    """Drain a host. Declare that it is emptied of VMs; uncordoning it has it serve again."""
+    wanted = WantedDrain() if body is None else body.to_request()
+    return maintenance_answer(services, services.maintenances.drain(name, wanted))
+
+
 @router.post("/{name}/uncordon")
 def uncordon(name: NameInPath, services: ServicesOf) -> HostAnswer:
-    """Uncordon a host. Place VMs there again."""
+    """Uncordon a host. Place VMs there again; those that were stopped when it was drained start."""
     return HostAnswer.of(services.hosts.uncordon(name))

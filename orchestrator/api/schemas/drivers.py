@@ -12,7 +12,7 @@ from orchestrator.core.drivers.bundle import BundleContent, BundleFormat, Bundle
 from orchestrator.core.drivers.check import ComparedDriver
 from orchestrator.core.drivers.lock import DriverLock, Locked
 from orchestrator.core.maintenance.leaving import parse_window
-from orchestrator.core.maintenance.maintenance import MAX_LENGTH_S, MAX_REASON, Maintenance, Policy, Reboot
+from orchestrator.core.maintenance.maintenance import MAX_LENGTH_S, MAX_REASON, Maintenance, Reboot, UpgradePolicy
 from orchestrator.services.drivers.upgrades import WantedUpgrade
 
 
@@ -125,7 +125,7 @@ class StartDriverUpgradeBody(StrictForm, example={"version": "580.95.02", "max_u
     """Of the host driver; its bundle must be there."""
     hosts: tuple[Name, ...] = Field(default=(), max_length=100000, strict=False)
     """Empty: all."""
-    policy: Policy = "tenant"
+    policy: UpgradePolicy = "tenant"
     max_unavailable: int = 2
     canary: int = 1
     failure_budget: int = 1

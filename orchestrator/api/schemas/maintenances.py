@@ -3,12 +3,24 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment
+from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.errors import one_line
 from orchestrator.core.maintenance.leaving import AwaitedTenant
-from orchestrator.core.maintenance.maintenance import MAX_REASON, HostPhase, HostTurn, Maintenance, Planned, waves
+from orchestrator.core.maintenance.maintenance import (
+    MAX_LENGTH_S,
+    MAX_REASON,
+    DrainPolicy,
+    HostPhase,
+    HostTurn,
+    Maintenance,
+    Planned,
+    waves,
+)
 from orchestrator.core.vms.lease import parse_moment
-from orchestrator.services.maintenance.maintenances import MaintenanceNow
+from orchestrator.services.maintenance.maintenances import MaintenanceNow, WantedDrain
 
 _APART = "these windows have no minute in common"
 
@@ -19,7 +31,27 @@ def planned(at: str | None, length_s: int | None, reason: str) -> Planned:
     return Planned(at=begin, length_s=length_s, reason=one_line(reason, MAX_REASON))
 
 
-_NOT_LISTED = {"policy", "max_unavailable", "canary", "failure_budget", "window", "reboot", "overridden"}
+class DrainHostBody(StrictForm, example={"policy": "move", "reason": "a fan is replaced"}):
+    """How a host is emptied, and when."""
+
+    policy: DrainPolicy = "move"
+    """move: VMs go to other hosts, running ones when their tenants' policies let them stop; stop: they are stopped and
+    start again afterwards; wait: until nobody runs them."""
+    parallel: int = Field(default=4, ge=1, le=64)
+    """So many VMs move at once."""
+    at: str | None = Field(default=None, max_length=40)
+    """It is not begun before, like 2026-12-01T10:00Z; null: now."""
+    length_s: int | None = Field(default=None, ge=60, le=MAX_LENGTH_S)
+    """So many seconds after its beginning it is planned to be over."""
+    reason: str = Field(default="", max_length=MAX_REASON)
+    """Why; tenants with VMs there are told."""
+
+    def to_request(self) -> WantedDrain:
+        when = planned(self.at, self.length_s, self.reason)
+        return WantedDrain(policy=self.policy, parallel=self.parallel, when=when)
+
+
+_NOT_LISTED = {"policy", "max_unavailable", "canary", "failure_budget", "window", "reboot", "overridden", "parallel"}
 
 
 class MaintenanceCountsAnswer(AnswerBody, copies=Maintenance, without=_NOT_LISTED):

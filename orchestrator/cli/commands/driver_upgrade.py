@@ -23,7 +23,7 @@ from orchestrator.cli.complete import hosts
 from orchestrator.cli.output import show, shown
 from orchestrator.cli.parameters import Wait
 from orchestrator.cli.session import session_of
-from orchestrator.core.maintenance.maintenance import Policy, Reboot
+from orchestrator.core.maintenance.maintenance import Reboot, UpgradePolicy
 from orchestrator.core.names import check_name
 
 
@@ -34,7 +34,7 @@ def upgrade(
         str | None, typer.Option("--hosts", metavar="NAME,…", help="Only these; all without it.", autocompletion=hosts)
     ] = None,
     policy: Annotated[
-        Policy,
+        UpgradePolicy,
         typer.Option(
             "--vms",
             help="tenant: as each tenant's policy says; stop: now, whatever it says; wait: until nobody runs them.",

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from orchestrator.cli import enrolment
-from orchestrator.cli.commands import host_several
+from orchestrator.cli.commands import host_several, maintenance
 from orchestrator.cli.commands.host_import import import_hosts
 from orchestrator.cli.commands.host_several import provision
 from orchestrator.cli.commands.host_views import Name, ended, host_name, list_hosts, show_host
@@ -182,4 +182,5 @@ def forget(
 app.command("upgrade-agent")(host_several.upgrade_agent)
 app.command("provision")(provision)
 app.command("cordon")(host_several.cordon)
+app.command("drain")(maintenance.drain)
 app.command("uncordon")(host_several.uncordon)

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from orchestrator.cli.ages import show_time
+from orchestrator.cli.complete import hosts
 from orchestrator.cli.output import printable, render_details, show, shown, width
-from orchestrator.cli.parameters import Sort
+from orchestrator.cli.parameters import Sort, Wait
 from orchestrator.cli.progress import retry
 from orchestrator.cli.session import CliSession, Format, format_of, session_of
 from orchestrator.cli.table import Column, Fit, field, render_table, show_list
@@ -21,7 +22,8 @@ from orchestrator.cli.tree import new_group
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Fatal
 from orchestrator.core.maintenance.leaving import WAIT
-from orchestrator.core.maintenance.maintenance import BAD, MAX_LENGTH_S, UNDER_WAY
+from orchestrator.core.maintenance.maintenance import BAD, MAX_LENGTH_S, UNDER_WAY, DrainPolicy
+from orchestrator.core.names import check_name
 from orchestrator.core.units import parse_duration
 from orchestrator.core.vms.lease import parse_moment
 
@@ -30,7 +32,7 @@ app = new_group("What is done to hosts, when, and how far it is.")
 POLL_S: Final = 1.0
 _STANDING: Final = frozenset({"paused", "halted"})
 """States in which nothing goes on by itself once what had begun has ended."""
-_VMS: Final = {"tenant": "as each tenant's policy says", "stop": "stop", "wait": "wait"}
+_VMS: Final = {"move": "move to other hosts", "tenant": "as each tenant's policy says", "stop": "stop", "wait": "wait"}
 REBOOTS: Final = {"if-needed": "hosts whose driver cannot be swapped otherwise", "never": "none"}
 At = Annotated[str | None, typer.Option("--at", metavar="TIME", help="Begin then: 2026-12-01T10:00Z; without it now.")]
 Length = Annotated[
@@ -99,8 +101,9 @@ def followed(session: CliSession, begun: Json) -> Json:
 
 
 def _goes_on(maintenance: Json) -> bool:
-    under_way = any(host["phase"] in UNDER_WAY for host in maintenance["hosts"])
-    return under_way or maintenance["state"] == "running"
+    phases = {host["phase"] for host in maintenance["hosts"]}
+    begins = maintenance["state"] == "running" and "waiting" in phases
+    return begins or not phases.isdisjoint(UNDER_WAY - {"empty"})
 
 
 def finish(maintenance: Json, output: Format, *, wait: bool) -> None:
@@ -136,15 +139,35 @@ def details(maintenance: Mapping[str, Any]) -> list[str]:
         ("state", shown(maintenance["state"]) + (", longer than planned" if maintenance["overran"] else "")),
         ("planned", _planned(maintenance)),
         ("hosts", ", ".join(f"{count} {phase}" for phase, count in sorted(counts.items()))),
-        ("at once", f"{maintenance['max_unavailable']}, {maintenance['canary']} before all others"),
-        ("may fail", f"{maintenance['failure_budget']}"),
         ("VMs", ", ".join([_VMS[maintenance["policy"]], *overridden(maintenance)])),
     ]
-    pairs.append(("reboots", REBOOTS[maintenance["reboot"]]))
+    if maintenance["act"] == "upgrade":
+        pairs += [("at once", f"{maintenance['max_unavailable']}, {maintenance['canary']} before all others")]
+        pairs += [("may fail", f"{maintenance['failure_budget']}"), ("reboots", REBOOTS[maintenance["reboot"]])]
     if maintenance["window"] is not None:
         closed = "open now" if maintenance["opens_at"] is None else f"opens {show_time(maintenance['opens_at'])}"
         pairs.append(("window", f"{shown(maintenance['window'])} UTC each day, {closed}"))
     return [*render_details(pairs), "", *render_table(maintenance["hosts"], COLUMNS, width())]
+
+
+def drain(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the host.", autocompletion=hosts)],
+    policy: Annotated[
+        DrainPolicy,
+        typer.Option("--vms", help="move: to other hosts, as tenants' policies let them; stop: now; wait: for users."),
+    ] = "move",
+    parallel: Annotated[int, typer.Option("--parallel", min=1, max=64, help="So many VMs move at once.")] = 4,
+    at: At = None,
+    length: Length = None,
+    reason: Reason = "",
+    wait: Wait = True,
+) -> None:
+    """Empty a host of VMs; 'host uncordon' has it serve again."""
+    session = session_of(ctx)
+    wanted: dict[str, object] = {"policy": policy, "parallel": parallel, **planned(at, length, reason)}
+    begun = session.client.drain_host(check_name(name, what="host"), wanted)
+    finish(followed(session, begun) if wait else begun, session.format, wait=wait)
 
 
 Id = Annotated[str, typer.Argument(metavar="[ID]", help="Its id; without it the one that was declared last.")]

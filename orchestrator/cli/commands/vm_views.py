@@ -122,7 +122,7 @@ def details(
     )
 
 
-_ACTS: Final = {"upgrade": "its host gets a driver"}
+_ACTS: Final = {"upgrade": "its host gets a driver", "drain": "its host is emptied"}
 
 
 def _maintenance(planned: Mapping[str, Any] | None) -> list[tuple[str, str]]:
@@ -132,11 +132,12 @@ def _maintenance(planned: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     ends = None if planned["ends_by"] is None else f"over by {show_time(planned['ends_by'])}"
     times = ", ".join(filter(None, [opens, ends]))
     at = f" ({times})" if times else ""
+    then = "moved, and started again" if planned["moves"] else "and started again"
     when = {
         WAIT: f"which waits until its users stop it{at}",
-        STOP: f"stopped in its host's turn{at}, and started again",
+        STOP: f"stopped in its host's turn{at}, {then}",
     }
-    window = f"stopped in {shown(planned['policy'])} UTC{at}, and started again"
+    window = f"stopped in {shown(planned['policy'])} UTC{at}, {then}"
     reason = f"; {shown(planned['reason'])}" if planned["reason"] else ""
     return [("maintenance", f"{_ACTS[planned['act']]}: {when.get(planned['policy'], window)}{reason}")]
 

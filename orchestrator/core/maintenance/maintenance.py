@@ -14,28 +14,31 @@ from typing import Final, Literal
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.maintenance.leaving import DailyWindow
 
-Act = Literal["upgrade"]
-"""What is done to the hosts: ``upgrade``: they get another driver."""
+Act = Literal["upgrade", "drain"]
+"""What is done to the hosts: ``upgrade``: they get another driver; ``drain``: they are emptied for whatever a person
+does to them, until that person has them serve again."""
 
 MaintenanceState = Literal["running", "paused", "halted", "cancelled", "done"]
 """``halted``: more hosts have failed than were allowed. ``cancelled``: nothing more begins; what had begun has ended or
 still ends."""
 
 HostPhase = Literal[
-    "waiting", "emptying", "swapping", "rebooting", "refilling", "done", "rolled_back", "failed", "kept"
+    "waiting", "emptying", "empty", "swapping", "rebooting", "refilling", "done", "rolled_back", "failed", "kept"
 ]
-"""``rebooting``: it is told so while a swap waits for its host's reboot; ``swapping`` is stored. ``rolled_back``: the
-old driver is there again, and so are its VMs. ``failed``: a person must look. ``kept``: its VMs could not leave, so it
-was not touched."""
+"""``empty``: drained, and nothing runs there until somebody uncordons it. ``rebooting``: it is
+told so while a swap waits for its host's reboot; ``swapping`` is stored. ``rolled_back``: the old driver is there
+again, and so are its VMs. ``failed``: a person must look. ``kept``: its VMs could not leave, so it was not touched."""
 
 Reboot = Literal["never", "if-needed"]
 """Whether a host may be rebooted where its driver cannot be swapped otherwise."""
 
-Policy = Literal["tenant", "stop", "wait"]
+Policy = Literal["tenant", "stop", "wait", "move"]
 """How VMs leave: as each tenant's policy says; all stopped now and started again; all waited for until nobody runs
-them."""
+them; each moved to another host, those that run when their tenants' policies let them be stopped."""
+UpgradePolicy = Literal["tenant", "stop", "wait"]
+DrainPolicy = Literal["move", "stop", "wait"]
 
-UNDER_WAY: Final[frozenset[HostPhase]] = frozenset({"emptying", "swapping", "rebooting", "refilling"})
+UNDER_WAY: Final[frozenset[HostPhase]] = frozenset({"emptying", "empty", "swapping", "rebooting", "refilling"})
 BAD: Final[frozenset[HostPhase]] = frozenset({"rolled_back", "failed", "kept"})
 ENDED: Final[frozenset[HostPhase]] = BAD | {"done"}
 MAX_TRIES: Final = 3
@@ -86,6 +89,8 @@ class HostTurn:
     """Ids of the VMs that ran there. Those that are still wanted running then run again afterwards."""
     tries: tuple[str, ...] = ()
     """Ids of VMs, one for each operation that was begun for them in the phase that it is in."""
+    refused: tuple[str, ...] = ()
+    """Ids of VMs that were to move, and had no place elsewhere when that was asked last."""
     swap: str | None = None
     """The operation that swaps its driver."""
     why: str = ""
@@ -105,8 +110,8 @@ class Maintenance:
     """Stays the same for ever."""
     act: Act
     """What is done to the hosts."""
-    version: str
-    """Of the driver that they get."""
+    version: str | None = None
+    """Of the driver that they get; None: they keep theirs."""
     policy: Policy
     """VMs stop and start again: tenant: as policies say; stop: now; wait: by users, on cordoned hosts."""
     max_unavailable: int
@@ -136,13 +141,15 @@ class Maintenance:
     """When it is planned to be over; None: nothing was said."""
     reason: str = ""
     """Why, as whoever declared it tells the tenants."""
+    parallel: int = 4
+    """So many VMs of a host move at once."""
     overran: bool = False
     """It was not over when it should have been."""
 
     @property
     def title(self) -> str:
         """What it is called in messages."""
-        return f"the driver upgrade to {self.version}"
+        return "the drain" if self.act == "drain" else f"the driver upgrade to {self.version}"
 
     def is_open(self, now: float) -> bool:
         """Whether a host may be taken out now, by its beginning and the time of day."""

@@ -19,8 +19,8 @@ from orchestrator.core.maintenance.maintenance import (
     HostTurn,
     Maintenance,
     Planned,
-    Policy,
     Reboot,
+    UpgradePolicy,
 )
 from orchestrator.operations.steps.driver import users_of
 from orchestrator.ports.clock import Clock, Ids
@@ -43,7 +43,7 @@ class WantedUpgrade:
 
     version: str
     hosts: tuple[str, ...] = ()
-    policy: Policy = "tenant"
+    policy: UpgradePolicy = "tenant"
     max_unavailable: int = 2
     canary: int = 1
     failure_budget: int = 1

@@ -26,7 +26,6 @@ from orchestrator.core.hosts.host import (
 from orchestrator.core.hosts.nic import check_given
 from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.labels import KEPT_FOR, Selector, changed_labels
-from orchestrator.core.maintenance.maintenance import turn_on
 from orchestrator.core.names import check_name
 from orchestrator.core.operation import FINISHED
 from orchestrator.core.vms.vm import Vm
@@ -37,6 +36,7 @@ from orchestrator.ports.files import HostKeys
 from orchestrator.services.acting import actor
 from orchestrator.services.begin import new_operation, record
 from orchestrator.services.fleet.view import Overcommit, capacity_of
+from orchestrator.services.maintenance.maintenances import end_drain
 from orchestrator.services.messages import AddHost, HostChange, HostInfo, HostKey, Started
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.store.database import Store
@@ -356,7 +356,7 @@ class HostService:
         with self.store.begin() as tx:
             host = tx.hosts.get(name)
             if cordon is None:
-                _check_no_maintenance(tx, host)
+                end_drain(tx, host)
             if _is_so(host, cordon):
                 return self._info(tx, host)
             tx.hosts.update(replace(host, cordoned=cordon is not None, cordoned_for=None, cordon=cordon))
@@ -365,16 +365,6 @@ class HostService:
             outcome = cordon.reason if cordon is not None and cordon.reason else "done"
             tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=name, outcome=outcome)
             return self._info(tx, tx.hosts.get(name))
-
-
-def _check_no_maintenance(tx: Transaction, host: Host) -> None:
-    under_way = turn_on(tx.maintenances.active(), host.name)
-    if under_way is not None:
-        raise Conflict(
-            "host.busy",
-            f"{under_way[0].title} is under way on host {host.name}",
-            hint=f"it is uncordoned then; 'vgpuctl maintenance show {under_way[0].id}' tells how far it is",
-        )
 
 
 def _is_so(host: Host, cordon: Cordon | None) -> bool:

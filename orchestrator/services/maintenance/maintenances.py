@@ -4,32 +4,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.hosts.host import Host
 from orchestrator.core.maintenance.leaving import AwaitedTenants
 from orchestrator.core.maintenance.maintenance import (
+    ENDED,
+    NOW,
+    OVER,
     REBOOTING,
+    UNDER_WAY,
+    DrainPolicy,
     HostTurn,
     Maintenance,
+    Planned,
     cancelled,
     is_over,
     paused,
     resumed,
     settled,
+    turn_on,
 )
 from orchestrator.core.operation import StepRecord
 from orchestrator.core.vms.vm import VmState
-from orchestrator.ports.clock import Clock
+from orchestrator.ports.clock import Clock, Ids
 from orchestrator.services.acting import actor
-from orchestrator.services.maintenance.waits import PlannedMaintenances, waits_of
+from orchestrator.services.maintenance.waits import PlannedMaintenances, overridden_by, waits_of
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
 NEWEST: Final = "newest"
 """Stands for the one that was declared last."""
 MAX_SHOWN: Final = 100
+_SHOWN: Final = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedDrain:
+    """How a host is emptied, and when."""
+
+    policy: DrainPolicy = "move"
+    parallel: int = 4
+    when: Planned = NOW
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +56,7 @@ class MaintenanceService:
 
     store: Store
     clock: Clock
+    ids: Ids
     advance: Callable[[], object]
 
     def list(self) -> tuple[Maintenance, ...]:
@@ -64,6 +83,29 @@ class MaintenanceService:
         """Which VMs will be stopped, when, and what for."""
         with self.store.read() as tx:
             return PlannedMaintenances(tx, self.clock.now())
+
+    def drain(self, host: str, wanted: WantedDrain) -> Maintenance:
+        """From now on, or from when that was said, the host is emptied; it serves again when somebody uncordons it.
+
+        :raises NotFound: ``host.unknown``; :raises InvalidInput: ``maintenance.past``
+        :raises Conflict: ``host.busy``: another maintenance is under way there, or another drain declared"""
+        now = self.clock.now()
+        with self.store.begin() as tx:
+            tx.hosts.get(host)
+            _check_no_other(tx, host)
+            drain = Maintenance(
+                id=self.ids.new_uuid(), act="drain", policy=wanted.policy, max_unavailable=1, canary=0,
+                failure_budget=0, created_at=now, hosts=(HostTurn(host=host),), reason=wanted.when.reason,
+                parallel=wanted.parallel,
+                starts_at=wanted.when.begin(now), ends_by=wanted.when.end(now),
+                overridden=overridden_by(tx, (host,), wanted.policy),
+            )  # fmt: skip
+            tx.maintenances.add(drain)
+            tx.audit.append(
+                at=now, actor=actor(), action=f"drain_host {wanted.policy}", subject=host, outcome="accepted"
+            )
+        self.advance()
+        return self.get(drain.id)
 
     def pause(self, name: str = NEWEST) -> Maintenance:
         """Nothing more begins until :meth:`resume`. :raises Conflict: ``maintenance.over``"""
@@ -93,6 +135,43 @@ class MaintenanceService:
         return self.get(maintenance.id)
 
 
+def _check_no_other(tx: Transaction, host: str) -> None:
+    for other in tx.maintenances.active():
+        turn = next((turn for turn in other.hosts if turn.host == host and turn.phase not in ENDED), None)
+        begins = other.act == "drain" and other.state not in OVER
+        if turn is not None and (turn.phase in UNDER_WAY or begins):
+            raise Conflict(
+                "host.busy",
+                f"{other.title} is under way on host {host}, or declared",
+                hint=f"'vgpuctl maintenance show {other.id}' tells how far it is",
+            )
+
+
+def end_drain(tx: Transaction, host: Host) -> None:
+    """Somebody has the host serve again.
+
+    :raises Conflict: ``host.busy``: another maintenance is under way there; ``host.not_healthy``"""
+    under_way = turn_on(tx.maintenances.active(), host.name)
+    if under_way is not None and under_way[1].phase == "empty":
+        _serve_again(tx, host, *under_way)
+    elif under_way is not None:
+        raise Conflict(
+            "host.busy",
+            f"{under_way[0].title} is under way on host {host.name}",
+            hint=f"it is uncordoned then; 'vgpuctl maintenance show {under_way[0].id}' tells how far it is",
+        )
+
+
+def _serve_again(tx: Transaction, host: Host, drain: Maintenance, turn: HostTurn) -> None:
+    """:raises Conflict: ``host.not_healthy``: what was seen of it last is not what it should be"""
+    wrong = [item.finding for item in tx.findings.list(host=host.name) if item.finding.severity == "error"]
+    if host.state != "ready" or wrong:
+        what = f"{wrong[0].subject}: {wrong[0].observed}" if wrong else host.state_reason or host.state
+        hint = f"mend it and try again; 'vgpuctl doctor --host {host.name}' observes it and lists what is wrong"
+        raise Conflict("host.not_healthy", f"host {host.name} cannot serve yet: {what}", hint=hint)
+    tx.maintenances.put(drain.put(replace(turn, phase="refilling", outcome="done", tries=())))
+
+
 def _known(tx: Transaction, name: str) -> Maintenance:
     maintenance = tx.maintenances.newest() if name == NEWEST else tx.maintenances.find(name)
     if maintenance is None:
@@ -119,7 +198,7 @@ class MaintenanceNow:
 def seen_now(tx: Transaction, maintenance: Maintenance, now: float) -> MaintenanceNow:
     """Of the maintenance as it is stored, or as it is planned."""
     steps = {host.host: _step(tx, host) for host in maintenance.hosts}
-    progress = ((host.host, _progress(tx, host, steps[host.host])) for host in maintenance.hosts)
+    progress = ((host.host, _progress(tx, maintenance, host, steps[host.host])) for host in maintenance.hosts)
     return MaintenanceNow(
         waits=waits_of(tx, maintenance, now),
         progress={host: text for host, text in progress if text is not None},
@@ -139,13 +218,23 @@ def _step(tx: Transaction, one: HostTurn) -> StepRecord | None:
     return next((step for step in steps if step.state in {"running", "undoing"}), None)
 
 
-def _progress(tx: Transaction, one: HostTurn, now: StepRecord | None) -> str | None:
+def _progress(tx: Transaction, maintenance: Maintenance, one: HostTurn, now: StepRecord | None) -> str | None:
     if now is not None:
         back = "taken back: " if now.state == "undoing" else ""
         return back + ": ".join(dict.fromkeys(filter(None, [now.title, now.message])))
+    if maintenance.policy == "move" and one.phase == "emptying":
+        return _still_there(tx, one)
     if one.phase not in {"emptying", "refilling"} or not one.vms:
         return None
     vms = [vm for name in one.vms if (vm := tx.vms.find_id(name)) is not None and vm.wanted == "running"]
     wanted: VmState = "stopped" if one.phase == "emptying" else "running"
     ended = sum(vm.state == wanted for vm in vms)
     return f"{ended} of {len(vms)} VMs " + ("are stopped" if one.phase == "emptying" else "run again")
+
+
+def _still_there(tx: Transaction, one: HostTurn) -> str:
+    """Of a host that VMs move away from: how each of them stands."""
+    vms = sorted(tx.vms.list(host=one.host), key=lambda vm: (vm.state == "stopped", vm.full_name))
+    more = f" and {len(vms) - _SHOWN} more" if len(vms) > _SHOWN else ""
+    named = ", ".join(f"{vm.full_name} is {vm.state}" for vm in vms[:_SHOWN])
+    return f"{len(vms)} VMs are there: {named}{more}" if vms else "no VM is there"

@@ -40,6 +40,10 @@ _NOT_ENDED: Final[frozenset[HostPhase]] = UNDER_WAY | {"waiting"}
 
 def waits_of(tx: Transaction, maintenance: Maintenance, now: float) -> dict[str, AwaitedTenants]:
     """By name, the hosts that are not taken out, or do not get empty, because of their tenants."""
+    if maintenance.policy == "move":
+        names = [host.host for host in maintenance.hosts if host.phase == "emptying"]
+        on = _counted(vm for name in names for vm in tx.vms.list(host=name))
+        return _waits(on, tx.policies.maintenance(), None, now)
     if maintenance.policy == "wait":
         names = [host.host for host in maintenance.hosts if host.phase == "emptying"]
         on = _counted(vm for name in names for vm in tx.vms.list(host=name))
@@ -69,9 +73,13 @@ def _waits(
 
 
 def is_emptied(tx: Transaction, host: str) -> bool:
-    """Whether VMs are being stopped there for maintenance; not where it waits until their users stop them."""
+    """Whether VMs are being stopped there for maintenance, or none is to run; not where it waits until their users stop
+    them."""
     under_way = turn_on(tx.maintenances.active(), host)
-    return under_way is not None and under_way[0].policy != "wait" and under_way[1].phase == "emptying"
+    if under_way is None:
+        return False
+    maintenance, turn = under_way
+    return turn.phase == "empty" or (turn.phase == "emptying" and maintenance.policy != "wait")
 
 
 def gets_driver(tx: Transaction, host: Host) -> bool:
@@ -108,6 +116,8 @@ class PlannedMaintenance:
     """Why, as whoever declared it says."""
     policy: str
     """``stop``: in its host's turn; ``22:00-05:00``: then, UTC; ``wait``: when its users stop it."""
+    moves: bool
+    """It goes to another host, if one has a place for it."""
     opens_at: float | None
     """When it may be stopped at the earliest; None: when the turn of its host comes, or when its user stops it."""
     began_at: float | None
@@ -137,7 +147,9 @@ class PlannedMaintenances:
             return self._planned(maintenance, turn, STOP, None)
         if turn.phase not in _TO_STOP or vm.state in AT_REST:
             return None
-        policy = self._policies.get(vm.spec.tenant, STOP) if maintenance.policy == "tenant" else maintenance.policy
+        policy = (
+            self._policies.get(vm.spec.tenant, STOP) if maintenance.policy in {"tenant", "move"} else maintenance.policy
+        )
         windows = [window for window in (parse_leave(policy), maintenance.window) if window is not None]
         opens = open_together_at(windows, max(self._now, maintenance.starts_at))
         later = policy != WAIT and opens is not None and opens > self._now
@@ -145,6 +157,6 @@ class PlannedMaintenances:
 
     def _planned(self, its: Maintenance, turn: HostTurn, policy: str, opens_at: float | None) -> PlannedMaintenance:
         return PlannedMaintenance(
-            id=its.id, act=its.act, reason=its.reason, policy=policy, opens_at=opens_at, began_at=turn.began_at,
-            ends_by=its.ends_by,
+            id=its.id, act=its.act, reason=its.reason, policy=policy, moves=its.policy == "move",
+            opens_at=opens_at, began_at=turn.began_at, ends_by=its.ends_by,
         )  # fmt: skip

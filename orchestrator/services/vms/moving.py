@@ -45,6 +45,14 @@ class VmMoves:
             gpus = tuple(device.gpu for device in plan.vm.devices)
             return MovePlan(source=vm.host, target=plan.vm.host, gpus=gpus, why=plan.why, disk_bytes=vm.spec.disk_bytes)
 
+    def check_may_leave(self, request: MoveVm) -> None:
+        """Whether it would have a place elsewhere once it is stopped.
+
+        :raises Conflict: ``vm.stays``; :raises NoCapacity: ``gpu.no_capacity`` with reasons"""
+        with self.planner.index.current() as fleet, self.store.read() as tx:
+            stopped = replace(known_vm(tx, request.tenant, request.name), state="stopped")
+            self._planned(tx, fleet, stopped, request.host)
+
     def move(self, request: MoveVm) -> Started:
         """:raises NotFound: ``vm.unknown``, ``host.unknown``
         :raises Conflict: ``vm.busy``, ``vm.stays``
@@ -94,10 +102,8 @@ class VmMoves:
         if vm != planned_for:
             raise ClaimLost(f"VM {vm.full_name} has changed")
         check_still_open(tx, plan.vm)
-        runs = vm.state == "running"
-        operation = new_operation(
-            "move_running_vm" if runs else "move_vm", vm, clock=self.planner.clock, ids=self.planner.ids
-        )
+        kind = "move_running_vm" if vm.state == "running" else "move_vm"
+        operation = new_operation(kind, vm, clock=self.planner.clock, ids=self.planner.ids, why=request.why)
         tx.places.hold(_place_for(vm, plan.vm, operation.id))
         plan.take(tx)
         tx.vms.update(replace(held_by(operation, vm), state="moving"))

@@ -21,6 +21,10 @@ from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
 from orchestrator.reconcile.maintenances import MaintenanceKeeper
 from orchestrator.services.drivers.upgrades import DriverUpgradeService
+from orchestrator.services.fleet.index import FleetIndex
+from orchestrator.services.fleet.view import Overcommit
+from orchestrator.services.vms.moving import VmMoves
+from orchestrator.services.vms.planning import Planner
 from orchestrator.sim.fleet import SimulatedFleet, enrolled, new_machine
 from orchestrator.sim.guests import SimulatedGuests
 from orchestrator.sim.hardware import gpu_kind
@@ -139,7 +143,9 @@ def fleet_of(hosts: int, directory: Path) -> Iterator[UpgradedFleet]:
     )  # fmt: skip
     runner = Runner(world, Journal(store, clock), DEFINITIONS)
     engine = VirtualEngine(clock, runner.run, random.Random(1))
-    keeper = MaintenanceKeeper(store=store, engine=engine, clock=clock, ids=ids)
+    planner = Planner(index=FleetIndex(store, Overcommit()), clock=clock, ids=ids)
+    moves = VmMoves(store=store, engine=engine, planner=planner)
+    keeper = MaintenanceKeeper(store=store, engine=engine, clock=clock, ids=ids, moves=moves)
     service = DriverUpgradeService(store=store, clock=clock, ids=ids, advance=keeper.round)
     yield UpgradedFleet(store=store, clock=clock, engine=engine, keeper=keeper, service=service)
     store.close()

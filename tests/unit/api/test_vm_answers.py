@@ -17,7 +17,7 @@ TYPED = replace(ONE.devices[0], kind="vendor_vfio", name=ONE.devices[0].parent)
 
 
 PLANNED = PlannedMaintenance(
-    id="u", act="upgrade", reason="", policy="wait", opens_at=None, began_at=None, ends_by=None
+    id="u", act="upgrade", reason="", policy="wait", moves=False, opens_at=None, began_at=None, ends_by=None
 )  # fmt: skip
 
 

@@ -273,7 +273,7 @@ def test_a_profile_that_no_host_keeps_cpus_for_says_so() -> None:
     assert why.text(profile) == "no host offers it and keeps CPUs for VMs that have theirs alone"
 
 
-PLANNED = {"id": "u", "act": "upgrade", "reason": "", "began_at": None, "ends_by": None}
+PLANNED = {"id": "u", "moves": False, "act": "upgrade", "reason": "", "began_at": None, "ends_by": None}
 
 
 @pytest.mark.parametrize(("policy", "opens", "said"), [

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host is drained: where its VMs are then, whom it waits for, and how it serves again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.core.errors import Conflict
+from orchestrator.core.maintenance.maintenance import HostPhase, Maintenance
+from orchestrator.operations.definitions import DEFINITIONS
+from orchestrator.operations.runner import Runner
+from orchestrator.services.drivers.upgrades import WantedUpgrade
+from orchestrator.services.maintenance.maintenances import WantedDrain
+from tests.fakes.control_plane import L40S_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.drivers import with_bundle
+from tests.fakes.fake_host import Crash, no_fault
+from tests.fakes.recount import miscounted
+from tests.operations.moves import OTHER, hosts
+from tests.operations.test_driver_upgrades import NEW, OLD, go_on, keeper
+
+PROFILE = "NVIDIA L40S-12Q"
+NAMES = ("one", "two", "three")
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    made = control_plane(tmp_path)
+    hosts(made)
+    for name in NAMES:
+        made.services.vms.create(replace(create_vm(name, profile=PROFILE, start=name != "three"), host=L40S_HOST))
+    made.engine.drain()
+    yield made
+    with made.store.read() as tx:
+        assert list(miscounted(tx)) == []
+    made.store.close()
+
+
+def drained(plane: ControlPlane, **how: Any) -> Maintenance:
+    plane.services.maintenances.drain(L40S_HOST, replace(WantedDrain(), **how))
+    return go_on(plane)
+
+
+def phase(drain: Maintenance) -> HostPhase:
+    return drain.host(L40S_HOST).phase
+
+
+def vms(plane: ControlPlane) -> dict[str, tuple[str, str]]:
+    return {vm.spec.name: (vm.host, vm.state) for vm in plane.services.vms.list(None)}
+
+
+def is_cordoned(plane: ControlPlane) -> bool:
+    return plane.services.hosts.get(L40S_HOST).host.cordoned
+
+
+def test_its_vms_are_elsewhere_as_they_were_and_it_serves_again_when_somebody_says_so(plane: ControlPlane) -> None:
+    assert phase(drained(plane)) == "empty"
+    assert vms(plane) == {"one": (OTHER, "running"), "two": (OTHER, "running"), "three": (OTHER, "stopped")}
+    assert is_cordoned(plane)
+    plane.services.hosts.uncordon(L40S_HOST)
+    ended = go_on(plane)
+    assert (ended.state, phase(ended), is_cordoned(plane)) == ("done", "done", False)
+    assert vms(plane)["one"] == (OTHER, "running"), "nobody asked for it to come back"
+
+
+def test_no_more_of_its_vms_move_at_once_than_may(plane: ControlPlane) -> None:
+    plane.services.maintenances.drain(L40S_HOST, WantedDrain(parallel=1))
+    drain = plane.services.maintenances.get()
+    while phase(drain) != "empty":
+        at_work = [state for _, state in vms(plane).values() if state in {"stopping", "moving", "starting"}]
+        assert len(at_work) <= 1
+        assert plane.engine.waiting
+        Runner(plane.world, plane.journal, DEFINITIONS).run(plane.engine.waiting.pop(0))
+        keeper(plane).round()
+        drain = plane.services.maintenances.get()
+    assert {host for host, _ in vms(plane).values()} == {OTHER}
+
+
+def test_a_vm_that_has_no_place_elsewhere_runs_on_and_is_named_and_leaves_once_there_is_one(
+    plane: ControlPlane,
+) -> None:
+    plane.services.hosts.cordon(OTHER, None)
+    waits = drained(plane)
+    assert phase(waits) == "emptying"
+    assert vms(plane) == {"one": (L40S_HOST, "running"), "two": (L40S_HOST, "running"), "three": (L40S_HOST, "stopped")}
+    assert "stays: " in waits.host(L40S_HOST).why
+    plane.services.hosts.uncordon(OTHER)
+    assert phase(go_on(plane)) == "empty"
+    assert {host for host, _ in vms(plane).values()} == {OTHER}
+
+
+def test_a_tenant_whose_users_stop_its_vms_is_waited_for(plane: ControlPlane) -> None:
+    plane.services.tenancy.policies.change("default", {"maintenance": "wait"})
+    waits = drained(plane)
+    assert phase(waits) == "emptying"
+    assert vms(plane)["three"] == (OTHER, "stopped"), "it does not run"
+    awaited = plane.services.maintenances.now(waits).waits[L40S_HOST].tenants
+    assert [(tenant.tenant, tenant.vms) for tenant in awaited] == [("default", 2)]
+    for name in ("one", "two"):
+        plane.services.vms.stop("default", name)
+    plane.engine.drain()
+    assert phase(go_on(plane)) == "empty"
+    assert vms(plane)["one"] == (OTHER, "stopped")
+
+
+def test_vms_that_are_stopped_for_it_start_again_in_their_places(plane: ControlPlane) -> None:
+    assert phase(drained(plane, policy="stop")) == "empty"
+    assert {state for _, state in vms(plane).values()} == {"stopped"}
+    with pytest.raises(Conflict) as caught:
+        plane.services.vms.start("default", "three")
+    assert caught.value.code == "host.provisioning"
+    plane.services.hosts.uncordon(L40S_HOST)
+    assert go_on(plane).state == "done"
+    assert vms(plane) == {"one": (L40S_HOST, "running"), "two": (L40S_HOST, "running"), "three": (L40S_HOST, "stopped")}
+    assert not is_cordoned(plane)
+
+
+def test_a_host_that_is_not_as_it_should_be_does_not_serve_again(plane: ControlPlane) -> None:
+    drained(plane)
+    with plane.store.begin() as tx:
+        tx.hosts.update(replace(tx.hosts.get(L40S_HOST), state="unreachable", state_reason="no answer"))
+    with pytest.raises(Conflict, match="cannot serve yet: no answer") as caught:
+        plane.services.hosts.uncordon(L40S_HOST)
+    assert caught.value.code == "host.not_healthy"
+    assert phase(go_on(plane)) == "empty"
+
+
+def test_one_that_is_cancelled_gives_the_host_back_with_the_vms_that_are_left(plane: ControlPlane) -> None:
+    plane.services.hosts.cordon(OTHER, None)
+    drained(plane)
+    plane.services.maintenances.cancel()
+    ended = go_on(plane)
+    assert (ended.state, phase(ended), is_cordoned(plane)) == ("cancelled", "kept", False)
+    assert vms(plane)["one"] == (L40S_HOST, "running")
+
+
+def test_one_host_is_drained_once_and_an_upgrade_waits_for_it(plane: ControlPlane) -> None:
+    with_bundle(plane, OLD)
+    with_bundle(plane, NEW)
+    drain = drained(plane)
+    with pytest.raises(Conflict) as caught:
+        plane.services.maintenances.drain(L40S_HOST, WantedDrain())
+    assert caught.value.code == "host.busy"
+    plane.services.driver_upgrades.start(WantedUpgrade(version=NEW, hosts=(L40S_HOST,)))
+    assert phase(go_on(plane)) == "waiting"
+    plane.services.hosts.uncordon(L40S_HOST)
+    assert phase(go_on(plane)) == "done"
+    assert plane.services.maintenances.get(drain.id).state == "done"
+
+
+def test_a_controller_that_died_in_the_middle_is_followed_by_another_one(plane: ControlPlane) -> None:
+    def strike(_number: int, moment: str, name: str) -> BaseException | None:
+        return Crash() if (moment, name) == ("after", "DefineDomain") else None
+
+    plane.services.maintenances.drain(L40S_HOST, WantedDrain())
+    plane.hosts.strike = strike
+    with pytest.raises(Crash):
+        go_on(plane)
+    plane.hosts.strike, plane.engine.waiting = no_fault, []
+    with plane.store.read() as tx:
+        unfinished = [operation.id for operation in tx.operations.list(unfinished=True)]
+    for operation in unfinished:
+        plane.engine.submit(operation)
+    assert phase(go_on(plane)) == "empty"
+    assert vms(plane) == {"one": (OTHER, "running"), "two": (OTHER, "running"), "three": (OTHER, "stopped")}
