@@ -49,6 +49,7 @@ RULES: Final[dict[str, Rule]] = {
     "POST /v1/vms/{name}/rename": Rule("query", _USE),
     "POST /v1/vms/{name}/move": Rule("pool", _OPERATE),
     "POST /v1/vms/{name}/move/plan": Rule("pool", _OPERATE),
+    "POST /v1/vms/{name}/maintenance": Rule("query", _USE),
     "POST /v1/vms/{name}/extend": Rule("query", _USE),
     "POST /v1/vms/{name}/provision": Rule("query", _USE),
     "GET /v1/vms/{name}/provision": Rule("query", _SEE),

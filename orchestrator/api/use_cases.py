@@ -30,7 +30,7 @@ from orchestrator.services.hosts.gpus import CardService, GpuService
 from orchestrator.services.hosts.hosts import HostService
 from orchestrator.services.hosts.mig_layouts import MigLayoutService
 from orchestrator.services.images import ImageService
-from orchestrator.services.maintenance.maintenances import MaintenanceService
+from orchestrator.services.maintenance.maintenances import HAND_BACK_S, MaintenanceService
 from orchestrator.services.network_driver import Engines, NetworkDriverService
 from orchestrator.services.networks import NetworkService
 from orchestrator.services.offerings import OfferingService, ProfileService
@@ -98,6 +98,7 @@ class Site:
     others: OtherControllers
     engines: Engines
     tenant_subnets: IPv4Network = DEFAULT_RANGE
+    hand_back_s: float = HAND_BACK_S
 
 
 def keeper_of(world: World, engine: Engine, moves: VmMoves) -> MaintenanceKeeper:
@@ -144,7 +145,9 @@ def services_of(
         driver_bundles=DriverBundleService(store=store, files=world.bundles, clock=clock),
         driver_locks=DriverLockService(store=store, clock=clock),
         driver_upgrades=DriverUpgradeService(store=store, clock=clock, ids=ids, advance=advance),
-        maintenances=MaintenanceService(store=store, clock=clock, ids=ids, advance=advance),
+        maintenances=MaintenanceService(
+            store=store, clock=clock, ids=ids, advance=advance, hand_back_s=site.hand_back_s
+        ),
         gpu_cards=CardService(store=store, engine=engine, clock=clock, ids=ids),
         mig_layouts=MigLayoutService(store=store, engine=engine, clock=clock, ids=ids),
         networks=networks,

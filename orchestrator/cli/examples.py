@@ -158,6 +158,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "driver lock show": ("driver lock show",),
     "driver lock apply": ("driver lock apply drivers.lock.yaml",),
     "driver upgrade": ("driver upgrade --to 580.95.05 --dry-run", "driver upgrade --to 580.95.05 --window 22:00-05:00"),
+    "vm maintenance": ("vm maintenance train --at 2026-12-01T22:00Z", "vm maintenance train --now"),
     "maintenance list": ("maintenance list",),
     "maintenance show": ("maintenance show",),
     "maintenance pause": ("maintenance pause",),

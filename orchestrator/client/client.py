@@ -120,6 +120,10 @@ class Client(SiteCalls):
         """What :meth:`move_vm` would do."""
         return self._post(path_of("vms", name, "move", "plan"), wanted, tenant=tenant)
 
+    def choose_vm_maintenance(self, name: str, tenant: str, at: str | None) -> models.Vm:
+        """``at``: from when on it may be stopped; None: now."""
+        return self._post(path_of("vms", name, "maintenance"), {"at": at}, tenant=tenant)
+
     def extend_vm(self, name: str, tenant: str, end: Body) -> models.Vm:
         """``lease_s`` from now, or ``until``; the VM."""
         return self._post(path_of("vms", name, "extend"), end, tenant=tenant)

@@ -68,28 +68,28 @@ class MaintenanceKeeper:
                     tx.maintenances.put(after)
             self._submit(work)
             for host, vms in work.leaving.items():
-                for vm in vms:
-                    self._leave(maintenance, host, vm)
+                for vm, may_stop in vms:
+                    self._leave(maintenance, host, vm, may_stop=may_stop)
 
     def _submit(self, work: _Work) -> None:
         for operation in work.begun:
             self.engine.submit(operation)
 
-    def _leave(self, maintenance: Maintenance, host: str, vm: Vm) -> None:
-        """Outside of the round's transaction: who looks for a place holds the fleet. One that runs is stopped only
-        when it has a place elsewhere."""
+    def _leave(self, maintenance: Maintenance, host: str, vm: Vm, *, may_stop: bool) -> None:
+        """Outside of the round's transaction: who looks for a place holds the fleet. One that runs moves while it runs
+        where that is legal; else it is stopped only when it has a place elsewhere."""
         request = MoveVm(name=vm.spec.name, tenant=vm.spec.tenant, why=maintenance.title)
         try:
-            if vm.state == "stopped":
+            try:
                 self.moves.move(request)
-            else:
+            except VgpuctlError:
+                if vm.state != "running" or not may_stop:
+                    raise
                 self.moves.check_may_leave(request)
+                self._change(maintenance.id, host, lambda work, turn: work.stop_to_move(turn, vm.id))
         except VgpuctlError as error:
             why = error.message
             self._change(maintenance.id, host, lambda _, turn: refused_by(turn, vm, why))
-            return
-        if vm.state == "running":
-            self._change(maintenance.id, host, lambda work, turn: work.stop_to_move(turn, vm.id))
 
     def _change(self, maintenance_id: str, host: str, change: Callable[[_Work, HostTurn], HostTurn]) -> None:
         """Of one host that is still being emptied."""
@@ -112,8 +112,8 @@ class _Work:
         self._tx, self._clock, self._ids, self._maintenance = tx, clock, ids, maintenance
         self._why = maintenance.title
         self.begun: list[str] = []
-        self.leaving: dict[str, list[Vm]] = {}
-        """By host, those that have to move and may be asked for now."""
+        self.leaving: dict[str, list[tuple[Vm, bool]]] = {}
+        """By host, those that have to move, and whether each may be stopped for it."""
 
     def advance(self) -> Maintenance:
         """The maintenance as it then is."""
@@ -208,30 +208,35 @@ class _Work:
             return self._failed(one, _GIVEN_UP)
         if self._maintenance.state == "cancelled":
             return self._refill(one, "kept", "it was cancelled before its host was empty")
-        there = self._tx.vms.list(host=one.host)
-        left = tuple(name for name in one.refused if any(vm.id == name for vm in there))
+        vms = self._tx.vms.list(host=one.host)
+        left = tuple(name for name in one.refused if any(vm.id == name for vm in vms))
         one = replace(one, refused=left, why=one.why if left else "")
         away = [
             vm for name in one.vms if (vm := self._tx.vms.find_id(name)) and vm.host != one.host and _is_missing(vm)
         ]
         waits = [vm for vm in away if one.tries.count(vm.id) < 2 * MAX_TRIES and not self._is_stuck(vm)]
         due = [vm for vm in waits if vm.state == "stopped" and idle(self._tx, vm)]
-        busy = sum(vm.state not in {*AT_REST, "running"} for vm in there) + len(waits)
-        ready = sorted(filter(self._may_leave, there), key=lambda vm: left.index(vm.id) if vm.id in left else -1)
-        self.leaving[one.host] = ready[: max(self._maintenance.parallel - busy, 0)]
+        busy = sum(vm.state not in {*AT_REST, "running"} for vm in vms) + len(waits)
+        ready = sorted(filter(self._may_leave, vms), key=lambda vm: left.index(vm.id) if vm.id in left else -1)
+        free = max(self._maintenance.parallel - busy, 0)
+        self.leaving[one.host] = [(vm, self._may_stop(vm)) for vm in ready[:free]]
         if due:
             return self._tried(one, due, "start_vm")
-        stays = [vm for vm in there if vm.state not in AT_REST or (vm.state == "stopped" and vm.id not in left)]
+        stays = [vm for vm in vms if vm.state not in AT_REST or (vm.state == "stopped" and vm.id not in left)]
         return one if busy or stays else self._empty(one)
 
     def _may_leave(self, vm: Vm) -> bool:
-        """Now, by its tenant's policy where it runs."""
-        if vm.state not in {"stopped", "running"} or not idle(self._tx, vm):
-            return False
+        """Whether it may be tried now: nothing else works on it, and its user has not chosen a later time."""
+        later = self._clock.now() < self._maintenance.chosen.get(vm.id, 0.0)
+        return (vm.state == "stopped" or (vm.state == "running" and not later)) and idle(self._tx, vm)
+
+    def _may_stop(self, vm: Vm) -> bool:
+        """As its user has chosen, else by its tenant's policy."""
+        if vm.id in self._maintenance.chosen:
+            return True
         policy = self._tx.policies.maintenance().get(vm.spec.tenant, STOP)
         window = parse_leave(policy)
-        may_stop = policy == STOP or (window is not None and window.is_open(self._clock.now()))
-        return vm.state == "stopped" or may_stop
+        return policy == STOP or (window is not None and window.is_open(self._clock.now()))
 
     def stop_to_move(self, one: HostTurn, vm_id: str) -> HostTurn:
         """It starts again elsewhere, or here if it has lost its place meanwhile."""
@@ -252,7 +257,9 @@ class _Work:
         return last is None or (last.kind, last.state) != ("stop_vm", "done")
 
     def _may_be_stopped(self, vm: Vm) -> bool:
-        return vm.state == "stopped" or (vm.state == "running" and self._maintenance.policy != "wait")
+        chosen = self._maintenance.chosen.get(vm.id)
+        waits = self._maintenance.policy == "wait" and (chosen is None or self._clock.now() < chosen)
+        return vm.state == "stopped" or (vm.state == "running" and not waits)
 
     def _is_stuck(self, vm: Vm) -> bool:
         """Until a person decides; not one that goes on when its host is back."""

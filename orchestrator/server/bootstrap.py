@@ -322,6 +322,7 @@ def _site(settings: Settings, world: World, key: bytes) -> Site:
     return Site(
         key=key, tenancy=tenants, overcommit=overcommit, sender=sender, others=others,
         tenant_subnets=settings.tenant_subnets, engines=network_engines(settings, key, world.clock),
+        hand_back_s=settings.hand_back_days * 86400,
     )  # fmt: skip
 
 

@@ -51,6 +51,8 @@ class Settings(BaseSettings):
     """How many events of the fleet are kept for those who come back; of the last hour ten times as many."""
     events_kept_days: float = Field(default=7.0, ge=0.01, le=365.0)
     """How long."""
+    hand_back_days: float = Field(default=14.0, ge=0.0, le=366.0)
+    """How long after the planned beginning of a maintenance a VM may stay where it is, when its user chooses."""
     refresh_seconds: float = Field(default=30.0, ge=1.0, le=3600.0)
     """How often every host is looked at."""
     hosts_at_once: int = Field(default=16, ge=1, le=256)

@@ -178,12 +178,12 @@ class NetworkService:
         :raises NotFound: ``network.unknown``; :raises Conflict: ``network.exists``: a tenant has one of that name
         """
         with self.store.begin() as tx:
-            there = _of_site(tx, name)
-            if there.shared == shared:
-                return there
+            known = _of_site(tx, name)
+            if known.shared == shared:
+                return known
             if shared:
                 _check_name_free(tx, name, None)
-            network = replace(there, shared=shared)
+            network = replace(known, shared=shared)
             tx.networks.update(network)
             self._note(tx, "share_network" if shared else "unshare_network", network, "done")
         return network

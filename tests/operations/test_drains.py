@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core.errors import Conflict
+from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.core.maintenance.maintenance import HostPhase, Maintenance
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
 from orchestrator.services.drivers.upgrades import WantedUpgrade
-from orchestrator.services.maintenance.maintenances import WantedDrain
+from orchestrator.services.maintenance.maintenances import HAND_BACK_S, WantedDrain
 from tests.fakes.control_plane import L40S_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.drivers import with_bundle
 from tests.fakes.fake_host import Crash, no_fault
 from tests.fakes.recount import miscounted
-from tests.operations.moves import OTHER, hosts
+from tests.operations.moves import MIGRATABLE, OTHER, hosts
 from tests.operations.test_driver_upgrades import NEW, OLD, go_on, keeper
 
-PROFILE = "NVIDIA L40S-12Q"
+HOUR_S = 3600
 NAMES = ("one", "two", "three")
 
 
@@ -31,8 +31,12 @@ NAMES = ("one", "two", "three")
 def plane(tmp_path: Path) -> Iterator[ControlPlane]:
     made = control_plane(tmp_path)
     hosts(made)
+    with made.store.begin() as tx:
+        tx.offerings.put(MIGRATABLE)
     for name in NAMES:
-        made.services.vms.create(replace(create_vm(name, profile=PROFILE, start=name != "three"), host=L40S_HOST))
+        made.services.vms.create(
+            replace(create_vm(name, profile=MIGRATABLE.name, start=name != "three"), host=L40S_HOST)
+        )
     made.engine.drain()
     yield made
     with made.store.read() as tx:
@@ -93,7 +97,27 @@ def test_a_vm_that_has_no_place_elsewhere_runs_on_and_is_named_and_leaves_once_t
     assert {host for host, _ in vms(plane).values()} == {OTHER}
 
 
+def without_live_moves(plane: ControlPlane) -> None:
+    """What the VMs are of is said not to move while it runs."""
+    with plane.store.begin() as tx:
+        tx.offerings.put(replace(MIGRATABLE, migratable=False))
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_vms_run_on_while_they_go_where_that_is_legal_and_are_stopped_for_it_elsewhere(
+    plane: ControlPlane, *, live: bool
+) -> None:
+    if not live:
+        without_live_moves(plane)
+    assert phase(drained(plane)) == "empty"
+    with plane.store.read() as tx:
+        kinds = {operation.kind for operation in tx.operations.list()}
+    assert ("move_running_vm" in kinds, "stop_vm" in kinds) == (live, not live)
+    assert vms(plane)["one"] == (OTHER, "running")
+
+
 def test_a_tenant_whose_users_stop_its_vms_is_waited_for(plane: ControlPlane) -> None:
+    without_live_moves(plane)
     plane.services.tenancy.policies.change("default", {"maintenance": "wait"})
     waits = drained(plane)
     assert phase(waits) == "emptying"
@@ -167,3 +191,54 @@ def test_a_controller_that_died_in_the_middle_is_followed_by_another_one(plane: 
         plane.engine.submit(operation)
     assert phase(go_on(plane)) == "empty"
     assert vms(plane) == {"one": (OTHER, "running"), "two": (OTHER, "running"), "three": (OTHER, "stopped")}
+
+
+def test_a_vm_whose_user_chose_a_time_stays_until_then_and_the_others_leave(plane: ControlPlane) -> None:
+    plane.services.maintenances.drain(L40S_HOST, WantedDrain(parallel=1))
+    at = plane.world.clock.now() + HOUR_S
+    plane.services.maintenances.choose("default", "two", at)
+    waits = go_on(plane)
+    assert (phase(waits), vms(plane)["one"], vms(plane)["two"]) == (
+        "emptying",
+        (OTHER, "running"),
+        (L40S_HOST, "running"),
+    )
+    awaited = plane.services.maintenances.now(waits).waits[L40S_HOST].tenants
+    assert [(tenant.vms, tenant.policy, tenant.opens_at) for tenant in awaited] == [(1, "chosen", at)]
+    planned = plane.services.maintenances.planned().of(plane.services.vms.get("default", "two"))
+    assert planned is not None
+    assert (planned.policy, planned.opens_at) == ("chosen", at)
+    plane.world.clock.sleep(HOUR_S + 1)
+    assert (phase(go_on(plane)), vms(plane)["two"]) == ("empty", (OTHER, "running"))
+
+
+@pytest.mark.parametrize("policy", ["move", "wait"])
+def test_now_goes_before_a_policy_that_waits(plane: ControlPlane, policy: str) -> None:
+    without_live_moves(plane)
+    plane.services.tenancy.policies.change("default", {"maintenance": "wait"})
+    assert phase(drained(plane, policy=policy)) == "emptying"
+    for name in ("one", "two"):
+        plane.services.maintenances.choose("default", name, None)
+    assert phase(go_on(plane)) == "empty"
+
+
+def test_what_is_too_late_or_over_or_not_planned_is_refused_and_changes_nothing(plane: ControlPlane) -> None:
+    with pytest.raises(Conflict) as caught:
+        plane.services.maintenances.choose("default", "one", None)
+    assert caught.value.code == "maintenance.none"
+    drain = drained(plane, policy="wait")
+    for at, code in (
+        (drain.starts_at - 1, "maintenance.past"),
+        (drain.starts_at + HAND_BACK_S + 1, "maintenance.too_late"),
+    ):
+        with pytest.raises(InvalidInput) as refused:
+            plane.services.maintenances.choose("default", "one", at)
+        assert refused.value.code == code
+    assert plane.services.maintenances.get().chosen == {}
+
+
+def test_what_an_operator_has_decided_over_all_policies_stays(plane: ControlPlane) -> None:
+    plane.services.maintenances.drain(L40S_HOST, WantedDrain(policy="stop"))
+    with pytest.raises(Conflict) as caught:
+        plane.services.maintenances.choose("default", "one", plane.world.clock.now() + HOUR_S)
+    assert caught.value.code == "maintenance.decided"

@@ -17,6 +17,7 @@ from orchestrator.api.routes.guest_streams import OPENING, stream_place
 from orchestrator.api.schemas.base import MAX_NAME, ProblemAnswer, VmInPath
 from orchestrator.api.schemas.moves import MovesAnswer
 from orchestrator.api.schemas.operations import StartedAnswer
+from orchestrator.api.schemas.vm_parts import ChooseMaintenanceBody
 from orchestrator.api.schemas.vms import (
     AdoptVmBody,
     ChangeVmBody,
@@ -40,6 +41,7 @@ from orchestrator.core.moves.verdicts import HostMoves, MoveKind
 from orchestrator.core.tenancy.access import Caller
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 from orchestrator.core.vms.console_session import ConsoleKind
+from orchestrator.core.vms.lease import parse_moment
 from orchestrator.core.vms.vm import Vm, VmState
 from orchestrator.store.records import VmFilter
 
@@ -266,6 +268,19 @@ def plan_move(
 ) -> MovePlanAnswer:
     """Plan a VM's move. What move would do; nothing is stored."""
     return MovePlanAnswer.copied(services.moving.plan(body.to_request(name, tenant)))
+
+
+@router.post("/{name}/maintenance")
+def choose_maintenance(
+    name: VmInPath,
+    body: ChooseMaintenanceBody,
+    services: ServicesOf,
+    caller: CallerOf,
+    tenant: TenantOf = DEFAULT_TENANT,
+) -> VmAnswer:
+    """Choose when a VM has its maintenance. From when on it may be stopped, whatever the tenant's policy says."""
+    at = None if body.at is None else parse_moment(body.at, field="at")
+    return _answer(services.maintenances.choose(tenant, name, at), services, caller)
 
 
 @router.post("/{name}/extend")

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment
+from orchestrator.catalogue.described import StrictForm
 from orchestrator.catalogue.quota_names import models_of
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.gpu.device import Device, DeviceKind
@@ -52,6 +55,13 @@ class NicFunctionAnswer(AnswerBody):
     """PCI address of the card; null for a tenant."""
     function: str | None
     """PCI address; null for a tenant."""
+
+
+class ChooseMaintenanceBody(StrictForm, example={"at": "2026-12-01T22:00Z"}):
+    """From when on a VM may be stopped for maintenance of its host."""
+
+    at: str | None = Field(default=None, max_length=40)
+    """Like 2026-12-01T22:00Z; null: now."""
 
 
 class PlannedMaintenanceAnswer(CopiedAnswer, copies=PlannedMaintenance):

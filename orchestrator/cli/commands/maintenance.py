@@ -21,7 +21,7 @@ from orchestrator.cli.table import Column, Fit, field, render_table, show_list
 from orchestrator.cli.tree import new_group
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Fatal
-from orchestrator.core.maintenance.leaving import WAIT
+from orchestrator.core.maintenance.leaving import CHOSEN, WAIT
 from orchestrator.core.maintenance.maintenance import BAD, MAX_LENGTH_S, UNDER_WAY, DrainPolicy
 from orchestrator.core.names import check_name
 from orchestrator.core.units import parse_duration
@@ -72,6 +72,8 @@ def why(host: Mapping[str, Any]) -> str:
 def _policy(tenant: Mapping[str, Any]) -> str:
     if tenant["policy"] == WAIT:
         return "until their users stop them"
+    if tenant["policy"] == CHOSEN:
+        return f"from {show_time(tenant['opens_at'])} on, as its user has chosen"
     opens = "open now" if tenant["opens_at"] is None else f"opens {show_time(tenant['opens_at'])}"
     return f"{tenant['policy']} UTC, {opens}"
 

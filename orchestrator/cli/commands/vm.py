@@ -20,6 +20,7 @@ from orchestrator.cli.output import show, shown
 from orchestrator.cli.parameters import (
     Gpu,
     Label,
+    Name,
     Names,
     NewNames,
     OnlyHost,
@@ -30,7 +31,7 @@ from orchestrator.cli.parameters import (
     vm_name_if_any,
     with_vm_options,
 )
-from orchestrator.cli.session import CliSession, session_of
+from orchestrator.cli.session import CliSession, format_of, session_of
 from orchestrator.cli.tree import new_group
 from orchestrator.cli.uploading import image_key
 from orchestrator.cli.vm_outcome import Outcome, change_each, each, finish
@@ -253,6 +254,22 @@ def _as_extended(_: str, vm: Json) -> Outcome:
     return vm, details(vm)
 
 
+def choose_maintenance(
+    ctx: typer.Context,
+    name: Name,
+    at: Annotated[str | None, typer.Option("--at", metavar="TIME", help="From then on: 2026-12-01T22:00Z.")] = None,
+    now: Annotated[bool, typer.Option("--now", help="As soon as its host's turn comes.")] = False,
+    tenant: Tenant = "default",
+) -> None:
+    """Choose when maintenance of its host may stop a VM."""
+    if now == (at is not None):
+        raise InvalidInput("cli.usage", "say when, once", hint="--now, or --at 2026-12-01T22:00Z")
+    if at is not None:
+        parse_moment(at, field="at")
+    vm = session_of(ctx).client.choose_vm_maintenance(name, tenant, at)
+    show(vm, format_of(ctx), lambda: details(vm))
+
+
 for _verb, _function in (
     ("create", create),
     ("delete", vm_power.delete),
@@ -267,6 +284,7 @@ for _verb, _function in (
     ("events", events.events),
     ("adopt", adopt),
     ("extend", extend_vm),
+    ("maintenance", choose_maintenance),
     ("console", guest.console),
     ("vnc", guest.vnc),
     ("ssh", guest.ssh),

@@ -24,7 +24,7 @@ from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.hosts.features import FEATURES
 from orchestrator.core.labels import parse_selector, show_labels
-from orchestrator.core.maintenance.leaving import STOP, WAIT
+from orchestrator.core.maintenance.leaving import CHOSEN, STOP, WAIT
 from orchestrator.core.names import check_name
 from orchestrator.core.units import GIB, MIB, show_size
 from orchestrator.core.vms.vm import VmState
@@ -135,6 +135,7 @@ def _maintenance(planned: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     then = "moved, and started again" if planned["moves"] else "and started again"
     when = {
         WAIT: f"which waits until its users stop it{at}",
+        CHOSEN: f"stopped when its user has chosen{at}, {then}",
         STOP: f"stopped in its host's turn{at}, {then}",
     }
     window = f"stopped in {shown(planned['policy'])} UTC{at}, {then}"

@@ -69,6 +69,8 @@ def parse_window(text: str) -> DailyWindow:
 
 STOP: Final = "stop"
 WAIT: Final = "wait"
+CHOSEN: Final = "chosen"
+"""Of a VM whose user has said from when on it may be stopped."""
 
 
 def parse_leave(text: str) -> DailyWindow | None:
@@ -98,7 +100,7 @@ class AwaitedTenant:
     vms: int
     """Of the tenant on the host that are not at rest."""
     policy: str
-    """wait: its users stop them; 22:00-05:00: they are stopped in that part of each day."""
+    """wait: its users stop them; 22:00-05:00: they are stopped in that part of each day; chosen: from ``opens_at``."""
     opens_at: float | None
     """When its window opens next; None: it is open, or its users stop the VMs."""
 

@@ -7,8 +7,8 @@ and nobody has looked.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from orchestrator.core.errors import InvalidInput
@@ -143,6 +143,8 @@ class Maintenance:
     """Why, as whoever declared it tells the tenants."""
     parallel: int = 4
     """So many VMs of a host move at once."""
+    chosen: Mapping[str, float] = field(default_factory=dict)
+    """By id of VM, from when on it may be stopped, as its user has said, whatever the policy of its tenant says."""
     overran: bool = False
     """It was not over when it should have been."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.maintenance.leaving import AwaitedTenants
 from orchestrator.core.maintenance.maintenance import (
@@ -28,15 +28,18 @@ from orchestrator.core.maintenance.maintenance import (
     turn_on,
 )
 from orchestrator.core.operation import StepRecord
-from orchestrator.core.vms.vm import VmState
+from orchestrator.core.vms.lease import show_moment
+from orchestrator.core.vms.vm import Vm, VmState
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.services.acting import actor
-from orchestrator.services.maintenance.waits import PlannedMaintenances, overridden_by, waits_of
+from orchestrator.services.maintenance.waits import AT_REST, PlannedMaintenances, overridden_by, waits_of
+from orchestrator.services.vm_checks import known_vm
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
 NEWEST: Final = "newest"
 """Stands for the one that was declared last."""
+HAND_BACK_S: Final = 14 * 86400.0
 MAX_SHOWN: Final = 100
 _SHOWN: Final = 8
 
@@ -58,6 +61,8 @@ class MaintenanceService:
     clock: Clock
     ids: Ids
     advance: Callable[[], object]
+    hand_back_s: float = HAND_BACK_S
+    """So long after the planned beginning a VM may stay at most when its user chooses."""
 
     def list(self) -> tuple[Maintenance, ...]:
         """The newest :data:`MAX_SHOWN`, the newest first."""
@@ -106,6 +111,28 @@ class MaintenanceService:
             )
         self.advance()
         return self.get(drain.id)
+
+    def choose(self, tenant: str, name: str, at: float | None) -> Vm:
+        """From when on a VM may be stopped for the maintenance that its host has, or gets; None: now.
+
+        :raises NotFound: ``vm.unknown``; :raises InvalidInput: ``maintenance.past``, ``maintenance.too_late``
+        :raises Conflict: ``maintenance.none``, ``maintenance.decided``"""
+        now = self.clock.now()
+        with self.store.begin() as tx:
+            vm = known_vm(tx, tenant, name)
+            its = _planned_for(tx, vm)
+            if at is not None and at < now:
+                raise InvalidInput("maintenance.past", "that is over", hint="name a moment in the future, or --now")
+            latest = its.starts_at + self.hand_back_s
+            if at is not None and at > latest:
+                hint = f"{show_moment(latest)} is the latest; the operators of the site can cancel it"
+                raise InvalidInput("maintenance.too_late", "the host is needed before", hint=hint)
+            tx.maintenances.put(replace(its, chosen={**its.chosen, vm.id: now if at is None else at}))
+            action = f"choose_maintenance {'now' if at is None else show_moment(at)}"
+            tx.audit.append(at=now, actor=actor(), action=action, subject=vm.full_name, outcome="accepted")
+        self.advance()
+        with self.store.read() as tx:
+            return tx.vms.find_id(vm.id) or vm
 
     def pause(self, name: str = NEWEST) -> Maintenance:
         """Nothing more begins until :meth:`resume`. :raises Conflict: ``maintenance.over``"""
@@ -170,6 +197,21 @@ def _serve_again(tx: Transaction, host: Host, drain: Maintenance, turn: HostTurn
         hint = f"mend it and try again; 'vgpuctl doctor --host {host.name}' observes it and lists what is wrong"
         raise Conflict("host.not_healthy", f"host {host.name} cannot serve yet: {what}", hint=hint)
     tx.maintenances.put(drain.put(replace(turn, phase="refilling", outcome="done", tries=())))
+
+
+def _planned_for(tx: Transaction, vm: Vm) -> Maintenance:
+    """:raises Conflict: ``maintenance.none``, ``maintenance.decided``"""
+    phases = {"waiting", "emptying"}
+    active = [its for its in tx.maintenances.active() if its.state not in OVER]
+    due = [its for its in active if any(turn.host == vm.host and turn.phase in phases for turn in its.hosts)]
+    if not due or vm.state in AT_REST:
+        hint = f"'vgpuctl show-vm {vm.spec.name}' tells of one when it is declared"
+        raise Conflict("maintenance.none", f"no maintenance will stop VM {vm.spec.name}", hint=hint)
+    its = next((its for its in due if turn_on((its,), vm.host) is not None), due[-1])
+    if its.policy == "stop":
+        hint = "ask the operators of the site"
+        raise Conflict("maintenance.decided", "an operator has said when, over all policies", hint=hint)
+    return its
 
 
 def _known(tx: Transaction, name: str) -> Maintenance:
@@ -237,4 +279,4 @@ def _still_there(tx: Transaction, one: HostTurn) -> str:
     vms = sorted(tx.vms.list(host=one.host), key=lambda vm: (vm.state == "stopped", vm.full_name))
     more = f" and {len(vms) - _SHOWN} more" if len(vms) > _SHOWN else ""
     named = ", ".join(f"{vm.full_name} is {vm.state}" for vm in vms[:_SHOWN])
-    return f"{len(vms)} VMs are there: {named}{more}" if vms else "no VM is there"
+    return f"{len(vms)} VMs on it: {named}{more}" if vms else "no VM on it"

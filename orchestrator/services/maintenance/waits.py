@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.maintenance.leaving import (
+    CHOSEN,
     STOP,
     WAIT,
+    AwaitedTenant,
     AwaitedTenants,
     DailyWindow,
     open_together_at,
@@ -40,27 +42,45 @@ _NOT_ENDED: Final[frozenset[HostPhase]] = UNDER_WAY | {"waiting"}
 
 def waits_of(tx: Transaction, maintenance: Maintenance, now: float) -> dict[str, AwaitedTenants]:
     """By name, the hosts that are not taken out, or do not get empty, because of their tenants."""
+    waits = _by_policy(tx, maintenance, now)
+    if maintenance.policy == "stop" or maintenance.state in OVER:
+        return waits
+    phases = {"waiting"} if maintenance.policy == "tenant" else {"emptying"}
+    hosts = {turn.host for turn in maintenance.hosts if turn.phase in phases}
+    for vm_id, at in maintenance.chosen.items():
+        vm = tx.vms.find_id(vm_id) if at > now else None
+        if vm is not None and vm.host in hosts and vm.state not in AT_REST:
+            before = waits.get(vm.host, AwaitedTenants(tenants=()))
+            awaited = AwaitedTenant(tenant=vm.spec.tenant, vms=1, policy=CHOSEN, opens_at=at)
+            opens_at = max(at, before.opens_at or at)
+            waits[vm.host] = replace(before, tenants=(*before.tenants, awaited), opens_at=opens_at)
+    return waits
+
+
+def _by_policy(tx: Transaction, maintenance: Maintenance, now: float) -> dict[str, AwaitedTenants]:
+    """For those whose users have not chosen a time themselves."""
     if maintenance.policy == "move":
         names = [host.host for host in maintenance.hosts if host.phase == "emptying"]
-        on = _counted(vm for name in names for vm in tx.vms.list(host=name))
+        on = _counted(maintenance, (vm for name in names for vm in tx.vms.list(host=name)))
         return _waits(on, tx.policies.maintenance(), None, now)
     if maintenance.policy == "wait":
         names = [host.host for host in maintenance.hosts if host.phase == "emptying"]
-        on = _counted(vm for name in names for vm in tx.vms.list(host=name))
+        on = _counted(maintenance, (vm for name in names for vm in tx.vms.list(host=name)))
         return _waits(on, {tenant: WAIT for vms in on.values() for tenant in vms}, None, now)
     if maintenance.policy == "stop" or maintenance.state in OVER:
         return {}
     waiting = {host.host for host in maintenance.hosts if host.phase == "waiting"}
     policies = tx.policies.maintenance()
-    on = _counted(vm for tenant in policies for vm in tx.vms.list(tenant=tenant) if vm.host in waiting)
+    due = (vm for tenant in policies for vm in tx.vms.list(tenant=tenant) if vm.host in waiting)
+    on = _counted(maintenance, due)
     return _waits(on, policies, maintenance.window, now)
 
 
-def _counted(vms: Iterable[Vm]) -> dict[str, Counter[str]]:
+def _counted(maintenance: Maintenance, vms: Iterable[Vm]) -> dict[str, Counter[str]]:
     """By host, how many VMs of each tenant are not at rest."""
     counts: dict[str, Counter[str]] = {}
     for vm in vms:
-        if vm.state not in AT_REST:
+        if vm.state not in AT_REST and vm.id not in maintenance.chosen:
             counts.setdefault(vm.host, Counter())[vm.spec.tenant] += 1
     return counts
 
@@ -115,7 +135,8 @@ class PlannedMaintenance:
     reason: str
     """Why, as whoever declared it says."""
     policy: str
-    """``stop``: in its host's turn; ``22:00-05:00``: then, UTC; ``wait``: when its users stop it."""
+    """``stop``: in its host's turn; ``22:00-05:00``: then, UTC; ``wait``: when its users stop it;
+    ``chosen``: from when on its user has said."""
     moves: bool
     """It goes to another host, if one has a place for it."""
     opens_at: float | None
@@ -152,6 +173,8 @@ class PlannedMaintenances:
         )
         windows = [window for window in (parse_leave(policy), maintenance.window) if window is not None]
         opens = open_together_at(windows, max(self._now, maintenance.starts_at))
+        if vm.id in maintenance.chosen and maintenance.policy != "stop":
+            policy, opens = CHOSEN, max(maintenance.chosen[vm.id], maintenance.starts_at)
         later = policy != WAIT and opens is not None and opens > self._now
         return self._planned(maintenance, turn, policy, opens if later else None)
 
