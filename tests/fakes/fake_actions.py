@@ -304,12 +304,14 @@ def _start(machine: FakeMachine, action: StartDomain) -> None:
             raise Conflict("vm.device_foreign", f"device {device} is not the VM's")
     machine.domains[action.vm] = (xml, not machine.guests_die)
     machine.written.setdefault(fake_data_volumes.memory_of(action.vm), machine.machine_id)
+    machine.written.pop(fake_data_volumes.waits(action.vm), None)
     machine.cut_off = {one for one in machine.cut_off if one[0] != action.vm}
 
 
 def _stop(machine: FakeMachine, action: StopDomain) -> None:
     _check_ours(machine, action.vm)
-    machine.written.pop(fake_data_volumes.memory_of(action.vm), None)
+    for name in (fake_data_volumes.memory_of(action.vm), fake_data_volumes.waits(action.vm)):
+        machine.written.pop(name, None)
     if action.vm in machine.domains:
         machine.domains[action.vm] = (machine.domains[action.vm][0], False)
 

@@ -32,6 +32,11 @@ def memory_of(vm: str) -> str:
     return f"memory of {vm}"
 
 
+def waits(vm: str) -> str:
+    """Under which it is written that it has come, paused."""
+    return f"waits: {vm}"
+
+
 def move_vm(source: FakeMachine, target: FakeMachine, move: LiveMove) -> ActionResult:
     """What its disk and its memory hold goes along (``written``); it waits to be started."""
     if move.vm not in source.domains:
@@ -48,6 +53,7 @@ def move_vm(source: FakeMachine, target: FakeMachine, move: LiveMove) -> ActionR
     for name in (*files, memory_of(move.vm)):
         target.written[name] = source.written[name]
     del source.written[memory_of(move.vm)]
+    target.written[waits(move.vm)] = source.machine_id
     target.nvram |= source.nvram & {move.vm}
     return ActionResult(changed=True)
 

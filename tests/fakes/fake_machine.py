@@ -290,7 +290,7 @@ def _fabric(machine: FakeMachine) -> FabricSnapshot | None:
 def _domain(machine: FakeMachine, uuid: str) -> DomainSnapshot:
     xml, running = machine.domains[uuid]
     root, foreign = ET.fromstring(xml), uuid in machine.foreign
-    idle: DomainState = "paused" if f"memory of {uuid}" in machine.written else "shut_off"
+    idle: DomainState = "paused" if f"waits: {uuid}" in machine.written else "shut_off"
     return DomainSnapshot(
         uuid=uuid, name=root.findtext("name") or "", state="running" if running else idle,
         owner=None if foreign else uuid, devices=devices(xml), transient=uuid in machine.transient,

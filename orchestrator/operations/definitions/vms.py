@@ -119,7 +119,6 @@ MOVE_VM = Definition(
 
 MOVE_RUNNING_VM = Definition(
     kind="move_running_vm",
-    leaves="running",
     steps=(
         moving_live.LEAVING,
         storage.IMAGE,
