@@ -53,6 +53,8 @@ KINDS = frozenset(
         "delete_vm",
         "free_vm",
         "mend_host",
+        "move_running_vm",
+        "move_vm",
         "preempt_for_vm",
         "provision_host",
         "provision_vm",
