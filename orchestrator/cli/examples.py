@@ -58,7 +58,11 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "vm provision train guest_driver guest_cuda guest_check",
         "vm provision train guest_check --new-host-key --no-wait",
     ),
-    "vm move": ("vm move train --dry-run", "vm move train --to gpu-2 --bandwidth 200MiB"),
+    "vm move": (
+        "vm move train --dry-run",
+        "vm move train --to gpu-2 --bandwidth 200MiB",
+        "vm move train --cold",
+    ),
     "vm set": ("vm set train --label team=vision --unlabel old",),
     "host scan": ("host scan 192.0.2.11",),
     "host add": ("host add gpu-1 --address 192.0.2.11 --user debian --provisioning-key ~/.ssh/gpu-1",),

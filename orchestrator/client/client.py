@@ -113,7 +113,7 @@ class Client(SiteCalls):
         return self._post(path_of("vms", name, "rename"), {"name": new}, tenant=tenant)
 
     def move_vm(self, name: str, tenant: str, wanted: Body) -> models.Started:
-        """One that is stopped; ``wanted`` has a host, or none for where placement puts it."""
+        """``wanted``: ``host``, or none for where placement puts it, ``bandwidth_mib``; ``cold``: though it runs."""
         return self._post(path_of("vms", name, "move"), wanted, tenant=tenant)
 
     def plan_vm_move(self, name: str, tenant: str, wanted: Body) -> models.MovePlan:

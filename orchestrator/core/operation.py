@@ -55,6 +55,7 @@ KINDS = frozenset(
         "mend_host",
         "move_running_vm",
         "move_vm",
+        "move_vm_cold",
         "preempt_for_vm",
         "provision_host",
         "provision_vm",

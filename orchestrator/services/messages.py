@@ -130,7 +130,7 @@ class Started:
 
 @dataclass(frozen=True, kw_only=True)
 class MoveVm:
-    """A stopped VM that is to go to another host."""
+    """A VM that is to go to another host."""
 
     name: str
     tenant: str
@@ -140,6 +140,10 @@ class MoveVm:
     """Of the copy of its disk; None: as fast as it goes."""
     why: str | None = None
     """Why it is begun where nobody asked for it itself."""
+    cold: bool = False
+    """One that runs is shut down for it, and started there."""
+    force: bool = False
+    """Whatever its tenant's policy says of when its VMs may be stopped."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ _SHORTEST_ID = 6
 """Digits of an id by which a VM may be called."""
 
 
-_MOVES = frozenset({"move_vm", "move_running_vm"})
+_MOVES = frozenset({"move_vm", "move_running_vm", "move_vm_cold"})
 
 
 def known_vm(tx: Transaction, tenant: str, name: str) -> Vm:

@@ -313,6 +313,10 @@ class Operations:
         )
         return {row.id: host_wait_of(row) for row in rows}
 
+    def works_at(self, operation_id: str, host: str) -> None:
+        """One between two hosts goes on there: that is whose answer it waits for, and where its guest boots."""
+        self._db.execute(update(operations).where(operations.c.id == operation_id).values(host=host))
+
     def end_wait(self, operation_id: str, state: WaitState) -> None:
         """It is due again, if it waits for its host."""
         self._end_waits(operations.c.host_wait, [operation_id], state)

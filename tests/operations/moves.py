@@ -48,12 +48,17 @@ def with_running_vm(plane: ControlPlane) -> None:
     plane.engine.drain()
 
 
+def move_running(plane: ControlPlane) -> str | None:
+    return plane.services.moving.move(MoveVm(name="train", tenant="default", cold=True)).operation
+
+
 def move(plane: ControlPlane) -> str | None:
     return plane.services.moving.move(MoveVm(name="train", tenant="default")).operation
 
 
 CASES = (
     ("move vm", "move_vm", with_stopped_vm, move),
+    ("move running vm cold", "move_vm_cold", with_running_vm, move_running),
     ("move vm by uefi", "move_vm", with_stopped_vm_by_uefi, move),
     ("move running vm", "move_running_vm", with_running_vm, move),
 )

@@ -102,7 +102,8 @@ class Course:
             replace(step, do=partial(commits, step)) if step == definition.no_return else step
             for step in definition.steps
         )
-        return {**DEFINITIONS, kind: replace(definition, steps=tuple(steps))}
+        noting = replace(definition, steps=tuple(steps))
+        return {**{name: other for name, other in DEFINITIONS.items() if name != kind}, kind: noting}
 
 
 @cache

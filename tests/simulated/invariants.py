@@ -28,7 +28,7 @@ from orchestrator.sim.machine import Effect, SimulatedMachine
 from orchestrator.sim.observing import snapshot_of
 from orchestrator.sim.vgpu_actions import holders
 
-_STOPPING = frozenset({"stop_vm", "restart_vm", "free_vm", "delete_vm"})
+_STOPPING = frozenset({"stop_vm", "restart_vm", "free_vm", "delete_vm", "move_vm_cold"})
 _ADOPTING = frozenset({"AdoptDomain", "ReleaseDomain"})
 
 

@@ -161,16 +161,20 @@ class RenameVmBody(StrictForm, example={"name": "train-2"}):
 
 
 class MoveVmBody(StrictForm, example={"host": "gpu-2", "bandwidth_mib": 200}):
-    """Where a stopped VM goes."""
+    """Where a VM goes, and how."""
 
     host: Name | None = None
     """Null: where placement puts it."""
     bandwidth_mib: int | None = Field(default=None, ge=1, le=MAX_BANDWIDTH_MIB)
     """MiB of its disk that are copied in a second at most; null: as many as go."""
+    cold: bool = False
+    """One that runs is shut down for the move, and started on the other host."""
+    force: bool = False
+    """Of one that runs: whenever its tenant lets its VMs be stopped."""
 
     def to_request(self, name: str, tenant: str) -> MoveVm:
         limit = None if self.bandwidth_mib is None else self.bandwidth_mib * MIB
-        return MoveVm(name=name, tenant=tenant, host=self.host, max_bytes_per_s=limit)
+        return MoveVm(name=name, tenant=tenant, host=self.host, max_bytes_per_s=limit, cold=self.cold, force=self.force)
 
 
 class MovePlanAnswer(AnswerBody):

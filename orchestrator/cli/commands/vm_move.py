@@ -26,13 +26,19 @@ def move(
     bandwidth: Annotated[
         str | None, typer.Option("--bandwidth", help="How much goes in a second at most, like 200MiB.")
     ] = None,
+    cold: Annotated[bool, typer.Option("--cold", help="Shut one that runs down for it, and start it there.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --cold: also when its tenant does not let VMs be stopped.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, change nothing.")] = False,
     tenant: Tenant = "default",
     wait: Wait = True,
 ) -> None:
     """Move a VM to another host, with its disk; running, if it may."""
     session = session_of(ctx)
-    wanted: dict[str, object] = {} if to is None else {"host": check_name(to, what="host")}
+    wanted: dict[str, object] = {name: True for name, on in (("cold", cold), ("force", force)) if on}
+    if to is not None:
+        wanted["host"] = check_name(to, what="host")
     if bandwidth is not None:
         wanted["bandwidth_mib"] = parse_size(bandwidth, field="bandwidth", at_least=MIB, at_most=TIB) // MIB
     if not dry_run:

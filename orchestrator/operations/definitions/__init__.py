@@ -19,6 +19,7 @@ DEFINITIONS: dict[str, Definition] = {
         vms.RESTART_VM,
         vms.RENAME_VM,
         vms.MOVE_VM,
+        vms.MOVE_VM_COLD,
         vms.MOVE_RUNNING_VM,
         vms.FREE_VM,
         vms.DELETE_LOST_VM,

@@ -98,24 +98,38 @@ RENAME_VM = Definition(
 )
 """Stored with its new name. Of one that runs libvirt cannot change the domain's."""
 
+_TO_OTHER_HOST = (moving.COPY, storage.SEED, moving.DEFINE_MOVED, moving.CHANGE_HOSTS)
+_SETTLE_MOVE = (moving.CLEAR_SOURCE, moving.SETTLED)
+
 MOVE_VM = Definition(
     kind="move_vm",
+    steps=(moving.LEAVING, storage.IMAGE, storage.NETWORK, *_TO_OTHER_HOST, *_SETTLE_MOVE),
+    no_return=moving.CHANGE_HOSTS,
+    stuck=vm_record.mark_stuck,
+    abandoned=moving.given_up,
+)
+"""About a stopped VM."""
+
+MOVE_VM_COLD = Definition(
+    kind="move_vm_cold",
+    leaves="running",
     steps=(
         moving.LEAVING,
         storage.IMAGE,
         storage.NETWORK,
-        moving.COPY,
-        storage.SEED,
-        moving.DEFINE_MOVED,
-        moving.CHANGE_HOSTS,
-        moving.CLEAR_SOURCE,
-        moving.SETTLED,
+        moving.STOP_TO_MOVE,
+        *_TO_OTHER_HOST,
+        device.DEVICE,
+        domain.REDEFINE,
+        domain.START,
+        domain.GUEST_SEEN,
+        *_SETTLE_MOVE,
     ),
     no_return=moving.CHANGE_HOSTS,
     stuck=vm_record.mark_stuck,
     abandoned=moving.given_up,
 )
-"""About a stopped VM. Its host in the journal is the one where it goes."""
+"""About one that runs: shut down, moved and started there; then what it left is cleared, which nobody waits for."""
 
 MOVE_RUNNING_VM = Definition(
     kind="move_running_vm",

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stopped VM that goes to another host with its disk. The operation is the other host's; the one that it leaves is
-its input ``source``, and ``place`` what is held for the VM where it is not (store/places.py): where it goes, and once
-it has changed hosts where it was.
+"""A VM that goes to another host with its disk. One that runs is shut down for it and started there. The operation is
+the other host's; the one that it leaves is its input ``source``, and ``place`` what is held for the VM where it is not
+(store/places.py): where it goes, and once it has changed hosts where it was.
 
 Until the step that changes hosts the VM is whole where it was, and all on the other host is taken back. From then on it
-is there, and what is left where it was goes. It can be started on neither: its state says that it moves.
+is there, and what is left where it was goes. Nobody else starts it on either: its state says that it moves.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.diff.orphans import removal_of
 from orchestrator.core.errors import Unknown
 from orchestrator.core.units import show_size
-from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.vm import Vm, VmState
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
-from orchestrator.operations.steps.vm_record import claim_of, not_started, say_stopped
+from orchestrator.operations.steps.device import DEVICE, REMOVE_DEVICE
+from orchestrator.operations.steps.domain import REDEFINE, SHUT_DOWN, START
+from orchestrator.operations.steps.vm_record import claim_of, not_started, say_stopped, set_vm_state
 from orchestrator.store.transaction import Transaction
 
 MOVED: Final = "a VM that has changed hosts is not brought back"
@@ -39,8 +41,30 @@ def let_go(context: Context) -> None:
 
 
 def _not_moved(context: Context) -> None:
+    """As it was: what was done to one that ran is taken back before this."""
     let_go(context)
-    not_started(context)
+    if _ran(context):
+        set_vm_state(context, "running")
+    else:
+        not_started(context)
+
+
+def _ran(context: Context) -> bool:
+    return context.inputs.get("previous_state") == "running"
+
+
+def _shut_down(context: Context) -> str:
+    with context.at(context.text("source")) as source:
+        message = str(SHUT_DOWN.do(source))
+        REMOVE_DEVICE.do(source)
+        return message
+
+
+def _start_again(context: Context) -> None:
+    """Where it was, as its user would."""
+    with context.at(context.text("source")) as source:
+        for step in (DEVICE, REDEFINE, START):
+            step.do(source)
 
 
 def given_up(context: Context) -> None:
@@ -108,6 +132,7 @@ def change_hosts(context: Context) -> str:
         vm = tx.vms.find_id(context.subject)
         if vm is not None and vm.host == source:
             exchange(tx, vm, context.text("place"))
+        tx.operations.works_at(context.operation_id, context.host_name)
 
     context.write_at_end(write)
     return f"{source} → {context.host_name}"
@@ -127,7 +152,8 @@ def _clear_source(context: Context) -> str:
 def _settle(context: Context) -> None:
     def settled(tx: Transaction) -> None:
         tx.places.let_go(context.text("place"))
-        tx.vms.set_state(context.subject, "stopped", operation=context.operation_id)
+        state: VmState = "running" if _ran(context) else "stopped"
+        tx.vms.set_state(context.subject, state, operation=context.operation_id)
 
     context.write_at_end(settled)
 
@@ -150,6 +176,13 @@ def _left_text(context: Context) -> tuple[str, ...]:
 
 
 LEAVING = Step(name="vm_moving.1", title="claim a place", do=claim_of, undo=_not_moved, remains=place_text)
+STOP_TO_MOVE = Step(
+    name="shut_down_to_move.1",
+    title="shut down where it is",
+    do=_shut_down,
+    undo=_start_again,
+    remains=lambda context: (f"VM {context.known_vm().full_name}, stopped on host {context.text('source')}",),
+)
 COPY = Step(name="copy_disk.1", title="copy the disk", do=_copy, undo=delete_copy, remains=copy_text)
 DEFINE_MOVED = Step(name="define_moved.1", title="definition", do=_define, undo=_undefine, remains=_definition_text)
 CHANGE_HOSTS = Step(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.errors import Conflict, NoCapacity, Reason
 from orchestrator.core.hosts.nic import nic_mac
+from orchestrator.core.maintenance.leaving import WAIT, wait_of
 from orchestrator.core.moves.moves import Moving, barred, own_verdicts
 from orchestrator.core.moves.rules import GpuPair, limits_of_gpus
 from orchestrator.core.moves.verdicts import MoveKind, MoveLimit, limits_on
@@ -18,7 +19,7 @@ from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.messages import MovePlan, MoveVm, Started
-from orchestrator.services.vm_checks import check_idle, check_state, known_vm
+from orchestrator.services.vm_checks import check_idle, check_lease, check_state, known_vm
 from orchestrator.services.vms.moves import moving_of
 from orchestrator.services.vms.planning import Leaving, Planner, VmPlan, check_still_open
 from orchestrator.store.database import Store
@@ -40,8 +41,8 @@ class VmMoves:
     def plan(self, request: MoveVm) -> MovePlan:
         """What :meth:`move` would do; raises what it would raise."""
         with self.planner.index.current() as fleet, self.store.read() as tx:
-            vm = _settled(tx, request)
-            plan = self._planned(tx, fleet, vm, request.host)
+            vm = self._settled(tx, request)
+            plan = self._planned(tx, fleet, vm, request)
             gpus = tuple(device.gpu for device in plan.vm.devices)
             return MovePlan(source=vm.host, target=plan.vm.host, gpus=gpus, why=plan.why, disk_bytes=vm.spec.disk_bytes)
 
@@ -51,11 +52,11 @@ class VmMoves:
         :raises Conflict: ``vm.stays``; :raises NoCapacity: ``gpu.no_capacity`` with reasons"""
         with self.planner.index.current() as fleet, self.store.read() as tx:
             stopped = replace(known_vm(tx, request.tenant, request.name), state="stopped")
-            self._planned(tx, fleet, stopped, request.host)
+            self._planned(tx, fleet, stopped, request)
 
     def move(self, request: MoveVm) -> Started:
         """:raises NotFound: ``vm.unknown``, ``host.unknown``
-        :raises Conflict: ``vm.busy``, ``vm.stays``
+        :raises Conflict: ``vm.busy``, ``vm.stays``, ``vm.not_now``, ``lease.over``
         :raises NoCapacity: ``gpu.no_capacity`` with reasons"""
         for _ in range(_RACES):
             try:
@@ -69,8 +70,8 @@ class VmMoves:
 
     def _move(self, request: MoveVm) -> Started:
         with self.planner.index.current() as fleet, self.store.read() as tx:
-            vm = _settled(tx, request)
-            plan = self._planned(tx, fleet, vm, request.host)
+            vm = self._settled(tx, request)
+            plan = self._planned(tx, fleet, vm, request)
             self.planner.reserve(plan)
         try:
             with self.store.begin() as tx:
@@ -78,9 +79,9 @@ class VmMoves:
         finally:
             self.planner.index.release(plan.vm.id)
 
-    def _planned(self, tx: Transaction, fleet: FleetIndex, vm: Vm, host: str | None) -> VmPlan:
+    def _planned(self, tx: Transaction, fleet: FleetIndex, vm: Vm, request: MoveVm) -> VmPlan:
         """:raises Conflict: ``vm.stays``; :raises NoCapacity: with reasons"""
-        moving, way = moving_of(tx, fleet, vm), _way_of(vm)
+        moving, way, host = moving_of(tx, fleet, vm), _way_of(vm, request), request.host
         of_hosts = {
             viewed.view.name: barred(moving, way, viewed.view.name, viewed.facts)
             for viewed in (fleet.fleet().hosts if host is None else filter(None, (fleet.host(host),)))
@@ -96,13 +97,27 @@ class VmMoves:
             raise _stays(vm, limits)
         return plan
 
+    def _settled(self, tx: Transaction, request: MoveVm) -> Vm:
+        """:raises NotFound: ``vm.unknown``
+        :raises Conflict: ``vm.busy``, ``vm.not_now``, ``lease.over``"""
+        vm = known_vm(tx, request.tenant, request.name)
+        if vm.state != "running":
+            check_state(vm, "stopped")
+        check_idle(tx, vm)
+        if vm.state == "running" and request.cold:
+            now = self.planner.clock.now()
+            check_lease(vm, now)
+            if not request.force:
+                _check_consent(tx, vm, now)
+        return vm
+
     def _begin(self, tx: Transaction, request: MoveVm, planned_for: Vm, plan: VmPlan) -> Started:
         """:raises ClaimLost: what was planned is true no more"""
-        vm = _settled(tx, request)
+        vm = self._settled(tx, request)
         if vm != planned_for:
             raise ClaimLost(f"VM {vm.full_name} has changed")
         check_still_open(tx, plan.vm)
-        kind = "move_running_vm" if vm.state == "running" else "move_vm"
+        kind = "move_vm" if vm.state == "stopped" else "move_vm_cold" if request.cold else "move_running_vm"
         operation = new_operation(kind, vm, clock=self.planner.clock, ids=self.planner.ids, why=request.why)
         tx.places.hold(_place_for(vm, plan.vm, operation.id))
         plan.take(tx)
@@ -127,8 +142,8 @@ def _place_for(vm: Vm, planned: Vm, operation: str) -> Vm:
     return replace(arrived, id=planned.id, state="moving", operation=operation, lease_end=None)
 
 
-def _way_of(vm: Vm) -> MoveKind:
-    return "live" if vm.state == "running" else "cold"
+def _way_of(vm: Vm, request: MoveVm) -> MoveKind:
+    return "live" if vm.state == "running" and not request.cold else "cold"
 
 
 def _of_its_gpus(moving: Moving, planned: Vm, target: HostFacts) -> tuple[MoveLimit, ...]:
@@ -144,13 +159,18 @@ def _of_its_gpus(moving: Moving, planned: Vm, target: HostFacts) -> tuple[MoveLi
     return limits_on("live", bars)
 
 
-def _settled(tx: Transaction, request: MoveVm) -> Vm:
-    """:raises NotFound: ``vm.unknown``; :raises Conflict: ``vm.busy``"""
-    vm = known_vm(tx, request.tenant, request.name)
-    if vm.state != "running":
-        check_state(vm, "stopped")
-    check_idle(tx, vm)
-    return vm
+def _check_consent(tx: Transaction, vm: Vm, now: float) -> None:
+    """A tenant's VMs are stopped when it lets them be, for a move as for maintenance.
+
+    :raises Conflict: ``vm.not_now``"""
+    tenant = vm.spec.tenant
+    awaited = wait_of({tenant: 1}, tx.policies.maintenance(), None, now)
+    if awaited is not None:
+        policy = awaited.tenants[0].policy
+        when = "by its users alone" if policy == WAIT else f"at {policy} UTC"
+        name = f"{vm.spec.name} --tenant {tenant}"
+        hint = f"'vgpuctl vm move {name} --cold --force' moves it now all the same"
+        raise Conflict("vm.not_now", f"VMs of tenant {tenant} are stopped {when}", hint=hint)
 
 
 def _stays(vm: Vm, limits: Sequence[MoveLimit]) -> Conflict:

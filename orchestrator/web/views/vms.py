@@ -115,6 +115,20 @@ async def delete(request: Request) -> Response:
     return await carry_out(request, "delete", change, _vm, address("vms"))
 
 
+async def move(request: Request) -> Response:
+    """``POST /web/vms/{tenant}/{name}/move``"""
+
+    async def change(api: ApiCalls, form: Form) -> Any:
+        await unchanged(api, form, "id", path_of("vms", name), tenant=tenant)
+        body: dict[str, object] = {act: True for act in ("cold", "force") if form.get(act)}
+        if form.get("host"):
+            body["host"] = form["host"]
+        return await api.change("POST", path_of("vms", name, "move"), body, key=form.get("key"), tenant=tenant)
+
+    tenant, name = request.path_params["tenant"], request.path_params["name"]
+    return await carry_out(request, "move", change, _vm, address("vms", tenant, name))
+
+
 async def extend(request: Request) -> Response:
     """``POST /web/vms/{tenant}/{name}/extend``"""
 
@@ -139,5 +153,6 @@ ROUTES: Final[dict[tuple[str, str], Page]] = {
     ("GET", "/web/vms/{tenant}/{name}"): vm,
     ("POST", "/web/vms/{tenant}/{name}/delete"): delete,
     ("POST", "/web/vms/{tenant}/{name}/extend"): extend,
+    ("POST", "/web/vms/{tenant}/{name}/move"): move,
     ("POST", "/web/vms/{tenant}/{name}/{act}"): power,
 }

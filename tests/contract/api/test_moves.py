@@ -45,13 +45,15 @@ def test_an_operator_is_told_of_each_host(both: Site) -> None:
     away, own = (codes(host["verdicts"]) for host in answer["hosts"])
     assert away == {**{kind: [*found, "profile.unsupported"] for kind, found in STOPPED.items()},
                     "cold": ["profile.unsupported"]}  # fmt: skip
-    assert own["cold"] == []
+    assert own["cold"] == ["move.same_host"]
     assert answer["hosts"][1]["gpus"] == ["0000:41:00.0"]
 
 
 def test_hosts_are_filtered_and_paged(both: Site) -> None:
-    _, operator, _ = both
-    assert [host["host"] for host in moves(operator, "&legal=cold")["hosts"]] == ["t4"]
+    plane, operator, _ = both
+    plane.services.vms.start("own", "mine")
+    plane.engine.drain()
+    assert [host["host"] for host in moves(operator, "&legal=hibernated")["hosts"]] == ["t4"]
     assert moves(operator, "&legal=live")["hosts"] == []
     assert [host["host"] for host in moves(operator, "&host=l40s")["hosts"]] == ["l40s"]
     assert moves(operator, "&host=l40s&legal=cold")["hosts"] == []

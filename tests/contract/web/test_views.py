@@ -202,6 +202,8 @@ def test_a_refusal_appears_where_the_click_was(site: Site) -> None:
     assert form is not None
     assert 'class="refusal"' in form[0]
     assert 'value="8 parsecs"' in form[0]
+    without = browser.post("/web/vms/default/train/extend", data={"key": "k5"}, headers=FROM_A_PAGE)
+    assert without.status_code == 400
 
 
 def _id(site: Site) -> str:

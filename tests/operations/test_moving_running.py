@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A VM that runs and goes to another host cold: it runs there afterwards, or again where it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.core.errors import Conflict, Fatal
+from orchestrator.core.vms.lease import TenantPolicy
+from orchestrator.services.messages import MoveVm
+from tests.fakes.control_plane import L40S_HOST, ControlPlane, control_plane
+from tests.operations.moves import OTHER, move_running, with_running_vm
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    made = control_plane(tmp_path)
+    with_running_vm(made)
+    yield made
+    made.store.close()
+
+
+def runs_on(plane: ControlPlane) -> list[str]:
+    return [host for host in (L40S_HOST, OTHER) if any(running for _, running in plane.machine(host).domains.values())]
+
+
+def test_it_runs_on_the_other_host_and_has_its_devices_there_alone(plane: ControlPlane) -> None:
+    operation = str(move_running(plane))
+    assert plane.services.vms.get("default", "train").state == "moving"
+    plane.engine.drain()
+    assert plane.services.operations.get(operation).state == "done"
+    vm = plane.services.vms.get("default", "train")
+    assert (vm.host, vm.state, vm.wanted, runs_on(plane)) == (OTHER, "running", "running", [OTHER])
+    assert vm.addresses
+    assert [len(plane.machine(host).vf_types) for host in (L40S_HOST, OTHER)] == [0, 1]
+
+
+@pytest.mark.parametrize("fails", ["copy_volume", "WriteSeed", "DefineDomain"])
+def test_what_fails_before_it_has_changed_hosts_leaves_it_running_where_it_was(plane: ControlPlane, fails: str) -> None:
+    plane.hosts.strike = lambda _, moment, name: (
+        Fatal("host.disk_full", "the host's disk is full") if (moment, name) == ("before", fails) else None
+    )
+    operation = str(move_running(plane))
+    plane.engine.drain()
+    if fails == "DefineDomain":  # which is how it is started again, too
+        plane.hosts.strike = lambda *_: None
+        plane.services.operations.retry(operation)
+        plane.engine.drain()
+    assert plane.services.operations.get(operation).state == "undone"
+    vm = plane.services.vms.get("default", "train")
+    assert (vm.host, vm.state, runs_on(plane)) == (L40S_HOST, "running", [L40S_HOST])
+    assert not plane.machine(OTHER).volumes
+
+
+def test_it_runs_there_before_the_host_that_it_left_is_cleared(plane: ControlPlane) -> None:
+    operation = str(move_running(plane))
+
+    def leaves(_number: int, moment: str, name: str) -> None:
+        if (moment, name) == ("after", "StartDomain"):
+            plane.machine(L40S_HOST).answers = False
+
+    plane.hosts.strike = leaves
+    plane.engine.drain()
+    assert runs_on(plane) == [OTHER]
+    wait = plane.services.operations.get(operation).host_wait
+    assert wait is not None
+    assert wait.host == L40S_HOST
+    plane.machine(L40S_HOST).answers = True
+    plane.look(L40S_HOST)
+    assert plane.services.operations.get(operation).state == "done"
+    assert plane.services.vms.get("default", "train").state == "running"
+
+
+def test_it_is_not_stopped_unless_that_is_asked_for_and_its_tenant_lets_it_be(plane: ControlPlane) -> None:
+    def refused() -> str:
+        with pytest.raises(Conflict) as error:
+            plane.services.moving.plan(MoveVm(name="train", tenant="default", cold=True))
+        return error.value.code
+
+    for policy, may in (("wait", False), ("stop", True), ("00:00-23:59", True), ("23:59-00:00", False)):
+        with plane.store.begin() as tx:
+            tx.policies.put("default", TenantPolicy(maintenance=policy))
+        if not may:
+            assert refused() == "vm.not_now"
+        assert plane.services.moving.plan(MoveVm(name="train", tenant="default", cold=True, force=not may))
+    state = plane.services.vms.get("default", "train").state
+    assert state == "running", "planned, and nothing else"
