@@ -4,7 +4,6 @@ Two mediated devices of one VM, a virtual function, and a MIG-backed vGPU."""
 
 from __future__ import annotations
 
-import inspect
 import json
 import time
 from collections.abc import Iterator
@@ -12,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import pynvml
 import pytest
 
+from orchestrator.agent.build_zipapp import build_agent
 from tests.lab.conftest import LabHost, lab, listed
 
 pytestmark = pytest.mark.lab
@@ -44,7 +43,16 @@ _OF_MDEV: Final = """<hostdev mode='subsystem' type='mdev' model='vfio-pci'>
       <source><address uuid='{}'/></source></hostdev>"""
 _OF_VF: Final = """<hostdev mode='subsystem' managed='no' type='pci'>
       <source><address domain='0x0000' bus='0x{}' slot='0x00' function='0x1'/></source></hostdev>"""
-_NVML: Final = "import json, pynvml as n; n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0); print(json.dumps({}))"
+_AGENT: Final = "/tmp/agent.pyz"
+_AS_AGENT: Final = """
+import json
+from orchestrator.agent.nvml.reading import Nvml
+from orchestrator.agent.nvml.vgpu_metadata import compatibilities
+nvml = Nvml()
+gpu = next(iter(nvml.read().gpus.values()))
+print(json.dumps({}))
+"""
+"""What our agent, which is not installed there, would do."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +84,12 @@ MIG_BACKED: Final = Kind(
 class Moves:
     """From the one host to the other, by its root's key."""
 
-    def __init__(self, source: LabHost, target: LabHost) -> None:
+    def __init__(self, source: LabHost, target: LabHost, agent: Path) -> None:
         self.source, self.target = source, target
         image = Path(lab("guest-image", "--counting").strip())
         for host in (source, target):
             host.send(image, "/var/tmp/counting.qcow2")
-            host.send(Path(inspect.getfile(pynvml)), "/tmp/pynvml.py")
+            host.send(agent, _AGENT)
         self._to = target.run("ip -4 -o address | grep -o '10[.]77[.][0-9.]*' | head -1").strip()
         key = source.run(
             "[ -f .ssh/id_ed25519 ] || ssh-keygen -q -t ed25519 -N '' -f .ssh/id_ed25519; "
@@ -122,28 +130,26 @@ class Moves:
         asked = f"virsh domstate {kind.name} 2>/dev/null || true"
         return [f"{host.name} {state}" for host in (self.source, self.target) if (state := host.run(asked).strip())]
 
-    def compatibility(self) -> list[int]:
-        """NVML's answer on the target for the first vGPU that runs on the source: states, limits."""
-        ours = "bytes(n.nvmlVgpuInstanceGetMetadata(n.nvmlDeviceGetActiveVgpus(h)[0])).hex()"
-        vgpu = f"n.c_nvmlVgpuMetadata_t.from_buffer_copy(bytes.fromhex('{self._ask(self.source, ours)}'))"
-        both = f"n.nvmlGetVgpuCompatibility({vgpu}, n.nvmlDeviceGetVgpuMetadata(h))"
-        answer = f"(lambda c: [c.vgpuVmCompatibility, c.compatibilityLimitCode])({both})"
-        numbers: list[int] = self._ask(self.target, answer)
-        return numbers
+    def compatibility(self) -> list[list[int]]:
+        """What an agent on the target is answered of the vGPUs that run on the source: states, limits of each."""
+        vgpus = self._ask(self.source, "[vgpu.metadata for vgpu in gpu.open_vgpus]")
+        answers = f"compatibilities([[vgpu, gpu.metadata] for vgpu in {vgpus}], nvml.change)"
+        return list(self._ask(self.target, f"[[answer.states, answer.limits] for answer in {answers}]"))
 
     @staticmethod
     def _ask(host: LabHost, expression: str) -> Any:
-        script = _NVML.format(expression)
-        return json.loads(host.run(f"cd /tmp; python3 - <<'END'\n{script}\nEND"))
+        return json.loads(host.run(f"PYTHONPATH={_AGENT} python3 - <<'END'\n{_AS_AGENT.format(expression)}\nEND"))
 
 
 @pytest.fixture(scope="module")
-def moves() -> Iterator[Moves]:
+def moves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moves]:
+    agent = tmp_path_factory.mktemp("agent") / "agent.pyz"
+    build_agent(agent)
     before = set(listed())
     lab("up", "--scenario", "lab/scenarios/two-alike.yaml")
     hosts = listed()
     try:
-        yield Moves(*(hosts[name] for name in NAMES))
+        yield Moves(hosts["source"], hosts["target"], agent)
     finally:
         if ended := [name for name in NAMES if name not in before]:
             lab("down", *ended)
@@ -151,7 +157,7 @@ def moves() -> Iterator[Moves]:
 
 def test_a_move_that_fails_in_any_phase_leaves_the_vm_and_its_vgpus_where_they_are(moves: Moves) -> None:
     moves.start(MDEVS)
-    assert moves.compatibility() == [15, 0]
+    assert moves.compatibility() == [[15, 0]] * 2
     for host, phase in [
         ("source", "save"), ("source", "pre-copy"), ("source", "stop-copy"), ("target", "resume"), ("target", "load"),
     ]:  # fmt: skip
@@ -160,7 +166,7 @@ def test_a_move_that_fails_in_any_phase_leaves_the_vm_and_its_vgpus_where_they_a
         assert moves.where(MDEVS) == ["source running"], phase
         moves.count(MDEVS)
     lab("fault", "target", "0", "migration", *_ONLY_OLDER.split())
-    assert moves.compatibility() == [1, 1]  # cold, by the host's driver
+    assert moves.compatibility() == [[1, 1]] * 2  # cold, by the host's driver
     assert not moves.move(MDEVS)
     assert "version 0x120001 is refused" in moves.target.run("dmesg")
     lab("fault", "target", "0", "migration", *_AS_LOADED.split())

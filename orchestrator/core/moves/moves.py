@@ -138,7 +138,7 @@ _WAITS: Final = "move.not_asked"
 _UNREAD: Final = MoveLimit(
     code=_WAITS,
     message="what its own host's driver says of its vGPU, which the other one has to judge, has not been read yet",
-    cure="its host is observed again, as it is every few seconds",
+    cure="its host is observed again: 'vgpuctl doctor' has it done now",
 )
 
 
