@@ -23,6 +23,7 @@ from orchestrator.core.vms.volume import MAX_OF_TENANT as MAX_VOLUMES
 from orchestrator.core.webhook import MAX_OF_TENANT as MAX_WEBHOOKS
 from orchestrator.services.audit import MOST, WINDOW_S
 from orchestrator.services.change_allowance import AT_ONCE, PER_S
+from orchestrator.store.disk_copies import MAX_OF_PAIR
 from orchestrator.store.web_sessions import MAX_ENDED_OF_CREDENTIAL
 from tools.tree import ROOT
 
@@ -81,6 +82,7 @@ BOUNDS: Final = (
           ("ended_web_sessions",)),
     Bound("operations that have ended", "site", "setting `operations_kept_days`", "days", "",
           ("operations", "steps")),
+    Bound("copies of disks, measured", "two hosts", f"{MAX_OF_PAIR}", "copies", "", ("disk_copies",)),
     Bound("streams of events", "tenant", f"{MAX_STREAMS_OF_TENANT}", "at once", "server.streams_busy"),
     Bound("events", "site", "settings `events_kept`, `events_kept_days`", "events, days", "", ("events",)),
     Bound("webhooks", "tenant", f"{MAX_WEBHOOKS}", "webhooks", "webhook.too_many", ("webhooks",)),

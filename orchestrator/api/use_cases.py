@@ -120,7 +120,8 @@ def services_of(
         GuestAccessService(store=store, link=world.link, clock=clock),
     )
     capacity = CapacityService(store=store, index=index, clock=clock)
-    moving = VmMoves(store=store, engine=engine, planner=planner)
+    moves = MoveService(store=store, index=index, drivers=AskedDrivers(link=world.link, clock=clock))
+    moving = VmMoves(store=store, engine=engine, planner=planner, moves=moves)
     advance = keeper_of(world, engine, moving).round
     hosts = HostService(
         store=store, engine=engine, keys=world.keys, clock=clock, ids=ids, scan_key=inspection.scan_key,
@@ -155,7 +156,7 @@ def services_of(
         volumes=VolumeService(store=store, engine=engine, planner=planner),
         operations=OperationService(world=world, engine=engine),
         capacity=capacity,
-        moves=MoveService(store=store, index=index, drivers=AskedDrivers(link=world.link, clock=clock)),
+        moves=moves,
         controllers=ControllerService(store=store, clock=clock, files=world.images, kept=kept, key=site.key),
         readings=ReadingService(store=store, kept=kept, others=site.others),
         findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),

@@ -160,6 +160,10 @@ class MovePlan:
     """Why there, for people."""
     disk_bytes: int
     """Size of its disk; what is copied of it may be less."""
+    copy_low_s: float | None
+    """Seconds that copying it takes at least, by copies that were measured; None: none was."""
+    copy_high_s: float | None
+    """The same at most."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -117,15 +117,11 @@ volumes = Table(
 )  # fmt: skip
 
 driver_bundles = Table(
-    "driver_bundles",
-    metadata,
-    Column("sha256", String(64), primary_key=True),
-    Column("content", JSON, nullable=False),
-    Column("size_bytes", BigInteger, nullable=False),
-    Column("key_id", String(16), nullable=False),
-    Column("comment", String, nullable=False),
-    Column("created_at", Float, nullable=False),
-)
+    "driver_bundles", metadata,
+    Column("sha256", String(64), primary_key=True), Column("content", JSON, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False), Column("key_id", String(16), nullable=False),
+    Column("comment", String, nullable=False), Column("created_at", Float, nullable=False),
+)  # fmt: skip
 
 driver_lock = Table(
     "driver_lock", metadata, Column("id", Integer, primary_key=True), Column("document", JSON, nullable=False)
@@ -178,6 +174,14 @@ vgpu_metadata = Table(
 )  # fmt: skip
 """What drivers last said of a VM's vGPUs (core/gpu/vgpu_metadata.py), by the PCI address of their GPU."""
 
+disk_copies = Table(
+    "disk_copies", metadata,
+    Column("operation", String(36), primary_key=True), Column("source", String(63), nullable=False),
+    Column("target", String(63), nullable=False), Column("size_bytes", BigInteger, nullable=False),
+    Column("seconds", Float, nullable=False), Column("low_s", Float), Column("high_s", Float),
+    Column("at", Float, nullable=False), Index("ix_disk_copies_pair", "source", "target", "at"),
+)  # fmt: skip
+
 gpu_cuts = Table(
     "gpu_cuts", metadata,
     Column("host", String(63), primary_key=True), Column("gpu", String(12), primary_key=True),
@@ -188,18 +192,14 @@ gpu_cuts = Table(
 """How a GPU is cut while anything is claimed on it; claims refer to it, so they cannot differ."""
 
 slot_claims = Table(
-    "slot_claims",
-    metadata,
-    Column("host", String(63), primary_key=True),
-    Column("gpu", String(12), primary_key=True),
-    Column("slot", Integer, primary_key=True),
-    Column("cut", String(80), nullable=False),
-    Column("vm", ForeignKey("vms.id"), nullable=False),
-    Column("device", Integer, nullable=False),
+    "slot_claims", metadata,
+    Column("host", String(63), primary_key=True), Column("gpu", String(12), primary_key=True),
+    Column("slot", Integer, primary_key=True), Column("cut", String(80), nullable=False),
+    Column("vm", ForeignKey("vms.id"), nullable=False), Column("device", Integer, nullable=False),
     ForeignKeyConstraint(["host", "gpu", "cut"], ["gpu_cuts.host", "gpu_cuts.gpu", "gpu_cuts.cut"]),
     CheckConstraint("slot >= 0", name="slot"),
     Index("ix_slot_claims_vm", "vm"),
-)
+)  # fmt: skip
 """``device``: which of the VM's devices, from 0, as its ``devices`` has them; the same in ``function_claims``."""
 
 function_claims = Table(

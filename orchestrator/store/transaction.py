@@ -9,6 +9,7 @@ from orchestrator.store.audit import Audit
 from orchestrator.store.cards import Cards
 from orchestrator.store.consoles import ConsoleSessions
 from orchestrator.store.controllers import Controllers
+from orchestrator.store.disk_copies import DiskCopies
 from orchestrator.store.drivers import DriverBundles, DriverLocks
 from orchestrator.store.events import Events
 from orchestrator.store.findings import Findings
@@ -44,7 +45,7 @@ class Transaction:
         self.usage = Usage(db)
         self.tenant_usage = TenantUsage(db)
         self.hosts = Hosts(db, self.usage, parsed, self.events)
-        self.cards, self.vgpu_metadata = Cards(db, self.usage), VgpuMetadata(db)
+        self.cards, self.vgpu_metadata, self.disk_copies = Cards(db, self.usage), VgpuMetadata(db), DiskCopies(db)
         self.observations = Observations(db, parsed)
         self.vms = Vms(db, self.usage, self.tenant_usage, self.events)
         self.vm_pages, self.host_pages = VmPages(db), HostPages(db)

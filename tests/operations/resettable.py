@@ -27,6 +27,7 @@ _NOT_COMPARED = frozenset(
         "maintenances",
         "guests",
         "vgpu_metadata",
+        "disk_copies",
         "console_sessions",
         "ended_web_sessions",
     }

@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.errors import Conflict, Fatal, NoCapacity, VgpuctlError
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
@@ -72,6 +74,42 @@ def test_it_goes_back_to_where_it_was(plane: ControlPlane) -> None:
     assert run(plane, move(plane)) == "done"
     assert plane.services.vms.get("default", "train").host == L40S_HOST
     assert claimed(plane) == {L40S_HOST: ["train"], OTHER: []}
+
+
+def test_how_long_the_disk_takes_is_told_beside_what_was_forecast_and_learned_from(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forecast() -> tuple[float | None, float | None]:
+        plan = plane.services.moving.plan(MoveVm(tenant="default", name="train"))
+        return plan.copy_low_s, plan.copy_high_s
+
+    def message(operation: str) -> str:
+        (copy,) = (step for step in plane.services.operations.get(operation).steps if step.name == "copy_disk.1")
+        return copy.message
+
+    copy_volume = plane.hosts.copy_volume
+
+    def copied(*of: Any) -> ActionResult:
+        plane.world.clock.sleep(12.0)
+        return copy_volume(*of)
+
+    monkeypatch.setattr(plane.hosts, "copy_volume", copied)
+    assert forecast() == (None, None)
+    first = str(move(plane))
+    assert run(plane, first) == "done"
+    assert "forecast" not in message(first)
+    low_s, high_s = forecast()
+    assert low_s is not None
+    assert high_s is not None
+    second = str(move(plane))
+    assert run(plane, second) == "done"
+    assert f"forecast {low_s:.1f} to {high_s:.1f} s" in message(second)
+    with plane.store.read() as tx:
+        kept = tx.disk_copies.of_operation(second)
+    assert kept is not None
+    assert low_s < 12.0 < high_s
+    assert kept.seconds == pytest.approx(12.0)
+    assert (kept.source, kept.target, kept.low_s, kept.high_s) == (OTHER, L40S_HOST, low_s, high_s)
 
 
 def test_nobody_finds_the_place_that_is_held_for_it(plane: ControlPlane) -> None:

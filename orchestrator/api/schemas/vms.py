@@ -187,6 +187,8 @@ class MovePlanAnswer(AnswerBody):
     gpus: tuple[str, ...]
     why: str
     disk_bytes: int
+    copy_low_s: float | None
+    copy_high_s: float | None
 
 
 class AdoptVmBody(StrictForm, example={"host": "gpu-1", "domain": "byhand", "tenant": "research", "name": "train"}):

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 import typer
 
+from orchestrator.cli.ages import show_span
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Name, Tenant, Wait
@@ -51,5 +53,12 @@ def move(
         ("GPUs", ", ".join(map(shown, plan["gpus"]))),
         ("why there", shown(plan["why"])),
         ("disk", show_size(plan["disk_bytes"])),
+        ("copying it", _copying(plan["copy_low_s"], plan["copy_high_s"])),
     ]
     show(plan, format_of(ctx), lambda: render_details(rows), name=plan["target"])
+
+
+def _copying(low_s: float | None, high_s: float | None) -> str:
+    if low_s is None or high_s is None:
+        return "not known: no disk was copied yet"
+    return f"{show_span(math.floor(low_s))} to {show_span(math.ceil(high_s))}"

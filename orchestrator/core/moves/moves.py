@@ -7,7 +7,7 @@ is asked the same with the GPUs alone that the state goes onto, cut as the VM's 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -259,33 +259,39 @@ def _of_state(
     return next(waiting, taken) if taken else ()
 
 
-def _of_gpu(moving: Moving, gpu: Gpu, target: _Target) -> Iterable[Bars]:
-    """Against each GPU that it has a device on; a GPU of its own that is not there any more says nothing."""
-    snapshot, own = _snapshot(target.facts, gpu.gpu_id), moving.source
+def _of_gpu(moving: Moving, gpu: Gpu, target: _Target) -> Iterator[Bars]:
+    snapshot = _snapshot(target.facts, gpu.gpu_id)
     for device in _devices(moving):
-        source = None if own is None else _snapshot(own, device.gpu)
-        if own is None or source is None or snapshot is None:
-            yield (
-                WITH_MEMORY,
-                MoveLimit(code="move.own_gpu_gone", message=f"its GPU {device.gpu} is not on its host now"),
-            )
+        yield from limits_onto(moving, device, snapshot, target.facts, target.name)
+
+
+def limits_onto(
+    moving: Moving, device: Device, gpu: GpuSnapshot | None, target: HostFacts, name: str
+) -> Iterator[Bars]:
+    """What keeps the state of that device of the VM from a GPU of the host of that name; a GPU of its own that is not
+    there any more says nothing."""
+    own = moving.source
+    source = None if own is None else _snapshot(own, device.gpu)
+    if own is None or source is None or gpu is None:
+        message = f"its GPU {device.gpu} is not on its host now"
+        yield WITH_MEMORY, MoveLimit(code="move.own_gpu_gone", message=message)
+        return
+    pair = GpuPair(device=device, source=source, target=gpu)
+    yield from limits_of_gpus(pair)
+    pairs = moving.drivers.questions(device.gpu, gpu.metadata)
+    if not pairs and None not in (source.metadata, gpu.metadata) and not device.is_whole_gpu:
+        yield WITH_MEMORY, _UNREAD
+        return
+    answers = [moving.drivers.answer(question) for question in pairs] or [None]
+    for answer in answers:
+        if answer is not None:
+            yield from limits_of_answer(answer, name)
             continue
-        pair = GpuPair(device=device, source=source, target=snapshot)
-        yield from limits_of_gpus(pair)
-        pairs = moving.drivers.questions(device.gpu, snapshot.metadata)
-        if not pairs and None not in (source.metadata, snapshot.metadata) and not device.is_whole_gpu:
-            yield WITH_MEMORY, _UNREAD
-            continue
-        answers = [moving.drivers.answer(question) for question in pairs] or [None]
-        for answer in answers:
-            if answer is not None:
-                yield from limits_of_answer(answer, target.name)
-                continue
-            hosts = Between(vm=moving.traveller.vm, source=own, target=target.facts, name=target.name)
-            yield from limits_by_data(hosts, pair)
-            forbidden = _forbidden(moving, target.name, target.facts)
-            if forbidden is not None:
-                yield WITH_MEMORY, forbidden
+        hosts = Between(vm=moving.traveller.vm, source=own, target=target, name=name)
+        yield from limits_by_data(hosts, pair)
+        forbidden = _forbidden(moving, name, target)
+        if forbidden is not None:
+            yield WITH_MEMORY, forbidden
 
 
 def _snapshot(facts: HostFacts, address: str) -> GpuSnapshot | None:

@@ -23,6 +23,7 @@ from orchestrator.operations.step import Step
 from orchestrator.operations.steps.device import DEVICE, REMOVE_DEVICE
 from orchestrator.operations.steps.domain import REDEFINE, SHUT_DOWN, START
 from orchestrator.operations.steps.vm_record import claim_of, not_started, say_stopped, set_vm_state
+from orchestrator.store.disk_copies import DiskCopy
 from orchestrator.store.transaction import Transaction
 
 MOVED: Final = "a VM that has changed hosts is not brought back"
@@ -94,8 +95,29 @@ def _copy(context: Context) -> str:
         context.report(f"{show_size(sent // 1024**2 * 1024**2)} copied")
         context.pause(0.0)
 
-    taker = context.host(), context.token(context.host())
-    return context.world.link.copy_volume(*giver, *taker, wanted, progress).message
+    taker, clock = (context.host(), context.token(context.host())), context.world.clock
+    begun = clock.monotonic()
+    copied = context.world.link.copy_volume(*giver, *taker, wanted, progress).message
+    return ", ".join(filter(None, (copied, _measured(context, clock.monotonic() - begun))))
+
+
+def _measured(context: Context, seconds: float) -> str:
+    """It is kept for the forecasts of later moves. Moves that an older version began have none."""
+    size_bytes, forecast = context.inputs.get("copy_bytes"), context.inputs.get("forecast_s")
+    low_s, high_s = forecast if isinstance(forecast, list) else (None, None)
+    if isinstance(size_bytes, int):
+        copy = DiskCopy(
+            operation=context.operation_id,
+            source=context.text("source"),
+            target=context.host_name,
+            size_bytes=size_bytes,
+            seconds=seconds,
+            low_s=low_s,
+            high_s=high_s,
+            at=context.world.clock.now(),
+        )
+        context.write_at_end(lambda tx: tx.disk_copies.add(copy))
+    return f"took {seconds:.1f} s" + ("" if low_s is None else f", forecast {low_s:.1f} to {high_s:.1f} s")
 
 
 def delete_copy(context: Context) -> None:

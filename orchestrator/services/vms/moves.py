@@ -95,18 +95,21 @@ class MoveService:
         """To those hosts: once by what is known, and where the driver's word alone is missing again with that.
         ``end``: until when drivers are asked."""
         with self.index.current() as fleet, self.store.read() as tx:
-            moving = self._moving(tx, fleet, known_vm(tx, tenant, name))
+            moving = self.moving(tx, fleet, known_vm(tx, tenant, name))
             judged = {host: towards(fleet, moving, host) for host in names(fleet)}
             wait = (host for host in judged if waits_for_answer(judged[host]))
             waiting = {host: open_to for host in wait if (open_to := _questions(fleet, moving, host))}
             hosts = {host: viewed.seen.host for host in waiting if (viewed := fleet.host(host)) is not None}
         if answered := self.drivers.ask(waiting, hosts, end):
             with self.index.current() as fleet, self.store.read() as tx:
-                moving = self._moving(tx, fleet, known_vm(tx, tenant, name))
+                moving = self.moving(tx, fleet, known_vm(tx, tenant, name))
                 judged |= {host: towards(fleet, moving, host) for host in answered if fleet.host(host) is not None}
         return list(judged.values())
 
-    def _moving(self, tx: Transaction, fleet: FleetIndex, vm: Vm) -> Moving:
+    def moving(self, tx: Transaction, fleet: FleetIndex, vm: Vm) -> Moving:
+        """With what drivers have answered. Ask inside :meth:`FleetIndex.current`.
+
+        :raises NotFound: ``profile.unknown``"""
         drivers = DriverAnswers(metadata=tx.vgpu_metadata.of(vm.id), answer=self.drivers.answer)
         return moving_of(tx, fleet, vm, drivers)
 

@@ -11,8 +11,8 @@ from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.errors import Conflict, NoCapacity, Reason
 from orchestrator.core.hosts.nic import nic_mac
 from orchestrator.core.maintenance.leaving import WAIT, wait_of
-from orchestrator.core.moves.moves import Moving, barred, own_verdicts
-from orchestrator.core.moves.rules import GpuPair, limits_of_gpus
+from orchestrator.core.moves.forecast import Forecast, copy_time
+from orchestrator.core.moves.moves import Moving, barred, limits_onto, own_verdicts
 from orchestrator.core.moves.verdicts import MoveKind, MoveLimit, limits_on
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.engine import Engine
@@ -20,12 +20,14 @@ from orchestrator.services.begin import held_by, new_operation, record, undo_inp
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.messages import MovePlan, MoveVm, Started
 from orchestrator.services.vm_checks import check_idle, check_lease, check_state, known_vm
-from orchestrator.services.vms.moves import moving_of
+from orchestrator.services.vms.moves import MoveService
 from orchestrator.services.vms.planning import Leaving, Planner, VmPlan, check_still_open
 from orchestrator.store.database import Store
 from orchestrator.store.records import ClaimLost
 from orchestrator.store.transaction import Transaction
 
+_ASKED = 200
+"""Hosts whose drivers are asked where no host was named."""
 _RACES = 5
 """How often a lost race for a place is planned again."""
 
@@ -37,14 +39,24 @@ class VmMoves:
     store: Store
     engine: Engine
     planner: Planner
+    moves: MoveService
 
     def plan(self, request: MoveVm) -> MovePlan:
         """What :meth:`move` would do; raises what it would raise."""
+        self._ask_drivers(request)
         with self.planner.index.current() as fleet, self.store.read() as tx:
             vm = self._settled(tx, request)
             plan = self._planned(tx, fleet, vm, request)
-            gpus = tuple(device.gpu for device in plan.vm.devices)
-            return MovePlan(source=vm.host, target=plan.vm.host, gpus=gpus, why=plan.why, disk_bytes=vm.spec.disk_bytes)
+            forecast = _forecast(tx, request, vm, plan.vm.host)
+            return MovePlan(
+                source=vm.host,
+                target=plan.vm.host,
+                gpus=tuple(device.gpu for device in plan.vm.devices),
+                why=plan.why,
+                disk_bytes=vm.spec.disk_bytes,
+                copy_low_s=None if forecast is None else forecast.low_s,
+                copy_high_s=None if forecast is None else forecast.high_s,
+            )
 
     def check_may_leave(self, request: MoveVm) -> None:
         """Whether it would have a place elsewhere once it is stopped.
@@ -58,6 +70,7 @@ class VmMoves:
         """:raises NotFound: ``vm.unknown``, ``host.unknown``
         :raises Conflict: ``vm.busy``, ``vm.stays``, ``vm.not_now``, ``lease.over``
         :raises NoCapacity: ``gpu.no_capacity`` with reasons"""
+        self._ask_drivers(request)
         for _ in range(_RACES):
             try:
                 started = self._move(request)
@@ -67,6 +80,17 @@ class VmMoves:
             return started
         hint = "many VMs are being made at once; try again"
         raise NoCapacity("gpu.no_capacity", "others were faster at every try", hint=hint)
+
+    def _ask_drivers(self, request: MoveVm) -> None:
+        """Where the VM's state may go: nobody is asked while the fleet is held."""
+        with self.store.read() as tx:
+            way = _way_of(known_vm(tx, request.tenant, request.name), request)
+        if way == "cold":
+            return
+        if request.host is None:
+            self.moves.of_vm(request.tenant, request.name, most=_ASKED)
+        else:
+            self.moves.to_host(request.tenant, request.name, request.host)
 
     def _move(self, request: MoveVm) -> Started:
         with self.planner.index.current() as fleet, self.store.read() as tx:
@@ -81,7 +105,7 @@ class VmMoves:
 
     def _planned(self, tx: Transaction, fleet: FleetIndex, vm: Vm, request: MoveVm) -> VmPlan:
         """:raises Conflict: ``vm.stays``; :raises NoCapacity: with reasons"""
-        moving, way, host = moving_of(tx, fleet, vm), _way_of(vm, request), request.host
+        moving, way, host = self.moves.moving(tx, fleet, vm), _way_of(vm, request), request.host
         of_hosts = {
             viewed.view.name: barred(moving, way, viewed.view.name, viewed.facts)
             for viewed in (fleet.fleet().hosts if host is None else filter(None, (fleet.host(host),)))
@@ -122,6 +146,7 @@ class VmMoves:
         tx.places.hold(_place_for(vm, plan.vm, operation.id))
         plan.take(tx)
         tx.vms.update(replace(held_by(operation, vm), state="moving"))
+        forecast = _forecast(tx, request, vm, plan.vm.host)
         inputs: dict[str, object] = {
             "vm": vm.spec.name,
             **undo_inputs(vm),
@@ -130,9 +155,24 @@ class VmMoves:
             "place": plan.vm.id,
             "max_bytes_per_s": request.max_bytes_per_s,
             "why_there": plan.why,
+            "copy_bytes": _disk_file(tx, vm),
+            "forecast_s": None if forecast is None else [forecast.low_s, forecast.high_s],
         }
         record(tx, operation, host=plan.vm.host, inputs=inputs, said=f"from {vm.host} to {plan.vm.host}")
         return Started(operation=operation.id, name=vm.spec.name)
+
+
+def _forecast(tx: Transaction, request: MoveVm, vm: Vm, target: str) -> Forecast | None:
+    return copy_time(
+        _disk_file(tx, vm), tx.disk_copies.measured(vm.host, target), max_bytes_per_s=request.max_bytes_per_s
+    )
+
+
+def _disk_file(tx: Transaction, vm: Vm) -> int:
+    """Bytes of the file that is copied, as last observed."""
+    snapshot = tx.hosts.snapshot(vm.host)
+    files = () if snapshot is None else snapshot.volumes
+    return next((file.size_bytes for file in files if file.name == vm.volume), vm.spec.disk_bytes)
 
 
 def _place_for(vm: Vm, planned: Vm, operation: str) -> Vm:
@@ -148,13 +188,11 @@ def _way_of(vm: Vm, request: MoveVm) -> MoveKind:
 
 def _of_its_gpus(moving: Moving, planned: Vm, target: HostFacts) -> tuple[MoveLimit, ...]:
     """What keeps the state of its devices from the GPUs that it would get."""
-    source = () if moving.source is None else moving.source.gpus
-    before = {gpu.address: gpu for gpu in source}
-    after = {gpu.address: gpu for gpu in target.gpus}
+    gpus = {gpu.address: gpu for gpu in target.gpus}
     bars = (
         bar
-        for device, planned_device in zip(moving.traveller.vm.devices, planned.devices, strict=True)
-        for bar in limits_of_gpus(GpuPair(device=device, source=before[device.gpu], target=after[planned_device.gpu]))
+        for device, there in zip(moving.traveller.vm.devices, planned.devices, strict=True)
+        for bar in limits_onto(moving, device, gpus.get(there.gpu), target, planned.host)
     )
     return limits_on("live", bars)
 
