@@ -45,6 +45,7 @@ from orchestrator.services.offerings import OfferingService
 from orchestrator.services.readings.kept import KeptReadings
 from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.services.vm_checks import check_unprotected
+from orchestrator.services.vms.moves import MoveService
 from orchestrator.services.vms.moving import VmMoves
 from orchestrator.services.vms.planning import Planner
 from orchestrator.services.vms.requirements import spec_of
@@ -367,7 +368,7 @@ class InMemory:
         store, clock, ids, engine = kept.store, kept.clock, CountedIds(), HeldEngine(lambda _: None)
         planner = Planner(index=FleetIndex(store, Overcommit()), clock=clock, ids=ids)
         self.volumes = VolumeService(store=store, engine=engine, planner=planner)
-        self.moving = VmMoves(store=store, engine=engine, planner=planner)
+        self.moving = VmMoves(store=store, engine=engine, planner=planner, moves=cast(MoveService, self.moves))
         self.provisioning = ProvisioningService(store=store, clock=clock, ids=ids, engine=engine)
         self.driver_upgrades = DriverUpgradeService(store=store, clock=clock, ids=ids, advance=lambda: None)
         self.mig_layouts = MigLayoutService(store=store, engine=engine, clock=clock, ids=ids)

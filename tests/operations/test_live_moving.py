@@ -188,3 +188,19 @@ def test_what_may_not_move_while_it_runs_is_refused_with_the_limits_words(plane:
     assert refused.value.code == "vm.stays"
     assert [reason.code for reason in refused.value.reasons] == ["move.not_offered"]
     assert plane.services.vms.get("default", "fixed").state == "running"
+
+
+@pytest.mark.parametrize("compares", [False, True])
+def test_it_stays_where_the_other_hosts_driver_does_not_take_its_state(plane: ControlPlane, compares: bool) -> None:
+    plane.hosts.compares = compares
+    own = str(plane.machine(L40S_HOST).driver_version)
+    for driver, taken in (("595.1", False), (f"{own}.7", compares), (own, True)):
+        plane.machine(OTHER).driver_version = driver
+        for name in (L40S_HOST, OTHER):
+            plane.observer.observe(name)
+        request = MoveVm(tenant="default", name="train", host=OTHER)
+        if taken:
+            assert plane.services.moving.plan(request).target == OTHER
+        else:
+            with pytest.raises(Conflict, match="driver"):
+                plane.services.moving.plan(request)
