@@ -191,8 +191,8 @@ def _of_its_gpus(moving: Moving, planned: Vm, target: HostFacts) -> tuple[MoveLi
     gpus = {gpu.address: gpu for gpu in target.gpus}
     bars = (
         bar
-        for device, there in zip(moving.traveller.vm.devices, planned.devices, strict=True)
-        for bar in limits_onto(moving, device, gpus.get(there.gpu), target, planned.host)
+        for device, arrived in zip(moving.traveller.vm.devices, planned.devices, strict=True)
+        for bar in limits_onto(moving, device, gpus.get(arrived.gpu), target, planned.host)
     )
     return limits_on("live", bars)
 
