@@ -20,7 +20,7 @@ from orchestrator.api.openapi import EXAMPLES_FILE
 from tests.contract.api.real_app import furnished_plane, real_app
 from tests.fakes.control_plane import A100_HOST, T4_HOST, ControlPlane
 from tests.fakes.drivers import with_bundle
-from tests.fakes.fake_machine import snapshot_of
+from tests.fakes.fake_machine import FakeMachine, snapshot_of, t4
 from tests.fakes.frames import frame_of
 
 MAX_SHOWN: Final = 2
@@ -80,7 +80,8 @@ REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("GET", "metrics/targets", None),
     ("POST", "webhooks", {"name": "chat", "url": "https://example.org/hook", "nouns": ["vm"]}),
     ("GET", "webhooks", None), ("GET", "vms/trian", None),
-    ("POST", "findings/look", None), ("POST", "findings/repair", None),
+    ("POST", "findings/look", None), ("POST", "findings/repair", None), ("POST", "vms/render/stop", {}),
+    ("POST", "vms/render/move/plan", {}),
 )  # fmt: skip
 
 
@@ -105,6 +106,9 @@ def _answers(directory: Path) -> Iterator[tuple[str, Any]]:
     for method, path, body in REQUESTS:
         if path.startswith("findings"):
             plane.machine(T4_HOST).domains.clear()
+        if path.endswith("move/plan"):
+            plane.hosts.machines["t4-2.test"] = FakeMachine(machine_id="m9", gpus=[t4()])
+            plane.add_host("t4-2")
         answer = client.request(method, f"/v1/{path}", json=body)
         plane.engine.drain()
         if answer.status_code >= 400 and "trian" not in path:

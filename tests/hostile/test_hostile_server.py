@@ -56,6 +56,7 @@ COMMANDS = (
     "mig apply gpu1 -f {mig} --config all --no-wait", "mig release gpu1 --yes --no-wait", "profile add {offerings}",
     "profile remove notebook", "image guest-driver guest 580.65.06", "image remove guest --yes", "driver check",
     "driver bundle show 0123", "driver bundle remove 0123", "driver lock apply {lock}", "maintenance pause",
+    "driver upgrade --to 580.95.05 --dry-run",
     "host drain h", "maintenance resume",
     "vm maintenance train --now", "maintenance cancel", "network create n", "network add n --bridge br0",
     "webhook list", "webhook show hook", "webhook create hook --url https://a.test/", "webhook test hook",
