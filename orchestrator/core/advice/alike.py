@@ -97,6 +97,8 @@ class OneOfEach:
         self.kinds = kinds
         self._known = known
         self._engine = PlacementEngine()
+        self._alone: dict[int, PlacementEngine] = {}
+        """Of one host of each kind that was filled, by its number: a host that is named is planned for slowly."""
 
     @classmethod
     def among(cls, hosts: Iterable[HostView]) -> OneOfEach:
@@ -130,9 +132,13 @@ class OneOfEach:
         return host
 
     def _fill(self, kind: Kind, request: Request) -> int:
-        engine, placed, host_id = self._engine, 0, self._host(kind).view.host_id
+        engine = self._alone.get(kind.number)
+        if engine is None:
+            engine = self._alone[kind.number] = PlacementEngine((kind.first,))
+        needs = request.needs if request.host is None else on_host(request.needs, kind.first.host_id)
+        placed = 0
         while True:
-            one = replace(request, vm_id=f"room {placed}", needs=on_host(request.needs, host_id))
+            one = replace(request, vm_id=f"room {placed}", needs=needs)
             plan = engine.plan(one)
             if plan is None:
                 break
