@@ -26,7 +26,8 @@ from tests.fakes.frames import frame_of
 MAX_SHOWN: Final = 2
 """Of a list in an example."""
 VARIES: Final[dict[str, Any]] = {
-    "pid": 4711, "token": "vgpuctl_WRITTEN_DOWN_ONCE", "secret": "WRITTEN_DOWN_ONCE",
+    "pid": 4711, "token": "vgpuctl_WRITTEN_DOWN_ONCE", "secret": "WRITTEN_DOWN_ONCE", "ticket": "GOOD_ONCE",
+    "key_id": "01014AB912C57EBE",
     "version": "0.1.0", "agent": "0.1.0",
     **dict.fromkeys(("certificate", "central", "hosts"), "-----BEGIN CERTIFICATE-----\n"),
     "age_s": 3.2, "ages_s": [13.2, 3.2], "clock_ahead_s": -0.1,
@@ -56,6 +57,7 @@ OFFERING: Final = {"name": "small", "kind": "time_sliced", "vgpu_type": "GRID T4
 REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("POST", "vms", {**VM, "name": "render"}), ("GET", "vms/train", None), ("GET", "readings/vms", None),
     ("POST", "vms/plan", {**VM, "name": "planned"}), ("GET", "vms/train/console/log", None),
+    ("POST", "vms/train/console-tickets", {"kind": "serial"}),
     ("POST", "hosts/scan", {"address": "t4.test"}), ("POST", f"hosts/{T4_HOST}/check", None),
     ("GET", f"hosts/{T4_HOST}", None), ("GET", f"gpus/{T4_HOST}/{GPU}", None), ("GET", "profiles/t4-2q", None),
     ("GET", "images/guest", None), ("POST", f"hosts/{A100_HOST}/mig-layout/plan", LAYOUT),
