@@ -46,7 +46,7 @@ NO_DRIVER: Final = DriverAnswers(metadata={}, answer=lambda _: NOT_ASKED)
 def limits_of_answer(answer: Compatibility | str, host: str) -> Iterator[Bars]:
     """What it rules out."""
     if isinstance(answer, str):
-        cure = f"'vgpuctl show-vm' with '--moves --host {host}' asks it"
+        cure = f"'vgpuctl show-vm NAME --moves --host {host}' asks it"
         words = f"the driver of {host} {answer}, which alone knows whether it takes the vGPU's state"
         yield WITH_MEMORY, MoveLimit(code="move.not_asked", message=words, cure=cure)
         return
