@@ -114,7 +114,7 @@ class OperationService:
         """An operation that is stuck or waits for its host: the operator has cleaned up by hand; release what it holds.
         Of one that a backup has as unfinished, what its host shows is not forgotten.
 
-        :raises Conflict: ``operation.not_stuck``"""
+        :raises Conflict: ``operation.not_stuck``, ``operation.vm_moved``"""
         if self._is_for_the_record(operation_id):
             try:
                 return self._record(operation_id, "abandon")
@@ -124,6 +124,7 @@ class OperationService:
         with self.world.store.begin() as tx:  # one for all of it: a retry comes before it or finds nothing stuck
             job = tx.operations.get(operation_id)
             operation = job.operation if _held_at_rest(tx, job.operation) else _check_stuck(job)
+            _check_not_moved(operation)
             definition = DEFINITIONS.get(operation.kind)
             if definition is not None:
                 context = Context.of(self.world, job, lambda _: None, self.world.clock.sleep, lambda: None)
@@ -191,3 +192,13 @@ def _check_stuck(job: Job) -> Operation:
             f"'vgpuctl operation show {job.operation.id}' tells how it stands",
         )
     return job.operation
+
+
+def _check_not_moved(operation: Operation) -> None:
+    """What would be forgotten is a whole VM."""
+    if "abandon" not in ways_out(operation):
+        raise Conflict(
+            "operation.vm_moved",
+            "the VM is on the other host alone, so its move is not given up",
+            hint=f"'vgpuctl operation retry {operation.id}' lets it go on there",
+        )

@@ -14,6 +14,7 @@ from orchestrator.core.errors import Conflict, Fatal, Retryable, VgpuctlError
 from orchestrator.core.operation import Operation
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
+from orchestrator.operations.stuck import ways_out
 from orchestrator.services.messages import MoveVm
 from tests.fakes.control_plane import L40S_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_data_volumes import memory_of
@@ -122,6 +123,30 @@ def test_its_host_is_away_when_it_has_left_and_nobody_guesses(plane: ControlPlan
     plane.machine(L40S_HOST).answers = True
     plane.look(L40S_HOST)
     plane.engine.drain()
+    whole(plane, OTHER)
+
+
+def test_its_host_stays_away_for_longer_than_anybody_waits_and_it_goes_on_when_it_is_back(plane: ControlPlane) -> None:
+    operation, source = str(move(plane)), plane.machine(L40S_HOST)
+
+    def cut(effect: str) -> BaseException:
+        source.answers = False
+        return lost_answer(effect)
+
+    strike_at(plane, "move_vm", "after", cut)
+    run(plane, operation)
+    with plane.store.begin() as tx:
+        tx.operations.end_wait(operation, "over")
+    assert run(plane, operation).state == "stuck"
+    source.answers = True
+    plane.services.operations.retry(operation)
+    stuck = run(plane, operation)
+    assert (stuck.state, (stuck.error or {})["stuck_by"], ways_out(stuck)) == ("stuck", "vm.moved", ("retry",))
+    with pytest.raises(Conflict) as refused:
+        plane.services.operations.abandon(operation)
+    assert refused.value.code == "operation.vm_moved"
+    plane.services.operations.retry(operation)
+    assert run(plane, operation).state == "done"
     whole(plane, OTHER)
 
 

@@ -69,6 +69,13 @@ def _devices_text(context: Context) -> tuple[str, ...]:
     return tuple(f"vGPU {device.name} on GPU {device.gpu} of host {place.host}" for device in place.devices)
 
 
+def _migrated_text(context: Context) -> tuple[str, ...]:
+    """It may be all that there is of the VM."""
+    source, place = context.text("source"), place_of(context)
+    there = f"VM {context.subject} is on host {place.host} with all it has if host {source} does not define it"
+    return (there,) if place.id != context.subject else ()
+
+
 def _waits_text(context: Context) -> tuple[str, ...]:
     return (f"VM {context.subject}, which waits on host {context.host_name} to be started",)
 
@@ -131,10 +138,11 @@ def _check_came(context: Context) -> None:
 def _stay(context: Context) -> None:
     """What came of it is paused, and was never let run."""
     if not _stayed(context):
+        _check_came(context)
         raise Unknown(
             "vm.moved",
             f"VM {context.subject} is on host {context.host_name} alone",
-            hint="nothing of it is lost: it waits there until the operation is settled",
+            hint=f"nothing of it is lost: 'vgpuctl operation retry {context.operation_id}' lets it go on there",
         )
     context.perform(StopDomain(vm=context.subject, grace_seconds=0))
 
@@ -150,7 +158,7 @@ def _settle(context: Context) -> None:
 LEAVING = Step(name="vm_leaving.1", title="claim a place", do=claim_of, undo=_runs_on, remains=place_text)
 EMPTY_DISK = Step(name="empty_disk.1", title="an empty disk", do=_empty_disk, undo=delete_copy, remains=copy_text)
 DEVICES = Step(name="devices_there.1", title="vGPU", do=_make_devices, undo=_remove_devices, remains=_devices_text)
-MIGRATE = Step(name="migrate.1", title="move it while it runs", do=_migrate, undo=_stay, remains=place_text)
+MIGRATE = Step(name="migrate.1", title="move it while it runs", do=_migrate, undo=_stay, remains=_migrated_text)
 GO_ON = Step(name="go_on.1", title="let it go on there", do=_start, no_undo_reason=MOVED, remains=_waits_text)
 SETTLED = Step(
     name="live_move_settled.1", title="release what it had there", do=_settle, no_undo_reason=MOVED,
