@@ -50,6 +50,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("attach", "detach"), "volume"),
     **dict.fromkeys(("cordon",), "host cordon"),
     **dict.fromkeys(("uncordon",), "host uncordon"),
+    **dict.fromkeys(("drain",), "host drain"),
     **dict.fromkeys(("upgrade", "upgrades"), "driver upgrade"),
     **dict.fromkeys(("config", "configure"), "context"),
     **dict.fromkeys(("auth", "signin"), "login"),
@@ -77,15 +78,14 @@ IN_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
 _SIZE: Final = "keep data in a volume and create the VM again: 'vgpuctl create-vm --help'"
 _LARGER: Final = "create a larger one, give it to the VM too and copy: 'vgpuctl volume create --help'"
 _ELSEWHERE: Final = (
-    "'vgpuctl host cordon HOST' keeps new VMs away; those that are created again go elsewhere; data "
-    "goes along in a volume"
+    "'vgpuctl host drain HOST' moves VMs off a host that answers, 'vgpuctl vm move NAME --to HOST' one of them"
 )
 _COPY: Final = "'vgpuctl export' prints VMs as a file; data that is to stay is kept in volumes: 'vgpuctl volume --help'"
 _USED: Final = "'vgpuctl gpu map' shows what lies where, 'vgpuctl quota list' what tenants hold"
 _RESTART: Final = "'vgpuctl stop-vm NAME' keeps its place, 'vgpuctl start-vm NAME' goes on from its disk"
 NOT_BUILT: Final[Mapping[str, str]] = {
     **dict.fromkeys(("resize", "scale", "edit", "grow", "extend-disk"), _SIZE),
-    **dict.fromkeys(("drain", "evacuate", "rebalance"), _ELSEWHERE),
+    **dict.fromkeys(("evacuate", "rebalance"), _ELSEWHERE),
     **dict.fromkeys(("snapshot", "snapshots", "clone", "copy", "rebuild", "backup", "restore"), _COPY),
     **dict.fromkeys(("usage", "cost", "costs", "billing", "price", "report"), _USED),
     **dict.fromkeys(("suspend", "pause", "resume", "hibernate"), _RESTART),

@@ -27,6 +27,7 @@ EVERYTHING = Wanted(
     uplinks=(Uplink(bridge="br0"),),
     isolation="host",
     apart_from_vms=("other",),
+    off_hosts=frozenset({"left"}),
 )  # fmt: skip
 NOT_RULES = {"__init__", "rule", "wanted"}
 
