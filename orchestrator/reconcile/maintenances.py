@@ -77,7 +77,7 @@ class MaintenanceKeeper:
 
     def _leave(self, maintenance: Maintenance, host: str, vm: Vm, *, may_stop: bool) -> None:
         """Outside of the round's transaction: who looks for a place holds the fleet. One that runs moves while it runs
-        where that is legal; else it is stopped only when it has a place elsewhere."""
+        where that is legal; else it is stopped, once it has claimed a place elsewhere."""
         request = MoveVm(name=vm.spec.name, tenant=vm.spec.tenant, why=maintenance.title)
         try:
             try:
@@ -85,24 +85,22 @@ class MaintenanceKeeper:
             except VgpuctlError:
                 if vm.state != "running" or not may_stop:
                     raise
-                self.moves.check_may_leave(request)
-                self._change(maintenance.id, host, lambda work, turn: work.stop_to_move(turn, vm.id))
+                self.moves.move(replace(request, cold=True, force=True))
+            self._change(maintenance.id, host, lambda turn: leaves(turn, vm))
         except VgpuctlError as error:
             why = error.message
-            self._change(maintenance.id, host, lambda _, turn: refused_by(turn, vm, why))
+            self._change(maintenance.id, host, lambda turn: refused_by(turn, vm, why))
 
-    def _change(self, maintenance_id: str, host: str, change: Callable[[_Work, HostTurn], HostTurn]) -> None:
+    def _change(self, maintenance_id: str, host: str, change: Callable[[HostTurn], HostTurn]) -> None:
         """Of one host that is still being emptied."""
         with self.store.begin() as tx:
             maintenance = tx.maintenances.find(maintenance_id)
             turn = None if maintenance is None else maintenance.host(host)
             if maintenance is None or turn is None or turn.phase != "emptying":
                 return
-            work = _Work(tx, self.clock, self.ids, maintenance)
-            after = maintenance.put(change(work, turn))
+            after = maintenance.put(change(turn))
             if after != maintenance:
                 tx.maintenances.put(after)
-        self._submit(work)
 
 
 class _Work:
@@ -203,7 +201,7 @@ class _Work:
         return self._refill(one, "done", one.why) if self._maintenance.state == "cancelled" else one
 
     def _moved_away(self, one: HostTurn) -> HostTurn:
-        """Each VM leaves: one that runs is stopped first, and starts again where it has come to."""
+        """Each VM leaves, and runs elsewhere if it ran."""
         if self._host(one) is None:
             return self._failed(one, _GIVEN_UP)
         if self._maintenance.state == "cancelled":
@@ -211,18 +209,15 @@ class _Work:
         vms = self._tx.vms.list(host=one.host)
         left = tuple(name for name in one.refused if any(vm.id == name for vm in vms))
         one = replace(one, refused=left, why=one.why if left else "")
-        away = [
-            vm for name in one.vms if (vm := self._tx.vms.find_id(name)) and vm.host != one.host and _is_missing(vm)
-        ]
-        waits = [vm for vm in away if one.tries.count(vm.id) < 2 * MAX_TRIES and not self._is_stuck(vm)]
-        due = [vm for vm in waits if vm.state == "stopped" and idle(self._tx, vm)]
-        busy = sum(vm.state not in {*AT_REST, "running"} for vm in vms) + len(waits)
-        ready = sorted(filter(self._may_leave, vms), key=lambda vm: left.index(vm.id) if vm.id in left else -1)
+        gone = (vm for name in {*one.tries} if (vm := self._tx.vms.find_id(name)) and vm.host != one.host)
+        busy = sum(vm.state not in {*AT_REST, "running"} for vm in (*vms, *gone))
+        given_up = {name for name in one.tries if one.tries.count(name) >= MAX_TRIES}
+        may = (vm for vm in vms if vm.id not in given_up and self._may_leave(vm))
+        ready = sorted(may, key=lambda vm: left.index(vm.id) if vm.id in left else -1)
         free = max(self._maintenance.parallel - busy, 0)
         self.leaving[one.host] = [(vm, self._may_stop(vm)) for vm in ready[:free]]
-        if due:
-            return self._tried(one, due, "start_vm")
-        stays = [vm for vm in vms if vm.state not in AT_REST or (vm.state == "stopped" and vm.id not in left)]
+        done = {*left, *given_up}
+        stays = [vm for vm in vms if vm.state not in AT_REST or (vm.state == "stopped" and vm.id not in done)]
         return one if busy or stays else self._empty(one)
 
     def _may_leave(self, vm: Vm) -> bool:
@@ -237,14 +232,6 @@ class _Work:
         policy = self._tx.policies.maintenance().get(vm.spec.tenant, STOP)
         window = parse_leave(policy)
         return policy == STOP or (window is not None and window.is_open(self._clock.now()))
-
-    def stop_to_move(self, one: HostTurn, vm_id: str) -> HostTurn:
-        """It starts again elsewhere, or here if it has lost its place meanwhile."""
-        vm = self._tx.vms.find_id(vm_id)
-        if vm is None or vm.state != "running" or not idle(self._tx, vm) or one.tries.count(vm_id) >= MAX_TRIES:
-            return one
-        refused = tuple(name for name in one.refused if name != vm_id)
-        return replace(self._tried(one, [vm], "stop_vm"), vms=(*one.vms, vm_id), refused=refused)
 
     def _has_to_leave(self, one: HostTurn, vm: Vm) -> bool:
         """It runs, or is about to; or its guest has ended by itself, and its vGPU is still in the driver's way."""
@@ -353,6 +340,12 @@ class _Work:
             record(self._tx, operation, host=vm.host, inputs={"vm": vm.spec.name, **undo_inputs(vm)})
             self.begun.append(operation.id)
         return replace(one, tries=(*one.tries, *(vm.id for vm in vms)))
+
+
+def leaves(one: HostTurn, vm: Vm) -> HostTurn:
+    """A move of it has begun."""
+    refused = tuple(name for name in one.refused if name != vm.id)
+    return replace(one, tries=(*one.tries, vm.id), refused=refused, why=one.why if refused else "")
 
 
 def refused_by(one: HostTurn, vm: Vm, why: str) -> HostTurn:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core.errors import Conflict, InvalidInput
-from orchestrator.core.maintenance.maintenance import HostPhase, Maintenance
+from orchestrator.core.errors import Conflict, Fatal, InvalidInput
+from orchestrator.core.maintenance.maintenance import MAX_TRIES, HostPhase, Maintenance
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
 from orchestrator.services.drivers.upgrades import WantedUpgrade
@@ -112,8 +112,41 @@ def test_vms_run_on_while_they_go_where_that_is_legal_and_are_stopped_for_it_els
     assert phase(drained(plane)) == "empty"
     with plane.store.read() as tx:
         kinds = {operation.kind for operation in tx.operations.list()}
-    assert ("move_running_vm" in kinds, "stop_vm" in kinds) == (live, not live)
+    assert ("move_running_vm" in kinds, "move_vm_cold" in kinds) == (live, not live)
     assert vms(plane)["one"] == (OTHER, "running")
+
+
+def test_of_several_for_one_place_one_is_stopped_and_the_others_run_on_until_there_is_another(
+    plane: ControlPlane,
+) -> None:
+    without_live_moves(plane)
+    plane.services.vms.delete("default", "three")
+    for name in ("x", "y", "z"):
+        plane.services.vms.create(replace(create_vm(name, profile=MIGRATABLE.name), host=OTHER))
+    plane.engine.drain()
+    waits = drained(plane)
+    assert phase(waits) == "emptying"
+    assert sorted(vms(plane)[name] for name in ("one", "two")) == [(L40S_HOST, "running"), (OTHER, "running")]
+    assert "stays: " in waits.host(L40S_HOST).why
+    plane.services.vms.delete("default", "x")
+    plane.engine.drain()
+    assert phase(go_on(plane)) == "empty"
+    assert [vms(plane)[name] for name in ("one", "two")] == [(OTHER, "running")] * 2
+
+
+def test_a_vm_whose_move_fails_runs_on_where_it_was_and_is_stopped_three_times_at_most(plane: ControlPlane) -> None:
+    without_live_moves(plane)
+    plane.services.vms.delete("default", "two")
+    plane.engine.drain()
+
+    def strike(_number: int, moment: str, name: str) -> Fatal | None:
+        return Fatal("disk.full", "no room") if (moment, name) == ("before", "copy_volume") else None
+
+    plane.hosts.strike = strike
+    assert phase(drained(plane)) == "emptying"
+    assert vms(plane)["one"] == (L40S_HOST, "running")
+    with plane.store.read() as tx:
+        assert [operation.kind for operation in tx.operations.list()].count("move_vm_cold") == MAX_TRIES
 
 
 def test_a_tenant_whose_users_stop_its_vms_is_waited_for(plane: ControlPlane) -> None:

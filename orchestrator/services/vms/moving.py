@@ -58,14 +58,6 @@ class VmMoves:
                 copy_high_s=None if forecast is None else forecast.high_s,
             )
 
-    def check_may_leave(self, request: MoveVm) -> None:
-        """Whether it would have a place elsewhere once it is stopped.
-
-        :raises Conflict: ``vm.stays``; :raises NoCapacity: ``gpu.no_capacity`` with reasons"""
-        with self.planner.index.current() as fleet, self.store.read() as tx:
-            stopped = replace(known_vm(tx, request.tenant, request.name), state="stopped")
-            self._planned(tx, fleet, stopped, request)
-
     def move(self, request: MoveVm) -> Started:
         """:raises NotFound: ``vm.unknown``, ``host.unknown``
         :raises Conflict: ``vm.busy``, ``vm.stays``, ``vm.not_now``, ``lease.over``
