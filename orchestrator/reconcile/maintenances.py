@@ -119,7 +119,7 @@ class _Work:
         maintenance = settled(self._all_on(self._without_gone(hosts, now)), now)
         if maintenance.state == "running" and maintenance.is_open(now):
             at_rest = {turn.host for turn in maintenance.hosts if turn.phase not in UNDER_WAY}
-            away = {name for name, host in hosts.items() if _is_away(host)} & at_rest | self._under_others()
+            away = ({name for name, host in hosts.items() if _is_away(host)} | self._under_others()) & at_rest
             # Whose turn it is depends on the tenants only while there is one who may begin.
             occupied = waits_of(self._tx, maintenance, now) if begin_next(maintenance, away) else ()
             for name in begin_next(maintenance, away, occupied):

@@ -16,7 +16,7 @@ from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
 from orchestrator.services.drivers.upgrades import WantedUpgrade
 from orchestrator.services.maintenance.maintenances import HAND_BACK_S, WantedDrain
-from tests.fakes.control_plane import L40S_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.drivers import with_bundle
 from tests.fakes.fake_host import Crash, no_fault
 from tests.fakes.recount import miscounted
@@ -275,3 +275,16 @@ def test_what_an_operator_has_decided_over_all_policies_stays(plane: ControlPlan
     with pytest.raises(Conflict) as caught:
         plane.services.maintenances.choose("default", "one", plane.world.clock.now() + HOUR_S)
     assert caught.value.code == "maintenance.decided"
+
+
+def test_hosts_under_another_maintenance_keep_no_host_of_this_one_waiting(plane: ControlPlane) -> None:
+    plane.add_host(T4_HOST)
+    first = drained(plane)
+    assert phase(first) == "empty"
+    with_bundle(plane, OLD)
+    with_bundle(plane, NEW)
+    upgrade = plane.services.driver_upgrades.start(WantedUpgrade(version=NEW, hosts=(T4_HOST,), max_unavailable=1))
+    assert go_on(plane).state == "done"
+    plane.services.maintenances.drain(T4_HOST, WantedDrain())
+    assert go_on(plane).host(T4_HOST).phase == "empty"
+    assert plane.services.maintenances.get(upgrade.id).host(T4_HOST).phase == "done"
