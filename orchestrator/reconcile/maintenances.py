@@ -197,8 +197,12 @@ class _Work:
         return replace(one, phase="empty", tries=())
 
     def _kept_empty(self, one: HostTurn) -> HostTurn:
-        """Until somebody uncordons it, or ends it all."""
-        return self._refill(one, "done", one.why) if self._maintenance.state == "cancelled" else one
+        """Until somebody uncordons it, or it is there no more."""
+        host = next((host for host in self._tx.hosts.list() if host.name == one.host), None)
+        if _is_there(host):
+            return one
+        given_up = host is not None and host.state == "forgotten"
+        return self._failed(one, _GIVEN_UP) if given_up else self._ended(replace(one, phase="done"))
 
     def _moved_away(self, one: HostTurn) -> HostTurn:
         """Each VM leaves, and runs elsewhere if it ran."""

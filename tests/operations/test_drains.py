@@ -288,3 +288,36 @@ def test_hosts_under_another_maintenance_keep_no_host_of_this_one_waiting(plane:
     plane.services.maintenances.drain(T4_HOST, WantedDrain())
     assert go_on(plane).host(T4_HOST).phase == "empty"
     assert plane.services.maintenances.get(upgrade.id).host(T4_HOST).phase == "done"
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_the_drain_of_a_host_that_is_removed_or_given_up_is_over(plane: ControlPlane, *, given_up: bool) -> None:
+    for name in NAMES:
+        plane.services.vms.delete("default", name)
+    plane.engine.drain()
+    drain = drained(plane)
+    if given_up:
+        plane.machine(L40S_HOST).answers = False
+        plane.observer.observe(L40S_HOST)
+        plane.services.hosts.forget(L40S_HOST, confirm=L40S_HOST)
+    else:
+        plane.services.hosts.remove(L40S_HOST)
+        plane.engine.drain()
+    ended = go_on(plane)
+    assert (ended.state, phase(ended)) == ("done", "failed" if given_up else "done")
+    if not given_up:
+        plane.add_host(L40S_HOST)
+        assert phase(drained(plane)) == "empty"
+        assert plane.services.maintenances.get(drain.id).state == "done"
+
+
+def test_one_whose_host_is_empty_is_not_cancelled_round_the_gate(plane: ControlPlane) -> None:
+    drain = drained(plane)
+    with pytest.raises(Conflict) as caught:
+        plane.services.maintenances.cancel()
+    assert caught.value.code == "maintenance.empty"
+    assert caught.value.hint == f"'vgpuctl host uncordon {L40S_HOST}' ends it"
+    assert go_on(plane) == drain
+    assert is_cordoned(plane)
+    plane.services.hosts.uncordon(L40S_HOST)
+    assert go_on(plane).state == "done"

@@ -143,8 +143,10 @@ class MaintenanceService:
         return self._change(name, "resume_maintenance", resumed)
 
     def cancel(self, name: str = NEWEST) -> Maintenance:
-        """What has begun ends, hosts that wait stay as they are. :raises Conflict: ``maintenance.over``"""
-        return self._change(name, "cancel_maintenance", cancelled)
+        """What has begun ends, hosts that wait stay as they are.
+
+        :raises Conflict: ``maintenance.over``; ``maintenance.empty``: a host serves again when it is uncordoned"""
+        return self._change(name, "cancel_maintenance", _cancelled)
 
     def _change(self, name: str, action: str, change: Callable[[Maintenance], Maintenance]) -> Maintenance:
         now = self.clock.now()
@@ -160,6 +162,14 @@ class MaintenanceService:
             tx.audit.append(at=now, actor=actor(), action=action, subject=maintenance.title, outcome="accepted")
         self.advance()
         return self.get(maintenance.id)
+
+
+def _cancelled(maintenance: Maintenance) -> Maintenance:
+    for turn in maintenance.hosts:
+        if turn.phase == "empty":
+            hint = f"'vgpuctl host uncordon {turn.host}' ends it"
+            raise Conflict("maintenance.empty", f"host {turn.host} is empty, and somebody may be at it", hint=hint)
+    return cancelled(maintenance)
 
 
 def _check_no_other(tx: Transaction, host: str) -> None:
