@@ -7,7 +7,7 @@ the same transaction that said so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -69,13 +69,13 @@ class MaintenanceKeeper:
             self._submit(work)
             for host, vms in work.leaving.items():
                 for vm, may_stop in vms:
-                    self._leave(maintenance, host, vm, may_stop=may_stop)
+                    self._leave(maintenance, host, vm, may_stop=may_stop, besides=work.blocked[host])
 
     def _submit(self, work: _Work) -> None:
         for operation in work.begun:
             self.engine.submit(operation)
 
-    def _leave(self, maintenance: Maintenance, host: str, vm: Vm, *, may_stop: bool) -> None:
+    def _leave(self, maintenance: Maintenance, host: str, vm: Vm, *, may_stop: bool, besides: str) -> None:
         """Outside of the round's transaction: who looks for a place holds the fleet. One that runs moves while it runs
         where that is legal; else it is stopped, once it has claimed a place elsewhere."""
         request = MoveVm(name=vm.spec.name, tenant=vm.spec.tenant, why=maintenance.title)
@@ -86,9 +86,9 @@ class MaintenanceKeeper:
                 if vm.state != "running" or not may_stop:
                     raise
                 self.moves.move(replace(request, cold=True, force=True))
-            self._change(maintenance.id, host, lambda turn: leaves(turn, vm))
+            self._change(maintenance.id, host, lambda turn: leaves(turn, vm, besides))
         except VgpuctlError as error:
-            why = error.message
+            why = "; ".join(filter(None, [besides, f"VM {vm.full_name} stays: {error.message}"]))
             self._change(maintenance.id, host, lambda turn: refused_by(turn, vm, why))
 
     def _change(self, maintenance_id: str, host: str, change: Callable[[HostTurn], HostTurn]) -> None:
@@ -112,6 +112,8 @@ class _Work:
         self.begun: list[str] = []
         self.leaving: dict[str, list[tuple[Vm, bool]]] = {}
         """By host, those that have to move, and whether each may be stopped for it."""
+        self.blocked: dict[str, str] = {}
+        """By host, in words, those that are not tried: a person has to look."""
 
     def advance(self) -> Maintenance:
         """The maintenance as it then is."""
@@ -212,10 +214,11 @@ class _Work:
             return self._refill(one, "kept", "it was cancelled before its host was empty")
         vms = self._tx.vms.list(host=one.host)
         left = tuple(name for name in one.refused if any(vm.id == name for vm in vms))
-        one = replace(one, refused=left, why=one.why if left else "")
         gone = (vm for name in {*one.tries} if (vm := self._tx.vms.find_id(name)) and vm.host != one.host)
-        busy = sum(vm.state not in {*AT_REST, "running"} for vm in (*vms, *gone))
+        busy = sum(vm.state == "moving" for vm in (*vms, *gone))
         given_up = {name for name in one.tries if one.tries.count(name) >= MAX_TRIES}
+        self.blocked[one.host] = self._blocked(vms, given_up)
+        one = replace(one, refused=left, why=one.why if left else self.blocked[one.host])
         may = (vm for vm in vms if vm.id not in given_up and self._may_leave(vm))
         ready = sorted(may, key=lambda vm: left.index(vm.id) if vm.id in left else -1)
         free = max(self._maintenance.parallel - busy, 0)
@@ -223,6 +226,12 @@ class _Work:
         done = {*left, *given_up}
         stays = [vm for vm in vms if vm.state not in AT_REST or (vm.state == "stopped" and vm.id not in done)]
         return one if busy or stays else self._empty(one)
+
+    def _blocked(self, vms: Sequence[Vm], given_up: Collection[str]) -> str:
+        """Those of them that do not leave by themselves, in words."""
+        stuck = [f"VM {vm.full_name} is stuck" for vm in vms if vm.state == "stuck" or self._is_stuck(vm)]
+        failed = (vm for vm in vms if vm.id in given_up and vm.state in {"running", "stopped"})
+        return "; ".join([*stuck, *(f"VM {vm.full_name} could not be moved in {MAX_TRIES} tries" for vm in failed)])
 
     def _may_leave(self, vm: Vm) -> bool:
         """Whether it may be tried now: nothing else works on it, and its user has not chosen a later time."""
@@ -346,16 +355,16 @@ class _Work:
         return replace(one, tries=(*one.tries, *(vm.id for vm in vms)))
 
 
-def leaves(one: HostTurn, vm: Vm) -> HostTurn:
-    """A move of it has begun."""
+def leaves(one: HostTurn, vm: Vm, besides: str) -> HostTurn:
+    """A move of it has begun. ``besides``: of whom else something is to be told."""
     refused = tuple(name for name in one.refused if name != vm.id)
-    return replace(one, tries=(*one.tries, vm.id), refused=refused, why=one.why if refused else "")
+    return replace(one, tries=(*one.tries, vm.id), refused=refused, why=one.why if refused else besides)
 
 
 def refused_by(one: HostTurn, vm: Vm, why: str) -> HostTurn:
     """It stays for now."""
     others = tuple(name for name in one.refused if name != vm.id)
-    return replace(one, refused=(*others, vm.id), why=f"VM {vm.full_name} stays: {why}")
+    return replace(one, refused=(*others, vm.id), why=why)
 
 
 def _is_there(host: Host | None) -> bool:

@@ -145,6 +145,7 @@ def test_a_vm_whose_move_fails_runs_on_where_it_was_and_is_stopped_three_times_a
     plane.hosts.strike = strike
     assert phase(drained(plane)) == "emptying"
     assert vms(plane)["one"] == (L40S_HOST, "running")
+    assert "VM default/one could not be moved in 3 tries" in plane.services.maintenances.get().host(L40S_HOST).why
     with plane.store.read() as tx:
         assert [operation.kind for operation in tx.operations.list()].count("move_vm_cold") == MAX_TRIES
 
@@ -321,3 +322,25 @@ def test_one_whose_host_is_empty_is_not_cancelled_round_the_gate(plane: ControlP
     assert is_cordoned(plane)
     plane.services.hosts.uncordon(L40S_HOST)
     assert go_on(plane).state == "done"
+
+
+def test_a_vm_that_is_stuck_is_named_and_the_others_leave(plane: ControlPlane) -> None:
+    one = plane.services.vms.get("default", "one")
+    with plane.store.begin() as tx:
+        tx.vms.update(replace(one, state="stuck"))
+    waits = drained(plane, parallel=1)
+    assert phase(waits) == "emptying"
+    assert waits.host(L40S_HOST).why == "VM default/one is stuck"
+    assert [vms(plane)[name] for name in ("two", "three")] == [(OTHER, "running"), (OTHER, "stopped")]
+    with plane.store.begin() as tx:
+        tx.vms.update(one)
+    ended = go_on(plane)
+    assert (phase(ended), ended.host(L40S_HOST).why) == ("empty", "")
+
+
+def test_a_vm_that_its_user_restarts_takes_no_turn_of_the_others(plane: ControlPlane) -> None:
+    plane.services.vms.restart("default", "one")
+    plane.services.maintenances.drain(L40S_HOST, WantedDrain(parallel=1))
+    keeper(plane).round()
+    assert vms(plane)["two"] == (L40S_HOST, "moving") or vms(plane)["three"] == (L40S_HOST, "moving")
+    assert phase(go_on(plane)) == "empty"
