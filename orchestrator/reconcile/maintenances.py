@@ -118,7 +118,7 @@ class _Work:
     def advance(self) -> Maintenance:
         """The maintenance as it then is."""
         now, hosts = self._clock.now(), {host.name: host for host in self._tx.hosts.list()}
-        maintenance = settled(self._all_on(self._without_gone(hosts, now)), now)
+        maintenance, away = settled(self._all_on(self._without_gone(hosts, now)), now), set[str]()
         if maintenance.state == "running" and maintenance.is_open(now):
             at_rest = {turn.host for turn in maintenance.hosts if turn.phase not in UNDER_WAY}
             away = ({name for name, host in hosts.items() if _is_away(host)} | self._under_others()) & at_rest
@@ -126,6 +126,10 @@ class _Work:
             occupied = waits_of(self._tx, maintenance, now) if begin_next(maintenance, away) else ()
             for name in begin_next(maintenance, away, occupied):
                 maintenance = maintenance.put(self._on(self._begin(maintenance.host(name))))
+        for turn in maintenance.hosts:
+            if turn.phase == "waiting":
+                why = _why_away(hosts[turn.host]) if turn.host in away & hosts.keys() else ""
+                maintenance = maintenance.put(replace(turn, why=why))
         return settled(maintenance, now)
 
     def _under_others(self) -> set[str]:
@@ -172,7 +176,7 @@ class _Work:
             self._tx.hosts.update(replace(host, cordoned=True, cordoned_for=self._why))
         vms = () if self._maintenance.policy in {"wait", "move"} else self._tx.vms.list(host=one.host)
         ran = tuple(vm.id for vm in vms if vm.state == "running" and vm.wanted == "running")
-        return replace(one, phase="emptying", vms=ran, began_at=self._clock.now())
+        return replace(one, phase="emptying", why="", vms=ran, began_at=self._clock.now())
 
     def _emptied(self, one: HostTurn) -> HostTurn:
         """VMs are stopped, or waited for; then the driver's turn comes."""
@@ -375,6 +379,15 @@ def _is_there(host: Host | None) -> bool:
 def _is_away(host: Host) -> bool:
     """It serves nobody now. One that was given up is not waited for."""
     return host.state not in {"ready", "forgotten"} or host.restored is not None
+
+
+def _why_away(host: Host) -> str:
+    """Why the turn of a host waits that may not begin now."""
+    if not _is_away(host):
+        return "another maintenance is under way there"
+    if host.state == "ready":
+        return "the database was restored, and nobody has settled yet what the host has"
+    return f"the host is {host.state}" + (f": {host.state_reason}" if host.state_reason else "")
 
 
 def _is_missing(vm: Vm) -> bool:

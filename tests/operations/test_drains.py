@@ -344,3 +344,15 @@ def test_a_vm_that_its_user_restarts_takes_no_turn_of_the_others(plane: ControlP
     keeper(plane).round()
     assert vms(plane)["two"] == (L40S_HOST, "moving") or vms(plane)["three"] == (L40S_HOST, "moving")
     assert phase(go_on(plane)) == "empty"
+
+
+def test_why_a_host_is_not_emptied_yet_is_told(plane: ControlPlane) -> None:
+    with plane.store.begin() as tx:
+        host = tx.hosts.get(L40S_HOST)
+        tx.hosts.update(replace(host, state="unreachable", state_reason="no answer"))
+    waits = drained(plane)
+    assert (phase(waits), waits.host(L40S_HOST).why) == ("waiting", "the host is unreachable: no answer")
+    with plane.store.begin() as tx:
+        tx.hosts.update(host)
+    ended = go_on(plane)
+    assert (phase(ended), ended.host(L40S_HOST).why) == ("empty", "")
