@@ -72,8 +72,8 @@ def _devices_text(context: Context) -> tuple[str, ...]:
 def _migrated_text(context: Context) -> tuple[str, ...]:
     """It may be all that there is of the VM."""
     source, place = context.text("source"), place_of(context)
-    there = f"VM {context.subject} is on host {place.host} with all it has if host {source} does not define it"
-    return (there,) if place.id != context.subject else ()
+    moved = f"VM {context.subject} is on host {place.host} with all it has if host {source} does not define it"
+    return (moved,) if place.id != context.subject else ()
 
 
 def _waits_text(context: Context) -> tuple[str, ...]:
