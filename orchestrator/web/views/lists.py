@@ -24,7 +24,6 @@ from orchestrator.web.views.paging import list_page
 
 Row = Mapping[str, Any]
 ROWS_ON_A_PAGE: Final = 100
-_NOT_FOUND: Final = 404
 _MEMBERS: Final = "/v1/tenants/{tenant}/members"
 
 
@@ -330,21 +329,22 @@ async def act_of_tenant(request: Request) -> Response:
 
 
 async def drivers(request: Request) -> Response:
-    """``GET /web/drivers``: hosts and VMs against the lock, and the maintenance that was declared last"""
+    """``GET /web/drivers``: hosts and VMs against the lock, and maintenance that is not over, else what was last"""
     return await _drivers(request, None)
 
 
 async def _drivers(request: Request, refused: RefusedAct | None) -> Response:
     api: ApiCalls = request.state.api
     page = await list_page(request, "/v1/driver-check", ("host", "verdict"), limit=ROWS_ON_A_PAGE, member="rows")
+    shown = await _maintenances(api)
     values = {
         "title": "Drivers",
         "page": page,
         "verdicts": get_args(Verdict),
-        "maintenance": await _if_any(api, "/v1/maintenances/newest"),
+        "maintenances": shown,
         "acts": LIST_ACTS["maintenance"],
     }
-    values["unplaced"] = unplaced(refused, (LIST_ACTS["maintenance"], filter(None, [values["maintenance"]])))
+    values["unplaced"] = unplaced(refused, (LIST_ACTS["maintenance"], shown))
     return render_acts(request, "drivers.html", values, refused, page.status)
 
 
@@ -353,13 +353,10 @@ async def act_of_maintenance(request: Request) -> Response:
     return await carry_out_in_list(request, "maintenance", request.path_params["act"], _drivers, address("drivers"))
 
 
-async def _if_any(api: ApiCalls, path: str) -> Any:
-    try:
-        return await api.get(path)
-    except Refused as refused:
-        if refused.status != _NOT_FOUND:
-            raise
-        return None
+async def _maintenances(api: ApiCalls) -> list[Any]:
+    """Those that are not over, the newest first; the newest if all are."""
+    shown = (await api.get("/v1/status"))["maintenances"] or (await api.get("/v1/maintenances"))[:1]
+    return [await api.get(path_of("maintenances", its["id"])) for its in shown]
 
 
 ROUTES: Final[dict[tuple[str, str], Page]] = {

@@ -12,7 +12,9 @@ from starlette.testclient import TestClient
 
 from orchestrator.api.permissions import RULES
 from orchestrator.api.request_keys import WITHOUT
+from orchestrator.core.maintenance.maintenance import Planned
 from orchestrator.core.tenancy.tenant import Member
+from orchestrator.services.maintenance.maintenances import WantedDrain
 from orchestrator.web.views.list_acts import LIST_ACTS
 from tests.contract.web.conftest import FROM_A_PAGE, Site, local_browser
 
@@ -209,3 +211,15 @@ def test_who_is_in_several_tenants_is_shown_the_capacity_of_one_and_chooses_anot
         assert f"profile=t4-4q&amp;tenant={tenant}" in answer.text
     assert "quota.exceeded" in other.text
     assert ("quota.exceeded" in first.text, ">Clear<" in first.text, ">Clear<" in other.text) == (False, False, True)
+
+
+def test_each_maintenance_that_is_not_over_is_on_the_drivers_page_with_its_own_buttons(site: Site) -> None:
+    browser, services = site.logged_in(site.token("*", "admin")), site.plane.services
+    later = Planned(at=site.plane.world.clock.now() + 3600)
+    older, newer = (services.maintenances.drain(host, WantedDrain(when=later)).id for host in ("t4", "l40s"))
+    assert [form["id"] for form in forms(browser.get("/web/drivers").text)["/web/drivers/cancel"]] == [newer, older]
+    done(send(browser, "/web/drivers", "/web/drivers/cancel", older))
+    assert [services.maintenances.get(one).state for one in (older, newer)] == ["cancelled", "running"]
+    done(send(browser, "/web/drivers", "/web/drivers/cancel", newer))
+    over = browser.get("/web/drivers").text
+    assert over.count("The drain: ") == over.count(">cancelled<") == 1, "the one that was declared last"

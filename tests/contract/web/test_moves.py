@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from orchestrator.core.maintenance.maintenance import Planned
+from orchestrator.services.maintenance.maintenances import WantedDrain
 from orchestrator.web.api_calls import ApiCalls
 from tests.contract.web.conftest import FROM_A_PAGE, Site
 from tests.contract.web.test_views import LIVE, shown
@@ -59,3 +61,17 @@ def test_an_operator_moves_it_by_a_button_and_a_refusal_stands_beside_it(site: S
     plane.engine.drain()
     assert plane.services.vms.get("default", "train").host == "t4-2"
     assert plane.services.vms.get("default", "train").state == vm.state
+
+
+@pytest.mark.parametrize(("chosen", "told"), [
+    (False, "is stopped in its host's turn, moved, and started again, from "),
+    (True, "is stopped when its user has chosen, moved, and started again, from "),
+])  # fmt: skip
+def test_a_vm_s_page_tells_what_maintenance_does_to_it(site: Site, *, chosen: bool, told: str) -> None:
+    services, at = site.plane.services, site.plane.world.clock.now() + 3600
+    host = services.vms.get("default", "train").host
+    services.maintenances.drain(host, WantedDrain(when=Planned(at=at)))
+    if chosen:
+        services.maintenances.choose("default", "train", at + 3600)
+    page = shown(site.logged_in(site.token("default", "tenant-user")).get("/web/vms/default/train").text)
+    assert f"Maintenance of its host (drain): it {told}" in page
