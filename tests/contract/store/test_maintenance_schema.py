@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from alembic import command
@@ -26,6 +27,7 @@ def test_an_upgrade_and_a_policy_are_as_before_after_the_way_down_and_up(store: 
     )  # fmt: skip
     with store.begin() as tx:
         tx.maintenances.add(upgrade)
+        tx.maintenances.add(replace(upgrade, id="d", act="drain", version=None, policy="move"))
         tx.policies.put("red", TenantPolicy(maintenance="wait"))
     engine = engine_beside(url)
     with engine.begin() as connection:
@@ -36,7 +38,7 @@ def test_an_upgrade_and_a_policy_are_as_before_after_the_way_down_and_up(store: 
         command.upgrade(alembic_config(connection), "head")
     engine.dispose()
     with store.begin() as tx:
-        assert tx.maintenances.newest() == upgrade
+        assert tx.maintenances.list(most=9) == (upgrade,), "there was no drain before"
         assert tx.policies.get("red").maintenance == "wait"
         noted = tx.events.last(tx.events.newest(), EventFilter(nouns=frozenset({"maintenance"})), most=9)
-        assert [event.change.change for event in noted] == ["created"]
+        assert [event.change.change for event in noted] == ["created", "created"]

@@ -25,8 +25,18 @@ def downgrade() -> None:
     op.execute("UPDATE events SET noun = 'driver_upgrade' WHERE noun = 'maintenance'")
     _each("webhooks", "id", "nouns", lambda nouns: _noun(nouns, "maintenance", "driver_upgrade"))
     _each("policies", "tenant", "document", lambda document: _renamed(document, "maintenance", "driver_upgrade"))
+    _without_others()
     _each("maintenances", "id", "document", _upgrade)
     op.rename_table("maintenances", "driver_upgrades")
+
+
+def _without_others() -> None:
+    """Before it there were upgrades alone."""
+    rows = sa.table("maintenances", sa.column("id"), sa.column("document", sa.JSON))
+    connection = op.get_bind()
+    for its_id, document in connection.execute(sa.select(rows.c.id, rows.c.document)).all():
+        if document["act"] != "upgrade":
+            connection.execute(sa.delete(rows).where(rows.c.id == its_id))
 
 
 def _each(table: str, key: str, member: str, change: Callable[[Any], Any]) -> None:
