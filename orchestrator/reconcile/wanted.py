@@ -140,8 +140,7 @@ def cordon_findings(tx: Transaction, host: Host) -> Iterator[Finding]:
     """One, unless maintenance is just at work there."""
     if not host.cordoned or host.state == "forgotten":
         return
-    its = tx.maintenances.last_of(host.name)
-    turn = None if its is None else its.host(host.name)
+    its, turn = tx.maintenances.last_on(host.name) or (None, None)
     if its is None or turn is None or turn.phase not in {*UNDER_WAY, "failed", "rolled_back"}:
         mend = f"'vgpuctl host uncordon {host.name}' when it shall get new VMs again"
         yield host_finding(host, "host.cordoned", "info", (_SERVES, _cordoned(host)), mend)

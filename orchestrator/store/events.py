@@ -96,6 +96,13 @@ class Events:
         newest = select(events).where(events.c.number <= until, *_matching(only)).order_by(events.c.number.desc())
         return tuple(map(_event_of, reversed(self._db.execute(newest.limit(most)).all())))
 
+    def tenants_of(self, noun: Noun, change: str, subject: str) -> frozenset[str]:
+        """Tenants that were told so, of events that are still kept. Reads all events."""
+        about = (events.c.noun == noun, events.c.change == change, events.c.subject == subject)
+        return frozenset(
+            self._db.execute(select(events.c.tenant).where(*about, events.c.tenant.is_not(None))).scalars()
+        )
+
     def prune(self, *, kept: int, before: float, recent: float, most: int) -> int:
         """Forget the oldest of those that are too many or too old, at most so many; how many that were. Of those that
         happened since ``recent``, :data:`RECENT_FOLD` times as many stay: who does much pushes no others' out before

@@ -11,7 +11,7 @@ from typing import Final
 from pydantic import TypeAdapter
 from sqlalchemy import Select, String, cast, func, insert, select, update
 
-from orchestrator.core.maintenance.maintenance import UNDER_WAY, HostTurn, Maintenance, is_over
+from orchestrator.core.maintenance.maintenance import ENDED, UNDER_WAY, HostTurn, Maintenance, is_over, turn_on
 from orchestrator.core.vms.lease import show_moment
 from orchestrator.store.events import Events
 from orchestrator.store.statements import Precompiled, Statements
@@ -48,22 +48,28 @@ class Maintenances:
             self._note(maintenance, "state")
         if maintenance.overran and not before.overran:
             self._note(maintenance, "overran")
+            self._tell(maintenance, "overran", (turn for turn in maintenance.hosts if turn.phase not in ENDED))
         turns = {turn.host: turn for turn in before.hosts}
         for turn in maintenance.hosts:
             was = turns[turn.host]
             if was.phase != turn.phase:
                 self._note(maintenance, "host", host=turn.host, phase=turn.phase)
-            if (was.phase in UNDER_WAY) != (turn.phase in UNDER_WAY):
-                self._tell(maintenance, "began" if turn.phase in UNDER_WAY else "ended", [turn])
+            if was.phase not in UNDER_WAY and turn.phase in UNDER_WAY:
+                self._tell(maintenance, "began", [turn])
+            elif was.phase in UNDER_WAY and turn.phase not in UNDER_WAY:
+                moved = maintenance.policy == "move"
+                also = self._events.tenants_of("maintenance", "began", maintenance.id) if moved else frozenset[str]()
+                self._tell(maintenance, "ended", [turn], also)
         if before.state != maintenance.state == "cancelled":
-            self._tell(maintenance, "cancelled", (turn for turn in maintenance.hosts if turn.phase == "waiting"))
+            left = (turn for turn in maintenance.hosts if turn.phase in {"waiting", "emptying"})
+            self._tell(maintenance, "cancelled", left)
 
     def _note(self, maintenance: Maintenance, change: str, **more: str) -> None:
         about = {"subject": maintenance.id, "state": maintenance.state, **more}
         self._events.note("maintenance", maintenance.title, change, **about)
 
-    def _tell(self, maintenance: Maintenance, change: str, turns: Iterable[HostTurn]) -> None:
-        """Each tenant that has VMs there, once."""
+    def _tell(self, maintenance: Maintenance, change: str, turns: Iterable[HostTurn], also: Iterable[str] = ()) -> None:
+        """Each tenant that has VMs there, once. ``also``: tenants whose VMs have left."""
         hosts = [turn.host for turn in turns]
         on = select(vms.c.tenant, vms.c.host, func.count()).group_by(vms.c.tenant, vms.c.host)
         counts, wanted = Counter[str](), frozenset(hosts)
@@ -75,10 +81,10 @@ class Maintenances:
             "starts_at": show_moment(maintenance.starts_at),
             "ends_by": None if maintenance.ends_by is None else show_moment(maintenance.ends_by),
         }
-        for tenant, count in sorted((+counts).items()):
+        for tenant in sorted({*+counts, *also}):
             self._events.note(
                 "maintenance", maintenance.title, change, tenant=tenant, subject=maintenance.id,
-                host=hosts[0] if len(hosts) == 1 else None, vms=str(count), **planned,
+                host=hosts[0] if len(hosts) == 1 else None, vms=str(counts[tenant]), **planned,
             )  # fmt: skip
 
     def find(self, maintenance_id: str) -> Maintenance | None:
@@ -88,9 +94,14 @@ class Maintenances:
         """The one that was declared last."""
         return self._first(_NEWEST_FIRST)
 
-    def last_of(self, host: str) -> Maintenance | None:
-        """The one that has that host and was declared last."""
-        return self._first(_NEWEST_FIRST.where(cast(maintenances.c.document, String).contains(f'"{host}"')))
+    def last_on(self, host: str) -> tuple[Maintenance, HostTurn] | None:
+        """The one that is under way on that host, else the newest whose turn came there."""
+        if (under_way := turn_on(self.active(), host)) is not None:
+            return under_way
+        named = _NEWEST_FIRST.where(cast(maintenances.c.document, String).contains(f'"{host}"'))  # as a host, or else
+        documents = map(_MAINTENANCE.validate_python, self._db.execute(named).scalars())
+        turns = ((its, turn) for its in documents for turn in its.hosts)
+        return next(((its, turn) for its, turn in turns if turn.host == host and turn.phase != "waiting"), None)
 
     def active(self) -> tuple[Maintenance, ...]:
         """Those that are not over, the newest first; cheap while there is none."""

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
-from orchestrator.core.maintenance.maintenance import MAX_TRIES, HostPhase, Maintenance
+from orchestrator.core.event import EventFilter
+from orchestrator.core.maintenance.maintenance import MAX_TRIES, HostPhase, Maintenance, Planned
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
 from orchestrator.services.drivers.upgrades import WantedUpgrade
@@ -269,6 +270,54 @@ def test_what_is_too_late_or_over_or_not_planned_is_refused_and_changes_nothing(
             plane.services.maintenances.choose("default", "one", at)
         assert refused.value.code == code
     assert plane.services.maintenances.get().chosen == {}
+
+
+def test_what_its_user_chose_holds_for_each_that_its_host_gets_and_the_first_is_shown(plane: ControlPlane) -> None:
+    with_bundle(plane, OLD)
+    with_bundle(plane, NEW)
+    now, vm = plane.world.clock.now(), plane.services.vms.get("default", "one")
+    upgrade = plane.services.driver_upgrades.start(
+        WantedUpgrade(version=NEW, hosts=(L40S_HOST,), when=Planned(at=now + HOUR_S))
+    )
+    plane.world.clock.sleep(1)
+    drain = plane.services.maintenances.drain(L40S_HOST, WantedDrain(when=Planned(at=now + 2 * HOUR_S)))
+    first = plane.services.maintenances.planned().of(vm)
+    assert first is not None
+    assert (first.id, first.opens_at) == (upgrade.id, now + HOUR_S)
+    with pytest.raises(InvalidInput, match="the host is needed before"):
+        plane.services.maintenances.choose("default", "one", upgrade.starts_at + HAND_BACK_S + 1)
+    chosen = now + 3 * HOUR_S
+    plane.services.maintenances.choose("default", "one", chosen)
+    for its in (upgrade, drain):
+        assert plane.services.maintenances.get(its.id).chosen == {vm.id: chosen}
+    planned = plane.services.maintenances.planned().of(vm)
+    assert planned is not None
+    assert (planned.id, planned.policy, planned.opens_at) == (upgrade.id, "chosen", chosen)
+
+
+def test_hints_name_what_ends_a_drain_and_the_vm_s_tenant(plane: ControlPlane) -> None:
+    with pytest.raises(Conflict) as none:
+        plane.services.maintenances.choose("default", "one", None)
+    assert "'vgpuctl show-vm one --tenant default'" in (none.value.hint or "")
+    plane.services.hosts.cordon(OTHER, None)
+    drain = drained(plane)
+    with pytest.raises(Conflict) as early:
+        plane.services.hosts.uncordon(L40S_HOST)
+    assert f"'vgpuctl maintenance cancel {drain.id}' ends it" in (early.value.hint or "")
+
+
+def test_a_tenant_whose_vms_have_left_is_told_that_it_ended(plane: ControlPlane) -> None:
+    drained(plane)
+    plane.services.hosts.uncordon(L40S_HOST)
+    assert go_on(plane).state == "done"
+    with plane.store.begin() as tx:
+        only = EventFilter(tenants=frozenset({"default"}), nouns=frozenset({"maintenance"}))
+        told = [event.change for event in tx.events.last(tx.events.newest(), only, most=100)]
+    assert [(change.change, change.details["vms"]) for change in told] == [
+        ("planned", "3"),
+        ("began", "3"),
+        ("ended", "0"),
+    ]
 
 
 def test_what_an_operator_has_decided_over_all_policies_stays(plane: ControlPlane) -> None:

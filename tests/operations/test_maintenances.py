@@ -12,7 +12,9 @@ import pytest
 
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.event import EventFilter, FleetChange
+from orchestrator.core.maintenance.leaving import parse_window
 from orchestrator.core.maintenance.maintenance import Planned
+from orchestrator.services.maintenance.maintenances import WantedDrain
 from tests.fakes.control_plane import A100_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.drivers import with_bundle
 from tests.operations.test_driver_upgrades import NEW, OLD, PROFILES, go_on, phases, upgraded, wanted
@@ -72,12 +74,43 @@ def test_one_that_is_cancelled_before_it_began_is_told_and_leaves_all_as_it_was(
     assert caught.value.code == "maintenance.over"
 
 
+def test_one_that_is_cancelled_before_its_host_was_empty_is_told(plane: ControlPlane) -> None:
+    declared = upgraded(plane, hosts=(T4_HOST,), policy="wait")
+    assert phases(declared) == {T4_HOST: "emptying"}
+    plane.services.maintenances.cancel(declared.id)
+    assert phases(go_on(plane)) == {T4_HOST: "kept"}
+    assert [change.change for change in told(plane, "red")] == ["planned", "began", "cancelled", "ended"]
+    assert plane.services.maintenances.get(declared.id).ended_at is not None
+
+
+def test_a_host_that_is_named_in_another_one_s_reason_is_none_of_its(plane: ControlPlane) -> None:
+    plane.services.hosts.cordon(A100_HOST, None)
+    upgraded(plane, hosts=(T4_HOST,), when=Planned(reason=A100_HOST))
+    assert findings(plane, A100_HOST) == ["host.cordoned"]
+
+
+def test_one_that_is_declared_for_later_hides_none_that_is_under_way(plane: ControlPlane) -> None:
+    plane.services.maintenances.drain(T4_HOST, WantedDrain(policy="wait"))
+    plane.world.clock.sleep(1)
+    later = upgraded(plane, hosts=(T4_HOST,), when=Planned(at=plane.world.clock.now() + HOUR_S))
+    assert phases(later) == {T4_HOST: "waiting"}
+    assert findings(plane, T4_HOST) == [], "its cordon is the first one's"
+
+
+def test_windows_apart_name_the_tenant_in_the_hint(plane: ControlPlane) -> None:
+    plane.services.tenancy.policies.change("red", {"maintenance": "01:00-02:00"})
+    with pytest.raises(Conflict) as caught:
+        upgraded(plane, hosts=(T4_HOST,), window=parse_window("03:00-04:00"))
+    assert "'vgpuctl policy set red maintenance=stop'" in (caught.value.hint or "")
+
+
 def test_one_that_takes_longer_than_was_planned_is_a_finding_of_its_hosts_until_it_is_over(plane: ControlPlane) -> None:
     upgraded(plane, hosts=(T4_HOST,), policy="wait", when=Planned(length_s=HOUR_S))
     assert findings(plane, T4_HOST) == []
     plane.world.clock.sleep(HOUR_S + 1)
     late = go_on(plane)
     assert (late.overran, phases(late)) == (True, {T4_HOST: "emptying"})
+    assert [change.change for change in told(plane, "red")] == ["planned", "began", "overran"]
     assert findings(plane, T4_HOST) == ["maintenance.overran"]
     assert findings(plane, A100_HOST) == [], "it is not one of its hosts"
     plane.services.vms.stop("red", "train")

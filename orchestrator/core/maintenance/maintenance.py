@@ -177,6 +177,11 @@ def turn_on(maintenances: Iterable[Maintenance], host: str) -> tuple[Maintenance
     return next(((its, turn) for its, turn in turns if turn.host == host and turn.phase in UNDER_WAY), None)
 
 
+def by_beginning(maintenances: Iterable[Maintenance]) -> list[Maintenance]:
+    """The one that is planned to begin first comes first."""
+    return sorted(maintenances, key=lambda its: (its.starts_at, its.created_at))
+
+
 def held_vms(maintenances: Iterable[Maintenance], host: str) -> frozenset[str]:
     """Ids of the VMs of that host that are stopped for maintenance now, or are to be, or start again. What is wanted of
     them is still what their users said last."""
@@ -227,7 +232,8 @@ def settled(maintenance: Maintenance, now: float) -> Maintenance:
     late = maintenance.ends_by is not None and now > maintenance.ends_by and not is_over(maintenance)
     maintenance = replace(maintenance, overran=maintenance.overran or late)
     if all(host.phase in ENDED for host in maintenance.hosts):
-        return maintenance if maintenance.state in OVER else replace(maintenance, state="done", ended_at=now)
+        state = maintenance.state if maintenance.state in OVER else "done"
+        return replace(maintenance, state=state, ended_at=maintenance.ended_at or now)
     if maintenance.state == "cancelled" and not under_way and maintenance.ended_at is None:
         return replace(maintenance, ended_at=now)
     if maintenance.state == "running" and must_halt(maintenance):

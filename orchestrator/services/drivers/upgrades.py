@@ -189,7 +189,7 @@ def _in_order(upgrade: Maintenance, waits: Mapping[str, AwaitedTenants]) -> Main
             "upgrade.windows_apart",
             f"on host {name} the windows of {show_tenants(wait.tenants)}{window} have no minute in common{more}",
             hint="--vms stop overrides them, --hosts leaves hosts out, "
-            f"'vgpuctl policy set {wait.tenants[0]} maintenance=stop' gives a tenant another one",
+            f"'vgpuctl policy set {wait.tenants[0].tenant} maintenance=stop' gives a tenant another one",
         )
 
     def rank(one: HostTurn) -> tuple[bool, bool, float]:

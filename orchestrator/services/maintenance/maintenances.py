@@ -20,6 +20,7 @@ from orchestrator.core.maintenance.maintenance import (
     HostTurn,
     Maintenance,
     Planned,
+    by_beginning,
     cancelled,
     is_over,
     paused,
@@ -32,7 +33,7 @@ from orchestrator.core.vms.lease import show_moment
 from orchestrator.core.vms.vm import Vm, VmState
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.services.acting import actor
-from orchestrator.services.maintenance.waits import AT_REST, PlannedMaintenances, overridden_by, waits_of
+from orchestrator.services.maintenance.waits import AT_REST, TO_STOP, PlannedMaintenances, overridden_by, waits_of
 from orchestrator.services.vm_checks import known_vm
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
@@ -113,21 +114,22 @@ class MaintenanceService:
         return self.get(drain.id)
 
     def choose(self, tenant: str, name: str, at: float | None) -> Vm:
-        """From when on a VM may be stopped for the maintenance that its host has, or gets; None: now.
+        """From when on a VM may be stopped for each maintenance that its host has, or gets; None: now.
 
         :raises NotFound: ``vm.unknown``; :raises InvalidInput: ``maintenance.past``, ``maintenance.too_late``
         :raises Conflict: ``maintenance.none``, ``maintenance.decided``"""
         now = self.clock.now()
         with self.store.begin() as tx:
             vm = known_vm(tx, tenant, name)
-            its = _planned_for(tx, vm)
+            due = _planned_for(tx, vm)
             if at is not None and at < now:
                 raise InvalidInput("maintenance.past", "that is over", hint="name a moment in the future, or --now")
-            latest = its.starts_at + self.hand_back_s
+            latest = min(its.starts_at for its in due) + self.hand_back_s
             if at is not None and at > latest:
                 hint = f"{show_moment(latest)} is the latest; the operators of the site can cancel it"
                 raise InvalidInput("maintenance.too_late", "the host is needed before", hint=hint)
-            tx.maintenances.put(replace(its, chosen={**its.chosen, vm.id: now if at is None else at}))
+            for its in due:
+                tx.maintenances.put(replace(its, chosen={**its.chosen, vm.id: now if at is None else at}))
             action = f"choose_maintenance {'now' if at is None else show_moment(at)}"
             tx.audit.append(at=now, actor=actor(), action=action, subject=vm.full_name, outcome="accepted")
         self.advance()
@@ -192,10 +194,12 @@ def end_drain(tx: Transaction, host: Host) -> None:
     if under_way is not None and under_way[1].phase == "empty":
         _serve_again(tx, host, *under_way)
     elif under_way is not None:
+        its = under_way[0]
+        ends = f"'vgpuctl maintenance cancel {its.id}' ends it" if its.act == "drain" else "it is uncordoned then"
         raise Conflict(
             "host.busy",
-            f"{under_way[0].title} is under way on host {host.name}",
-            hint=f"it is uncordoned then; 'vgpuctl maintenance show {under_way[0].id}' tells how far it is",
+            f"{its.title} is under way on host {host.name}",
+            hint=f"{ends}; 'vgpuctl maintenance show {its.id}' tells how far it is",
         )
 
 
@@ -209,19 +213,17 @@ def _serve_again(tx: Transaction, host: Host, drain: Maintenance, turn: HostTurn
     tx.maintenances.put(drain.put(replace(turn, phase="refilling", outcome="done", tries=())))
 
 
-def _planned_for(tx: Transaction, vm: Vm) -> Maintenance:
-    """:raises Conflict: ``maintenance.none``, ``maintenance.decided``"""
-    phases = {"waiting", "emptying"}
-    active = [its for its in tx.maintenances.active() if its.state not in OVER]
-    due = [its for its in active if any(turn.host == vm.host and turn.phase in phases for turn in its.hosts)]
+def _planned_for(tx: Transaction, vm: Vm) -> list[Maintenance]:
+    """Those that its user may put off. :raises Conflict: ``maintenance.none``, ``maintenance.decided``"""
+    active = [its for its in by_beginning(tx.maintenances.active()) if its.state not in OVER]
+    due = [its for its in active if any(turn.host == vm.host and turn.phase in TO_STOP for turn in its.hosts)]
     if not due or vm.state in AT_REST:
-        hint = f"'vgpuctl show-vm {vm.spec.name}' tells of one when it is declared"
+        hint = f"'vgpuctl show-vm {vm.spec.name} --tenant {vm.spec.tenant}' tells of one when it is declared"
         raise Conflict("maintenance.none", f"no maintenance will stop VM {vm.spec.name}", hint=hint)
-    its = next((its for its in due if turn_on((its,), vm.host) is not None), due[-1])
-    if its.policy == "stop":
+    if next((its for its in due if turn_on((its,), vm.host) is not None), due[0]).policy == "stop":
         hint = "ask the operators of the site"
         raise Conflict("maintenance.decided", "an operator has said when, over all policies", hint=hint)
-    return its
+    return [its for its in due if its.policy != "stop"]
 
 
 def _known(tx: Transaction, name: str) -> Maintenance:

@@ -28,6 +28,7 @@ from orchestrator.core.maintenance.maintenance import (
     HostTurn,
     Maintenance,
     Policy,
+    by_beginning,
     held_vms,
     turn_on,
 )
@@ -36,7 +37,8 @@ from orchestrator.store.transaction import Transaction
 
 AT_REST: Final = frozenset({"stopped", "lost", "failed"})
 """States of VMs that need not be stopped."""
-_TO_STOP: Final[frozenset[HostPhase]] = frozenset({"waiting", "emptying"})
+TO_STOP: Final[frozenset[HostPhase]] = frozenset({"waiting", "emptying"})
+"""VMs of such hosts are stopped yet."""
 _NOT_ENDED: Final[frozenset[HostPhase]] = UNDER_WAY | {"waiting"}
 
 
@@ -152,7 +154,7 @@ class PlannedMaintenances:
 
     def __init__(self, tx: Transaction, now: float) -> None:
         self._now, self._on = now, dict[str, tuple[Maintenance, HostTurn]]()
-        for maintenance in tx.maintenances.active():
+        for maintenance in by_beginning(tx.maintenances.active()):
             phases = UNDER_WAY if maintenance.state in OVER else _NOT_ENDED
             for turn in maintenance.hosts:
                 if turn.phase in phases and (turn.phase in UNDER_WAY or turn.host not in self._on):
@@ -166,7 +168,7 @@ class PlannedMaintenances:
             return None
         if vm.state == "stopped" and vm.wanted == "running" and vm.id in turn.vms:
             return self._planned(maintenance, turn, STOP, None)
-        if turn.phase not in _TO_STOP or vm.state in AT_REST:
+        if turn.phase not in TO_STOP or vm.state in AT_REST:
             return None
         policy = (
             self._policies.get(vm.spec.tenant, STOP) if maintenance.policy in {"tenant", "move"} else maintenance.policy
