@@ -32,14 +32,15 @@ class DriverAnswers:
 
     metadata: Mapping[str, tuple[str, ...]]
     """PCI address of each GPU that it has, or had, vGPUs on → what their driver said of them."""
-    answer: Callable[[VgpuQuestion], DriverAnswer]
+    answer: Callable[[str, VgpuQuestion], DriverAnswer]
+    """Of the host of that name."""
 
     def questions(self, gpu: str, target: str | None) -> tuple[VgpuQuestion, ...]:
         """Of vGPUs on that GPU, towards the one with the metadata ``target``. None: nobody can be asked."""
         return () if target is None else tuple(VgpuQuestion(vgpu, target) for vgpu in self.metadata.get(gpu, ()))
 
 
-NO_DRIVER: Final = DriverAnswers(metadata={}, answer=lambda _: NOT_ASKED)
+NO_DRIVER: Final = DriverAnswers(metadata={}, answer=lambda *_: NOT_ASKED)
 """No driver is asked."""
 
 

@@ -282,7 +282,7 @@ def limits_onto(
     if not pairs and None not in (source.metadata, gpu.metadata) and not device.is_whole_gpu:
         yield WITH_MEMORY, _UNREAD
         return
-    answers = [moving.drivers.answer(question) for question in pairs] or [None]
+    answers = [moving.drivers.answer(name, question) for question in pairs] or [None]
     for answer in answers:
         if answer is not None:
             yield from limits_of_answer(answer, name)

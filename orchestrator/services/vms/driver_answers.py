@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What drivers have answered of vGPUs that would go on on GPUs: asked when somebody wants to know, kept for as long as
-both say the same of themselves. GPUs that are alike share an answer."""
+both say the same of themselves. A host answers for its own GPUs alone: it may hang, or lie."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class AskedDrivers:
 
     link: HostLink
     clock: Clock
-    _kept: OrderedDict[VgpuQuestion, tuple[DriverAnswer, float | None]] = field(default_factory=OrderedDict)
-    """Answer, and until when it is good; None: for ever."""
+    _kept: OrderedDict[tuple[str, VgpuQuestion], tuple[DriverAnswer, float | None]] = field(default_factory=OrderedDict)
+    """By name of the host: answer, and until when it is good; None: for ever."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def answer(self, question: VgpuQuestion) -> DriverAnswer:
-        """What is known."""
+    def answer(self, host: str, question: VgpuQuestion) -> DriverAnswer:
+        """What is known of that host's."""
         with self._lock:
-            answer, until = self._kept.get(question, (NOT_ASKED, None))
+            answer, until = self._kept.get((host, question), (NOT_ASKED, None))
             return NOT_ASKED if until is not None and until <= self.clock.monotonic() else answer
 
     def ask(
@@ -48,7 +48,7 @@ class AskedDrivers:
         itself. Names of hosts whose questions have an answer now."""
         answered = set[str]()
         for name, its in questions.items():
-            unknown = [question for question in its if self.answer(question) == NOT_ASKED][:MAX_QUESTIONS]
+            unknown = [question for question in its if self.answer(name, question) == NOT_ASKED][:MAX_QUESTIONS]
             host = hosts.get(name)
             if unknown and (host is None or host.state != "ready" or self.clock.monotonic() >= end):
                 continue
@@ -67,7 +67,7 @@ class AskedDrivers:
             until = self.clock.monotonic() + _FAILED_S
         with self._lock:
             for question, answer in zip(questions, answers, strict=True):
-                self._kept[question] = answer, until
-                self._kept.move_to_end(question)
+                self._kept[host.name, question] = answer, until
+                self._kept.move_to_end((host.name, question))
             while len(self._kept) > MAX_ANSWERS:
                 self._kept.popitem(last=False)

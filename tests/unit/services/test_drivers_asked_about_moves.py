@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import Retryable
-from orchestrator.core.gpu.vgpu_metadata import Compatibility, VgpuQuestion
+from orchestrator.core.gpu.vgpu_metadata import Answers, Compatibility, VgpuQuestion
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.moves.answers import limits_of_answer
 from orchestrator.core.moves.verdicts import HostMoves
@@ -74,15 +74,32 @@ def test_another_branch_is_refused_by_the_driver_itself(plane: ControlPlane) -> 
     assert limits[0].message == "the driver of other-1 does not take what its own host's has of the vGPU"
 
 
-def test_hosts_that_are_alike_are_asked_once_and_the_answer_is_kept(plane: ControlPlane) -> None:
+def test_each_host_is_asked_once_and_its_answer_is_kept(plane: ControlPlane) -> None:
     expected = {T4_HOST: ["move.same_host"], **{name: [] for name in OTHERS}}
     assert page(plane) == expected
-    assert asked(plane) == 1
+    assert asked(plane) == 4
     assert page(plane) == expected
-    assert asked(plane) == 1
+    assert asked(plane) == 4
     see(plane, driver="580.126.1")
     assert page(plane) == expected
-    assert asked(plane) == 2
+    assert asked(plane) == 7
+
+
+@pytest.mark.parametrize(("lie", "code"), [(None, "move.not_asked"), (Compatibility(0, 4), "move.gpu")])
+def test_a_host_that_hangs_or_lies_answers_for_none_that_are_like_it(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, lie: Compatibility | None, code: str
+) -> None:
+    honest = plane.hosts.vgpu_compatibility
+
+    def answers(host: Host, questions: Sequence[VgpuQuestion]) -> Answers:
+        if host.name != "other-1":
+            return honest(host, questions)
+        if lie is None:
+            raise Retryable("host.unreachable", "it cannot be reached")
+        return (lie,) * len(questions)
+
+    monkeypatch.setattr(plane.hosts, "vgpu_compatibility", answers)
+    assert page(plane) == {T4_HOST: ["move.same_host"], "other-1": [code], "other-2": [], "other-3": []}
 
 
 def test_who_was_not_asked_in_time_is_not_called_legal(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,9 +199,7 @@ def test_no_more_answers_are_kept_than_bounded(plane: ControlPlane, monkeypatch:
     with plane.store.read() as tx:
         host = tx.hosts.get("other-1")
     moves(plane)
-    known = {question: answer for question, (answer, _) in drivers._kept.items()}
-    assert len(known) == 1
-    (first,) = known
+    ((_, first),) = drivers._kept
     other = VgpuQuestion(first.vgpu, first.vgpu)
     drivers.ask({"other-1": [other]}, {"other-1": host}, drivers.clock.monotonic() + 1)
     assert len(drivers._kept) == 1
