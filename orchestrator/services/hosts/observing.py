@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -135,14 +135,19 @@ class HostObserver:
 
 
 def _keep_metadata(tx: Transaction, vms: Iterable[Vm], snapshot: HostSnapshot) -> None:
-    """Of VMs whose drivers say some; those of others stay as they were."""
-    ours, metadata = {vm.id for vm in vms}, defaultdict[str, dict[str, set[str]]](lambda: defaultdict(set))
+    """Of VMs whose drivers say some, at most as many on a GPU as the VM has devices there: each is asked about. Those
+    of others stay as they were."""
+    devices = {vm.id: Counter(device.gpu for device in vm.devices) for vm in vms}
+    metadata = defaultdict[str, dict[str, set[str]]](lambda: defaultdict(set))
     for gpu in snapshot.gpus:
         for vgpu in gpu.open_vgpus:
-            if vgpu.vm in ours:
+            if vgpu.vm in devices and gpu.address in devices[vgpu.vm]:
                 metadata[vgpu.vm][gpu.address].add(vgpu.metadata)
     tx.vgpu_metadata.keep(
-        {vm: {gpu: tuple(sorted(texts)) for gpu, texts in by_gpu.items()} for vm, by_gpu in metadata.items()}
+        {
+            vm: {gpu: tuple(sorted(texts)[: devices[vm][gpu]]) for gpu, texts in by_gpu.items()}
+            for vm, by_gpu in metadata.items()
+        }
     )
 
 

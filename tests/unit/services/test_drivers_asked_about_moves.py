@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import Retryable
-from orchestrator.core.gpu.vgpu_metadata import Answers, Compatibility, VgpuQuestion
+from orchestrator.core.gpu.vgpu_metadata import Answers, Compatibility, RunningVgpu, VgpuQuestion
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.moves.answers import limits_of_answer
 from orchestrator.core.moves.verdicts import HostMoves
+from orchestrator.services.hosts.observing import Look
 from orchestrator.services.vms import driver_answers
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 from tests.unit.services.test_moves import WITH_DEVICES, WITH_MEMORY, observe, refused
@@ -51,6 +52,11 @@ def see(plane: ControlPlane, *, driver: str | None = None) -> None:
 
 def moves(plane: ControlPlane, host: str = "other-1") -> HostMoves:
     return plane.services.moves.to_host("default", "train", host)
+
+
+def host_of(plane: ControlPlane, name: str) -> Host:
+    with plane.store.read() as tx:
+        return tx.hosts.get(name)
 
 
 def asked(plane: ControlPlane) -> int:
@@ -166,6 +172,17 @@ def test_what_its_driver_said_of_the_vgpu_is_known_while_its_host_is_away(plane:
         assert tx.vgpu_metadata.of(vm.id) == {}
 
 
+def test_a_host_tells_of_no_more_vgpus_than_its_vms_have(plane: ControlPlane) -> None:
+    vm = plane.services.vms.get("default", "train")
+    seen = plane.hosts.observe(host_of(plane, T4_HOST))
+    many = tuple(RunningVgpu(vm=vm.id, metadata=f"{number:04}") for number in range(1024))
+    gpus = tuple(replace(gpu, open_vgpus=many) for gpu in seen.gpus)
+    assert len(gpus) > 1
+    plane.observer.keep(T4_HOST, Look(began=plane.world.clock.now(), turn=2**40, found=replace(seen, gpus=gpus)))
+    with plane.store.read() as tx:
+        assert tx.vgpu_metadata.of(vm.id) == {vm.devices[0].gpu: ("0000",)}
+
+
 def test_a_vgpu_that_nobody_has_read_yet_is_not_called_legal(plane: ControlPlane) -> None:
     plane.services.vms.create(create_vm("new"))
     plane.engine.drain()
@@ -196,8 +213,7 @@ def test_each_bit_of_an_answer_is_a_limit(bits: tuple[int, int], limits: dict[st
 def test_no_more_answers_are_kept_than_bounded(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_answers, "MAX_ANSWERS", 1)
     drivers = plane.services.moves.drivers
-    with plane.store.read() as tx:
-        host = tx.hosts.get("other-1")
+    host = host_of(plane, "other-1")
     moves(plane)
     ((_, first),) = drivers._kept
     other = VgpuQuestion(first.vgpu, first.vgpu)
