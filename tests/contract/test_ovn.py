@@ -8,8 +8,10 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from ipaddress import IPv4Network
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -121,7 +123,7 @@ def test_a_key_of_another_kind_and_what_is_no_request_are_refused(tmp_path: Path
         assert refused.value.code == "certificate.request_invalid"
 
 
-def _answering(path: Path, pieces: list[bytes]) -> None:
+def _answering(path: Path, pieces: Iterable[bytes], pause_s: float = 0.05) -> None:
     """A server that answers whatever is asked with these, one after the other."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
@@ -130,11 +132,11 @@ def _answering(path: Path, pieces: list[bytes]) -> None:
     def serve() -> None:
         while True:
             connection, _ = listener.accept()
-            with connection:
+            with connection, suppress(BrokenPipeError, ConnectionResetError):
                 connection.recv(1 << 16)
                 for piece in pieces:
                     connection.sendall(piece)
-                    time.sleep(0.05)
+                    time.sleep(pause_s)
 
     threading.Thread(target=serve, daemon=True).start()
 
@@ -158,3 +160,36 @@ def test_an_answer_is_whole_however_it_comes(tmp_path: Path) -> None:
     _answering(tmp_path / "s", [echo + answer[:cut], answer[cut:-4], answer[-4:] + echo])
     with OvsdbClient(f"unix:{tmp_path / 's'}", None) as client:
         assert client.select("any", ("Table", ("name",))) == [[{"name": "a}é"}]]
+
+
+@pytest.mark.parametrize("piece", [
+    b'{"method": "update", "params": [], "id": null}' * 20_000, b'{"id": "other", "result": [], "error": null}' * 20_000,
+    b'{"a": "' + b"}" * 99_999,
+], ids=["notifications", "answers to others", "text without end"])  # fmt: skip
+def test_whoever_floods_is_waited_for_no_longer(tmp_path: Path, piece: bytes) -> None:
+    _answering(tmp_path / "s", repeat(piece), 0.0)
+    began = time.monotonic()
+    with (
+        OvsdbClient(f"unix:{tmp_path / 's'}", None, 0.2) as client,
+        pytest.raises(Retryable, match="timed out|without an end"),
+    ):
+        client.select("any", ("Table", ("name",)))
+    assert time.monotonic() - began < 1.2
+
+
+def test_a_long_answer_is_not_parsed_anew_with_each_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parse, parsed = json.JSONDecoder.raw_decode, list[int]()
+
+    def counted(decoder: json.JSONDecoder, whole: str) -> tuple[object, int]:
+        parsed.append(len(whole))
+        return parse(decoder, whole)
+
+    monkeypatch.setattr(json.JSONDecoder, "raw_decode", counted)
+    row = b'{"name": "' + b"x" * 40 + b'"}'
+    rows = b",".join([row] * 100)
+    begin = b'{"id": 1, "error": null, "result": [{"rows": ['
+    _answering(tmp_path / "s", chain([begin + rows], repeat(b"," + rows, 799), [b"]}]}"]), 0.001)
+    with OvsdbClient(f"unix:{tmp_path / 's'}", None) as client:
+        (answer,) = client.select("any", ("Table", ("name",)))
+    assert len(answer) == 800 * 100
+    assert len(parsed) < 25

@@ -18,9 +18,11 @@ from orchestrator.core.errors import Retryable
 
 LIMIT_S: Final = 10.0
 """For one answer, connecting included."""
-MAX_BYTES: Final = 256 * 1024 * 1024
+MAX_BYTES: Final = 32 * 1024 * 1024
 """Of one answer: a southbound of 20,000 ports has some 100 MB in all, and no question is for the whole."""
 _PIECE: Final = 1 << 20
+_QUIET_S: Final = 0.05
+"""Whoever has sent nothing for as long may have said all."""
 _TCP: Final = re.compile(r"(ssl|tcp):\[?(.+?)\]?:([0-9]+)")
 Row = Mapping[str, Any]
 
@@ -88,16 +90,25 @@ class OvsdbClient:
         return message.get("result")
 
     def _send(self, message: Mapping[str, Any]) -> None:
-        self._socket.settimeout(max(self._deadline - time.monotonic(), 0.001))
+        self._socket.settimeout(self._left_s())
         self._socket.sendall(json.dumps(message).encode())
 
+    def _left_s(self) -> float:
+        """However much comes meanwhile. :raises TimeoutError: nothing"""
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("timed out")
+        return left_s
+
     def _message(self) -> dict[str, Any]:
-        """Nothing stands between two messages: one ends where its JSON does, which a brace may be."""
-        pieces = [self._read] if self._read else []
-        size = len(self._read)
+        """Nothing stands between two messages: one ends where its JSON does, which a brace may be. What is long is
+        parsed again when it has doubled, or nothing more comes."""
+        pieces, size, parsed, quiet = [self._read], len(self._read), 0, False
         while True:
-            if pieces and pieces[-1].rstrip().endswith(b"}"):
-                whole = b"".join(pieces).decode()
+            left_s = self._left_s()
+            ends = pieces[-1].rstrip().endswith(b"}")
+            if ends and (quiet or size >= 2 * parsed):
+                whole, parsed = b"".join(pieces).decode(), size
                 pieces = [whole.encode()]
                 try:
                     message, end = json.JSONDecoder().raw_decode(whole)
@@ -106,8 +117,15 @@ class OvsdbClient:
                 else:
                     self._read = whole[end:].lstrip().encode()
                     return dict(message)
-            self._socket.settimeout(max(self._deadline - time.monotonic(), 0.001))
-            piece = self._socket.recv(_PIECE)
+            may_be_all = ends and size > parsed
+            self._socket.settimeout(min(left_s, _QUIET_S) if may_be_all else left_s)
+            try:
+                piece = self._socket.recv(_PIECE)
+                quiet = may_be_all and not piece
+            except TimeoutError:
+                quiet = True
+            if quiet:
+                continue
             size += len(piece)
             if not piece or size > MAX_BYTES:
                 raise ValueError("it closed the connection" if not piece else "it answered without an end")
