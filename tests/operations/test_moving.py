@@ -112,6 +112,14 @@ def test_how_long_the_disk_takes_is_told_beside_what_was_forecast_and_learned_fr
     assert (kept.source, kept.target, kept.low_s, kept.high_s) == (OTHER, L40S_HOST, low_s, high_s)
 
 
+def test_nothing_is_learned_from_a_copy_that_was_held_back(plane: ControlPlane) -> None:
+    wanted = MoveVm(tenant="default", name="train", max_bytes_per_s=10**6)
+    operation = str(plane.services.moving.move(wanted).operation)
+    assert run(plane, operation) == "done"
+    with plane.store.read() as tx:
+        assert tx.disk_copies.of_operation(operation) is None
+
+
 def test_nobody_finds_the_place_that_is_held_for_it(plane: ControlPlane) -> None:
     move(plane)
     vms = plane.services.vms

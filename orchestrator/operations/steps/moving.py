@@ -102,10 +102,11 @@ def _copy(context: Context) -> str:
 
 
 def _measured(context: Context, seconds: float) -> str:
-    """It is kept for the forecasts of later moves. Moves that an older version began have none."""
+    """It is kept for the forecasts of later moves, unless it was held back. Moves that an older version began have
+    none."""
     size_bytes, forecast = context.inputs.get("copy_bytes"), context.inputs.get("forecast_s")
     low_s, high_s = forecast if isinstance(forecast, list) else (None, None)
-    if isinstance(size_bytes, int):
+    if isinstance(size_bytes, int) and context.inputs.get("max_bytes_per_s") is None:
         copy = DiskCopy(
             operation=context.operation_id,
             source=context.text("source"),
