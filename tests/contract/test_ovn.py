@@ -21,10 +21,12 @@ from orchestrator.adapters.ovn.databases import OvnDatabases
 from orchestrator.adapters.ovn.ovsdb import OvsdbClient
 from orchestrator.adapters.state.clock import SystemClock
 from orchestrator.adapters.state.ovn_authority import OvnAuthority
+from orchestrator.api.schemas.network_driver import NetworkDriverAnswer
 from orchestrator.core.errors import InvalidInput, Retryable
 from orchestrator.core.ovn import OvnReading, troubles
 from orchestrator.server.network_engines import network_engines
 from orchestrator.server.settings import load_settings
+from orchestrator.services.network_driver import NetworkDriver
 from tests.fakes.ovn_databases import RealOvn, real_ovn, request_of, with_certificate
 
 RING = Fernet.generate_key()
@@ -193,3 +195,51 @@ def test_a_long_answer_is_not_parsed_anew_with_each_piece(tmp_path: Path, monkey
         (answer,) = client.select("any", ("Table", ("name",)))
     assert len(answer) == 800 * 100
     assert len(parsed) < 25
+
+
+def _southbound_saying(
+    path: Path, version: object = "24.03", name: object = "gpu-1", behind: object = 0, index: object = 7
+) -> NetworkDriverAnswer:
+    """As people are answered by a southbound that says so."""
+    server = {"name": "OVN_Southbound", "model": "clustered", "connected": True, "leader": True, "index": index}
+    options = ["map", [["northd_internal_version", version]]]
+    tables: list[dict[str, object]] = [
+        {"nb_cfg": 5, "options": options}, {"name": name, "hostname": name, "encaps": ["uuid", "e"]},
+        {"name": name, "nb_cfg": behind}, {"_uuid": ["uuid", "e"], "type": "geneve", "ip": name},
+    ]  # fmt: skip
+    answers = [{"id": 1, "error": None, "result": [{"rows": [server]}]},
+               {"id": 2, "error": None, "result": [{"rows": [row]} for row in tables]}]  # fmt: skip
+    _answering(path, ["".join(map(json.dumps, answers)).encode()], 0.5)
+    reading = OvnDatabases(northbound=[], southbound=[f"unix:{path}"], trust=lambda: None).read()
+    found = troubles(reading, [], None, 0.0)
+    return NetworkDriverAnswer.of(
+        NetworkDriver(engine="ovn", encapsulation_network=None, reading=reading, troubles=found)
+    )
+
+
+@pytest.mark.parametrize(("said", "version", "chassis"), [
+    ({}, "24.03", "gpu-1"), ({"version": 7}, "7", "gpu-1"), ({"version": [1, "\ud800"]}, "?", "gpu-1"),
+    ({"version": "\ud800", "name": "\udfff"}, "?", "?"),
+])  # fmt: skip
+def test_a_southbound_that_lies_is_answered_of(
+    tmp_path: Path, said: dict[str, object], version: str, chassis: str
+) -> None:
+    answer = json.loads(_southbound_saying(tmp_path / "s", **said).model_dump_json())
+    assert (answer["version"], answer["members"][0]["error"]) == (version, None)
+    assert answer["chassis"] == [
+        {"name": chassis, "hostname": chassis, "behind": 5,
+         "encapsulations": [f"geneve {chassis}"]}
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("said", [{"behind": 0.5}, {"behind": float("-inf")}, {"behind": -(10**400)}, {"index": 10**400}])
+def test_numbers_that_no_database_has_are_no_answer(tmp_path: Path, said: dict[str, object]) -> None:
+    answer = json.loads(_southbound_saying(tmp_path / "s", **said).model_dump_json())
+    assert answer["members"][0]["error"] == "it answered with something else"
+
+
+def test_what_a_database_says_of_a_refusal_is_told(tmp_path: Path) -> None:
+    _answering(tmp_path / "s", [b'{"id": 1, "error": {"error": "permission error"}, "result": null}'])
+    reading = OvnDatabases(northbound=[], southbound=[f"unix:{tmp_path / 's'}"], trust=lambda: None).read()
+    said = 'OVN\'s database refused what it was asked: {"error": "permission error"}'
+    assert [member.error for member in reading.members] == [said]

@@ -31,6 +31,10 @@ _TABLES: Final[Mapping[OvnDatabase, Sequence[tuple[str, Sequence[str]]]]] = {
     ),
 }
 _LIMIT_S: Final = 5.0
+_WHY: Final = 200
+"""Characters of what it said of a refusal."""
+_MOST: Final = 2**63 - 1
+"""Of an integer of OVSDB."""
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -70,13 +74,14 @@ def _ask(trust: ssl.SSLContext | None, database: OvnDatabase, address: str) -> t
             member = replace(
                 silent, error=None, answered_ms=round((time.monotonic() - began) * 1000, 1),
                 clustered=held["model"] == "clustered", connected=held["connected"] is True,
-                leader=held["leader"] is True, log_index=held["index"] if isinstance(held["index"], int) else None,
+                leader=held["leader"] is True, log_index=None if held["index"] == [] else _number(held["index"]),
                 certificate_ends_at=client.certificate_ends_at(),
             )  # fmt: skip
             tables = client.select(_NAMES[database], *_TABLES[database])
             return member, (_of_northbound if database == "northbound" else _of_southbound)(*tables)
     except VgpuctlError as error:
-        return replace(silent, error=error.message.removeprefix(unreachable("").message)), {}
+        why = error.message.removeprefix(unreachable("").message)
+        return replace(silent, error=why if error.details is None else f"{why}: {error.details[:_WHY]}"), {}
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
         return silent, {}
 
@@ -84,16 +89,17 @@ def _ask(trust: ssl.SSLContext | None, database: OvnDatabase, address: str) -> t
 def _of_northbound(switches: Rows, routers: Rows, overall: Rows) -> dict[str, Any]:
     ids = [row["external_ids"] for row in (*switches, *routers)]
     ours = sum(OUR_ID in external for external in ids)
-    behind = overall[0]["nb_cfg"] - overall[0]["sb_cfg"] if overall else 0
+    behind = _number(overall[0]["nb_cfg"]) - _number(overall[0]["sb_cfg"]) if overall else 0
     return {"ours": ours, "foreign": len(ids) - ours, "northd_behind": max(behind, 0)}
 
 
 def _of_southbound(overall: Rows, chassis: Rows, private: Rows, encapsulations: Rows) -> dict[str, Any]:
-    wanted = overall[0]["nb_cfg"] if overall else 0
+    wanted = _number(overall[0]["nb_cfg"]) if overall else 0
+    version = overall[0]["options"].get("northd_internal_version") if overall else None
     ways = {row["_uuid"]: f"{row['type']} {row['ip']}" for row in encapsulations}
-    done = {row["name"]: row["nb_cfg"] for row in private}
+    done = {row["name"]: _number(row["nb_cfg"]) for row in private}
     return {
-        "version": overall[0]["options"].get("northd_internal_version") if overall else None,
+        "version": None if version is None else str(version),
         "chassis": tuple(
             OvnChassis(
                 name=str(row["name"]), hostname=str(row["hostname"]),
@@ -103,6 +109,13 @@ def _of_southbound(overall: Rows, chassis: Rows, private: Rows, encapsulations: 
             for row in sorted(chassis, key=lambda row: str(row["name"]))
         ),
     }  # fmt: skip
+
+
+def _number(value: Any) -> int:
+    """:raises TypeError: it is no integer of OVSDB"""
+    if type(value) is not int or not 0 <= value <= _MOST:
+        raise TypeError(value)
+    return value
 
 
 def _several(value: Any) -> list[Any]:

@@ -67,7 +67,7 @@ class OvsdbClient:
             raise unreachable("it answered with something else")
         refused = [answer for answer in answers if not isinstance(answer, dict) or "error" in answer]
         if refused:
-            raise Retryable("ovn.refused", "OVN's database refused a change", details=json.dumps(refused)[:2000])
+            raise _refused(refused)
         return answers
 
     def _call(self, method: str, parameters: Sequence[Any]) -> Any:
@@ -84,9 +84,7 @@ class OvsdbClient:
         except (OSError, ValueError, RecursionError) as error:
             raise unreachable(_why(error)) from error
         if message.get("error") is not None:
-            raise Retryable(
-                "ovn.refused", "OVN's database refused a question", details=json.dumps(message["error"])[:2000]
-            )
+            raise _refused(message["error"])
         return message.get("result")
 
     def _send(self, message: Mapping[str, Any]) -> None:
@@ -136,6 +134,10 @@ def unreachable(why: str) -> Retryable:
     return Retryable("ovn.unreachable", f"OVN's database does not answer: {why}", hint="vgpuctl network driver check")
 
 
+def _refused(why: object) -> Retryable:
+    return Retryable("ovn.refused", "OVN's database refused what it was asked", details=json.dumps(why)[:2000])
+
+
 def _connected(endpoint: str, trust: ssl.SSLContext | None, limit_s: float) -> socket.socket:
     if endpoint.startswith("unix:"):
         local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -163,12 +165,14 @@ def _row(row: Row) -> dict[str, Any]:
 
 
 def _value(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()  # half a character may be in it, which nobody can send on
     if not isinstance(value, list) or len(value) != 2:
         return value
     kind, content = value
     if kind == "map":
         return {_value(key): _value(each) for key, each in content}
-    return [_value(each) for each in content] if kind == "set" else content
+    return [_value(each) for each in content] if kind == "set" else _value(content)
 
 
 def _why(error: Exception) -> str:
