@@ -71,8 +71,8 @@ class NetworkDriverService:
         if not is_chassis(name):
             raise InvalidInput(
                 "network.name_invalid",
-                f"{name[:70]!a} cannot be a chassis of OVN",
-                hint="call it as its host: gpu-1",
+                f"{name[:70]!a} cannot be a name to OVN",
+                hint="call it as its machine: " + ("gpu-1" if whose == "host" else "central-1"),
             )
         signed = self.engines.authority.sign(whose, name, request)
         with self.store.begin() as tx:

@@ -173,7 +173,7 @@ def test_whoever_floods_is_waited_for_no_longer(tmp_path: Path, piece: bytes) ->
     began = time.monotonic()
     with (
         OvsdbClient(f"unix:{tmp_path / 's'}", None, 0.2) as client,
-        pytest.raises(Retryable, match="timed out|without an end"),
+        pytest.raises(Retryable, match=r"timed out|without an end"),
     ):
         client.select("any", ("Table", ("name",)))
     assert time.monotonic() - began < 1.2
@@ -232,7 +232,9 @@ def test_a_southbound_that_lies_is_answered_of(
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("said", [{"behind": 0.5}, {"behind": float("-inf")}, {"behind": -(10**400)}, {"index": 10**400}])
+@pytest.mark.parametrize(
+    "said", [{"behind": 0.5}, {"behind": float("-inf")}, {"behind": -(10**400)}, {"index": 10**400}]
+)
 def test_numbers_that_no_database_has_are_no_answer(tmp_path: Path, said: dict[str, object]) -> None:
     answer = json.loads(_southbound_saying(tmp_path / "s", **said).model_dump_json())
     assert answer["members"][0]["error"] == "it answered with something else"

@@ -70,7 +70,7 @@ class SignCertificateBody(
     whose: CertificateFor
     """central: a server of the databases, which may write networks; host: one that may write about itself alone."""
     name: str = Field(max_length=MAX_NAME)
-    """What a host is called to OVN, as here; of a central server anything."""
+    """What a host is called to OVN, as here; a central server as its machine. Letters, digits, '.', '_' and '-'."""
     request: str = Field(max_length=8192)
     """PKCS #10 in PEM, of an ECDSA key; nothing but the key is taken."""
 

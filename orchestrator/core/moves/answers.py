@@ -9,6 +9,7 @@ from typing import Final
 
 from orchestrator.core.gpu.vgpu_metadata import Compatibility, VgpuQuestion
 from orchestrator.core.moves.verdicts import WITH_MEMORY, Bars, MoveKind, MoveLimit
+from orchestrator.core.vms.vm import VmShape
 
 NOT_ASKED: Final = "has not been asked yet"
 DriverAnswer = Compatibility | str | None
@@ -44,10 +45,10 @@ NO_DRIVER: Final = DriverAnswers(metadata={}, answer=lambda *_: NOT_ASKED)
 """No driver is asked."""
 
 
-def limits_of_answer(answer: Compatibility | str, host: str) -> Iterator[Bars]:
-    """What it rules out."""
+def limits_of_answer(answer: Compatibility | str, host: str, vm: VmShape) -> Iterator[Bars]:
+    """What it rules out for the VM."""
     if isinstance(answer, str):
-        cure = f"'vgpuctl show-vm NAME --moves --host {host}' asks it"
+        cure = f"'vgpuctl show-vm {vm.name} --tenant {vm.tenant} --moves --host {host}' asks it"
         words = f"the driver of {host} {answer}, which alone knows whether it takes the vGPU's state"
         yield WITH_MEMORY, MoveLimit(code="move.not_asked", message=words, cure=cure)
         return

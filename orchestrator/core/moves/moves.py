@@ -285,7 +285,7 @@ def limits_onto(
     answers = [moving.drivers.answer(name, question) for question in pairs] or [None]
     for answer in answers:
         if answer is not None:
-            yield from limits_of_answer(answer, name)
+            yield from limits_of_answer(answer, name, moving.traveller.vm.spec)
             continue
         hosts = Between(vm=moving.traveller.vm, source=own, target=target, name=name)
         yield from limits_by_data(hosts, pair)
