@@ -165,7 +165,8 @@ def test_an_answer_is_whole_however_it_comes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("piece", [
-    b'{"method": "update", "params": [], "id": null}' * 20_000, b'{"id": "other", "result": [], "error": null}' * 20_000,
+    b'{"method": "update", "params": [], "id": null}' * 20_000,
+    b'{"id": "other", "result": [], "error": null}' * 20_000,
     b'{"a": "' + b"}" * 99_999,
 ], ids=["notifications", "answers to others", "text without end"])  # fmt: skip
 def test_whoever_floods_is_waited_for_no_longer(tmp_path: Path, piece: bytes) -> None:
