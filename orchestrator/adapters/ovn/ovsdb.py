@@ -120,7 +120,9 @@ class OvsdbClient:
             try:
                 piece = self._socket.recv(_PIECE)
                 quiet = may_be_all and not piece
-            except TimeoutError:
+            except OSError:  # nothing for a while, or no more at all
+                if not may_be_all:
+                    raise
                 quiet = True
             if quiet:
                 continue
