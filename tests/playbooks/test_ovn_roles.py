@@ -5,22 +5,28 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.fernet import Fernet
 
+from orchestrator.adapters.state.clock import SystemClock
+from orchestrator.adapters.state.ovn_authority import OvnAuthority
 from tests.fakes.typed import COMMAND
+from tests.playbooks.local_runs import ROOT
 from tests.playbooks.ovn_machines import NETWORK, Machine, Machines, Played, into, machines
 
 HOSTS = ("gpu-0", "gpu-1")
+CENTRAL = ROOT / "playbooks/roles/vgpuctl_ovn_central/library/ovn_central.py"
 FLEET = "groups:\n  - {name: gpu, count: 2, gpu_model: Tesla T4, gpus_per_host: 1, vcpus: 8, memory_gib: 64}\n"
 
 
@@ -111,7 +117,7 @@ def test_three_central_servers_and_two_hosts_are_set_up_and_go_on_when_one_is_lo
         for central in ovn.centrals:
             first = ovn.central(central)
             assert not first.failed, first.said
-            key = central.root / "etc/ovn/vgpuctl/key.pem"
+            key = central.root / "etc/ovn/vgpuctl/central/key.pem"
             assert (key.stat().st_mode & 0o777, key.read_text() in first.said) == (0o600, False)
         again = ovn.central(ovn.centrals[0])
         assert (again.failed, again.changed) == (False, 0), again.said
@@ -128,6 +134,7 @@ def test_three_central_servers_and_two_hosts_are_set_up_and_go_on_when_one_is_lo
         _settled(ovn, [("gpu-0", f"geneve {NETWORK}.11"), ("gpu-1", f"geneve {NETWORK}.12")])
         assert ovn.vgpuctl("network", "driver", "check")["troubles"] == []
         _a_host_writes_about_itself_alone(ovn, hosts[0])
+        _a_certificate_of_another_site_is_replaced_and_used(ovn, hosts[0])
 
         (leader,) = (member for member in members if member["leader"] and member["database"] == "southbound")
         lost = next(central for central in ovn.centrals if f":{central.address}:" in leader["address"])
@@ -140,7 +147,7 @@ def test_three_central_servers_and_two_hosts_are_set_up_and_go_on_when_one_is_lo
 
 
 def _a_host_writes_about_itself_alone(ovn: OvnSite, host: Machine) -> None:
-    keys = host.root / "etc/ovn/vgpuctl"
+    keys = host.root / "etc/ovn/vgpuctl/host"
     shown = ["-p", str(keys / "key.pem"), "-c", str(keys / "certificate.pem"), "-C", str(keys / "central.pem")]
     south, north = (",".join(f"ssl:{central.address}:{port}" for central in ovn.centrals) for port in (6642, 6641))
     assert "gpu-1" in host.run("/usr/bin/ovn-sbctl", f"--db={south}", *shown, "--timeout=20", "show")
@@ -148,6 +155,46 @@ def _a_host_writes_about_itself_alone(ovn: OvnSite, host: Machine) -> None:
     host.run("/usr/bin/ovn-nbctl", f"--db={north}", *shown, "--timeout=3", "ls-add", "mine", check=False)
     driver = ovn.vgpuctl("network", "driver", "show")
     assert ([one["name"] for one in driver["chassis"]], driver["foreign"]) == (["gpu-0", "gpu-1"], 0)
+
+
+def _a_certificate_of_another_site_is_replaced_and_used(ovn: OvnSite, host: Machine) -> None:
+    keys = host.root / "etc/ovn/vgpuctl/host"
+    certificate, key, began = keys / "certificate.pem", keys / "key.pem", host.root / "began"
+    request = host.run("openssl", "req", "-new", "-key", str(key), "-subj", f"/CN={HOSTS[0]}")
+    theirs = OvnAuthority(Fernet.generate_key(), SystemClock()).sign("host", HOSTS[0], request).certificate
+    certificate.write_text(theirs)
+    secret, made, before = key.read_text(), key.stat().st_mtime, began.read_text()
+    again = ovn.host(host, HOSTS[0])
+    assert (again.failed, certificate.read_text() != theirs) == (False, True), again.said
+    assert (key.read_text(), key.stat().st_mtime > made, began.read_text() != before) == (secret, True, True)
+    shown = ["-p", str(key), "-c", str(certificate), "-C", str(keys / "central.pem")]
+    south = f"ssl:{ovn.centrals[0].address}:6642"
+    assert "gpu-1" in host.run("ovn-sbctl", f"--db={south}", "--no-leader-only", *shown, "--timeout=20", "show")
+
+
+def test_one_machine_over_ipv6_is_central_server_and_host_with_a_certificate_for_each() -> None:
+    with site() as ovn:
+        both = ovn.machines.add(5)
+        both.run("ip", "-6", "address", "add", "fd00::5/64", "dev", "eth0", "nodad")
+        central = {"vgpuctl_ovn_central": ["fd00::5"], "vgpuctl_ovn_central_address": "fd00::5"}
+        dotted = replace(both, name=f"{both.name}.example.com")
+        for played in (ovn.central(both, **central), ovn.host(dotted, "", vgpuctl_ovn_central=["fd00::5"])):
+            assert not played.failed, played.said
+        keys = both.root / "etc/ovn/vgpuctl"
+        for whose, authority in (("central", "central.pem"), ("host", "hosts.pem")):
+            both.run(
+                "openssl", "verify", "-CAfile", str(keys / whose / authority), str(keys / whose / "certificate.pem")
+            )
+        words = [f"--{option}={keys / 'central' / file}" for option, file in (
+            ("private-key", "key.pem"), ("certificate", "certificate.pem"), ("ca-cert", "central.pem"),
+        )]  # fmt: skip
+        both.run("ovn-nbctl", "--db=ssl:[fd00::5]:6641", *words, "--timeout=20", "show")
+        until = time.monotonic() + 30
+        while f"Chassis {both.name}\n" not in both.run("ovn-sbctl", "--timeout=10", "show").replace('"', ""):
+            assert time.monotonic() < until, both.logs()
+            time.sleep(0.5)
+        again = ovn.central(both, **central)
+        assert (again.failed, again.changed) == (False, 0), again.said
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +227,57 @@ def test_a_host_of_another_ovn_is_left_to_it(machine: Machine) -> None:
     assert refused.failed
     assert "[host.foreign_ovn] the host is in the OVN of tcp:192.0.2.9:6642" in refused.said
     assert machine.run("ovs-vsctl", "--no-wait", "list", "Open_vSwitch") == before
+
+
+def test_a_stopped_open_vswitch_may_be_another_ovn_and_is_left() -> None:
+    with tempfile.TemporaryDirectory(prefix="ovn") as directory, machines(Path(directory)) as made:
+        stopped = made.add(11)
+        (stopped.root / "var/lib/openvswitch/conf.db").write_text("theirs")
+        refused = stopped.play("prepare-host.yml", "vgpuctl_hosts", IN_NETWORK, stopped.root)
+        assert (refused.failed, refused.changed, "[host.ovs_silent]" in refused.said) == (True, 0, True), refused.said
+        written = [
+            stopped.root / name
+            for name in ("etc/default/ovn-host", "etc/openvswitch/system-id.conf", "etc/ovn/vgpuctl")
+        ]
+        assert not any(path.exists() for path in written)
+
+
+LONE = '# By vgpuctl.\nOVN_CTL_OPTS="--ovn-nb-db-ssl-key=key"\n'
+BEGAN = '# By vgpuctl.\nOVN_CTL_OPTS="--db-nb-cluster-local-addr=127.9.9.1"\n'
+REMOTE = "--db-nb-cluster-remote-addr=127.9.9.2"
+
+
+@pytest.mark.parametrize(("known", "databases", "answered", "refused", "joins"), [
+    ("", False, 6641, "127.9.9.2 has databases of its own", False),
+    (LONE, True, 6643, "127.9.9.1 has databases of its own", False),
+    (LONE, True, None, None, False),
+    ("", False, 6643, None, True),
+    ("", True, 6643, None, True),
+    (BEGAN, True, 6643, None, False),
+    (BEGAN, False, 6643, None, True),
+], ids=["a lone one is another", "a lone one joins", "a lone one begins", "a new one", "what the package began",
+        "a member", "a member that lost its databases"])  # fmt: skip
+def test_a_central_server_joins_whoever_answers_and_never_loses_databases(
+    tmp_path: Path, known: str, databases: bool, answered: int | None, refused: str | None, joins: bool
+) -> None:
+    options = tmp_path / "etc/default/ovn-central"
+    for directory in ("etc/default", "etc/ovn/vgpuctl/central", "var/lib/ovn"):
+        (tmp_path / directory).mkdir(parents=True)
+    if known:
+        options.write_text(known)
+    for which in ("nb", "sb") if databases else ():
+        (tmp_path / f"var/lib/ovn/ovn{which}_db.db").touch()
+    wanted = {"addresses": [f"127.9.9.{number}" for number in (1, 2, 3)], "own": "127.9.9.1", "root": str(tmp_path)}
+    script = (
+        "import runpy, sys\nfrom ansible.module_utils.testing import patch_module_args\n"
+        f"with patch_module_args({wanted!r}): runpy.run_path({str(CENTRAL)!r}, run_name='__main__')"
+    )
+    with socket.create_server(("127.9.9.2", answered)) if answered else nullcontext():
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    answer = json.loads(done.stdout)
+    assert (answer.get("msg") or "").startswith(f"[host.ovn_members] {refused}" if refused else ""), answer
+    assert bool(answer.get("failed")) is bool(refused)
+    assert (REMOTE in options.read_text() if options.exists() else False) is joins
 
 
 @pytest.mark.parametrize(("addresses", "said"), [

@@ -34,7 +34,7 @@ class Host:
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module
         self.root = Path(module.params["root"] or "/")
-        self.keys = self.root / "etc/ovn/vgpuctl"
+        self.keys = self.root / "etc/ovn/vgpuctl/host"
 
     def fail(self, code: str, text: str) -> None:
         self.module.fail_json(msg=f"[host.{code}] {text}")
@@ -42,18 +42,15 @@ class Host:
     def vsctl(self, *words: str) -> str:
         code, out, err = self.module.run_command(["ovs-vsctl", "--timeout=30", *words])
         if code != 0:
-            self.fail("ovs_silent", f"ovs-vsctl {words[0]}: {(err or out).strip()[-200:]}")
+            self.fail("ovs_silent", f"{(err or out).strip()[-200:]}; start openvswitch-switch there")
         return str(out)
 
     def known(self) -> dict[str, str]:
-        """What it says now; nothing where there is no Open vSwitch."""
-        if self.module.get_bin_path("ovs-vsctl") is None:
+        """What it says now; nothing where there is no Open vSwitch. One that is stopped may be somebody else's."""
+        places = [self.root / place / "openvswitch/conf.db" for place in ("etc", "var/lib")]
+        if self.module.get_bin_path("ovs-vsctl") is None or not any(place.exists() for place in places):
             return {}
-        code, out, _ = self.module.run_command(
-            ["ovs-vsctl", "--timeout=30", "--format=json", "--columns=external_ids", "list", "Open_vSwitch", "."]
-        )
-        if code != 0:  # it does not run yet
-            return {}
+        out = self.vsctl("--format=json", "--columns=external_ids", "list", "Open_vSwitch", ".")
         _, pairs = json.loads(out)["data"][0][0]
         return {str(key): str(value) for key, value in pairs}
 
@@ -129,10 +126,10 @@ def main() -> None:
         if not path.exists() or path.read_text(encoding="utf-8") != text
     }
     if not module.check_mode:
-        for path, text in files.items():
-            path.write_text(text, encoding="utf-8")
         if differs:
             host.vsctl("set", "Open_vSwitch", ".", *(f"external-ids:{key}={value}" for key, value in differs.items()))
+        for path, text in files.items():
+            path.write_text(text, encoding="utf-8")
     module.exit_json(changed=bool(differs or files), settings=sorted(differs), files=[str(path) for path in files])
 
 

@@ -26,7 +26,11 @@ COUNTS = (1, 3, 5)
 """A majority of two is both: two are worse than one."""
 PORTS = {"nb": 6643, "sb": 6644}
 """Where members of a cluster reach each other."""
+CLIENTS = 6641
+"""Where a server of the northbound is reached, be it alone or a member."""
 WAIT_S = 2.0
+HEAD = "# By vgpuctl.\n"
+"""Of the file with the options. What the package began by itself has databases too, and nothing in them."""
 
 
 class Central:
@@ -35,7 +39,7 @@ class Central:
         self.addresses, self.own = module.params["addresses"], module.params["own"]
         self.root = Path(module.params["root"] or "/")
         self.file = self.root / "etc/default/ovn-central"
-        self.keys = self.root / "etc/ovn/vgpuctl"
+        self.keys = self.root / "etc/ovn/vgpuctl/central"
 
     def check(self) -> None:
         """Ends the run where it cannot be, or is not ours."""
@@ -57,14 +61,22 @@ class Central:
         return self.root / f"var/lib/ovn/ovn{which}_db.db"
 
     def joins(self) -> str | None:
-        """Whose cluster this one becomes a member of; None: it begins one. What was said once stays: with a database
-        nobody joins again."""
+        """Whose cluster this one becomes a member of; None: it begins one. What was said once stays: with databases
+        nobody joins again. ovn-ctl throws those of a lone server away that joins, so that one has to begin."""
         known = self.file.read_text(encoding="utf-8") if self.file.exists() else ""
-        if "--db-nb-cluster-local-addr=" in known:
+        has = [self.database(which).exists() for which in PORTS]
+        if all(has) and "--db-nb-cluster-local-addr=" in known:
             remote = known.partition("--db-nb-cluster-remote-addr=")[2]
             return remote.split()[0] if remote else None
         others = [address for address in self.addresses if address != self.own]
-        running = next((address for address in others if answers(address)), None)
+        running = next((address for address in others if answers(address, PORTS["nb"])), None)
+        was_alone = any(has) and known.startswith(HEAD) and "--db-nb-cluster-local-addr=" not in known
+        lone = None if running else next((address for address in others if answers(address, CLIENTS)), None)
+        if lone or (was_alone and running):
+            self.fail(
+                "ovn_members", f"{lone or self.own} has databases of its own, which would be lost: what has them has "
+                "to be the first of the central servers, and to be set up first",
+            )  # fmt: skip
         if running is None and self.own != self.addresses[0]:
             self.fail("ovn_members", f"no other central server answers, and the databases begin on {self.addresses[0]}")
         return running
@@ -98,9 +110,9 @@ class Central:
         return words
 
 
-def answers(address: str) -> bool:
+def answers(address: str, port: int) -> bool:
     try:
-        socket.create_connection((address, PORTS["nb"]), timeout=WAIT_S).close()
+        socket.create_connection((address, port), timeout=WAIT_S).close()
     except OSError:
         return False
     return True
@@ -123,7 +135,7 @@ def main() -> None:
     )
     central = Central(module)
     central.check()
-    text = f'# By vgpuctl.\nOVN_CTL_OPTS="{" ".join(central.options())}"\n'
+    text = f'{HEAD}OVN_CTL_OPTS="{" ".join(central.options())}"\n'
     if not module.params["write"]:
         module.exit_json(changed=False)
     changed = not central.file.exists() or central.file.read_text(encoding="utf-8") != text
