@@ -29,7 +29,7 @@ _CONFINED: Final = ".tunnelmigrate.dest."
 _MAX_PATH: Final = 107
 """Of a unix socket's."""
 _POLL_S: Final = 0.25
-_FLAGS: Final = (
+FLAGS: Final = (
     libvirt.VIR_MIGRATE_LIVE
     | libvirt.VIR_MIGRATE_PEER2PEER
     | libvirt.VIR_MIGRATE_PAUSED
@@ -162,7 +162,7 @@ class _Migration:
 
     def _migrate(self) -> None:
         try:
-            self._domain.migrateToURI3(self._target, self._parameters, _FLAGS)
+            self._domain.migrateToURI3(self._target, self._parameters, FLAGS)
         except libvirt.libvirtError as error:
             self._error = error
 

@@ -14,21 +14,29 @@ from typing import Final
 
 import libvirt
 
+from orchestrator.agent.libvirt.migration import FLAGS
 from orchestrator.core.errors import Denied
 
 _HEAD: Final = struct.Struct(">IIIIiIi")
 """Length of all, program, its version, procedure, type, serial, status."""
-_MAX_MESSAGE: Final = 32 * 1024 * 1024
+_MAX_MESSAGE: Final = 9 * 1024 * 1024
+"""A definition and a cookie, each of what libvirt sends at most."""
 _REMOTE: Final = 0x20008086
 _KEEPALIVE: Final = 0x6B656570
 _CALL: Final = 0
+_OPEN: Final = 1
 _PREPARE: Final = 303
 _FINISH: Final = 306
-_PLAIN: Final = frozenset({1, 2, 60, 66, 360, 361})
-"""Open, close, supports feature, list ways of authentication, tell and do not tell when it closes."""
-_NOT: Final = libvirt.VIR_MIGRATE_PERSIST_DEST | libvirt.VIR_MIGRATE_OFFLINE | libvirt.VIR_MIGRATE_TUNNELLED
-"""The definition that stays is the agent's own."""
+_PLAIN: Final = frozenset({2, 60, 66, 360, 361})
+"""Close, supports feature, list ways of authentication, tell and do not tell when it closes."""
+_DRIVER: Final = frozenset({b"qemu:///system", b"qemu:/system"})
+"""As libvirt's client writes what is left of the agent's own address of the other libvirt, with either libxml2. Another
+driver's address has programs run (``qemu+ext``)."""
+_FLAGS: Final = FLAGS
+"""libvirt leaves out what concerns the other host alone."""
 _XML: Final = libvirt.VIR_MIGRATE_PARAM_DEST_XML
+_WHERE: Final = frozenset({libvirt.VIR_MIGRATE_PARAM_URI, libvirt.VIR_MIGRATE_PARAM_DISKS_URI, _XML})
+"""Without them QEMU would listen at ports."""
 _TEXT: Final = libvirt.VIR_TYPED_PARAM_STRING
 _SIZES: Final = {
     libvirt.VIR_TYPED_PARAM_INT: 4,
@@ -59,6 +67,9 @@ class _Reader:
         """With what fills it up to four bytes."""
         size = self.number()
         return self.take(-(-size // 4) * 4)[:size]
+
+    def rest(self) -> bytes:
+        return self._data[self._at :]
 
 
 class MigrationCalls:
@@ -92,31 +103,49 @@ class MigrationCalls:
         _, program, _, procedure, kind, _, _ = _HEAD.unpack_from(message)
         if program == _KEEPALIVE:
             return
-        if program != _REMOTE or kind != _CALL or procedure not in {*_PLAIN, _PREPARE, _FINISH}:
+        if program != _REMOTE or kind != _CALL or procedure not in {*_PLAIN, _OPEN, _PREPARE, _FINISH}:
             raise _denied(f"procedure {procedure} of program {program:#x}")
-        if procedure in {_PREPARE, _FINISH}:
-            self._check_move(_Reader(message))
+        if procedure == _OPEN:
+            _check_open(_Reader(message))
+        elif procedure in {_PREPARE, _FINISH}:
+            given = self._check_move(_Reader(message))
+            if procedure == _PREPARE and not given >= _WHERE:
+                raise _denied(f"no {', '.join(sorted(_WHERE - given))}")
 
-    def _check_move(self, reader: _Reader) -> None:
-        """Parameters, a cookie, flags; whether it was cancelled follows at the end of the second."""
+    def _check_move(self, reader: _Reader) -> set[str]:
+        """Parameters, a cookie, flags; whether it was cancelled follows at the end of the second. Names of what is
+        given."""
+        given = set[str]()
         for _ in range(reader.number()):
             name = reader.opaque().decode(errors="replace")
             kind = reader.number()
+            given.add(name)
             if kind == _TEXT:
                 self._check_text(name, reader.opaque().decode(errors="replace"))
-            elif kind in _SIZES:
+            elif kind in _SIZES and name == libvirt.VIR_MIGRATE_PARAM_BANDWIDTH:
                 reader.take(_SIZES[kind])
             else:
-                raise _denied(f"a parameter of type {kind}")
+                raise _denied(f"{ascii(name)[:40]} of type {kind}")
         reader.opaque()
-        if reader.number() & _NOT:
-            raise _denied("a definition that stays")
+        flags = reader.number()
+        if flags & ~_FLAGS or not flags & libvirt.VIR_MIGRATE_PAUSED:
+            raise _denied(f"to take the VM in another way: {flags:#x}")
+        return given
 
     def _check_text(self, name: str, text: str) -> None:
         if name == _XML:
             self._check_xml(text)
         elif self._texts.get(name) != text:
             raise _denied(f"{ascii(name)[:40]} {ascii(text)[:100]}")
+
+
+def _check_open(reader: _Reader) -> None:
+    """Text that may be none, and flags."""
+    name = reader.opaque() if reader.number() == 1 else b""
+    if name not in _DRIVER:
+        raise _denied(f"another driver: {ascii(name)[:100]}")
+    if reader.rest() != bytes(4):
+        raise _denied("to open with flags")
 
 
 def _denied(what: str) -> Denied:
