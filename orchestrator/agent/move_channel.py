@@ -13,8 +13,10 @@ import os
 import select
 import socket
 import ssl
+import stat
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -33,6 +35,9 @@ _CONNECT_S: Final = 5.0
 _GREET_S: Final = 15.0
 _NAME_BYTES: Final = 8
 _WAIT_MS: Final = 1000
+_MOST: Final = 16
+"""Connections of a move (libvirt and QEMU make three), and as many that have not shown who they are yet."""
+_PAUSE_S: Final = 0.2
 
 _AGAIN: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -126,13 +131,15 @@ class _Open:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
-        self._over = False
+        self._strangers: list[socket.socket] = []
+        self._places = threading.BoundedSemaphore(_MOST)
+        self.over = False
 
     @contextmanager
     def of(self, opened: socket.socket) -> Iterator[None]:
         with self._lock:
             self._sockets.add(opened)
-            if self._over:
+            if self.over:
                 _shut(opened)
         try:
             yield
@@ -141,20 +148,44 @@ class _Open:
                 self._sockets.discard(opened)
             opened.close()
 
+    @contextmanager
+    def stranger(self, opened: socket.socket) -> Iterator[None]:
+        """Until it has shown who it is: of too many the oldest ends, so that none keeps the others out."""
+        with self._lock:
+            self._strangers.append(opened)
+            if len(self._strangers) > _MOST:
+                _shut(self._strangers.pop(0))
+        try:
+            yield
+        finally:
+            with self._lock, suppress(ValueError):
+                self._strangers.remove(opened)
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """:raises OSError: all are taken"""
+        if not self._places.acquire(blocking=False):
+            raise OSError(f"there are {_MOST} already")
+        try:
+            yield
+        finally:
+            self._places.release()
+
     def end(self) -> None:
         with self._lock:
-            self._over = True
+            self.over = True
             for opened in self._sockets:
                 _shut(opened)
 
 
 def _shut(opened: socket.socket) -> None:
+    """Beneath TLS, whose own would have what is left be read as it came, encrypted."""
     with suppress(OSError):
-        opened.shutdown(socket.SHUT_RDWR)
+        socket.socket.shutdown(opened, socket.SHUT_RDWR)
 
 
 def _accepting(listener: socket.socket, opened: _Open, serve: Callable[[socket.socket], None]) -> None:
-    """A thread for each that comes."""
+    """A thread for each that comes, until the move is over."""
 
     def one(connection: socket.socket) -> None:
         with opened.of(connection):
@@ -163,10 +194,18 @@ def _accepting(listener: socket.socket, opened: _Open, serve: Callable[[socket.s
             except (OSError, VgpuctlError) as error:
                 log.info("a connection of a move ended: %s", error)
 
-    with opened.of(listener), suppress(OSError):  # it is shut when the move is over
-        while True:
-            connection, _ = listener.accept()
-            threading.Thread(target=one, args=(connection,), name="move", daemon=True).start()
+    with opened.of(listener):
+        while not opened.over:
+            with ExitStack() as stack:
+                try:
+                    connection = stack.enter_context(listener.accept()[0])
+                    threading.Thread(target=one, args=(connection,), name="move", daemon=True).start()
+                except (OSError, RuntimeError) as error:  # no descriptor or thread is left: it is tried again
+                    if not opened.over:
+                        log.warning("a connection of a move was not taken: %s", error)
+                        time.sleep(_PAUSE_S)
+                else:
+                    stack.pop_all()
 
 
 @contextmanager
@@ -178,11 +217,17 @@ def coming(
 
     def serve(connection: socket.socket) -> None:
         connection.settimeout(_GREET_S)
-        with context.wrap_socket(connection, server_side=True) as far, opened.of(far):
-            name = _name(far)
-            with socket.socket(socket.AF_UNIX) as near:
-                near.connect(str(sockets[name]) if name in sockets else "")
-                join(near, far, inspected.get(name, lambda: everything)())
+        with (
+            context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False) as far,
+            opened.of(far),
+        ):
+            with opened.stranger(far):
+                far.do_handshake()
+            with opened.place():
+                name = _name(far)
+                if name in sockets:
+                    with _connected(sockets[name]) as near:
+                        join(near, far, inspected.get(name, lambda: everything)())
 
     listener = _listen()
     thread = threading.Thread(target=_accepting, args=(listener, opened, serve), name="moves", daemon=True)
@@ -191,6 +236,35 @@ def coming(
         yield listener.getsockname()[1]
     finally:
         opened.end()
+
+
+def _connected(path: Path) -> socket.socket:
+    """Follows no link that QEMU's account put into its directory, and takes no socket there of somebody else.
+
+    :raises OSError: there is none"""
+    with _held_socket(path) as (held, about):
+        if about.st_uid not in {0, path.parent.stat().st_uid}:
+            raise PermissionError(f"{path} is of uid {about.st_uid}")
+        near = socket.socket(socket.AF_UNIX)
+        try:
+            near.connect(held)
+        except OSError:
+            near.close()
+            raise
+        return near
+
+
+@contextmanager
+def _held_socket(path: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """A path to the very socket, whatever is put in its place. :raises OSError: it is none"""
+    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        about = os.fstat(descriptor)
+        if not stat.S_ISSOCK(about.st_mode):
+            raise FileNotFoundError(f"{path} is no socket")
+        yield f"/proc/self/fd/{descriptor}", about
+    finally:
+        os.close(descriptor)
 
 
 def _name(far: ssl.SSLSocket) -> str:
@@ -217,15 +291,13 @@ def leaving(
 
     :raises Retryable: ``move.unreachable``"""
     context, opened = context_of(own, other, server=False), _Open()
-    end = _reached(ends)
+    end = _reached(ends, context)
 
     def serve_as(name: str) -> Callable[[socket.socket], None]:
         def serve(near: socket.socket) -> None:
-            with socket.create_connection(end, timeout=_CONNECT_S) as plain:
-                plain.settimeout(_GREET_S)
-                with context.wrap_socket(plain) as far, opened.of(far):
-                    far.sendall(name.encode().ljust(_NAME_BYTES))
-                    join(near, far)
+            with opened.place(), _greeted(end, context) as far, opened.of(far):
+                far.sendall(name.encode().ljust(_NAME_BYTES))
+                join(near, far)
 
         return serve
 
@@ -240,24 +312,40 @@ def leaving(
 
 
 def _twin(path: Path, owner: int) -> socket.socket:
+    """Nobody connects before it listens; then ``owner`` alone may. The agent has many threads, and one umask."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
-    mask = os.umask(0o177)
     try:
         listener.bind(str(path))
-    finally:
-        os.umask(mask)
-    os.chown(path, owner, -1)
-    listener.listen(64)
+        with _held_socket(path) as (held, about):
+            if (about.st_uid, about.st_nlink) != (os.geteuid(), 1):
+                raise PermissionError(f"{path} was replaced")
+            Path(held).chmod(0o600)
+            os.chown(held, owner, -1)
+        listener.listen(64)
+    except OSError:
+        listener.close()
+        raise
     return listener
 
 
-def _reached(ends: Sequence[tuple[str, int]]) -> tuple[str, int]:
-    """The first that somebody listens at; who that is shows when TLS begins."""
+def _greeted(end: tuple[str, int], context: ssl.SSLContext) -> ssl.SSLSocket:
+    """It is the other host. :raises OSError: it is not, or is not reached"""
+    plain = socket.create_connection(end, timeout=_CONNECT_S)
+    try:
+        plain.settimeout(_GREET_S)
+        return context.wrap_socket(plain)
+    except OSError:
+        plain.close()
+        raise
+
+
+def _reached(ends: Sequence[tuple[str, int]], context: ssl.SSLContext) -> tuple[str, int]:
+    """The first at which the other host is: an address of its own may be another's here."""
     refused = []
     for end in ends:
         try:
-            socket.create_connection(end, timeout=_CONNECT_S).close()
+            _greeted(end, context).close()
         except OSError as error:
             refused.append(f"{end[0]}: {error}")
         else:

@@ -32,8 +32,6 @@ _PLAIN: Final = frozenset({2, 60, 66, 360, 361})
 _DRIVER: Final = frozenset({b"qemu:///system", b"qemu:/system"})
 """As libvirt's client writes what is left of the agent's own address of the other libvirt, with either libxml2. Another
 driver's address has programs run (``qemu+ext``)."""
-_FLAGS: Final = FLAGS
-"""libvirt leaves out what concerns the other host alone."""
 _XML: Final = libvirt.VIR_MIGRATE_PARAM_DEST_XML
 _WHERE: Final = frozenset({libvirt.VIR_MIGRATE_PARAM_URI, libvirt.VIR_MIGRATE_PARAM_DISKS_URI, _XML})
 """Without them QEMU would listen at ports."""
@@ -128,7 +126,7 @@ class MigrationCalls:
                 raise _denied(f"{ascii(name)[:40]} of type {kind}")
         reader.opaque()
         flags = reader.number()
-        if flags & ~_FLAGS or not flags & libvirt.VIR_MIGRATE_PAUSED:
+        if flags & ~FLAGS or not flags & libvirt.VIR_MIGRATE_PAUSED:
             raise _denied(f"to take the VM in another way: {flags:#x}")
         return given
 
