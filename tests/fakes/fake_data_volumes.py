@@ -44,7 +44,9 @@ def move_vm(source: FakeMachine, target: FakeMachine, move: LiveMove) -> ActionR
     if not source.domains[move.vm][1]:
         raise Conflict("vm.not_running", "the VM does not run")
     xml, running = target.domains[move.vm]
-    if running or devices(xml) != move.devices:
+    if running or waits(move.vm) in target.written:
+        raise Conflict("vm.running", "the VM is running", hint="stop it first")
+    if devices(xml) != move.devices:
         raise Conflict("vm.device_foreign", "it would not be the VM that is defined there")
     files = [name for name, (owner, _, _) in source.volumes.items() if owner == move.vm]
     assert all(target.volumes[name][0] == move.vm for name in files)

@@ -17,7 +17,7 @@ from orchestrator.operations.runner import Runner
 from orchestrator.operations.stuck import ways_out
 from orchestrator.services.messages import MoveVm
 from tests.fakes.control_plane import L40S_HOST, ControlPlane, control_plane, create_vm
-from tests.fakes.fake_data_volumes import memory_of
+from tests.fakes.fake_data_volumes import memory_of, waits
 from tests.fakes.fake_host import Crash, lost_answer
 from tests.fakes.recount import miscounted
 from tests.operations.moves import MIGRATABLE, OTHER, move, with_running_vm
@@ -192,6 +192,35 @@ def test_an_empty_disk_is_not_taken_for_a_vm_that_has_come(plane: ControlPlane) 
     assert (ended.state, (ended.error or {})["code"]) == ("stuck", "vm.not_seen")
     assert vm.volume in plane.machine(L40S_HOST).volumes
     assert runs_on(plane) == []
+
+
+def test_a_start_that_fails_where_it_is_just_going_does_not_make_it_stay(plane: ControlPlane) -> None:
+    """libvirt removes the definition a moment after the domain ended: what came is all there is of it."""
+    operation = move(plane)
+
+    def strike(_number: int, at: str, effect: str) -> BaseException | None:
+        if (at, effect) == ("after", "move_vm"):
+            return Fatal("move.failed", "the answer at the end was lost")
+        if (at, effect) == ("before", "StartDomain") and plane.services.vms.get("default", "train").host == L40S_HOST:
+            return Fatal("vm.start_failed", "the VM did not start")
+        return None
+
+    plane.hosts.strike = strike
+    assert run(plane, operation).state == "done"
+    whole(plane, OTHER)
+
+
+def test_what_an_attempt_left_that_nobody_saw_end_is_in_no_ones_way(plane: ControlPlane) -> None:
+    """It waits there paused, and the VM has gone on where it was."""
+    operation, vm = move(plane), plane.services.vms.get("default", "train").id
+
+    def left(_effect: str) -> BaseException:
+        plane.machine(OTHER).written[waits(vm)] = "an earlier attempt"
+        return Crash()
+
+    strike_at(plane, "move_vm", "before", left)
+    assert run(plane, operation).state == "done"
+    whole(plane, OTHER)
 
 
 def test_nothing_else_is_done_to_it_meanwhile(plane: ControlPlane) -> None:

@@ -33,7 +33,8 @@ from orchestrator.store.transaction import Transaction
 
 _NOT_HERE: Final = "vm.not_found"
 _DOES_NOT_START: Final = frozenset({"vm.device_foreign", "vm.start_failed"})
-"""It is there, and needs more than a start: its host was booted meanwhile."""
+"""Where it is defined and stopped, it needs more than a start: its host was booted meanwhile."""
+_STOPPED: Final = frozenset({"shut_off", "crashed"})
 
 
 def _runs_on(context: Context) -> None:
@@ -92,6 +93,11 @@ def _stayed(context: Context) -> bool:
             _start(source)
         except VgpuctlError as error:
             if error.code in _DOES_NOT_START:
+                domain = source.observe_domain()
+                if domain is None:
+                    return False  # it was just going
+                if domain.state not in _STOPPED:
+                    raise
                 context.warnings.append(f"it does not run on {source.host_name}: {error.message}")
             elif error.code == _NOT_HERE:
                 return False
@@ -115,6 +121,10 @@ def _migrate(context: Context) -> str:
         context.report(f"{show_size(done)} moved, {show_size(left)} left")
         context.pause(0.0)
 
+    if defined and _is_left(context):
+        defined = _stayed(context)
+        if defined:
+            context.perform(StopDomain(vm=vm.id, grace_seconds=0))
     if defined:
         try:
             context.world.link.move_vm(*giver, context.host(), context.token(context.host()), wanted, progress)
@@ -123,6 +133,12 @@ def _migrate(context: Context) -> str:
                 raise
     _check_came(context)
     return change_hosts(context)
+
+
+def _is_left(context: Context) -> bool:
+    """Here, of an attempt whose end nobody saw."""
+    domain = context.observe_domain()
+    return domain is not None and domain.state not in _STOPPED
 
 
 def _check_came(context: Context) -> None:
