@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -262,12 +262,18 @@ class Parts:
         return handlers
 
 
+def _is_newer(token: FencingToken, than: FencingToken) -> bool:
+    attempt = token.attempt if token.operation == than.operation else than.attempt
+    return than.is_stale(token.epoch, attempt)
+
+
 class Performer:
     def __init__(self, ledger: Ledger, turns: Turns, wanted: RestoreList, handlers: Handlers) -> None:
         self._ledger = ledger
         self._turns = turns
         self._wanted = wanted
         self._handlers = handlers
+        self._open: dict[str, tuple[FencingToken, Callable[[], object]]] = {}
 
     def perform(self, action: HostAction, token: FencingToken) -> ActionResult:
         """Waits for earlier actions on the same VM, then looks again whether a newer attempt came meanwhile.
@@ -285,13 +291,22 @@ class Performer:
             return result
 
     @contextmanager
-    def turn(self, vm: str, token: FencingToken, action: HostAction | None = None) -> Iterator[None]:
+    def turn(
+        self, vm: str, token: FencingToken, action: HostAction | None = None, end: Callable[[], object] | None = None
+    ) -> Iterator[None]:
         """Nothing else is done to the VM meanwhile. Waits for what is, then looks again whether a newer attempt came.
+        ``end``: ends what takes as long as its controller wants it to, when a newer attempt comes.
 
         :raises Denied: ``agent.stale_token``, ``agent.other_site``; :raises Conflict: ``agent.ledger_lost``
         """
         self._ledger.admit(token, action)
-        with self._turns.of(vm):
+        held, end_held = self._open.get(vm, (token, None))
+        if end_held is not None and _is_newer(token, held):
+            end_held()
+        with self._turns.of(vm), ExitStack() as stack:
+            if end is not None:  # before it is looked at again: a newer attempt comes before that or finds this
+                self._open[vm] = token, end
+                stack.callback(self._open.pop, vm)
             self._ledger.admit(token, action)
             yield
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import base64
 import logging
 import queue
-import select
 import socket
 import time
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from orchestrator.agent.assembly import Agent
 from orchestrator.agent.libvirt.connection import subscribed
 from orchestrator.agent.libvirt.domains import domain_key
 from orchestrator.agent.nvml.vgpu_metadata import compatibilities
-from orchestrator.agent.sessions import CHANNEL_SILENT_S, KEEPALIVE_S, KEEPALIVES_MISSED, HeardReader, Place
+from orchestrator.agent.sessions import CHANNEL_SILENT_S, KEEPALIVE_S, KEEPALIVES_MISSED, HeardReader, Place, readable
 from orchestrator.agent.version import agent_version
 from orchestrator.core.attachments.host_facts import things_of
 from orchestrator.core.contained import Contained
@@ -134,7 +133,7 @@ class AgentSession:
             self._send({"result": result_to_dict(result)})
         elif kind == "move_in":
             place.working = True
-            streams.take_vm(self._agent, hello, self._greet, reader)
+            streams.take_vm(self._agent, hello, self._greet, reader, place.end)
         elif kind == "volume_in":
             self._send({"result": result_to_dict(streams.take_volume(self._agent, hello, self._greet, reader))})
         else:
@@ -212,7 +211,7 @@ class AgentSession:
 
     def _hung_up(self, reader: HeardReader, place: Place, *, keepalive: bool) -> bool:
         """Without keepalives a watching controller sends nothing more: what can be read is the end of the stream."""
-        if select.select([self._socket], [], [], 0)[0]:
+        if readable(self._socket):
             return not keepalive or read_frame(reader, HELLO_BYTES) is None
         return keepalive and time.monotonic() - place.heard > KEEPALIVES_MISSED * KEEPALIVE_S
 

@@ -8,6 +8,7 @@ the other end is gone.
 from __future__ import annotations
 
 import io
+import select
 import socket
 import threading
 import time
@@ -113,6 +114,13 @@ class Sessions:
     def _end(self, place: Place) -> None:
         self._places.discard(place)
         place.end()
+
+
+def readable(connection: socket.socket) -> bool:
+    """Now: bytes have come, or its end. Of a process with many open files too, which select.select does not take."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def sessions_full(details: str) -> Retryable:

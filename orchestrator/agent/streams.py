@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import threading
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from orchestrator.agent.images import volume_copies
 from orchestrator.agent.libvirt.displays import open_display
 from orchestrator.agent.libvirt.migration import MoveProgress
 from orchestrator.agent.nic_links import own_addresses
-from orchestrator.agent.sessions import HeardReader
+from orchestrator.agent.sessions import HeardReader, readable
 from orchestrator.core.actions.host_actions import ActionResult, ImageFormat
 from orchestrator.core.actions.live_move import LiveMove, MoveKey
 from orchestrator.core.actions.volume_copy import VolumeCopy
@@ -172,7 +171,7 @@ def give_vm(agent: Agent, hello: Hello, greet: Greet, near: socket.socket) -> Ac
     def progress(reached: MoveProgress) -> bool:
         with suppress(OSError):
             near.sendall(encode_frame({"progress": asdict(reached)}))
-            return not select.select([near], [], [], 0)[0]
+            return not readable(near)
         return False
 
     with agent.performer.turn(move.vm, token_from_dict(hello.get("token"))):
@@ -182,14 +181,15 @@ def give_vm(agent: Agent, hello: Hello, greet: Greet, near: socket.socket) -> Ac
         return agent.live_moves.leave(move, key, other, where, _text(hello, "storage"), progress)
 
 
-def take_vm(agent: Agent, hello: Hello, greet: Greet, reader: HeardReader) -> None:
-    """A running VM may come here until the controller ends the stream.
+def take_vm(agent: Agent, hello: Hello, greet: Greet, reader: HeardReader, end: Callable[[], object]) -> None:
+    """A running VM may come here until the controller ends the stream, or a newer attempt does: a controller's machine
+    that lost its power ends none. ``end``: ends it.
 
     :raises Denied: ``agent.stale_token``
     :raises VgpuctlError: see live_moves.py"""
     vm = _text(hello, "vm")
     with (
-        agent.performer.turn(vm, token_from_dict(hello.get("token"))),
+        agent.performer.turn(vm, token_from_dict(hello.get("token")), end=end),
         agent.live_moves.coming(vm, *_key(hello)) as port,
     ):
         greet(ends=[(address, port) for address in own_addresses()], storage=str(agent.storage.directory))

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +20,7 @@ from orchestrator.agent.assembly import Agent, Config, assemble
 from orchestrator.agent.server import MAX_GREETING, Server
 from orchestrator.agent.sessions import KEEPALIVES_MISSED, MAX_SESSIONS, Place, Sessions
 from orchestrator.agent.timing import RealTiming
+from orchestrator.core.actions.host_actions import FencingToken
 from orchestrator.core.diff import ExpectedHost, compare
 from orchestrator.core.errors import Retryable
 from orchestrator.core.protocol import SUPPORTED_VERSIONS, encode_frame, read_frame
@@ -224,3 +227,37 @@ def test_a_console_ends_when_its_controller_was_long_silent_on_all_its_sessions(
         places.enter(one)
     places.enter(held("alive", stream=False, silent_s=0)[0])
     assert (has_ended(of_gone), has_ended(of_quiet)) == (True, False)
+
+
+def test_a_newer_attempt_alone_ends_what_an_older_one_has_open(agent: Agent) -> None:
+    """Nobody is left to end it, and sshd's relay holds it open."""
+    older = FencingToken(site=SITE, epoch=1, operation="o", attempt=1)
+    held, over = threading.Event(), threading.Event()
+
+    def hold() -> bool:
+        with agent.performer.turn(VM, older, end=over.set):
+            held.set()
+            return over.wait(LIMIT_S)
+
+    def follow(token: FencingToken) -> bool:
+        with agent.performer.turn(VM, token):
+            return over.is_set()
+
+    with ThreadPoolExecutor(3) as pool:
+        ended = pool.submit(hold)
+        assert held.wait(LIMIT_S)
+        same = pool.submit(follow, older)
+        assert not over.wait(0.3), "it waits for its turn"
+        assert pool.submit(follow, replace(older, attempt=2)).result(LIMIT_S)
+        assert ended.result()
+        assert same.exception() is not None
+
+
+def test_a_process_with_many_open_files_sees_what_has_come() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    near, far = socket.socketpair()
+    with near, far, socket.socket(fileno=fcntl.fcntl(near, fcntl.F_DUPFD, 1500)) as high:
+        assert not sessions.readable(high)
+        far.sendall(b"x")
+        assert sessions.readable(high)
