@@ -157,7 +157,9 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
             timing,
             handlers,
         ),
-        live_moves=LiveMoves(libvirt, domains, wanted, storage.directory, parts.belongings.check_started),
+        live_moves=LiveMoves(
+            libvirt, domains, wanted, storage.directory, parts.belongings.check_started, networks.reserve
+        ),
         logs=logs,
         console_keeper=ConsoleKeeper(paths, libvirt, config.consoles),
         consoles=SharedConsoles(partial(Console, libvirt)),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from orchestrator.agent import move_channel
 from orchestrator.agent.libvirt import migration
+from orchestrator.agent.libvirt.arriving import differences
 from orchestrator.agent.libvirt.connection import Libvirt
 from orchestrator.agent.libvirt.domain_devices import DomainParts, parts_of, read_domain_xml
 from orchestrator.agent.libvirt.domains import Domains
@@ -20,6 +21,8 @@ from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.actions.live_move import LiveMove, MoveKey
 from orchestrator.core.errors import Conflict, Denied, Unknown, VgpuctlError
 
+_SHOWN = 10
+"""Differences."""
 _DAEMONS = ("virtqemud-sock", "libvirt-sock")
 
 
@@ -33,31 +36,36 @@ class LiveMoves:
     storage: Path
     check: Callable[[str, DomainParts], None]
     """Refuses what a VM that starts may not take."""
+    reserve: Callable[[str], None]
+    """Takes an address for each card of a definition (XML), as before a start."""
     sockets: Path = migration.SOCKETS
 
     @contextmanager
-    def coming(self, vm: str, own: MoveKey, other: str) -> Iterator[int]:
+    def coming(self, vm: str, key: MoveKey, other: str) -> Iterator[int]:
         """The port at which it may come, defined and not running. ``other``: the other agent's certificate (PEM).
 
         :raises Conflict: ``vm.foreign_domain``, ``vm.running``; :raises Fatal: ``move.name_too_long``
         :raises Retryable: ``move.no_port``"""
         if self.domains.is_active(vm):
             raise Conflict("vm.running", "the VM is running", hint="stop it first")
-        name = self.domains.name_of(vm)
+        own = self.domains.definition(vm)
+        name = read_domain_xml(own).name
         sockets = MoveSockets(self.sockets, name)
+        self.reserve(own)
 
         def check(xml: str) -> None:
-            text = read_domain_xml(xml)
-            if (text.uuid, text.name) != (vm, name):
+            if differing := differences(own, xml):
                 raise Denied(
-                    "move.call_denied", f"VM {vm} was to come, and {ascii(text.uuid)[:60]} did", hint="look at it"
-                )
+                    "vm.definition_foreign", "the VM that comes is not what was defined for it here",
+                    hint="look at the host that it comes from: is it still only vgpuctl's?",
+                    details=", ".join(differing[:_SHOWN]),
+                )  # fmt: skip
             self.check(vm, parts_of(xml))
 
         texts = {**sockets.uris(), "destination_name": name}
         paths = {LIBVIRT: self._daemon(), **sockets.paths()}
         inspected = {LIBVIRT: lambda: MigrationCalls(texts, check).passed}
-        with move_channel.coming(own, other, paths, inspected) as port:
+        with move_channel.coming(key, other, paths, inspected) as port:
             yield port
 
     def leave(

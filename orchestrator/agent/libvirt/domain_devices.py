@@ -63,11 +63,10 @@ def read_domain_xml(xml: str) -> DomainText:
         raise InvalidInput("vm.xml_invalid", "the VM's definition is not XML", details=str(error)) from error
     if root.tag != "domain":
         raise InvalidInput("vm.xml_invalid", "the VM's definition is not a libvirt domain")
-    devices = [_device(address) for address in _device_addresses(root)]
     return DomainText(
         uuid=(root.findtext("uuid") or "").strip().lower(),
         name=(root.findtext("name") or "").strip(),
-        devices=tuple(device for device in devices if device),
+        devices=tuple(map(_device, _device_addresses(root))),
         interfaces=tuple(target.get("dev", "") for target in root.findall("./devices/interface/target[@dev]")),
         vcpus=_number(root.find("vcpu")),
         memory_mib=_memory_mib(root.find("memory")),
@@ -154,8 +153,11 @@ def _device(address: ElementTree.Element) -> str:
         return uuid.lower()
     try:
         domain, bus, slot, function = (int(address.get(part, "0"), 0) for part in ("domain", "bus", "slot", "function"))
-    except ValueError:
-        return ""
+    except ValueError as error:  # libvirt may read it nevertheless: 0101 is octal there
+        raise InvalidInput(
+            "vm.xml_invalid", "the VM's definition has a host device at an address that cannot be read",
+            details=str(address.attrib),
+        ) from error  # fmt: skip
     return f"{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"
 
 

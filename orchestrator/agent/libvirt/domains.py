@@ -115,8 +115,7 @@ class Domains:
 
     def _still_takes(self, vm: str, xml: str) -> bool:
         """What it was defined with: nobody changed that on the host since."""
-        xml_now: str = self._on_own_domain(vm, lambda domain: domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
-        return parts_of(xml_now) == parts_of(xml)
+        return parts_of(self.definition(vm)) == parts_of(xml)
 
     def adopt(self, vm: str, devices: tuple[str, ...], check: Callable[[str], None]) -> ActionResult:
         """Write down that the domain is ours now; it is not changed. ``devices`` are the host devices it has; ``check``
@@ -253,6 +252,11 @@ class Domains:
     def name_of(self, vm: str) -> str:
         """:raises NotFound: ``vm.not_found``; :raises Conflict: ``vm.foreign_domain``"""
         return str(self._on_own_domain(vm, lambda domain: domain.name()))
+
+    def definition(self, vm: str) -> str:
+        """What it is when it is started (XML). :raises NotFound: ``vm.not_found``
+        :raises Conflict: ``vm.foreign_domain``"""
+        return str(self._on_own_domain(vm, lambda domain: domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)))
 
     def is_active(self, vm: str) -> bool:
         return self._libvirt.call(lambda connection: _is_active(connection, vm))

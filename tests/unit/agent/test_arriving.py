@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A VM that comes is the one that was defined here for it.
+
+``moved_xml``: what libvirt says of a definition of ours (``defined``, inactive), and what it sent in its call to the
+other libvirt when that VM, running, migrated (``sent``); captured on its socket, of a VM without vGPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from orchestrator.adapters.agent_link.move_key import new_move_key
+from orchestrator.agent.libvirt.arriving import differences
+from orchestrator.agent.libvirt.connection import Libvirt
+from orchestrator.agent.libvirt.domain_devices import parts_of
+from orchestrator.agent.live_moves import LiveMoves
+from orchestrator.core.actions.host_actions import DefineDomain, EnsureNetwork
+from orchestrator.core.domain_xml.interface import mac_address
+from orchestrator.core.errors import InvalidInput
+from tests.unit.agent.bench import Bench, domain_of
+
+XML = Path(__file__).parent / "moved_xml"
+KINDS = sorted(file.name.partition(".")[0] for file in XML.glob("*.sent.xml"))
+HOSTDEV = (
+    "<hostdev mode='subsystem' type='pci' managed='no'><driver name='vfio'/><source>"
+    "<address domain='0x0000' bus='{}' slot='0x00' function='0x1'/></source><alias name='hostdev0'/></hostdev>"
+)
+
+
+def defined(kind: str = "image") -> str:
+    return (XML / f"{kind}.defined.xml").read_text()
+
+
+def sent(kind: str = "image") -> str:
+    return (XML / f"{kind}.sent.xml").read_text()
+
+
+def with_device(xml: str, device: str) -> str:
+    return xml.replace("</devices>", f"{device}</devices>")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_libvirt_sends_is_what_was_defined(kind: str) -> None:
+    assert differences(defined(kind), sent(kind)) == ()
+    assert parts_of(sent(kind)).others == ()
+
+
+def test_what_libvirt_fills_in_of_a_running_one_is_let_in() -> None:
+    filled = sent()
+    for plain, running in {
+        "<domain type='kvm'": "<domain type='kvm' id='7'",
+        "pc-q35-7.2": "pc-q35-10.0",
+        "<source network='default'/>": "<source network='default' portid='b1a1f1de-5d7c-4e02-8b1c-0a9a9b1f3a55'"
+        " bridge='virbr0'/><target dev='vnet12'/><alias name='net0'/>",
+        "<console type='pty'>": "<console type='pty' tty='/dev/pts/4'><source path='/dev/pts/4'/>",
+        "<memballoon model='none'/>": "<memballoon model='none'/><watchdog model='itco' action='reset'/>",
+        "</domain>": "<resource><partition>/machine</partition></resource></domain>",
+    }.items():
+        assert plain in filled, plain
+        filled = filled.replace(plain, running)
+    assert differences(defined(), filled) == ()
+
+
+@pytest.mark.parametrize("label", ["+64055:+64055", "libvirt-0d1a4c2e-3a7f-4c55-9f9c-0f6bb5a3f1c2"])
+def test_a_label_that_libvirt_makes_is_let_in(label: str) -> None:
+    made = f"<seclabel type='dynamic' model='dac' relabel='yes'><label>{label}</label></seclabel></domain>"
+    assert differences(defined(), sent().replace("</domain>", made)) == ()
+
+
+def test_its_vgpu_is_the_one_made_here() -> None:
+    own, coming = (with_device(xml, HOSTDEV.format("0x41")) for xml in (defined(), sent()))
+    assert differences(own, coming) == ()
+    for bus in ("0x42", "0101"):
+        assert differences(own, with_device(sent(), HOSTDEV.format(bus))) == ("/devices/hostdev/source/address/@bus",)
+    assert differences(own, sent()) == ("/devices/hostdev",)
+
+
+ATTACKS = {
+    "nvdimm": ("</devices>", ("<memory model='nvdimm' access='shared'><source><path>/dev/sda</path></source>"
+               "<target><size unit='KiB'>524288</size></target></memory></devices>")),
+    "fwcfg": ("</domain>", "<sysinfo type='fwcfg'><entry name='opt/x' file='/etc/shadow'/></sysinfo></domain>"),
+    "evdev": ("</devices>", "<input type='evdev'><source dev='/dev/input/event0'/></input></devices>"),
+    "keyboard with a source": ("</devices>", "<input type='keyboard' bus='ps2'><source dev='/x'/></input></devices>"),
+    "rom": ("<model type='virtio'/>", "<model type='virtio'/><rom file='/etc/shadow'/>"),
+    "audio": ("</devices>", "<audio id='2' type='file' path='/etc/cron.d/x'/></devices>"),
+    "tap": ("<model type='virtio'/>", "<model type='virtio'/><backend tap='/dev/sda' vhost='/dev/sda'/>"),
+    "vsock": ("</devices>", "<vsock model='virtio'><cid auto='yes'/></vsock></devices>"),
+    "another's label": ("</domain>", ("<seclabel type='static' model='apparmor' relabel='yes'>"
+                        "<label>libvirt-11111111-2222-3333-4444-555555555555</label></seclabel></domain>")),
+    "no label": ("</domain>", "<seclabel type='none' model='apparmor'/></domain>"),
+    "base label": ("</domain>", ("<seclabel type='dynamic' model='selinux' relabel='yes'><baselabel>x</baselabel>"
+                   "</seclabel></domain>")),
+    "emulator": ("/usr/bin/qemu-system-x86_64", "/usr/../tmp/evil"),
+    "no filter": ("<filterref filter='vgpuctl-guest'>", "<filterref filter='allow-arp'>"),
+    "learns any address": ("value='dhcp'", "value='any'"),
+    "not isolated": ("<port isolated='yes'/>", ""),
+    "another card": ("52:54:00:64:af:51", "52:54:00:64:af:52"),
+    "vcpus": (">2</vcpu>", ">200</vcpu>"),
+    "CPUs": ("<vcpu placement='static'>", "<vcpu placement='static' cpuset='0'>"),
+    "memory": ("<memory unit='KiB'>262144", "<memory unit='KiB'>999999999"),
+    "numa": ("<cpu mode='host-passthrough'", ("<cpu mode='host-passthrough'><numa><cell id='0' cpus='0-1' memory='1'/>"
+             "</numa></cpu><cpu mode='host-passthrough'")),
+    "huge pages": ("</domain>", "<memoryBacking><hugepages/></memoryBacking></domain>"),
+    "its disk": ("/volumes/0d1a4c2e", "/volumes/1d1a4c2e"),
+    "probed image": ("<format type='qcow2'/>", "<format type='raw'/>"),
+    "another partition": ("</domain>", "<resource><partition>/system</partition></resource></domain>"),
+    "dump on panic": ("</devices>", "<watchdog model='itco' action='dump'/></devices>"),
+    "entity": ("<domain", "<!DOCTYPE domain [<!ENTITY x SYSTEM '/etc/shadow'>]><domain"),
+    "not XML": ("</domain>", "</domain"),
+    "text after an element": ("</emulator>", "<alias/>/../../tmp/evil</emulator>"),
+    "a namespace": ("</devices>", "<x:vsock xmlns:x='y'/></devices>"),
+    "instruction": ("<devices>", "<devices><?x y?>"),
+    "QEMU's command line": ("</domain>", "<commandline xmlns='http://libvirt.org/schemas/domain/qemu/1.0'/></domain>"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_what_was_not_defined_here_is_told(attack: str) -> None:
+    plain, evil = ATTACKS[attack]
+    assert plain in sent()
+    assert differences(defined(), sent().replace(plain, evil, 1))
+
+
+@pytest.mark.parametrize(
+    ("plain", "evil"),
+    [
+        ("/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/../../tmp/evil.fd"),
+        ("/usr/share/OVMF/OVMF_VARS_4M.fd", "/usr/share/../../etc/shadow"),
+        ("readonly='yes' type='pflash'", "readonly='no' type='pflash'"),
+        ("</nvram>", "x</nvram>"),
+    ],
+)
+def test_firmware_is_installed_and_its_variables_are_where_they_were_defined(plain: str, evil: str) -> None:
+    assert plain in sent("uefi")
+    assert differences(defined("uefi"), sent("uefi").replace(plain, evil, 1))
+
+
+def test_a_host_device_whose_address_cannot_be_read_is_none_that_is_left_out() -> None:
+    """libvirt reads it as 0x41, so it may be any device of the host."""
+    with pytest.raises(InvalidInput) as refused:
+        parts_of(with_device(sent(), HOSTDEV.format("0101")))
+    assert refused.value.code == "vm.xml_invalid"
+
+
+def test_a_vm_that_comes_has_its_address_reserved_as_one_that_starts(furnished: Bench, tmp_path: Path) -> None:
+    """It is never started here, and its lease would be given to another card when it runs out."""
+    bench = furnished
+    bench.do(EnsureNetwork(name="default.blue", subnet="10.88.0.0/28"))
+    bench.do(DefineDomain(vm=bench.vm, domain=replace(domain_of(bench.vm), network="default.blue")))
+    moves = LiveMoves(
+        Libvirt("test:///default"), bench.domains, bench.wanted, tmp_path, bench.belongings.check_started,
+        bench.belongings.networks.reserve, tmp_path,
+    )  # fmt: skip
+    with moves.coming(bench.vm, new_move_key(), new_move_key().certificate):
+        network = ET.fromstring(bench.libvirt.networkLookupByName("default.blue").XMLDesc())
+        assert [host.get("mac") for host in network.findall("ip/dhcp/host")] == [mac_address(bench.vm)]
