@@ -36,6 +36,7 @@ FLAGS: Final = (
     | libvirt.VIR_MIGRATE_UNDEFINE_SOURCE
     | libvirt.VIR_MIGRATE_NON_SHARED_INC
     | libvirt.VIR_MIGRATE_ABORT_ON_ERROR
+    | libvirt.VIR_MIGRATE_AUTO_CONVERGE
 )
 _DOWNTIME_MS: Final = (300, 600, 1200, 2500, 5000, 10_000, 20_000, 40_000, 60_000)
 """How long the guest may stand still at the end: more with every so many seconds that it does not come to that."""
