@@ -155,12 +155,12 @@ def _differing(own: ET.Element, coming: ET.Element, path: str) -> Iterator[str]:
         where = f"{path}/{tag}"
         if len(ours[tag]) != len(theirs[tag]):
             yield where
-        for one, other in zip(ours[tag], theirs[tag], strict=False):
-            yield from _differing(one, other, where)
+        for our_child, their_child in zip(ours[tag], theirs[tag], strict=False):
+            yield from _differing(our_child, their_child, where)
 
 
 def _by_tag(element: ET.Element) -> defaultdict[str, list[ET.Element]]:
-    found: defaultdict[str, list[ET.Element]] = defaultdict(list)
+    children: defaultdict[str, list[ET.Element]] = defaultdict(list)
     for child in element:
-        found[child.tag].append(child)
-    return found
+        children[child.tag].append(child)
+    return children
