@@ -55,10 +55,15 @@ def echo(tmp_path: Path) -> Iterator[Echo]:
 def exchange(path: Path, sent: bytes) -> bytes:
     """What comes back of what is sent; nothing more once the other end has closed."""
     got = b""
+
+    def send() -> None:
+        with suppress(OSError):
+            near.sendall(sent)
+
     with socket.socket(socket.AF_UNIX) as near, suppress(ConnectionResetError):
         near.settimeout(30)
         near.connect(str(path))
-        threading.Thread(target=near.sendall, args=(sent,), daemon=True).start()
+        threading.Thread(target=send, daemon=True).start()
         while len(got) < len(sent) and (more := near.recv(1 << 20)):
             got += more
     return got
