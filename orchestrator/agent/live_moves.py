@@ -56,7 +56,7 @@ class LiveMoves:
         def check(xml: str) -> None:
             if differing := differences(own, xml):
                 raise Denied(
-                    "vm.definition_foreign", "the VM that comes is not what was defined for it here",
+                    "move.definition_differs", "the VM that comes is not what was defined for it here",
                     hint="look at the host that it comes from: is it still only vgpuctl's?",
                     details=", ".join(differing[:_SHOWN]),
                 )  # fmt: skip

@@ -155,8 +155,8 @@ def _differing(own: ET.Element, coming: ET.Element, path: str) -> Iterator[str]:
         where = f"{path}/{tag}"
         if len(ours[tag]) != len(theirs[tag]):
             yield where
-        for our_child, their_child in zip(ours[tag], theirs[tag], strict=False):
-            yield from _differing(our_child, their_child, where)
+        for expected, actual in zip(ours[tag], theirs[tag], strict=False):
+            yield from _differing(expected, actual, where)
 
 
 def _by_tag(element: ET.Element) -> defaultdict[str, list[ET.Element]]:

@@ -156,7 +156,7 @@ def test_a_vm_that_comes_has_its_address_reserved_as_one_that_starts(furnished: 
     bench.do(DefineDomain(vm=bench.vm, domain=replace(domain_of(bench.vm), network="default.blue")))
     moves = LiveMoves(
         Libvirt("test:///default"), bench.domains, bench.wanted, tmp_path, bench.belongings.check_started,
-        bench.belongings.networks.reserve, tmp_path,
+        bench.belongings.networks.reserve,
     )  # fmt: skip
     with moves.coming(bench.vm, new_move_key(), new_move_key().certificate):
         network = ET.fromstring(bench.libvirt.networkLookupByName("default.blue").XMLDesc())
