@@ -14,6 +14,7 @@ from typing import Final
 import pytest
 
 from orchestrator.core.domain_xml.console import console_log
+from tests.fakes.typed import Outcome
 from tests.lab.conftest import LabHost, lab, listed
 from tests.lab.enrolled import SMALLEST, words_to_add
 from tests.lab.product import Product
@@ -57,6 +58,13 @@ class Site:
             assert time.monotonic() < end, log
             time.sleep(1)
 
+    def move(self, name: str, to: str) -> Outcome:
+        """Once its host was observed with what the driver says of its vGPU."""
+        self.product.run("doctor")
+        moved = self.product.run("vm", "move", name, "--to", to, limit_s=600)
+        assert "vm.stays" not in moved.err, moved.err
+        return moved
+
     def where(self, vm: str) -> list[str]:
         """The hosts that have a domain of it, and its state there."""
         asked = f"virsh domstate {vm} 2>/dev/null || true"
@@ -91,7 +99,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def test_a_vm_moves_while_it_runs_and_its_guest_goes_on(site: Site, offering: str) -> None:
     vm = site.start(offering)
     counted = site.count(offering)
-    site.product.ok("vm", "move", offering, "--to", "target", limit_s=600)
+    moved = site.move(offering, "target")
+    assert moved.code == 0, moved.err
     assert site.where(vm) == ["target running"]
     assert site.product.json("show-vm", offering)["host"] == "target"
     assert site.count(offering) > counted
@@ -102,12 +111,12 @@ def test_a_move_that_the_device_refuses_leaves_it_where_it_is(site: Site) -> Non
     vm = site.product.json("show-vm", "mdev")["id"]
     for host, phase in (("target", "stop-copy"), ("source", "load")):
         lab("fault", host, "0", "fault_create", phase)
-        refused = site.product.run("vm", "move", "mdev", "--to", "source", limit_s=600)
+        refused = site.move("mdev", "source")
         assert refused.code != 0, phase
         assert site.where(vm) == ["target running"], phase
     site.count("mdev")
     listening = site.hosts["source"].run("ss -Hltn 'sport >= 49152 and sport <= 49215'")
     assert listening == ""
-    site.product.ok("vm", "move", "mdev", "--to", "source", limit_s=600)
+    assert site.move("mdev", "source").code == 0
     assert site.where(vm) == ["source running"]
     site.count("mdev")

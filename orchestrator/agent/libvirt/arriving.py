@@ -125,6 +125,11 @@ def _has_installed_template(nvram: ET.Element) -> bool:
     return False
 
 
+def _is_vfio(driver: ET.Element) -> bool:
+    """The only way QEMU has to a PCI device, which libvirt writes down once the VM runs."""
+    return driver.attrib == {"name": "vfio"} and not len(driver)
+
+
 def _is_learnt_server(parameter: ET.Element) -> bool:
     """Who answers DHCP differs with the host; our filter drops such answers of every VM."""
     return parameter.get("name") == "DHCPSERVER" and bool(
@@ -137,6 +142,7 @@ _JUDGES: Final[dict[str, Callable[[ET.Element], bool]]] = {
     "/resource": _is_partition,
     "/seclabel": _is_label,
     "/os/loader": _is_installed_loader,
+    "/devices/hostdev/driver": _is_vfio,
     "/os/nvram": _has_installed_template,
     "/devices/interface/filterref/parameter": _is_learnt_server,
     **{f"/devices/{tag}": _is_implicit for tag in _IMPLICIT},

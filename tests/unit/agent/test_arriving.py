@@ -68,6 +68,14 @@ def test_what_libvirt_fills_in_of_a_running_one_is_let_in() -> None:
     assert differences(defined(), filled) == ()
 
 
+@pytest.mark.parametrize(("driver", "told"), [("name='vfio'", ()), ("name='xen'", ("/devices/hostdev/driver",))])
+def test_a_running_function_s_driver_is_let_in_when_it_is_vfio(driver: str, told: tuple[str, ...]) -> None:
+    """QEMU's driver for libvirt writes it into what is defined without, once it starts."""
+    running = HOSTDEV.format("0x41").replace("name='vfio'", driver)
+    plain = running.replace(f"<driver {driver}/>", "")
+    assert differences(with_device(defined(), plain), with_device(sent(), running)) == told
+
+
 @pytest.mark.parametrize("label", ["+64055:+64055", "libvirt-0d1a4c2e-3a7f-4c55-9f9c-0f6bb5a3f1c2"])
 def test_a_label_that_libvirt_makes_is_let_in(label: str) -> None:
     made = f"<seclabel type='dynamic' model='dac' relabel='yes'><label>{label}</label></seclabel></domain>"
