@@ -56,6 +56,10 @@ class Definition:
     no_return: Step | None = None
     """Once this step is done it only goes forward as well."""
 
+    found_done: str | None = None
+    """Code of the error with which its undo finds that it had been done: then there is neither a way back nor anything
+    to abandon."""
+
     waits_for_host: bool = True
     """Begun, it waits while its host is out of reach. False: whoever asked for it is told at once."""
 
@@ -67,6 +71,10 @@ class Definition:
         """Whether there is no way back from where it stands."""
         committed = "" if self.no_return is None else self.no_return.name
         return self.forward_only or any(step.name == committed and step.state == "done" for step in operation.steps)
+
+    def is_found_done(self, operation: Operation) -> bool:
+        """Whether it is stuck because its step of no return was undone too late."""
+        return self.found_done is not None and (operation.error or {}).get("stuck_by") == self.found_done
 
     def removed(self, state: OperationState) -> bool:
         """Whether nothing of its VM is wanted once it has ended so."""

@@ -16,9 +16,10 @@ _GOING_BACK = frozenset({"undoing", "undone", "undo_failed"})
 
 def ways_out(operation: Operation) -> tuple[WayOut, ...]:
     """What can be done to it as it stands. Only what is among these is offered, and only that is not refused."""
-    if operation.state == "stuck":
-        return ("retry",) if _vm_has_moved(operation) else ("retry", "abandon")
     definition = DEFINITIONS.get(operation.kind)
+    if operation.state == "stuck":
+        found_done = definition is not None and definition.is_found_done(operation)
+        return ("retry",) if found_done else ("retry", "abandon")
     can_be_taken_back = definition is not None and not definition.only_forward(operation)
     waits = operation.host_wait is not None and operation.host_wait.state == "waiting"
     ways: tuple[WayOut, ...] = ("cancel",) if can_be_taken_back else ()
@@ -28,11 +29,6 @@ def ways_out(operation: Operation) -> tuple[WayOut, ...]:
 def waits_for_its_host(operation: Operation) -> bool:
     """Nothing is wrong with it but that its host was away, as one that reboots is, when it was needed."""
     return operation.state == "stuck" and (operation.error or {}).get("stuck_by") in OUT_OF_REACH
-
-
-def _vm_has_moved(operation: Operation) -> bool:
-    """Found on the host that it moves to, alone: its move is neither taken back nor given up."""
-    return (operation.error or {}).get("stuck_by") == "vm.moved"
 
 
 def take_up(tx: Transaction, operation: Operation) -> None:
@@ -46,8 +42,9 @@ def take_up(tx: Transaction, operation: Operation) -> None:
         tx.operations.update(replace(operation, state="running", finished_at=None, remainder=()))
         return
     going_back = any(step.state in _GOING_BACK for step in operation.steps)
-    only_forward = definition is not None and definition.only_forward(operation)
-    onward = _vm_has_moved(operation) or (only_forward and not going_back)
+    onward = definition is not None and (
+        definition.is_found_done(operation) or (definition.only_forward(operation) and not going_back)
+    )
     if onward:
         for position, step in enumerate(operation.steps):
             if step.state in {"failed", "undo_failed"}:

@@ -156,7 +156,7 @@ class _Work:
     def _on(self, one: HostTurn) -> HostTurn:
         """Phase after phase, until something has to be waited for."""
         turns = {
-            "emptying": self._moved_away if self._maintenance.policy == "move" else self._emptied,
+            "emptying": self._emptying,
             "empty": self._kept_empty,
             "swapping": self._swapped,
             "refilling": self._refilled,
@@ -178,13 +178,16 @@ class _Work:
         ran = tuple(vm.id for vm in vms if vm.state == "running" and vm.wanted == "running")
         return replace(one, phase="emptying", why="", vms=ran, began_at=self._clock.now())
 
-    def _emptied(self, one: HostTurn) -> HostTurn:
-        """VMs are stopped, or waited for; then the driver's turn comes."""
+    def _emptying(self, one: HostTurn) -> HostTurn:
         host = self._host(one)
         if host is None:
             return self._failed(one, _GIVEN_UP)
         if self._maintenance.state == "cancelled":
             return self._refill(one, "kept", "it was cancelled before its host was empty")
+        return self._moved_away(one) if self._maintenance.policy == "move" else self._emptied(one, host)
+
+    def _emptied(self, one: HostTurn, host: Host) -> HostTurn:
+        """VMs are stopped, or waited for; then the driver's turn comes."""
         leaving = [vm for vm in self._tx.vms.list(host=one.host) if self._has_to_leave(one, vm)]
         if stuck := [vm.full_name for vm in leaving if self._is_stuck(vm)]:
             return self._refill(one, "kept", f"VM {', '.join(stuck)} is stuck")
@@ -212,10 +215,6 @@ class _Work:
 
     def _moved_away(self, one: HostTurn) -> HostTurn:
         """Each VM leaves, and runs elsewhere if it ran."""
-        if self._host(one) is None:
-            return self._failed(one, _GIVEN_UP)
-        if self._maintenance.state == "cancelled":
-            return self._refill(one, "kept", "it was cancelled before its host was empty")
         vms = self._tx.vms.list(host=one.host)
         left = tuple(name for name in one.refused if any(vm.id == name for vm in vms))
         gone = (vm for name in {*one.tries} if (vm := self._tx.vms.find_id(name)) and vm.host != one.host)

@@ -147,6 +147,7 @@ MOVE_RUNNING_VM = Definition(
         moving_live.SETTLED,
     ),
     no_return=moving_live.MIGRATE,
+    found_done="vm.moved",
     stuck=vm_record.mark_stuck,
     abandoned=moving_live.given_up,
 )

@@ -60,13 +60,14 @@ def _define_by_its_old_name(context: Context) -> None:
         context.perform(DefineDomain(vm=vm.id, domain=before.domain))
 
 
-def _undefine(context: Context) -> None:
+def undefine(context: Context) -> None:
+    """On the operation's host; gone already is fine."""
     context.perform(UndefineDomain(vm=context.subject))
 
 
 def _undefine_made(context: Context) -> None:
     if context.made(_DOMAIN):
-        _undefine(context)
+        undefine(context)
 
 
 def _start(context: Context) -> None:
@@ -87,10 +88,11 @@ def _start(context: Context) -> None:
 
 def _power_off_started(context: Context) -> None:
     if context.made(_RUNNING):
-        _power_off(context)
+        power_off(context)
 
 
-def _power_off(context: Context) -> None:
+def power_off(context: Context) -> None:
+    """On the operation's host, at once."""
     context.perform(StopDomain(vm=context.subject, grace_seconds=0))
 
 
@@ -174,14 +176,14 @@ SHUT_DOWN = Step(
 POWER_OFF = Step(
     name="power_off.1",
     title="power off",
-    do=_power_off,
+    do=power_off,
     no_undo_reason="a deleted VM does not run again",
     remains=_running_text,
 )
 UNDEFINE = Step(
     name="undefine.1",
     title="remove the definition",
-    do=_undefine,
+    do=undefine,
     no_undo_reason="a deleted VM does not come back",
     remains=_domain_text,
 )

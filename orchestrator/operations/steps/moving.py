@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from orchestrator.core.actions.host_actions import DefineDomain, DeleteVolume, UndefineDomain
+from orchestrator.core.actions.host_actions import DefineDomain, DeleteVolume
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.diff.orphans import removal_of
 from orchestrator.core.errors import Unknown
@@ -21,7 +21,7 @@ from orchestrator.core.vms.vm import Vm, VmState
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.device import DEVICE, REMOVE_DEVICE
-from orchestrator.operations.steps.domain import REDEFINE, SHUT_DOWN, START
+from orchestrator.operations.steps.domain import REDEFINE, SHUT_DOWN, START, undefine
 from orchestrator.operations.steps.vm_record import claim_of, not_started, say_stopped, set_vm_state
 from orchestrator.store.disk_copies import DiskCopy
 from orchestrator.store.transaction import Transaction
@@ -76,9 +76,15 @@ def given_up(context: Context) -> None:
         say_stopped(context)
 
 
+def most_per_s(context: Context) -> int | None:
+    """Bytes; None: as fast as it goes."""
+    limit = context.inputs.get("max_bytes_per_s")
+    return limit if isinstance(limit, int) else None
+
+
 def _copy(context: Context) -> str:
     """The whole disk each time: what an earlier try has left of it is nobody's."""
-    vm, image, limit = context.known_vm(), context.image(), context.inputs.get("max_bytes_per_s")
+    vm, image = context.known_vm(), context.image()
     with context.at(context.text("source")) as source:
         source.observe_domain()  # if only one of the two is away, it is told which
         giver = source.host(), source.token(source.host())
@@ -88,7 +94,7 @@ def _copy(context: Context) -> str:
         base_sha256=image.sha256,
         base_format=image.format,
         size_bytes=vm.spec.disk_bytes,
-        max_bytes_per_s=limit if isinstance(limit, int) else None,
+        max_bytes_per_s=most_per_s(context),
     )
 
     def progress(sent: int) -> None:
@@ -98,15 +104,15 @@ def _copy(context: Context) -> str:
     taker, clock = (context.host(), context.token(context.host())), context.world.clock
     begun = clock.monotonic()
     copied = context.world.link.copy_volume(*giver, *taker, wanted, progress).message
-    return ", ".join(filter(None, (copied, _measured(context, clock.monotonic() - begun))))
+    took = _measured(context, clock.monotonic() - begun)
+    return f"{copied}, {took}" if copied else took
 
 
 def _measured(context: Context, seconds: float) -> str:
-    """It is kept for the forecasts of later moves, unless it was held back. Moves that an older version began have
-    none."""
+    """It is kept for the forecasts of later moves, unless it was held back."""
     size_bytes, forecast = context.inputs.get("copy_bytes"), context.inputs.get("forecast_s")
     low_s, high_s = forecast if isinstance(forecast, list) else (None, None)
-    if isinstance(size_bytes, int) and context.inputs.get("max_bytes_per_s") is None:
+    if isinstance(size_bytes, int) and most_per_s(context) is None:
         copy = DiskCopy(
             operation=context.operation_id,
             source=context.text("source"),
@@ -124,7 +130,7 @@ def _measured(context: Context, seconds: float) -> str:
 def delete_copy(context: Context) -> None:
     """With the UEFI variables that came with it, which go with the definition."""
     vm = context.known_vm()
-    context.perform(UndefineDomain(vm=vm.id))
+    undefine(context)
     context.perform(DeleteVolume(vm=vm.id, volume=vm.volume))
 
 
@@ -134,10 +140,6 @@ def _define(context: Context) -> str:
     arrived = vm if vm.host == context.host_name else replace(place, id=vm.id)  # which its files are called by
     context.perform(DefineDomain(vm=vm.id, domain=arrived.domain))
     return vm.domain_name
-
-
-def _undefine(context: Context) -> None:
-    context.perform(UndefineDomain(vm=context.subject))
 
 
 def exchange(tx: Transaction, vm: Vm, place: str) -> None:
@@ -207,7 +209,7 @@ STOP_TO_MOVE = Step(
     remains=lambda context: (f"VM {context.known_vm().full_name}, stopped on host {context.text('source')}",),
 )
 COPY = Step(name="copy_disk.1", title="copy the disk", do=_copy, undo=delete_copy, remains=copy_text)
-DEFINE_MOVED = Step(name="define_moved.1", title="definition", do=_define, undo=_undefine, remains=_definition_text)
+DEFINE_MOVED = Step(name="define_moved.1", title="definition", do=_define, undo=undefine, remains=_definition_text)
 CHANGE_HOSTS = Step(
     name="change_hosts.1", title="change hosts", do=change_hosts, no_undo_reason=MOVED, remains=place_text
 )

@@ -11,19 +11,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from orchestrator.core.actions.host_actions import DeleteVolume, StartDomain, StopDomain
+from orchestrator.core.actions.host_actions import DeleteVolume, StartDomain
 from orchestrator.core.actions.live_move import LiveMove
 from orchestrator.core.errors import Fatal, Unknown, VgpuctlError
 from orchestrator.core.units import show_size
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.device import make_devices_at, remove_made
+from orchestrator.operations.steps.domain import power_off
 from orchestrator.operations.steps.moving import (
     MOVED,
     change_hosts,
     copy_text,
     delete_copy,
     let_go,
+    most_per_s,
     place_of,
     place_text,
 )
@@ -107,14 +109,14 @@ def _stayed(context: Context) -> bool:
 
 
 def _migrate(context: Context) -> str:
-    vm, limit = context.known_vm(), context.inputs.get("max_bytes_per_s")
+    vm = context.known_vm()
     with context.at(context.text("source")) as source:
         defined = source.observe_domain() is not None
         giver = source.host(), source.token(source.host())
     wanted = LiveMove(
         vm=vm.id,
         devices=tuple(device.name for device in place_of(context).devices),
-        max_bytes_per_s=limit if isinstance(limit, int) else None,
+        max_bytes_per_s=most_per_s(context),
     )
 
     def progress(done: int, left: int) -> None:
@@ -124,7 +126,7 @@ def _migrate(context: Context) -> str:
     if defined and _is_left(context):
         defined = _stayed(context)
         if defined:
-            context.perform(StopDomain(vm=vm.id, grace_seconds=0))
+            power_off(context)
     if defined:
         try:
             context.world.link.move_vm(*giver, context.host(), context.token(context.host()), wanted, progress)
@@ -160,7 +162,7 @@ def _stay(context: Context) -> None:
             f"VM {context.subject} is on host {context.host_name} alone",
             hint=f"nothing of it is lost: 'vgpuctl operation retry {context.operation_id}' lets it go on there",
         )
-    context.perform(StopDomain(vm=context.subject, grace_seconds=0))
+    power_off(context)
 
 
 def _settle(context: Context) -> None:

@@ -61,14 +61,11 @@ def waits_of(tx: Transaction, maintenance: Maintenance, now: float) -> dict[str,
 
 def _by_policy(tx: Transaction, maintenance: Maintenance, now: float) -> dict[str, AwaitedTenants]:
     """For those whose users have not chosen a time themselves."""
-    if maintenance.policy == "move":
+    if maintenance.policy in {"move", "wait"}:
         names = [host.host for host in maintenance.hosts if host.phase == "emptying"]
         on = _counted(maintenance, (vm for name in names for vm in tx.vms.list(host=name)))
-        return _waits(on, tx.policies.maintenance(), None, now)
-    if maintenance.policy == "wait":
-        names = [host.host for host in maintenance.hosts if host.phase == "emptying"]
-        on = _counted(maintenance, (vm for name in names for vm in tx.vms.list(host=name)))
-        return _waits(on, {tenant: WAIT for vms in on.values() for tenant in vms}, None, now)
+        users = {tenant: WAIT for vms in on.values() for tenant in vms}
+        return _waits(on, users if maintenance.policy == "wait" else tx.policies.maintenance(), None, now)
     if maintenance.policy == "stop" or maintenance.state in OVER:
         return {}
     waiting = {host.host for host in maintenance.hosts if host.phase == "waiting"}

@@ -47,7 +47,7 @@ class VmMoves:
         with self.planner.index.current() as fleet, self.store.read() as tx:
             vm = self._settled(tx, request)
             plan = self._planned(tx, fleet, vm, request)
-            forecast = _forecast(tx, request, vm, plan.vm.host)
+            forecast = _forecast(tx, request, _disk_file(tx, vm), vm.host, plan.vm.host)
             return MovePlan(
                 source=vm.host,
                 target=plan.vm.host,
@@ -138,7 +138,8 @@ class VmMoves:
         tx.places.hold(_place_for(vm, plan.vm, operation.id))
         plan.take(tx)
         tx.vms.update(replace(held_by(operation, vm), state="moving"))
-        forecast = _forecast(tx, request, vm, plan.vm.host)
+        copy_bytes = _disk_file(tx, vm)
+        forecast = _forecast(tx, request, copy_bytes, vm.host, plan.vm.host)
         inputs: dict[str, object] = {
             "vm": vm.spec.name,
             **undo_inputs(vm),
@@ -147,17 +148,15 @@ class VmMoves:
             "place": plan.vm.id,
             "max_bytes_per_s": request.max_bytes_per_s,
             "why_there": plan.why,
-            "copy_bytes": _disk_file(tx, vm),
+            "copy_bytes": copy_bytes,
             "forecast_s": None if forecast is None else [forecast.low_s, forecast.high_s],
         }
         record(tx, operation, host=plan.vm.host, inputs=inputs, said=f"from {vm.host} to {plan.vm.host}")
         return Started(operation=operation.id, name=vm.spec.name)
 
 
-def _forecast(tx: Transaction, request: MoveVm, vm: Vm, target: str) -> Forecast | None:
-    return copy_time(
-        _disk_file(tx, vm), tx.disk_copies.measured(vm.host, target), max_bytes_per_s=request.max_bytes_per_s
-    )
+def _forecast(tx: Transaction, request: MoveVm, copy_bytes: int, source: str, target: str) -> Forecast | None:
+    return copy_time(copy_bytes, tx.disk_copies.measured(source, target), max_bytes_per_s=request.max_bytes_per_s)
 
 
 def _disk_file(tx: Transaction, vm: Vm) -> int:
