@@ -7,8 +7,10 @@ import asyncio
 import gzip
 import http.client
 import os
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import cycle
 from statistics import quantiles
@@ -26,6 +28,7 @@ LAST_S: Final = 5.0
 """After the last cause: who has not seen it by then is counted with that."""
 NEWEST: Final = "/web/vms?sort=-created_at"
 """What somebody makes is on its first page, however many there are."""
+_LENGTH: Final = re.compile(b"\r\ncontent-length: ([0-9]+)\r\n", re.IGNORECASE)
 _FORM: Final = "application/x-www-form-urlencoded"
 
 
@@ -43,32 +46,35 @@ class Crowd:
 
     async def look(self) -> None:
         """One person: fetches what is live whenever the page's stream says so."""
-        stream, asking = await self._get(stream_of("vm"))
-        known: set[str] = set()
-        try:
+        async with self._connected() as (stream, asking), self._connected() as fetching:
+            self._ask(asking, stream_of("vm"))
+            known: set[str] = set()
             async for line in stream:
                 if line.strip() == b"event: news":
-                    body = await self._fragment()
+                    body = await self._fragment(*fetching)
                     late = {name for name in self.begun.keys() - known if f"default/{name}".encode() in body}
                     known |= late
                     self.seen += [time.monotonic() - self.begun[name] for name in late]
-        finally:
-            asking.close()
 
-    async def _fragment(self) -> bytes:
-        reader, writer = await self._get(self.page, "HX-Request: true\r\nHX-Target: div#live\r\nConnection: close\r\n")
-        answer = await reader.read()
-        writer.close()
+    async def _fragment(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        """Over the connection that is kept, as a browser does."""
+        self._ask(writer, self.page, "HX-Request: true\r\nHX-Target: div#live\r\n")
+        length = _LENGTH.search(await reader.readuntil(b"\r\n\r\n"))
+        assert length is not None
         self.fetched += 1
-        return gzip.decompress(answer.partition(b"\r\n\r\n")[2])
+        return gzip.decompress(await reader.readexactly(int(length[1])))
 
-    async def _get(self, path: str, headers: str = "") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        host = urlsplit(self.address)
-        reader, writer = await asyncio.open_connection("127.0.0.1", host.port, limit=2**20)
-        writer.write(
-            f"GET {path} HTTP/1.1\r\nHost: {host.netloc}\r\nCookie: {next(self.cookies)}\r\n{headers}\r\n".encode()
-        )
-        return reader, writer
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(self.address).port, limit=2**20)
+        try:
+            yield reader, writer
+        finally:
+            writer.close()
+
+    def _ask(self, writer: asyncio.StreamWriter, path: str, headers: str = "") -> None:
+        host, cookie = urlsplit(self.address).netloc, next(self.cookies)
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\n{headers}\r\n".encode())
 
 
 def cookie_of(address: str, form: dict[str, str], path: str) -> str:
