@@ -212,7 +212,7 @@ class SimulatedMachine:
         self.foreign &= self.domains.keys()
         self.agent_deaths = 0
         for domain in self.domains.values():
-            domain.running = False
+            domain.running = domain.paused = False
 
 
 DONE, SO_ALREADY = ActionResult(changed=True), ActionResult(changed=False)

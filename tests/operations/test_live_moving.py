@@ -87,6 +87,7 @@ def test_its_guest_goes_on_on_the_other_host(plane: ControlPlane) -> None:
     whole(plane, L40S_HOST)
 
 
+@pytest.mark.fault("F13")
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize(
     "effect", ["DefineDomain", "move_vm", "StartDomain", "StopDomain", "UndefineDomain", "DeleteVolume"]
@@ -223,6 +224,7 @@ def test_what_an_attempt_left_that_nobody_saw_end_is_in_no_ones_way(plane: Contr
     whole(plane, OTHER)
 
 
+@pytest.mark.fault("F15")
 def test_nothing_else_is_done_to_it_meanwhile(plane: ControlPlane) -> None:
     move(plane)
     vms = plane.services.vms

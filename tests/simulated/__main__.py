@@ -7,6 +7,7 @@ import argparse
 import sys
 
 from tests.simulated.databases import fresh_sqlite
+from tests.simulated.moves import simulate_moves
 from tests.simulated.restores import soak
 from tests.simulated.run import MIG, Report, RunPlan, simulate
 from tests.simulated.upgrades import simulate_upgrade
@@ -21,6 +22,7 @@ def main() -> int:
     parser.add_argument("--pairs", action="store_true", help="VMs have two vGPUs each")
     parser.add_argument("--mig", action="store_true", help="VMs have vGPUs in GPU instances")
     parser.add_argument("--upgrade", action="store_true", help="in the middle of a rolling driver upgrade")
+    parser.add_argument("--moves", action="store_true", help="VMs go from host to host all the time")
     parser.add_argument("--clocks", action="store_true", help="with wall clocks that jump all the time")
     parser.add_argument("--restores", action="store_true", help="the database goes back to copies, clocks jump by days")
     parser.add_argument("--quiet", action="store_true", help="no event log")
@@ -38,6 +40,8 @@ def _report(wanted: argparse.Namespace) -> Report:
     if wanted.restores:
         with fresh_sqlite() as url:
             return soak(wanted.seed, url, two=False)
+    if wanted.moves:
+        return simulate_moves(wanted.seed)
     if wanted.upgrade:
         return simulate_upgrade(wanted.seed)
     plan = RunPlan(hosts=wanted.hosts, urgent=wanted.urgent, clocks=wanted.clocks, pairs=wanted.pairs)

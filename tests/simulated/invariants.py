@@ -137,14 +137,15 @@ def i8_a_controller_that_was_replaced_does_not_act(view: HostView, memory: Memor
 
 
 def i9_a_vm_runs_on_one_host(view: HostView, memory: Memory) -> Iterator[str]:
-    for uuid, domain in view.machine.domains.items():
-        there = memory.running.get(uuid)
-        if domain.running and there not in {None, view.host}:
-            yield f"VM {uuid} runs here and on {there}"
-        if domain.running:
-            memory.running[uuid] = view.host
-        elif there == view.host:
-            del memory.running[uuid]
+    running = {uuid for uuid, domain in view.machine.domains.items() if domain.running}
+    yield from (
+        f"VM {uuid} runs here and on {memory.running[uuid]}"
+        for uuid in running
+        if memory.running.get(uuid, view.host) != view.host
+    )
+    ended = {uuid for uuid, host in memory.running.items() if host == view.host} - running
+    memory.running = {uuid: host for uuid, host in memory.running.items() if uuid not in ended}
+    memory.running |= dict.fromkeys(running, view.host)
 
 
 def i10_a_device_is_on_the_gpu_that_is_claimed(view: HostView, _: Memory) -> Iterator[str]:

@@ -168,6 +168,7 @@ def _clear_source(context: Context) -> str:
     with context.at(context.text("source")) as source:
         for action in removal_of(source.observe(), context.subject):
             source.perform(action)
+        undefine(source)  # what it printed, its variables and its row in the ledger outlive a definition that left
         left = source.things_left()
         if left:
             raise Unknown("vm.not_gone", "the host still shows something of the VM", details=", ".join(left))
