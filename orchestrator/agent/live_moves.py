@@ -41,8 +41,8 @@ class LiveMoves:
     sockets: Path = migration.SOCKETS
 
     @contextmanager
-    def coming(self, vm: str, key: MoveKey, other: str) -> Iterator[int]:
-        """The port at which it may come, defined and not running. ``other``: the other agent's certificate (PEM).
+    def coming(self, vm: str, key: MoveKey, other: str) -> Iterator[move_channel.Coming]:
+        """Where it may come, defined and not running. ``other``: the other agent's certificate (PEM).
 
         :raises Conflict: ``vm.foreign_domain``, ``vm.running``; :raises Fatal: ``move.name_too_long``
         :raises Retryable: ``move.no_port``"""
@@ -65,8 +65,8 @@ class LiveMoves:
         texts = {**sockets.uris(), "destination_name": name}
         paths = {LIBVIRT: self._daemon(), **sockets.paths()}
         inspected = {LIBVIRT: lambda: MigrationCalls(texts, check).passed}
-        with move_channel.coming(key, other, paths, inspected) as port:
-            yield port
+        with move_channel.coming(key, other, paths, inspected) as here:
+            yield here
 
     def leave(
         self, move: LiveMove, own: MoveKey, other: str, ends: Sequence[tuple[str, int]], storage: str,

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -208,11 +209,20 @@ def _accepting(listener: socket.socket, opened: _Open, serve: Callable[[socket.s
                     stack.pop_all()
 
 
+@dataclass(frozen=True)
+class Coming:
+    """Where a VM may come now."""
+
+    port: int
+    refusals: list[VgpuctlError] = field(default_factory=list)
+    """What the other end, which is who it should be, was refused: its libvirt only sees that the connection ends."""
+
+
 @contextmanager
 def coming(
     own: MoveKey, other: str, sockets: Mapping[str, Path], inspected: Mapping[str, Callable[[], Passed]]
-) -> Iterator[int]:
-    """Take connections for these sockets of this host; the port. ``inspected``: what passes, for some of them."""
+) -> Iterator[Coming]:
+    """Take connections for these sockets of this host. ``inspected``: what passes, for some of them."""
     context, opened = context_of(own, other, server=True), _Open()
 
     def serve(connection: socket.socket) -> None:
@@ -226,16 +236,26 @@ def coming(
             with opened.place():
                 name = _name(far)
                 if name in sockets:
-                    with _connected(sockets[name]) as near:
+                    with _noted(here.refusals), _connected(sockets[name]) as near:
                         join(near, far, inspected.get(name, lambda: everything)())
 
     listener = _listen()
+    here = Coming(listener.getsockname()[1])
     thread = threading.Thread(target=_accepting, args=(listener, opened, serve), name="moves", daemon=True)
     thread.start()
     try:
-        yield listener.getsockname()[1]
+        yield here
     finally:
         opened.end()
+
+
+@contextmanager
+def _noted(refusals: list[VgpuctlError]) -> Iterator[None]:
+    try:
+        yield
+    except VgpuctlError as error:
+        refusals.append(error)
+        raise
 
 
 def _connected(path: Path) -> socket.socket:

@@ -134,6 +134,7 @@ class AgentSession:
         elif kind == "move_in":
             place.working = True
             streams.take_vm(self._agent, hello, self._greet, reader, place.end)
+            self._send({"result": {}})
         elif kind == "volume_in":
             self._send({"result": result_to_dict(streams.take_volume(self._agent, hello, self._greet, reader))})
         else:

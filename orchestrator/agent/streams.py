@@ -185,15 +185,17 @@ def take_vm(agent: Agent, hello: Hello, greet: Greet, reader: HeardReader, end: 
     """A running VM may come here until the controller ends the stream, or a newer attempt does: a controller's machine
     that lost its power ends none. ``end``: ends it.
 
-    :raises Denied: ``agent.stale_token``
+    :raises Denied: ``agent.stale_token``, and what was refused of what came
     :raises VgpuctlError: see live_moves.py"""
     vm = _text(hello, "vm")
     with (
         agent.performer.turn(vm, token_from_dict(hello.get("token")), end=end),
-        agent.live_moves.coming(vm, *_key(hello)) as port,
+        agent.live_moves.coming(vm, *_key(hello)) as here,
     ):
-        greet(ends=[(address, port) for address in own_addresses()], storage=str(agent.storage.directory))
+        greet(ends=[(address, here.port) for address in own_addresses()], storage=str(agent.storage.directory))
         reader.read1(1)
+        if here.refusals:
+            raise here.refusals[0]
 
 
 def _key(hello: Hello) -> tuple[MoveKey, str]:

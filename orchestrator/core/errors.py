@@ -8,7 +8,8 @@ what to do about it (``hint``), what an operator needs (``details``), and reason
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
@@ -215,6 +216,19 @@ def why_unreadable(error: OSError | ValueError) -> str:
     if isinstance(error, OSError):
         return (error.strerror or "it cannot be opened").lower()
     return "its name is none that a file can have"
+
+
+@contextmanager
+def naming(host: str) -> Iterator[None]:
+    """What the host of that name answers, or does not answer, is told as its own: another one takes part."""
+    try:
+        yield
+    except VgpuctlError as error:
+        if error.at_host is None and (error.of_host or isinstance(error, WorldError)):
+            error.at_host = host
+            if host not in error.message:
+                error.message = f"host {host}: {error.message}"
+        raise
 
 
 _CODE: Final = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*", re.ASCII)

@@ -16,7 +16,7 @@ from orchestrator.core.actions.host_actions import ActionResult, FencingToken, H
 from orchestrator.core.actions.live_move import LiveMove
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
-from orchestrator.core.errors import InvalidInput, Retryable, Unknown, VgpuctlError, agent_error
+from orchestrator.core.errors import InvalidInput, Retryable, Unknown, VgpuctlError, agent_error, naming
 from orchestrator.core.gpu.vgpu_metadata import Answers, VgpuQuestion, answers_from_dict
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
@@ -137,11 +137,13 @@ class HostsLink:
         move: LiveMove,
         progress: Callable[[int, int], None],
     ) -> ActionResult:
-        self._ask("await_vm", target, {"move": asdict(move), "token": token_to_dict(target_token)})
+        with naming(target.name):
+            self._ask("await_vm", target, {"move": asdict(move), "token": token_to_dict(target_token)})
         progress(0, 1)
-        return result_from_dict(
-            self._ask("leave_vm", source, {"move": asdict(move), "token": token_to_dict(source_token)})
-        )
+        with naming(source.name):
+            return result_from_dict(
+                self._ask("leave_vm", source, {"move": asdict(move), "token": token_to_dict(source_token)})
+            )
 
     def watch(self, host: Host) -> Iterator[dict[str, object] | HostFrame]:
         """Readings and no events: what changed is seen at the next observation. Hosts of a version without readings

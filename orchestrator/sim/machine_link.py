@@ -16,7 +16,7 @@ from orchestrator.core.actions.live_move import LiveMove
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.attachments.host_facts import things_of
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
-from orchestrator.core.errors import Conflict, Fatal, Retryable
+from orchestrator.core.errors import Conflict, Fatal, Retryable, naming
 from orchestrator.core.gpu.vgpu_metadata import Answers, VgpuQuestion
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
@@ -166,9 +166,11 @@ class MachineLink(ABC):
         progress: Callable[[int, int], None],
     ) -> ActionResult:
         """The one awaits it, then the other lets it go."""
-        self.await_vm(target, move, target_token)
+        with naming(target.name):
+            self.await_vm(target, move, target_token)
         progress(0, 1)
-        return self.leave_vm(source, move, source_token)
+        with naming(source.name):
+            return self.leave_vm(source, move, source_token)
 
     def await_vm(self, target: Host, move: LiveMove, token: FencingToken) -> ActionResult:
         """Whether it may come."""

@@ -8,16 +8,16 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import paramiko
 
+from orchestrator.adapters.agent_link import moving
 from orchestrator.adapters.agent_link.carrying import carry
 from orchestrator.adapters.agent_link.conversation import CUT, Conversation, Message, agent_too_old
-from orchestrator.adapters.agent_link.move_key import new_move_key
 from orchestrator.adapters.agent_link.pool import HostLine
 from orchestrator.adapters.agent_link.ssh import UNREACHABLE, connect
 from orchestrator.adapters.agent_link.stream_lines import StreamLines
@@ -63,9 +63,6 @@ IMAGE_STALL_SECONDS = 120.0
 
 VOLUME_KEPT_SECONDS = 900.0
 """Longest time until a disk that has come whole is written down to the last byte."""
-
-MOVE_SILENT_SECONDS = 120.0
-"""An agent that a running VM leaves tells how far it is four times a second."""
 
 MAX_CONNECTIONS = 2000
 """A thread and 60 KB each, and a descriptor."""
@@ -231,24 +228,7 @@ class SshHostLink:
         move: LiveMove,
         progress: Callable[[int, int], None],
     ) -> ActionResult:
-        near, far = new_move_key(), new_move_key()
-        coming: Message = {
-            "vm": move.vm, "token": token_to_dict(target_token), **asdict(far), "other": near.certificate
-        }  # fmt: skip
-        with self._kept_stream(target, "move_in", coming) as (_, hello):
-            leaving: Message = {
-                "vm": move.vm, "token": token_to_dict(source_token), **asdict(near), "other": far.certificate,
-                "devices": list(move.devices), "max_bytes_per_s": move.max_bytes_per_s or 0,
-                "ends": hello.get("ends"), "storage": hello.get("storage"),
-            }  # fmt: skip
-            with self._kept_stream(source, "move_out", leaving) as (giver, _):
-
-                def reached(message: Message) -> None:
-                    done, left = message.get("done"), message.get("left")
-                    if isinstance(done, int) and isinstance(left, int):
-                        progress(done, left)
-
-                return result_from_dict(giver.receive_result(MOVE_SILENT_SECONDS, reached))
+        return moving.move(self._kept_stream, (source, source_token), (target, target_token), move, progress)
 
     @contextmanager
     def _kept_stream(self, host: Host, kind: str, params: Message) -> Iterator[tuple[Conversation, Message]]:

@@ -135,7 +135,7 @@ def migrate(
             parameters[libvirt.VIR_MIGRATE_PARAM_BANDWIDTH] = max(1, max_bytes_per_s // 1024**2)
         _Migration(domain, f"qemu+unix:///system?socket={sockets.twins()[LIBVIRT]}", parameters).run(progress)
     except libvirt.libvirtError as error:
-        raise translated(error, "move.failed", "the VM did not move", "the details hold what libvirt said") from error
+        raise translated(error, "move.failed", f"the VM did not move: {error}", "the details hold it whole") from error
     finally:
         connection.close()
 

@@ -72,8 +72,8 @@ def exchange(path: Path, sent: bytes) -> bytes:
 def test_what_is_sent_arrives_whole_both_ways(echo: Echo, tmp_path: Path) -> None:
     twins = {"memory": tmp_path / "m", "disks": tmp_path / "d"}
     with (
-        move_channel.coming(THERE, HERE.certificate, {"memory": echo.path, "disks": echo.path}, {}) as port,
-        move_channel.leaving(HERE, THERE.certificate, [("127.0.0.1", port)], twins, os.getuid()),
+        move_channel.coming(THERE, HERE.certificate, {"memory": echo.path, "disks": echo.path}, {}) as here,
+        move_channel.leaving(HERE, THERE.certificate, [("127.0.0.1", here.port)], twins, os.getuid()),
     ):
         assert exchange(twins["memory"], LARGE) == LARGE
         assert exchange(twins["disks"], b"x") == b"x"
@@ -83,8 +83,8 @@ def test_what_is_sent_arrives_whole_both_ways(echo: Echo, tmp_path: Path) -> Non
 
 def test_one_without_the_key_of_the_move_gets_nothing_and_learns_nothing(echo: Echo, tmp_path: Path) -> None:
     twins = {"memory": tmp_path / "m"}
-    with move_channel.coming(THERE, HERE.certificate, {"memory": echo.path}, {}) as port:
-        ends = [("127.0.0.1", port)]
+    with move_channel.coming(THERE, HERE.certificate, {"memory": echo.path}, {}) as here:
+        ends = [("127.0.0.1", here.port)]
         with move_channel.leaving(STRANGER, THERE.certificate, ends, twins, os.getuid()):
             assert exchange(twins["memory"], b"x") == b""
         with pytest.raises(Retryable), move_channel.leaving(HERE, STRANGER.certificate, ends, twins, os.getuid()):
@@ -100,8 +100,8 @@ def test_one_without_the_key_of_the_move_gets_nothing_and_learns_nothing(echo: E
 def test_a_socket_that_is_not_of_the_move_is_not_reached(echo: Echo, tmp_path: Path) -> None:
     twins = {"shadow": tmp_path / "s"}
     with (
-        move_channel.coming(THERE, HERE.certificate, {"memory": echo.path}, {}) as port,
-        move_channel.leaving(HERE, THERE.certificate, [("127.0.0.1", port)], twins, os.getuid()),
+        move_channel.coming(THERE, HERE.certificate, {"memory": echo.path}, {}) as here,
+        move_channel.leaving(HERE, THERE.certificate, [("127.0.0.1", here.port)], twins, os.getuid()),
     ):
         assert exchange(twins["shadow"], b"x") == b""
 
@@ -114,18 +114,19 @@ def test_what_is_inspected_ends_at_what_is_refused(echo: Echo, tmp_path: Path) -
 
     twins = {"libvirt": tmp_path / "l"}
     with (
-        move_channel.coming(THERE, HERE.certificate, {"libvirt": echo.path}, {"libvirt": lambda: passed}) as port,
-        move_channel.leaving(HERE, THERE.certificate, [("127.0.0.1", port)], twins, os.getuid()),
+        move_channel.coming(THERE, HERE.certificate, {"libvirt": echo.path}, {"libvirt": lambda: passed}) as here,
+        move_channel.leaving(HERE, THERE.certificate, [("127.0.0.1", here.port)], twins, os.getuid()),
     ):
         assert exchange(twins["libvirt"], b"asked") == b"asked"
         assert exchange(twins["libvirt"], b"asked!") == b""
+        assert [refusal.code for refusal in here.refusals] == ["move.call_denied"]
 
 
 def test_nothing_listens_when_the_move_is_over_and_what_was_open_ends(echo: Echo, tmp_path: Path) -> None:
     twins = {"memory": tmp_path / "m"}
     with (
-        move_channel.coming(THERE, HERE.certificate, {"memory": echo.path}, {}) as port,
-        move_channel.leaving(HERE, THERE.certificate, [("127.0.0.1", port)], twins, os.getuid()),
+        move_channel.coming(THERE, HERE.certificate, {"memory": echo.path}, {}) as here,
+        move_channel.leaving(HERE, THERE.certificate, [("127.0.0.1", here.port)], twins, os.getuid()),
     ):
         near = socket.socket(socket.AF_UNIX)
         near.connect(str(twins["memory"]))
@@ -135,7 +136,7 @@ def test_nothing_listens_when_the_move_is_over_and_what_was_open_ends(echo: Echo
     assert near.recv(1) == b""
     near.close()
     with pytest.raises(OSError, match="refused"):
-        socket.create_connection(("127.0.0.1", port))
+        socket.create_connection(("127.0.0.1", here.port))
 
 
 @pytest.fixture
@@ -143,8 +144,8 @@ def reached(echo: Echo, tmp_path: Path) -> Iterator[Path]:
     """Leads to the echo."""
     twins = {"memory": tmp_path / "m"}
     with (
-        move_channel.coming(THERE, HERE.certificate, {"memory": echo.path}, {}) as port,
-        move_channel.leaving(HERE, THERE.certificate, [("127.0.0.1", port)], twins, os.getuid()),
+        move_channel.coming(THERE, HERE.certificate, {"memory": echo.path}, {}) as here,
+        move_channel.leaving(HERE, THERE.certificate, [("127.0.0.1", here.port)], twins, os.getuid()),
     ):
         yield twins["memory"]
 
@@ -153,9 +154,9 @@ def test_an_address_of_the_other_host_that_is_somebody_elses_here_is_passed_over
     twins = {"memory": tmp_path / "m"}
     with (
         move_channel.coming(STRANGER, HERE.certificate, {}, {}) as anothers,
-        move_channel.coming(THERE, HERE.certificate, {"memory": echo.path}, {}) as port,
+        move_channel.coming(THERE, HERE.certificate, {"memory": echo.path}, {}) as here,
     ):
-        ends = [("127.0.0.1", anothers), ("127.0.0.1", port)]
+        ends = [("127.0.0.1", anothers.port), ("127.0.0.1", here.port)]
         with move_channel.leaving(HERE, THERE.certificate, ends, twins, os.getuid()):
             assert exchange(twins["memory"], b"x") == b"x"
 
@@ -166,8 +167,8 @@ def test_no_link_is_followed_and_no_file_taken_for_a_socket(echo: Echo, tmp_path
     for name in ("link", "file"):
         twins = {"memory": tmp_path / "m"}
         with (
-            move_channel.coming(THERE, HERE.certificate, {"memory": tmp_path / name}, {}) as port,
-            move_channel.leaving(HERE, THERE.certificate, [("127.0.0.1", port)], twins, os.getuid()),
+            move_channel.coming(THERE, HERE.certificate, {"memory": tmp_path / name}, {}) as here,
+            move_channel.leaving(HERE, THERE.certificate, [("127.0.0.1", here.port)], twins, os.getuid()),
         ):
             assert exchange(twins["memory"], b"x") == b""
 
@@ -203,10 +204,10 @@ def test_the_masks_of_other_threads_files_are_left_alone(tmp_path: Path, monkeyp
 
 def test_strangers_who_stay_keep_nobody_out(echo: Echo, tmp_path: Path) -> None:
     twins, strangers = {"memory": tmp_path / "m"}, list[socket.socket]()
-    with move_channel.coming(THERE, HERE.certificate, {"memory": echo.path}, {}) as port:
+    with move_channel.coming(THERE, HERE.certificate, {"memory": echo.path}, {}) as here:
         for _ in range(40):
-            strangers.append(socket.create_connection(("127.0.0.1", port)))
-        with move_channel.leaving(HERE, THERE.certificate, [("127.0.0.1", port)], twins, os.getuid()):
+            strangers.append(socket.create_connection(("127.0.0.1", here.port)))
+        with move_channel.leaving(HERE, THERE.certificate, [("127.0.0.1", here.port)], twins, os.getuid()):
             assert exchange(twins["memory"], b"x") == b"x"
         ended = 0
         for stranger in strangers:
