@@ -120,7 +120,10 @@ def services_of(
         GuestAccessService(store=store, link=world.link, clock=clock),
     )
     capacity = CapacityService(store=store, index=index, clock=clock)
-    moves = MoveService(store=store, index=index, drivers=AskedDrivers(link=world.link, clock=clock))
+    moves = MoveService(
+        store=store, index=index, drivers=AskedDrivers(link=world.link, clock=clock),
+        observe=reconciler.observer.observe,
+    )  # fmt: skip
     moving = VmMoves(store=store, engine=engine, planner=planner, moves=moves)
     advance = keeper_of(world, engine, moving).round
     hosts = HostService(

@@ -7,7 +7,7 @@ is asked the same with the GPUs alone that the state goes onto, cut as the VM's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -119,9 +119,35 @@ def moves_to(moving: Moving, target: HostFacts, engine: PlacementEngine, host: F
     return HostMoves(host=name, is_its_own=own == name, verdicts=tuple(verdicts), gpus=gpus)
 
 
-def barred(moving: Moving, kind: MoveKind, name: str, target: HostFacts) -> tuple[MoveLimit, ...]:
-    """What keeps the VM from going to that host in that way, beside placement and GPUs."""
-    return limits_on(kind, (*_of_vm_to(moving.traveller, name), *_between(moving, name, target)))
+def barred(moving: Moving, kind: MoveKind, name: str, target: HostFacts | None) -> tuple[MoveLimit, ...]:
+    """What keeps the VM from going to that host in that way, beside placement and GPUs. ``target`` None: it is not
+    known."""
+    between = () if target is None else _between(moving, name, target)
+    return limits_on(kind, (*_of_vm_to(moving.traveller, name), *between))
+
+
+def barred_hosts(moving: Moving, kind: MoveKind, hosts: Iterable[tuple[str, HostFacts]]) -> frozenset[str]:
+    """Names of those that the VM may not go to in that way, beside what placement, GPUs and the VM itself say. Hosts
+    of the same software and CPUs are judged once: there may be thousands."""
+    alike: dict[tuple[object, ...], bool] = {}
+    names = set[str]()
+    for name, facts in hosts:
+        key = (facts.kernel, facts.libvirt, facts.qemu, facts.driver, facts.cpu)
+        if key not in alike:
+            alike[key] = bool(limits_on(kind, _between(moving, name, facts)))
+        if alike[key] or name == moving.traveller.vm.host:
+            names.add(name)
+    return frozenset(names)
+
+
+def has_unread_vgpu(moving: Moving) -> bool:
+    """Whether the driver of its own host says something of its vGPUs, and nobody has read it since it runs."""
+    vm, own = moving.traveller.vm, moving.source
+    if vm.state != "running" or own is None:
+        return False
+    parts = ((device, _snapshot(own, device.gpu)) for device in vm.devices if not device.is_whole_gpu)
+    known = moving.drivers.metadata
+    return any(gpu is not None and gpu.metadata is not None and not known.get(device.gpu) for device, gpu in parts)
 
 
 def _of_vm_to(moving: Traveller, name: str | None) -> Iterator[Bars]:
@@ -137,8 +163,8 @@ def _of_vm_to(moving: Traveller, name: str | None) -> Iterator[Bars]:
 _WAITS: Final = "move.not_asked"
 _UNREAD: Final = MoveLimit(
     code=_WAITS,
-    message="what its own host's driver says of its vGPU, which the other one has to judge, has not been read yet",
-    cure="its host is observed again: 'vgpuctl doctor' has it done now",
+    message="what its own host's driver says of its vGPU, which the other one has to judge, is not told yet",
+    cure="the driver tells it once the VM's guest has begun to boot: ask again",
 )
 
 

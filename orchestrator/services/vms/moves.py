@@ -15,7 +15,14 @@ from orchestrator.core.errors import NotFound
 from orchestrator.core.geometry.cut import MIXES, CutKind
 from orchestrator.core.gpu.vgpu_metadata import VgpuQuestion
 from orchestrator.core.moves.answers import NO_DRIVER, DriverAnswers
-from orchestrator.core.moves.moves import Moving, moves_to, own_verdicts, questions, waits_for_answer
+from orchestrator.core.moves.moves import (
+    Moving,
+    has_unread_vgpu,
+    moves_to,
+    own_verdicts,
+    questions,
+    waits_for_answer,
+)
 from orchestrator.core.moves.rules import Traveller
 from orchestrator.core.moves.verdicts import HostMoves, MoveKind, MoveVerdict
 from orchestrator.core.offerings.offering import Offering
@@ -46,6 +53,8 @@ class MoveService:
     store: Store
     index: FleetIndex
     drivers: AskedDrivers
+    observe: Callable[[str], object]
+    """Observes the host of that name; raises nothing that the host does wrong."""
 
     def of_vm(
         self, tenant: str, name: str, *, after: str | None = None, most: int, legal: MoveKind | None = None
@@ -53,6 +62,7 @@ class MoveService:
         """To each host by name: ``most`` of those behind ``after``; ``legal``: only where it may move in that way.
 
         :raises NotFound: ``vm.unknown``, ``tenant.unknown``, ``profile.unknown``"""
+        self._read_own(tenant, name)
         at_once = _AT_ONCE if legal is not None else min(most, _AT_ONCE)
         return tuple(islice(self._hosts(tenant, name, after, legal, at_once), most))
 
@@ -63,7 +73,17 @@ class MoveService:
             never observed"""
         with self.store.read() as tx:
             tx.hosts.get(host)
+        self._read_own(tenant, name)
         return self._judged(tenant, name, lambda _: [host], self.drivers.clock.monotonic() + ASK_S)[0]
+
+    def _read_own(self, tenant: str, name: str) -> None:
+        """Its host is observed for a VM that has only just started: what the driver there says of its vGPU, another
+        one has to judge."""
+        with self.index.current() as fleet, self.store.read() as tx:
+            vm = known_vm(tx, tenant, name)
+            unread = has_unread_vgpu(self.moving(tx, fleet, vm))
+        if unread:
+            self.observe(vm.host)
 
     def own(self, tenant: str, name: str) -> tuple[MoveVerdict, ...]:
         """What of the VM itself rules each way out: all that its tenant learns.

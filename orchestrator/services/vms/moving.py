@@ -4,15 +4,17 @@ Where it may go, services/vms/moves.py says."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 from orchestrator.core.attachments.host_facts import HostFacts
-from orchestrator.core.errors import Conflict, NoCapacity, Reason
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, Reason
 from orchestrator.core.hosts.nic import nic_mac
 from orchestrator.core.maintenance.leaving import WAIT, wait_of
 from orchestrator.core.moves.forecast import Forecast, copy_time
-from orchestrator.core.moves.moves import Moving, barred, limits_onto, own_verdicts
+from orchestrator.core.moves.moves import Moving, barred, barred_hosts, limits_onto, own_verdicts
 from orchestrator.core.moves.verdicts import MoveKind, MoveLimit, limits_on
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.engine import Engine
@@ -26,10 +28,20 @@ from orchestrator.store.database import Store
 from orchestrator.store.records import ClaimLost
 from orchestrator.store.transaction import Transaction
 
-_ASKED = 200
-"""Hosts whose drivers are asked where no host was named."""
 _RACES = 5
 """How often a lost race for a place is planned again."""
+_CANDIDATES = 3
+"""Hosts that may refuse a VM's state before nobody looks for another."""
+
+T = TypeVar("T")
+
+
+class _Refused(Exception):
+    """By the host that placement chose: the VM's state goes onto none of the GPUs that it would get there."""
+
+    def __init__(self, vm: Vm, host: str, limits: tuple[MoveLimit, ...]) -> None:
+        super().__init__(host)
+        self.vm, self.host, self.limits = vm, host, limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +55,12 @@ class VmMoves:
 
     def plan(self, request: MoveVm) -> MovePlan:
         """What :meth:`move` would do; raises what it would raise."""
-        self._ask_drivers(request)
+        return self._among(request, partial(self._plan, request))
+
+    def _plan(self, request: MoveVm, off: frozenset[str]) -> MovePlan:
         with self.planner.index.current() as fleet, self.store.read() as tx:
             vm = self._settled(tx, request)
-            plan = self._planned(tx, fleet, vm, request)
+            plan = self._planned(tx, fleet, vm, request, off)
             forecast = _forecast(tx, request, _disk_file(tx, vm), vm.host, plan.vm.host)
             return MovePlan(
                 source=vm.host,
@@ -62,10 +76,9 @@ class VmMoves:
         """:raises NotFound: ``vm.unknown``, ``host.unknown``
         :raises Conflict: ``vm.busy``, ``vm.stays``, ``vm.not_now``, ``lease.over``
         :raises NoCapacity: ``gpu.no_capacity`` with reasons"""
-        self._ask_drivers(request)
         for _ in range(_RACES):
             try:
-                started = self._move(request)
+                started = self._among(request, partial(self._move, request))
             except ClaimLost:
                 continue
             self.engine.submit(str(started.operation))
@@ -73,21 +86,32 @@ class VmMoves:
         hint = "many VMs are being made at once; try again"
         raise NoCapacity("gpu.no_capacity", "others were faster at every try", hint=hint)
 
-    def _ask_drivers(self, request: MoveVm) -> None:
-        """Where the VM's state may go: nobody is asked while the fleet is held."""
-        with self.store.read() as tx:
-            way = _way_of(known_vm(tx, request.tenant, request.name), request)
-        if way == "cold":
-            return
-        if request.host is None:
-            self.moves.of_vm(request.tenant, request.name, most=_ASKED)
-        else:
-            self.moves.to_host(request.tenant, request.name, request.host)
+    def _among(self, request: MoveVm, act: Callable[[frozenset[str]], T]) -> T:
+        """What ``act`` returns, which gets the hosts that it leaves out. Where placement's choice does not take the
+        VM's state, or has not been asked, it is asked; where it refuses, another is chosen. Nobody is asked while the
+        fleet is held."""
+        refused: dict[str, _Refused] = {}
+        questioned = set[str]()
+        while True:
+            try:
+                return act(frozenset(refused))
+            except NoCapacity as error:
+                if not refused:
+                    raise
+                raise _stays_off(refused) from error
+            except _Refused as error:
+                if error.host not in questioned:
+                    questioned.add(error.host)
+                    self.moves.to_host(request.tenant, request.name, error.host)
+                    continue
+                refused[error.host] = error
+                if request.host is not None or len(refused) == _CANDIDATES:
+                    raise _stays_off(refused) from error
 
-    def _move(self, request: MoveVm) -> Started:
+    def _move(self, request: MoveVm, off: frozenset[str]) -> Started:
         with self.planner.index.current() as fleet, self.store.read() as tx:
             vm = self._settled(tx, request)
-            plan = self._planned(tx, fleet, vm, request)
+            plan = self._planned(tx, fleet, vm, request, off)
             self.planner.reserve(plan)
         try:
             with self.store.begin() as tx:
@@ -95,23 +119,36 @@ class VmMoves:
         finally:
             self.planner.index.release(plan.vm.id)
 
-    def _planned(self, tx: Transaction, fleet: FleetIndex, vm: Vm, request: MoveVm) -> VmPlan:
-        """:raises Conflict: ``vm.stays``; :raises NoCapacity: with reasons"""
+    def _planned(self, tx: Transaction, fleet: FleetIndex, vm: Vm, request: MoveVm, off: frozenset[str]) -> VmPlan:
+        """``off``: hosts that it does not go to.
+
+        :raises Conflict: ``vm.stays``; :raises NoCapacity: with reasons; :raises _Refused: by the one that is best"""
         moving, way, host = self.moves.moving(tx, fleet, vm), _way_of(vm, request), request.host
-        of_hosts = {
-            viewed.view.name: barred(moving, way, viewed.view.name, viewed.facts)
-            for viewed in (fleet.fleet().hosts if host is None else filter(None, (fleet.host(host),)))
-        }
-        own = (verdict.limits for verdict in own_verdicts(moving.traveller) if verdict.kind == way)
-        limits = next(own) if host is None else of_hosts.get(host, ())
+        other_drivers = frozenset[str]()
+        if host is None:
+            limits = next(verdict.limits for verdict in own_verdicts(moving.traveller) if verdict.kind == way)
+            hosts = [(viewed.view.name, viewed.facts) for viewed in fleet.fleet().hosts]
+            off |= barred_hosts(moving, way, hosts)
+            if way == "live" and moving.source is not None:
+                other_drivers = frozenset(name for name, facts in hosts if facts.driver != moving.source.driver)
+        else:
+            viewed = fleet.host(host)
+            limits = barred(moving, way, host, None if viewed is None else viewed.facts)
         if limits:
-            raise _stays(vm, limits)
-        leaving = Leaving(vm, frozenset(name for name, limits in of_hosts.items() if limits))
-        plan = self.planner.plan(tx, replace(vm.spec, host=host, gpu=None), leaving=leaving)
+            raise _stays(vm, {vm.host if host is None else host: limits})
+        try:  # those are likely to refuse its state
+            plan = self._placed(tx, vm, host, off | other_drivers)
+        except (NoCapacity, InvalidInput):
+            if other_drivers <= off:
+                raise
+            plan = self._placed(tx, vm, host, off)
         target = fleet.host(plan.vm.host)
         if way == "live" and target is not None and (limits := _of_its_gpus(moving, plan.vm, target.facts)):
-            raise _stays(vm, limits)
+            raise _Refused(vm, plan.vm.host, limits)
         return plan
+
+    def _placed(self, tx: Transaction, vm: Vm, host: str | None, off: frozenset[str]) -> VmPlan:
+        return self.planner.plan(tx, replace(vm.spec, host=host, gpu=None), leaving=Leaving(vm, off))
 
     def _settled(self, tx: Transaction, request: MoveVm) -> Vm:
         """:raises NotFound: ``vm.unknown``
@@ -202,11 +239,24 @@ def _check_consent(tx: Transaction, vm: Vm, now: float) -> None:
         raise Conflict("vm.not_now", f"VMs of tenant {tenant} are stopped {when}", hint=hint)
 
 
-def _stays(vm: Vm, limits: Sequence[MoveLimit]) -> Conflict:
+def _stays_off(refused: Mapping[str, _Refused]) -> Conflict:
+    """By host."""
+    vm = next(iter(refused.values())).vm
+    return _stays(vm, {host: refusal.limits for host, refusal in refused.items()})
+
+
+def _stays(vm: Vm, refused: Mapping[str, tuple[MoveLimit, ...]]) -> Conflict:
+    """``refused``: by host, what keeps it from going there."""
     name = f"{vm.spec.name} --tenant {vm.spec.tenant}"
+    first = next(iter(refused.values()))[0]
+    tried = f" to {', '.join(refused)}" if len(refused) > 1 else ""
     return Conflict(
         "vm.stays",
-        f"VM {vm.spec.name} cannot move: {limits[0].message}",
-        hint=limits[0].cure or f"'vgpuctl show-vm {name} --moves' tells where it may, and how",
-        reasons=tuple(Reason(code=limit.code, message=limit.message, subjects=()) for limit in limits),
+        f"VM {vm.spec.name} cannot move{tried}: {first.message}",
+        hint=(None if tried else first.cure) or f"'vgpuctl show-vm {name} --moves' tells where it may, and how",
+        reasons=tuple(
+            Reason(code=limit.code, message=limit.message, subjects=(host,) if tried else ())
+            for host, limits in refused.items()
+            for limit in limits
+        ),
     )

@@ -23,6 +23,7 @@ from orchestrator.reconcile.maintenances import MaintenanceKeeper
 from orchestrator.services.drivers.upgrades import DriverUpgradeService
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.fleet.view import Overcommit
+from orchestrator.services.hosts.observing import HostObserver
 from orchestrator.services.vms.driver_answers import AskedDrivers
 from orchestrator.services.vms.moves import MoveService
 from orchestrator.services.vms.moving import VmMoves
@@ -146,7 +147,10 @@ def fleet_of(hosts: int, directory: Path) -> Iterator[UpgradedFleet]:
     runner = Runner(world, Journal(store, clock), DEFINITIONS)
     engine = VirtualEngine(clock, runner.run, random.Random(1))
     planner = Planner(index=FleetIndex(store, Overcommit()), clock=clock, ids=ids)
-    asked = MoveService(store=store, index=planner.index, drivers=AskedDrivers(link=world.link, clock=world.clock))
+    asked = MoveService(
+        store=store, index=planner.index, drivers=AskedDrivers(link=world.link, clock=world.clock),
+        observe=HostObserver(store=store, link=link, clock=clock).observe,
+    )  # fmt: skip
     moves = VmMoves(store=store, engine=engine, planner=planner, moves=asked)
     keeper = MaintenanceKeeper(store=store, engine=engine, clock=clock, ids=ids, moves=moves)
     service = DriverUpgradeService(store=store, clock=clock, ids=ids, advance=keeper.round)

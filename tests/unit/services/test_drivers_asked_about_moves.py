@@ -10,13 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.errors import Retryable
+from orchestrator.core.errors import Conflict, Retryable
 from orchestrator.core.gpu.vgpu_metadata import Answers, Compatibility, RunningVgpu, VgpuQuestion
 from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.moves.answers import limits_of_answer
 from orchestrator.core.moves.verdicts import HostMoves
 from orchestrator.services.hosts.observing import Look
+from orchestrator.services.messages import MoveVm
 from orchestrator.services.vms import driver_answers
+from tests.fakes import fake_metadata
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 from tests.unit.services.test_moves import WITH_DEVICES, WITH_MEMORY, observe, refused
 
@@ -182,14 +185,90 @@ def test_a_host_tells_of_no_more_vgpus_than_its_vms_have(plane: ControlPlane) ->
         assert tx.vgpu_metadata.of(vm.id) == {vm.devices[0].gpu: ("0000",)}
 
 
-def test_a_vgpu_that_nobody_has_read_yet_is_not_called_legal(plane: ControlPlane) -> None:
+def test_a_vgpu_that_nobody_has_read_yet_is_read_once_when_somebody_asks(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plane.services.vms.create(create_vm("new"))
     plane.engine.drain()
     target = next(name for name in OTHERS if name != plane.services.vms.get("default", "new").host)
-    found = plane.services.moves.to_host("default", "new", target)
-    assert refused(found) == {"move.not_asked": WITH_MEMORY}
-    see(plane)
-    assert refused(plane.services.moves.to_host("default", "new", target)) == {}
+    observed: list[str] = []
+    observe = plane.hosts.observe
+
+    def counted(host: Host) -> HostSnapshot:
+        observed.append(host.name)
+        return observe(host)
+
+    monkeypatch.setattr(plane.hosts, "observe", counted)
+    for _ in range(2):
+        assert refused(plane.services.moves.to_host("default", "new", target)) == {}
+    assert observed == [plane.services.vms.get("default", "new").host]
+
+
+def test_a_vgpu_of_which_its_driver_says_nothing_yet_is_not_called_legal(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane.services.vms.create(create_vm("new"))
+    plane.engine.drain()
+    target = next(name for name in OTHERS if name != plane.services.vms.get("default", "new").host)
+    with monkeypatch.context() as silent:
+        silent.setattr(fake_metadata, "RunningVgpu", lambda vm, metadata: RunningVgpu(vm="another", metadata=metadata))
+        assert refused(plane.services.moves.to_host("default", "new", target)) == {"move.not_asked": WITH_MEMORY}
+
+
+def move_to(plane: ControlPlane, name: str = "train", host: str | None = None) -> str:
+    return plane.services.moving.plan(MoveVm(tenant="default", name=name, host=host)).target
+
+
+def test_one_that_has_just_started_moves_at_once(plane: ControlPlane) -> None:
+    plane.services.vms.create(create_vm("new"))
+    plane.engine.drain()
+    own = plane.services.vms.get("default", "new").host
+    assert move_to(plane, "new", next(name for name in OTHERS if name != own)) in OTHERS
+
+
+def answering(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, takes: str) -> list[str]:
+    """The other hosts' drivers refuse; who was asked."""
+    calls: list[str] = []
+
+    def answers(host: Host, questions: Sequence[VgpuQuestion]) -> Answers:
+        calls.append(host.name)
+        return (Compatibility(1 | HIBERNATE | SLEEP | LIVE, 0) if host.name == takes else Compatibility(0, 4),) * len(
+            questions
+        )
+
+    monkeypatch.setattr(plane.hosts, "vgpu_compatibility", answers)
+    return calls
+
+
+@pytest.mark.parametrize("takes", OTHERS)
+def test_where_the_chosen_host_refuses_the_next_one_is_tried(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, takes: str
+) -> None:
+    calls = answering(plane, monkeypatch, takes)
+    assert move_to(plane) == takes
+    assert calls[-1] == takes
+    assert len(set(calls)) == len(calls) <= 3
+
+
+def test_where_three_refuse_nobody_else_is_asked_and_they_are_named(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = answering(plane, monkeypatch, takes="nobody")
+    with pytest.raises(Conflict) as stays:
+        move_to(plane)
+    assert stays.value.code == "vm.stays"
+    assert sorted(calls) == [*OTHERS]
+    assert all(name in stays.value.message for name in OTHERS)
+    assert sorted(reason.subjects for reason in stays.value.reasons) == [(name,) for name in OTHERS]
+
+
+def test_a_host_with_the_same_driver_is_tried_before_others(plane: ControlPlane) -> None:
+    for number, name in enumerate(OTHERS):
+        plane.machine(name).driver_version = plane.machine(T4_HOST).driver_version if number == 2 else "595.1"
+    for name in OTHERS:
+        plane.observer.observe(name)
+    assert move_to(plane) == "other-3"
+    assert asked(plane) == 1
 
 
 ANSWERS = {

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,15 +11,17 @@ from typing import Any
 
 import pytest
 
+from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.errors import NotFound
 from orchestrator.core.gpu.fabric import FabricPlace
 from orchestrator.core.gpu.vgpu_parameters import VgpuParameters
 from orchestrator.core.hosts.nic import NicPlace
 from orchestrator.core.hosts.snapshot import HostCpu, HostSnapshot
-from orchestrator.core.moves.verdicts import KINDS, HostMoves, MoveKind
+from orchestrator.core.moves import moves as all_moves
+from orchestrator.core.moves.moves import Moving, barred, barred_hosts
+from orchestrator.core.moves.verdicts import KINDS, Bars, HostMoves, MoveKind
 from orchestrator.core.vms.vm import Vm
 from orchestrator.services.fleet.index import FleetIndex
-from orchestrator.services.vms.moves import MoveService
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 
 OTHER = "other"
@@ -229,6 +232,35 @@ def test_a_host_that_was_never_observed_says_so(plane: ControlPlane) -> None:
 
 def test_asking_leaves_the_fleet_as_it_was(plane: ControlPlane) -> None:
     index = FleetIndex(plane.store, plane.services.vms.planner.index.overcommit)
-    service = MoveService(store=plane.store, index=index, drivers=plane.services.moves.drivers)
+    service = replace(plane.services.moves, index=index)
     before = [service.to_host("default", "train", name) for name in (OTHER, T4_HOST)]
     assert [service.to_host("default", "train", name) for name in (OTHER, T4_HOST)] == before
+
+
+@pytest.mark.parametrize("way", ["live", "cold"])
+def test_thousands_of_hosts_are_judged_as_each_by_itself_and_those_alike_once(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, way: MoveKind
+) -> None:
+    rng, service = random.Random(5), plane.services.moves
+    with service.index.current() as fleet, plane.store.read() as tx:
+        moving = service.moving(tx, fleet, plane.services.vms.get("default", "train"))
+        own = fleet.host(T4_HOST)
+    assert own is not None
+    facts = own.facts
+    cpus = (facts.cpu, None, CPU)
+    kinds = [
+        replace(facts, qemu=qemu, kernel=kernel, cpu=cpu)
+        for qemu in (facts.qemu, "7.0.0") for kernel in (facts.kernel, "5.4.0") for cpu in cpus
+    ]  # fmt: skip
+    hosts = [(T4_HOST, facts), *((f"h{number}", rng.choice(kinds)) for number in range(10_000))]
+    expected = {name for name, of_host in hosts if barred(moving, way, name, of_host)}
+    judged: list[str] = []
+    between = all_moves._between
+
+    def counted(moving: Moving, name: str, target: HostFacts) -> Iterator[Bars]:
+        judged.append(name)
+        return between(moving, name, target)
+
+    monkeypatch.setattr(all_moves, "_between", counted)
+    assert barred_hosts(moving, way, hosts) == expected
+    assert len(judged) <= len(kinds)
