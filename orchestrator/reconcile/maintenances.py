@@ -78,14 +78,12 @@ class MaintenanceKeeper:
     def _leave(self, maintenance: Maintenance, host: str, vm: Vm, *, may_stop: bool, besides: str) -> None:
         """Outside of the round's transaction: who looks for a place holds the fleet. One that runs moves while it runs
         where that is legal; else it is stopped, once it has claimed a place elsewhere."""
-        request = MoveVm(name=vm.spec.name, tenant=vm.spec.tenant, why=maintenance.title)
         try:
-            try:
-                self.moves.move(request)
-            except VgpuctlError:
-                if vm.state != "running" or not may_stop:
-                    raise
-                self.moves.move(replace(request, cold=True, force=True))
+            self.moves.move(
+                MoveVm(
+                    name=vm.spec.name, tenant=vm.spec.tenant, why=maintenance.title, or_cold=may_stop, force=may_stop
+                )
+            )
             self._change(maintenance.id, host, lambda turn: leaves(turn, vm, besides))
         except VgpuctlError as error:
             why = "; ".join(filter(None, [besides, f"VM {vm.full_name} stays: {error.message}"]))

@@ -142,6 +142,8 @@ class MoveVm:
     """Why it is begun where nobody asked for it itself."""
     cold: bool = False
     """One that runs is shut down for it, and started there."""
+    or_cold: bool = False
+    """So is one that may not move while it runs, or whose move fails."""
     force: bool = False
     """Whatever its tenant's policy says of when its VMs may be stopped."""
 

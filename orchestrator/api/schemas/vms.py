@@ -169,12 +169,17 @@ class MoveVmBody(StrictForm, example={"host": "gpu-2", "bandwidth_mib": 200}):
     """MiB of its disk that are copied in a second at most; null: as many as go."""
     cold: bool = False
     """One that runs is shut down for the move, and started on the other host."""
+    or_cold: bool = False
+    """So is one that may not move while it runs, or whose move has failed three times."""
     force: bool = False
     """Of one that runs: whenever its tenant lets its VMs be stopped."""
 
     def to_request(self, name: str, tenant: str) -> MoveVm:
         limit = None if self.bandwidth_mib is None else self.bandwidth_mib * MIB
-        return MoveVm(name=name, tenant=tenant, host=self.host, max_bytes_per_s=limit, cold=self.cold, force=self.force)
+        return MoveVm(
+            name=name, tenant=tenant, host=self.host, max_bytes_per_s=limit,
+            cold=self.cold, or_cold=self.or_cold, force=self.force,
+        )  # fmt: skip
 
 
 class MovePlanAnswer(AnswerBody):

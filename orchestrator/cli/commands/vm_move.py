@@ -29,8 +29,11 @@ def move(
         str | None, typer.Option("--bandwidth", help="How much goes in a second at most, like 200MiB.")
     ] = None,
     cold: Annotated[bool, typer.Option("--cold", help="Shut one that runs down for it, and start it there.")] = False,
+    or_cold: Annotated[
+        bool, typer.Option("--or-cold", help="The same where it cannot move while it runs, or that fails three times.")
+    ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="With --cold: also when its tenant does not let VMs be stopped.")
+        bool, typer.Option("--force", help="With these two: also when its tenant does not let VMs be stopped.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, change nothing.")] = False,
     tenant: Tenant = "default",
@@ -38,7 +41,8 @@ def move(
 ) -> None:
     """Move a VM to another host, with its disk; running, if it may."""
     session = session_of(ctx)
-    wanted: dict[str, object] = {name: True for name, on in (("cold", cold), ("force", force)) if on}
+    chosen = {"cold": cold, "or_cold": or_cold, "force": force}
+    wanted: dict[str, object] = {option: True for option, on in chosen.items() if on}
     if to is not None:
         wanted["host"] = check_name(to, what="host")
     if bandwidth is not None:

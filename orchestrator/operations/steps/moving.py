@@ -16,6 +16,7 @@ from orchestrator.core.actions.host_actions import DefineDomain, DeleteVolume
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.diff.orphans import removal_of
 from orchestrator.core.errors import Unknown
+from orchestrator.core.maintenance.leaving import AwaitedTenant, wait_of
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.vm import Vm, VmState
 from orchestrator.operations.context import Context
@@ -76,13 +77,20 @@ def given_up(context: Context) -> None:
         say_stopped(context)
 
 
+def stop_awaits(tx: Transaction, tenant: str, now: float) -> AwaitedTenant | None:
+    """What keeps VMs of the tenant from being stopped for a move now; None: its policy lets them be, as for
+    maintenance."""
+    awaited = wait_of({tenant: 1}, tx.policies.maintenance(), None, now)
+    return None if awaited is None else awaited.tenants[0]
+
+
 def most_per_s(context: Context) -> int | None:
     """Bytes; None: as fast as it goes."""
     limit = context.inputs.get("max_bytes_per_s")
     return limit if isinstance(limit, int) else None
 
 
-def _copy(context: Context) -> str:
+def copy_disk(context: Context) -> str:
     """The whole disk each time: what an earlier try has left of it is nobody's."""
     vm, image = context.known_vm(), context.image()
     with context.at(context.text("source")) as source:
@@ -209,7 +217,7 @@ STOP_TO_MOVE = Step(
     undo=_start_again,
     remains=lambda context: (f"VM {context.known_vm().full_name}, stopped on host {context.text('source')}",),
 )
-COPY = Step(name="copy_disk.1", title="copy the disk", do=_copy, undo=delete_copy, remains=copy_text)
+COPY = Step(name="copy_disk.1", title="copy the disk", do=copy_disk, undo=delete_copy, remains=copy_text)
 DEFINE_MOVED = Step(name="define_moved.1", title="definition", do=_define, undo=undefine, remains=_definition_text)
 CHANGE_HOSTS = Step(
     name="change_hosts.1", title="change hosts", do=change_hosts, no_undo_reason=MOVED, remains=place_text

@@ -18,16 +18,18 @@ from orchestrator.core.units import show_size
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.device import make_devices_at, remove_made
-from orchestrator.operations.steps.domain import power_off
+from orchestrator.operations.steps.domain import SHUT_DOWN, power_off
 from orchestrator.operations.steps.moving import (
     MOVED,
     change_hosts,
+    copy_disk,
     copy_text,
     delete_copy,
     let_go,
     most_per_s,
     place_of,
     place_text,
+    stop_awaits,
 )
 from orchestrator.operations.steps.storage import create_volume_action, send_image
 from orchestrator.operations.steps.vm_record import claim_of, set_vm_state
@@ -37,6 +39,12 @@ _NOT_HERE: Final = "vm.not_found"
 _DOES_NOT_START: Final = frozenset({"vm.device_foreign", "vm.start_failed"})
 """Where it is defined and stopped, it needs more than a start: its host was booted meanwhile."""
 _STOPPED: Final = frozenset({"shut_off", "crashed"})
+_FAILED: Final = "move.failed"
+"""libvirt or QEMU gave it up, on either host: the guest or a device is why."""
+_TRIES: Final = 3
+_PAUSE_S: Final = 5.0
+_COLD: Final = "went_cold"
+"""Input of an operation whose VM is shut down for its move after all."""
 
 
 def _runs_on(context: Context) -> None:
@@ -109,12 +117,48 @@ def _stayed(context: Context) -> bool:
 
 
 def _migrate(context: Context) -> str:
-    vm = context.known_vm()
     with context.at(context.text("source")) as source:
         defined = source.observe_domain() is not None
+    if defined and _is_left(context):
+        defined = _stayed(context)
+        if defined:
+            power_off(context)
+    if defined and context.inputs.get(_COLD) is True:  # of an attempt that ended in the middle
+        return _go_cold(context)
+    failed = _tried(context) if defined else None
+    if failed is not None:
+        return _fall_back(context, failed)
+    _check_came(context)
+    return change_hosts(context)
+
+
+def _tried(context: Context) -> VgpuctlError | None:
+    """None: it is gone where it was. What the guest or a device fails of is tried again; the last of it is returned.
+
+    :raises VgpuctlError: any other failure, and it stays"""
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            _send(context)
+        except VgpuctlError as error:
+            if not _stayed(context):
+                return None
+            if error.code != _FAILED:
+                raise
+            if not tries_left:
+                return error
+            context.report(f"{error.message}; it is tried again")
+            context.pause(_PAUSE_S)
+            _empty_disk(context)
+        else:
+            return None
+    raise AssertionError("it is tried at least once")
+
+
+def _send(context: Context) -> None:
+    with context.at(context.text("source")) as source:
         giver = source.host(), source.token(source.host())
     wanted = LiveMove(
-        vm=vm.id,
+        vm=context.subject,
         devices=tuple(device.name for device in place_of(context).devices),
         max_bytes_per_s=most_per_s(context),
     )
@@ -123,18 +167,31 @@ def _migrate(context: Context) -> str:
         context.report(f"{show_size(done)} moved, {show_size(left)} left")
         context.pause(0.0)
 
-    if defined and _is_left(context):
-        defined = _stayed(context)
-        if defined:
-            power_off(context)
-    if defined:
-        try:
-            context.world.link.move_vm(*giver, context.host(), context.token(context.host()), wanted, progress)
-        except VgpuctlError:
-            if _stayed(context):
-                raise
-    _check_came(context)
-    return change_hosts(context)
+    context.world.link.move_vm(*giver, context.host(), context.token(context.host()), wanted, progress)
+
+
+def _fall_back(context: Context, failed: VgpuctlError) -> str:
+    """:raises VgpuctlError: ``failed``; it may not be shut down for it"""
+    vm, inputs = context.known_vm(), context.inputs
+    with context.world.store.read() as tx:
+        may_stop = inputs.get("force") is True or stop_awaits(tx, vm.spec.tenant, context.world.clock.now()) is None
+    if not (inputs.get("or_cold") is True and may_stop):
+        name = f"{vm.spec.name} --tenant {vm.spec.tenant}"
+        failed.hint = f"it runs on where it is; 'vgpuctl vm move {name} --cold' shuts it down for it"
+        raise failed
+    inputs[_COLD] = True
+    with context.begin() as tx:
+        tx.operations.put_inputs(context.operation_id, inputs)
+    context.warnings.append(f"it was shut down for its move, which failed {_TRIES} times: {failed.message}")
+    return _go_cold(context)
+
+
+def _go_cold(context: Context) -> str:
+    """What it has on the other host is what it boots with there; while it is defined where it was, it is there."""
+    with context.at(context.text("source")) as source:
+        SHUT_DOWN.do(source)
+    copied = copy_disk(context)
+    return f"{copied}; {change_hosts(context)}"
 
 
 def _is_left(context: Context) -> bool:

@@ -9,14 +9,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
+from orchestrator.core.advice.outlook import NEVER_FITS
 from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, Reason
 from orchestrator.core.hosts.nic import nic_mac
-from orchestrator.core.maintenance.leaving import WAIT, wait_of
+from orchestrator.core.maintenance.leaving import WAIT
 from orchestrator.core.moves.forecast import Forecast, copy_time
 from orchestrator.core.moves.moves import Moving, barred, barred_hosts, limits_onto, own_verdicts
 from orchestrator.core.moves.verdicts import MoveKind, MoveLimit, limits_on
 from orchestrator.core.vms.vm import Vm
+from orchestrator.operations.steps.moving import stop_awaits
 from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
 from orchestrator.services.fleet.index import FleetIndex
@@ -32,6 +34,9 @@ _RACES = 5
 """How often a lost race for a place is planned again."""
 _CANDIDATES = 3
 """Hosts that may refuse a VM's state before nobody looks for another."""
+
+_STAYS = frozenset({"vm.stays", "gpu.no_capacity", NEVER_FITS})
+"""What a VM that runs may be refused with, and one that is shut down not."""
 
 T = TypeVar("T")
 
@@ -55,7 +60,7 @@ class VmMoves:
 
     def plan(self, request: MoveVm) -> MovePlan:
         """What :meth:`move` would do; raises what it would raise."""
-        return self._among(request, partial(self._plan, request))
+        return self._or_cold(request, lambda request: self._among(request, partial(self._plan, request)))
 
     def _plan(self, request: MoveVm, off: frozenset[str]) -> MovePlan:
         with self.planner.index.current() as fleet, self.store.read() as tx:
@@ -78,13 +83,22 @@ class VmMoves:
         :raises NoCapacity: ``gpu.no_capacity`` with reasons"""
         for _ in range(_RACES):
             try:
-                started = self._among(request, partial(self._move, request))
+                started = self._or_cold(request, lambda request: self._among(request, partial(self._move, request)))
             except ClaimLost:
                 continue
             self.engine.submit(str(started.operation))
             return started
         hint = "many VMs are being made at once; try again"
         raise NoCapacity("gpu.no_capacity", "others were faster at every try", hint=hint)
+
+    def _or_cold(self, request: MoveVm, act: Callable[[MoveVm], T]) -> T:
+        """What ``act`` returns, of the VM as it runs; else shut down for it, where whoever asks would have that."""
+        try:
+            return act(request)
+        except (Conflict, NoCapacity, InvalidInput) as error:
+            if not request.or_cold or error.code not in _STAYS:
+                raise
+        return act(replace(request, cold=True))
 
     def _among(self, request: MoveVm, act: Callable[[frozenset[str]], T]) -> T:
         """What ``act`` returns, which gets the hosts that it leaves out. Where placement's choice does not take the
@@ -184,6 +198,8 @@ class VmMoves:
             "target": plan.vm.host,
             "place": plan.vm.id,
             "max_bytes_per_s": request.max_bytes_per_s,
+            "or_cold": request.or_cold,
+            "force": request.force,
             "why_there": plan.why,
             "copy_bytes": copy_bytes,
             "forecast_s": None if forecast is None else [forecast.low_s, forecast.high_s],
@@ -230,10 +246,9 @@ def _check_consent(tx: Transaction, vm: Vm, now: float) -> None:
 
     :raises Conflict: ``vm.not_now``"""
     tenant = vm.spec.tenant
-    awaited = wait_of({tenant: 1}, tx.policies.maintenance(), None, now)
+    awaited = stop_awaits(tx, tenant, now)
     if awaited is not None:
-        policy = awaited.tenants[0].policy
-        when = "by its users alone" if policy == WAIT else f"at {policy} UTC"
+        when = "by its users alone" if awaited.policy == WAIT else f"at {awaited.policy} UTC"
         name = f"{vm.spec.name} --tenant {tenant}"
         hint = f"'vgpuctl vm move {name} --cold --force' moves it now all the same"
         raise Conflict("vm.not_now", f"VMs of tenant {tenant} are stopped {when}", hint=hint)
