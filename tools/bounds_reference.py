@@ -62,7 +62,7 @@ BOUNDS: Final = (
     Bound("network cards", "VM", f"{MAX_CARDS:,}", "networks", "request.invalid"),
     Bound("volumes attached", "VM", f"{MAX_ATTACHED:,}", "volumes", "volume.too_many"),
     Bound("volumes", "tenant", f"{MAX_VOLUMES:,}", "volumes", "volume.used_up", ("volumes",)),
-    Bound("disk of VMs and volumes", "tenant", "its quota", "MiB", "quota.exceeded", ("tenant_usage",)),
+    Bound("disk of VMs and volumes", "tenant", "its quota", "MiB", "quota.exceeded", ("tenant_usage", "pool_claims")),
     Bound("networks", "tenant", f"{MAX_OF_TENANT:,}", "networks", "network.too_many", ("networks",)),
     Bound("subnets together", "tenant", f"{MAX_ADDRESSES_OF_TENANT:,}", "addresses", "network.too_large"),
     Bound("tokens that are good", "tenant", f"{MAX_TOKENS_OF_TENANT:,}", "tokens", "token.too_many", ("tokens",)),
@@ -91,7 +91,7 @@ BOUNDS: Final = (
 )  # fmt: skip
 
 OF_OPERATORS: Final = frozenset({
-    "meta", "hosts", "host_usage", "images", "driver_bundles", "driver_lock", "maintenances", "offerings",
+    "meta", "hosts", "host_usage", "images", "driver_bundles", "driver_lock", "maintenances", "offerings", "pools",
     "controllers", "unreached_hosts", "controller_doors", "invitations", "tenants", "quotas", "policies",
 })  # fmt: skip
 """Tables that operators and servers alone add rows to, or that have a row for each host or tenant."""

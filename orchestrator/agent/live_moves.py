@@ -62,7 +62,7 @@ class LiveMoves:
                 )  # fmt: skip
             self.check(vm, parts_of(xml))
 
-        texts = {**sockets.uris(), "destination_name": name}
+        texts = {**sockets.uris(), **migration.OWN_DISK, "destination_name": name}
         paths = {LIBVIRT: self._daemon(), **sockets.paths()}
         inspected = {LIBVIRT: lambda: MigrationCalls(texts, check).passed}
         with move_channel.coming(key, other, paths, inspected) as here:
@@ -77,15 +77,22 @@ class LiveMoves:
         :raises Retryable: ``move.unreachable``; :raises VgpuctlError: see libvirt/migration.py"""
         sockets = MoveSockets(self.sockets, self.domains.name_of(move.vm))
 
-        def text(xml: str) -> str:
-            return migration.arriving_text(xml, own=str(self.storage), other=storage, devices=move.devices)
+        def arriving(xml: str) -> tuple[str, tuple[str, ...] | None]:
+            own = str(self.storage)
+            text = migration.arriving_text(xml, own=own, other=storage, devices=move.devices)
+            return text, migration.copied_disks(xml, own)
 
         with move_channel.leaving(own, other, ends, sockets.twins(), self.sockets.stat().st_uid):
             self.wanted.leaves(move.vm)
             try:
                 limit = move.max_bytes_per_s
                 migration.migrate(
-                    self.libvirt, move.vm, sockets=sockets, text=text, max_bytes_per_s=limit, progress=progress
+                    self.libvirt,
+                    move.vm,
+                    sockets=sockets,
+                    arriving=arriving,
+                    max_bytes_per_s=limit,
+                    progress=progress,
                 )
             except VgpuctlError as error:
                 if not isinstance(error, Unknown):  # it is known to be here

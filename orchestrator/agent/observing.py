@@ -208,6 +208,7 @@ class Observer:
         )
         about = machine.read(self.paths)
         disk = shutil.disk_usage(self.paths.storage)
+        pools, shared = self.storage.shared.observe()
         return HostSnapshot(
             machine_id=about.machine_id,
             boot_id=about.boot_id,
@@ -226,7 +227,7 @@ class Observer:
             iommu=about.iommu,
             gpus=gpus,
             domains=problems.read(lambda: self.domains.snapshots(problems.found.append), ()),
-            volumes=self.storage.volumes(),
+            volumes=(*self.storage.volumes(), *shared),
             seeds=self.storage.seeds(),
             data=self.storage.data.snapshots(),
             images=self.storage.images(),
@@ -244,6 +245,7 @@ class Observer:
             dcgm_version=self.dcgm.version(),
             sessions_full=self.sessions.full(),
             restoring=self.wanted.is_restoring(),
+            pools=pools,
         )
 
     def domain(self, vm: str) -> DomainSnapshot | None:

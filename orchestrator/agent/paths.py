@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from orchestrator.agent.relay import DEFAULT_SOCKET
+from orchestrator.core.hosts.pool import DIRECTORY
 
 CONFIG_FILE = Path("/etc/vgpuctl-agent/config.json")
 SOCKET_FILE = Path(DEFAULT_SOCKET)
@@ -71,6 +72,11 @@ class Paths:
     def nvram(self) -> Path:
         """UEFI variables of VMs."""
         return self.storage / "nvram"
+
+    @cached_property
+    def pools(self) -> Path:
+        """Directories of several hosts are mounted below it."""
+        return self.storage / DIRECTORY
 
     @cached_property
     def ledger(self) -> Path:

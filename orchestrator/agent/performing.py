@@ -47,6 +47,7 @@ from orchestrator.core.actions.host_actions import (
     UndefineDomain,
     WriteSeed,
 )
+from orchestrator.core.actions.pools import DeclarePool, LeaveDisks, ShareDisks, WithdrawPool
 from orchestrator.core.actions.settle_ledger import SettleLedger
 from orchestrator.core.actions.volumes import AttachVolume, CreateDataVolume, DeleteDataVolume, DetachVolume
 from orchestrator.core.domain_xml import domain_xml
@@ -190,6 +191,7 @@ class Parts:
         def check(xml: str, adopted: bool) -> None:
             judge = self.belongings.check_adopted if adopted else self.belongings.check_started
             judge(action.vm, parts_of(xml))
+            self.storage.shared.check_held(parts_of(xml).files)
             self.networks.reserve(xml)
 
         return self.domains.start(action.vm, check)
@@ -254,6 +256,10 @@ class Parts:
             ReleaseDomain: self.release,
             SettleLedger: self.settler.settle,
             AcceptGpus: switches.accept,
+            DeclarePool: storage.pools.declare,
+            WithdrawPool: storage.pools.withdraw,
+            ShareDisks: storage.shared.share,
+            LeaveDisks: storage.shared.leave,
         }
         handlers |= {**switches.settings.handlers, **self.parameters.handlers}
         handlers |= self.nics.handlers

@@ -35,6 +35,7 @@ from orchestrator.services.network_driver import Engines, NetworkDriverService
 from orchestrator.services.networks import NetworkService
 from orchestrator.services.offerings import OfferingService, ProfileService
 from orchestrator.services.operations import OperationService
+from orchestrator.services.pools import PoolService
 from orchestrator.services.readings.kept import KeptReadings
 from orchestrator.services.readings.readings import ReadingService
 from orchestrator.services.tenancy.tenancy import Tenancy
@@ -75,6 +76,7 @@ class Services:
     networks: NetworkService
     network_driver: NetworkDriverService
     volumes: VolumeService
+    pools: PoolService
     operations: OperationService
     capacity: CapacityService
     moves: MoveService
@@ -157,6 +159,7 @@ def services_of(
         networks=networks,
         network_driver=NetworkDriverService(store=store, clock=clock, engines=site.engines),
         volumes=VolumeService(store=store, engine=engine, planner=planner),
+        pools=PoolService(store=store, engine=engine, planner=planner),
         operations=OperationService(world=world, engine=engine),
         capacity=capacity,
         moves=moves,

@@ -82,6 +82,10 @@ def volumes(ctx: typer.Context, incomplete: str) -> list[str]:
     return _scoped(ctx, lambda client: client.volumes(), incomplete)
 
 
+def pools(incomplete: str) -> list[str]:
+    return _names(lambda client: client.pools(), incomplete)
+
+
 def profiles(incomplete: str) -> list[str]:
     return _names(lambda client: client.profiles(), incomplete)
 

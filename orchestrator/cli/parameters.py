@@ -12,12 +12,13 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from orchestrator.cli.complete import hosts, networks, vms, volumes
+from orchestrator.cli.complete import hosts, networks, pools, vms, volumes
 from orchestrator.cli.picking import names_or_patterns
 from orchestrator.cli.scope import note_tenant, noted_tenant, scoped_name
 from orchestrator.cli.session import CliSession, session_of
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.hosts.nic import NicKind
+from orchestrator.core.hosts.pool import check_pool_name
 from orchestrator.core.names import check_name
 from orchestrator.core.tenancy.access import EVERYWHERE
 from orchestrator.core.vms.vm import MAX_VCPUS, disk_bytes, memory_mib
@@ -39,6 +40,11 @@ def _volume_names(ctx: typer.Context, texts: list[str] | None) -> list[str] | No
 
 def _network_names(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
     return None if texts is None else [scoped_name(ctx, text, "network") for text in texts]
+
+
+def pool_name(text: str | None) -> str | None:
+    """Of a pool, checked."""
+    return None if text is None else check_pool_name(text)
 
 
 def tenant_name(text: str) -> str:
@@ -185,6 +191,12 @@ Networks = Annotated[
         callback=_network_names,
     ),
 ]
+Pool = Annotated[
+    str | None,
+    typer.Option(
+        "--pool", help="Pool that its disk lies in; else on a host's own.", autocompletion=pools, callback=pool_name
+    ),
+]
 Nic = Annotated[
     NicKind | None,
     typer.Option("--nic", help="A virtual function of a network card near its GPU; its profile may have one."),
@@ -209,6 +221,7 @@ class VmOptions:
     disk: Disk = None
     network: Networks = None
     volume: Volumes = None
+    pool: Pool = None
     nic: Nic = None
     tpm: Tpm = None
 
@@ -225,6 +238,7 @@ class VmOptions:
             "network": next(iter(networks), None),
             "more_networks": networks[1:],
             "volumes": [check_name(name, what="volume") for name in self.volume or ()],
+            "pool": self.pool,
             "nic": self.nic,
             "tpm": self.tpm,
         }

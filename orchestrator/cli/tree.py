@@ -76,6 +76,9 @@ ENTRIES: Final = {
     "driver": CommandEntry("driver", "app", "Drivers: their files, what is locked, what is there."),
     "network": CommandEntry("network", "app", "Networks that VMs are put on."),
     "volume": CommandEntry("volume", "app", "Data volumes: disks that stay when the VM goes that has them."),
+    "pool": CommandEntry(
+        "pool", "app", "Pools: directories that several hosts mount, for disks of VMs and data volumes."
+    ),
     "tenant": CommandEntry("tenant", "app", "Tenants and who belongs to them."),
     "quota": CommandEntry("quota", "app", "What tenants may hold, and what they do."),
     "policy": CommandEntry("policy", "app", "Leases, priorities and maintenance of a tenant's VMs."),
@@ -106,7 +109,7 @@ SECTIONS: Final = {
         "create-vm", "list-vms", "show-vm", "start-vm", "stop-vm", "restart-vm", "delete-vm", "rename-vm", "extend-vm",
         "adopt-vm", "events", "console", "vnc", "ssh", "vm",
     ),
-    "What VMs are made of": ("profile", "image", "network", "volume", "capacity", "explain"),
+    "What VMs are made of": ("profile", "image", "network", "volume", "pool", "capacity", "explain"),
     "As files": ("plan", "diff", "apply", "export", "schema"),
     "Hosts and GPUs": ("host", "gpu", "mig", "driver", "maintenance", "simulate", "inventory"),
     "Tenants": ("tenant", "quota", "policy", "token", "audit", "whoami", "login"),

@@ -154,6 +154,19 @@ class Client(SiteCalls):
         """From a VM that is stopped; what is on it stays."""
         return self._post(path_of("volumes", name, "detach"), {"vm": vm}, tenant=tenant)
 
+    def pools(self) -> list[models.Pool]:
+        return self._list(path_of("pools"))
+
+    def pool(self, name: str) -> models.Pool:
+        return self._get(path_of("pools", name))
+
+    def create_pool(self, name: str, host: str | None) -> models.Started:
+        """``host``: that writes its id; None: one that has it mounted."""
+        return self._post(path_of("pools"), {"name": name} | ({} if host is None else {"host": host}))
+
+    def delete_pool(self, name: str) -> models.Started:
+        return self._delete(path_of("pools", name))
+
     def tenants(self, selector: str | None = None) -> list[models.Tenant]:
         """``selector``: of labels; None: all that the caller may know of."""
         return self._list(path_of("tenants"), selector=selector)

@@ -27,8 +27,8 @@ from typing import Final, Protocol
 
 from orchestrator.core.errors import Unknown
 
-PROTOCOL_VERSION = 10
-SUPPORTED_VERSIONS = (7, 8, 9, 10)
+PROTOCOL_VERSION = 11
+SUPPORTED_VERSIONS = (8, 9, 10, 11)
 """Agents and controllers speak N, and N-1 to N-3. Host actions say since which version they have the form they have
 (``HostAction.since``); what an agent is too old for is not sent to it.
 
@@ -37,7 +37,7 @@ are described field by field, and no XML is taken any more. 5: networks of tenan
 6: how a GPU divides its time among its vGPUs is set for VMs. 7: networks on bridges that hosts have; vGPUs of
 several sizes on one GPU; fabric partitions; data volumes, several network cards. 8: GPUs are
 known by their cards, and nothing is made where another one is. 9: MIG-backed vGPUs as mediated devices.
-10: one action makes a vGPU, in either framework and wherever it shall lie."""
+10: one action makes a vGPU, in either framework and wherever it shall lie. 11: disks and volumes in pools."""
 
 HELLO_BYTES: Final = 64 * 1024
 REQUEST_BYTES: Final = 16 * 1024 * 1024

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.pool import Pool
 from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import Volume
@@ -17,7 +18,7 @@ from orchestrator.store.transaction import Transaction
 
 
 def new_operation(
-    kind: str, about: Vm | Host | Volume | str, *, clock: Clock, ids: Ids, why: str | None = None
+    kind: str, about: Vm | Host | Volume | Pool | str, *, clock: Clock, ids: Ids, why: str | None = None
 ) -> Operation:
     """Queued, with all its steps pending. ``about``: the id alone of a VM that is not there any more. ``why`` it begins
     where nobody asked for it itself, in words that name nothing of others: a tenant whose request has it begun is
@@ -37,12 +38,14 @@ def new_operation(
     )
 
 
-def _named(about: Vm | Host | Volume | str) -> tuple[str, str, str | None]:
+def _named(about: Vm | Host | Volume | Pool | str) -> tuple[str, str, str | None]:
     """What it is stored under, what people call it, and whose it is."""
     if isinstance(about, Vm):
         return about.id, about.full_name, about.spec.tenant
     if isinstance(about, Volume):
         return about.id, about.full_name, about.tenant
+    if isinstance(about, Pool):
+        return about.id, about.name, None
     name = about if isinstance(about, str) else about.name
     return name, name, None
 

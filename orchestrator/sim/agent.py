@@ -27,8 +27,9 @@ from orchestrator.core.actions.vgpu_settings import SetGpuSetting
 from orchestrator.core.attachments import make
 from orchestrator.core.errors import Conflict, Denied, NotFound
 from orchestrator.core.gpu.device import Device
+from orchestrator.core.hosts.pool import pool_of
 from orchestrator.core.vms.volume import id_of
-from orchestrator.sim import gpu_settings, mig_actions, nics, vgpu_actions, vm_actions, whole_gpus
+from orchestrator.sim import gpu_settings, mig_actions, nics, pool_actions, vgpu_actions, vm_actions, whole_gpus
 from orchestrator.sim.gpu_settings import settings_of
 from orchestrator.sim.machine import Effect, SimulatedMachine, claim, gpu_there, release
 from orchestrator.sim.vgpu_actions import drop, hold, is_as_made, key_of
@@ -48,17 +49,22 @@ def settle(machine: SimulatedMachine, action: SettleLedger) -> ActionResult:
     for vm in action.vms:
         _claim_all(machine, vm)
     for item in action.data:
-        if item.volume in machine.data:
-            claim(machine, f"data:{item.volume}", id_of(item.volume.removesuffix(".raw")))
+        if _has_file(machine, item.volume):
+            if pool_of(item.volume) is None:
+                claim(machine, f"data:{item.volume}", id_of(item.volume.removesuffix(".raw")))
             if item.vm is not None:
                 claim(machine, f"attached:{item.volume}", item.vm)
     machine.ledger.lost = False
     return ActionResult(changed=True)
 
 
+def _has_file(machine: SimulatedMachine, file: str) -> bool:
+    return file in {*machine.volumes, *machine.data, *(name for pool in machine.pools.values() for name in pool.files)}
+
+
 def _claim_all(machine: SimulatedMachine, vm: KnownVm) -> None:
     for kind, name, exists in (
-        ("volume", vm.volume, vm.volume in machine.volumes and not vm.adopted),
+        ("volume", vm.volume, _has_file(machine, vm.volume) and not vm.adopted),
         ("seed", vm.seed, vm.seed in machine.seeds and not vm.adopted),
         ("domain", vm.vm, vm.vm in machine.domains),
     ):
@@ -169,6 +175,7 @@ HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]
     **gpu_settings.HANDLERS,
     **nics.HANDLERS,
     **vm_actions.HANDLERS,
+    **pool_actions.HANDLERS,
     **SETTLING,
     AcceptGpus: vgpu_actions.accept,
     ManageGpus: manage,

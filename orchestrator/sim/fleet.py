@@ -18,6 +18,7 @@ from orchestrator.core.units import GIB
 from orchestrator.sim.hardware import GpuKind, gpu_kind
 from orchestrator.sim.kernel import Fabric, Kernel, SimulatedGpu, SimulatedNic
 from orchestrator.sim.machine import SimulatedMachine
+from orchestrator.sim.pools import SimulatedPool
 from orchestrator.simulate_placement.fleet_file import HostGroup, host_names, partitions_of, read_groups
 
 
@@ -125,7 +126,7 @@ def fleet_of(fleet_file: Path, catalogue: Catalogue) -> SimulatedFleet:
 
     :raises InvalidInput: ``fleet.invalid``
     """
-    fleet = SimulatedFleet()
+    fleet, pools = SimulatedFleet(), dict[str, SimulatedPool]()
     for number, group in enumerate(read_groups(fleet_file, catalogue)):
         kinds = [_kind(group, catalogue)] * group.gpus_per_host
         partitions = {partition.partition_id: partition.module_ids for partition in partitions_of(group, catalogue)}
@@ -139,6 +140,7 @@ def fleet_of(fleet_file: Path, catalogue: Catalogue) -> SimulatedFleet:
             machine.driver_version = group.driver or machine.driver_version
             machine.refuses_drivers = frozenset(group.refuses_drivers)
             machine.readings = group.readings
+            machine.pools = {name: pools.setdefault(name, SimulatedPool(name)) for name in group.pools}
             machine.sticky_drivers = frozenset(group.sticky_drivers)
             fleet.add(f"{name}{DOMAIN}", machine)
     return fleet

@@ -14,6 +14,7 @@ from orchestrator.core.hosts.cpus import NumaNode
 from orchestrator.core.hosts.domain import MadeAs
 from orchestrator.core.hosts.features import FEATURES, HostFeature
 from orchestrator.sim.kernel import Kernel, SimulatedGpu
+from orchestrator.sim.pools import SimulatedPool
 
 ReadingsPace = Literal["live", "slow", "silent"]
 """How readings come: each period, each period and late, or none, as of an agent that does not know them."""
@@ -136,6 +137,8 @@ class SimulatedMachine:
     data: dict[str, int] = field(default_factory=dict)
     """Data volumes: file → bytes."""
     images: set[str] = field(default_factory=set)
+    pools: dict[str, SimulatedPool] = field(default_factory=dict)
+    """By name; other machines have them too."""
     networks: dict[str, str | None] = field(default_factory=dict)
     """Name → subnet; None: on a bridge of the host."""
     bridges: tuple[Bridge, ...] = BRIDGES
@@ -200,6 +203,8 @@ class SimulatedMachine:
         domain = self.domains[vm]
         domain.running = domain.paused = False
         self.kernel.opened -= set(domain.devices)
+        for pool in self.pools.values():
+            pool.close(self.machine_id, vm)
 
     def reboot(self) -> None:
         """Domains stay defined and do not run; the kernel forgets everything. Virtual functions are on again, as the
@@ -210,6 +215,8 @@ class SimulatedMachine:
         for gpu in switched_on:
             self.kernel.switch_functions(gpu, on=True)
         self.foreign &= self.domains.keys()
+        for pool in self.pools.values():
+            pool.close(self.machine_id)
         self.agent_deaths = 0
         for domain in self.domains.values():
             domain.running = domain.paused = False

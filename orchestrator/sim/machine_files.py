@@ -16,6 +16,7 @@ from pydantic import PlainSerializer, PlainValidator, TypeAdapter
 from orchestrator.core.errors import Fatal
 from orchestrator.sim.kernel import Kernel, SimulatedGpu
 from orchestrator.sim.machine import SimulatedMachine
+from orchestrator.sim.pools import SimulatedPool
 
 _Range = Annotated[
     range, PlainValidator(lambda ends: range(*ends)), PlainSerializer(lambda place: (place.start, place.stop))
@@ -47,6 +48,9 @@ _KEPT: Final = {
 }  # fmt: skip
 
 
+_POOL: Final = TypeAdapter(SimulatedPool)
+
+
 class MachineFiles:
     """Below one directory, by address."""
 
@@ -67,12 +71,20 @@ class MachineFiles:
         }
         part.write_text(json.dumps(state))
         part.replace(self._directory / address)
+        for name, pool in machine.pools.items():
+            part.write_bytes(_POOL.dump_json(pool))
+            part.replace(self._directory / f"{name}.pool")
 
     def restore(self, address: str, machine: SimulatedMachine) -> bool:
         """Put what was kept onto the machine; False when nothing was.
 
         :raises Fatal: ``fleet.differs`` when it had other GPUs then
         """
+        for name, pool in machine.pools.items():
+            if (shared := self._directory / f"{name}.pool").exists():
+                kept_pool = _POOL.validate_json(shared.read_bytes())
+                for member in fields(SimulatedPool):
+                    setattr(pool, member.name, getattr(kept_pool, member.name))
         file = self._directory / address
         if not file.exists():
             return False

@@ -25,6 +25,7 @@ from orchestrator.sim import nics
 from orchestrator.sim.gpu_settings import observed_settings
 from orchestrator.sim.kernel import VFIO, SimulatedGpu
 from orchestrator.sim.machine import Domain, SimulatedMachine
+from orchestrator.sim.pool_actions import disks_in_pools
 from orchestrator.sim.vgpu_actions import framework_of, holders, observed_parent, open_vgpus
 from orchestrator.sim.vgpu_metadata import metadata
 from orchestrator.sim.whole_gpus import fabric_snapshot
@@ -50,7 +51,7 @@ def snapshot_of(machine: SimulatedMachine) -> HostSnapshot:
         iommu=True,
         gpus=tuple(_gpu(machine, gpu) for gpu in machine.kernel.gpus),
         domains=tuple(_domain(machine, uuid, machine.domains[uuid]) for uuid in sorted(machine.domains)),
-        volumes=_files(machine, "volume", machine.volumes),
+        volumes=(*_files(machine, "volume", machine.volumes), *disks_in_pools(machine)),
         seeds=_files(machine, "seed", machine.seeds),
         data=_files(machine, "data", machine.data),
         images=tuple(FileSnapshot(name=name, size_bytes=0, owner=None) for name in sorted(machine.images)),
@@ -63,6 +64,7 @@ def snapshot_of(machine: SimulatedMachine) -> HostSnapshot:
         nodes=tuple(_node(machine, node) for node in machine.nodes),
         features=machine.features,
         nics=nics.observe(machine),
+        pools=tuple(pool.snapshot for _, pool in sorted(machine.pools.items())),
         cpu=_CPU,
     )
 

@@ -30,6 +30,7 @@ from orchestrator.core.errors import Conflict, Fatal, NotFound
 from orchestrator.core.hosts.bridges import Uplink, bridge_of, why_not
 from orchestrator.core.hosts.cpus import CpuPlace, own_cpus
 from orchestrator.core.hosts.domain import DomainDescription, MadeAs
+from orchestrator.core.hosts.pool import pool_of
 from orchestrator.core.vms.volume import id_of
 from orchestrator.sim.machine import DONE, SO_ALREADY, Domain, SimulatedMachine, check_disk, claim, may_die, release
 
@@ -107,7 +108,8 @@ def receive_image(machine: SimulatedMachine, name: str) -> ActionResult:
 
 def give_volume(machine: SimulatedMachine, copy: VolumeCopy) -> bool:
     """Whether UEFI variables go with it. :raises NotFound: ``volume.missing``; :raises Conflict: ``volume.in_use``"""
-    if copy.volume not in machine.volumes or machine.owner(f"volume:{copy.volume}") != copy.vm:
+    in_pool = pool_of(copy.volume) is not None
+    if (not in_pool and copy.volume not in machine.volumes) or machine.owner(f"volume:{copy.volume}") != copy.vm:
         raise NotFound("volume.missing", "the VM's disk is not on the host")
     domain = machine.domains.get(copy.vm)
     if domain is not None and domain.running:
@@ -117,6 +119,9 @@ def give_volume(machine: SimulatedMachine, copy: VolumeCopy) -> bool:
 
 def take_volume(machine: SimulatedMachine, copy: VolumeCopy, *, variables: bool) -> ActionResult:
     """:raises Fatal: ``image.missing``, ``host.disk_full``; :raises Conflict: ``host.foreign_file``"""
+    if pool_of(copy.volume) is not None:
+        machine.nvram |= {copy.vm} if variables else set()
+        return DONE
     action = CreateVolume(
         vm=copy.vm,
         volume=copy.volume,

@@ -18,6 +18,7 @@ from orchestrator.catalogue.yaml_lines import LinedYaml, read_yaml
 from orchestrator.core.errors import InvalidInput, Reason
 from orchestrator.core.gpu.model import FabricPartition, GpuModel
 from orchestrator.core.hosts.features import HostFeature
+from orchestrator.core.hosts.pool import MAX_NAME
 from orchestrator.core.names import NAME_PATTERN
 from orchestrator.core.offerings.offering import PAGE_KIB
 from orchestrator.core.placement.views import GpuView, HostView
@@ -55,6 +56,8 @@ class HostGroup(BaseModel):
     """Of the same: which of what software can give VMs it does not have."""
     nics_per_host: Annotated[int, Field(ge=0, le=16)] = 0
     """Of the same: network cards of seven virtual functions each; the first is under the first GPU's PCIe switch, …"""
+    pools: list[Annotated[str, Field(max_length=MAX_NAME, pattern=f"^(?:{NAME_PATTERN})$")]] = []
+    """Of the same: directories that are mounted there as pools, the same for all groups that name it."""
     mediated: bool = False
     """Of the same: its kernel makes vGPUs on virtual functions as mediated devices."""
     modes_allowed: list[str] = Field(default_factory=lambda: sorted(ALL_KINDS), min_length=1)

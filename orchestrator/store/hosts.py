@@ -21,6 +21,7 @@ from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.labels import Labels
 from orchestrator.core.names import near
 from orchestrator.store.events import Events
+from orchestrator.store.pools import pools_observed
 from orchestrator.store.records import ClaimLost
 from orchestrator.store.rows import host_of, host_values, layout_values
 from orchestrator.store.snapshots import JsonText, facts_text, snapshot_from_text, snapshot_text
@@ -286,6 +287,7 @@ class Hosts:
             return False
         if stored is None and self._db.execute(_PLACEMENT, {"host": name}).one_or_none() is None:
             return False
+        pools_observed(self._db, snapshot.pools)
         text, new = observation_values(name, snapshot, turn)
         digest, disk = new["digest"], new["disk_bytes"]
         if stored is not None and abs(stored.disk_bytes - disk) < DISK_STEP:

@@ -62,8 +62,8 @@ def facts_text(facts: HostFacts) -> str:
     for gpu in facts.gpus:
         kind = _WRITTEN.dump_json(gpu, exclude=_OWN).decode()
         gpus.append([kinds.setdefault(kind, len(kinds)), _WRITTEN.dump_json(gpu, include=_OWN).decode()])
-    own = ("vcpus", "memory_mib", "agent_too_old", "unconfined", "bridges", "fabric", "features", "cpu", *_VERSIONS)
-    of_host = {name: getattr(facts, name) for name in own}
+    own = ("vcpus", "memory_mib", "agent_too_old", "unconfined", "bridges", "fabric", "features", "cpu", "pools")
+    of_host = {name: getattr(facts, name) for name in (*own, *_VERSIONS)}
     nodes = [_NODE.dump_json(node).decode() for node in facts.nodes]
     nics = [_NIC.dump_json(nic).decode() for nic in facts.nics]
     return to_json({**of_host, "nodes": nodes, "nics": nics, "kinds": list(kinds), "gpus": gpus}).decode()
@@ -84,6 +84,7 @@ def facts_from_text(text: str, disk_bytes: int) -> HostFacts:
         fabric=_FABRIC.validate_python(stored.get("fabric")),
         nodes=tuple(_cached(_NODES, text, _NODE.validate_json) for text in stored.get("nodes", ())),
         features=tuple(stored.get("features", ())),
+        pools=tuple(stored.get("pools", ())),
         nics=tuple(_cached(_NICS, text, _NIC.validate_json) for text in stored.get("nics", ())),
         cpu=HostCpu(**stored["cpu"]) if stored.get("cpu") else None,
         **{name: stored.get(name, "") for name in _VERSIONS},

@@ -24,6 +24,7 @@ from orchestrator.store.offerings import Offerings
 from orchestrator.store.operations import Operations
 from orchestrator.store.pages import HostPages, VmPages
 from orchestrator.store.places import HeldPlaces
+from orchestrator.store.pools import Pools
 from orchestrator.store.secrets import SecretBox, Secrets
 from orchestrator.store.statements import Statements
 from orchestrator.store.tenants import Policies, Quotas, RequestKeys, Tenants, Tokens
@@ -57,7 +58,7 @@ class Transaction:
         self.consoles, self.ended_web_sessions = ConsoleSessions(db), EndedWebSessions(db)
         self.images = Images(db, self.tenant_usage, self.events)
         self.networks = Networks(db, self.events)
-        self.volumes = Volumes(db, self.usage, self.tenant_usage, self.events)
+        self.pools, self.volumes = Pools(db), Volumes(db, self.usage, self.tenant_usage, self.events)
         self.offerings = Offerings(db, self.events)
         self.driver_bundles, self.driver_locks = DriverBundles(db), DriverLocks(db)
         self.maintenances = Maintenances(db, self.events)

@@ -19,6 +19,7 @@ from orchestrator.core.tenancy.quota import amounts_of
 from orchestrator.core.vms.claim import Claim, HostCapacity
 from orchestrator.core.vms.vm import DeallocationReason, Vm, VmSpec, VmState, WantedState
 from orchestrator.store.events import Events
+from orchestrator.store.pools import let_go_of_pool
 from orchestrator.store.records import ClaimLost, Neighbour
 from orchestrator.store.rows import IS_PLACE, VM_COLUMNS, claim_of, forget_vm, order_values, vm_of, vm_values
 from orchestrator.store.statements import AnyRow, InClause, Precompiled, Statements
@@ -127,8 +128,7 @@ class Vms:
             values["addresses"] = list(addresses or ())
         if wanted is not None:
             values["wanted"] = wanted
-        changed = self._db.execute(_CHANGE_BY, values).rowcount
-        if changed and before is not None:
+        if self._db.execute(_CHANGE_BY, values).rowcount and before is not None:
             known = vm_of(before[:-1])
             addresses = values.get("addresses", known.addresses)
             self._note_change(known, replace(known, state=state, addresses=tuple(addresses)))
@@ -166,8 +166,7 @@ class Vms:
 
     def rename(self, vm_id: str, name: str) -> None:
         """:raises Conflict: ``vm.exists``"""
-        vm = self.find_id(vm_id)
-        if vm is None or vm.spec.name == name:
+        if (vm := self.find_id(vm_id)) is None or vm.spec.name == name:
             return
         if self.find(vm.spec.tenant, name) is not None:
             raise _exists(name)
@@ -187,6 +186,7 @@ class Vms:
         """With its claims; its data volumes stay. Gone already is fine."""
         self._db.execute(_DETACH, {"its_vm": vm_id})
         drop_claims(self._db, self._usage, vm_id)
+        let_go_of_pool(self._db, vm_id)
         for gone in map(vm_of, self._db.execute(REMOVE_VM, {"its_id": vm_id})):
             self._usage.touch(gone.host)
             self._tenants.change(gone.spec.tenant, amounts_of(gone), {})

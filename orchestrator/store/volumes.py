@@ -16,6 +16,7 @@ from orchestrator.core.tenancy.quota import held_of
 from orchestrator.core.vms.claim import Claim, HostCapacity
 from orchestrator.core.vms.volume import Volume
 from orchestrator.store.events import Events
+from orchestrator.store.pools import Pools, let_go_of_pool
 from orchestrator.store.records import ClaimLost
 from orchestrator.store.rows import about_of, about_values
 from orchestrator.store.statements import AnyRow, Statements
@@ -50,9 +51,11 @@ class Volumes:
         self._events = events
 
     def add(self, volume: Volume, capacity: HostCapacity | None) -> None:
-        """:raises Conflict: ``volume.exists``; :raises ClaimLost: the host has too little disk left"""
+        """:raises Conflict: ``volume.exists``; :raises ClaimLost: the host or its pool has too little disk left"""
         if self.find(volume.tenant, volume.name) is not None:
             raise _exists(volume.name)
+        if volume.pool is not None:
+            Pools(self._db).take(volume.pool, volume.id, volume.size_bytes)
         if volume.host is not None and capacity is not None:
             self._take(volume, volume.host, capacity)
         try:
@@ -82,10 +85,11 @@ class Volumes:
     def attach(self, volume: Volume, vm: str, host: str, capacity: HostCapacity) -> None:
         """:raises ClaimLost: it is another VM's, on another host or gone, or the host has too little disk left"""
         stored = self.find_id(volume.id)
-        if not self._db.execute(_ATTACH, {"its_id": volume.id, "to_vm": vm, "on_host": host}).rowcount:
+        lies_on = host if volume.pool is None else None
+        if not self._db.execute(_ATTACH, {"its_id": volume.id, "to_vm": vm, "on_host": lies_on}).rowcount:
             raise ClaimLost(f"volume {volume.name} was changed meanwhile")
         self._note(replace(volume, host=host), "attached", vm=vm)
-        if stored is not None and stored.host is None:
+        if stored is not None and stored.host is None and volume.pool is None:
             self._take(volume, host, capacity)
 
     def made(self, volume_id: str) -> None:
@@ -132,6 +136,7 @@ class Volumes:
         self._db.execute(delete(volumes).where(_ID), {"its_id": volume_id})
         self._tenants.change(volume.tenant, held_of(volume), {})
         self._note(volume, "removed")
+        let_go_of_pool(self._db, volume.id)
         if volume.host is not None and volume.state != "lost":
             self._usage.give(volume.host, vcpus=0, memory_mib=0, disk_bytes=volume.size_bytes)
 

@@ -44,7 +44,7 @@ from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.gpu.vgpu_parameters import SchedulerState, is_so
 from orchestrator.core.hosts.bridges import Uplink, bridge_of, why_not
 from orchestrator.core.hosts.domain import MadeAs
-from tests.fakes import fake_data_volumes
+from tests.fakes import fake_data_volumes, fake_pools
 from tests.fakes.fake_gpu_cards import accept, manage
 from tests.fakes.fake_instances import INSTANCES, make_inside
 from tests.fakes.fake_machine import BEST_EFFORT, FakeMachine, devices, gpu_of, on_gpu, room
@@ -55,7 +55,7 @@ from tests.fakes.fake_whole_gpus import WHOLE_GPUS
 
 def perform_on(machine: FakeMachine, action: HostAction) -> ActionResult:
     before = copy.deepcopy(machine.__dict__)
-    HANDLERS[type(action)](machine, action)
+    (fake_pools.handler(action) or HANDLERS[type(action)])(machine, action)
     return ActionResult(changed=before != machine.__dict__)
 
 
@@ -298,6 +298,7 @@ def _start(machine: FakeMachine, action: StartDomain) -> None:
         raise Fatal("vm.not_found", "the VM is not defined")
     xml, _ = machine.domains[action.vm]
     fake_data_volumes.check_data(machine, action.vm, xml)
+    fake_pools.check_held(machine, action.vm)
     passed = {gpu.address for gpu in machine.gpus if gpu.passed_to is not None}
     for device in devices(xml):
         if device not in {*machine.mdevs, *machine.vf_types, *machine.nic_owners, *passed}:
@@ -358,8 +359,7 @@ def _enable(machine: FakeMachine, action: EnableVirtualFunctions) -> None:
 
 
 def _disable(machine: FakeMachine, action: DisableVirtualFunctions) -> None:
-    gpu = gpu_of(machine, action.gpu)
-    if on_gpu(machine, gpu):
+    if on_gpu(machine, gpu := gpu_of(machine, action.gpu)):
         raise Conflict("gpu.in_use", "a virtual function is in use")
     gpu.enabled = False
 
@@ -381,6 +381,7 @@ HANDLERS: dict[type[HostAction], Callable[..., None]] = {
     CreateVolume: _create_volume,
     DeleteVolume: _delete_volume,
     **fake_data_volumes.HANDLERS,
+    **fake_pools.HANDLERS,
     WriteSeed: _write_seed,
     DeleteSeed: _delete_seed,
     DefineDomain: _define,

@@ -10,6 +10,7 @@ from orchestrator.core.actions.live_move import LiveMove
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.actions.volumes import AttachVolume, CreateDataVolume, DeleteDataVolume, DetachVolume
 from orchestrator.core.errors import Conflict, Fatal, NotFound
+from orchestrator.core.hosts.pool import pool_of
 from tests.fakes.fake_machine import FakeMachine, data_of, devices
 
 
@@ -18,12 +19,14 @@ def copy_volume(source: FakeMachine, target: FakeMachine, copy: VolumeCopy) -> A
         raise NotFound("volume.missing", "the VM's disk is not on the host")
     if any(machine.domains.get(copy.vm, ("", False))[1] for machine in (source, target)):
         raise Conflict("volume.in_use", "the VM runs")
+    target.nvram |= source.nvram & {copy.vm}
+    if pool_of(copy.volume) is not None:
+        return ActionResult(changed=True)
     base = f"{copy.base_sha256}.{copy.base_format}"
     if base not in target.images:
         raise Fatal("image.missing", "the base image is not on the host")
     target.volumes[copy.volume] = (copy.vm, copy.size_bytes, base)
     target.written[copy.volume] = source.written[copy.volume]
-    target.nvram |= source.nvram & {copy.vm}
     return ActionResult(changed=True)
 
 

@@ -30,11 +30,12 @@ from orchestrator.core.hosts.snapshot import (
     HostVgpuType,
 )  # fmt: skip
 from orchestrator.core.protocol import PROTOCOL_VERSION
+from orchestrator.core.units import GIB
 from orchestrator.sim.machine import SimulatedLedger
+from orchestrator.sim.pools import SimulatedPool
 from tests.fakes.fake_boards import board_of
 
 BEST_EFFORT = SchedulerState(policy="best_effort", time_slice_us=None)
-GIB = 1024**3
 FOREIGN_DISK = 40 * GIB
 PROFILES = {
     "GRID A100D-1-10C": "1g.10gb", "GRID A100D-1-20C": "1g.20gb",
@@ -134,6 +135,7 @@ class FakeMachine:
     data_nobodys: set[str] = field(default_factory=set)
     """Files that a lost ledger does not know."""
     images: set[str] = field(default_factory=set)
+    pools: dict[str, SimulatedPool] = field(default_factory=dict)
     networks: set[str] = field(default_factory=set)
     cut_off: set[tuple[str, str]] = field(default_factory=set)
     """(VM, network that it runs on and is not plugged into)."""
@@ -202,8 +204,7 @@ def free_instance(gpu: FakeGpu, type_name: str) -> int | None:
 def room(machine: FakeMachine, gpu: FakeGpu, type_name: str) -> bool:
     if gpu.mig:
         return free_instance(gpu, type_name) is not None
-    kinds = {one.name: one for one in gpu.types}
-    there = on_gpu(machine, gpu)
+    kinds, there = {one.name: one for one in gpu.types}, on_gpu(machine, gpu)
     if gpu.mixes:
         return sum(kinds[name].framebuffer_mib for name in (*there, type_name)) <= 49152
     sizes = {kinds[name].framebuffer_mib for name in there}
@@ -213,16 +214,13 @@ def room(machine: FakeMachine, gpu: FakeGpu, type_name: str) -> bool:
 
 def data_of(xml: str) -> tuple[str, ...]:
     """Files of data volumes that a definition takes."""
-    files = (source.get("file", "") for source in ET.fromstring(xml).iterfind("devices/disk/source"))
-    return tuple(file.rpartition("/")[2] for file in files if "/data/" in file)
+    sources = ET.fromstring(xml).iterfind("devices/disk/source")
+    return tuple(one.get("file", "").rpartition("/")[2] for one in sources if "/data/" in one.get("file", ""))
 
 
 def devices(xml: str) -> tuple[str, ...]:
-    found = []
-    for address in ET.fromstring(xml).iterfind("devices/hostdev/source/address"):
-        parts = address.attrib
-        found.append(parts.get("uuid") or pci_address(parts))
-    return tuple(found)
+    addresses = ET.fromstring(xml).iterfind("devices/hostdev/source/address")
+    return tuple(one.get("uuid") or pci_address(one.attrib) for one in addresses)
 
 
 def pci_address(parts: dict[str, str]) -> str:
@@ -257,7 +255,9 @@ def snapshot_of(machine: FakeMachine) -> HostSnapshot:
         data=tuple(
             FileSnapshot(name=n, size_bytes=0, owner=None if n in machine.data_nobodys else n.split(".")[1])
             for n in sorted(machine.data)
+            if n.count(".") == 2  # in no pool
         ),
+        pools=tuple(pool.snapshot for pool in machine.pools.values()),
         seeds=tuple(FileSnapshot(name=n, size_bytes=0, owner=o) for n, o in sorted(machine.seeds.items())),
         images=tuple(FileSnapshot(name=name, size_bytes=0, owner=None) for name in sorted(machine.images)),
         networks=tuple(sorted(machine.networks)),

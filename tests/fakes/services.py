@@ -49,9 +49,9 @@ from orchestrator.services.vms.moves import MoveService
 from orchestrator.services.vms.moving import VmMoves
 from orchestrator.services.vms.planning import Planner
 from orchestrator.services.vms.requirements import spec_of
-from orchestrator.services.vms.volumes import VolumeService
 from orchestrator.store.pages import PageKey
 from orchestrator.store.records import VmFilter
+from tests.fakes.disks import of_disks
 from tests.fakes.fake_guest_access import GuestAccess
 from tests.fakes.fake_guests import FakeGuestService
 from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine
@@ -88,7 +88,7 @@ class Vms:
         if request.network not in self._world.networks:
             raise NotFound("network.unknown", f"there is no network {request.network[:60]!a}")
         user_data = "stored" if request.user_data else None
-        return spec_of(sized(request), user_data, request.networks, request.volumes)
+        return spec_of(sized(request), user_data, request.networks, request.volumes, request.pool)
 
     def create(self, request: CreateVm) -> Started:
         spec = self._spec(request)
@@ -367,7 +367,7 @@ class InMemory:
         self.readings, self.network_driver = Readings(self.world), network_driver(kept.store, kept.clock)
         store, clock, ids, engine = kept.store, kept.clock, CountedIds(), HeldEngine(lambda _: None)
         planner = Planner(index=FleetIndex(store, Overcommit()), clock=clock, ids=ids)
-        self.volumes = VolumeService(store=store, engine=engine, planner=planner)
+        self.volumes, self.pools = of_disks(store, engine, planner)
         self.moving = VmMoves(store=store, engine=engine, planner=planner, moves=cast(MoveService, self.moves))
         self.provisioning = ProvisioningService(store=store, clock=clock, ids=ids, engine=engine)
         self.driver_upgrades = DriverUpgradeService(store=store, clock=clock, ids=ids, advance=lambda: None)

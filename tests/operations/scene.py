@@ -31,6 +31,7 @@ from tests.operations import (
     mediated_instances,
     moves,
     network_functions,
+    pools,
     preemption,
     schedulers,
     several_vgpus,
@@ -267,7 +268,7 @@ SCENES = (
     *_whole_gpu_scenes(),
     *(Scene(*case) for case in (*layouts.CASES, *schedulers.CASES, *several_vgpus.CASES, *network_functions.CASES)),
     *(Scene(*case) for case in (*fabric.CASES, *volumes.CASES, *gpu_cards.CASES, *shared_instances.CASES)),
-    *(Scene(*case) for case in (*mediated_instances.CASES, *moves.CASES)),
+    *(Scene(*case) for case in (*mediated_instances.CASES, *moves.CASES, *pools.CASES)),
     *_adoption_scenes(T4_HOST),
     *_adoption_scenes(L40S_HOST)[:1],
     Scene(

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from orchestrator.agent.images import files
+from orchestrator.agent.images.pools import MountedPools
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs.open_files import open_below
@@ -25,6 +26,7 @@ from orchestrator.core.actions.volumes import (
     DetachVolume,
 )
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
+from orchestrator.core.hosts.pool import file_path, pool_of
 from orchestrator.core.hosts.snapshot import FileSnapshot
 from orchestrator.core.names import is_name, is_uuid
 from orchestrator.core.vms.vm import MAX_DISK_BYTES, MIN_DISK_BYTES
@@ -37,19 +39,22 @@ def id_in(file: str) -> str:
     """Id of the volume whose file is called so.
 
     :raises InvalidInput: ``host.file_name_invalid``, ``volume.file_invalid``"""
-    name, _, rest = files.check_file_name(file).partition(".")
+    pool = pool_of(files.check_file_name(file))
+    name, _, rest = file.partition(".")
     volume, _, kind = rest.partition(".")
-    if not (is_name(name) and is_uuid(volume) and kind == "raw"):
+    if not (is_name(name) and is_uuid(volume) and kind == ("raw" if pool is None else f"{pool}.raw")):
         raise InvalidInput("volume.file_invalid", f"{file} is no data volume's file", hint="NAME.UUID.raw")
     return volume
 
 
 class DataVolumes:
-    """Raw files with holes."""
+    """Raw files with holes. One in a pool is in no host's ledger but that of its VM: each host that has the pool may
+    make and remove it, and the one that has its lease alone may open it."""
 
-    def __init__(self, paths: Paths, ledger: Ledger) -> None:
+    def __init__(self, paths: Paths, ledger: Ledger, pools: MountedPools) -> None:
         self._paths = paths
         self._ledger = ledger
+        self._pools = pools
 
     def create(self, action: CreateDataVolume) -> ActionResult:
         """:raises Conflict: ``host.foreign_file``, ``volume.differs``
@@ -63,12 +68,14 @@ class DataVolumes:
             if path.stat().st_size != action.size_bytes:
                 raise Conflict("volume.differs", "the data volume exists with another size", details=path.name)
             return ActionResult(changed=False)
-        self._ledger.claim(f"data:{path.name}", volume)
+        in_pool = pool_of(path.name) is not None
+        if not in_pool:
+            self._ledger.claim(f"data:{path.name}", volume)
         try:
             with files.written_whole(path, mode=0o600) as part, part.open("xb") as file:
                 file.truncate(action.size_bytes)
         finally:
-            if not path.exists():
+            if not in_pool and not path.exists():
                 self._ledger.release(f"data:{path.name}")
         return ActionResult(changed=True)
 
@@ -83,13 +90,17 @@ class DataVolumes:
             if vm is not None:
                 raise Conflict("volume.in_use", "a VM has the data volume", hint="detach it first", details=vm)
             self._check_closed(path)
+            if pool_of(path.name) is not None:
+                self._pools.hold(path.name, path)
+                self._pools.let_go(path.name)
             changed = files.remove(path)
-        if self._owner(path.name) == id_in(action.volume):
+        if pool_of(path.name) is None and self._owner(path.name) == id_in(action.volume):
             self._ledger.release(f"data:{path.name}")
         return ActionResult(changed=changed)
 
     def attach(self, action: AttachVolume) -> ActionResult:
-        """:raises NotFound: ``volume.missing``; :raises Conflict: ``volume.in_use``, ``host.foreign_file``"""
+        """:raises NotFound: ``volume.missing``
+        :raises Conflict: ``volume.in_use``, ``host.foreign_file``, ``pool.open_elsewhere``"""
         path = self._path(action.volume)
         if not path.exists():
             raise NotFound(
@@ -99,6 +110,8 @@ class DataVolumes:
         vm = self.user(path.name)
         if vm not in {None, action.vm}:
             raise Conflict("volume.in_use", "another VM has the data volume", hint="detach it first", details=vm)
+        if pool_of(path.name) is not None:
+            self._pools.hold(path.name, path)
         self._ledger.claim(f"attached:{path.name}", action.vm)
         return ActionResult(changed=vm is None)
 
@@ -110,6 +123,8 @@ class DataVolumes:
         if self.user(path.name) != action.vm:
             return ActionResult(changed=False)
         self._check_closed(path)
+        if pool_of(path.name) is not None:
+            self._pools.let_go(path.name)
         self._ledger.release(f"attached:{path.name}")
         return ActionResult(changed=True)
 
@@ -118,9 +133,11 @@ class DataVolumes:
 
         :raises Conflict: ``host.owned_by_other``"""
         for of_volume in known:
-            volume, path = id_in(of_volume.volume), self._path(of_volume.volume)
+            volume = id_in(of_volume.volume)
+            path = Path(file_path(str(self._paths.storage), "data", of_volume.volume))
             if path.is_file() and not path.is_symlink():
-                self._ledger.claim(f"data:{path.name}", volume)
+                if pool_of(path.name) is None:
+                    self._ledger.claim(f"data:{path.name}", volume)
                 if of_volume.vm is not None:
                     self._ledger.claim(f"attached:{path.name}", of_volume.vm)
 
@@ -145,9 +162,12 @@ class DataVolumes:
 
     def _path(self, file: str) -> Path:
         id_in(file)
-        return self._paths.data / file
+        pool = pool_of(file)
+        return self._paths.data / file if pool is None else self._pools.home(pool) / "data" / file
 
     def _owner(self, name: str) -> str | None:
+        if pool_of(name) is not None:
+            return id_in(name)
         owner = self._ledger.owner(f"data:{name}")
         return None if owner is None else owner.vm
 

@@ -8,6 +8,7 @@ import binascii
 import hashlib
 import os
 import re
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,11 +17,14 @@ from pathlib import Path
 from orchestrator.agent.images import files
 from orchestrator.agent.images.data_volumes import DataVolumes
 from orchestrator.agent.images.disk_images import NvramFiles, check_base_image, create_overlay, read_header
+from orchestrator.agent.images.pool_disks import PoolDisks, check_closed
+from orchestrator.agent.images.pools import MountedPools
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.paths import Paths
-from orchestrator.agent.sysfs.open_files import open_below
 from orchestrator.core.actions.host_actions import ActionResult, CreateVolume, ImageFormat
-from orchestrator.core.errors import Conflict, Fatal, InvalidInput
+from orchestrator.core.actions.pools import LeaveDisks
+from orchestrator.core.errors import Conflict, Fatal, InvalidInput, VgpuctlError
+from orchestrator.core.hosts.pool import file_path, pool_of
 from orchestrator.core.hosts.snapshot import FileSnapshot
 from orchestrator.core.vms.vm import MAX_DISK_BYTES
 
@@ -65,7 +69,9 @@ class Storage:
         self._ledger = ledger
         self._bases = threading.Lock()
         """From the look whether a base image is there, or is nobody's base, until that has been acted upon."""
-        self.data = DataVolumes(paths, ledger)
+        self.pools = MountedPools(paths)
+        self.shared = PoolDisks(paths, ledger, self.pools)
+        self.data = DataVolumes(paths, ledger, self.pools)
         self.nvram = NvramFiles(paths, ledger)
         try:
             # QEMU runs as a user of its own and has to get through to the files, not to list them.
@@ -75,6 +81,8 @@ class Storage:
                 directory.mkdir(exist_ok=True)
                 directory.chmod(0o711)
                 files.remove_partial_files(directory)
+            paths.pools.mkdir(exist_ok=True)  # where other hosts may be writing: nothing is removed there
+            paths.pools.chmod(0o711)
         except OSError as error:
             raise files.storage_error(error) from error
 
@@ -83,11 +91,21 @@ class Storage:
         """Which holds volumes, seeds and data volumes."""
         return self.paths.storage
 
+    def disk_path(self, volume: str) -> Path:
+        """Of a VM's disk. Of one in a pool it is raised what ``MountedPools.home`` does."""
+        return self._home(files.check_file_name(volume)) / "volumes" / volume
+
+    def _home(self, file: str) -> Path:
+        pool = pool_of(file)
+        return self.paths.storage if pool is None else self.pools.home(pool)
+
     def create_volume(self, action: CreateVolume) -> ActionResult:
-        """:raises Fatal: ``image.missing``, ``volume.smaller_than_image``, ``volume.failed``, ``host.disk_full``
+        """In a pool the host alone may open it then.
+
+        :raises Fatal: ``image.missing``, ``volume.smaller_than_image``, ``volume.failed``, ``host.disk_full``
         :raises Conflict: ``host.foreign_file``, ``volume.differs``; :raises InvalidInput: ``volume.size_invalid``"""
-        target = self.paths.volumes / files.check_file_name(action.volume)
-        base = self.paths.images / image_name(action.base_sha256, action.base_format)
+        target = self.disk_path(action.volume)
+        base = target.parent.parent / "images" / image_name(action.base_sha256, action.base_format)
         if action.size_bytes > MAX_DISK_BYTES:
             raise InvalidInput("volume.size_invalid", f"no disk has {action.size_bytes} bytes", hint="64TiB at most")
         if self.is_ours(target, "volume", action.vm):
@@ -96,8 +114,18 @@ class Storage:
                 raise Conflict("volume.differs", "the VM's disk exists with another size or image", details=target.name)
             return ActionResult(changed=False)
         with self._bases:
+            if pool_of(action.volume) is not None:
+                self._keep_in_pool(base)
+                self.pools.hold(action.volume, target)
             self._make_volume(action, target, base)
         return ActionResult(changed=True)
+
+    def _keep_in_pool(self, base: Path) -> None:
+        """A pool has its own copy of each image that disks in it lie on."""
+        own = self.paths.images / base.name
+        if not base.exists() and own.exists():
+            with files.written_whole(base, mode=0o644) as part:
+                shutil.copyfile(own, part)
 
     def _make_volume(self, action: CreateVolume, target: Path, base: Path) -> None:
         if not base.exists():
@@ -130,7 +158,15 @@ class Storage:
         return ActionResult(changed=True)
 
     def delete_volume(self, vm: str, volume: str) -> ActionResult:
-        return self._delete(self.paths.volumes, "volume", vm, volume)
+        """Of one in a pool that another host may open it is only forgotten that the VM is here."""
+        files.check_file_name(volume)
+        if pool_of(volume) is None:
+            return self._delete(self.paths.volumes, "volume", vm, volume)
+        if not self.pools.is_held_here(volume):
+            return self.shared.leave(LeaveDisks(vm=vm, files=(volume,)))
+        result = self._delete(self.disk_path(volume).parent, "volume", vm, volume)
+        self.pools.let_go(volume)
+        return result
 
     def delete_seed(self, vm: str, seed: str) -> ActionResult:
         return self._delete(self.paths.seeds, "seed", vm, seed)
@@ -138,14 +174,19 @@ class Storage:
     def delete_image(self, sha256: str, image_format: ImageFormat) -> ActionResult:
         """:raises Conflict: ``image.in_use``"""
         path = self.paths.images / image_name(sha256, image_format)
+        copies = [path, *(pool.directory / "images" / path.name for pool in self.pools.mounted())]
         with self._bases:
-            users = [volume.name for volume in self.paths.volumes.iterdir() if self._backing(volume) == str(path)]
+            users = [volume.name for base in copies for volume in self._lying_on(base)]
             if users:
                 raise Conflict(
                     "image.in_use", "disks on this host are based on the image", hint="delete their VMs first",
                     details=", ".join(sorted(users)),
                 )  # fmt: skip
-            return ActionResult(changed=files.remove(path))
+            return ActionResult(changed=sum(files.remove(base) for base in copies) > 0)
+
+    def _lying_on(self, base: Path) -> Iterator[Path]:
+        if base.exists():
+            yield from (disk for disk in (base.parent.parent / "volumes").iterdir() if self._backing(disk) == str(base))
 
     def has_image(self, sha256: str, image_format: ImageFormat) -> bool:
         return (self.paths.images / image_name(sha256, image_format)).exists()
@@ -171,8 +212,8 @@ class Storage:
         """Write down again that these are the VM's, as far as they are here.
 
         :raises Conflict: ``host.owned_by_other``"""
-        for kind, directory, name in (("volume", self.paths.volumes, volume), ("seed", self.paths.seeds, seed)):
-            if (directory / files.check_file_name(name)).exists():
+        for kind, directory, name in (("volume", "volumes", volume), ("seed", "seeds", seed)):
+            if Path(file_path(str(self.paths.storage), directory, files.check_file_name(name))).exists():
                 self._ledger.claim(f"{kind}:{name}", vm)
         self.nvram.settle(vm)
 
@@ -181,7 +222,8 @@ class Storage:
 
         :raises Conflict: ``vm.file_foreign``"""
         file = Path(path)
-        kind = _KINDS.get(file.parent.name) if file.parent.parent == self.paths.storage else None
+        is_below = path == file_path(str(self.paths.storage), file.parent.name, file.name)
+        kind = _KINDS.get(file.parent.name) if is_below else None
         own = kind is not None and self._owner(kind, file.name) == vm
         if not own or file.is_symlink() or (kind == "volume" and self._on_foreign_image(file)):
             raise _foreign_file(path)
@@ -191,10 +233,10 @@ class Storage:
         there, as its header does. None: the disk is not made yet.
 
         :raises Conflict: ``vm.file_foreign``"""
-        file = self.paths.volumes / files.check_file_name(volume)
-        owner = self._ledger.owner(f"volume:{file.name}")
+        owner = self._ledger.owner(f"volume:{files.check_file_name(volume)}")
         if owner is not None and owner.vm == vm and owner.detail:
             return owner.detail
+        file = self.disk_path(volume)
         if not file.exists():
             return None
         self.check_file_of(vm, str(file))
@@ -203,8 +245,8 @@ class Storage:
     def disk_bytes(self, volume: str) -> int:
         """What the guest sees of it; 0: it is not there, or cannot be read."""
         try:
-            return read_header(self.paths.volumes / files.check_file_name(volume), "qcow2").virtual_bytes
-        except (OSError, Fatal):
+            return read_header(self.disk_path(volume), "qcow2").virtual_bytes
+        except (OSError, VgpuctlError):
             return 0
 
     def check_image_beneath(self, vm: str, disk: str, image: str) -> None:
@@ -212,7 +254,8 @@ class Storage:
 
         :raises Conflict: ``vm.file_foreign``"""
         file, beneath = Path(disk), Path(image)
-        ours = file.parent == self.paths.volumes and beneath.parent == self.paths.images
+        ours = disk == file_path(str(self.paths.storage), "volumes", file.name)
+        ours = ours and beneath.parent == file.parent.parent / "images"
         if not ours or beneath.name != self.image_beneath(vm, file.name) or beneath.is_symlink():
             raise _foreign_file(image)
 
@@ -238,7 +281,7 @@ class Storage:
         except (OSError, Fatal):
             return True
         base = Path(header.backing_name or "/")
-        return header.external_data or base.parent != self.paths.images or base.is_symlink()
+        return header.external_data or base.parent != file.parent.parent / "images" or base.is_symlink()
 
     def volumes(self) -> tuple[FileSnapshot, ...]:
         return self._list(self.paths.volumes, "volume")
@@ -261,9 +304,7 @@ class Storage:
 
     def check_closed(self, path: Path, kind: str) -> None:
         """:raises Conflict: ``volume.in_use``, ``seed.in_use``: something has it open, or nobody can tell"""
-        opened = open_below(self.paths, str(path))
-        if opened is None or str(path) in opened:
-            raise Conflict(f"{kind}.in_use", f"the VM's {kind} is in use", hint="stop the VM first", details=str(path))
+        check_closed(self.paths, path, kind)
 
     def is_ours(self, path: Path, kind: str, vm: str) -> bool:
         """Whether the file exists and is this VM's.

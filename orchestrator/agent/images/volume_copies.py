@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from orchestrator.agent.images import files
@@ -24,6 +25,7 @@ from orchestrator.core.actions.volume_copy import (
     VolumeCopy,
 )
 from orchestrator.core.errors import Fatal, NotFound, Retryable
+from orchestrator.core.hosts.pool import pool_of
 from orchestrator.core.units import GIB
 
 _NO_DATA_LEFT = 6
@@ -32,7 +34,7 @@ _NO_DATA_LEFT = 6
 
 def check_may_go(storage: Storage, vm: str, volume: str) -> Path:
     """:raises NotFound: ``volume.missing``; :raises Conflict: ``vm.file_foreign``, ``volume.in_use``"""
-    path = storage.paths.volumes / files.check_file_name(volume)
+    path = storage.disk_path(volume)
     if not path.exists():
         raise NotFound("volume.missing", "the VM's disk is not on the host", hint="look at the host", details=path.name)
     storage.check_file_of(vm, str(path))
@@ -43,21 +45,23 @@ def check_may_go(storage: Storage, vm: str, volume: str) -> Path:
 def records(storage: Storage, vm: str, path: Path) -> Iterator[bytes]:
     """All that is sent of the disk, and of UEFI variables where there are any. :raises OSError: it cannot be read"""
     digest = hashlib.sha256()
+    in_pool = pool_of(path.name) is not None
     with path.open("rb") as file:
-        for head, content in _contents(file, storage.nvram.content(vm)):
+        for head, content in _contents(file, storage.nvram.content(vm), whole=not in_pool):
             digest.update(head)
             digest.update(content)
             yield head + content
     yield RECORD.pack(END, 0, digest.digest_size) + digest.digest()
 
 
-def _contents(file: BinaryIO, variables: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _contents(file: BinaryIO, variables: bytes, *, whole: bool) -> Iterator[tuple[bytes, bytes]]:
+    """``whole``: with the disk itself, which a host that has its pool need not be sent."""
     size = os.fstat(file.fileno()).st_size
     yield RECORD.pack(SIZE, size, 0), b""
     for at in range(0, len(variables), MAX_RECORD):
         part = variables[at : at + MAX_RECORD]
         yield RECORD.pack(VARIABLES, at, len(part)), part
-    for begin, end in _extents(file.fileno(), size):
+    for begin, end in _extents(file.fileno(), size) if whole else ():
         for at in range(begin, end, MAX_RECORD):
             content = os.pread(file.fileno(), min(MAX_RECORD, end - at), at)
             yield RECORD.pack(DISK, at, len(content)), content
@@ -80,6 +84,8 @@ def _extents(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
 def check_may_come(storage: Storage, copy: VolumeCopy) -> None:
     """:raises Fatal: ``image.missing``; :raises Conflict: ``host.foreign_file``, ``volume.in_use``"""
     target, base = _paths(storage, copy)
+    if pool_of(copy.volume) is not None:
+        return
     if not base.exists():
         raise Fatal("image.missing", "the base image is not on the host", hint="send it first", details=base.name)
     if storage.is_ours(target, "volume", copy.vm):
@@ -92,6 +98,8 @@ def take(storage: Storage, copy: VolumeCopy, read: Callable[[int], bytes]) -> Ac
     :raises Retryable: ``volume.cut``
     :raises Fatal: ``volume.malformed``, ``volume.failed``, ``host.disk_full``
     """
+    if pool_of(copy.volume) is not None:
+        return _take_variables(storage, copy, read)
     target, base = _paths(storage, copy)
     with storage.owned("volume", target, copy.vm, base.name), files.written_whole(target, mode=0o600) as part:
         with part.open("xb") as file:
@@ -103,10 +111,20 @@ def take(storage: Storage, copy: VolumeCopy, read: Callable[[int], bytes]) -> Ac
     return ActionResult(changed=True)
 
 
+def _take_variables(storage: Storage, copy: VolumeCopy, read: Callable[[int], bytes]) -> ActionResult:
+    """Of a VM whose disk is in a pool of both hosts, which sends no more."""
+    with TemporaryFile() as file:
+        incoming = _Incoming(file, most=copy.size_bytes)
+        incoming.receive(read)
+    if incoming.variables:
+        storage.nvram.put(copy.vm, bytes(incoming.variables))
+    return ActionResult(changed=True)
+
+
 def _paths(storage: Storage, copy: VolumeCopy) -> tuple[Path, Path]:
     """Of the disk, and of the image that it lies on."""
-    target = storage.paths.volumes / files.check_file_name(copy.volume)
-    return target, storage.paths.images / image_name(copy.base_sha256, copy.base_format)
+    target = storage.disk_path(copy.volume)
+    return target, target.parent.parent / "images" / image_name(copy.base_sha256, copy.base_format)
 
 
 class _Incoming:

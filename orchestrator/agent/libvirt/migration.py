@@ -20,6 +20,7 @@ import libvirt
 
 from orchestrator.agent.libvirt.connection import Libvirt, translated
 from orchestrator.core.errors import Conflict, Fatal
+from orchestrator.core.hosts.pool import DIRECTORY
 
 SOCKETS: Final = Path("/run/libvirt/qemu")
 """Where QEMU's account may make sockets."""
@@ -38,6 +39,8 @@ FLAGS: Final = (
     | libvirt.VIR_MIGRATE_ABORT_ON_ERROR
     | libvirt.VIR_MIGRATE_AUTO_CONVERGE
 )
+OWN_DISK: Final = {libvirt.VIR_MIGRATE_PARAM_MIGRATE_DISKS: "vda"}
+"""All that is copied of a VM whose data volumes are in pools."""
 _DOWNTIME_MS: Final = (300, 600, 1200, 2500, 5000, 10_000, 20_000, 40_000, 60_000)
 """How long the guest may stand still at the end: more with every so many seconds that it does not come to that."""
 _PATIENCE_S: Final = 10.0
@@ -109,17 +112,36 @@ def arriving_text(xml: str, *, own: str, other: str, devices: Sequence[str]) -> 
     return ET.tostring(root, encoding="unicode")
 
 
+def copied_disks(xml: str, storage: str) -> tuple[str, ...] | None:
+    """Targets of a running domain's disks that go with it, where others lie in pools, which its next host has too.
+    None: all that it may write to go."""
+    root = ET.fromstring(xml)  # noqa: S314 - libvirt's
+    written = [disk for disk in root.findall("./devices/disk") if disk.find("readonly") is None]
+    own = [disk for disk in written if not _source(disk).startswith(f"{storage}/{DIRECTORY}/")]
+    return None if len(own) == len(written) else tuple(_target(disk) for disk in own)
+
+
+def _source(disk: ET.Element) -> str:
+    source = disk.find("source")
+    return "" if source is None else source.get("file", "")
+
+
+def _target(disk: ET.Element) -> str:
+    target = disk.find("target")
+    return "" if target is None else target.get("dev", "")
+
+
 def migrate(
     host: Libvirt,
     vm: str,
     *,
     sockets: MoveSockets,
-    text: Callable[[str], str],
+    arriving: Callable[[str], tuple[str, tuple[str, ...] | None]],
     max_bytes_per_s: int | None,
     progress: Callable[[MoveProgress], bool],
 ) -> None:
-    """Returns when it is not here any more. ``text``: its definition as it will be there. ``progress``: asked again and
-    again; False ends it, and the VM runs on here.
+    """Returns when it is not here any more. ``arriving``: from its definition as it runs here that which it will
+    have there, and :func:`copied_disks`. ``progress``: asked again and again; False ends it, and the VM runs on here.
 
     :raises Fatal: ``move.failed``; :raises Conflict: ``vm.not_running``, ``move.cancelled``
     :raises Unknown: ``libvirt.answer_lost``, ``move.unsettled``"""
@@ -130,10 +152,15 @@ def migrate(
             raise Conflict("vm.not_running", "the VM does not run", hint="start it first")
         parameters: dict[str, Any] = dict(sockets.uris())
         flags = libvirt.VIR_DOMAIN_XML_MIGRATABLE | libvirt.VIR_DOMAIN_XML_SECURE
-        parameters[libvirt.VIR_MIGRATE_PARAM_DEST_XML] = text(domain.XMLDesc(flags))
+        how = FLAGS
+        parameters[libvirt.VIR_MIGRATE_PARAM_DEST_XML], copied = arriving(domain.XMLDesc(flags))
+        if copied:
+            parameters[libvirt.VIR_MIGRATE_PARAM_MIGRATE_DISKS] = list(copied)
+        elif copied is not None:
+            how &= ~libvirt.VIR_MIGRATE_NON_SHARED_INC
         if max_bytes_per_s is not None:
             parameters[libvirt.VIR_MIGRATE_PARAM_BANDWIDTH] = max(1, max_bytes_per_s // 1024**2)
-        _Migration(domain, f"qemu+unix:///system?socket={sockets.twins()[LIBVIRT]}", parameters).run(progress)
+        _Migration(domain, f"qemu+unix:///system?socket={sockets.twins()[LIBVIRT]}", parameters, how).run(progress)
     except libvirt.libvirtError as error:
         raise translated(error, "move.failed", f"the VM did not move: {error}", "the details hold it whole") from error
     finally:
@@ -141,8 +168,8 @@ def migrate(
 
 
 class _Migration:
-    def __init__(self, domain: Any, target: str, parameters: dict[str, Any]) -> None:
-        self._domain, self._target, self._parameters = domain, target, parameters
+    def __init__(self, domain: Any, target: str, parameters: dict[str, Any], flags: int) -> None:
+        self._domain, self._target, self._parameters, self._flags = domain, target, parameters, flags
         self._error: Exception | None = None
         self._cancelled = False
         self._waited_s = 0.0
@@ -163,7 +190,7 @@ class _Migration:
 
     def _migrate(self) -> None:
         try:
-            self._domain.migrateToURI3(self._target, self._parameters, FLAGS)
+            self._domain.migrateToURI3(self._target, self._parameters, self._flags)
         except libvirt.libvirtError as error:
             self._error = error
 

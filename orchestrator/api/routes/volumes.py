@@ -14,6 +14,7 @@ from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.services import SelectorOf, ServicesOf, TenantFilter, TenantOf
 from orchestrator.api.visibility import check_may_name_place, watches_pool
 from orchestrator.catalogue.described import StrictForm
+from orchestrator.core.hosts.pool import short_of
 from orchestrator.core.labels import selects
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 from orchestrator.core.vms.vm import MAX_DISK_BYTES, MIN_DISK_BYTES
@@ -31,7 +32,9 @@ class CreateVolumeBody(StrictForm, example={"name": "data", "size_bytes": 214748
     size_bytes: int = Field(ge=MIN_DISK_BYTES, le=MAX_DISK_BYTES)
     """In bytes."""
     host: Name | None = None
-    """Where it shall lie; null: where its first VM goes."""
+    """Where it shall lie; null: where its first VM goes, or in its pool."""
+    pool: Name | None = None
+    """Which it shall lie in, so that each host that has the pool reaches it; null: on a host's own disk."""
 
 
 class AttachVolumeBody(StrictForm, example={"vm": "train"}):
@@ -55,14 +58,18 @@ class DataVolumeAnswer(AboutAnswer):
     vm: str | None
     """Name of the VM that it is attached to; null: of none."""
     host: str | None
-    """Where it lies; null: nowhere yet, and for a tenant."""
+    """Where it lies; null: nowhere yet, in a pool, and for a tenant."""
+    pool: str | None
+    """Name of the pool that it lies in; null: in none."""
     created_at: Moment
 
     @classmethod
     def of(cls, info: VolumeInfo, *, watching: bool) -> DataVolumeAnswer:
         """``watching``: the reader may know of hosts."""
         one = info.volume
-        return cls.copied_about(one, one.about, vm=info.vm, host=one.host if watching else None)
+        return cls.copied_about(
+            one, one.about, vm=info.vm, host=one.host if watching else None, pool=one.pool and short_of(one.pool)
+        )
 
 
 router = APIRouter(prefix="/volumes", tags=["volumes"])
@@ -73,7 +80,7 @@ def create(response: Response, body: CreateVolumeBody, services: ServicesOf, cal
     """Create a data volume. Its file is made when it is first attached."""
     check_may_name_place(caller, body.host)
     located(response, "volumes", body.name)
-    made = services.volumes.create(body.tenant, body.name, body.size_bytes, body.host)
+    made = services.volumes.create(body.tenant, body.name, body.size_bytes, body.host, body.pool)
     return DataVolumeAnswer.of(made, watching=watches_pool(caller))
 
 

@@ -48,6 +48,7 @@ class _Query(BaseModel):
         default=None, max_length=600, description="Of its further network cards, with commas between them"
     )
     volumes: str | None = Field(default=None, max_length=1300, description="Data volumes, with commas between them")
+    pool: Name | None = Field(default=None, description="That its disk would lie in")
     nic: NicKind | None = Field(default=None, description="A function of a network card near its GPU")
     tpm: bool | None = Field(default=None, description="A TPM 2.0 of its own; left out: as the profile says")
 

@@ -28,6 +28,7 @@ from orchestrator.api.schemas.vm_parts import (
 from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.byte_cache import ByteCache
 from orchestrator.core.hosts.domain import BootPolicy
+from orchestrator.core.hosts.pool import short_of as short_of_pool
 from orchestrator.core.labels import MAX_LABELS
 from orchestrator.core.units import MIB
 from orchestrator.core.vms.image import short_of
@@ -107,6 +108,8 @@ class CreateVmBody(
     """Networks of further network cards, in order."""
     volumes: tuple[Name, ...] = Field(default=(), max_length=MAX_ATTACHED, strict=False)
     """Data volumes of the tenant, in this order."""
+    pool: Name | None = None
+    """Where its disk lies; null: on its host's own."""
     ssh_keys: tuple[Annotated[str, Field(max_length=16384)], ...] = Field(
         default=(), max_length=MAX_SSH_KEYS, strict=False
     )
@@ -242,6 +245,8 @@ class VmAnswer(AnswerBody, copies=VmSpec, without={"gpu", "start", "user_data"})
     """Its network cards, in the order in which the guest sees them."""
     volumes: tuple[str, ...]
     """Data volumes that it has, in this order."""
+    pool: str | None
+    """Name of the pool that its disk lies in; null: it is on its host's own."""
     nic_function: NicFunctionAnswer | None
     """Of a network card of its host; null: it has none."""
     has_user_data: bool
@@ -313,6 +318,7 @@ def vm_members(
         "more_networks": [short_name(name) for name in spec.more_networks],
         "cards": card_members(vm),
         "volumes": attached_names(vm),
+        "pool": None if spec.pool is None else short_of_pool(spec.pool),
         "nic_function": nic_members(vm.nic, watching=watching),
         "has_user_data": spec.user_data is not None,
         "labels": dict(spec.labels),

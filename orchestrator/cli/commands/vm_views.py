@@ -107,6 +107,7 @@ def details(
             *_nic(vm),
             *((text.label, text.of_vm) for feature, text in FEATURES.items() if vm.get(feature)),
             *([("volumes", shown(vm["volumes"]))] if vm["volumes"] else []),
+            *([("pool", shown(vm["pool"]))] if vm["pool"] else []),
             ("labels", shown(show_labels(vm["labels"]))),
             *([("protected", "yes")] if vm.get("protected") else []),
             ("id", shown(vm["id"])),

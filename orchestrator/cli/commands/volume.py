@@ -17,6 +17,7 @@ from orchestrator.cli.parameters import (
     Description,
     Label,
     ListTenant,
+    Pool,
     Selector,
     Sort,
     Tenant,
@@ -45,6 +46,7 @@ COLUMNS = (
     field("STATE", "state", Fit.WHOLE),
     field("VM", "vm"),
     field("HOST", "host"),
+    field("POOL", "pool", spare=True),
     age(),
     *SAID,
 )
@@ -83,7 +85,8 @@ def details(volume: Mapping[str, Any]) -> list[str]:
             ("size", show_size(volume["size_bytes"])),
             ("state", shown(volume["state"])),
             ("VM", shown(volume["vm"] or "none")),
-            ("host", shown(volume["host"] or "that of the first VM that gets it")),
+            ("host", shown(volume["host"] or ("any" if volume["pool"] else "that of the first VM that gets it"))),
+            ("pool", shown(volume["pool"] or "none")),
             ("id", shown(volume["id"])),
             ("created", show_time(volume["created_at"])),
             *said_of(volume),
@@ -92,11 +95,15 @@ def details(volume: Mapping[str, Any]) -> list[str]:
 
 
 @app.command("create")
-def create(ctx: typer.Context, name: NewName, size: Size, on_host: OnHost = None, tenant: Tenant = "default") -> None:
-    """Create a data volume. Its host is that of the first VM that has it; it never moves from there."""
+def create(
+    ctx: typer.Context, name: NewName, size: Size, on_host: OnHost = None, pool: Pool = None, tenant: Tenant = "default"
+) -> None:
+    """Create a data volume. Its host is that of the first VM that has it; it never moves from there, but in a pool."""
     wanted: dict[str, object] = {"name": name, "tenant": tenant, "size_bytes": disk_bytes(size)}
     if on_host is not None:
         wanted["host"] = on_host
+    if pool is not None:
+        wanted["pool"] = pool
     volume = session_of(ctx).client.create_volume(wanted)
     show(volume, format_of(ctx), lambda: details(volume))
 

@@ -12,6 +12,7 @@ from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.cpus import NumaNode
 from orchestrator.core.hosts.features import FEATURES, HostFeature
 from orchestrator.core.hosts.nic import HostNic
+from orchestrator.core.hosts.pool import on_hosts, pool_of
 from orchestrator.core.hosts.snapshot import NOT_TOLD, GpuSnapshot, HostCpu, HostSnapshot
 from orchestrator.core.units import GIB
 
@@ -47,6 +48,8 @@ class HostFacts:
     driver: str = ""
     cpu: HostCpu | None = None
     """None from an agent that does not tell."""
+    pools: tuple[str, ...] = ()
+    """Those that it reaches, as hosts call them."""
 
 
 def facts_of(snapshot: HostSnapshot) -> HostFacts:
@@ -68,7 +71,14 @@ def facts_of(snapshot: HostSnapshot) -> HostFacts:
         qemu=_known(snapshot.qemu_version),
         driver=snapshot.driver_version or "",
         cpu=snapshot.cpu,
+        pools=pools_of(snapshot),
     )
+
+
+def pools_of(snapshot: HostSnapshot) -> tuple[str, ...]:
+    """Those that the host reaches, as hosts call them."""
+    usable = (pool for pool in snapshot.pools if pool.problem is None)
+    return tuple(sorted(on_hosts(pool.name, pool.pool_id) for pool in usable if pool.pool_id is not None))
 
 
 def _known(version: str) -> str:
@@ -76,8 +86,12 @@ def _known(version: str) -> str:
 
 
 def disk_of(snapshot: HostSnapshot) -> int:
-    """Bytes that VMs may take together: what is free and what our own volumes take now."""
-    ours = (file.size_bytes for file in (*snapshot.volumes, *snapshot.data) if file.owner is not None)
+    """Bytes that VMs may take together: what is free and what our own volumes take now, pools left out."""
+    ours = (
+        file.size_bytes
+        for file in (*snapshot.volumes, *snapshot.data)
+        if file.owner is not None and pool_of(file.name) is None
+    )
     return snapshot.storage_free_bytes + sum(ours)
 
 

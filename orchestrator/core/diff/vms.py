@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 from orchestrator.core.actions.nics import giving_nic
 from orchestrator.core.attachments import observed_on, remove
+from orchestrator.core.attachments.host_facts import pools_of
 from orchestrator.core.diff.finding import ExpectedVm, Finding, Repair, Severity, vm_finding
 from orchestrator.core.gpu.device import Device, ObservedDevice
 from orchestrator.core.gpu.vgpu_parameters import is_so, words
 from orchestrator.core.hosts.nic import NicFunction
+from orchestrator.core.hosts.pool import short_of
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.core.protocol import not_on_bus, why_not_back
 from orchestrator.core.vms.lease import TenantPolicy, ends_soon, show_moment
@@ -44,7 +46,10 @@ def vm_findings(wanted: ExpectedVm, snapshot: HostSnapshot) -> Iterator[Finding]
         )
     adopted = vm.spec.adopted is not None  # disks and definition are somebody else's
     has_disk = not adopted and any(file.name == vm.volume for file in snapshot.volumes)
-    if not has_disk and not adopted:
+    if vm.spec.pool is not None and vm.spec.pool not in pools_of(snapshot):
+        differ = (f"pool {short_of(vm.spec.pool)} mounted", "it is not, or is another directory, or does not answer")
+        yield vm_finding(vm, "vm.pool_away", "error", differ, "its disk is in the pool: mount that on the host again")
+    elif not has_disk and not adopted:
         yield vm_finding(vm, "vm.volume_missing", "error", (f"volume {vm.volume}", "no such file"), _TOO_LATE)
     if not adopted and not any(file.name == vm.seed for file in snapshot.seeds):
         yield vm_finding(vm, "vm.seed_missing", "warning", (f"seed {vm.seed}", "no such file"), _NO_SEED)

@@ -18,6 +18,7 @@ from orchestrator.core.gpu.device import Device
 from orchestrator.core.gpu.pci import is_pci_address
 from orchestrator.core.hosts.cpus import MAX_CPU, CpuPlace, cpus_text
 from orchestrator.core.hosts.domain import DomainDescription
+from orchestrator.core.hosts.pool import file_path, home_of
 from orchestrator.core.names import is_name, is_uuid
 from orchestrator.core.offerings.offering import PAGE_KIB
 from orchestrator.core.vms.network import MAX_CARDS, short_name, tenant_of
@@ -237,9 +238,9 @@ def volume_disk(domain: DomainDescription, storage: str, image: str | None) -> E
     """The overlay on the base image. ``image``: as :func:`domain_xml` takes it."""
     disk = ET.Element("disk", type="file", device="disk")
     ET.SubElement(disk, "driver", name="qemu", type="qcow2", discard="unmap")
-    ET.SubElement(disk, "source", file=f"{storage}/volumes/{domain.volume}")
+    ET.SubElement(disk, "source", file=file_path(storage, "volumes", domain.volume))
     if image is not None:
-        disk.append(_image_beneath(storage, image))
+        disk.append(_image_beneath(home_of(storage, domain.volume), image))
     ET.SubElement(disk, "target", dev="vda", bus="virtio")
     ET.SubElement(disk, "boot", order="1")
     return disk
@@ -250,7 +251,7 @@ def data_disks(domain: DomainDescription, storage: str) -> Iterator[ET.Element]:
     for letter, name in zip(ascii_lowercase[1:], domain.data, strict=False):
         disk = ET.Element("disk", type="file", device="disk")
         ET.SubElement(disk, "driver", name="qemu", type="raw", discard="unmap")
-        ET.SubElement(disk, "source", file=f"{storage}/data/{name}")
+        ET.SubElement(disk, "source", file=file_path(storage, "data", name))
         ET.SubElement(disk, "backingStore")
         ET.SubElement(disk, "target", dev=f"vd{letter}", bus="virtio")
         ET.SubElement(disk, "serial").text = name.partition(".")[0][:20]
@@ -268,11 +269,11 @@ def seed_disk(domain: DomainDescription, storage: str) -> ET.Element:
     return disk
 
 
-def _image_beneath(storage: str, image: str) -> ET.Element:
+def _image_beneath(home: str, image: str) -> ET.Element:
     """libvirt and QEMU read no header where the chain is written down with its end, which is an empty element."""
     beneath = ET.Element("backingStore", type="file")
     ET.SubElement(beneath, "format", type=image.rpartition(".")[2])
-    ET.SubElement(beneath, "source", file=f"{storage}/images/{image}")
+    ET.SubElement(beneath, "source", file=f"{home}/images/{image}")
     ET.SubElement(beneath, "backingStore")
     return beneath
 

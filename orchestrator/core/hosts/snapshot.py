@@ -187,6 +187,21 @@ class FileSnapshot:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PoolSnapshot:
+    """A directory that is mounted on the host as a pool (core/hosts/pool.py). Bytes are rounded, so that they change
+    seldom."""
+
+    name: str
+    pool_id: str | None
+    """That its directory holds; None: it holds none yet, or does not answer."""
+    capacity_bytes: int = 0
+    """What is free there and what our disks and volumes take, whichever host made them."""
+    free_bytes: int = 0
+    problem: str | None = None
+    """Why it cannot be used, for people."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostCpu:
     """The CPUs of a host, as guests see them that have the host's own model."""
 
@@ -254,6 +269,8 @@ class HostSnapshot:
     """None from an agent that does not tell."""
     dcgm_version: str | None = None
     """None: it has no DCGM, or its agent does not tell."""
+    pools: tuple[PoolSnapshot, ...] = ()
+    """Mounted here; none from an agent that does not tell."""
     sessions_full: bool = False
     """Lately a controller found all places of its agent's sessions taken."""
     restoring: bool = False

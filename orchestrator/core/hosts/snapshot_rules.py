@@ -27,6 +27,7 @@ from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.cpus import MAX_CPU, CpuPlace, HugePages, NumaNode
 from orchestrator.core.hosts.domain import DomainDescription, MadeAs
 from orchestrator.core.hosts.nic import MAX_NICS, HostNic, NicFunction
+from orchestrator.core.hosts.pool import MAX_NAME
 from orchestrator.core.hosts.snapshot import (
     DomainSnapshot,
     FileSnapshot,
@@ -35,8 +36,10 @@ from orchestrator.core.hosts.snapshot import (
     HostCpu,
     HostSnapshot,
     HostVgpuType,
+    PoolSnapshot,
     Unchanged,
 )
+from orchestrator.core.names import is_name, is_uuid
 
 _PROBLEMS: Final = 100
 _PROBLEM: Final = 1000
@@ -61,6 +64,7 @@ def checked(snapshot: HostSnapshot) -> HostSnapshot:
         _check_address(address)
     _check_nodes(snapshot)
     _check_nics(snapshot)
+    _check_pools(snapshot.pools)
     gpus = tuple(replace(gpu, problems=_shortened(gpu.problems)) for gpu in snapshot.gpus)
     return replace(snapshot, gpus=gpus, problems=_shortened(snapshot.problems), fabric=_checked_fabric(snapshot.fabric))
 
@@ -101,6 +105,13 @@ def _check_nics(snapshot: HostSnapshot) -> None:
     ports = [port for nic in snapshot.nics for port in nic.bridges]
     for address in (*(nic.address for nic in snapshot.nics), *functions, *ports):
         _check_address(address)
+
+
+def _check_pools(pools: tuple[PoolSnapshot, ...]) -> None:
+    _check_once("pool", [pool.name for pool in pools])
+    for pool in pools:
+        if not is_name(pool.name) or not (pool.pool_id is None or is_uuid(pool.pool_id)):
+            raise _invalid("a pool that is none", ascii(pool.name[:NAME]))
 
 
 def _checked_fabric(fabric: FabricSnapshot | None) -> FabricSnapshot | None:
@@ -206,8 +217,9 @@ BOUNDS: Final[Mapping[type, Mapping[str, Bound]]] = {
         "domains": Bound(_THINGS), "volumes": Bound(_THINGS), "seeds": Bound(_THINGS), "images": Bound(_THINGS),
         "networks": Bound(_THINGS), "problems": Bound(_MAX_PROBLEMS, _MAX_PROBLEMS), "epoch": Bound(_EPOCH),
         "protocol": Bound(_NUMBER), "data": Bound(_THINGS), "bridges": Bound(_THINGS), "nodes": Bound(_SMALL + 1),
-        "nics": Bound(MAX_NICS), "features": Bound(_SMALL, _ID),
+        "nics": Bound(MAX_NICS), "features": Bound(_SMALL, _ID), "pools": Bound(_SMALL),
     },
+    PoolSnapshot: {"name": Bound(MAX_NAME), "capacity_bytes": Bound(_DISK), "free_bytes": Bound(_DISK)},
     Unchanged: {"storage_free_bytes": Bound(_DISK)},
     HostCpu: {"features": Bound(_ID), "page_kib": Bound(2**24)},
     HostVgpuType: {

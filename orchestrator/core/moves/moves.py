@@ -18,6 +18,7 @@ from orchestrator.core.errors import Reason
 from orchestrator.core.geometry.cut import CutKind
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.gpu.vgpu_metadata import VgpuQuestion
+from orchestrator.core.hosts.pool import pool_of
 from orchestrator.core.hosts.snapshot import GpuSnapshot
 from orchestrator.core.moves.answers import DriverAnswers, limits_of_answer
 from orchestrator.core.moves.rules import (
@@ -48,7 +49,7 @@ from orchestrator.core.placement.rules.named import on_host
 from orchestrator.core.placement.rules.rule import GpuInUse, Need
 from orchestrator.core.placement.views import Request
 from orchestrator.core.vms.vm import Vm
-from orchestrator.core.vms.volume import attached_names
+from orchestrator.core.vms.volume import file_of, short_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,8 +157,8 @@ def _of_vm_to(moving: Traveller, name: str | None) -> Iterator[Bars]:
     vm = moving.vm
     if vm.host == name:
         yield frozenset({"live", "cold"}), MoveLimit(code="move.same_host", message="it is there already")
-    elif vm.spec.volumes:
-        yield EVERY, _volumes(vm)
+    elif own := tuple(volume for volume in vm.spec.volumes if pool_of(file_of(volume)) is None):
+        yield EVERY, _volumes(vm, tuple(map(short_of, own)))
 
 
 _WAITS: Final = "move.not_asked"
@@ -198,8 +199,8 @@ def _devices(moving: Moving) -> Sequence[Device]:
     return moving.traveller.vm.devices
 
 
-def _volumes(vm: Vm) -> MoveLimit:
-    names = attached_names(vm)
+def _volumes(vm: Vm, names: tuple[str, ...]) -> MoveLimit:
+    """``names``: of its data volumes that are in no pool."""
     words = f"its data volumes ({', '.join(names)}) are on its host, and volumes do not move"
     cure = f"'vgpuctl volume detach {names[0]} {vm.spec.name} --tenant {vm.spec.tenant}', and so of each"
     return MoveLimit(code="move.volume", message=words, cure=cure)

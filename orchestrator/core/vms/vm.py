@@ -11,6 +11,7 @@ from orchestrator.core.hosts.cpus import CpuPlace
 from orchestrator.core.hosts.domain import BootPolicy, DomainDescription, Firmware, MadeAs
 from orchestrator.core.hosts.features import SWITCHES
 from orchestrator.core.hosts.nic import NicKind, NicPlace
+from orchestrator.core.hosts.pool import disk_file, pool_of
 from orchestrator.core.labels import Labels
 from orchestrator.core.units import GIB, MIB, parse_size
 from orchestrator.core.vms.priority import Priority
@@ -92,6 +93,9 @@ class VmShape:
     volumes: tuple[str, ...] = ()
     """Data volumes that it has, in order: what its tenant calls them in a request and a file, ``name.id`` in a
     specification (core/vms/volume.py)."""
+    pool: str | None = None
+    """Where its disk lies: what people call the pool in a request and a file, ``name.key`` in a specification
+    (core/hosts/pool.py); None: on its host's own disk."""
     nic: NicKind | None = None
     """A virtual function of a network card near its GPU; None: what its profile says."""
     tpm: bool | None = None
@@ -111,6 +115,11 @@ class VmShape:
     def networks(self) -> tuple[str, ...]:
         """One for each network card."""
         return (self.network, *self.more_networks)
+
+    @property
+    def host_disk_bytes(self) -> int:
+        """What of its disk is on its host's own one."""
+        return 0 if self.pool is not None else self.disk_bytes
 
     def filled(self: _ShapeT, *sources: object) -> _ShapeT:
         """What it leaves open is as the first of ``sources`` says that has such a field."""
@@ -155,6 +164,7 @@ class VmSpec(VmShape):
             network=was.network,
             more_networks=was.more_networks,
             volumes=tuple(file_name.removesuffix(DATA_FILE) for file_name in was.data),
+            pool=pool_of(was.volume),
             boot_policy=made.boot_policy,
             **{switch: getattr(was, switch) for switch in SWITCHES},
         )
@@ -222,8 +232,8 @@ class Vm:
 
     @property
     def volume(self) -> str:
-        """File name of its disk in the agent's volume directory."""
-        return f"{self.id}.qcow2"
+        """File name of its disk in the agent's volume directory, or its pool's."""
+        return disk_file(self.id, self.spec.pool)
 
     @property
     def seed(self) -> str:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A data volume: a disk of a tenant that outlives the VMs it is attached to. It lies on one host and never moves."""
+"""A data volume: a disk of a tenant that outlives the VMs it is attached to. It lies on one host and never moves, or in
+a pool, where each host reaches it that has the pool."""
 
 from __future__ import annotations
 
@@ -8,9 +9,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from orchestrator.core.errors import NotFound
+from orchestrator.core.hosts.pool import pool_of
 from orchestrator.core.labels import NOTHING_SAID, About
 from orchestrator.core.names import near
-from orchestrator.core.vms.vm import DATA_FILE, Vm
+from orchestrator.core.vms.vm import DATA_FILE, Vm, VmShape
 
 VolumeState = Literal["new", "ready", "deleting", "lost"]
 """``new``: its file is made when it is first attached. ``lost``: its host was given up; it can only be deleted."""
@@ -34,13 +36,15 @@ class Volume:
     size_bytes: int
     """In bytes."""
     host: str | None
-    """Where it lies, or shall be made; None: where the first VM goes that it is attached to."""
+    """Where it lies, or shall be made; None: where the first VM goes that it is attached to, or in its pool."""
     vm: str | None
     """Id of the VM that has it."""
     state: VolumeState
     created_at: float
     """When it was made."""
     about: About = field(default=NOTHING_SAID, compare=False)
+    pool: str | None = None
+    """Where it lies, as hosts call it (core/hosts/pool.py); None: on a host's own disk."""
 
     @property
     def full_name(self) -> str:
@@ -49,8 +53,9 @@ class Volume:
 
     @property
     def on_hosts(self) -> str:
-        """What it is called in a VM's specification: ``name.id``, as one of the same name may come after it."""
-        return f"{self.name}.{self.id}"
+        """What it is called in a VM's specification: ``name.id``, as one of the same name may come after it, and its
+        pool where it lies in one."""
+        return ".".join(filter(None, (self.name, self.id, self.pool)))
 
     @property
     def file(self) -> str:
@@ -81,7 +86,19 @@ def short_of(on_hosts: str) -> str:
 
 def id_of(on_hosts: str) -> str:
     """Id of the volume that a specification calls so."""
-    return on_hosts.partition(".")[2]
+    return on_hosts.split(".")[1]
+
+
+def pools_of(vm: VmShape) -> tuple[str, ...]:
+    """That its disk and volumes lie in, by its specification."""
+    in_pools = {vm.pool, *(pool_of(file_of(volume)) for volume in vm.volumes)}
+    return tuple(sorted(pool for pool in in_pools if pool is not None))
+
+
+def shared_files(vm: Vm) -> tuple[str, ...]:
+    """Files of its that lie in pools: its disk, then data volumes."""
+    every = (vm.volume, *map(file_of, vm.spec.volumes))
+    return tuple(file for file in every if pool_of(file) is not None)
 
 
 def attached_names(vm: Vm) -> tuple[str, ...]:

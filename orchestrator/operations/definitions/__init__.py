@@ -27,6 +27,8 @@ DEFINITIONS: dict[str, Definition] = {
         vms.ATTACH_VOLUME,
         vms.DETACH_VOLUME,
         vms.DELETE_VOLUME,
+        vms.CREATE_POOL,
+        vms.DELETE_POOL,
         vms.PROVISION_VM,
         hosts.ADD_HOST,
         hosts.REMOVE_HOST,

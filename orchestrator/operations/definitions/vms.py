@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from orchestrator.operations.step import Definition
-from orchestrator.operations.steps import device, domain, guest, moving, moving_live, storage, vm_record, volumes
+from orchestrator.operations.steps import device, domain, guest, moving, moving_live, pools, storage, vm_record, volumes
 
 _ON_DISK = (storage.IMAGE, storage.NETWORK, storage.VOLUME, storage.SEED)
 _PREPARE = (vm_record.CLAIM, *_ON_DISK)
@@ -98,7 +98,7 @@ RENAME_VM = Definition(
 )
 """Stored with its new name. Of one that runs libvirt cannot change the domain's."""
 
-_TO_OTHER_HOST = (moving.COPY, storage.SEED, moving.DEFINE_MOVED, moving.CHANGE_HOSTS)
+_TO_OTHER_HOST = (moving.COPY, storage.SEED, moving.DEFINE_MOVED, moving.CHANGE_HOSTS, moving.TAKE_DISKS)
 _SETTLE_MOVE = (moving.CLEAR_SOURCE, moving.SETTLED)
 
 MOVE_VM = Definition(
@@ -142,6 +142,7 @@ MOVE_RUNNING_VM = Definition(
         moving_live.DEVICES,
         moving.DEFINE_MOVED,
         moving_live.MIGRATE,
+        moving.TAKE_DISKS,
         moving_live.GO_ON,
         moving.CLEAR_SOURCE,
         moving_live.SETTLED,
@@ -208,6 +209,21 @@ DETACH_VOLUME = Definition(
     abandoned=vm_record.say_stopped,
 )
 """About the VM, which is stopped; its specification has the volume until the end."""
+
+CREATE_POOL = Definition(
+    kind="create_pool",
+    steps=(pools.CREATING, pools.DECLARE, pools.READY),
+    stuck=lambda _: None,
+    abandoned=pools.forget,
+)
+"""About the pool, on a host that has it mounted."""
+
+DELETE_POOL = Definition(
+    kind="delete_pool",
+    steps=(pools.DELETING, pools.WITHDRAW, pools.FORGET),
+    stuck=lambda _: None,
+    abandoned=pools.forget,
+)
 
 DELETE_VOLUME = Definition(
     kind="delete_volume",

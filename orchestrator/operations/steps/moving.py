@@ -13,12 +13,15 @@ from dataclasses import replace
 from typing import Final
 
 from orchestrator.core.actions.host_actions import DefineDomain, DeleteVolume
+from orchestrator.core.actions.pools import LeaveDisks, ShareDisks
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.diff.orphans import removal_of
 from orchestrator.core.errors import Unknown
+from orchestrator.core.hosts.pool import short_of
 from orchestrator.core.maintenance.leaving import AwaitedTenant, wait_of
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.vm import Vm, VmState
+from orchestrator.core.vms.volume import pools_of, shared_files
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.device import DEVICE, REMOVE_DEVICE
@@ -91,8 +94,12 @@ def most_per_s(context: Context) -> int | None:
 
 
 def copy_disk(context: Context) -> str:
-    """The whole disk each time: what an earlier try has left of it is nobody's."""
+    """The whole disk each time: what an earlier try has left of it is nobody's. One in a pool is there already, and
+    only UEFI variables are copied."""
     vm, image = context.known_vm(), context.image()
+    share_disks(context)
+    if vm.spec.pool is not None and vm.firmware != "uefi":
+        return f"none: it is in pool {short_of(vm.spec.pool)}"
     with context.at(context.text("source")) as source:
         source.observe_domain()  # if only one of the two is away, it is told which
         giver = source.host(), source.token(source.host())
@@ -135,11 +142,35 @@ def _measured(context: Context, seconds: float) -> str:
     return f"took {seconds:.1f} s" + ("" if low_s is None else f", forecast {low_s:.1f} to {high_s:.1f} s")
 
 
+def share_disks(context: Context) -> None:
+    """What of the VM's is in pools is known on the other host too, and still where it is to open."""
+    vm = context.known_vm()
+    if files := shared_files(vm):
+        context.perform(ShareDisks(vm=vm.id, files=files))
+
+
+def _take_disks(context: Context) -> str:
+    """The VM has changed hosts, and so has who may open what it has in pools."""
+    vm = context.known_vm()
+    files = shared_files(vm)
+    if files:
+        context.perform(ShareDisks(vm=vm.id, files=files, taken=True))
+    return ", ".join(short_of(pool) for pool in pools_of(vm.spec)) or "none"
+
+
 def delete_copy(context: Context) -> None:
     """With the UEFI variables that came with it, which go with the definition."""
     vm = context.known_vm()
     undefine(context)
-    context.perform(DeleteVolume(vm=vm.id, volume=vm.volume))
+    leave_disks(context, vm)
+    if vm.spec.pool is None:
+        context.perform(DeleteVolume(vm=vm.id, volume=vm.volume))
+
+
+def leave_disks(context: Context, vm: Vm) -> None:
+    """What of the VM's is in pools is not its on this host any more."""
+    if files := shared_files(vm):
+        context.perform(LeaveDisks(vm=vm.id, files=files))
 
 
 def _define(context: Context) -> str:
@@ -174,6 +205,7 @@ def change_hosts(context: Context) -> str:
 def _clear_source(context: Context) -> str:
     """All that the host's ledger says is the VM's; believed when the host shows nothing of it any more."""
     with context.at(context.text("source")) as source:
+        leave_disks(source, context.known_vm())
         for action in removal_of(source.observe(), context.subject):
             source.perform(action)
         undefine(source)  # what it printed, its variables and its row in the ledger outlive a definition that left
@@ -198,7 +230,13 @@ def place_text(context: Context) -> tuple[str, ...]:
 
 
 def copy_text(context: Context) -> tuple[str, ...]:
-    return (f"volume {context.known_vm().volume} on host {context.host_name}",)
+    vm = context.known_vm()
+    return (f"volume {vm.volume} on host {context.host_name}",) if vm.spec.pool is None else ()
+
+
+def _taken_text(context: Context) -> tuple[str, ...]:
+    host = context.text("source")
+    return tuple(f"{file}, which host {host} may still open" for file in shared_files(context.known_vm()))
 
 
 def _definition_text(context: Context) -> tuple[str, ...]:
@@ -221,6 +259,9 @@ COPY = Step(name="copy_disk.1", title="copy the disk", do=copy_disk, undo=delete
 DEFINE_MOVED = Step(name="define_moved.1", title="definition", do=_define, undo=undefine, remains=_definition_text)
 CHANGE_HOSTS = Step(
     name="change_hosts.1", title="change hosts", do=change_hosts, no_undo_reason=MOVED, remains=place_text
+)
+TAKE_DISKS = Step(
+    name="take_disks.1", title="disks in pools", do=_take_disks, no_undo_reason=MOVED, remains=_taken_text
 )
 CLEAR_SOURCE = Step(
     name="clear_source.1",

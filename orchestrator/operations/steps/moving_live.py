@@ -29,6 +29,7 @@ from orchestrator.operations.steps.moving import (
     most_per_s,
     place_of,
     place_text,
+    share_disks,
     stop_awaits,
 )
 from orchestrator.operations.steps.storage import create_volume_action, send_image
@@ -53,8 +54,11 @@ def _runs_on(context: Context) -> None:
 
 
 def _empty_disk(context: Context) -> None:
-    """Made anew each time: only what the VM's own disk holds is copied over it."""
+    """Made anew each time: only what the VM's own disk holds is copied over it. One in a pool is there already."""
     vm, image = context.known_vm(), context.image()
+    share_disks(context)
+    if vm.spec.pool is not None:
+        return
     context.perform(DeleteVolume(vm=vm.id, volume=vm.volume))
     try:
         context.perform(create_volume_action(vm, image))

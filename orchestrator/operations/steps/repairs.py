@@ -17,6 +17,7 @@ from orchestrator.core.hosts.mig_layout import KEEPER
 from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.maintenance.maintenance import held_vms
 from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.volume import shared_files
 from orchestrator.core.wire import action_from_dict
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
@@ -87,6 +88,8 @@ def _settle(context: Context) -> str:
         cards = tx.cards.of_host(host.name)
         held = held_vms(tx.maintenances.active(), host.name)
         data = tuple(KnownVolume(volume=volume.file, vm=volume.vm) for volume in tx.volumes.list(host=host.name))
+        shared = ((file, vm.id) for vm in vms for file in shared_files(vm) if file != vm.volume)
+        data += tuple(KnownVolume(volume=file, vm=vm_id) for file, vm_id in shared)
         modes_before = tx.cards.mig_found(host.name)
     known, snapshot = (*(_known(vm, held) for vm in vms), *_keeper(host)), context.observe()
     now = {gpu.address: gpu.mig_enabled for gpu in snapshot.gpus if gpu.address in host.managed_gpus}

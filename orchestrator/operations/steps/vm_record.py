@@ -50,7 +50,7 @@ def volumes_before(context: Context) -> tuple[Volume, ...]:
 
 
 def _made_before(volume: Volume, host: str) -> Volume:
-    return replace(volume, state="ready", host=volume.host or host)
+    return replace(volume, state="ready", host=volume.host or (host if volume.pool is None else None))
 
 
 def put_back(tx: Transaction, context: Context) -> None:

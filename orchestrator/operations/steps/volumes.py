@@ -98,7 +98,8 @@ def _said(context: Context) -> str:
 
 
 def _file(context: Context) -> str:
-    return file_of(f"{context.text('volume')}.{context.subject}")
+    pool = context.inputs.get("pool")
+    return file_of(".".join((context.text("volume"), context.subject, *([pool] if isinstance(pool, str) else []))))
 
 
 def _not_deleted(context: Context) -> None:

@@ -213,7 +213,7 @@ class AdoptionService:
         )  # fmt: skip
         claim = Claim(
             vm=vm.id, host=host.name, devices=places, vcpus=vm.floating_vcpus, memory_mib=vm.ordinary_mib,
-            disk_bytes=spec.disk_bytes, cpus=() if was.cpus is None else was.cpus.pinned,
+            disk_bytes=spec.host_disk_bytes, cpus=() if was.cpus is None else was.cpus.pinned,
         )  # fmt: skip
         return vm, claim
 

@@ -43,6 +43,7 @@ from orchestrator.services.fleet.view import Viewed
 from orchestrator.services.guests.drivers import GuestHost
 from orchestrator.services.guests.runs import offered_roles
 from orchestrator.services.networks import network_for
+from orchestrator.services.pools import pool_on_hosts
 from orchestrator.services.tenancy.quotas import QuotaRoom, amounts_asked
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vms.deallocating import preemptible_now
@@ -84,6 +85,9 @@ class _Ties:
     host: str | None
     disk_bytes: int
     uplinks: tuple[Uplink, ...]
+    volumes: tuple[str, ...]
+    """This and the next as hosts call them."""
+    pool: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,7 +288,8 @@ class CapacityService:
     def _wanted(self, tx: Transaction, question: Question, offering: Offering, ties: _Ties) -> Wanted:
         check_supported(offering)
         check_name(question.tenant, what="tenant")
-        tied = replace(question, host=ties.host, disk_bytes=question.disk_bytes + ties.disk_bytes)
+        disk_bytes = question.host_disk_bytes + ties.disk_bytes
+        tied = replace(question, host=ties.host, disk_bytes=disk_bytes, pool=ties.pool, volumes=ties.volumes)
         bare = Wanted(vm_id=_WHAT_IF, vm=tied, offering=offering, count=question.count, uplinks=ties.uplinks)
         return with_site_rules(tx, self.index, bare)
 
@@ -312,7 +317,8 @@ def _ties(tx: Transaction, question: Question, host: str | None = None) -> _Ties
     uplinks = (network_for(tx, question.tenant, name).uplink for name in question.networks)
     volumes = volumes_for(tx, question.tenant, question.volumes, host)
     where, disk_bytes = place_with(volumes, host, 0)
-    return _Ties(where, disk_bytes, tuple(uplink for uplink in uplinks if uplink is not None))
+    on_hosts, pool = tuple(volume.on_hosts for volume in volumes), pool_on_hosts(tx, question.pool)
+    return _Ties(where, disk_bytes, tuple(uplink for uplink in uplinks if uplink is not None), on_hosts, pool)
 
 
 def _most(number: int, question: Question) -> int:

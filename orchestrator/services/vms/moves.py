@@ -148,7 +148,7 @@ def _questions(fleet: FleetIndex, moving: Moving, name: str) -> tuple[VgpuQuesti
 def moving_of(tx: Transaction, fleet: FleetIndex, vm: Vm, drivers: DriverAnswers = NO_DRIVER) -> Moving:
     """Ask inside :meth:`FleetIndex.current`. :raises NotFound: ``profile.unknown``"""
     offering = _offering_of(fleet, vm)
-    anywhere = replace(vm.spec, host=None, gpu=None)
+    anywhere = replace(vm.spec, host=None, gpu=None, disk_bytes=vm.spec.host_disk_bytes)
     bare = Wanted(
         vm_id=vm.id, vm=anywhere, offering=offering, made=vm, moves=True, uplinks=uplinks_of(tx, vm.spec.networks)
     )
@@ -192,7 +192,7 @@ def _left_by(view: HostView, vm: Vm) -> HostView:
     held = vms_on(view).get(vm.id)
     if held is not None:
         return without(view, (held,))
-    own_disk = disk.amounts_of(disk.gib_of(vm.spec.disk_bytes))
+    own_disk = disk.amounts_of(disk.gib_of(vm.spec.host_disk_bytes))
     return replace(view, vms=view.vms - {vm.id}, free=tuple(with_more(dict(view.free), (own_disk,)).items()))
 
 

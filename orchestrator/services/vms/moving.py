@@ -72,7 +72,7 @@ class VmMoves:
                 target=plan.vm.host,
                 gpus=tuple(device.gpu for device in plan.vm.devices),
                 why=plan.why,
-                disk_bytes=vm.spec.disk_bytes,
+                disk_bytes=vm.spec.host_disk_bytes,
                 copy_low_s=None if forecast is None else forecast.low_s,
                 copy_high_s=None if forecast is None else forecast.high_s,
             )
@@ -213,7 +213,9 @@ def _forecast(tx: Transaction, request: MoveVm, copy_bytes: int, source: str, ta
 
 
 def _disk_file(tx: Transaction, vm: Vm) -> int:
-    """Bytes of the file that is copied, as last observed."""
+    """Bytes of the file that is copied, as last observed; none of one in a pool."""
+    if vm.spec.pool is not None:
+        return 0
     snapshot = tx.hosts.snapshot(vm.host)
     files = () if snapshot is None else snapshot.volumes
     return next((file.size_bytes for file in files if file.name == vm.volume), vm.spec.disk_bytes)

@@ -140,10 +140,10 @@ class Planner:
         _check_image(tx, spec)
         with self.index.current() as fleet:
             check_named(tx, fleet, spec.host, spec.gpu)
-            host, disk_bytes = place_with(volumes, spec.host, spec.disk_bytes)
+            host, disk_bytes = place_with(volumes, spec.host, spec.host_disk_bytes)
             placed = replace(spec, host=host, disk_bytes=disk_bytes)
             planned = self._planned(tx, fleet, placed, stored=stored, preempt=preempt, leaving=leaving)
-        claim = replace(planned.claim, disk_bytes=spec.disk_bytes)
+        claim = replace(planned.claim, disk_bytes=spec.host_disk_bytes)
         return replace(planned, vm=replace(planned.vm, spec=spec), claim=claim, volumes=volumes)
 
     def _planned(

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.pci import parse_pci_address
+from orchestrator.core.hosts.pool import check_pool_name
 from orchestrator.core.labels import check_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.units import MIB, show_size
@@ -40,6 +41,8 @@ def checked(request: CreateVm) -> CreateVm:
     if request.label is not None:
         check_name(request.label, what="label")
     check_names(request.volumes)
+    if request.pool is not None:
+        check_pool_name(request.pool)
     check_labels(request.labels)
     _in_range("vcpus", request.vcpus, 1, MAX_VCPUS, str)
     _in_range("memory", request.memory_mib, MIN_MEMORY_MIB, MAX_MEMORY_MIB, lambda mib: show_size(mib * MIB))
@@ -83,10 +86,13 @@ def sized_as(spec: VmSpec, request: CreateVm) -> CreateVm:
     return request.filled(spec)
 
 
-def spec_of(request: CreateVm, user_data: str | None, networks: tuple[str, ...], volumes: tuple[str, ...]) -> VmSpec:
-    """``user_data``: the id under which the text is stored; ``networks``, ``volumes``: their names on hosts."""
+def spec_of(
+    request: CreateVm, user_data: str | None, networks: tuple[str, ...], volumes: tuple[str, ...], pool: str | None
+) -> VmSpec:
+    """``user_data``: the id under which the text is stored; the next three: their names on hosts."""
+    on_hosts = {"network": networks[0], "more_networks": networks[1:], "volumes": volumes, "pool": pool}
     return VmSpec(
-        **{**request.shape(), "network": networks[0], "more_networks": networks[1:], "volumes": volumes},
+        **{**request.shape(), **on_hosts},
         user_data=user_data,
         start=request.start,
         label=request.label,

@@ -52,7 +52,7 @@ def place_with(volumes: Iterable[Volume], host: str | None, disk_bytes: int) -> 
     nowhere yet beside its own disk.
 
     :raises Conflict: ``volume.elsewhere``"""
-    to_place = sum(volume.size_bytes for volume in volumes if volume.host is None)
+    to_place = sum(volume.size_bytes for volume in volumes if volume.host is None and volume.pool is None)
     return host_of(volumes, host), disk_bytes + to_place
 
 

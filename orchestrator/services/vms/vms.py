@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from orchestrator.core.errors import Conflict, NoCapacity
+from orchestrator.core.hosts.pool import short_of as short_of_pool
 from orchestrator.core.labels import changed_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.vms.image import short_of
@@ -23,6 +24,7 @@ from orchestrator.services.guests.runs import planned_run, wanted_roles
 from orchestrator.services.maintenance.waits import gets_driver, is_held
 from orchestrator.services.messages import CreateVm, DryRun, Started, VmChange
 from orchestrator.services.networks import NetworkService
+from orchestrator.services.pools import check_pool_has, pool_on_hosts
 from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vm_checks import (
@@ -130,7 +132,9 @@ class VmService(VmListing):
         volumes = volumes_for(tx, request.tenant, request.volumes, request.host)
         known = self.planner.index.known.of_tenants({request.tenant})
         offering = known.resolve(request.profile)
-        spec = spec_of(known.sized(request, offering), secret, networks, tuple(network.on_hosts for network in volumes))
+        on_hosts, pool = tuple(volume.on_hosts for volume in volumes), pool_on_hosts(tx, request.pool)
+        spec = spec_of(known.sized(request, offering), secret, networks, on_hosts, pool)
+        check_pool_has(tx, pool, spec.disk_bytes)
         roles = wanted_roles(request, offering)
         plan = replace(self.planner, coarse=coarse).plan(tx, spec, preempt=request.preempt, volumes=volumes)
         end = new_lease_end(policy, request.end, tx.time.no_earlier(plan.vm.created_at))
@@ -149,7 +153,7 @@ class VmService(VmListing):
             subject, outcome = victim.full_name, f"for {vm.full_name}"
             tx.audit.append(at=clock.now(), actor=actor(), action="preempt", subject=subject, outcome=outcome)
         operation = new_operation("preempt_for_vm", vm, clock=clock, ids=ids)
-        tx.vms.add(held_by(operation, vm))
+        _add(tx, held_by(operation, vm))
         plan.take_volumes(tx)
         claim, capacity = asdict(plan.claim), asdict(plan.capacity)
         inputs: dict[str, object] = {
@@ -170,7 +174,7 @@ class VmService(VmListing):
         if plan is None:
             tx.vms.update(held_by(operation, vm))
         else:
-            tx.vms.add(held_by(operation, vm))
+            _add(tx, held_by(operation, vm))
             plan.take(tx)
         inputs = {"vm": vm.spec.name, **undo_inputs(vm), **(more or {}), **(plan.inputs if plan is not None else {})}
         record(tx, operation, host=vm.host, inputs=inputs)
@@ -355,6 +359,13 @@ class VmService(VmListing):
         return started
 
 
+def _add(tx: Transaction, vm: Vm) -> None:
+    """With what its disk takes of its pool. :raises Conflict: ``vm.exists``; :raises ClaimLost: the pool is full"""
+    tx.vms.add(vm)
+    if vm.spec.pool is not None:
+        tx.pools.take(vm.spec.pool, vm.id, vm.spec.disk_bytes)
+
+
 def _so_already(vm: Vm, *, settled: VmState) -> Started:
     """What made it so is over and is nobody's news; what is on its way there is worth following."""
     return Started(operation=None if vm.state == settled else vm.operation, name=vm.spec.name, existing=True)
@@ -368,7 +379,8 @@ def _repeated(tx: Transaction, vm: Vm, request: CreateVm) -> Started:
         request = replace(request, image=vm.spec.image)
     networks = vm.spec.networks if tuple(map(short_name, vm.spec.networks)) == request.networks else request.networks
     volumes = vm.spec.volumes if attached_names(vm) == request.volumes else request.volumes
-    wanted: VmSpec = replace(spec_of(request, kept, networks, volumes), start=vm.spec.start, label=vm.spec.label)
+    pool = vm.spec.pool if vm.spec.pool and short_of_pool(vm.spec.pool) == request.pool else request.pool
+    wanted: VmSpec = replace(spec_of(request, kept, networks, volumes, pool), start=vm.spec.start, label=vm.spec.label)
     if vm.spec != wanted or user_data != request.user_data:
         raise already_there(vm, wanted)
     check_labelled(vm, request.labels, protected=request.protected)

@@ -20,6 +20,7 @@ from orchestrator.services.acting import actor
 from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
 from orchestrator.services.fleet.view import capacity_of
 from orchestrator.services.messages import Started
+from orchestrator.services.pools import check_pool_has, pool_on_hosts, reaching
 from orchestrator.services.tenancy.quotas import volume_within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vm_checks import check_may_rename, known_vm
@@ -53,9 +54,11 @@ class VolumeService:
     engine: Engine
     planner: Planner
 
-    def create(self, tenant: str, name: str, size_bytes: int, host: str | None = None) -> VolumeInfo:
-        """``host``: where it shall lie; None: where the first VM goes that has it. The same again is answered with what
-        is there.
+    def create(
+        self, tenant: str, name: str, size_bytes: int, host: str | None = None, pool: str | None = None
+    ) -> VolumeInfo:
+        """``host``: where it shall lie; None: where the first VM goes that has it, or in ``pool``. The same again is
+        answered with what is there.
 
         :raises InvalidInput: ``volume.name_invalid``, ``volume.out_of_range``
         :raises NotFound: ``tenant.unknown``, ``host.unknown``; :raises Conflict: ``volume.exists``, ``volume.used_up``
@@ -63,18 +66,22 @@ class VolumeService:
             ``host.kept``"""
         check_name(name, what="volume")
         _check_size(size_bytes)
+        if host is not None and pool is not None:
+            raise InvalidInput("volume.host_and_pool", "a volume in a pool lies on no host", hint="name one of both")
         capacity = None if host is None else self._capacity(host)
         with self.store.begin() as tx:
             known_tenant(tx, tenant)
-            existing = tx.volumes.find(tenant, name)
-            if existing is not None and existing.size_bytes == size_bytes and host in {None, existing.host}:
+            existing, in_pool = tx.volumes.find(tenant, name), pool_on_hosts(tx, pool)
+            same = existing is not None and (existing.size_bytes, existing.pool) == (size_bytes, in_pool)
+            if existing is not None and same and host in {None, existing.host}:
                 return _info(tx, existing)
             _check_not_kept(tx, tenant, host)
             volume = Volume(
                 id=self.planner.ids.new_uuid(), tenant=tenant, name=name, size_bytes=size_bytes, host=host,
-                vm=None, state="new", created_at=self.planner.clock.now(),
+                vm=None, state="new", created_at=self.planner.clock.now(), pool=in_pool,
             )  # fmt: skip
             if existing is None:
+                check_pool_has(tx, in_pool, size_bytes)
                 _check_number(tx, tenant)
                 volume_within_quota(tx, volume)
             with _room(volume, host):
@@ -120,19 +127,22 @@ class VolumeService:
         """With what is on it. One that no host has a file of is gone at once.
 
         :raises NotFound: ``volume.unknown``; :raises Conflict: ``volume.attached``"""
+        with self.store.read() as tx:
+            known = known_volume(tx, tenant, name)
+        on = reaching(self.planner, known.pool) if known.pool is not None and known.state == "ready" else None
         with self.store.begin() as tx:
             volume = known_volume(tx, tenant, name)
             check_not_attached(tx, volume)
             if volume.state == "deleting":
                 running = [begun.id for begun in tx.operations.of_subject(volume.id) if begun.state not in FINISHED]
                 return Started(operation=running[-1] if running else None, name=name, existing=True)
-            if volume.state != "ready" or volume.host is None:
+            if volume.state != "ready" or (host := volume.host or on) is None:
                 tx.volumes.remove(volume.id)
                 self._note(tx, "delete_volume", volume, "done")
                 return Started(operation=None, name=name)
             tx.volumes.deleting(volume.id)
             operation = new_operation("delete_volume", volume, clock=self.planner.clock, ids=self.planner.ids)
-            record(tx, operation, host=volume.host, inputs={"volume": volume.name})
+            record(tx, operation, host=host, inputs={"volume": volume.name, "pool": volume.pool})
             started = Started(operation=operation.id, name=name)
         return self._submitted(started)
 
@@ -144,6 +154,9 @@ class VolumeService:
         with self.store.read() as tx:
             host = known_vm(tx, tenant, vm_name).host
         capacity = self._capacity(host)
+        with self.planner.index.current() as fleet:
+            viewed = fleet.host(host)
+            reached = () if viewed is None else viewed.facts.pools
         with self.store.begin() as tx:
             volume, vm = known_volume(tx, tenant, name), known_vm(tx, tenant, vm_name)
             if volume.vm == vm.id:
@@ -151,6 +164,9 @@ class VolumeService:
             check_may_change(vm)
             check_free(tx, volume)
             host_of((volume,), vm.host)
+            if volume.pool is not None and volume.pool not in reached:
+                hint = f"'vgpuctl vm move {vm.spec.name}' takes the VM to a host that has the pool"
+                raise Conflict("volume.elsewhere", f"the VM's host does not reach volume {name}", hint=hint)
             check_may_rename(tx, vm)
             check_number(len(vm.spec.volumes) + 1)
             with _room(volume, vm.host):

@@ -19,13 +19,14 @@ from orchestrator.core.placement.rules import (
     named,
     nics,
     nodes,
+    pools,
     scheduler,
     tenants,
 )
 from orchestrator.core.placement.rules.rule import Fact, Need
 from orchestrator.core.placement.rules.wanted import Wanted
 
-_RULES: Final = (named, bridges, labels, features, affinity, disk, tenants, scheduler, nodes, nics)
+_RULES: Final = (named, bridges, pools, labels, features, affinity, disk, tenants, scheduler, nodes, nics)
 """The most telling first."""
 _KINDS: Final = tuple(
     kind for rule in _RULES for kind in vars(rule).values()
@@ -57,4 +58,5 @@ def facts_of_gpu(gpu: GpuSnapshot) -> tuple[Fact, ...]:
 
 def facts_of(host: HostFacts, host_labels: Labels) -> tuple[Fact, ...]:
     """Of a host, whatever is on it. ``host_labels``: those that say something about placement."""
-    return (*bridges.facts_of(host), *labels.facts_of(host_labels), *features.facts_of(host))
+    of_host = (*bridges.facts_of(host), *pools.facts_of(host))
+    return (*of_host, *labels.facts_of(host_labels), *features.facts_of(host))

@@ -63,6 +63,9 @@ options:
     type: list
     elements: str
     version_added: 0.3.0
+  pool:
+    description: "Where its disk lies; left out: on its host's own."
+    type: str
   nic:
     description: "A virtual function of a network card near its GPU; left out: what its profile says."
     type: str
@@ -208,6 +211,7 @@ FORM = {
     "network": {"type": "str"},
     "more_networks": {"type": "list", "elements": "str"},
     "volumes": {"type": "list", "elements": "str"},
+    "pool": {"type": "str"},
     "nic": {"type": "str", "choices": ["rdma"]},
     "tpm": {"type": "bool"},
     "ssh_keys": {"type": "list", "elements": "str", "no_log": False},

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pools on this host: directories that other hosts mount too (core/hosts/pool.py). Nothing is written where nothing is
+mounted, nor where another directory is than the one that was declared.
+
+A lease says which host may open a disk or volume there: a file that holds the host's machine id. QEMU locks what it
+opens for writing besides, over NFS and CephFS as well (docs/system/images.rst, "image locking"): the same bytes tell
+here that a host which a lease is taken from still writes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import struct
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from orchestrator.agent.images import files
+from orchestrator.agent.paths import Paths
+from orchestrator.agent.sysfs import reading
+from orchestrator.core.actions.host_actions import ActionResult
+from orchestrator.core.actions.pools import DeclarePool, WithdrawPool
+from orchestrator.core.errors import Conflict, Fatal, Retryable, VgpuctlError
+from orchestrator.core.hosts.pool import MAX_NAME, is_the_pool, pool_of, short_of
+from orchestrator.core.hosts.snapshot import FileSnapshot, PoolSnapshot
+from orchestrator.core.names import is_name, is_uuid
+from orchestrator.core.units import MIB
+
+MARKER: Final = "vgpuctl-pool"
+_DIRECTORIES: Final = ("images", "volumes", "data", "leases")
+_HOLD: Final = ("volumes", "data")
+_LIMIT_S: Final = 3.0
+"""A file system over the network may not answer at all; then its pool is told so, and nothing else waits for it."""
+_WRITES: Final = 101
+"""RAW_LOCK_PERM_BASE and BLK_PERM_WRITE's bit of QEMU's block/file-posix.c: held by who writes."""
+_LOCK: Final = struct.Struct("hhqqi4x")
+"""struct flock: type, whence, start, length, pid."""
+_BLOCK: Final = 512
+"""What ``st_blocks`` counts in."""
+
+
+_Observed = tuple[PoolSnapshot, tuple[FileSnapshot, ...]]
+"""A pool, and the disks there of VMs of this host."""
+
+
+@dataclass(frozen=True)
+class Mount:
+    """What is mounted under a name."""
+
+    name: str
+    directory: Path
+
+
+class MountedPools:
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
+        self._asked: dict[str, threading.Thread] = {}
+        """Those that have not answered yet."""
+
+    def home(self, pool: str) -> Path:
+        """Its directory, ``pool`` as hosts call it.
+
+        :raises Retryable: ``pool.not_mounted``; :raises Conflict: ``pool.is_another``"""
+        name = short_of(pool)
+        directory = self._mounted(name)
+        pool_id = _id_in(directory)
+        if pool_id is None or not is_the_pool(pool, pool_id):
+            raise _another(name, pool_id)
+        return directory
+
+    def declare(self, action: DeclarePool) -> ActionResult:
+        """:raises Retryable: ``pool.not_mounted``; :raises Conflict: ``pool.is_another``
+        :raises Fatal: ``host.disk_full``, ``host.storage_failed``"""
+        directory = self._mounted(action.name)
+        pool_id = _id_in(directory)
+        if pool_id is not None and pool_id != action.pool_id:
+            raise _another(action.name, pool_id)
+        try:
+            for name in _DIRECTORIES:
+                (directory / name).mkdir(exist_ok=True)
+                (directory / name).chmod(0o711)  # QEMU's account has to get through to the files, not to list them
+        except OSError as error:
+            raise files.storage_error(error) from error
+        if pool_id is None:
+            with files.written_whole(directory / MARKER, mode=0o644) as part:
+                part.write_text(f"{action.pool_id}\n")
+        return ActionResult(changed=pool_id is None)
+
+    def withdraw(self, action: WithdrawPool) -> ActionResult:
+        """Gone already is fine. :raises Retryable: ``pool.not_mounted``; :raises Conflict: ``pool.in_use``"""
+        directory = self._mounted(action.name)
+        if _id_in(directory) != action.pool_id:
+            return ActionResult(changed=False)
+        try:
+            held = [path.name for kind in _HOLD for path in _listed(directory / kind)]
+            if held:
+                raise Conflict(
+                    "pool.in_use", f"{len(held)} disks and volumes are in the pool", hint="delete them first",
+                    details=", ".join(sorted(held)[:5]),
+                )  # fmt: skip
+            for kind in _DIRECTORIES:
+                for path in (directory / kind).glob("*"):
+                    path.unlink()
+                if (directory / kind).is_dir():
+                    (directory / kind).rmdir()
+        except OSError as error:
+            raise files.storage_error(error) from error
+        return ActionResult(changed=files.remove(directory / MARKER))
+
+    def mounted(self) -> Iterator[Mount]:
+        """Directories below ours that something is mounted on, by name. Nothing there is opened."""
+        text = reading.text(self._paths.proc / "self/mountinfo") or ""
+        points = {_unescaped(line.split()[4]) for line in text.splitlines() if len(line.split()) > 4}
+        for point in sorted(points):
+            path = Path(point)
+            if path.parent == self._paths.pools and is_name(path.name) and len(path.name) <= MAX_NAME:
+                yield Mount(path.name, path)
+
+    def observe(self, owners: Mapping[str, str]) -> tuple[tuple[PoolSnapshot, ...], tuple[FileSnapshot, ...]]:
+        """Those that are mounted, and of the disks there those of VMs of this host. ``owners``: file → VM."""
+        observed = [self._within_limit(pool, owners) for pool in self.mounted()]
+        return tuple(pool for pool, _ in observed), tuple(disk for _, disks in observed for disk in disks)
+
+    def lease(self, file: str) -> str | None:
+        """Machine id of the host that may open the file; None: none. Raises as :meth:`home`."""
+        return reading.text(self._lease(file))
+
+    def is_held_here(self, file: str) -> bool:
+        return self.lease(file) == self._own_id()
+
+    def check_held(self, file: str) -> None:
+        """:raises Conflict: ``pool.held_elsewhere``"""
+        holder = self.lease(file)
+        if holder != self._own_id():
+            raise Conflict(
+                "pool.held_elsewhere", "the VM's disk in the pool is another host's to open",
+                hint="the VM moved, or was started elsewhere: 'vgpuctl show-vm' tells its host",
+                details=f"{file}: {'nobody' if holder is None else f'machine {holder}'}",
+            )  # fmt: skip
+
+    def hold(self, file: str, path: Path) -> bool:
+        """This host alone may open it from now on. Whether it was another's, or nobody's.
+
+        :raises Conflict: ``pool.open_elsewhere``"""
+        if self.is_held_here(file):
+            return False
+        if path.exists() and is_written(path):
+            raise Conflict(
+                "pool.open_elsewhere", "another host has the disk in the pool open for writing",
+                hint="the VM must be stopped there first", details=file,
+            )  # fmt: skip
+        with files.written_whole(self._lease(file), mode=0o644) as part:
+            part.write_text(f"{self._own_id()}\n")
+        return True
+
+    def let_go(self, file: str) -> None:
+        """If it is held here."""
+        if self.is_held_here(file):
+            files.remove(self._lease(file))
+
+    def _lease(self, file: str) -> Path:
+        return self.home(pool_of(file) or "") / "leases" / file
+
+    def _own_id(self) -> str:
+        own = reading.text(self._paths.etc / "machine-id")
+        if not own:
+            raise Fatal("host.storage_failed", "the host has no machine id", hint="systemd-machine-id-setup makes one")
+        return own
+
+    def _mounted(self, name: str) -> Path:
+        directory = next((pool.directory for pool in self.mounted() if pool.name == name), None)
+        if directory is None:
+            raise Retryable(
+                "pool.not_mounted", f"nothing is mounted for pool {name} on the host",
+                hint=f"mount it at {self._paths.pools / name}",
+            )  # fmt: skip
+        return directory
+
+    def _within_limit(self, pool: Mount, owners: Mapping[str, str]) -> _Observed:
+        """Asked on a thread, which waits in the kernel for as long as the other side is away."""
+        silent = PoolSnapshot(name=pool.name, pool_id=None, problem="its file system does not answer"), ()
+        if (last := self._asked.get(pool.name)) is not None and last.is_alive():
+            return silent
+        answers: list[_Observed] = []
+        thread = threading.Thread(target=lambda: answers.append(_observed(pool, owners)), daemon=True)
+        self._asked[pool.name] = thread
+        thread.start()
+        thread.join(_LIMIT_S)
+        return next(iter(answers), silent)
+
+
+def is_written(path: Path) -> bool:
+    """Whether some process on any host has it open for writing, by QEMU's locks.
+
+    :raises Retryable: ``pool.locks_unknown``: the file system does not say"""
+    try:
+        with path.open("rb") as file:
+            question = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _WRITES, 1, 0)
+            kind, *_ = _LOCK.unpack(fcntl.fcntl(file.fileno(), fcntl.F_OFD_GETLK, question))
+    except OSError as error:
+        raise Retryable(
+            "pool.locks_unknown", "the pool's file system does not tell who has the disk open",
+            hint="mount it with locks: NFS 4 or CephFS", details=str(error),
+        ) from error  # fmt: skip
+    return bool(kind != fcntl.F_UNLCK)
+
+
+def _observed(pool: Mount, owners: Mapping[str, str]) -> _Observed:
+    try:
+        pool_id = _id_in(pool.directory)
+        space = os.statvfs(pool.directory)
+        ours = sum(_taken(path) for kind in _HOLD for path in _listed(pool.directory / kind))
+        present = ((file, vm, pool.directory / "volumes" / file) for file, vm in owners.items())
+        disks = tuple(
+            FileSnapshot(name=file, size_bytes=path.stat().st_size, owner=vm)
+            for file, vm, path in sorted(present)
+            if path.exists() and pool_id is not None and is_the_pool(pool_of(file) or "", pool_id)
+        )
+    except (OSError, VgpuctlError) as error:
+        return PoolSnapshot(name=pool.name, pool_id=None, problem=f"it cannot be read: {error}"), ()
+    total, free = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
+    step = max(MIB, total // 100)
+    snapshot = PoolSnapshot(
+        name=pool.name, pool_id=pool_id, capacity_bytes=(free + ours) // MIB * MIB, free_bytes=free // step * step
+    )
+    return snapshot, disks
+
+
+def _listed(directory: Path) -> Iterable[Path]:
+    return [path for path in directory.iterdir() if not files.is_partial(path)] if directory.is_dir() else []
+
+
+def _taken(path: Path) -> int:
+    try:
+        return path.lstat().st_blocks * _BLOCK
+    except FileNotFoundError:
+        return 0
+
+
+def _id_in(directory: Path) -> str | None:
+    """None: it was not declared. :raises Conflict: ``pool.is_another``: the file holds no id"""
+    text = reading.text(directory / MARKER)
+    if text is not None and not is_uuid(text):
+        raise _another(directory.name, text)
+    return text
+
+
+def _another(name: str, pool_id: str | None) -> Conflict:
+    return Conflict(
+        "pool.is_another",
+        f"what is mounted for pool {name} on the host is another directory",
+        hint="mount the pool's own there; 'vgpuctl pool show' tells its id",
+        details=f"it holds {'no id' if pool_id is None else ascii(pool_id)[:60]}",
+    )
+
+
+def _unescaped(point: str) -> str:
+    """A mount point as /proc/self/mountinfo writes it: blanks and backslashes in octal."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point)

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pools that several hosts mount: made known, shown, deleted; and what a request that names one is refused for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.core.domain_xml.domain import STORAGE
+from orchestrator.core.errors import Conflict, NoCapacity
+from orchestrator.core.hosts.pool import DIRECTORY, Pool, check_pool_name
+from orchestrator.core.units import MIB, show_size
+from orchestrator.ports.engine import Engine
+from orchestrator.services.begin import new_operation, record
+from orchestrator.services.messages import Started
+from orchestrator.services.vms.planning import Planner
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolInfo:
+    """A pool, and the hosts that reach it, by name."""
+
+    pool: Pool
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolService:
+    store: Store
+    engine: Engine
+    planner: Planner
+
+    def create(self, name: str, host: str | None = None) -> Started:
+        """``host``: that writes the id into the directory, which is mounted there; None: one that has it mounted.
+
+        :raises InvalidInput: ``pool.name_invalid``; :raises NotFound: ``host.unknown``
+        :raises Conflict: ``pool.exists``; :raises NoCapacity: ``pool.not_reached``"""
+        check_pool_name(name)
+        with self.store.begin() as tx:
+            if host is not None:
+                tx.hosts.get(host)
+            clock, ids = self.planner.clock, self.planner.ids
+            pool = Pool(id=ids.new_uuid(), name=name, state="new", created_at=clock.now())
+            tx.pools.add(pool)
+            started = self._begin(tx, "create_pool", pool, host or _that_mounts(tx, name))
+        self.engine.submit(str(started.operation))
+        return started
+
+    def get(self, name: str) -> PoolInfo:
+        """:raises NotFound: ``pool.unknown``"""
+        with self.store.read() as tx:
+            pool = tx.pools.get(name)
+        return next(info for info in self._with_hosts((pool,)))
+
+    def list(self) -> tuple[PoolInfo, ...]:
+        """By name."""
+        with self.store.read() as tx:
+            pools = tx.pools.list()
+        return self._with_hosts(pools)
+
+    def delete(self, name: str) -> Started:
+        """One in which nothing lies; its directory stays, without its id and base images.
+
+        :raises NotFound: ``pool.unknown``; :raises Conflict: ``pool.in_use``, ``pool.busy``
+        :raises NoCapacity: ``pool.not_reached``"""
+        host = next(iter(self.get(name).hosts), None)
+        with self.store.begin() as tx:
+            pool = tx.pools.get(name)
+            if pool.state != "ready":
+                raise Conflict(
+                    "pool.busy", f"pool {name} is {pool.state}", hint="'vgpuctl operation list' shows by what"
+                )
+            if pool.claimed_bytes:
+                raise Conflict(
+                    "pool.in_use", f"disks and volumes are in pool {name}",
+                    hint="delete them first: 'vgpuctl list-vms -A' and 'vgpuctl volume list -A' show them",
+                    details=f"{pool.claimed_bytes} bytes are claimed",
+                )  # fmt: skip
+            if host is None:
+                raise not_reached(name)
+            tx.pools.set_state(pool.id, "deleting")
+            started = self._begin(tx, "delete_pool", pool, host)
+        self.engine.submit(str(started.operation))
+        return started
+
+    def _begin(self, tx: Transaction, kind: str, pool: Pool, host: str) -> Started:
+        operation = new_operation(kind, pool, clock=self.planner.clock, ids=self.planner.ids)
+        record(tx, operation, host=host, inputs={"pool": pool.name})
+        return Started(operation=operation.id, name=pool.name)
+
+    def _with_hosts(self, pools: tuple[Pool, ...]) -> tuple[PoolInfo, ...]:
+        with self.planner.index.current() as fleet:
+            hosts = fleet.fleet().hosts
+            return tuple(
+                PoolInfo(pool=pool, hosts=tuple(host.view.name for host in hosts if pool.on_hosts in host.facts.pools))
+                for pool in pools
+            )
+
+
+def reaching(planner: Planner, pool: str) -> str:
+    """A host that is ready and reaches the pool, which hosts call so.
+
+    :raises NoCapacity: ``pool.not_reached``"""
+    with planner.index.current() as fleet:
+        for host in fleet.fleet().hosts:
+            if host.seen.host.state == "ready" and pool in host.facts.pools:
+                return host.view.name
+    raise not_reached(pool.partition(".")[0])
+
+
+def _that_mounts(tx: Transaction, name: str) -> str:
+    """A host where a directory is mounted under the name. :raises NoCapacity: ``pool.not_reached``"""
+    for host in tx.observations.ready():
+        snapshot = tx.hosts.snapshot(host.name)
+        if snapshot is not None and any(pool.name == name and pool.problem is None for pool in snapshot.pools):
+            return host.name
+    raise not_reached(name)
+
+
+def not_reached(name: str) -> NoCapacity:
+    return NoCapacity(
+        "pool.not_reached",
+        f"no host that is ready has pool {name} mounted",
+        hint=f"mount its directory at {STORAGE}/{DIRECTORY}/{name} on hosts; 'vgpuctl doctor' observes them",
+    )
+
+
+def pool_on_hosts(tx: Transaction, name: str | None) -> str | None:
+    """What hosts call the pool that a request names. :raises NotFound: ``pool.unknown``"""
+    return None if name is None else tx.pools.get(name).on_hosts
+
+
+def check_pool_has(tx: Transaction, pool: str | None, size_bytes: int) -> None:
+    """Before anything is written. :raises NoCapacity: ``pool.full``; :raises Conflict: ``pool.busy``"""
+    if pool is None:
+        return
+    known = tx.pools.get(pool)
+    if known.state != "ready":
+        raise Conflict(
+            "pool.busy", f"pool {known.name} is {known.state}", hint="'vgpuctl pool show' tells when it is ready"
+        )
+    free = known.capacity_bytes - known.claimed_bytes
+    if size_bytes > free:
+        raise NoCapacity(
+            "pool.full",
+            f"pool {known.name} has {show_size(max(0, free) // MIB * MIB)} left, not {show_size(size_bytes)}",
+            hint="ask for less, delete what is there, or make its file system larger",
+        )

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pools that two hosts of one kind have mounted, and VMs in them, for scenes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.sim.pools import SimulatedPool
+from tests.fakes.control_plane import L40S_HOST, ControlPlane, create_vm
+from tests.operations import moves
+from tests.operations.moves import MIGRATABLE, OTHER
+
+SIZE = 20 * 1024**3
+
+
+def mounted(plane: ControlPlane) -> SimulatedPool:
+    """On both hosts, and not declared."""
+    moves.hosts(plane)
+    pool = SimulatedPool("fast")
+    for host in (L40S_HOST, OTHER):
+        plane.machine(host).pools["fast"] = pool
+        plane.observer.observe(host)
+    return pool
+
+
+def prepare_mounted(plane: ControlPlane) -> None:
+    mounted(plane)
+
+
+def with_pool(plane: ControlPlane) -> None:
+    mounted(plane)
+    create(plane)
+    plane.engine.drain()
+    for host in (L40S_HOST, OTHER):
+        plane.observer.observe(host)
+
+
+def create(plane: ControlPlane) -> str | None:
+    return plane.services.pools.create("fast").operation
+
+
+def delete(plane: ControlPlane) -> str | None:
+    return plane.services.pools.delete("fast").operation
+
+
+def with_volume(plane: ControlPlane) -> None:
+    with_pool(plane)
+    plane.services.volumes.create("default", "data", SIZE, pool="fast")
+
+
+def create_in_pool(plane: ControlPlane, *, start: bool = True) -> str | None:
+    """With all data volumes that there are."""
+    names = tuple(info.volume.name for info in plane.services.volumes.list(None))
+    wanted = create_vm(profile=MIGRATABLE.name, start=start)
+    return plane.services.vms.create(replace(wanted, host=L40S_HOST, pool="fast", volumes=names)).operation
+
+
+def with_running_vm(plane: ControlPlane) -> None:
+    with_volume(plane)
+    with plane.store.begin() as tx:
+        tx.offerings.put(MIGRATABLE)
+    create_in_pool(plane)
+    plane.engine.drain()
+
+
+def with_offering(plane: ControlPlane) -> None:
+    with_volume(plane)
+    with plane.store.begin() as tx:
+        tx.offerings.put(MIGRATABLE)
+
+
+def with_stopped_vm(plane: ControlPlane) -> None:
+    with_running_vm(plane)
+    plane.services.vms.stop("default", "train")
+    plane.engine.drain()
+
+
+def with_made_volume(plane: ControlPlane) -> None:
+    with_running_vm(plane)
+    plane.services.vms.delete("default", "train")
+    plane.engine.drain()
+
+
+def delete_vm(plane: ControlPlane) -> str | None:
+    return plane.services.vms.delete("default", "train").operation
+
+
+def delete_volume(plane: ControlPlane) -> str | None:
+    return plane.services.volumes.delete("default", "data").operation
+
+
+CASES = (
+    ("create pool", "create_pool", prepare_mounted, create),
+    ("delete pool", "delete_pool", with_pool, delete),
+    ("create in a pool", "create_vm", with_offering, create_in_pool),
+    ("delete in a pool", "delete_vm", with_running_vm, delete_vm),
+    ("delete volume in a pool", "delete_volume", with_made_volume, delete_volume),
+    ("move vm in a pool", "move_vm", with_stopped_vm, moves.move),
+    ("move running vm in a pool cold", "move_vm_cold", with_running_vm, moves.move_running),
+    ("move running vm in a pool", "move_running_vm", with_running_vm, moves.move),
+)
+"""Name, kind, the world before, what begins it."""

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pools that several hosts mount: declared once, counted once, and a VM in one moves without its disk being copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, VgpuctlError
+from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.volume import shared_files
+from orchestrator.services.messages import MoveVm
+from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
+from tests.operations import moves, pools
+from tests.operations.moves import OTHER
+from tests.operations.pools import SIZE
+from tests.operations.test_moving import run
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    made = control_plane(tmp_path)
+    pools.with_running_vm(made)
+    yield made
+    made.store.close()
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Iterator[ControlPlane]:
+    made = control_plane(tmp_path)
+    pools.mounted(made)
+    yield made
+    made.store.close()
+
+
+def refused(code: str, kind: type[VgpuctlError], call: Callable[[], object]) -> VgpuctlError:
+    with pytest.raises(kind) as error:
+        call()
+    assert error.value.code == code
+    return error.value
+
+
+def train(plane: ControlPlane) -> Vm:
+    return plane.services.vms.get("default", "train")
+
+
+def test_a_pool_is_declared_on_one_host_and_known_to_all_that_mount_it(bare: ControlPlane) -> None:
+    service = bare.services.pools
+    assert run(bare, service.create("fast").operation) == "done"
+    bare.observer.observe(OTHER)
+    info = service.get("fast")
+    assert (info.pool.state, info.hosts) == ("ready", (L40S_HOST, OTHER))
+    assert (info.pool.capacity_bytes, info.pool.claimed_bytes) == (1024 * GIB, 0), "once, not for each host"
+    refused("pool.exists", Conflict, lambda: service.create("fast"))
+    refused("pool.unknown", NotFound, lambda: service.get("slow"))
+    refused("pool.not_reached", NoCapacity, lambda: service.create("slow"))
+    refused("pool.name_invalid", InvalidInput, lambda: service.create("a-name-that-is-too-long"))
+    assert run(bare, service.delete("fast").operation) == "done"
+    assert service.list() == ()
+    assert bare.machine(OTHER).pools["fast"].pool_id is None
+
+
+def test_another_directory_of_that_name_is_not_the_pool(plane: ControlPlane) -> None:
+    plane.machine(OTHER).pools["fast"] = replace(plane.machine(OTHER).pools["fast"], pool_id=plane.ids.new_uuid())
+    plane.observer.observe(OTHER)
+    assert plane.services.pools.get("fast").hosts == (L40S_HOST,)
+    error = refused("gpu.no_capacity", NoCapacity, lambda: moves.move(plane))
+    assert "host.no_pool" in {reason.code for reason in error.reasons}
+
+
+def test_a_vm_and_its_volume_are_in_the_pool_and_counted_there_and_not_on_the_host(plane: ControlPlane) -> None:
+    machine, vm = plane.machine(L40S_HOST), train(plane)
+    pool = machine.pools["fast"]
+    assert set(pool.files) == set(shared_files(vm)), "the disk and the data volume"
+    assert set(pool.leases.values()) == {machine.machine_id}
+    with plane.store.read() as tx:
+        claim, known = tx.claims.find(vm.id), tx.pools.get("fast")
+    assert claim is not None
+    assert (claim.disk_bytes, known.claimed_bytes) == (0, vm.spec.disk_bytes + SIZE)
+    refused("pool.in_use", Conflict, lambda: plane.services.pools.delete("fast"))
+    plane.services.vms.delete("default", "train")
+    plane.engine.drain()
+    with plane.store.read() as tx:
+        assert tx.pools.get("fast").claimed_bytes == SIZE
+    assert set(pool.files) == {plane.services.volumes.get("default", "data").volume.file}
+    assert pool.leases == {}
+
+
+@pytest.mark.parametrize("way", ["live", "cold", "stopped"])
+def test_it_moves_without_a_copy_and_the_other_host_alone_may_open_its_disk(
+    plane: ControlPlane, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if way == "stopped":
+        plane.services.vms.stop("default", "train")
+        plane.engine.drain()
+    request = MoveVm(name="train", tenant="default", cold=way == "cold")
+    assert plane.services.moving.plan(request).disk_bytes == 0
+    monkeypatch.setattr(plane.hosts, "copy_volume", lambda *_: pytest.fail("its disk is copied"))
+    operation = plane.services.moving.move(request).operation
+    assert run(plane, operation) == "done"
+    source, target, vm = plane.machine(L40S_HOST), plane.machine(OTHER), train(plane)
+    assert (vm.host, vm.state) == (OTHER, "stopped" if way == "stopped" else "running")
+    pool = target.pools["fast"]
+    assert set(pool.files) == set(shared_files(vm)), "all of it is there yet"
+    assert {pool.leases[file] for file in pool.files} == {target.machine_id}
+    assert (source.volumes, source.data, source.domains) == ({}, {}, {})
+    assert run(plane, plane.services.moving.move(replace(request, host=L40S_HOST)).operation) == "done"
+    assert train(plane).host == L40S_HOST
+
+
+def test_a_full_pool_is_refused_by_name_before_anything_is_stored(bare: ControlPlane) -> None:
+    pool = bare.machine(L40S_HOST).pools["fast"]
+    pool.capacity_bytes = 30 * GIB
+    run(bare, bare.services.pools.create("fast").operation)
+    bare.services.volumes.create("default", "data", SIZE, pool="fast")
+    error = refused("pool.full", NoCapacity, lambda: bare.services.volumes.create("default", "more", SIZE, pool="fast"))
+    assert "fast" in error.message
+    wanted = replace(create_vm(profile="NVIDIA L40S-12Q"), pool="fast", disk_bytes=SIZE)
+    refused("pool.full", NoCapacity, lambda: bare.services.vms.create(wanted))
+    assert bare.services.vms.list(None) == ()
+    bare.services.volumes.delete("default", "data")
+    assert bare.services.vms.create(wanted).operation is not None
+
+
+def test_a_host_without_the_pool_gets_none_of_its_vms_and_volumes(plane: ControlPlane) -> None:
+    plane.add_host(T4_HOST)
+    wanted = replace(create_vm("other"), pool="fast")
+    error = refused("gpu.no_capacity", NoCapacity, lambda: plane.services.vms.create(wanted))
+    assert "host.no_pool" in {reason.code for reason in error.reasons}
+    plane.services.vms.create(create_vm("plain", start=False))
+    plane.services.volumes.create("default", "more", SIZE, pool="fast")
+    plane.engine.drain()
+    refused("volume.elsewhere", Conflict, lambda: plane.services.volumes.attach("default", "more", "plain"))
+
+
+def test_where_the_mount_is_gone_it_is_told_and_no_disk_is_said_to_be_lost(plane: ControlPlane) -> None:
+    machine = plane.machine(L40S_HOST)
+    pool = machine.pools.pop("fast")
+    codes = {finding.finding.code for finding in plane.findings.observe(L40S_HOST)}
+    assert "vm.pool_away" in codes
+    assert "vm.volume_missing" not in codes
+    machine.pools["fast"] = pool
+    assert "vm.pool_away" not in {finding.finding.code for finding in plane.findings.observe(L40S_HOST)}
+
+
+def test_the_same_request_again_is_the_same_vm(plane: ControlPlane) -> None:
+    vm = train(plane)
+    wanted = replace(create_vm(profile=moves.MIGRATABLE.name), host=L40S_HOST, pool="fast", volumes=("data",))
+    assert plane.services.vms.create(wanted).existing
+    refused("vm.exists", Conflict, lambda: plane.services.vms.create(replace(wanted, pool=None)))
+    assert train(plane) == vm
