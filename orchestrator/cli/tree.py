@@ -76,9 +76,7 @@ ENTRIES: Final = {
     "driver": CommandEntry("driver", "app", "Drivers: their files, what is locked, what is there."),
     "network": CommandEntry("network", "app", "Networks that VMs are put on."),
     "volume": CommandEntry("volume", "app", "Data volumes: disks that stay when the VM goes that has them."),
-    "pool": CommandEntry(
-        "pool", "app", "Pools: directories that several hosts mount, for disks of VMs and data volumes."
-    ),
+    "pool": CommandEntry("pool", "app", "Directories that several hosts mount, for disks."),
     "tenant": CommandEntry("tenant", "app", "Tenants and who belongs to them."),
     "quota": CommandEntry("quota", "app", "What tenants may hold, and what they do."),
     "policy": CommandEntry("policy", "app", "Leases, priorities and maintenance of a tenant's VMs."),

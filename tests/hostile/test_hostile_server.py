@@ -71,6 +71,7 @@ COMMANDS = (
     "network remove n", "network driver show", "network driver check", "network driver sign {lock} --name gpu1",
     "driver bundle add {image} --signature {image} --key {image}",
     "host add gpu9 --address a.test --provisioning-key {private} --host-key-fingerprint SHA256:a.test --no-wait",
+    "pool create p --no-wait", "pool list", "pool show p", "pool delete p --yes --no-wait",
     "status", "image set guest --description x", "network set n --description x", "volume set v --description x",
 )  # fmt: skip
 FILES = {

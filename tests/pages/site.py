@@ -23,7 +23,7 @@ from tests.pages.blocks import blocks
 from tests.pages.table import GUEST_DRIVER, KVM
 
 PAGES: Final = Path(__file__).parents[2] / "docs"
-GROUP: Final = {"vcpus": 64, "memory_gib": 256, "gpus_per_host": 2, "driver": "580.65.05"}
+GROUP: Final = {"vcpus": 64, "memory_gib": 256, "gpus_per_host": 2, "driver": "580.65.05", "pools": ["fast"]}
 MORE: Final = [
     {"name": "gpu", "count": 7, "gpu_model": "Tesla T4", **GROUP},
     {"name": "a100", "count": 1, "gpu_model": "A100 PCIe 80GB", **GROUP, "modes_allowed": ["mig", "passthrough"]},

@@ -209,6 +209,10 @@ TABLE: Final[dict[str, Page]] = {
             "systemctl": DEBIAN_ROOT,
         },
     ),
+    "docs/howto/share-disks.md": Page(
+        before=("vgpuctl doctor",),
+        after=("vgpuctl delete-vm train --yes", "vgpuctl volume delete data --yes"),
+    ),
     "docs/howto/share-between-tenants.md": Page(
         words={"2026-12-01T10:00Z": "{soon}"},
         before=("vgpuctl tenant create lab-a",),

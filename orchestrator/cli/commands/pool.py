@@ -21,7 +21,7 @@ from orchestrator.client.connection import Json
 from orchestrator.core.names import check_name
 from orchestrator.core.units import show_size
 
-app = new_group("Pools: directories that several hosts mount, for disks of VMs and data volumes.")
+app = new_group("Directories that several hosts mount, for disks.")
 
 COLUMNS = (
     field("NAME", "name", Fit.WHOLE),
@@ -67,7 +67,10 @@ def details(pool: Mapping[str, Any]) -> list[str]:
 
 @app.command("create")
 def create(ctx: typer.Context, name: NewName, host: ByHost = None, wait: Wait = True) -> None:
-    """Make a directory a pool that hosts have mounted at /var/lib/vgpuctl-agent/pools/NAME."""
+    """Make a directory a pool that hosts have mounted.
+
+    At /var/lib/vgpuctl-agent/pools/NAME, by NFS 4 or CephFS.
+    """
     session = session_of(ctx)
     _finish(session, name, session.client.create_pool(name, host), f"pool {name} is ready", wait=wait)
 
