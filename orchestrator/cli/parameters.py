@@ -21,6 +21,7 @@ from orchestrator.core.hosts.nic import NicKind
 from orchestrator.core.hosts.pool import check_pool_name
 from orchestrator.core.names import check_name
 from orchestrator.core.tenancy.access import EVERYWHERE
+from orchestrator.core.units import MIB, TIB, parse_size
 from orchestrator.core.vms.vm import MAX_VCPUS, disk_bytes, memory_mib
 
 
@@ -271,6 +272,18 @@ def with_vm_options(command: Callable[..., None]) -> Callable[..., None]:
 
     vars(with_options)["__signature__"] = own.replace(parameters=parameters)  # which Typer reads
     return with_options
+
+
+Bandwidth = Annotated[
+    str | None, typer.Option("--bandwidth", help="How much of a VM goes in a second at most, like 200MiB.")
+]
+
+
+def bandwidth_mib(text: str | None) -> dict[str, object]:
+    """For the body of what moves VMs. :raises InvalidInput: ``bandwidth.invalid``, ``bandwidth.out_of_range``"""
+    if text is None:
+        return {}
+    return {"bandwidth_mib": parse_size(text, field="bandwidth", at_least=MIB, at_most=TIB) // MIB}
 
 
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")]

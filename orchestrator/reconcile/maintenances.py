@@ -7,87 +7,95 @@ the same transaction that said so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final
 
-from orchestrator.core.errors import Conflict, NotFound, VgpuctlError
-from orchestrator.core.hosts.host import Host
-from orchestrator.core.maintenance.leaving import STOP, parse_leave
-from orchestrator.core.maintenance.maintenance import (
-    MAX_TRIES,
-    UNDER_WAY,
-    HostPhase,
-    HostTurn,
-    Maintenance,
-    begin_next,
-    settled,
-)
-from orchestrator.core.operation import FINISHED, Operation
-from orchestrator.core.vms.vm import Vm, VmState
-from orchestrator.operations.steps.driver import PROVISION
-from orchestrator.operations.stuck import waits_for_its_host
+from orchestrator.core.errors import VgpuctlError
+from orchestrator.core.maintenance.maintenance import HostTurn, Maintenance
+from orchestrator.core.moves.moves import UNASKED
+from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
-from orchestrator.services.begin import new_operation, record, undo_inputs
-from orchestrator.services.drivers.provisioning import begin_swap, check_free, needs_base
-from orchestrator.services.drivers.upgrades import GONE, kept_by_others, swap_of
-from orchestrator.services.maintenance.waits import AT_REST, waits_of
+from orchestrator.reconcile.host_turns import HostTurns, stay
 from orchestrator.services.messages import MoveVm
-from orchestrator.services.vms.deallocating import idle
 from orchestrator.services.vms.moving import VmMoves
 from orchestrator.store.database import Store
-from orchestrator.store.transaction import Transaction
 
-_GIVEN_UP: Final = "the host was given up"
-_NEVER_BEGAN: Final = "the host was removed or given up before its turn"
+_FIRST_REST_S: Final = 30.0
+_MAX_REST_S: Final = 300.0
+"""So long a VM that was refused a place is not tried again: doubled from the first to this."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaintenanceKeeper:
-    """Safe to call from many threads and controllers; nothing is done without an upgrade that is not over."""
+    """Safe to call from many threads and controllers; nothing is done without a maintenance that is not over."""
 
     store: Store
     engine: Engine
     clock: Clock
     ids: Ids
     moves: VmMoves
+    _rests: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By id of a VM that was refused: until when it is left alone, on the monotonic clock, and for how long that is."""
+
+    def advance(self) -> bool:
+        """As far as it goes now without looking for places, which takes long and holds the fleet. Whether VMs are to
+        move now, which :meth:`round` has them do."""
+        turns = list(map(self._advance, self._active()))
+        return any(any(its.leaving.values()) for its in turns if its is not None)
 
     def round(self) -> None:
-        """As far as it goes now."""
-        with self.store.read() as tx:
-            active = [maintenance.id for maintenance in reversed(tx.maintenances.active())]
+        """As far as it goes now; VMs that are to move do. For a thread that nobody waits for."""
+        active = self._active()
+        if not active:
+            self._rests.clear()
         for maintenance_id in active:
-            with self.store.begin() as tx:
-                maintenance = tx.maintenances.find(maintenance_id)
-                if maintenance is None:
-                    continue
-                work = _Work(tx, self.clock, self.ids, maintenance)
-                after = work.advance()
-                if after != maintenance:
-                    tx.maintenances.put(after)
-            self._submit(work)
-            for host, vms in work.leaving.items():
-                for vm, may_stop in vms:
-                    self._leave(maintenance, host, vm, may_stop=may_stop, besides=work.blocked[host])
+            while (turns := self._advance(maintenance_id)) is not None and any(turns.leaving.values()):
+                for host, vms in turns.leaving.items():
+                    for vm, may_stop in vms:
+                        self._leave(turns.maintenance, host, vm, may_stop=may_stop, besides=turns.blocked.get(host))
 
-    def _submit(self, work: _Work) -> None:
-        for operation in work.begun:
+    def _active(self) -> list[str]:
+        with self.store.read() as tx:
+            return [maintenance.id for maintenance in reversed(tx.maintenances.active())]
+
+    def _advance(self, maintenance_id: str) -> HostTurns | None:
+        now = self.clock.monotonic()
+        resting = frozenset(vm for vm, (until, _) in self._rests.items() if until > now)
+        with self.store.begin() as tx:
+            maintenance = tx.maintenances.find(maintenance_id)
+            if maintenance is None:
+                return None
+            turns = HostTurns(tx, self.clock, self.ids, maintenance, resting)
+            after = turns.advance()
+            if after != maintenance:
+                tx.maintenances.put(after)
+        for operation in turns.begun:
             self.engine.submit(operation)
+        return turns
 
-    def _leave(self, maintenance: Maintenance, host: str, vm: Vm, *, may_stop: bool, besides: str) -> None:
-        """Outside of the round's transaction: who looks for a place holds the fleet. One that runs moves while it runs
-        where that is legal; else it is stopped, once it has claimed a place elsewhere."""
+    def _leave(self, maintenance: Maintenance, host: str, vm: Vm, *, may_stop: bool, besides: str | None) -> None:
+        """Outside of the round's transaction. One that runs moves while it runs where that is legal; else it is
+        stopped, once it has claimed a place elsewhere. ``besides``: of whom else something is to be told."""
+        request = MoveVm(
+            name=vm.spec.name, tenant=vm.spec.tenant, why=maintenance.title,
+            max_bytes_per_s=maintenance.max_bytes_per_s, or_cold=may_stop, force=may_stop,
+        )  # fmt: skip
         try:
-            self.moves.move(
-                MoveVm(
-                    name=vm.spec.name, tenant=vm.spec.tenant, why=maintenance.title, or_cold=may_stop, force=may_stop
-                )
-            )
-            self._change(maintenance.id, host, lambda turn: leaves(turn, vm, besides))
+            self.moves.move(request)
+            self._rests.pop(vm.id, None)
+            self._change(maintenance.id, host, lambda turn: _leaves(turn, vm, besides or ""))
         except VgpuctlError as error:
+            rest_s = min(2 * self._rests.get(vm.id, (0.0, _FIRST_REST_S / 2))[1], _MAX_REST_S)
+            self._rests[vm.id] = (self.clock.monotonic() + rest_s, rest_s)
+            if maintenance.act == "upgrade":
+                unread = any(reason.code == UNASKED for reason in error.reasons)
+                if not unread or rest_s == _MAX_REST_S:  # else hosts are observed again before that
+                    self._change(maintenance.id, host, lambda turn: stay(turn, {vm.id}))
+                return
             why = "; ".join(filter(None, [besides, f"VM {vm.full_name} stays: {error.message}"]))
-            self._change(maintenance.id, host, lambda turn: refused_by(turn, vm, why))
+            self._change(maintenance.id, host, lambda turn: _refused_by(turn, vm, why))
 
     def _change(self, maintenance_id: str, host: str, change: Callable[[HostTurn], HostTurn]) -> None:
         """Of one host that is still being emptied."""
@@ -101,297 +109,13 @@ class MaintenanceKeeper:
                 tx.maintenances.put(after)
 
 
-class _Work:
-    """One round, in one transaction."""
-
-    def __init__(self, tx: Transaction, clock: Clock, ids: Ids, maintenance: Maintenance) -> None:
-        self._tx, self._clock, self._ids, self._maintenance = tx, clock, ids, maintenance
-        self._why = maintenance.title
-        self.begun: list[str] = []
-        self.leaving: dict[str, list[tuple[Vm, bool]]] = {}
-        """By host, those that have to move, and whether each may be stopped for it."""
-        self.blocked: dict[str, str] = {}
-        """By host, in words, those that are not tried: a person has to look."""
-
-    def advance(self) -> Maintenance:
-        """The maintenance as it then is."""
-        now, hosts = self._clock.now(), {host.name: host for host in self._tx.hosts.list()}
-        maintenance, away = settled(self._all_on(self._without_gone(hosts, now)), now), set[str]()
-        if maintenance.state == "running" and maintenance.is_open(now):
-            at_rest = {turn.host for turn in maintenance.hosts if turn.phase not in UNDER_WAY}
-            away = ({name for name, host in hosts.items() if _is_away(host)} | self._under_others()) & at_rest
-            # Whose turn it is depends on the tenants only while there is one who may begin.
-            occupied = waits_of(self._tx, maintenance, now) if begin_next(maintenance, away) else ()
-            for name in begin_next(maintenance, away, occupied):
-                maintenance = maintenance.put(self._on(self._begin(maintenance.host(name))))
-        for turn in maintenance.hosts:
-            if turn.phase == "waiting":
-                why = _why_away(hosts[turn.host]) if turn.host in away & hosts.keys() else ""
-                maintenance = maintenance.put(replace(turn, why=why))
-        return settled(maintenance, now)
-
-    def _under_others(self) -> set[str]:
-        """Hosts that another maintenance has its hands on."""
-        others = (other for other in self._tx.maintenances.active() if other.id != self._maintenance.id)
-        return {turn.host for other in others for turn in other.hosts if turn.phase in UNDER_WAY}
-
-    def _without_gone(self, hosts: Mapping[str, Host], now: float) -> Maintenance:
-        """Nobody waits for the turn of a host that is not there any more."""
-        gone = {
-            turn.host
-            for turn in self._maintenance.hosts
-            if turn.phase == "waiting" and not _is_there(hosts.get(turn.host))
-        }
-        ended = (
-            replace(turn, phase="kept", seen=True, why=_NEVER_BEGAN, ended_at=now) if turn.host in gone else turn
-            for turn in self._maintenance.hosts
-        )  # fmt: skip
-        return replace(self._maintenance, hosts=tuple(ended))
-
-    def _all_on(self, maintenance: Maintenance) -> Maintenance:
-        return replace(maintenance, hosts=tuple(self._on(turn) for turn in maintenance.hosts))
-
-    def _on(self, one: HostTurn) -> HostTurn:
-        """Phase after phase, until something has to be waited for."""
-        turns = {
-            "emptying": self._emptying,
-            "empty": self._kept_empty,
-            "swapping": self._swapped,
-            "refilling": self._refilled,
-        }
-        while one.phase in turns:
-            after = turns[one.phase](one)
-            if after == one:
-                return one
-            one = after
-        return one
-
-    def _begin(self, one: HostTurn) -> HostTurn:
-        host = self._tx.hosts.get(one.host)
-        if self._maintenance.act == "upgrade" and (kept := kept_by_others(self._tx, host)) is not None:
-            return self._ended(replace(one, phase="kept", why=kept))
-        if not host.cordoned or host.cordoned_for is not None:  # what a person said stays
-            self._tx.hosts.update(replace(host, cordoned=True, cordoned_for=self._why))
-        vms = () if self._maintenance.policy in {"wait", "move"} else self._tx.vms.list(host=one.host)
-        ran = tuple(vm.id for vm in vms if vm.state == "running" and vm.wanted == "running")
-        return replace(one, phase="emptying", why="", vms=ran, began_at=self._clock.now())
-
-    def _emptying(self, one: HostTurn) -> HostTurn:
-        host = self._host(one)
-        if host is None:
-            return self._failed(one, _GIVEN_UP)
-        if self._maintenance.state == "cancelled":
-            return self._refill(one, "kept", "it was cancelled before its host was empty")
-        return self._moved_away(one) if self._maintenance.policy == "move" else self._emptied(one, host)
-
-    def _emptied(self, one: HostTurn, host: Host) -> HostTurn:
-        """VMs are stopped, or waited for; then the driver's turn comes."""
-        leaving = [vm for vm in self._tx.vms.list(host=one.host) if self._has_to_leave(one, vm)]
-        if stuck := [vm.full_name for vm in leaving if self._is_stuck(vm)]:
-            return self._refill(one, "kept", f"VM {', '.join(stuck)} is stuck")
-        ready = [vm for vm in leaving if self._may_be_stopped(vm) and idle(self._tx, vm)]
-        if refused := [vm.full_name for vm in ready if one.tries.count(vm.id) >= MAX_TRIES]:
-            return self._refill(one, "kept", f"VM {', '.join(refused)} could not be stopped")
-        if leaving:
-            ran = [vm.id for vm in ready if vm.state == "running" and vm.id not in one.vms]
-            return replace(self._tried(one, ready, "stop_vm"), vms=(*one.vms, *ran))
-        if not one.vms and not self._maintenance.is_open(self._clock.now()):
-            return one  # nobody waits for it; a host whose VMs were stopped goes on
-        return self._swap(one, host) if self._maintenance.act == "upgrade" else self._empty(one)
-
-    def _empty(self, one: HostTurn) -> HostTurn:
-        """Nothing runs there; what is wrong with it is a person's to find or mend."""
-        return replace(one, phase="empty", tries=())
-
-    def _kept_empty(self, one: HostTurn) -> HostTurn:
-        """Until somebody uncordons it, or it is there no more."""
-        host = next((host for host in self._tx.hosts.list() if host.name == one.host), None)
-        if _is_there(host):
-            return one
-        given_up = host is not None and host.state == "forgotten"
-        return self._failed(one, _GIVEN_UP) if given_up else self._ended(replace(one, phase="done"))
-
-    def _moved_away(self, one: HostTurn) -> HostTurn:
-        """Each VM leaves, and runs elsewhere if it ran."""
-        vms = self._tx.vms.list(host=one.host)
-        left = tuple(name for name in one.refused if any(vm.id == name for vm in vms))
-        gone = (vm for name in {*one.tries} if (vm := self._tx.vms.find_id(name)) and vm.host != one.host)
-        busy = sum(vm.state == "moving" for vm in (*vms, *gone))
-        given_up = {name for name in one.tries if one.tries.count(name) >= MAX_TRIES}
-        self.blocked[one.host] = self._blocked(vms, given_up)
-        one = replace(one, refused=left, why=one.why if left else self.blocked[one.host])
-        may = (vm for vm in vms if vm.id not in given_up and self._may_leave(vm))
-        ready = sorted(may, key=lambda vm: left.index(vm.id) if vm.id in left else -1)
-        free = max(self._maintenance.parallel - busy, 0)
-        self.leaving[one.host] = [(vm, self._may_stop(vm)) for vm in ready[:free]]
-        done = {*left, *given_up}
-        stays = [vm for vm in vms if vm.state not in AT_REST or (vm.state == "stopped" and vm.id not in done)]
-        return one if busy or stays else self._empty(one)
-
-    def _blocked(self, vms: Sequence[Vm], given_up: Collection[str]) -> str:
-        """Those of them that do not leave by themselves, in words."""
-        stuck = [f"VM {vm.full_name} is stuck" for vm in vms if vm.state == "stuck" or self._is_stuck(vm)]
-        failed = (vm for vm in vms if vm.id in given_up and vm.state in {"running", "stopped"})
-        return "; ".join([*stuck, *(f"VM {vm.full_name} could not be moved in {MAX_TRIES} tries" for vm in failed)])
-
-    def _may_leave(self, vm: Vm) -> bool:
-        """Whether it may be tried now: nothing else works on it, and its user has not chosen a later time."""
-        later = self._clock.now() < self._maintenance.chosen.get(vm.id, 0.0)
-        return (vm.state == "stopped" or (vm.state == "running" and not later)) and idle(self._tx, vm)
-
-    def _may_stop(self, vm: Vm) -> bool:
-        """As its user has chosen, else by its tenant's policy."""
-        if vm.id in self._maintenance.chosen:
-            return True
-        policy = self._tx.policies.maintenance().get(vm.spec.tenant, STOP)
-        window = parse_leave(policy)
-        return policy == STOP or (window is not None and window.is_open(self._clock.now()))
-
-    def _has_to_leave(self, one: HostTurn, vm: Vm) -> bool:
-        """It runs, or is about to; or its guest has ended by itself, and its vGPU is still in the driver's way."""
-        if vm.state not in AT_REST:
-            return True
-        may_have = vm.state == "stopped" and vm.deallocated is None and (vm.wanted == "running" or vm.id in one.vms)
-        if not may_have:
-            return False
-        last = None if vm.operation is None else self._tx.operations.get(vm.operation).operation
-        return last is None or (last.kind, last.state) != ("stop_vm", "done")
-
-    def _may_be_stopped(self, vm: Vm) -> bool:
-        chosen = self._maintenance.chosen.get(vm.id)
-        waits = self._maintenance.policy == "wait" and (chosen is None or self._clock.now() < chosen)
-        return vm.state == "stopped" or (vm.state == "running" and not waits)
-
-    def _is_stuck(self, vm: Vm) -> bool:
-        """Until a person decides; not one that goes on when its host is back."""
-        stuck = self._tx.operations.stuck_about(vm.id)
-        return any(not waits_for_its_host(operation) for operation in stuck)
-
-    def _swap(self, one: HostTurn, host: Host) -> HostTurn:
-        try:
-            check_free(self._tx, host)
-        except Conflict:
-            return one  # something else is done there, or it does not answer: it is waited for
-        try:
-            swap = swap_of(self._tx, self._tx.driver_bundles.list(), host, self._maintenance.version or "")
-        except (Conflict, NotFound) as error:
-            return self._refill(one, "kept", error.message)
-        if self._maintenance.reboot == "if-needed":
-            swap = replace(swap, reboot=True, base=needs_base(self._tx, host))
-        operation = begin_swap(self._tx, host, "upgrade_driver", swap, clock=self._clock, ids=self._ids)
-        self.begun.append(operation.id)
-        return replace(one, phase="swapping", swap=operation.id, tries=())
-
-    def _swapped(self, one: HostTurn) -> HostTurn:
-        try:
-            operation = self._tx.operations.get(one.swap or "").operation
-        except NotFound:  # it ended so long ago that it is forgotten
-            return self._judged(one)
-        if operation.state not in FINISHED:
-            return one
-        if operation.state == "done":
-            return self._refill(one, "done", "")
-        why = str((operation.error or {}).get("message", "it failed"))
-        if operation.state == "stuck":
-            return self._failed(one, why)
-        return self._refill(one, "rolled_back" if _touched(operation) else "kept", why)
-
-    def _judged(self, one: HostTurn) -> HostTurn:
-        """By the driver that was seen there last."""
-        snapshot = self._tx.hosts.snapshot(one.host)
-        if snapshot is not None and snapshot.driver_version == self._maintenance.version:
-            return self._refill(one, "done", "")
-        return self._failed(one, "what became of its driver is not known any more")
-
-    def _refill(self, one: HostTurn, outcome: HostPhase, why: str) -> HostTurn:
-        return replace(one, phase="refilling", outcome=outcome, why=why, tries=())
-
-    def _refilled(self, one: HostTurn) -> HostTurn:
-        """Each VM that is wanted running, as its users have said last, runs."""
-        host = self._host(one)
-        if host is None:
-            return self._failed(one, _GIVEN_UP)
-        missing = [vm for name in one.vms if (vm := self._tx.vms.find_id(name)) is not None and _is_missing(vm)]
-        ready = [vm for vm in missing if vm.state == "stopped" and idle(self._tx, vm)]
-        lost = [vm for vm in ready if one.tries.count(vm.id) >= MAX_TRIES]
-        lost += [vm for vm in missing if self._is_stuck(vm)]
-        if due := [vm for vm in ready if vm not in lost]:
-            one = self._tried(one, due, "start_vm")
-        out_of_reach = self._maintenance.state == "cancelled" and host.state != "ready"
-        if len(missing) > len(lost) and not out_of_reach:
-            return one
-        if missing:
-            names = ", ".join(vm.full_name for vm in missing)
-            away = f"host {host.name} is {host.state}; " if out_of_reach else ""
-            return self._failed(one, f"{away}VM {names} did not start again" + (f"; {one.why}" if one.why else ""))
-        outcome = one.outcome or "failed"
-        if outcome != "rolled_back" and host.cordoned_for is not None:
-            self._tx.hosts.update(replace(host, cordoned=False, cordoned_for=None))
-        return self._ended(replace(one, phase=outcome))
-
-    def _failed(self, one: HostTurn, why: str) -> HostTurn:
-        return self._ended(replace(one, phase="failed", why=why))
-
-    def _ended(self, one: HostTurn) -> HostTurn:
-        """From now on its VMs are compared with what is wanted again."""
-        self._tx.observations.judge_host_anew(one.host)
-        return replace(one, outcome=None, tries=(), ended_at=self._clock.now())
-
-    def _host(self, one: HostTurn) -> Host | None:
-        """None: it was given up or removed, or is another one of its name by now."""
-        try:
-            host = self._tx.hosts.get(one.host)
-        except NotFound:
-            return None
-        return None if host.state in GONE else host
-
-    def _tried(self, one: HostTurn, vms: Sequence[Vm], kind: Literal["start_vm", "stop_vm"]) -> HostTurn:
-        """One operation more for each. What is wanted of a VM is its users' to say: the stop does not change it."""
-        state: VmState = "stopping" if kind == "stop_vm" else "starting"
-        for vm in vms:
-            operation = new_operation(kind, vm, clock=self._clock, ids=self._ids, why=self._why)
-            self._tx.vms.update(replace(vm, operation=operation.id, state=state))
-            record(self._tx, operation, host=vm.host, inputs={"vm": vm.spec.name, **undo_inputs(vm)})
-            self.begun.append(operation.id)
-        return replace(one, tries=(*one.tries, *(vm.id for vm in vms)))
+def _leaves(turn: HostTurn, vm: Vm, besides: str) -> HostTurn:
+    """A move of it has begun."""
+    refused = tuple(name for name in turn.refused if name != vm.id)
+    return replace(turn, tries=(*turn.tries, vm.id), refused=refused, why=turn.why if refused else besides)
 
 
-def leaves(one: HostTurn, vm: Vm, besides: str) -> HostTurn:
-    """A move of it has begun. ``besides``: of whom else something is to be told."""
-    refused = tuple(name for name in one.refused if name != vm.id)
-    return replace(one, tries=(*one.tries, vm.id), refused=refused, why=one.why if refused else besides)
-
-
-def refused_by(one: HostTurn, vm: Vm, why: str) -> HostTurn:
+def _refused_by(turn: HostTurn, vm: Vm, why: str) -> HostTurn:
     """It stays for now."""
-    others = tuple(name for name in one.refused if name != vm.id)
-    return replace(one, refused=(*others, vm.id), why=why)
-
-
-def _is_there(host: Host | None) -> bool:
-    """Also one that is being removed: that may yet be taken back."""
-    return host is not None and host.state not in GONE - {"removing"}
-
-
-def _is_away(host: Host) -> bool:
-    """It serves nobody now. One that was given up is not waited for."""
-    return host.state not in {"ready", "forgotten"} or host.restored is not None
-
-
-def _why_away(host: Host) -> str:
-    """Why the turn of a host waits that may not begin now."""
-    if not _is_away(host):
-        return "another maintenance is under way there"
-    if host.state == "ready":
-        return "the database was restored, and nobody has settled yet what the host has"
-    return f"the host is {host.state}" + (f": {host.state_reason}" if host.state_reason else "")
-
-
-def _is_missing(vm: Vm) -> bool:
-    """It is wanted running in the place that it has there, and does not run."""
-    return vm.wanted == "running" and vm.deallocated is None and vm.state not in {"running", "lost"}
-
-
-def _touched(operation: Operation) -> bool:
-    """Whether the driver was ever touched: else the host is as it was."""
-    return any(step.name == PROVISION.name and step.state != "pending" for step in operation.steps)
+    others = tuple(name for name in turn.refused if name != vm.id)
+    return replace(turn, refused=(*others, vm.id), why=why)

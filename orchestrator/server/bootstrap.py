@@ -78,11 +78,9 @@ class App:
     engine: DurableEngine
     store: Store
     living: LiveControllers
-    timer: Timer
+    rounds: tuple[Timer, ...]
     guests: BootingGuests
-    guest_timer: Timer
     webhooks: WebhookDelivery
-    webhook_timer: Timer
     reach: Reach
     lock: ExecutorLock
     reconciler: Reconciler
@@ -103,9 +101,7 @@ class App:
     def timers(self) -> tuple[TimerHealth, ...]:
         """Everything that is done again and again here."""
         return (
-            *self.timer.health(),
-            *self.guest_timer.health(),
-            *self.webhook_timer.health(),
+            *(health for timer in self.rounds for health in timer.health()),
             self.webhooks.health(),
             self.engine.health(),
             self.time.health(),
@@ -116,9 +112,8 @@ class App:
         their hosts hang: then nothing was taken from under them, and the process has to end at once.
 
         A running play is minutes long, so it is ended instead: running it again changes nothing."""
-        self.timer.stop()
-        self.guest_timer.stop()
-        self.webhook_timer.stop()
+        for timer in self.rounds:
+            timer.stop()
         self.webhooks.close()
         self.guests.close()
         self.watcher.close()
@@ -159,11 +154,13 @@ def build(
     living = LiveControllers(store, name, alone=settings.database_server is None)
     world = _world(settings, store, reach, key, "" if settings.database_server is None else living.name)
     time = SiteTime(store, world.clock)
-    keepers: list[MaintenanceKeeper] = []  # goes on when an operation has ended, or a host or VM is otherwise
+    keepers: list[tuple[MaintenanceKeeper, Timer]] = []  # once there is one
 
     def go_on() -> None:
-        for keeper in keepers:
-            keeper.round()
+        """When an operation has ended, or a host or VM is otherwise: who tells of it does not wait until VMs move."""
+        for keeper, rounds in keepers:
+            if keeper.advance():
+                rounds.soon()
 
     observer = HostObserver(store=store, link=world.link, clock=world.clock, controller=world.controller, news=go_on)
     runner = Runner(world, Journal(store, world.clock), DEFINITIONS)
@@ -179,9 +176,11 @@ def build(
     reconciler = reconciler_of(settings, world, engine, observer, time)
     reconcilers.append(reconciler)
     inspection = HostInspection(reach.scan_key, reach.inspector, reach.own_agent)
-    site = _site(settings, world, key)
+    site = replace(_site(settings, world, key), go_on=go_on)
     services = services_of(world, engine, reconciler, inspection, site)
-    keepers.append(keeper_of(world, engine, services.moving))
+    keeper = keeper_of(world, engine, services.moving)
+    maintenance_timer = Timer({"maintenances": keeper.round}, settings.refresh_seconds)
+    keepers.append((keeper, maintenance_timer))
     if settings.database_server is not None:
         announce_address(
             store, controller_name(settings.state), listen=settings.listen, advertise=settings.advertise,
@@ -206,27 +205,28 @@ def build(
         "fleet": services.capacity.refresh,
         "watch": watcher.round,
         "observe": partial(reconciler.round, over_s=settings.refresh_seconds / 2),
-        "driver upgrades": keepers[0].round,
         "retention": retention.round,
         "events": events.round,
         "audit": services.tenancy.audit.seal,
         "known database": database.round,
         **reach.rounds,
     }
-    timer = Timer(rounds, settings.refresh_seconds)
     guests = BootingGuests(store, world.link, world.clock, engine, limit_s=world.limits.guest_seen)
-    guest_timer = Timer({"booting guests": guests.round}, ROUND_S)
     webhooks = WebhookDelivery(
         store=store, clock=world.clock, events=services.events, sender=site.sender, leads=lambda: living.leads
     )
-    webhook_timer = Timer({"webhooks": webhooks.round}, WEBHOOKS_S)
+    timers = (
+        Timer(rounds, settings.refresh_seconds),
+        maintenance_timer,
+        Timer({"booting guests": guests.round}, ROUND_S),
+        Timer({"webhooks": webhooks.round}, WEBHOOKS_S),
+    )
     engine.recover()
-    timer.start()
-    guest_timer.start()
-    webhook_timer.start()
+    for timer in timers:
+        timer.start()
     return App(
-        services=services, engine=engine, store=store, living=living, timer=timer, guests=guests,
-        guest_timer=guest_timer, webhooks=webhooks, webhook_timer=webhook_timer, reach=reach, lock=lock,
+        services=services, engine=engine, store=store, living=living, rounds=timers, guests=guests,
+        webhooks=webhooks, reach=reach, lock=lock,
         reconciler=reconciler, watcher=watcher, time=time, database=database,
         files=OwnFiles(settings.state, ("executor.lock", *([] if settings.database_url else [_DATABASE]))),
     )  # fmt: skip

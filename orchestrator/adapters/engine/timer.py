@@ -55,12 +55,12 @@ class Course:
 class Timer:
     """Does every one of ``actions`` (by name) each ``seconds`` from :meth:`start` until :meth:`stop`; never one twice
     at once, and one that fails keeps none of the others from its turn. Between two rounds it rests for a tenth of that
-    time at least, however long they take."""
+    time at least, however long they take, unless somebody calls :meth:`soon`."""
 
     def __init__(self, actions: Mapping[str, Callable[[], object]], seconds: float) -> None:
         self._actions = [(Course(name, seconds), action) for name, action in actions.items()]
         self._seconds = seconds
-        self._stopping = threading.Event()
+        self._stopping, self._due = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="timer", daemon=True)
 
     def start(self) -> None:
@@ -69,6 +69,11 @@ class Timer:
     def stop(self) -> None:
         """Returns at once; a running action ends by itself."""
         self._stopping.set()
+        self._due.set()
+
+    def soon(self) -> None:
+        """A round begins now, or when the one that is under way has ended."""
+        self._due.set()
 
     def health(self) -> tuple[TimerHealth, ...]:
         """Of every action."""
@@ -76,7 +81,11 @@ class Timer:
 
     def _run(self) -> None:
         rest_s = self._seconds
-        while not self._stopping.wait(rest_s):
+        while True:
+            self._due.wait(rest_s)
+            self._due.clear()
+            if self._stopping.is_set():
+                return
             began = time.monotonic()
             for course, action in self._actions:
                 course.round(action)

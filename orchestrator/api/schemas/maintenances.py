@@ -6,6 +6,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment
+from orchestrator.api.schemas.vms import MAX_BANDWIDTH_MIB
 from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.errors import one_line
 from orchestrator.core.maintenance.leaving import AwaitedTenant
@@ -19,6 +20,7 @@ from orchestrator.core.maintenance.maintenance import (
     Planned,
     waves,
 )
+from orchestrator.core.units import MIB
 from orchestrator.core.vms.lease import parse_moment
 from orchestrator.services.maintenance.maintenances import MaintenanceNow, WantedDrain
 
@@ -39,6 +41,8 @@ class DrainHostBody(StrictForm, example={"policy": "move", "reason": "a fan is r
     start again afterwards; wait: until nobody runs them."""
     parallel: int = Field(default=4, ge=1, le=64)
     """So many VMs move at once."""
+    bandwidth_mib: int | None = Field(default=None, ge=1, le=MAX_BANDWIDTH_MIB)
+    """MiB a second that each of them takes at most; null: as fast as it goes."""
     at: str | None = Field(default=None, max_length=40)
     """It is not begun before, like 2026-12-01T10:00Z; null: now."""
     length_s: int | None = Field(default=None, ge=60, le=MAX_LENGTH_S)
@@ -48,10 +52,14 @@ class DrainHostBody(StrictForm, example={"policy": "move", "reason": "a fan is r
 
     def to_request(self) -> WantedDrain:
         when = planned(self.at, self.length_s, self.reason)
-        return WantedDrain(policy=self.policy, parallel=self.parallel, when=when)
+        limit = None if self.bandwidth_mib is None else self.bandwidth_mib * MIB
+        return WantedDrain(policy=self.policy, parallel=self.parallel, max_bytes_per_s=limit, when=when)
 
 
-_NOT_LISTED = {"policy", "max_unavailable", "canary", "failure_budget", "window", "reboot", "overridden", "parallel"}
+_NOT_LISTED = {
+    "policy", "max_unavailable", "canary", "failure_budget", "window", "reboot", "overridden", "parallel",
+    "max_bytes_per_s",
+}  # fmt: skip
 
 
 class MaintenanceCountsAnswer(AnswerBody, copies=Maintenance, without=_NOT_LISTED):

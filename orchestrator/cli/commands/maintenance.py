@@ -14,7 +14,7 @@ import typer
 from orchestrator.cli.ages import show_time
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.output import printable, render_details, show, shown, width
-from orchestrator.cli.parameters import Sort, Wait
+from orchestrator.cli.parameters import Bandwidth, Sort, Wait, bandwidth_mib
 from orchestrator.cli.progress import retry
 from orchestrator.cli.session import CliSession, Format, format_of, session_of
 from orchestrator.cli.table import Column, Fit, field, render_table, show_list
@@ -160,6 +160,7 @@ def drain(
         typer.Option("--vms", help="move: to other hosts, as tenants' policies let them; stop: now; wait: for users."),
     ] = "move",
     parallel: Annotated[int, typer.Option("--parallel", min=1, max=64, help="So many VMs move at once.")] = 4,
+    bandwidth: Bandwidth = None,
     at: At = None,
     length: Length = None,
     reason: Reason = "",
@@ -167,7 +168,8 @@ def drain(
 ) -> None:
     """Empty a host of VMs; 'host uncordon' has it serve again."""
     session = session_of(ctx)
-    wanted: dict[str, object] = {"policy": policy, "parallel": parallel, **planned(at, length, reason)}
+    how = {"policy": policy, "parallel": parallel, **bandwidth_mib(bandwidth)}
+    wanted: dict[str, object] = {**how, **planned(at, length, reason)}
     begun = session.client.drain_host(check_name(name, what="host"), wanted)
     finish(followed(session, begun) if wait else begun, session.format, wait=wait)
 

@@ -11,11 +11,11 @@ import typer
 from orchestrator.cli.ages import show_span
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.output import render_details, show, shown
-from orchestrator.cli.parameters import Name, Tenant, Wait
+from orchestrator.cli.parameters import Bandwidth, Name, Tenant, Wait, bandwidth_mib
 from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.vm_outcome import finish
 from orchestrator.core.names import check_name
-from orchestrator.core.units import MIB, TIB, parse_size, show_size
+from orchestrator.core.units import show_size
 
 
 def move(
@@ -25,9 +25,7 @@ def move(
         str | None,
         typer.Option("--to", help="The host that it goes to; otherwise placement says.", autocompletion=hosts),
     ] = None,
-    bandwidth: Annotated[
-        str | None, typer.Option("--bandwidth", help="How much goes in a second at most, like 200MiB.")
-    ] = None,
+    bandwidth: Bandwidth = None,
     cold: Annotated[bool, typer.Option("--cold", help="Shut one that runs down for it, and start it there.")] = False,
     or_cold: Annotated[
         bool, typer.Option("--or-cold", help="The same where it cannot move while it runs, or that fails three times.")
@@ -45,8 +43,7 @@ def move(
     wanted: dict[str, object] = {option: True for option, on in chosen.items() if on}
     if to is not None:
         wanted["host"] = check_name(to, what="host")
-    if bandwidth is not None:
-        wanted["bandwidth_mib"] = parse_size(bandwidth, field="bandwidth", at_least=MIB, at_most=TIB) // MIB
+    wanted |= bandwidth_mib(bandwidth)
     if not dry_run:
         finish(session, session.client.move_vm(name, tenant, wanted), tenant, wait=wait)
         return

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.maintenance.leaving import DailyWindow
+from orchestrator.core.maintenance.leaving import CHOSEN, STOP, WAIT, DailyWindow
 
 Act = Literal["upgrade", "drain"]
 """What is done to the hosts: ``upgrade``: they get another driver; ``drain``: they are emptied for whatever a person
@@ -143,6 +143,8 @@ class Maintenance:
     """Why, as whoever declared it tells the tenants."""
     parallel: int = 4
     """So many VMs of a host move at once."""
+    max_bytes_per_s: int | None = None
+    """Of each VM that moves; None: as fast as it goes."""
     chosen: Mapping[str, float] = field(default_factory=dict)
     """By id of VM, from when on it may be stopped, as its user has said, whatever the policy of its tenant says."""
     overran: bool = False
@@ -169,6 +171,16 @@ class Maintenance:
     def put(self, changed: HostTurn) -> Maintenance:
         """With that host so."""
         return replace(self, hosts=tuple(changed if host.host == changed.host else host for host in self.hosts))
+
+
+def leave_of(maintenance: Maintenance, vm: str, tenant: str, policies: Mapping[str, str]) -> str:
+    """Who says when the VM with that id may be stopped for it: ``stop``: an operator has; ``chosen``: its user, by
+    :attr:`Maintenance.chosen`; else ``wait`` or a window, as tenants' policies have them."""
+    if maintenance.policy == "stop":
+        return STOP
+    if vm in maintenance.chosen:
+        return CHOSEN
+    return WAIT if maintenance.policy == "wait" else policies.get(tenant, STOP)
 
 
 def turn_on(maintenances: Iterable[Maintenance], host: str) -> tuple[Maintenance, HostTurn] | None:

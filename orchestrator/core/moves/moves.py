@@ -161,9 +161,9 @@ def _of_vm_to(moving: Traveller, name: str | None) -> Iterator[Bars]:
         yield EVERY, _volumes(vm, tuple(map(short_of, own)))
 
 
-_WAITS: Final = "move.not_asked"
+UNASKED: Final = "move.not_asked"
 _UNREAD: Final = MoveLimit(
-    code=_WAITS,
+    code=UNASKED,
     message="what its own host's driver says of its vGPU, which the other one has to judge, is not told yet",
     cure="the driver tells it once the VM's guest has begun to boot: ask again",
 )
@@ -183,12 +183,12 @@ def questions(moving: Moving, target: HostFacts, host: FleetHost) -> tuple[VgpuQ
 
 def waits_for_answer(moves: HostMoves) -> bool:
     """Whether the driver's answer alone is missing to one of its ways."""
-    return any(limit.code == _WAITS for verdict in moves.verdicts for limit in verdict.limits)
+    return any(limit.code == UNASKED for verdict in moves.verdicts for limit in verdict.limits)
 
 
 def _without_waiting(limits: tuple[MoveLimit, ...]) -> tuple[MoveLimit, ...]:
     """A driver need not be asked about what something else rules out."""
-    return tuple(limit for limit in limits if limit.code != _WAITS) or limits
+    return tuple(limit for limit in limits if limit.code != UNASKED) or limits
 
 
 def _fitting(moving: Moving, host: FleetHost) -> tuple[Gpu, ...]:
@@ -282,7 +282,7 @@ def _of_state(
     if len(allowed) < len(host.gpus):
         request = replace(request, needs=(*request.needs, _AmongGpus(allowed)))
     taken = _placed(engine, request, host)[1]
-    waiting = (limits for limits in refused.values() if limits and all(limit.code == _WAITS for limit in limits))
+    waiting = (limits for limits in refused.values() if limits and all(limit.code == UNASKED for limit in limits))
     return next(waiting, taken) if taken else ()
 
 

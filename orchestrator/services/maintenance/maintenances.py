@@ -51,6 +51,7 @@ class WantedDrain:
 
     policy: DrainPolicy = "move"
     parallel: int = 4
+    max_bytes_per_s: int | None = None
     when: Planned = NOW
 
 
@@ -102,7 +103,7 @@ class MaintenanceService:
             drain = Maintenance(
                 id=self.ids.new_uuid(), act="drain", policy=wanted.policy, max_unavailable=1, canary=0,
                 failure_budget=0, created_at=now, hosts=(HostTurn(host=host),), reason=wanted.when.reason,
-                parallel=wanted.parallel,
+                parallel=wanted.parallel, max_bytes_per_s=wanted.max_bytes_per_s,
                 starts_at=wanted.when.begin(now), ends_by=wanted.when.end(now),
                 overridden=overridden_by(tx, (host,), wanted.policy),
             )  # fmt: skip
@@ -280,7 +281,7 @@ def _progress(tx: Transaction, maintenance: Maintenance, one: HostTurn, now: Ste
         return _still_there(tx, one)
     if one.phase not in {"emptying", "refilling"} or not one.vms:
         return None
-    vms = [vm for name in one.vms if (vm := tx.vms.find_id(name)) is not None and vm.wanted == "running"]
+    vms = [vm for vm in tx.vms.list(host=one.host) if vm.id in one.vms and vm.wanted == "running"]
     wanted: VmState = "stopped" if one.phase == "emptying" else "running"
     ended = sum(vm.state == wanted for vm in vms)
     return f"{ended} of {len(vms)} VMs " + ("are stopped" if one.phase == "emptying" else "run again")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -15,7 +15,6 @@ from orchestrator.core.maintenance.leaving import (
     WAIT,
     AwaitedTenant,
     AwaitedTenants,
-    DailyWindow,
     open_together_at,
     parse_leave,
     wait_of,
@@ -30,6 +29,7 @@ from orchestrator.core.maintenance.maintenance import (
     Policy,
     by_beginning,
     held_vms,
+    leave_of,
     turn_on,
 )
 from orchestrator.core.vms.vm import Vm
@@ -44,14 +44,26 @@ _NOT_ENDED: Final[frozenset[HostPhase]] = UNDER_WAY | {"waiting"}
 
 def waits_of(tx: Transaction, maintenance: Maintenance, now: float) -> dict[str, AwaitedTenants]:
     """By name, the hosts that are not taken out, or do not get empty, because of their tenants."""
-    waits = _by_policy(tx, maintenance, now)
     if maintenance.policy == "stop" or maintenance.state in OVER:
-        return waits
-    phases = {"waiting"} if maintenance.policy == "tenant" else {"emptying"}
-    hosts = {turn.host for turn in maintenance.hosts if turn.phase in phases}
-    for vm_id, at in maintenance.chosen.items():
-        vm = tx.vms.find_id(vm_id) if at > now else None
-        if vm is not None and vm.host in hosts and vm.state not in AT_REST:
+        return {}
+    gate = maintenance.policy == "tenant"  # before a host is taken out; else while it is emptied
+    hosts = {turn.host for turn in maintenance.hosts if turn.phase == ("waiting" if gate else "emptying")}
+    policies, chosen = tx.policies.maintenance(), list[Vm]()
+    counts, words = defaultdict[str, Counter[str]](Counter), dict[str, str]()
+    for vm in _who_may_wait(tx, maintenance, policies, hosts):
+        word = leave_of(maintenance, vm.id, vm.spec.tenant, policies)
+        if vm.host not in hosts or vm.state in AT_REST:
+            continue
+        if word == CHOSEN:
+            chosen.append(vm)
+        else:
+            counts[vm.host][vm.spec.tenant] += 1
+            words[vm.spec.tenant] = word
+    window = maintenance.window if gate else None
+    by_policy = {host: wait_of(vms, words, window, now) for host, vms in counts.items()}
+    waits = {host: wait for host, wait in by_policy.items() if wait is not None}
+    for vm in chosen:
+        if (at := maintenance.chosen[vm.id]) > now:
             before = waits.get(vm.host, AwaitedTenants(tenants=()))
             awaited = AwaitedTenant(tenant=vm.spec.tenant, vms=1, policy=CHOSEN, opens_at=at)
             opens_at = max(at, before.opens_at or at)
@@ -59,36 +71,14 @@ def waits_of(tx: Transaction, maintenance: Maintenance, now: float) -> dict[str,
     return waits
 
 
-def _by_policy(tx: Transaction, maintenance: Maintenance, now: float) -> dict[str, AwaitedTenants]:
-    """For those whose users have not chosen a time themselves."""
-    if maintenance.policy in {"move", "wait"}:
-        names = [host.host for host in maintenance.hosts if host.phase == "emptying"]
-        on = _counted(maintenance, (vm for name in names for vm in tx.vms.list(host=name)))
-        users = {tenant: WAIT for vms in on.values() for tenant in vms}
-        return _waits(on, users if maintenance.policy == "wait" else tx.policies.maintenance(), None, now)
-    if maintenance.policy == "stop" or maintenance.state in OVER:
-        return {}
-    waiting = {host.host for host in maintenance.hosts if host.phase == "waiting"}
-    policies = tx.policies.maintenance()
-    due = (vm for tenant in policies for vm in tx.vms.list(tenant=tenant) if vm.host in waiting)
-    on = _counted(maintenance, due)
-    return _waits(on, policies, maintenance.window, now)
-
-
-def _counted(maintenance: Maintenance, vms: Iterable[Vm]) -> dict[str, Counter[str]]:
-    """By host, how many VMs of each tenant are not at rest."""
-    counts: dict[str, Counter[str]] = {}
-    for vm in vms:
-        if vm.state not in AT_REST and vm.id not in maintenance.chosen:
-            counts.setdefault(vm.host, Counter())[vm.spec.tenant] += 1
-    return counts
-
-
-def _waits(
-    on: Mapping[str, Mapping[str, int]], policies: Mapping[str, str], window: DailyWindow | None, now: float
-) -> dict[str, AwaitedTenants]:
-    waits = ((host, wait_of(vms, policies, window, now)) for host, vms in on.items())
-    return {host: wait for host, wait in waits if wait is not None}
+def _who_may_wait(
+    tx: Transaction, maintenance: Maintenance, policies: Mapping[str, str], hosts: Iterable[str]
+) -> Iterable[Vm]:
+    """Each once. Of many waiting hosts not all VMs are read: most tenants let theirs be stopped."""
+    if maintenance.policy != "tenant":
+        return (vm for host in hosts for vm in tx.vms.list(host=host))
+    vms = {vm.id: vm for tenant in policies for vm in tx.vms.list(tenant=tenant)}
+    return (vms | {vm.id: vm for name in maintenance.chosen if (vm := tx.vms.find_id(name))}).values()
 
 
 def is_emptied(tx: Transaction, host: str) -> bool:
@@ -167,13 +157,12 @@ class PlannedMaintenances:
             return self._planned(maintenance, turn, STOP, None)
         if turn.phase not in TO_STOP or vm.state in AT_REST:
             return None
-        policy = (
-            self._policies.get(vm.spec.tenant, STOP) if maintenance.policy in {"tenant", "move"} else maintenance.policy
-        )
-        windows = [window for window in (parse_leave(policy), maintenance.window) if window is not None]
-        opens = open_together_at(windows, max(self._now, maintenance.starts_at))
-        if vm.id in maintenance.chosen and maintenance.policy != "stop":
-            policy, opens = CHOSEN, max(maintenance.chosen[vm.id], maintenance.starts_at)
+        policy = leave_of(maintenance, vm.id, vm.spec.tenant, self._policies)
+        if policy == CHOSEN:
+            opens: float | None = max(maintenance.chosen[vm.id], maintenance.starts_at)
+        else:
+            windows = [window for window in (parse_leave(policy), maintenance.window) if window is not None]
+            opens = open_together_at(windows, max(self._now, maintenance.starts_at))
         later = policy != WAIT and opens is not None and opens > self._now
         return self._planned(maintenance, turn, policy, opens if later else None)
 

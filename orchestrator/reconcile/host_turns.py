@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far each host of a maintenance is: phase after phase, as far as it goes in one transaction. What it moves is left
+to whoever may hold the fleet (maintenances.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Final, Literal
+
+from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.maintenance.leaving import CHOSEN, STOP, parse_leave
+from orchestrator.core.maintenance.maintenance import (
+    MAX_TRIES,
+    UNDER_WAY,
+    HostPhase,
+    HostTurn,
+    Maintenance,
+    begin_next,
+    leave_of,
+    settled,
+)
+from orchestrator.core.operation import FINISHED, Operation
+from orchestrator.core.vms.vm import Vm, VmState
+from orchestrator.operations.steps.driver import PROVISION
+from orchestrator.operations.stuck import waits_for_its_host
+from orchestrator.ports.clock import Clock, Ids
+from orchestrator.services.begin import new_operation, record, undo_inputs
+from orchestrator.services.drivers.provisioning import begin_swap, check_free, needs_base
+from orchestrator.services.drivers.upgrades import GONE, kept_by_others, swap_of
+from orchestrator.services.maintenance.waits import AT_REST, waits_of
+from orchestrator.services.vms.deallocating import idle
+from orchestrator.store.transaction import Transaction
+
+_GIVEN_UP: Final = "the host was given up"
+_NEVER_BEGAN: Final = "the host was removed or given up before its turn"
+
+
+class HostTurns:
+    """One round of a maintenance, in one transaction."""
+
+    def __init__(
+        self, tx: Transaction, clock: Clock, ids: Ids, maintenance: Maintenance, resting: Collection[str] = ()
+    ) -> None:
+        """``resting``: ids of VMs that are not asked to move now, as they have just been refused."""
+        self._tx, self._clock, self._ids, self.maintenance = tx, clock, ids, maintenance
+        self._why, self._resting = maintenance.title, resting
+        self.begun: list[str] = []
+        self.leaving: dict[str, list[tuple[Vm, bool]]] = {}
+        """By host, those that are to move now, and whether each may be stopped for it."""
+        self.blocked: dict[str, str] = {}
+        """By host, in words, those that are not tried: a person has to look."""
+
+    def advance(self) -> Maintenance:
+        """The maintenance as it then is."""
+        now, hosts = self._clock.now(), {host.name: host for host in self._tx.hosts.list()}
+        maintenance, away = settled(self._all_on(self._without_gone(hosts, now)), now), set[str]()
+        if maintenance.state == "running" and maintenance.is_open(now):
+            at_rest = {turn.host for turn in maintenance.hosts if turn.phase not in UNDER_WAY}
+            away = ({name for name, host in hosts.items() if _is_away(host)} | self._under_others()) & at_rest
+            # Whose turn it is depends on the tenants only while there is one who may begin.
+            occupied = waits_of(self._tx, maintenance, now) if begin_next(maintenance, away) else ()
+            for name in begin_next(maintenance, away, occupied):
+                maintenance = maintenance.put(self._on(self._begin(maintenance.host(name))))
+        for turn in maintenance.hosts:
+            if turn.phase == "waiting":
+                why = _why_away(hosts[turn.host]) if turn.host in away & hosts.keys() else ""
+                maintenance = maintenance.put(replace(turn, why=why))
+        return settled(maintenance, now)
+
+    def _under_others(self) -> set[str]:
+        """Hosts that another maintenance has its hands on."""
+        others = (other for other in self._tx.maintenances.active() if other.id != self.maintenance.id)
+        return {turn.host for other in others for turn in other.hosts if turn.phase in UNDER_WAY}
+
+    def _without_gone(self, hosts: Mapping[str, Host], now: float) -> Maintenance:
+        """Nobody waits for the turn of a host that is not there any more."""
+        gone = {
+            turn.host
+            for turn in self.maintenance.hosts
+            if turn.phase == "waiting" and not _is_there(hosts.get(turn.host))
+        }
+        ended = (
+            replace(turn, phase="kept", seen=True, why=_NEVER_BEGAN, ended_at=now) if turn.host in gone else turn
+            for turn in self.maintenance.hosts
+        )  # fmt: skip
+        return replace(self.maintenance, hosts=tuple(ended))
+
+    def _all_on(self, maintenance: Maintenance) -> Maintenance:
+        return replace(maintenance, hosts=tuple(self._on(turn) for turn in maintenance.hosts))
+
+    def _on(self, one: HostTurn) -> HostTurn:
+        """Phase after phase, until something has to be waited for."""
+        turns = {
+            "emptying": self._emptying,
+            "empty": self._kept_empty,
+            "swapping": self._swapped,
+            "refilling": self._refilled,
+        }
+        while one.phase in turns:
+            after = turns[one.phase](one)
+            if after == one:
+                return one
+            one = after
+        return one
+
+    def _begin(self, one: HostTurn) -> HostTurn:
+        host = self._tx.hosts.get(one.host)
+        if self.maintenance.act == "upgrade" and (kept := kept_by_others(self._tx, host)) is not None:
+            return self._ended(replace(one, phase="kept", why=kept))
+        if not host.cordoned or host.cordoned_for is not None:  # what a person said stays
+            self._tx.hosts.update(replace(host, cordoned=True, cordoned_for=self._why))
+        vms = () if self.maintenance.policy in {"wait", "move"} else self._tx.vms.list(host=one.host)
+        ran = tuple(vm.id for vm in vms if vm.state == "running" and vm.wanted == "running")
+        return replace(one, phase="emptying", why="", vms=ran, began_at=self._clock.now())
+
+    def _emptying(self, one: HostTurn) -> HostTurn:
+        host = self._host(one)
+        if host is None:
+            return self._failed(one, _GIVEN_UP)
+        if self.maintenance.state == "cancelled":
+            return self._refill(one, "kept", "it was cancelled before its host was empty")
+        return self._moved_away(one) if self.maintenance.policy == "move" else self._emptied(one, host)
+
+    def _emptied(self, one: HostTurn, host: Host) -> HostTurn:
+        """VMs go to other hosts while they run where they may, for a driver; the others are stopped, or waited for."""
+        leaving = [vm for vm in self._tx.vms.list(host=one.host) if self._has_to_leave(one, vm)]
+        if stuck := [vm.full_name for vm in leaving if self._is_stuck(vm)]:
+            return self._refill(one, "kept", f"VM {', '.join(stuck)} is stuck")
+        if self.maintenance.act == "upgrade":
+            one = stay(one, {name for name in one.tries if one.tries.count(name) >= MAX_TRIES} - {*one.refused})
+            moving = [vm for vm in leaving if vm.state == "moving"]
+            live = [vm for vm in leaving if vm.state == "running" and vm.id not in one.refused and self._may_leave(vm)]
+            free = max(self.maintenance.parallel - len(moving), 0)
+            tried = islice((vm for vm in live if vm.id not in self._resting), free)
+            self.leaving[one.host] = [(vm, False) for vm in tried]
+            if live or moving:
+                return one
+        ready = [vm for vm in leaving if self._may_be_stopped(vm) and idle(self._tx, vm)]
+        if refused := [vm.full_name for vm in ready if one.tries.count(vm.id) >= MAX_TRIES]:
+            return self._refill(one, "kept", f"VM {', '.join(refused)} could not be stopped")
+        if leaving:
+            ran = [vm.id for vm in ready if vm.state == "running" and vm.id not in one.vms]
+            return replace(self._tried(one, ready, "stop_vm"), vms=(*one.vms, *ran))
+        if not one.vms and not self.maintenance.is_open(self._clock.now()):
+            return one  # nobody waits for it; a host whose VMs were stopped goes on
+        return self._swap(one, host) if self.maintenance.act == "upgrade" else self._empty(one)
+
+    def _empty(self, one: HostTurn) -> HostTurn:
+        """Nothing runs there; what is wrong with it is a person's to find or mend."""
+        return replace(one, phase="empty", tries=())
+
+    def _kept_empty(self, one: HostTurn) -> HostTurn:
+        """Until somebody uncordons it, or it is there no more."""
+        host = next((host for host in self._tx.hosts.list() if host.name == one.host), None)
+        if _is_there(host):
+            return one
+        given_up = host is not None and host.state == "forgotten"
+        return self._failed(one, _GIVEN_UP) if given_up else self._ended(replace(one, phase="done"))
+
+    def _moved_away(self, one: HostTurn) -> HostTurn:
+        """Each VM leaves, and runs elsewhere if it ran."""
+        vms = self._tx.vms.list(host=one.host)
+        left = tuple(name for name in one.refused if any(vm.id == name for vm in vms))
+        gone = (vm for name in {*one.tries} if (vm := self._tx.vms.find_id(name)) and vm.host != one.host)
+        busy = sum(vm.state == "moving" for vm in (*vms, *gone))
+        given_up = {name for name in one.tries if one.tries.count(name) >= MAX_TRIES}
+        self.blocked[one.host] = self._blocked(vms, given_up)
+        one = replace(one, refused=left, why=one.why if left else self.blocked[one.host])
+        may = (vm for vm in vms if vm.id not in {*given_up, *self._resting} and self._may_leave(vm))
+        ready = sorted(may, key=lambda vm: left.index(vm.id) if vm.id in left else -1)
+        free = max(self.maintenance.parallel - busy, 0)
+        self.leaving[one.host] = [(vm, self._may_stop(vm)) for vm in ready[:free]]
+        done = {*left, *given_up}
+        stays = [vm for vm in vms if vm.state not in AT_REST or (vm.state == "stopped" and vm.id not in done)]
+        return one if busy or stays else self._empty(one)
+
+    def _blocked(self, vms: Sequence[Vm], given_up: Collection[str]) -> str:
+        """Those of them that do not leave by themselves, in words."""
+        stuck = [f"VM {vm.full_name} is stuck" for vm in vms if vm.state == "stuck" or self._is_stuck(vm)]
+        failed = (vm for vm in vms if vm.id in given_up and vm.state in {"running", "stopped"})
+        return "; ".join([*stuck, *(f"VM {vm.full_name} could not be moved in {MAX_TRIES} tries" for vm in failed)])
+
+    def _may_leave(self, vm: Vm) -> bool:
+        """Whether it may be tried now: nothing else works on it, and its user has not chosen a later time."""
+        later = self._clock.now() < self.maintenance.chosen.get(vm.id, 0.0)
+        return (vm.state == "stopped" or (vm.state == "running" and not later)) and idle(self._tx, vm)
+
+    def _may_stop(self, vm: Vm) -> bool:
+        """Now, as its user has chosen, else by its tenant's policy."""
+        word = leave_of(self.maintenance, vm.id, vm.spec.tenant, self._tx.policies.maintenance())
+        window = None if word == CHOSEN else parse_leave(word)
+        return word in {STOP, CHOSEN} or (window is not None and window.is_open(self._clock.now()))
+
+    def _has_to_leave(self, one: HostTurn, vm: Vm) -> bool:
+        """It runs, or is about to; or its guest has ended by itself, and its vGPU is still in the driver's way."""
+        if vm.state not in AT_REST:
+            return True
+        may_have = vm.state == "stopped" and vm.deallocated is None and (vm.wanted == "running" or vm.id in one.vms)
+        if not may_have:
+            return False
+        last = None if vm.operation is None else self._tx.operations.get(vm.operation).operation
+        return last is None or (last.kind, last.state) != ("stop_vm", "done")
+
+    def _may_be_stopped(self, vm: Vm) -> bool:
+        chosen = self.maintenance.chosen.get(vm.id)
+        waits = self.maintenance.policy == "wait" and (chosen is None or self._clock.now() < chosen)
+        return vm.state == "stopped" or (vm.state == "running" and not waits)
+
+    def _is_stuck(self, vm: Vm) -> bool:
+        """Until a person decides; not one that goes on when its host is back."""
+        stuck = self._tx.operations.stuck_about(vm.id)
+        return any(not waits_for_its_host(operation) for operation in stuck)
+
+    def _swap(self, one: HostTurn, host: Host) -> HostTurn:
+        try:
+            check_free(self._tx, host)
+        except Conflict:
+            return one  # something else is done there, or it does not answer: it is waited for
+        try:
+            swap = swap_of(self._tx, self._tx.driver_bundles.list(), host, self.maintenance.version or "")
+        except (Conflict, NotFound) as error:
+            return self._refill(one, "kept", error.message)
+        if self.maintenance.reboot == "if-needed":
+            swap = replace(swap, reboot=True, base=needs_base(self._tx, host))
+        operation = begin_swap(self._tx, host, "upgrade_driver", swap, clock=self._clock, ids=self._ids)
+        self.begun.append(operation.id)
+        return replace(one, phase="swapping", swap=operation.id, tries=())
+
+    def _swapped(self, one: HostTurn) -> HostTurn:
+        try:
+            operation = self._tx.operations.get(one.swap or "").operation
+        except NotFound:  # it ended so long ago that it is forgotten
+            return self._judged(one)
+        if operation.state not in FINISHED:
+            return one
+        if operation.state == "done":
+            return self._refill(one, "done", "")
+        why = str((operation.error or {}).get("message", "it failed"))
+        if operation.state == "stuck":
+            return self._failed(one, why)
+        return self._refill(one, "rolled_back" if _touched(operation) else "kept", why)
+
+    def _judged(self, one: HostTurn) -> HostTurn:
+        """By the driver that was seen there last."""
+        snapshot = self._tx.hosts.snapshot(one.host)
+        if snapshot is not None and snapshot.driver_version == self.maintenance.version:
+            return self._refill(one, "done", "")
+        return self._failed(one, "what became of its driver is not known any more")
+
+    def _refill(self, one: HostTurn, outcome: HostPhase, why: str) -> HostTurn:
+        return replace(one, phase="refilling", outcome=outcome, why=why, tries=())
+
+    def _refilled(self, one: HostTurn) -> HostTurn:
+        """Each VM that is wanted running, as its users have said last, runs."""
+        host = self._host(one)
+        if host is None:
+            return self._failed(one, _GIVEN_UP)
+        vms = [vm for vm in self._tx.vms.list(host=one.host) if vm.id in one.vms]  # the others are elsewhere, or gone
+        missing = [vm for vm in vms if _is_missing(vm)]
+        ready = [vm for vm in missing if vm.state == "stopped" and idle(self._tx, vm)]
+        lost = [vm for vm in ready if one.tries.count(vm.id) >= MAX_TRIES]
+        lost += [vm for vm in missing if self._is_stuck(vm)]
+        if due := [vm for vm in ready if vm not in lost]:
+            one = self._tried(one, due, "start_vm")
+        out_of_reach = self.maintenance.state == "cancelled" and host.state != "ready"
+        if len(missing) > len(lost) and not out_of_reach:
+            return one
+        if missing:
+            names = ", ".join(vm.full_name for vm in missing)
+            away = f"host {host.name} is {host.state}; " if out_of_reach else ""
+            return self._failed(one, f"{away}VM {names} did not start again" + (f"; {one.why}" if one.why else ""))
+        outcome = one.outcome or "failed"
+        if outcome != "rolled_back" and host.cordoned_for is not None:
+            self._tx.hosts.update(replace(host, cordoned=False, cordoned_for=None))
+        return self._ended(replace(one, phase=outcome))
+
+    def _failed(self, one: HostTurn, why: str) -> HostTurn:
+        return self._ended(replace(one, phase="failed", why=why))
+
+    def _ended(self, one: HostTurn) -> HostTurn:
+        """From now on its VMs are compared with what is wanted again."""
+        self._tx.observations.judge_host_anew(one.host)
+        return replace(one, outcome=None, tries=(), ended_at=self._clock.now())
+
+    def _host(self, one: HostTurn) -> Host | None:
+        """None: it was given up or removed, or is another one of its name by now."""
+        try:
+            host = self._tx.hosts.get(one.host)
+        except NotFound:
+            return None
+        return None if host.state in GONE else host
+
+    def _tried(self, one: HostTurn, vms: Sequence[Vm], kind: Literal["start_vm", "stop_vm"]) -> HostTurn:
+        """One operation more for each. What is wanted of a VM is its users' to say: the stop does not change it."""
+        state: VmState = "stopping" if kind == "stop_vm" else "starting"
+        for vm in vms:
+            operation = new_operation(kind, vm, clock=self._clock, ids=self._ids, why=self._why)
+            self._tx.vms.update(replace(vm, operation=operation.id, state=state))
+            record(self._tx, operation, host=vm.host, inputs={"vm": vm.spec.name, **undo_inputs(vm)})
+            self.begun.append(operation.id)
+        return replace(one, tries=(*one.tries, *(vm.id for vm in vms)))
+
+
+def stay(one: HostTurn, vms: Collection[str]) -> HostTurn:
+    """Those do not go to other hosts, and may be stopped as often as any."""
+    tries = tuple(name for name in one.tries if name not in vms)
+    return replace(one, tries=tries, refused=(*one.refused, *sorted(vms))) if vms else one
+
+
+def _is_there(host: Host | None) -> bool:
+    """Also one that is being removed: that may yet be taken back."""
+    return host is not None and host.state not in GONE - {"removing"}
+
+
+def _is_away(host: Host) -> bool:
+    """It serves nobody now. One that was given up is not waited for."""
+    return host.state not in {"ready", "forgotten"} or host.restored is not None
+
+
+def _why_away(host: Host) -> str:
+    """Why the turn of a host waits that may not begin now."""
+    if not _is_away(host):
+        return "another maintenance is under way there"
+    if host.state == "ready":
+        return "the database was restored, and nobody has settled yet what the host has"
+    return f"the host is {host.state}" + (f": {host.state_reason}" if host.state_reason else "")
+
+
+def _is_missing(vm: Vm) -> bool:
+    """It is wanted running in the place that it has there, and does not run."""
+    return vm.wanted == "running" and vm.deallocated is None and vm.state not in {"running", "lost"}
+
+
+def _touched(operation: Operation) -> bool:
+    """Whether the driver was ever touched: else the host is as it was."""
+    return any(step.name == PROVISION.name and step.state != "pending" for step in operation.steps)
